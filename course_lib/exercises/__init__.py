@@ -1,0 +1,1 @@
+"""What each exercise asks, hints, solves and checks."""

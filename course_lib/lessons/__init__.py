@@ -1,0 +1,1 @@
+"""From notebook sources to executed lessons: build, lint, execute, copy, compare."""

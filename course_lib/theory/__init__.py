@@ -1,0 +1,1 @@
+"""What the papers predict. Pure Python: no MPI, no torch."""

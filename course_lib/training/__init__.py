@@ -1,0 +1,1 @@
+"""Training in one process: data, models, the loop. No communication."""
