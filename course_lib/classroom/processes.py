@@ -1,0 +1,128 @@
+"""Which clusters are running on this machine, and how to end them.
+
+Every process of a cluster (controller, mpiexec, engines and whatever they start) inherits three
+environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel
+that started it, as "pid:start time"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking the
+processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterProcesses:
+    """One running cluster: its folder, the kernel it belongs to, and its processes."""
+
+    id: str
+    folder: Path
+    owner_pid: int
+    owner_alive: bool
+    notebook: str
+    pids: tuple[int, ...]
+
+
+def marker(folder: Path, notebook: str) -> dict[str, str]:
+    """The variables that mark every process of the cluster in `folder` as belonging to this process."""
+    me = psutil.Process()
+    return {CLUSTER: str(folder), OWNER: f"{me.pid}:{me.create_time():.2f}", NOTEBOOK: notebook}
+
+
+def marked_processes(variable: str = CLUSTER) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
+    """Every other process of this user whose environment has `variable`, and that environment."""
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+        except (psutil.Error, OSError):
+            continue
+        if variable in environment and process.pid != os.getpid():
+            yield process, environment
+
+
+def owner_alive(owner: str) -> bool:
+    """Whether the process "pid:start time" still runs (a later process with its pid is another one)."""
+    pid, _, started = owner.partition(":")
+    try:
+        process = psutil.Process(int(pid))
+        return abs(process.create_time() - float(started)) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, ValueError):
+        return False
+
+
+def running_clusters() -> list[ClusterProcesses]:
+    """All clusters of this user on this machine, this notebook's own included, oldest process first."""
+    found: dict[str, tuple[dict[str, str], list[int]]] = {}
+    for process, environment in marked_processes():
+        found.setdefault(environment[CLUSTER], (environment, []))[1].append(process.pid)
+    return [
+        ClusterProcesses(
+            id=Path(folder).name,
+            folder=Path(folder),
+            owner_pid=int(environment.get(OWNER, "0").partition(":")[0]),
+            owner_alive=owner_alive(environment.get(OWNER, "")),
+            notebook=environment.get(NOTEBOOK, ""),
+            pids=tuple(pids),
+        )
+        for folder, (environment, pids) in found.items()
+    ]
+
+
+def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
+    """End every process marked `variable=value`; return how many there were.
+
+    They are asked first, so that mpiexec can remove its ranks and their shared memory; whoever is still
+    there after `patience` seconds is killed.
+    """
+
+    def members() -> list[psutil.Process]:
+        return [
+            process for process, environment in marked_processes(variable) if environment[variable] == value
+        ]
+
+    everyone = members()
+    for process in everyone:
+        _send(process, "terminate")
+    psutil.wait_procs(everyone, timeout=patience)
+    for process in members():  # looked up again: somebody may have been starting just now
+        _send(process, "kill")
+        everyone.append(process)
+    psutil.wait_procs(everyone, timeout=patience)
+    return len({process.pid for process in everyone})
+
+
+def stop_cluster(id: str) -> int:
+    """End the cluster with this id and remove its folder; return the number of processes ended."""
+    ended = 0
+    for cluster in running_clusters():
+        if cluster.id == id:
+            ended += end_marked(CLUSTER, str(cluster.folder))
+            shutil.rmtree(cluster.folder, ignore_errors=True)
+    return ended
+
+
+def stop_orphans() -> int:
+    """End every cluster whose kernel no longer exists; return how many clusters that were."""
+    orphans = [cluster for cluster in running_clusters() if not cluster.owner_alive]
+    for cluster in orphans:
+        stop_cluster(cluster.id)
+    return len(orphans)
+
+
+def _send(process: psutil.Process, action: str) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        getattr(process, action)()
+
+
+if __name__ == "__main__":  # what a cluster's watchdog runs when its kernel is gone
+    folder = Path(sys.argv[1])
+    end_marked(CLUSTER, str(folder))
+    shutil.rmtree(folder, ignore_errors=True)
