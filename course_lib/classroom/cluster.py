@@ -5,18 +5,12 @@
                                        ├── engine 1 = rank 1      one MPI world, on loopback
                                        └── …                      and shared memory only
 
-Controller and engines start at once, quietly, in a private folder that holds their connection files and
-logs. A cluster that is ill is not repaired piece by piece: all of it is replaced, which takes the same few
-seconds. A watchdog ends it when the kernel is gone, however it went.
+A cluster that is ill is not repaired piece by piece: all of it is replaced, which takes the same few seconds.
 """
 
 import atexit
 import contextlib
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,20 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import ipyparallel
-import psutil
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from course_lib.classroom import processes
 from course_lib.classroom.errors import ClusterError
 from course_lib.classroom.guard import GuardedMagics
-from course_lib.comm.launch import available_cores, mpiexec_command, rank_environment, threads_per_rank
+from course_lib.classroom.launcher import Launcher
+from course_lib.comm.launch import available_cores, threads_per_rank
 
 START_SECONDS = 60.0
 ANSWER_SECONDS = 15.0
-SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one 16 MiB segment a rank
-MEMORY_PER_RANK = 150 * 2**20
-LOG_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +47,11 @@ class Cluster:
     def __init__(self, n: int) -> None:
         self.n = n
         self.timeout = 60.0
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._launcher: Launcher | None = None
         self._client: Any = None
         self._view: Any = None
         self.facts: tuple[RankFacts, ...] = ()
+        self.magics: GuardedMagics | None = None
 
     # ---------------------------------------------------------------- use
 
@@ -88,20 +80,43 @@ class Cluster:
             raise ClusterError("the cluster is stopped; run the cell with start_cluster() again")
         return self._view
 
+    @property
+    def folder(self) -> Path:
+        """Where the ranks of the running cluster write what they are doing."""
+        return self._running().folder
+
+    @property
+    def alive(self) -> bool:
+        """Whether controller and ranks are running."""
+        try:
+            self.check_alive()
+        except ClusterError:
+            return False
+        return True
+
+    def check_alive(self) -> None:
+        """Raise ClusterError, with the processes' own last words, unless controller and ranks are running."""
+        self._running().check_alive()
+
+    def last_words(self) -> str:
+        """The last warnings and errors that controller and engines wrote."""
+        return self._running().last_words()
+
+    def _running(self) -> Launcher:
+        if self._launcher is None:
+            raise ClusterError("the cluster is stopped; run the cell with start_cluster() again")
+        return self._launcher
+
     def stop(self) -> None:
         """End all processes of this cluster and remove its folder; safe to call twice."""
         atexit.unregister(self.stop)
         if self._client is not None:
             with contextlib.suppress(OSError):
                 self._client.close(linger=0)
-        self._client = self._view = None
+        if self._launcher is not None:
+            self._launcher.end()
+        self._client = self._view = self._launcher = None
         self.facts = ()
-        for process in reversed(self._processes):  # watchdog, ranks, controller
-            _end(process)
-        if self._processes:
-            processes.end_marked(processes.CLUSTER, str(self.folder), patience=1.0)
-            shutil.rmtree(self.folder, ignore_errors=True)
-        self._processes = []
 
     def restart(self) -> None:
         """Replace every process by a fresh one. All variables on the ranks are lost."""
@@ -112,112 +127,46 @@ class Cluster:
 
     def start(self, report: Callable[[str], None] = lambda text: None) -> None:
         """Start controller and engines and check their world; raises ClusterError, leaving nothing behind."""
-        _check_machine(self.n)
-        self.folder = Path(tempfile.mkdtemp(prefix="course-cluster-"))
+        self._launcher = Launcher(self.n)
         atexit.register(self.stop)
         try:
-            self._launch()
-            self._connect(report)
+            self._connect(self._launcher, report)
             self._introduce()
         except BaseException:
             self.stop()
             raise
 
-    def _launch(self) -> None:
-        profile = f"--profile-dir={self.folder}"
-        notebook = os.environ.get("JPY_SESSION_NAME", "")
-        mark = processes.marker(self.folder, notebook)
-        controller = [sys.executable, "-m", "ipyparallel.controller", profile]
-        controller += ["--ip=127.0.0.1", "--location=127.0.0.1", "--IPController.broadcast_scheduler_depth=0"]
-        # Engines register with the first heartbeat; a rank that computes for long must not count as dead.
-        controller += ["--HeartMonitor.period=200", "--HeartMonitor.max_heartmonitor_misses=100"]
-        engine = [
-            sys.executable,
-            "-m",
-            "ipyparallel.engine",
-            profile,
-            "--mpi",
-            "--IPEngine.enable_nanny=False",
-        ]
-        engine += ["--IPEngine.wait_for_url_file=60", "--IPEngine.timeout=60"]
-        try:
-            ranks = mpiexec_command(self.n, engine)
-        except FileNotFoundError as error:
-            raise ClusterError(str(error)) from None
-        self._spawn("controller", controller, os.environ | mark)
-        self._spawn("ranks", ranks, rank_environment(self.n) | mark)
-        # Reads until this kernel closes the pipe by ending, then ends whatever is left of the cluster.
-        watchdog = 'read nothing; exec "$0" -m course_lib.classroom.processes "$1"'
-        self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], os.environ)
-
-    def _spawn(self, name: str, command: Sequence[str], environment: Any) -> None:
-        with open(self.folder / f"{name}.log", "wb") as log:
-            process = subprocess.Popen(
-                command,
-                env=dict(environment),
-                stdin=subprocess.PIPE if name == "watchdog" else subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # an interrupt of the kernel is not for them
-            )
-        self._processes.append(process)
-
-    def _connect(self, report: Callable[[str], None]) -> None:
-        connection = self.folder / "security" / "ipcontroller-client.json"
+    def _connect(self, launcher: Launcher, report: Callable[[str], None]) -> None:
         deadline = time.monotonic() + START_SECONDS
         report(f"starting {self.n} ranks: controller")
-        self._wait_until(connection.exists, deadline, "the controller to answer")
-        self._client = ipyparallel.Client(str(connection), profile_dir=str(self.folder))
-
-        def everyone() -> bool:
-            report(f"starting {self.n} ranks: {len(self._client.ids)} of {self.n} are up")
-            return len(self._client.ids) >= self.n
-
-        self._wait_until(everyone, deadline, f"{self.n} engines to register")
+        while (connection := launcher.connection_file()) is None:
+            self._pause(deadline, "the controller to answer")
+        self._client = ipyparallel.Client(str(connection), profile_dir=str(launcher.folder))
+        while (up := len(self._client.ids)) < self.n:
+            report(f"starting {self.n} ranks: {up} of {self.n} are up")
+            self._pause(deadline, f"{self.n} engines to register, {up} have")
         self._view = self._client[:]
         self._view.block = True
 
+    def _pause(self, deadline: float, what: str) -> None:
+        self.check_alive()
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"waited {START_SECONDS:.0f} s in vain for {what}; close other programs and run the cell "
+                f"again\n{self.last_words()}"
+            )
+        time.sleep(0.02)
+
     def _introduce(self) -> None:
-        answers = self._ask(self.view.apply_async(_facts))
+        answers = self._ask(self.view.apply_async(_introduce_rank, str(self.folder)))
         self.facts = tuple(RankFacts(*answer) for answer in answers)
         check_world(self.facts, self.n)
-
-    def _wait_until(self, condition: Callable[[], bool], deadline: float, what: str) -> None:
-        while not condition():
-            self.check_alive()
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"waited {START_SECONDS:.0f} s in vain for {what}; close other programs and "
-                    f"run the cell again\n{self.log_tail()}"
-                )
-            time.sleep(0.02)
-
-    # ---------------------------------------------------------------- health
-
-    def check_alive(self) -> None:
-        """Raise ClusterError, with the processes' own last words, when controller or ranks have ended."""
-        names = ("the controller", "the MPI job with the ranks")
-        for name, process in zip(names, self._processes, strict=False):
-            code = process.poll()
-            if code is not None:
-                raise ClusterError(f"{name} ended with {_exit_words(code)}\n{self.log_tail()}")
-
-    def log_tail(self) -> str:
-        """The last lines that controller and engines wrote, errors first in mind."""
-        tails = []
-        for name in ("controller", "ranks"):
-            path = self.folder / f"{name}.log"
-            lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-            telling = [line for line in lines if " INFO " not in line and line.strip()][-LOG_LINES:]
-            if telling:
-                tails.append(f"--- what the {name} wrote last\n" + "\n".join(telling))
-        return "\n".join(tails)
 
     def answers(self) -> bool:
         """Whether all ranks answer within seconds; False also when one is busy or stuck."""
         try:
             self.check_alive()
-            self._ask(self.view.apply_async(_facts), seconds=5)
+            self._ask(self.view.apply_async(_introduce_rank, str(self.folder)), seconds=5)
         except ClusterError:
             return False
         return True
@@ -266,13 +215,20 @@ def start_cluster(n: int = 4, *, stop_others: bool = False) -> Cluster:
         if _current is not None:
             _current.stop()
         _current = Cluster(n)
-        _current.start(line.show)
+        try:
+            _current.start(line.show)
+        finally:
+            _register_magics(_current)  # also after a failure, so that %%px says what is wrong
         how = f"started in {time.monotonic() - began:.1f} s"
-    shell = get_ipython()
-    if shell is not None:
-        shell.register_magics(GuardedMagics(shell, _current))
     line.show("\n".join([f"{_current!r}, {how}", *notes]), final=True)
     return _current
+
+
+def _register_magics(cluster: Cluster) -> None:
+    shell = get_ipython()
+    if shell is not None:
+        cluster.magics = GuardedMagics(shell, cluster)
+        shell.register_magics(cluster.magics)
 
 
 def _other_clusters(stop: bool) -> list[str]:
@@ -293,23 +249,6 @@ def _other_clusters(stop: bool) -> list[str]:
                 f"to stop it: start_cluster(n=…, stop_others=True)"
             )
     return notes
-
-
-def _check_machine(n: int) -> None:
-    """Raise ClusterError when shared memory or memory cannot hold `n` ranks."""
-    if os.path.isdir("/dev/shm"):
-        free = shutil.disk_usage("/dev/shm").free
-        _check_room("/dev/shm has", free, n, SHARED_MEMORY_PER_RANK, "in Docker, start it with --shm-size=1g")
-    free = psutil.virtual_memory().available
-    _check_room(
-        "memory has", free, n, MEMORY_PER_RANK, "close other programs or notebooks, or start fewer ranks"
-    )
-
-
-def _check_room(where: str, free: int, n: int, per_rank: int, remedy: str) -> None:
-    if free < n * per_rank:
-        needed = n * per_rank / 2**20
-        raise ClusterError(f"{where} {free / 2**20:.0f} MiB free and {n} ranks need {needed:.0f}; {remedy}")
 
 
 class _StatusLine:
@@ -334,32 +273,10 @@ class _StatusLine:
             print(text)
 
 
-def _facts() -> tuple[int, int, int, str]:
-    """Runs on every engine: its rank, the size of its world, its pid, its MPI library."""
-    import os
+def _introduce_rank(folder: str) -> tuple[int, int, int, str]:
+    """Runs on every engine: start recording its MPI calls; return its rank, world size, pid and library."""
+    from pathlib import Path
 
-    from mpi4py import MPI
+    from course_lib.comm import recorder
 
-    library = MPI.Get_library_version().split(",")[0].replace("Open MPI v", "Open MPI ")
-    return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, os.getpid(), library
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process of ours and its children, at once; mpiexec removes shared memory when its ranks die."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
-    if process.stdin is not None:  # the watchdog, which would take the closed pipe for the end of the kernel
-        process.kill()
-        process.stdin.close()
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(2.0)
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-
-
-def _exit_words(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+    return recorder.install(Path(folder))

@@ -39,7 +39,7 @@ def find_mpiexec() -> Path:
 
 
 def rank_environment(size: int, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for a job of `size` ranks here: `base` (default: this process's) plus what MPI needs."""
+    """The environment for a job of `size` ranks: `base` (default: this process's) plus what MPI needs."""
     threads = str(threads_per_rank(size))
     environment = dict(os.environ if base is None else base)
     # A job started from inside a rank must not take itself for a part of that rank's job.
