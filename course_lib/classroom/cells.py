@@ -23,12 +23,17 @@ class Cell:
         except SyntaxError:
             return set()
         names = set()
-        for node in ast.walk(tree):
+        todo: list[ast.AST] = list(tree.body)
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)  # what is bound inside stays inside
+                continue
+            if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+                continue
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 names.add(node.id)
-        for statement in tree.body:
-            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-                names.add(statement.name)
+            todo.extend(ast.iter_child_nodes(node))
         return {name for name in names if not name.startswith("_")}
 
     def file_name(self) -> str:

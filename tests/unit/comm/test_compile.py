@@ -1,0 +1,57 @@
+"""C programs: the one of lesson 01, broken ones, and machines without a compiler."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from course_lib.comm import compile as c
+from course_lib.paths import NOTEBOOKS
+
+SEND_RECV = NOTEBOOKS / "code" / "send_recv.c"
+needs_compiler = pytest.mark.skipif(c.why_no_c() is not None, reason=str(c.why_no_c()))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return c.compile_c(SEND_RECV, tmp_path_factory.mktemp("c") / "made" / "send_recv")
+
+
+@needs_compiler
+@pytest.mark.parametrize("size", [2, 3])
+def test_rank_1_receives_43523(program: Path, size: int) -> None:
+    assert c.run_program(size, [program]) == "Process 1 received number 43523 from process 0"
+
+
+@needs_compiler
+def test_on_one_rank_the_program_fails_and_mpi_says_why(program: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"exit code \d+:\n(.|\n)*MPI_ERR_RANK: invalid rank"):
+        c.run_program(1, [program])
+
+
+@needs_compiler
+def test_the_compilers_own_words_are_shown(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.c"
+    broken.write_text("int main(void) { return undeclared; }")
+    with pytest.raises(RuntimeError, match=r"broken\.c does not compile:\n(.|\n)*undeclared"):
+        c.compile_c(broken, tmp_path / "broken")
+
+
+def test_a_machine_without_a_compiler_gets_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert c.find_c_compiler() is None
+    assert "found no C compiler (cc, gcc, clang)" in str(c.why_no_c())
+    with pytest.raises(RuntimeError, match="sudo apt install gcc"):
+        c.compile_c(SEND_RECV, tmp_path / "send_recv")
+
+
+def test_a_missing_mpicc_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(c, "find_mpicc", lambda: tmp_path / "mpicc")
+    assert str(tmp_path / "mpicc") in str(c.why_no_c())
+
+
+def test_any_program_can_be_run_on_ranks() -> None:
+    code = "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))"
+    assert c.run_program(3, [sys.executable, "-c", code]).split() == ["3", "3", "3"]
