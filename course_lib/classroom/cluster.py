@@ -23,6 +23,7 @@ from IPython.display import display
 
 from course_lib.classroom import processes
 from course_lib.classroom.errors import ClusterError
+from course_lib.classroom.exercise import Practice
 from course_lib.classroom.guard import GuardedMagics
 from course_lib.classroom.launcher import Launcher
 from course_lib.comm.launch import available_cores, threads_per_rank
@@ -229,6 +230,7 @@ def _register_magics(cluster: Cluster) -> None:
     if shell is not None:
         cluster.magics = GuardedMagics(shell, cluster)
         shell.register_magics(cluster.magics)
+        Practice(shell, cluster).register()
 
 
 def _other_clusters(stop: bool) -> list[str]:

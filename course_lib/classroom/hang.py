@@ -171,8 +171,7 @@ def _after_raise(
 def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState]) -> str:
     compute = "computes" if len(computing) == 1 else "compute"
     work = (
-        f"{_ranks(computing)} still {compute}: an endless loop, or work that takes longer than this cell "
-        "may (to allow more: %%px --timeout 300)."
+        f"{_ranks(computing)} still {compute}: an endless loop, or work that takes longer than this cell may."
     )
     if not waiting:
         return work
@@ -206,6 +205,8 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
 
 def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) -> str:
     if cycle := find_cycle({rank: call.peer for rank, call in calls.items()}):
+        if len(cycle) == 1:
+            return f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
         circle = " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
         sends = [rank for rank in cycle if "send" in calls[rank].name.lower()]
         if len(sends) == len(cycle):

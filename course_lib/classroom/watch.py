@@ -118,7 +118,7 @@ class Watch:
         except ClusterError as death:
             return "A rank died." if _deaths(self.cluster.last_words()) else str(death)
         if self.elapsed > self.timeout:
-            return f"Not done after {self.timeout:g} s."
+            return f"Not done after {self.timeout:g} s (to allow more: %%px --timeout {5 * self.timeout:g})."
         calls = tuple(read_call(self.cluster.folder, rank) for rank in self._unfinished())
         if not all(calls) or calls != self.last_calls:
             self.still_since, self.last_calls = self.elapsed, calls

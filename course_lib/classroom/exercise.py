@@ -1,0 +1,189 @@
+"""What a learner types to practise: `%%exercise 04.1`, `hint()`, `solution()`, `predict()` and `outcome()`.
+
+The cell of an exercise runs in the notebook and on its ranks like any other, and is checked beside them when
+it runs. A quiz is an exercise too: its cell says `answer("b")`; a puzzle of lines says `order("C A D")`. An
+untouched cell says "not attempted" and the notebook runs on. What passed is noted in a local file.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from course_lib.classroom.errors import ClusterError
+from course_lib.classroom.job import Verdict, check
+from course_lib.exercises.judge import find_exercise
+from course_lib.exercises.model import Exercise, Question, Wrong
+from course_lib.paths import MY_COURSE
+
+PROGRESS = MY_COURSE / "progress.json"
+
+
+class Practice:
+    """The exercises of one notebook: attempts, hints, predictions."""
+
+    def __init__(self, shell: Any, cluster: Any) -> None:
+        self.shell, self.cluster = shell, cluster
+        self.attempts: dict[str, int] = {}
+        self.hints: dict[str, int] = {}
+        self.asked: dict[str, int] = {}
+        self.predictions: dict[str, float] = {}
+        self.last = ""
+
+    def register(self) -> None:
+        """Make `%%exercise`, `hint`, `solution`, `predict` and `outcome` known in the notebook."""
+        self.shell.register_magic_function(self.exercise, "cell", "exercise")
+        names = {
+            "hint": self.hint,
+            "solution": self.solution,
+            "predict": self.predict,
+            "outcome": self.outcome,
+        }
+        self.shell.push(names, interactive=False)
+
+    # ---------------------------------------------------------------- %%exercise
+
+    def exercise(self, line: str, cell: str) -> None:
+        """Check the cell as the answer to the exercise named on the first line."""
+        try:
+            exercise = find_exercise(line.strip())
+        except LookupError as error:
+            print(error)
+            return
+        self.last = exercise.id
+        verdict = self._verdict(exercise, cell)
+        if verdict.state != "not attempted":
+            self.attempts[exercise.id] = self.attempts.get(exercise.id, 0) + 1
+            note_progress(exercise.id, verdict.state == "right")
+        print(verdict.text)
+
+    def _verdict(self, exercise: Exercise | Question, cell: str) -> Verdict:
+        if isinstance(exercise, Question):
+            return reply(exercise, _argument(cell, "answer"))
+        if exercise.blocks:
+            return self._puzzle(exercise, _argument(cell, "order"))
+        self._define(cell)
+        return check(exercise, cell)
+
+    def _puzzle(self, exercise: Exercise, order: str) -> Verdict:
+        if not order:
+            return Verdict("not attempted", f'{exercise.id} not attempted yet: order("…") wants letters.')
+        try:
+            source = exercise.assemble(order)
+        except Wrong as wrong:
+            return Verdict("wrong", f"✗ {exercise.id}: {wrong}")
+        verdict = check(exercise, source)
+        if verdict.state == "right":
+            self._define(source)
+        return verdict
+
+    def _define(self, source: str) -> None:
+        """Run the cell in the notebook and, where a cluster is up, on its ranks."""
+        try:
+            compile(source, "cell", "exec")
+        except SyntaxError:
+            return  # the verdict says so
+        if self.cluster.alive:
+            try:
+                result = self.cluster.view.execute(source, silent=True, block=False)
+                result.wait(self.cluster.timeout)
+            except ClusterError as error:
+                print(error)
+        self.shell.ex(source)
+
+    # ---------------------------------------------------------------- help
+
+    def hint(self, id: str = "") -> None:
+        """Show the next hint: where to look, then the idea, then a line with a gap."""
+        exercise = self._named(id)
+        if exercise is None:
+            return
+        level = self.hints.get(exercise.id, 0)
+        self.hints[exercise.id] = min(level + 1, len(exercise.hints) - 1)
+        print(f"Hint {level + 1} of {len(exercise.hints)} for {exercise.id}: {exercise.hints[level]}")
+
+    def solution(self, id: str = "") -> None:
+        """Show the solution after one attempt, or when asked for a second time."""
+        exercise = self._named(id)
+        if exercise is None:
+            return
+        self.asked[exercise.id] = self.asked.get(exercise.id, 0) + 1
+        if not self.attempts.get(exercise.id) and self.asked[exercise.id] == 1:
+            print(f"Try {exercise.id} once first, or look at a hint(). Ask again to see it anyway.")
+            return
+        print(exercise.solution)
+        print(f"Think about it: {exercise.why}")
+
+    def _named(self, id: str) -> Exercise | None:
+        if not (id or self.last):
+            print('Which exercise? For instance: hint("01.1")')
+            return None
+        try:
+            exercise = find_exercise(id or self.last)
+        except LookupError as error:
+            print(error)
+            return None
+        if isinstance(exercise, Question):
+            print("A question has no hints: pick a letter, the reply explains.")
+            return None
+        self.last = exercise.id
+        return exercise
+
+    # ---------------------------------------------------------------- predictions
+
+    def predict(self, question: str, value: float | None = None) -> None:
+        """Note what you expect before you measure; `predict("speed-up?", 3.5)`. None is fine too."""
+        if value is None:
+            print(f"{question}  Write your guess as the second argument, or run on.")
+            return
+        self.predictions[question] = float(value)
+        print(f"{question}  You say {value:g}.")
+
+    def outcome(self, question: str, measured: float, unit: str = "", because: str = "") -> None:
+        """Compare a measured value with the prediction that was noted under the same question."""
+        said = self.predictions.get(question)
+        unit = f" {unit}" if unit else ""
+        words = f"you said {said:g}{unit}, measured" if said is not None else "measured"
+        print(f"{question}  {words} {measured:.3g}{unit}.{' ' + because if because else ''}")
+
+
+def reply(question: Question, letter: str) -> Verdict:
+    """The reply to one letter: every wrong one has its own."""
+    letter = letter.strip().lower()
+    if not letter:
+        return Verdict("not attempted", f'{question.id} not attempted yet: write a letter into answer("").')
+    if letter not in question.options:
+        return Verdict("wrong", f"The options of {question.id} are {', '.join(question.options)}.")
+    if letter == question.right:
+        return Verdict("right", f"✓ {letter}: {question.replies[letter]}")
+    return Verdict("wrong", f"✗ {letter}: {question.replies[letter]}")
+
+
+def _argument(cell: str, function: str) -> str:
+    """The text in `function("…")`, "" when the cell says nothing."""
+    said: list[str] = []
+    exec(compile(cell, "cell", "exec"), {function: lambda text="": said.append(str(text))})
+    return said[-1] if said else ""
+
+
+def note_progress(id: str, passed: bool, path: Path = PROGRESS) -> None:
+    """Remember locally that an exercise was tried and whether it has ever been passed; nothing is sent."""
+    if "IPP_NONINTERACTIVE" in os.environ:
+        return  # an unattended run is nobody's progress
+    notes = read_progress(path)
+    notes[id] = notes.get(id, False) or passed
+    try:
+        path.parent.mkdir(exist_ok=True)
+        scratch = path.with_suffix(".new")
+        scratch.write_text(json.dumps(notes, indent=1, sort_keys=True))
+        os.replace(scratch, path)
+    except OSError as error:
+        print(f"(Your progress could not be saved in {path.name}: {error.strerror}.)")
+
+
+def read_progress(path: Path = PROGRESS) -> dict[str, bool]:
+    """Exercise id → passed, of all that were tried; empty when there is no readable file."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,148 @@
+"""What an exercise is: plain data and a check that runs on real ranks.
+
+An exercise is checked by calling the learner's code inside a throwaway MPI job, on communicators of 1, 2, 3
+and 4 ranks, smallest case first, and comparing with an oracle. A check raises `Wrong` with words that teach:
+what differs, where, and a question; never a verdict alone.
+"""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+class Wrong(Exception):
+    """The answer is wrong; the message says how, in the learner's terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongAnswer:
+    """A mistake that learners make, and a part of the message that it must get."""
+
+    source: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """A cell to complete.
+
+    `check(answer, comm, case)` runs on every rank of a communicator; `answer` holds what the learner's cell
+    defines, `case` is one of `cases`. It raises `Wrong`, or returns when this case is right.
+    """
+
+    id: str
+    title: str
+    stub: str
+    hints: tuple[str, str, str]
+    solution: str
+    check: Callable[[SimpleNamespace, Any, Any], None]
+    wrong: tuple[WrongAnswer, ...]
+    why: str
+    cases: tuple[Any, ...] = (1,)
+    describe: Callable[[Any], str] = lambda case: ""
+    sizes: tuple[int, ...] = (1, 2, 3, 4)
+    blocks: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 10.0
+
+    def untouched(self, source: str) -> bool:
+        """Whether the cell still does what the stub does: comments, docstrings and layout do not count."""
+        return same_code(source, self.stub)
+
+    def assemble(self, order: str) -> str:
+        """The program of a Parsons exercise with its blocks in this order ("C A D"), indented as they are.
+
+        Raises Wrong for a letter that is no block.
+        """
+        letters = order.replace(",", " ").split()
+        unknown = [letter for letter in letters if letter not in self.blocks]
+        if unknown:
+            raise Wrong(f"there is no block {unknown[0]!r}; the blocks are {', '.join(self.blocks)}.")
+        return "\n".join(self.blocks[letter] for letter in letters)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A quiz question: options by letter, the right one, and a reply to each."""
+
+    id: str
+    question: str
+    options: Mapping[str, str]
+    right: str
+    replies: Mapping[str, str]
+
+
+def same_code(one: str, other: str) -> bool:
+    """Whether two pieces of code differ only in comments, docstrings and layout."""
+    try:
+        return _bare(one) == _bare(other)
+    except SyntaxError:
+        return one.split() == other.split()
+
+
+def _bare(source: str) -> str:
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1:
+                node.body = node.body[1:]
+    return ast.dump(tree)
+
+
+# -------------------------------------------------------------------- what checks are written with
+
+
+def expect(condition: bool, message: str) -> None:
+    """Raise Wrong(message) unless `condition`."""
+    if not condition:
+        raise Wrong(message)
+
+
+def expect_array(got: Any, expected: np.ndarray, lookalikes: Mapping[str, Any] | None = None) -> None:
+    """Raise Wrong unless `got` is `expected` (same shape, equal to rounding).
+
+    `lookalikes` maps an explanation to the value that a certain mistake gives: if that is what came out, the
+    explanation is the message.
+    """
+    expect(got is not None, "the function returned None; does every path reach a return?")
+    values = np.asarray(got)
+    expect(values.dtype.kind in "biufc", f"returned {type(got).__name__}, expected numbers.")
+    if _close(values, expected):
+        return
+    for explanation, lookalike in (lookalikes or {}).items():
+        if _close(values, np.asarray(lookalike)):
+            raise Wrong(explanation)
+    if values.shape != np.shape(expected):
+        raise Wrong(f"has the shape {values.shape}, expected {np.shape(expected)}.")
+    raise Wrong(f"got {show(values)}, expected {show(expected)}.")
+
+
+def _close(values: np.ndarray, expected: np.ndarray) -> bool:
+    return values.shape == np.shape(expected) and bool(np.allclose(values, expected, rtol=1e-10, atol=1e-12))
+
+
+def show(values: Any) -> str:
+    """A short array in words: at most six of its values."""
+    flat = np.ravel(values)
+    text = ", ".join(f"{value:g}" for value in flat[:6])
+    return f"{text}, …" if flat.size > 6 else text or "nothing"
+
+
+def missing_ranks(total: float, size: int) -> str:
+    """What a decimal-coded sum (rank r gave 10**r) tells: whose contribution is missing or counted twice.
+
+    >>> missing_ranks(1011, 4)
+    "rank 2's contribution is missing"
+    """
+    digits = [int(total) // 10**rank % 10 for rank in range(size)]
+    absent = [rank for rank, digit in enumerate(digits) if digit == 0]
+    twice = [rank for rank, digit in enumerate(digits) if digit > 1]
+    if total != int(total) or total >= 10**size * 10 or not (absent or twice):
+        return f"the sum is {total:g}"
+    words = [f"rank {rank}'s contribution is missing" for rank in absent]
+    words += [f"rank {rank}'s contribution is counted {digits[rank]} times" for rank in twice]
+    return "; ".join(words)
