@@ -1,8 +1,8 @@
 """Which clusters are running on this machine, and how to end them.
 
 Every process of a cluster (controller, mpiexec, engines and whatever they start) inherits three
-environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel
-that started it, as "pid:start time"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking the
+environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel that
+started it, as "pid:start time:pid namespace"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking the
 processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
 """
 
@@ -34,13 +34,24 @@ class ClusterProcesses:
 def marker(folder: Path, notebook: str) -> dict[str, str]:
     """The variables that mark every process of the cluster in `folder` as belonging to this process."""
     me = psutil.Process()
-    return {CLUSTER: str(folder), OWNER: f"{me.pid}:{me.create_time():.2f}", NOTEBOOK: notebook}
+    owner = f"{me.pid}:{me.create_time():.2f}:{_pid_namespace()}"
+    return {CLUSTER: str(folder), OWNER: owner, NOTEBOOK: notebook}
+
+
+def _pid_namespace() -> str:
+    """What tells a container's process ids from the host's; empty where there is no such thing."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def marked_processes(variable: str = CLUSTER) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
     """Every other process of this user whose environment has `variable`, and that environment."""
     for process in psutil.process_iter():
         try:
+            if hasattr(os, "getuid") and process.uids().real != os.getuid():
+                continue  # root may read everybody's
             environment = process.environ()
         except (psutil.Error, OSError):
             continue
@@ -49,8 +60,10 @@ def marked_processes(variable: str = CLUSTER) -> Iterator[tuple[psutil.Process, 
 
 
 def owner_alive(owner: str) -> bool:
-    """Whether the process "pid:start time" still runs (a later process with its pid is another one)."""
-    pid, _, started = owner.partition(":")
+    """Whether the process "pid:start time:namespace" still runs (a later one with its pid is another one)."""
+    pid, started, namespace = (*owner.split(":", 2), "", "")[:3]
+    if namespace and namespace != _pid_namespace():
+        return True  # in another container, where it cannot be looked up from here
     try:
         process = psutil.Process(int(pid))
         return abs(process.create_time() - float(started)) < 1 and process.status() != psutil.STATUS_ZOMBIE

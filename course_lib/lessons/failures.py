@@ -1,0 +1,76 @@
+"""From whatever went wrong in a lesson to one line: which cell, which rank, what.
+
+ipyparallel wraps the errors of ranks: "one or more exceptions raised in: %px\\n[2:execute]ValueError: boom";
+while output streams it shows that first and then says only "1 errors". Reports of a hang name their ranks.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LONGEST = 160
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_RANK_FORMS = (
+    re.compile(r"^\[(?P<rank>\d+):\w+\]:?[ \t]*(?P<error>.*)$", re.MULTILINE),
+    re.compile(
+        r"^\s*\[?rank (?P<rank>\d+)\]?:?\s+(?:raised\s+)?(?P<error>\w+(?:Error|Exception|Exit)\b.*)$", re.M
+    ),
+    re.compile(r"\[rank (?P<rank>\d+)\]:?[ \t]*(?P<error>.*)$", re.MULTILINE),
+)
+_ERROR_LINE = re.compile(r"^(?P<error>[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
+_CARRIERS = ("CompositeError", "AlreadyDisplayedError", "RemoteError")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a lesson did not run to its end. `cell` counts code cells from 1; no `rank`: in the notebook."""
+
+    text: str
+    cell: int | None = None
+    rank: int | None = None
+
+    def __str__(self) -> str:
+        where = [f"cell {self.cell}"] if self.cell is not None else []
+        where += [f"rank {self.rank}"] if self.rank is not None else []
+        return f"{', '.join(where)}: {self.text}" if where else self.text
+
+
+def cell_failure(cell: int, name: str, value: str, outputs: Iterable[Mapping[str, Any]] = ()) -> Failure:
+    """The failure of code cell number `cell`, whose error `name: value` reached the notebook.
+
+    `outputs` are what the cell displayed before: there the ranks' errors are when the error itself is mute.
+    """
+    value = _COLOUR.sub("", value)
+    places = [value] if name not in _CARRIERS else [value, *map(_text, outputs)]
+    for text in places:
+        for form in _RANK_FORMS:
+            if match := form.search(text):
+                error = match["error"] or _next_error(text[match.end() :])
+                return Failure(one_line(error or f"{name}: {value}"), cell, int(match["rank"]))
+    return Failure(one_line(f"{name}: {value}"), cell)
+
+
+def one_line(text: str) -> str:
+    """The first line of `text` that says something, without colours, short enough for a table."""
+    lines = (line.strip() for line in _COLOUR.sub("", text).splitlines())
+    line = next((line for line in lines if line), "")
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def _next_error(text: str) -> str:
+    """The first line of a traceback's end that names an error, before another rank's traceback begins."""
+    ours = re.split(r"^\[\d+:\w+\]", text, maxsplit=1, flags=re.MULTILINE)[0]
+    errors = [
+        match["error"] for match in _ERROR_LINE.finditer(ours) if "Traceback (most" not in match["error"]
+    ]
+    return errors[-1] if errors else ""
+
+
+def _text(output: Mapping[str, Any]) -> str:
+    """What one output of a cell shows, as plain text."""
+    if output.get("output_type") == "error":
+        text = output.get("evalue", "") + "\n" + "\n".join(output.get("traceback", []))
+    else:
+        text = output.get("text", "") or output.get("data", {}).get("text/plain", "")
+    return _COLOUR.sub("", text)

@@ -1,0 +1,206 @@
+"""The learner's copy: clean, never overwritten, and it knows what it was made from."""
+
+import json
+import os
+from datetime import datetime
+
+import nbformat
+import pytest
+
+from course_lib.lessons.catalogue import UnknownLesson, find_lessons
+from course_lib.lessons.copies import CopyError, clean_copy, reset_copies, update_copies
+
+NOON = datetime(2026, 11, 20, 15, 30)
+
+
+def write_lesson(folder, stem, code="total = comm.allreduce(1)", output="4"):
+    cells = [
+        nbformat.v4.new_markdown_cell("# 04 · Collectives\n[next](06_data_parallel_by_hand.ipynb)", id="a"),
+        nbformat.v4.new_code_cell(
+            code,
+            id="b",
+            execution_count=7,
+            outputs=[nbformat.v4.new_output("stream", text=output)],
+            metadata={
+                "tags": ["nbval-ignore-output", "source: course_lib.pi:count_inside"],
+                "execution": {"iopub.status.busy": "2026"},
+            },
+        ),
+    ]
+    folder.mkdir(exist_ok=True)
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata={"widgets": {"x": 1}}), folder / f"{stem}.ipynb"
+    )
+
+
+@pytest.fixture
+def source(tmp_path):
+    write_lesson(tmp_path / "notebooks", "04_collectives")
+    return tmp_path / "notebooks"
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "my_course"
+
+
+def test_a_copy_has_no_outputs_counts_or_test_marks_and_is_a_valid_notebook(source, target):
+    update_copies(source, target)
+    copy = nbformat.read(target / "04_collectives.ipynb", as_version=4)
+    nbformat.validate(copy)
+    code = copy.cells[1]
+    assert (code.outputs, code.execution_count) == ([], None)
+    assert code.metadata == {"tags": ["source: course_lib.pi:count_inside"]}
+    assert code.source == "total = comm.allreduce(1)"
+    assert copy.metadata.kernelspec.name == "python3"
+    assert "widgets" not in copy.metadata
+
+
+def test_links_between_lessons_stay_relative(source, target):
+    update_copies(source, target)
+    assert "(06_data_parallel_by_hand.ipynb)" in (target / "04_collectives.ipynb").read_text()
+
+
+def test_an_update_adds_new_lessons_and_leaves_edited_ones_alone(source, target):
+    update_copies(source, target)
+    mine = target / "04_collectives.ipynb"
+    mine.write_text(mine.read_text().replace("allreduce(1)", "allreduce(2)"))
+    edited = mine.read_bytes()
+    write_lesson(source, "06_data_parallel_by_hand")
+    update = update_copies(source, target)
+    assert mine.read_bytes() == edited
+    assert update.added == ("06_data_parallel_by_hand",)
+    assert update.outdated == ()
+    assert update.sentences() == ["New in your copy: 06_data_parallel_by_hand."]
+
+
+def test_nothing_to_say_when_nothing_changed(source, target):
+    update_copies(source, target)
+    assert update_copies(source, target).sentences() == []
+
+
+def test_new_outputs_do_not_make_a_copy_outdated(source, target):
+    update_copies(source, target)
+    write_lesson(source, "04_collectives", output="4 in 3.2 ms")
+    assert update_copies(source, target).outdated == ()
+
+
+def test_a_changed_lesson_is_announced_with_the_command_that_fetches_it(source, target):
+    update_copies(source, target)
+    old = (target / "04_collectives.ipynb").read_bytes()
+    write_lesson(source, "04_collectives", code="total = comm.reduce(1)")
+    update = update_copies(source, target)
+    assert (target / "04_collectives.ipynb").read_bytes() == old
+    assert update.outdated == ("04_collectives",)
+    assert len(update.sentences()) == 1
+    assert "course reset 04" in update.sentences()[0]
+
+
+def test_the_version_survives_a_save_by_the_editor(source, target):
+    update_copies(source, target)
+    mine = target / "04_collectives.ipynb"
+    nbformat.write(nbformat.read(mine, as_version=4), mine)
+    write_lesson(source, "04_collectives", code="changed = True")
+    assert update_copies(source, target).outdated == ("04_collectives",)
+
+
+def test_a_notebook_of_the_learner_under_a_lessons_name_is_left_in_peace(source, target):
+    target.mkdir()
+    nbformat.write(nbformat.v4.new_notebook(), target / "04_collectives.ipynb")
+    assert update_copies(source, target).sentences() == []
+
+
+@pytest.mark.parametrize("damage", ['{"cells": [', "[]", '"text"', ""])
+def test_a_damaged_copy_is_kept_and_reported(source, target, damage):
+    target.mkdir()
+    mine = target / "04_collectives.ipynb"
+    mine.write_text(damage)
+    update = update_copies(source, target)
+    assert mine.read_text() == damage
+    assert "course reset 04" in update.sentences()[0]
+
+
+def test_reset_makes_a_fresh_copy_and_keeps_the_old_one_aside(source, target):
+    update_copies(source, target)
+    mine = target / "04_collectives.ipynb"
+    fresh = mine.read_bytes()
+    mine.write_text("my work")
+    assert reset_copies(["04"], source, target, now=NOON) == [
+        (mine, target / "04_collectives.2026-11-20-1530.ipynb")
+    ]
+    assert mine.read_bytes() == fresh
+    assert (target / "04_collectives.2026-11-20-1530.ipynb").read_text() == "my work"
+
+
+def test_an_aside_is_never_overwritten(source, target):
+    update_copies(source, target)
+    for work in ("first", "second", "third"):
+        (target / "04_collectives.ipynb").write_text(work)
+        reset_copies(["04"], source, target, now=NOON)
+    asides = sorted(path for path in target.glob("04_collectives.2026*"))
+    assert sorted(path.read_text() for path in asides) == ["first", "second", "third"]
+
+
+def test_resetting_what_was_never_touched_or_never_copied_makes_no_aside(source, target):
+    mine = target / "04_collectives.ipynb"
+    assert reset_copies(["4"], source, target) == [(mine, None)]
+    assert reset_copies(["4"], source, target) == [(mine, None)]
+    assert [path.name for path in target.iterdir()] == ["04_collectives.ipynb"]
+
+
+def test_reset_without_names_restores_every_lesson_and_no_aside(source, target):
+    write_lesson(source, "06_data_parallel_by_hand")
+    update_copies(source, target)
+    for lesson in find_lessons(target):
+        lesson.path.write_text("mine")
+    assert all(aside is not None for _, aside in reset_copies([], source, target, now=NOON))
+    assert len(list(target.iterdir())) == 4
+
+
+def test_an_unknown_lesson_changes_nothing(source, target):
+    update_copies(source, target)
+    (target / "04_collectives.ipynb").write_text("mine")
+    with pytest.raises(UnknownLesson, match="04_collectives"):
+        reset_copies(["04", "05"], source, target)
+    assert (target / "04_collectives.ipynb").read_text() == "mine"
+
+
+def test_a_damaged_lesson_is_a_sentence_not_half_a_copy(source, target):
+    update_copies(source, target)
+    (source / "04_collectives.ipynb").write_text('{"cells": [{"cell_type": "code"}]}')
+    (target / "04_collectives.ipynb").write_text("mine")
+    with pytest.raises(CopyError, match=r"04_collectives\.ipynb is not a readable notebook"):
+        reset_copies(["04"], source, target)
+    assert (target / "04_collectives.ipynb").read_text() == "mine"
+
+
+def test_a_full_disk_leaves_no_half_copy(source, target):
+    target.mkdir()
+    lesson = find_lessons(source)[0]
+    partial = target / f".{lesson.path.name}.{os.getpid()}.part"
+    partial.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        update_copies(source, target)
+    assert list(target.iterdir()) == []
+
+
+def test_a_full_disk_during_a_reset_leaves_the_learners_work_where_it_was(source, target):
+    update_copies(source, target)
+    mine = target / "04_collectives.ipynb"
+    mine.write_text("my work")
+    (target / f".04_collectives.ipynb.{os.getpid()}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        reset_copies(["04"], source, target)
+    assert [(path.name, path.read_text()) for path in target.iterdir()] == [
+        ("04_collectives.ipynb", "my work")
+    ]
+
+
+def test_the_copy_is_the_same_however_the_lessons_text_is_split_into_lines(source):
+    lesson = find_lessons(source)[0]
+    before = clean_copy(lesson)
+    notebook = json.loads(lesson.path.read_text())
+    for cell in notebook["cells"]:
+        cell["source"] = "".join(cell["source"])
+    lesson.path.write_text(json.dumps(notebook))
+    assert clean_copy(lesson) == before

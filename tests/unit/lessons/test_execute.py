@@ -1,0 +1,214 @@
+"""Lessons run unattended on real kernels: what goes wrong is one line, and nothing is left behind."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+
+from course_lib.classroom import leftovers, processes
+from course_lib.lessons import execute
+from course_lib.lessons.catalogue import find_lessons
+from course_lib.lessons.execute import Deadlines, run_lesson
+
+SLEEPER = (
+    "import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\nprint(child.pid)"
+)
+DEAF = """
+import time
+end = time.time() + 600
+while time.time() < end:
+    try:
+        time.sleep(0.1)
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+@pytest.fixture
+def lesson_of(tmp_path):
+    """Makes the lesson 01_tiny out of code cells, after one cell of text."""
+
+    def make(*sources):
+        folder = tmp_path / "notebooks"
+        folder.mkdir(exist_ok=True)
+        cells = [nbformat.v4.new_markdown_cell("# 01 · Tiny\n[02](02_monte_carlo_pi.ipynb#setup)")]
+        cells += [nbformat.v4.new_code_cell(source) for source in sources]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "01_tiny.ipynb")
+        return find_lessons(folder)[0]
+
+    return make
+
+
+@pytest.fixture
+def build(tmp_path):
+    return tmp_path / "build"
+
+
+def marked_by_this_process():
+    """Processes that a run of this process has left."""
+    return [pid for pid, mark in all_marked() if mark.startswith(f"{os.getpid()}:")]
+
+
+def all_marked():
+    return [(process.pid, env[leftovers.RUN]) for process, env in processes.marked_processes(leftovers.RUN)]
+
+
+def printed(build, number):
+    notebook = nbformat.read(build / "01_tiny.ipynb", as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return "".join(output.get("text", "") for output in code[number].outputs).strip()
+
+
+@pytest.fixture
+def foreign_kernel(tmp_path, monkeypatch):
+    """A kernel python3 that Jupyter finds before this Python's own, and that is no kernel at all."""
+    folder = tmp_path / "elsewhere" / "kernels" / "python3"
+    folder.mkdir(parents=True)
+    (folder / "kernel.json").write_text('{"argv": ["/bin/false"], "display_name": "x", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "elsewhere"))
+
+
+def test_a_lesson_runs_beside_its_notebook_on_this_python(lesson_of, build, foreign_kernel):
+    lesson = lesson_of(
+        "import os, sys\nprint(sys.executable)",
+        "",
+        "print(os.getcwd())",
+        "print(os.environ['IPP_NONINTERACTIVE'])",
+        SLEEPER,
+        "1/0 # on purpose",
+    )
+    notebook = nbformat.read(lesson.path, as_version=4)
+    notebook.cells[-1].metadata["tags"] = ["raises-exception"]
+    nbformat.write(notebook, lesson.path)
+    assert KernelSpecManager().get_kernel_spec("python3").argv == ["/bin/false"]  # what asking Jupyter gives
+    seen = []
+    result = run_lesson(lesson, build=build, report=lambda *cell: seen.append(cell))
+    assert (result.ok, result.failure, result.cells_run, result.cells) == (True, None, 5, 5)
+    assert seen == [(k, 5) for k in (1, 2, 3, 4, 5)]
+    assert printed(build, 0) == sys.executable
+    assert printed(build, 2) == str(lesson.path.parent)
+    assert printed(build, 3) == "1"
+    assert not psutil.pid_exists(int(printed(build, 4)))  # what the lesson started is gone with its kernel
+    assert marked_by_this_process() == []
+    page = (build / "01_tiny.html").read_text()
+    assert 'href="02_monte_carlo_pi.html#setup"' in page
+    assert "02_monte_carlo_pi.ipynb" in (build / "01_tiny.ipynb").read_text()
+
+
+def test_a_cell_that_raises_ends_the_lesson_and_is_shown_in_the_results(lesson_of, build):
+    result = run_lesson(lesson_of("x = 1", "raise ValueError('boom\\nmore')", "print('later')"), build=build)
+    assert str(result.failure) == "cell 2: ValueError: boom"
+    assert (result.cells_run, result.cells) == (1, 3)
+    assert "boom" in (build / "01_tiny.html").read_text()
+    assert printed(build, 2) == ""
+
+
+def test_a_cell_that_ignores_interrupts_ends_at_its_deadline(lesson_of, build):
+    result = run_lesson(lesson_of("x = 1", DEAF), build=build, deadlines=Deadlines(cell=1))
+    assert str(result.failure) == "cell 2: did not end within 1 s: import time"
+    assert marked_by_this_process() == []
+
+
+def test_many_short_cells_end_at_the_deadline_of_the_lesson(lesson_of, build):
+    cells = ["import time", *["time.sleep(1)"] * 30]
+    result = run_lesson(lesson_of(*cells), build=build, deadlines=Deadlines(cell=20, lesson=4))
+    assert "the lesson did not end within 4 s; it was at: time.sleep(1)" in str(result.failure)
+    assert 0 < result.cells_run < 10
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "cell 2: the kernel was killed, as the system does when memory",
+        ),
+        ("import os; os._exit(0)", "cell 2: the kernel ended by itself with exit code 0"),
+        ("import os; os.abort()", "cell 2: the kernel died of signal 6 (SIGABRT)"),
+        (
+            "import os; os.write(2, b'bye\\n'); os._exit(3)",
+            "cell 2: the kernel ended by itself with exit code 3: bye",
+        ),
+    ],
+)
+def test_a_dead_kernel_is_one_sentence(lesson_of, build, cell, words):
+    result = run_lesson(lesson_of("x = 1", cell, "x"), build=build)
+    assert str(result.failure).startswith(words)
+    assert "WARNING" not in str(result.failure)
+    assert (result.cells_run, result.cells) == (1, 3)
+    assert (build / "01_tiny.ipynb").exists()
+
+
+def test_a_missing_kernel_is_one_sentence_with_its_last_words(lesson_of, build, tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho No module named ipykernel_launcher >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(execute.sys, "executable", str(python))
+    result = run_lesson(lesson_of("1"), build=build)
+    assert str(result.failure) == "the kernel did not start: No module named ipykernel_launcher"
+    monkeypatch.setattr(execute.sys, "executable", str(tmp_path / "nowhere"))
+    result = run_lesson(lesson_of("1"), build=build)
+    assert str(result.failure).startswith("the kernel did not start: ")
+    assert "No such file or directory" in str(result.failure)
+
+
+def test_a_kernel_that_never_answers_is_given_up(lesson_of, build, tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 600\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(execute.sys, "executable", str(python))
+    result = run_lesson(lesson_of("1"), build=build, deadlines=Deadlines(start=1))
+    assert str(result.failure) == "the kernel did not start: Kernel didn't respond in 1 seconds"
+    assert marked_by_this_process() == []
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_no_half_file(lesson_of, build):
+    build.mkdir()
+    (build / ".01_tiny.ipynb.part").symlink_to("/dev/full")
+    result = run_lesson(lesson_of("1"), build=build)
+    assert "No space left on device; free some disk space and run again" in str(result.failure)
+    assert list(build.iterdir()) == []
+
+
+def test_a_build_folder_that_is_a_file_is_one_sentence(lesson_of, build):
+    build.write_text("")
+    assert "File exists" in str(run_lesson(lesson_of("1"), build=build).failure)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"cells": [', "{}", "[]", '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}}']
+)
+def test_a_damaged_notebook_is_one_sentence(lesson_of, build, text):
+    lesson = lesson_of("1")
+    lesson.path.write_text(text)
+    assert str(run_lesson(lesson, build=build).failure).startswith("01_tiny.ipynb is not a readable notebook")
+
+
+def test_a_rank_that_raises_is_named_and_its_cluster_is_gone(lesson_of, build):
+    lesson = lesson_of(
+        "from course_lib.classroom.cluster import start_cluster\ncluster = start_cluster(n=2)",
+        "%%px\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank",
+        "%%px\nif rank == 1:\n    raise ValueError('boom')",
+    )
+    result = run_lesson(lesson, build=build)
+    assert (result.failure.cell, result.failure.rank, result.failure.text) == (3, 1, "ValueError: boom")
+    assert marked_by_this_process() == []
+    assert not any(Path(cluster.notebook).name == "01_tiny.ipynb" for cluster in processes.running_clusters())
+
+
+def test_a_cluster_whose_kernel_is_killed_is_gone_after_the_lesson(lesson_of, build):
+    began = time.time()
+    lesson = lesson_of(
+        "from course_lib.classroom.cluster import start_cluster\ncluster = start_cluster(n=2)",
+        "import os; os.kill(os.getpid(), 9)",
+    )
+    result = run_lesson(lesson, build=build)
+    assert result.failure.cell == 2
+    assert marked_by_this_process() == []
+    folders = [path for path in Path("/tmp").glob("course-cluster-*") if path.stat().st_mtime > began]
+    assert [path for path in folders if str(lesson.path) in str(list(path.iterdir()))] == []

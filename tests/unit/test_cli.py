@@ -1,0 +1,349 @@
+"""The `course` command as a learner, a maintainer and a workflow see it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import nbformat
+import pexpect
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from course_lib import cli, paths
+from course_lib.classroom import doctor, leftovers, processes
+from course_lib.lessons.progress import RunDisplay
+from course_lib.training import datasets
+
+# The same command on the lessons of a test.
+PROGRAM = """
+import sys
+from pathlib import Path
+from course_lib import cli, paths
+here = Path(sys.argv.pop(1))
+paths.NOTEBOOKS, paths.BUILD, paths.MY_COURSE = here / "notebooks", here / "build", here / "my_course"
+cli.app()
+"""
+CLUSTER = "from course_lib.classroom.cluster import start_cluster\ncluster = start_cluster(n=2)"
+SLOW = "import os, time\nopen('started', 'w').write(str(os.getpid()))\ntime.sleep(600)"
+
+
+def write_lesson(folder, stem, *sources):
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    (folder / "notebooks").mkdir(exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "notebooks" / f"{stem}.ipynb")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A folder in which the command finds its lessons."""
+    for name in ("notebooks", "build", "my_course"):
+        monkeypatch.setattr(paths, name.upper(), tmp_path / name)
+    (tmp_path / "notebooks").mkdir()
+    return tmp_path
+
+
+def course(*arguments):
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def start_course(home, *arguments, **options):
+    command = [sys.executable, "-c", PROGRAM, str(home), *arguments]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+
+
+def wait_for(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return result
+
+
+def kernel_of(home):
+    """The pid of the kernel, once the slow cell runs."""
+    started = home / "notebooks" / "started"
+    return int(wait_for(lambda: started.exists() and started.read_text()))
+
+
+def alive(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def marked_by(pid):
+    found = processes.marked_processes(leftovers.RUN)
+    return [process.pid for process, env in found if f"{pid}:" in env[leftovers.RUN]]
+
+
+# ------------------------------------------------------------------ run
+
+
+def test_run_continues_after_a_failure_and_ends_with_a_table(home):
+    write_lesson(home, "00_start_here", "1/0", "x = 1")
+    write_lesson(home, "01_mpi_basics", "x = 1", "y = 2")
+    result = course("run")
+    assert result.exit_code == 1
+    table = [line.rstrip() for line in result.output[result.output.index("lesson ") :].splitlines()]
+    assert table[1].split()[0:4:3] == ["00_start_here", "0/2"]
+    assert table[1].endswith("cell 1: ZeroDivisionError: division by zero")
+    assert table[2].split()[0:4:3] == ["01_mpi_basics", "2"]
+    assert table[2].endswith("ok")
+    assert "1 of 2 lessons failed" in table[-1]
+    assert sorted(path.name for path in (home / "build").iterdir()) == [
+        "00_start_here.html",
+        "00_start_here.ipynb",
+        "01_mpi_basics.html",
+        "01_mpi_basics.ipynb",
+    ]
+    assert "\x1b" not in result.output  # not a terminal: calm lines
+
+
+def test_run_of_chosen_lessons_succeeds_when_they_do(home):
+    write_lesson(home, "00_start_here", "1/0")
+    write_lesson(home, "01_mpi_basics", "x = 1")
+    result = course("run", "1")
+    assert (result.exit_code, "1 lesson ran" in result.output) == (0, True)
+    assert not (home / "build" / "00_start_here.ipynb").exists()
+
+
+def test_a_terminal_shows_the_cell_that_runs_and_keeps_only_the_outcome(home):
+    write_lesson(home, "01_mpi_basics", "import time", "time.sleep(1)", "raise ValueError('[red] text [/x]')")
+    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"TERM": "xterm"}
+    run = pexpect.spawn(
+        sys.executable, ["-c", PROGRAM, str(home), "run"], env=environment, encoding="utf-8", timeout=60
+    )
+    run.expect("cell 2 of 3")
+    run.expect(pexpect.EOF)
+    run.close()
+    assert run.exitstatus == 1
+    assert run.before.count("cell 3: ValueError: [red] text [/x]") == 2  # as it ended, and in the table
+
+
+@pytest.mark.parametrize("setting", [{"CI": "true"}, {"TERM": "dumb"}])
+def test_a_workflow_gets_calm_lines_even_on_a_terminal(monkeypatch, setting):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert RunDisplay().live
+    for name, value in setting.items():
+        monkeypatch.setenv(name, value)
+    assert not RunDisplay().live
+
+
+def test_run_of_an_unknown_lesson_is_one_sentence(home):
+    write_lesson(home, "01_mpi_basics", "x = 1")
+    result = course("run", "17")
+    assert result.exit_code == 1
+    assert result.output.strip() == 'course: there is no lesson "17"; there are 01_mpi_basics'
+
+
+def test_an_interrupt_ends_with_the_table_so_far_and_nothing_running(home):
+    write_lesson(home, "00_start_here", "x = 1")
+    write_lesson(home, "01_mpi_basics", "x = 1", SLOW)
+    write_lesson(home, "02_monte_carlo_pi", "x = 1")
+    run = start_course(home, "run")
+    kernel = kernel_of(home)
+    run.send_signal(signal.SIGINT)
+    output, _ = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert output.strip().splitlines()[-1] == "Stopped after 1 of 3 lessons; nothing is left running."
+    assert "Traceback" not in output
+    assert not alive(kernel)
+    assert marked_by(run.pid) == []
+
+
+def test_a_killed_run_leaves_no_kernel(home):
+    write_lesson(home, "01_mpi_basics", SLOW)
+    run = start_course(home, "run")
+    kernel = kernel_of(home)
+    run.kill()
+    run.wait()
+    wait_for(lambda: not alive(kernel), seconds=10)  # the kernel sees that its parent is gone
+
+
+def test_clean_ends_what_a_killed_run_left_when_it_cannot_end_itself(home):
+    write_lesson(home, "01_mpi_basics", CLUSTER, SLOW)
+    run = start_course(home, "run")
+    kernel = kernel_of(home)
+    os.kill(kernel, signal.SIGSTOP)
+    run.kill()
+    run.wait()
+    engines = [cluster for cluster in processes.running_clusters() if cluster.owner_pid == kernel]
+    assert len(engines[0].pids) >= 4  # controller, mpiexec and two ranks
+    result = course("clean")
+    assert "Stopped a run that was killed at 01_mpi_basics.ipynb" in result.output
+    assert not alive(kernel)
+    assert marked_by(run.pid) == []
+    assert not any(alive(pid) for pid in engines[0].pids)
+    assert not engines[0].folder.exists()
+
+
+def test_clean_leaves_a_living_run_alone(home):
+    write_lesson(home, "01_mpi_basics", SLOW)
+    run = start_course(home, "run")
+    kernel = kernel_of(home)
+    assert "01_mpi_basics" not in course("clean").output
+    assert alive(kernel)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=30)
+
+
+def test_clean_ends_a_run_whose_make_was_killed(home):
+    write_lesson(home, "01_mpi_basics", SLOW)
+    make = (
+        "import subprocess, sys; run = subprocess.Popen(sys.argv[1:]); print(run.pid, flush=True); run.wait()"
+    )
+    command = [sys.executable, "-c", make, sys.executable, "-c", PROGRAM, str(home), "run"]
+    environment = os.environ | {"MAKELEVEL": "1"}
+    parent = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    runner = int(parent.stdout.readline())
+    kernel = kernel_of(home)
+    parent.kill()
+    parent.wait()
+    assert alive(runner)
+    result = course("clean")
+    assert "Stopped a run that was killed at 01_mpi_basics.ipynb" in result.output
+    assert not alive(runner)
+    assert not alive(kernel)
+    parent.stdout.close()
+
+
+# ------------------------------------------------------------------ lab, reset
+
+
+def test_lab_opens_the_first_lesson_of_the_learners_copy(home, monkeypatch):
+    write_lesson(home, "00_start_here", "x = 1")
+    started = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: started.append(arguments))
+    monkeypatch.setenv("MAKELEVEL", "1")
+    result = course("lab", "--no-browser", "--port", "8899", "--", "--ServerApp.ip=127.0.0.1")
+    assert result.exit_code == 0
+    assert "New in your copy: 00_start_here." in result.output
+    (program, command, environment), *_ = started
+    assert program == sys.executable
+    assert f"--ServerApp.root_dir={home / 'my_course'}" in command
+    assert "--LabApp.default_url=/lab/tree/00_start_here.ipynb" in command
+    assert {"--no-browser", "--ServerApp.port=8899", "--ServerApp.ip=127.0.0.1"} <= set(command)
+    assert not any("token" in word or "password" in word for word in command)
+    assert environment["JUPYTER_PATH"].startswith(sys.prefix)
+    assert shutil.which("course", path=environment["PATH"]) == shutil.which(
+        "course", path=f"{sys.prefix}/bin"
+    )
+    assert "MAKELEVEL" not in environment
+
+
+def test_lab_says_when_its_port_is_in_use(home, monkeypatch):
+    write_lesson(home, "00_start_here", "x = 1")
+    monkeypatch.setattr(os, "execve", lambda *arguments: None)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"Port {port} is in use" in course("lab", "--port", port).output
+    assert "in use" not in course("lab", "--port", port).output
+
+
+def test_reset_says_where_the_old_copy_is(home, monkeypatch):
+    write_lesson(home, "04_collectives", "x = 1")
+    assert course("reset", "04").output.startswith("my_course/04_collectives.ipynb is fresh\n")
+    (home / "my_course" / "04_collectives.ipynb").write_text("mine")
+    result = course("reset", "--all")
+    assert result.exit_code == 0
+    assert "is fresh; your old one is 04_collectives.20" in result.output
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all", "04"]])
+def test_reset_wants_names_or_all(home, arguments):
+    write_lesson(home, "04_collectives", "x = 1")
+    result = course("reset", *arguments)
+    assert result.exit_code == 2
+    assert "name the lessons to reset, or say --all" in result.output
+    assert not (home / "my_course").exists()
+
+
+# ------------------------------------------------------------------ doctor and the rest
+
+
+@pytest.fixture
+def two_checks(monkeypatch):
+    def make(ok):
+        checks = [doctor.Check("Python", True, "3.11"), doctor.Check("memory", ok, "1 GiB", "close programs")]
+        monkeypatch.setattr(doctor, "CHECKS", tuple((lambda check=check: check) for check in checks))
+
+    return make
+
+
+def test_doctor_is_green_without_remedies(two_checks):
+    two_checks(ok=True)
+    result = course("doctor")
+    assert result.exit_code == 0
+    assert "close programs" not in result.output
+
+
+def test_doctor_shows_the_remedy_of_what_is_red(two_checks):
+    two_checks(ok=False)
+    result = course("doctor")
+    assert result.exit_code == 1
+    assert "FIX  memory" in result.output
+    assert "→ close programs" in result.output
+
+
+def test_doctors_json_is_complete_and_has_the_same_verdict(two_checks):
+    two_checks(ok=False)
+    result = course("doctor", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.output)
+    assert found["ok"] is False
+    assert [check["name"] for check in found["checks"]] == ["Python", "memory"]
+    assert found["checks"][1]["remedy"] == "close programs"
+
+
+def test_fetch_says_where_the_data_is_or_why_it_is_not(monkeypatch):
+    monkeypatch.setattr(datasets, "fetch_mnist", lambda: "MNIST is in data/mnist: 4 files, 11.6 MB.")
+    result = course("fetch")
+    assert (result.exit_code, result.output) == (0, "MNIST is in data/mnist: 4 files, 11.6 MB.\n")
+
+    def fail():
+        raise datasets.DataError("no mirror of MNIST could be reached; try again later")
+
+    monkeypatch.setattr(datasets, "fetch_mnist", fail)
+    result = course("fetch")
+    assert (result.exit_code, result.output) == (
+        1,
+        "course: no mirror of MNIST could be reached; try again later\n",
+    )
+
+
+def test_version_and_help():
+    assert course("--version").output.startswith("course ")
+    help_text = course("--help").output
+    for command in ("run", "lab", "reset", "fetch", "clean", "doctor"):
+        assert f"\n  {command} " in help_text
+        assert course(command, "--help").exit_code == 0
+
+
+def test_the_command_starts_without_the_heavy_packages():
+    program = "import sys, course_lib.cli; print([name for name in sys.modules])"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    for heavy in ("torch", "numpy", "ipyparallel", "nbclient", "nbconvert", "jupyter_client", "matplotlib"):
+        assert f"'{heavy}'" not in loaded
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(OSError(28, "No space left on device"), 1), (KeyboardInterrupt(), 130)]
+)
+def test_trouble_is_one_sentence(home, monkeypatch, error, code):
+    def fail(**options):
+        raise error
+
+    monkeypatch.setattr(leftovers, "clean", fail)
+    result = course("clean")
+    assert result.exit_code == code
+    assert len(result.output.strip().splitlines()) == 1
