@@ -1,0 +1,121 @@
+"""The one training loop of the course, and the one seam where ranks come in.
+
+    for each batch:   forward → loss / global batch → backward → synchronize() → update
+
+In one process `synchronize` does nothing; data parallelism sums the gradients there. The loss is a sum
+over samples, divided *once* by the size of the global batch: so the losses and gradients of the shards of
+a batch add up to those of the batch, however unevenly it was dealt.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from course_lib.training.metrics import Score, count_correct
+
+MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081  # of the training pixels, scaled to 0..1
+EVALUATION_BATCH = 250
+
+SummedLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Synchronize = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some samples, and how many the global batch has that they are a part of."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    global_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What `fit` saw: the loss of every step (of a shard: its part of the loss), samples, seconds."""
+
+    losses: tuple[float, ...]
+    samples: int
+    seconds: float
+
+
+Step = Callable[[Batch], float]
+
+
+def summed_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The cross entropy of `logits` (B, classes) and `labels` (B), summed over the batch."""
+    return F.cross_entropy(logits, labels, reduction="sum")
+
+
+def do_nothing() -> None:
+    """What one process has to do to agree with the others."""
+
+
+def make_step(
+    model: nn.Module, loss_fn: SummedLoss, optimizer: Optimizer, synchronize: Synchronize = do_nothing
+) -> Step:
+    """A function that trains `model` on one batch and returns its loss; for a shard, its part of the loss."""
+
+    def step(batch: Batch) -> float:
+        optimizer.zero_grad(set_to_none=False)  # in place: the gradients may live in a bucket
+        outputs = model(batch.inputs)  # forward
+        loss = loss_fn(outputs, batch.targets) / batch.global_size
+        loss.backward()  # backward: the gradients of our samples
+        synchronize()  # from here on: the gradients of the global batch
+        optimizer.step()  # update
+        return loss.item()
+
+    return step
+
+
+def fit(step: Step, batches: Iterable[Batch]) -> Epoch:
+    """Call `step` on every batch, and time it all, the loading of the batches included."""
+    start = time.perf_counter()
+    losses, samples = [], 0
+    for batch in batches:
+        losses.append(step(batch))
+        samples += len(batch.targets)
+    return Epoch(tuple(losses), samples, time.perf_counter() - start)
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, loss_fn: SummedLoss, batches: Iterable[Batch]) -> Score:
+    """The score of `model` on all `batches`; the model is in evaluation mode meanwhile."""
+    training, score = model.training, Score()
+    model.eval()
+    for batch in batches:
+        outputs = model(batch.inputs)
+        loss = loss_fn(outputs, batch.targets).item()
+        score += Score(count_correct(outputs, batch.targets), len(batch.targets), loss)
+    model.train(training)
+    return score
+
+
+def shuffled_batches(samples: int, batch_size: int, *, seed: int, epoch: int = 0) -> list[NDArray[np.int64]]:
+    """range(samples) in the order of (`seed`, `epoch`), cut into batches; the last may be shorter."""
+    if batch_size < 1:
+        raise ValueError(f"a batch of {batch_size} samples cannot be trained on; use at least 1")
+    order = np.random.default_rng([seed, epoch]).permutation(samples)
+    return [order[start : start + batch_size] for start in range(0, samples, batch_size)]
+
+
+def image_batch(
+    images: NDArray[np.uint8], labels: NDArray[np.integer], indices: NDArray[np.int64], global_size: int
+) -> Batch:
+    """The images (N, 28, 28) and labels (N) at `indices`, as standardised inputs (B, 1, 28, 28)."""
+    pixels = torch.from_numpy(images[indices]).unsqueeze(1).float() / 255
+    targets = torch.from_numpy(labels[indices].astype(np.int64))
+    return Batch((pixels - MNIST_MEAN) / MNIST_DEVIATION, targets, global_size)
+
+
+def image_batches(
+    images: NDArray[np.uint8], labels: NDArray[np.integer], batches: Iterable[NDArray[np.int64]]
+) -> Iterator[Batch]:
+    """The batches that one process trains on: each is its own global batch."""
+    return (image_batch(images, labels, indices, len(indices)) for indices in batches)

@@ -1,0 +1,161 @@
+"""The one training loop, held to the loop that every PyTorch tutorial shows."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from course_lib.training.loop import (
+    Batch,
+    evaluate,
+    fit,
+    image_batch,
+    image_batches,
+    make_step,
+    shuffled_batches,
+    summed_cross_entropy,
+)
+from course_lib.training.metrics import Score, count_correct
+from course_lib.training.models import build
+
+DIGITS = np.random.default_rng(0).integers(0, 256, (20, 28, 28)).astype(np.uint8)
+LABELS = np.random.default_rng(1).integers(0, 10, 20).astype(np.uint8)
+
+
+def tutorial_training(model: torch.nn.Module, batches: list[Batch]) -> list[float]:
+    """The oracle: the mean loss of each batch, and plain SGD."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(batch.inputs), batch.targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("batch_size", [20, 8, 1])
+def test_the_loop_trains_as_the_tutorials_do(batch_size: int) -> None:
+    batches = list(image_batches(DIGITS, LABELS, shuffled_batches(20, batch_size, seed=0)))
+    ours, theirs = build("mlp", seed=0), build("mlp", seed=0)
+    step = make_step(ours, summed_cross_entropy, torch.optim.SGD(ours.parameters(), lr=0.1, momentum=0.9))
+    epoch = fit(step, batches)
+    assert np.allclose(epoch.losses, tutorial_training(theirs, batches), rtol=1e-5)
+    assert epoch.samples == 20
+    assert epoch.seconds > 0
+    for mine, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(mine, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_synchronize_is_called_between_backward_and_update() -> None:
+    model = build("mlp", seed=0)
+    before = model.fc1.weight.detach().clone()
+    seen = []
+
+    def synchronize() -> None:
+        seen.append((model.fc1.weight.grad is not None, torch.equal(model.fc1.weight, before)))
+
+    step = make_step(model, summed_cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1), synchronize)
+    step(image_batch(DIGITS, LABELS, np.arange(4), 4))
+    assert seen == [(True, True)]
+    assert not torch.equal(model.fc1.weight, before)
+
+
+def test_gradients_of_the_last_step_do_not_leak_into_the_next() -> None:
+    model = build("mlp", seed=0)
+    step = make_step(model, summed_cross_entropy, torch.optim.SGD(model.parameters(), lr=0.0))
+    batch = image_batch(DIGITS, LABELS, np.arange(4), 4)
+    step(batch)
+    first = model.fc1.weight.grad.clone()
+    step(batch)
+    assert torch.allclose(model.fc1.weight.grad, first)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 10, 20])
+def test_gradients_of_the_parts_of_a_batch_add_up_to_those_of_the_batch(cut: int) -> None:
+    model = build("cnn", seed=0)
+    step = make_step(model, summed_cross_entropy, torch.optim.SGD(model.parameters(), lr=0.0))
+
+    def gradients_of(indices: np.ndarray) -> tuple[float, list[torch.Tensor]]:
+        loss = step(image_batch(DIGITS, LABELS, indices, 20))
+        return loss, [parameter.grad.clone() for parameter in model.parameters()]
+
+    loss, whole = gradients_of(np.arange(20))
+    left_loss, left = gradients_of(np.arange(cut))
+    right_loss, right = gradients_of(np.arange(cut, 20))
+    assert left_loss + right_loss == pytest.approx(loss, rel=1e-5)
+    for all_of_it, one, other in zip(whole, left, right, strict=True):
+        assert torch.linalg.norm(one + other - all_of_it) <= 1e-5 * torch.linalg.norm(all_of_it)
+
+
+def test_mean_of_means_is_not_the_mean_when_the_parts_are_uneven() -> None:
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    labels = torch.tensor([0, 0, 1])
+    whole = F.cross_entropy(logits, labels)
+    of_means = (F.cross_entropy(logits[:2], labels[:2]) + F.cross_entropy(logits[2:], labels[2:])) / 2
+    assert not torch.isclose(of_means, whole, rtol=0.01)
+
+
+def test_evaluation_counts_what_numpy_counts_and_changes_nothing() -> None:
+    model = build("mlp", seed=0)
+    model.train()
+    everything = image_batch(DIGITS, LABELS, np.arange(20), 20)
+    logits = model(everything.inputs).detach().numpy().astype(np.float64)
+    expected_loss = (np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(20), LABELS]).sum()
+    score = evaluate(
+        model, summed_cross_entropy, image_batches(DIGITS, LABELS, shuffled_batches(20, 7, seed=3))
+    )
+    assert score.correct == int((logits.argmax(axis=1) == LABELS).sum())
+    assert score.samples == 20
+    assert score.loss == pytest.approx(expected_loss, rel=1e-5)
+    assert model.training
+
+
+def test_scores_of_uneven_parts_add_up_but_their_accuracies_do_not_average() -> None:
+    left, right = Score(correct=9, samples=10, loss=2.0), Score(correct=0, samples=2, loss=4.0)
+    assert (left + right).accuracy == 0.75
+    assert (left + right).mean_loss == 0.5
+    assert (left.accuracy + right.accuracy) / 2 != 0.75
+    assert Score() + left == left
+
+
+def test_no_samples_have_no_accuracy() -> None:
+    with pytest.raises(ValueError, match="0 samples have no accuracy"):
+        _ = Score().accuracy
+    with pytest.raises(ValueError, match="add the scores of all shards first"):
+        _ = Score().mean_loss
+
+
+def test_count_correct_of_nothing_is_zero() -> None:
+    assert count_correct(torch.zeros(0, 10), torch.zeros(0, dtype=torch.long)) == 0
+
+
+def test_every_sample_comes_once_an_epoch_and_the_last_batch_is_what_is_left() -> None:
+    batches = shuffled_batches(10, 4, seed=0)
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert sorted(np.concatenate(batches).tolist()) == list(range(10))
+
+
+def test_the_order_depends_on_seed_and_epoch_alone() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        return np.concatenate(shuffled_batches(50, 8, seed=seed, epoch=epoch)).tolist()
+
+    assert order(1, 0) == order(1, 0)
+    assert len({tuple(order(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
+
+
+def test_a_batch_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch of 0 samples"):
+        shuffled_batches(10, 0, seed=0)
+
+
+def test_pixels_are_standardised_and_labels_are_what_cross_entropy_takes() -> None:
+    batch = image_batch(DIGITS, LABELS, np.array([3, 5]), 8)
+    assert batch.inputs.shape == (2, 1, 28, 28)
+    assert batch.inputs[1, 0, 4, 9].item() == pytest.approx(
+        (DIGITS[5, 4, 9] / 255 - 0.1307) / 0.3081, rel=1e-5
+    )
+    assert batch.targets.dtype == torch.int64
+    assert batch.targets.tolist() == [LABELS[3], LABELS[5]]
+    assert batch.global_size == 8

@@ -1,0 +1,73 @@
+"""The models have the published sizes, and their weights depend on (seed, name) and nothing else."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from course_lib.training.models import CNN, MODELS, build, derived_seed, parameter_count
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("mlp", 235_146), ("cnn", 421_642), ("lstm", 82_186)])
+def test_each_model_has_the_published_number_of_parameters(name: str, parameters: int) -> None:
+    assert parameter_count(build(name, seed=0)) == parameters
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("batch", [0, 1, 5])
+def test_each_model_turns_images_into_logits_and_has_every_gradient(name: str, batch: int) -> None:
+    model = build(name, seed=0)
+    logits = model(torch.rand(batch, 1, 28, 28))
+    assert logits.shape == (batch, 10)
+    F.cross_entropy(logits, torch.zeros(batch, dtype=torch.long), reduction="sum").backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_the_same_wherever_and_whenever_it_is_built(name: str) -> None:
+    torch.manual_seed(1)
+    first = build(name, seed=7).state_dict()
+    torch.manual_seed(2)
+    torch.rand(3)
+    second = build(name, seed=7).state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_another_seed_gives_other_weights(name: str) -> None:
+    first, second = build(name, seed=0).state_dict(), build(name, seed=1).state_dict()
+    assert all(not torch.equal(first[key], second[key]) for key in first)
+
+
+def test_building_leaves_the_generator_of_torch_as_it_was() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    build("mlp", seed=0)
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_model_built_straight_from_its_class_is_not_reproducible() -> None:
+    torch.manual_seed(1)
+    first = CNN().fc2.weight
+    torch.rand(1)
+    assert not torch.equal(first, CNN().fc2.weight)
+
+
+def test_pooling_before_relu_computes_what_relu_before_pooling_does() -> None:
+    model = build("cnn", seed=0).double()
+    images = torch.randn(3, 1, 28, 28, dtype=torch.float64)
+    maps = F.max_pool2d(F.relu(model.conv1(images)), 2)
+    maps = F.max_pool2d(F.relu(model.conv2(maps)), 2)
+    expected = model.fc2(F.relu(model.fc1(maps.contiguous().flatten(1))))
+    assert torch.allclose(model(images), expected, rtol=0, atol=1e-12)
+
+
+def test_seeds_are_far_apart_and_fit_torch() -> None:
+    seeds = {derived_seed(seed, name) for seed in range(50) for name in MODELS}
+    assert len(seeds) == 150
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="no model 'resnet'; choose one of mlp, cnn, lstm"):
+        build("resnet", seed=0)
