@@ -26,9 +26,6 @@ def lab_command(port: int, browser: bool, more: Sequence[str] = (), folder: Path
     lessons = find_lessons(folder)
     if lessons:
         command.append(f"--LabApp.default_url=/lab/tree/{lessons[0].path.name}")
-    # A workshop needs no news, and a machine without a network cannot get them.
-    command += ["--LabApp.news_url=None"]
-    command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     if not browser:
         command.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -44,6 +41,10 @@ def lab_environment() -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     ours = str(Path(sys.prefix) / "share" / "jupyter")
     environment["JUPYTER_PATH"] = os.pathsep.join(filter(None, [ours, os.environ.get("JUPYTER_PATH")]))
+    # A workshop needs no news and no question about them; our settings come before the user's own defaults.
+    settings = str(Path(__file__).parent / "jupyter_config")
+    others = os.environ.get("JUPYTER_CONFIG_PATH")
+    environment["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, [settings, others]))
     scripts = sysconfig.get_path("scripts")
     environment["PATH"] = os.pathsep.join(filter(None, [scripts, os.environ.get("PATH")]))
     return environment
