@@ -1,0 +1,122 @@
+"""A real notebook without a browser: a kernel that runs cells, one after the other, and shows what they gave.
+
+It keeps the rules of a notebook: outputs with a display id are rewritten in place, a cell that raises ends
+with its traceback, an interrupt may come at any time.
+"""
+
+import contextlib
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from queue import Empty
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+
+from course_lib.classroom import processes
+
+MARK = "COURSE_TEST_KERNEL"
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a cell left: its output and its error as plain text, and the seconds it took."""
+
+    output: str
+    error: str
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """All that the learner sees."""
+        return f"{self.output}\n{self.error}"
+
+
+class Notebook:
+    """A kernel and its cells."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel(env=dict(environment))
+        self.client: Any = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def run(self, source: str, *, within: float = 60, interrupt_after: tuple[float, ...] = ()) -> Ran:
+        """Run a cell; interrupt it so many seconds after its start; fail when it does not end `within`."""
+        began = time.monotonic()
+        message = self.client.execute(source)
+        timers = [threading.Timer(after, self.manager.interrupt_kernel) for after in interrupt_after]
+        for timer in timers:
+            timer.start()
+        shown = _Shown()
+        try:
+            while not shown.idle:
+                left = began + within - time.monotonic()
+                assert left > 0, f"not done after {within} s; so far:\n{shown.text()}\n{shown.error}"
+                with contextlib.suppress(Empty):
+                    shown.add(self.client.get_iopub_msg(timeout=min(left, 0.5)), message)
+                assert self.manager.is_alive(), "the kernel died"
+        finally:
+            for timer in timers:
+                timer.cancel()
+        return Ran(shown.text(), shown.error, time.monotonic() - began)
+
+    @property
+    def pid(self) -> int:
+        """The kernel's process."""
+        return self.manager.provisioner.process.pid  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """Shut the kernel down, as closing a notebook does."""
+        self.client.stop_channels()
+        self.manager.shutdown_kernel()
+
+
+class _Shown:
+    """The outputs of one cell, in order, as messages arrive."""
+
+    def __init__(self) -> None:
+        self.parts: list[list[str]] = []
+        self.by_id: dict[str, list[str]] = {}
+        self.error, self.idle = "", False
+
+    def add(self, message: dict[str, Any], wanted: str) -> None:
+        content, kind = message["content"], message["msg_type"]
+        display = content.get("transient", {}).get("display_id") if isinstance(content, dict) else None
+        if kind == "update_display_data" and display in self.by_id:
+            self.by_id[display][0] = content["data"].get("text/plain", "")
+        if message["parent_header"].get("msg_id") != wanted:
+            return
+        if kind == "status":
+            self.idle = content["execution_state"] == "idle"
+        elif kind == "error":
+            self.error = _ANSI.sub("", "\n".join(content["traceback"]))
+        elif kind in ("stream", "display_data", "execute_result"):
+            text = content["text"] if kind == "stream" else content["data"].get("text/plain", "") + "\n"
+            self.parts.append([text])
+            if display:
+                self.by_id[display] = self.parts[-1]
+
+    def text(self) -> str:
+        return "".join(text if text.endswith("\n") else text + "\n" for (text,) in self.parts)
+
+
+@contextlib.contextmanager
+def open_notebook(**environment: str) -> Iterator[Notebook]:
+    """A notebook with `environment` added to this process's; on leaving, nothing it started is left."""
+    mark = uuid.uuid4().hex
+    inherited = {name: value for name, value in os.environ.items() if name != "IPP_NONINTERACTIVE"}
+    try:
+        notebook = Notebook(inherited | {MARK: mark} | environment)
+        try:
+            yield notebook
+        finally:
+            notebook.close()
+    finally:
+        processes.end_marked(MARK, mark)

@@ -1,0 +1,18 @@
+"""The lessons in the repository are what their sources say, and keep the anatomy of a lesson."""
+
+import pytest
+
+from course_lib.lessons.build import lesson_sources
+from course_lib.lessons.lint import lint_lesson, strangers
+from course_lib.paths import NOTEBOOKS
+
+COURSE = lesson_sources()
+
+
+@pytest.mark.parametrize("number", range(len(COURSE)), ids=[source.stem for source in COURSE])
+def test_a_lesson_has_no_findings(number: int) -> None:
+    assert [str(finding) for finding in lint_lesson(COURSE[number], COURSE)] == []
+
+
+def test_every_notebook_has_a_source() -> None:
+    assert strangers(NOTEBOOKS) == []

@@ -1,0 +1,332 @@
+"""`make test` must be red when a notebook is broken, and leave no process behind, whatever went wrong.
+
+Notebooks are written into a folder outside the project and checked by pytest in a process of its own. Its
+environment is marked, and so is that of all it starts: what is left afterwards is found by that mark.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from nbformat import NotebookNode
+
+from course_lib.classroom import processes
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.timeout(600)
+MARK = "COURSE_META_TEST"
+SESSION_SECONDS = 240
+CONFTEST = f"""
+import os
+import pytest
+from course_lib.classroom import processes
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item, nextitem):
+    result = yield
+    if nextitem is None or nextitem.parent is not item.parent:
+        mine = os.environ["{MARK}"]
+        left = [p.cmdline() for p, env in processes.marked_processes("{MARK}") if env["{MARK}"] == mine]
+        with open("left_behind.txt", "a") as file:
+            print(item.parent.path.stem, left, file=file)
+    return result
+"""
+IGNORED = ("nbval-ignore-output",)
+START = "from course_lib.classroom.cluster import start_cluster\n\ncluster = start_cluster(n=2)"
+
+
+def code(
+    source: str, *outputs: str | NotebookNode, tags: tuple[str, ...] = (), ran: bool = True
+) -> NotebookNode:
+    """A code cell with recorded outputs; a string is what it printed."""
+    recorded = [
+        nbformat.v4.new_output("stream", text=each) if isinstance(each, str) else each for each in outputs
+    ]
+    cell = nbformat.v4.new_code_cell(source, outputs=recorded, execution_count=1 if ran else None)
+    if tags:
+        cell.metadata["tags"] = list(tags)
+    return cell
+
+
+def image(data: str) -> NotebookNode:
+    return nbformat.v4.new_output("display_data", {"image/png": data, "text/plain": "a picture"})
+
+
+SHOW_IMAGE = (
+    'from IPython.display import display\ndisplay({"image/png": "aGk=", "text/plain": "a picture"}, raw=True)'
+)
+AFTER = code("1 + 1", tags=IGNORED)
+ON_RANKS = "%%px\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nrank = comm.rank\nprint('rank', rank)"
+RANKS_SAY = "[stdout:0] \nrank 0\n[stdout:1] \nrank 1\n"
+
+# In all of these but the first the second cell, number 1, is the one that must fail.
+WITHOUT_CLUSTER: dict[str, list[NotebookNode]] = {
+    "good": [code("print('yes')", "yes\n"), code(SHOW_IMAGE, image("aGk=")), AFTER],
+    "changed_output": [AFTER, code("print('yes')", "no\n"), AFTER],
+    "lost_output": [AFTER, code("pass", "yes\n"), AFTER],
+    "new_output": [AFTER, code("print('yes')"), AFTER],
+    "changed_image": [AFTER, code(SHOW_IMAGE, image("aG8=")), AFTER],
+    "not_recorded": [AFTER, code("print('yes')", ran=False), AFTER],
+    "no_cluster": [AFTER, code("%%px\nprint('yes')", tags=IGNORED), AFTER],
+    "no_such_magic": [AFTER, code("%no_such_magic", tags=IGNORED), AFTER],
+    "cluster_does_not_start": [AFTER, code(START.replace("n=2", "n=100_000"), tags=IGNORED), AFTER],
+    "exception": [AFTER, code("1 / 0", tags=IGNORED), AFTER],
+    "no_exception": [AFTER, code("1 / 1", tags=("raises-exception", *IGNORED)), AFTER],
+    "kernel_dies": [AFTER, code("import os\nos.kill(os.getpid(), 9)", tags=IGNORED), AFTER],
+    "swallows_interrupt": [
+        AFTER,
+        code("import time\ntry:\n    time.sleep(99)\nexcept KeyboardInterrupt:\n    pass", tags=IGNORED),
+        AFTER,
+    ],
+    "child_outlives_the_kernel": [
+        AFTER,
+        code(
+            "import subprocess\nsubprocess.Popen(['sleep', '99'], start_new_session=True)\n1 / 0",
+            tags=IGNORED,
+        ),
+        AFTER,
+    ],
+}
+WITH_CLUSTER: dict[str, list[NotebookNode]] = {
+    "good_ranks": [code(START, tags=IGNORED), code(ON_RANKS, RANKS_SAY), code("cluster.stop()")],
+    "changed_on_rank_1": [code(START, tags=IGNORED), code(ON_RANKS, RANKS_SAY.replace("rank 1", "rank 2"))],
+    "rank_raises": [
+        code(START, tags=IGNORED),
+        code(
+            "%%px\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1:\n    raise ValueError('boom')",
+            tags=IGNORED,
+        ),
+        AFTER,
+    ],
+    "kernel_dies_with_ranks": [
+        code(START, tags=IGNORED),
+        code("import os\nos.kill(os.getpid(), 9)", tags=IGNORED),
+        AFTER,
+    ],
+    "ranks_hang": [
+        code(START, tags=IGNORED),
+        code("%%px --timeout 3\nfrom mpi4py.MPI import COMM_WORLD as c\nif c.rank == 1:\n    c.Barrier()"),
+        AFTER,
+    ],
+}
+OUTPUT_ONLY = ("changed_output", "lost_output", "new_output", "changed_image", "not_recorded")
+HANG_WITHOUT_DEADLINE = [
+    code(START, tags=IGNORED),
+    code("%%px --timeout 1000\nimport time\ntime.sleep(1000)", tags=IGNORED),
+    AFTER,
+]
+
+
+@dataclass(frozen=True)
+class Session:
+    """How a pytest session ended: its exit code, each cell's outcome, its output, and what it left behind."""
+
+    code: int
+    cells: dict[str, list[str]]
+    text: str
+    left_by_notebook: dict[str, str]
+    left: list[int]
+
+
+def write_notebooks(folder: Path, notebooks: dict[str, list[NotebookNode]]) -> None:
+    """One notebook each; the cells get ids by their place."""
+    for name, cells in notebooks.items():
+        numbered = [nbformat.from_dict({**cell, "id": f"cell-{n}"}) for n, cell in enumerate(cells)]
+        nbformat.write(nbformat.v4.new_notebook(cells=numbered), folder / f"{name}.ipynb")
+
+
+def pytest_command(*options: str) -> list[str]:
+    ours = ["-p", "no:cacheprovider", "--color=no", "-rs", "--junitxml=out.xml"]
+    return [sys.executable, "-m", "pytest", *ours, *options]
+
+
+def marked(mark: str) -> list[int]:
+    return [process.pid for process, env in processes.marked_processes(MARK) if env[MARK] == mark]
+
+
+def check(folder: Path, notebooks: dict[str, list[NotebookNode]], *options: str) -> Session:
+    """Run `pytest *options` on notebooks in `folder`, in a process of its own."""
+    write_notebooks(folder, notebooks)
+    (folder / "conftest.py").write_text(CONFTEST)
+    mark = uuid.uuid4().hex
+    done = subprocess.run(
+        pytest_command(*options),
+        cwd=folder,
+        env={**os.environ, MARK: mark, "COLUMNS": "200"},
+        timeout=SESSION_SECONDS,
+        capture_output=True,
+        text=True,
+    )
+    left = dict(line.split(" ", 1) for line in (folder / "left_behind.txt").read_text().splitlines())
+    return Session(done.returncode, outcomes(folder / "out.xml"), done.stdout, left, marked(mark))
+
+
+def outcomes(report: Path) -> dict[str, list[str]]:
+    """What a JUnit report says of every cell, by notebook: passed, failed, error or skipped."""
+    found: dict[str, list[str]] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        notebook = case.attrib["classname"].rpartition(".ipynb")[0].rpartition(".")[2]
+        kinds = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+        found.setdefault(notebook, []).append(
+            {"failure": "failed"}.get(kinds[0], kinds[0]) if kinds else "passed"
+        )
+    return found
+
+
+def check_all(folder: Path, mode: str, leave_out: tuple[str, ...] = ()) -> Session:
+    """Check all notebooks: those that start a cluster must be given more time for a cell."""
+    parts = []
+    for part, notebooks, seconds in [("without", WITHOUT_CLUSTER, 6), ("with", WITH_CLUSTER, 60)]:
+        (folder / part).mkdir()
+        wanted = {name: cells for name, cells in notebooks.items() if name not in leave_out}
+        parts.append(check(folder / part, wanted, mode, f"--nbval-cell-timeout={seconds}"))
+    one, two = parts
+    return Session(
+        min(one.code, two.code),
+        one.cells | two.cells,
+        one.text + two.text,
+        one.left_by_notebook | two.left_by_notebook,
+        one.left + two.left,
+    )
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """All notebooks, outputs compared."""
+    return check_all(tmp_path_factory.mktemp("strict"), "--nbval")
+
+
+@pytest.fixture(scope="module")
+def lax(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """The notebooks in which more than an output is wrong, outputs not compared."""
+    return check_all(tmp_path_factory.mktemp("lax"), "--nbval-lax", leave_out=OUTPUT_ONLY)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """What nbval says without our plugin, to show what it is for."""
+    names = (
+        "not_recorded",
+        "no_cluster",
+        "no_such_magic",
+        "no_exception",
+        "changed_image",
+        "swallows_interrupt",
+    )
+    notebooks = {name: WITHOUT_CLUSTER[name] for name in names}
+    options = ("--nbval", "--nbval-cell-timeout=5", "-p", "no:course_nbval")
+    return check(tmp_path_factory.mktemp("bare"), notebooks, *options)
+
+
+RED = [name for name in WITHOUT_CLUSTER | WITH_CLUSTER if not name.startswith("good")]
+
+
+@pytest.mark.parametrize("name", ["good", "good_ranks"])
+def test_a_good_notebook_is_green(strict: Session, lax: Session, name: str) -> None:
+    assert strict.cells[name] == lax.cells[name] == ["passed"] * 3, strict.text
+
+
+@pytest.mark.parametrize("name", RED)
+def test_a_broken_notebook_is_red_at_the_cell_that_is_broken(strict: Session, name: str) -> None:
+    assert strict.code == 1
+    assert strict.cells[name][:2] == ["passed", "failed"], strict.text
+
+
+@pytest.mark.parametrize("name", [name for name in RED if name not in OUTPUT_ONLY])
+def test_only_differing_outputs_are_forgiven_when_lax(lax: Session, name: str) -> None:
+    wanted = "passed" if name == "changed_on_rank_1" else "failed"
+    assert lax.cells[name][:2] == ["passed", wanted], lax.text
+
+
+@pytest.mark.parametrize("name", ["kernel_dies", "swallows_interrupt"])
+def test_cells_after_one_that_never_ended_are_not_run(strict: Session, name: str) -> None:
+    assert strict.cells[name] == ["passed", "failed", "skipped"]
+    assert "not run: cell 1 did not finish" in strict.text
+
+
+def test_no_notebook_leaves_a_process_behind(strict: Session, lax: Session) -> None:
+    assert set(strict.left_by_notebook) == set(WITHOUT_CLUSTER | WITH_CLUSTER)
+    for session in (strict, lax):
+        assert set(session.left_by_notebook.values()) == {"[]"}, session.left_by_notebook
+        assert session.left == []
+
+
+def test_nbval_alone_passes_what_the_plugin_fails(bare: Session) -> None:
+    assert {name: cells[:2] for name, cells in bare.cells.items()} == {
+        name: ["passed", "passed"] for name in bare.cells
+    }, bare.text
+    assert len(bare.cells) == 6
+
+
+def test_ranks_that_hang_longer_than_nbval_waits_are_red(tmp_path: Path) -> None:
+    session = check(tmp_path, {"hang": HANG_WITHOUT_DEADLINE}, "--nbval", "--nbval-cell-timeout=20")
+    assert session.code == 1 and session.cells["hang"] == ["passed", "failed", "skipped"], session.text
+    assert session.left_by_notebook == {"hang": "[]"} and session.left == []
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [(["--nbval"], 180), (["--nbval-lax"], 180), (["--nbval", "--nbval-cell-timeout=7"], 7), ([], 2000)],
+)
+def test_a_cell_may_take_minutes_unless_the_command_line_says_otherwise(
+    pytester: pytest.Pytester, options: list[str], seconds: float
+) -> None:
+    assert pytester.parseconfig(*options).option.nbval_cell_timeout == seconds
+
+
+@dataclass(frozen=True)
+class Running:
+    """A pytest session whose ranks are busy in a cell."""
+
+    process: subprocess.Popen[str]
+    mark: str
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    """A session that stands in a `%%px` cell."""
+    busy = tmp_path / "busy"
+    text = f"%%px --timeout 1000\nimport time\nopen({str(busy)!r}, 'w').close()\ntime.sleep(1000)"
+    write_notebooks(tmp_path, {"hang": [code(START, tags=IGNORED), code(text, tags=IGNORED)]})
+    mark = uuid.uuid4().hex
+    with subprocess.Popen(
+        pytest_command("--nbval"),
+        cwd=tmp_path,
+        env={**os.environ, MARK: mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        wait_until(busy.exists)
+        yield Running(process, mark)
+        process.kill()
+
+
+def wait_until(condition: Callable[[], bool], patience: float = 60) -> None:
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {patience:g} s in vain")
+        time.sleep(0.2)
+
+
+def test_an_interrupted_run_is_red_and_leaves_nothing(running: Running) -> None:
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(60) == pytest.ExitCode.INTERRUPTED
+    assert marked(running.mark) == []
+
+
+def test_after_a_killed_run_nothing_is_left_either(running: Running) -> None:
+    assert any("ipyparallel.engine" in psutil.Process(pid).cmdline() for pid in marked(running.mark))
+    running.process.kill()
+    wait_until(lambda: not marked(running.mark))

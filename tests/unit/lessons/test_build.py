@@ -1,0 +1,250 @@
+"""A notebook is what its source says: composed without running, built with outputs, never half."""
+
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+from course_lib.lessons import build as builder
+from course_lib.lessons.build import BuildError, build, compose, drift, lesson_sources, notebook_of
+from course_lib.lessons.execute import Deadlines
+
+SHOWN = "source: dealing:deal"
+DEALING = """\
+def deal(total: int, parts: int) -> list[int]:
+    return [total // parts] * parts
+
+
+def one_part(total: int, parts: int) -> int:
+    return deal(total, parts)[0]
+"""
+
+
+@pytest.fixture(autouse=True)
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An importable module `dealing` that lessons can show."""
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library" / "dealing.py").write_text(DEALING)
+    monkeypatch.syspath_prepend(tmp_path / "library")
+
+
+def write_source(folder: Path, text: str, stem: str = "01_try") -> Path:
+    """A source in `folder`/notebooks/source, whose notebook would be in `folder`/notebooks."""
+    source = folder / "notebooks" / "source" / f"{stem}.py"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text(text)
+    return source
+
+
+# -------------------------------------------------------------------- composing
+
+
+def test_only_magics_and_shell_commands_lose_their_comment_sign(tmp_path: Path) -> None:
+    source = write_source(
+        tmp_path, "# %%\n# %%px --block\nx = 1\n# rm the old file\n# !ls\n# %timeit x\n#  %y\n"
+    )
+    (cell,) = compose(source).cells
+    assert cell.source == "%%px --block\nx = 1\n# rm the old file\n!ls\n%timeit x\n#  %y"
+
+
+def test_markdown_keeps_its_hashes_and_percent_signs(tmp_path: Path) -> None:
+    (cell,) = compose(
+        write_source(tmp_path, "# %% [markdown]\n# # 01 · π\n#\n# %%px runs on all ranks\n")
+    ).cells
+    assert (cell.cell_type, cell.source) == ("markdown", "# 01 · π\n\n%%px runs on all ranks")
+
+
+def test_tags_are_all_the_metadata_of_a_cell(tmp_path: Path) -> None:
+    text = '# %% tags=["nbval-ignore-output"]\nx = 1\n# %%\ny = 2\n'
+    first, second = compose(write_source(tmp_path, text)).cells
+    assert (first.metadata, second.metadata) == ({"tags": ["nbval-ignore-output"]}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "cell", "sentence"),
+    [
+        ("# %%\nx = 1\n# %% and now y\ny = 2\n", 2, "'# %% and now y' begins a new cell"),
+        ("# %%\nx = 1\n\n# %%px\ny = 2\n", 1, "%%px must be the first line of a cell"),
+        ("# %% [raw]\n# text\n", 1, "not raw"),
+        ('# %% slideshow={"slide_type": "skip"}\nx = 1\n', 1, "not slideshow"),
+        (f'# %% tags=["{SHOWN}"]\nx = 1\n', 1, "no other content"),
+        (f'# %% tags=["{SHOWN}", "{SHOWN}2"]\n', 1, "one such tag"),
+        (f'# %% [markdown] tags=["{SHOWN}"]\n# text\n', 1, "is a code cell"),
+        ('# %%\n1\n# %% tags=["source: dealing:no_such"]\n', 2, "no function or class 'no_such'"),
+    ],
+)
+def test_a_source_that_cannot_be_composed_names_the_cell(
+    tmp_path: Path, text: str, cell: int, sentence: str
+) -> None:
+    with pytest.raises(BuildError, match=sentence) as raised:
+        compose(write_source(tmp_path, text))
+    assert raised.value.cell == cell
+
+
+def test_a_tagged_cell_is_filled_from_the_library_below_its_magic(tmp_path: Path) -> None:
+    text = f'# %% tags=["{SHOWN}"]\n# %%px\n\n# %% tags=["{SHOWN}"]\n'
+    on_ranks, in_kernel = compose(write_source(tmp_path, text)).cells
+    assert in_kernel.source == "\n".join(DEALING.splitlines()[:2])
+    assert on_ranks.source == "%%px\n" + in_kernel.source
+
+
+def test_what_was_shown_in_the_kernel_is_still_unknown_on_the_ranks(tmp_path: Path) -> None:
+    one, two = "source: dealing:deal", "source: dealing:one_part"
+    text = f'# %% tags=["{one}"]\n\n# %% tags=["{two}"]\n# %%px\n\n# %% tags=["{two}"]\n'
+    _, on_ranks, in_kernel = compose(write_source(tmp_path, text)).cells
+    line = "from dealing import deal"
+    assert line in on_ranks.source and line not in in_kernel.source
+
+
+def test_ids_come_from_what_cells_say_and_survive_changes_elsewhere(tmp_path: Path) -> None:
+    before = compose(write_source(tmp_path, "# %%\nx = 1\n# %%\ny = 2\n# %%\nx = 1\n")).cells
+    after = compose(write_source(tmp_path, "# %%\nx = 1\n# %%\ny = 3\n# %%\nx = 1\n")).cells
+    assert [cell.id for cell in before] != [cell.id for cell in after]
+    assert [before[n].id for n in (0, 2)] == [after[n].id for n in (0, 2)]
+    assert before[2].id == before[0].id + "-2"
+
+
+def test_lessons_are_named_by_number_or_stem_and_come_in_order(tmp_path: Path) -> None:
+    sources = [write_source(tmp_path, "", stem) for stem in ("02_pi", "00_start", "10_halo")]
+    folder = sources[0].parent
+    assert [s.stem for s in lesson_sources((), folder)] == ["00_start", "02_pi", "10_halo"]
+    assert [s.stem for s in lesson_sources(["10", "2"], folder)] == ["02_pi", "10_halo"]
+    assert [s.stem for s in lesson_sources(["02_pi"], folder)] == ["02_pi"]
+    with pytest.raises(BuildError, match=r"no lesson '1' .* there are: 00_start, 02_pi, 10_halo"):
+        lesson_sources(["1"], folder)
+
+
+# -------------------------------------------------------------------- building
+
+GOOD = """\
+# %% [markdown]
+# # 01 · Try
+
+# %%
+import os
+import subprocess
+import sys
+
+print(os.path.basename(os.getcwd()), os.environ["IPP_NONINTERACTIVE"])
+print("seen", "seen", file=sys.stderr)
+
+# %%
+child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+
+# %% tags=["raises-exception"]
+1 / 0
+
+# %% tags=["nbval-ignore-output"]
+from pathlib import Path
+
+import numpy
+
+print(child.pid, numpy.__file__, Path.home() / "x")
+
+# %%
+{"answer": 42}
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small lesson, built once."""
+    return build(write_source(tmp_path_factory.mktemp("good"), GOOD))
+
+
+def test_a_built_notebook_holds_the_outputs_of_a_run_in_its_own_folder(built: Path) -> None:
+    cells = nbformat.read(built, as_version=4).cells
+    assert {out.name: out.text for out in cells[1].outputs} == {
+        "stdout": "notebooks 1\n",
+        "stderr": "seen seen\n",
+    }
+    assert cells[3].outputs[0].ename == "ZeroDivisionError"
+    assert cells[5].outputs[0].data["text/plain"] == "{'answer': 42}"
+    assert [cell.execution_count for cell in cells[1:]] == [1, 2, 3, 4, 5]
+
+
+def test_a_built_notebook_is_valid_and_says_nothing_about_this_machine(built: Path) -> None:
+    text = built.read_text()
+    notebook = nbformat.reads(text, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert "version" not in notebook.metadata.language_info
+    assert not any(
+        word in text for word in ('execution": {', "iopub", str(Path.home()) + "/", str(builder.ROOT))
+    )
+    assert ".../site-packages/numpy/__init__.py" in text
+
+
+def test_what_the_kernel_started_is_gone_after_the_build(built: Path) -> None:
+    pid = int(nbformat.read(built, as_version=4).cells[4].outputs[0].text.split()[0])
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_fresh_build_has_not_drifted_whatever_its_outputs_are(built: Path) -> None:
+    assert drift(built) is None
+    notebook = nbformat.read(built, as_version=4)
+    notebook.cells[1].outputs = []
+    nbformat.write(notebook, built)
+    assert drift(built) is None
+
+
+@pytest.mark.parametrize("change", ["source", "tags", "id", "cell_type", "added", "removed"])
+def test_drift_finds_the_cell_that_differs(tmp_path: Path, change: str) -> None:
+    source = write_source(tmp_path, "# %%\nx = 1\n# %%\ny = 2\n")
+    notebook = compose(source)
+    if change == "source":
+        notebook.cells[1].source += " "
+    elif change == "tags":
+        notebook.cells[1].metadata["tags"] = ["nbval-ignore-output"]
+    elif change == "id":
+        notebook.cells[1].id = "0"
+    elif change == "cell_type":
+        notebook.cells[1] = nbformat.v4.new_markdown_cell("y = 2", id=notebook.cells[1].id)
+    elif change == "added":
+        notebook.cells.insert(1, nbformat.v4.new_code_cell("z = 3"))
+    elif change == "removed":
+        del notebook.cells[1]
+    nbformat.write(notebook, notebook_of(source))
+    assert drift(notebook_of(source)) == 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "sentence"),
+    [
+        ("# %%\ndef f():\n    raise ValueError('boom')\nf()", "raised ValueError: boom"),
+        ("# %%\n# %%no_such_magic\nx = 1", "no_such_magic"),
+        ('# %% tags=["raises-exception"]\nx = 1', "is tagged raises-exception and did not raise"),
+        ("# %%\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "kernel was killed"),
+        ("# %%\nimport time\ntime.sleep(60)", "this cell was not done after 2 s"),
+    ],
+)
+def test_a_build_that_fails_says_where_and_leaves_the_old_notebook(
+    tmp_path: Path, cell: str, sentence: str
+) -> None:
+    source = write_source(tmp_path, f"# %% [markdown]\n# text\n\n{cell}\n\n# %%\nprint('never')\n")
+    notebook_of(source).write_text("the old one")
+    with pytest.raises(BuildError, match=sentence) as raised:
+        build(source, Deadlines(cell=2, lesson=60))
+    assert raised.value.cell == 2
+    assert cell.splitlines()[-1] in str(raised.value)  # its source, to the last line
+    assert notebook_of(source).read_text() == "the old one"
+    assert [path.name for path in source.parent.parent.iterdir() if path.is_file()] == ["01_try.ipynb"]
+
+
+def test_a_lesson_of_many_short_cells_has_a_deadline_too(tmp_path: Path) -> None:
+    source = write_source(tmp_path, "\n".join(["# %%\nimport time\ntime.sleep(1)"] * 10))
+    with pytest.raises(BuildError, match="the lesson was not done after 3 s"):
+        build(source, Deadlines(cell=60, lesson=3))
+
+
+def test_the_command_builds_what_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (write_source(tmp_path, "# %%\n1 + 1\n", stem) for stem in ("01_one", "02_two"))
+    monkeypatch.setattr(builder, "lesson_sources", lambda names: lesson_sources(names, first.parent))
+    assert builder.main(["02"]) == 0
+    assert notebook_of(second).exists() and not notebook_of(first).exists()
+    assert capsys.readouterr().out.startswith("02_two … ")
+    assert builder.main(["07"]) == 1
+    assert "there is no lesson '07'" in capsys.readouterr().err

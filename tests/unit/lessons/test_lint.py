@@ -1,0 +1,352 @@
+"""A good lesson passes; for every rule, one that breaks only this rule is found, with its cell."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+from course_lib.lessons import lint
+from course_lib.lessons.build import compose, lesson_sources, notebook_of
+from course_lib.lessons.markdown import read_html, read_markdown
+
+LESSON = """\
+# %% [markdown]
+# # 01 · Middle
+#
+# *Do one thing well.*
+#
+# | | |
+# |---|---|
+# | **You will be able to** | do it; say why |
+# | **Before this** | [00 · Start here](00_start_here.ipynb#1-·-One-step) |
+# | **Time** | core 20 min · more 15 min |
+# | **Ranks** | 4 |
+#
+# [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb) · [02 · Last →](02_last.ipynb)
+
+# %% [markdown]
+# ## Warm-up
+#
+# 1. One? <details><summary>Answer</summary>1</details>
+# 2. Two? <details><summary>Answer</summary>2</details>
+# 3. Three? <details><summary>Answer</summary>3</details>
+
+# %% [markdown]
+# ## Setup
+
+# %% tags=["nbval-ignore-output"]
+from course_lib.classroom.cluster import start_cluster
+
+cluster = start_cluster(n=4)
+
+# %% [markdown]
+# ## 1 · One step
+#
+# Words, ![a red dot on a line](dot.png), [more](https://example.org/home/page), [a file](../docs/page.md#x).
+
+# %% tags=["source: course_lib.theory.partition:even_ranges"]
+# %%px
+
+# %%
+x = 1
+
+# %%
+y = 2
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown]
+# ## More
+#
+# ### 2 · Another step
+#
+# Back to [step one](#1-·-One-step).
+
+# %% [markdown]
+# ## On GPUs
+# ## Key points
+# ## Pitfalls
+# ## References
+# ## Discuss
+# ## Stretch
+# ## Teardown
+
+# %%
+cluster.stop()
+"""
+FIRST = (
+    LESSON.replace("# 01 · Middle", "# 00 · Start here")
+    .replace("[00 · Start here](00_start_here.ipynb#1-·-One-step)", "some Python")
+    .replace("[← 00 · Start here](00_start_here.ipynb) · ", "")
+    .replace("[02 · Last →](02_last.ipynb)", "[01 · Middle →](01_middle.ipynb)")
+    .replace("# ## Warm-up", "# Hello.")
+)
+LAST = (
+    LESSON.replace("# 01 · Middle", "# 02 · Last")
+    .replace(" · [02 · Last →](02_last.ipynb)", "")
+    .replace("[← 00 · Start here](00_start_here.ipynb)", "[← 01 · Middle](01_middle.ipynb)")
+)
+STEMS = {"00_start_here": FIRST, "01_middle": LESSON, "02_last": LAST}
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    """The `notebooks` folder of a course of three good lessons, built."""
+    source = tmp_path / "notebooks" / "source"
+    source.mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("")
+    (tmp_path / "notebooks" / "dot.png").write_bytes(b"")
+    for stem, text in STEMS.items():
+        (source / f"{stem}.py").write_text(text)
+        pretend_to_build(source / f"{stem}.py")
+    return source.parent
+
+
+def pretend_to_build(source: Path) -> None:
+    """Write the notebook of `source` as if its cells had run without output."""
+    notebook = compose(source)
+    for number, cell in enumerate(cell for cell in notebook.cells if cell.cell_type == "code"):
+        cell.execution_count = number + 1
+    nbformat.write(notebook, notebook_of(source))
+
+
+def findings(course: Path, stem: str = "01_middle") -> list[tuple[str, int, str]]:
+    """What the lint says of one lesson: file name, cell, sentence."""
+    sources = lesson_sources((), course / "source")
+    found = lint.lint_lesson(course / "source" / f"{stem}.py", sources)
+    return [(each.file.name, each.cell, each.sentence) for each in found]
+
+
+def test_good_lessons_have_no_findings(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [findings(course, stem) for stem in STEMS] == [[], [], []]
+    assert lint.main([], course) == 0
+    assert capsys.readouterr().out == ""
+
+
+LONG = "# %%\n" + "\n".join(f"a{n} = {n}" for n in range(26))
+
+BAD_SOURCES = [
+    ("number", "# 01 · Middle", "# 02 · Middle", 1, "must be '# 01 · Title'"),
+    ("goal", "# *Do one thing well.*", "# Do one thing well.", 1, "the goal is missing"),
+    (
+        "objectives",
+        "# | **You will be able to** | do it; say why |\n",
+        "",
+        1,
+        "lacks '| **You will be able to**",
+    ),
+    ("prerequisites", "[00 · Start here](00_start_here.ipynb#1-·-One-step)", "Python", 1, "must link to"),
+    ("time", "core 20 min · more 15 min", "35 min", 1, "must read 'core 20 min · more 15 min'"),
+    ("long core", "core 20 min", "core 21 min", 1, "the core takes 21 min"),
+    ("ranks", "| **Ranks** | 4 |", "| **Ranks** | four |", 1, "must be one number"),
+    ("previous", "[← 00 · Start here](00_start_here.ipynb) · ", "", 1, "must hold [← 00 · Start here]"),
+    ("map", "[Course map](00_start_here.ipynb) · ", "", 1, "must hold [Course map]"),
+    ("next", " · [02 · Last →](02_last.ipynb)", "", 1, "must hold [02 · Last →]"),
+    (
+        "stray next",
+        "# *Do",
+        "# [Next →](00_start_here.ipynb)\n#\n# *Do",
+        1,
+        "is not the lesson before or after",
+    ),
+    ("no pitfalls", "# ## Pitfalls\n", "", 11, "'## Pitfalls' does not come after this"),
+    (
+        "order",
+        "# ## Discuss\n# ## Stretch\n",
+        "# ## Stretch\n# ## Discuss\n",
+        11,
+        "'## Stretch' does not come",
+    ),
+    ("no warm-up", "# ## Warm-up\n", "", 1, "'## Warm-up' does not come after this"),
+    ("numbering", "### 2 · Another", "### 3 · Another", 10, "section 3 comes where 2 is due"),
+    ("no stop line", "# **Stop here in a short workshop.**", "# Stop here.", 10, "must stand once"),
+    (
+        "two answers",
+        "# 3. Three? <details><summary>Answer</summary>3</details>\n",
+        "",
+        2,
+        "has 2 folded answers",
+    ),
+    ("setup", "cluster = start_cluster(n=4)", "cluster = start_cluster(n=2)", 3, "must be exactly"),
+    ("teardown", "# %%\ncluster.stop()", "# %%\ncluster.stop()  # done", 11, "one code cell that is exactly"),
+    (
+        "after teardown",
+        "# %%\ncluster.stop()",
+        "# %%\ncluster.stop()\n\n# %% [markdown]\n# x",
+        11,
+        "must end with",
+    ),
+    ("long cell", "# %%\ny = 2", LONG, 8, "26 lines of code are more than 25"),
+    ("empty cell", "# %%\ny = 2", "# %%", 8, "the code cell is empty"),
+    ("four in a row", "# %%\ny = 2", "# %%\ny = 2\n\n# %%\nz = 3", 9, "4th code cell in a row"),
+    ("markdown image", "![a red dot on a line](dot.png)", "![](dot.png)", 5, "has no alt text"),
+    ("HTML image", "# Words,", '# <img src="dot.png">', 5, "has no alt text"),
+    ("empty alt", "# Words,", '# <img src="dot.png" alt="">', 5, "has no alt text"),
+    ("unknown tag", '["nbval-ignore-output"]', '["skip-execution"]', 4, "'skip-execution' is not known"),
+    ("skipped cell", "# %%\nx = 1", '# %% tags=["nbval-skip"]\nx = 1', 7, "'nbval-skip' is not known"),
+    ("comment", "x = 1", "# NBVAL_IGNORE_OUTPUT\nx = 1", 7, "a comment changes how nbval checks"),
+    ("path in code", "x = 1", 'x = open("/home/ada/x")', 7, "/home/ada/x is a path of one machine"),
+    ("path in text", "# Words,", "# Words in /tmp/scratch,", 5, "/tmp/scratch is a path of one machine"),
+    ("missing file", "../docs/page.md#x", "../docs/gone.md", 5, "leads to a file that does not exist"),
+    ("missing lesson", "https://example.org/home/page", "09_tensor.ipynb", 5, "does not exist"),
+    ("missing anchor", "(#1-·-One-step)", "(#1-·-one-step)", 10, "leads to a heading that does not exist"),
+    (
+        "foreign anchor",
+        "ipynb#1-·-One-step",
+        "ipynb#2-·-One-step",
+        1,
+        "leads to a heading that does not exist",
+    ),
+    ("bad address", "https://example.org/home/page", "https://localhost/x", 5, "is not a valid address"),
+    ("out of the project", "../docs/page.md#x", "../../page.md", 5, "leads out of the project"),
+    ("other scheme", "../docs/page.md#x", "file:///x", 5, "leads to one machine or program"),
+    ("unresolvable", "partition:even_ranges", "partition:odd_ranges", 6, "no function or class 'odd_ranges'"),
+    ("split cell", "y = 2", "y = 2\n# %% and then", 9, "begins a new cell"),
+]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "cell", "sentence"),
+    [case[1:] for case in BAD_SOURCES],
+    ids=[case[0] for case in BAD_SOURCES],
+)
+def test_a_lesson_that_breaks_a_rule_is_found(
+    course: Path, good: str, bad: str, cell: int, sentence: str
+) -> None:
+    source = course / "source" / "01_middle.py"
+    assert good in LESSON
+    source.write_text(LESSON.replace(good, bad))
+    found = [(n, text) for file, n, text in findings(course) if file == source.name]
+    assert len(found) == 1, found
+    assert found[0][0] == cell and sentence in found[0][1], found
+
+
+def test_a_lesson_without_numbered_sections_is_found(course: Path) -> None:
+    source = course / "source" / "02_last.py"
+    source.write_text(LAST.replace("## 1 · One", "## One").replace("### 2 · Another", "### Another"))
+    assert (source.name, 1, "there is no numbered section; begin the first with '## 1 · …'") in findings(
+        course, "02_last"
+    )
+
+
+# -------------------------------------------------------------------- the built notebook
+
+
+def output(**data: str) -> NotebookNode:
+    """A display with the given MIME types, written text__html."""
+    return nbformat.v4.new_output(
+        "display_data", {key.replace("__", "/"): value for key, value in data.items()}
+    )
+
+
+def stream(text: str) -> NotebookNode:
+    return nbformat.v4.new_output("stream", name="stdout", text=text)
+
+
+def error() -> NotebookNode:
+    return nbformat.v4.new_output("error", ename="ValueError", evalue="boom", traceback=["boom"])
+
+
+BAD_OUTPUTS: list[tuple[str, Callable[[], NotebookNode], str]] = [
+    ("error", error, "the cell raised ValueError"),
+    ("magic", lambda: stream("UsageError: Cell magic `%%px` not found.\n"), "a magic was refused"),
+    ("path", lambda: stream("saved in /home/ada/course\n"), "has /home/ada/course, a path of one machine"),
+    ("bare image", lambda: output(image__png="aGk=", text__plain="<Figure>"), "an image has no alt text"),
+    ("bare SVG", lambda: output(**{"image/svg+xml": "<svg/>"}), "an image has no alt text"),
+    (
+        "HTML image",
+        lambda: output(text__html='<img src="data:image/png;base64,aGk=">'),
+        "an image has no alt text",
+    ),
+    ("lazy alt", lambda: output(text__html='<img alt="figure" src="x">'), "an image has no alt text"),
+    ("good image", lambda: output(text__html='<img alt="bars: 2 ranks are twice as fast" src="x">'), ""),
+    (
+        "path in a picture",
+        lambda: output(text__html='<img alt="a b c" src="data:image/png;base64,/tmp/x">'),
+        "",
+    ),
+    ("huge", lambda: stream("x" * 700_000), "kB are more than 600"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"), [case[1:] for case in BAD_OUTPUTS], ids=[case[0] for case in BAD_OUTPUTS]
+)
+def test_an_output_that_must_not_be_shipped_is_found(
+    course: Path, make: Callable[[], NotebookNode], sentence: str
+) -> None:
+    path = course / "01_middle.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[6].outputs = [make()]
+    nbformat.write(notebook, path)
+    found = findings(course)
+    assert len(found) == bool(sentence), found
+    assert all(file == path.name and n == 7 and sentence in text for file, n, text in found), found
+
+
+def test_an_error_is_welcome_where_the_lesson_raises_on_purpose(course: Path) -> None:
+    source = course / "source" / "01_middle.py"
+    source.write_text(LESSON.replace("# %%\nx = 1", '# %% tags=["raises-exception"]\nx = 1'))
+    pretend_to_build(source)
+    notebook = nbformat.read(notebook_of(source), as_version=4)
+    notebook.cells[6].outputs = [error()]
+    nbformat.write(notebook, notebook_of(source))
+    assert findings(course) == []
+
+
+def test_a_notebook_that_does_not_follow_its_source_is_found(course: Path) -> None:
+    (course / "source" / "01_middle.py").write_text(LESSON.replace("y = 2", "y = 3"))
+    assert findings(course) == [
+        ("01_middle.ipynb", 8, "it is not what the source says now; run make notebooks LESSON=01")
+    ]
+
+
+def test_a_cell_that_was_not_run_is_found(course: Path) -> None:
+    path = course / "01_middle.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[6].execution_count = None
+    nbformat.write(notebook, path)
+    assert findings(course) == [("01_middle.ipynb", 7, "the cell was not run; run make notebooks LESSON=01")]
+
+
+def test_a_lesson_that_is_not_built_and_a_notebook_without_source_are_found(
+    course: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (course / "02_last.ipynb").rename(course / "09_stray.ipynb")
+    assert lint.main([], course) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("02_last.ipynb: cell 1: it is not built; run make notebooks LESSON=02")
+    assert second.endswith("09_stray.ipynb: cell 1: it has no source; write one in source/, or remove it")
+
+
+def test_the_command_checks_the_lessons_it_is_asked_for(
+    course: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (course / "source" / "01_middle.py").write_text(LESSON.replace("y = 2", "y = 3"))
+    assert [lint.main([name], course) for name in ("00", "01", "02")] == [0, 1, 0]
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert lint.main(["05"], course) == 1
+    assert "there is no lesson '05'" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------- reading markdown
+
+
+def test_what_stands_in_code_is_no_link_heading_or_image() -> None:
+    page = read_markdown("`[a](b)` and `<img>`\n\n```\n# no heading\n![](x.png)\n```\n\n# A `b` c\n")
+    assert (page.links, page.images, page.headings) == ([], [], [(1, "A b c")])
+    assert page.anchors == {"A-b-c"}
+
+
+def test_html_in_markdown_is_read_too() -> None:
+    page = read_markdown('<a id="here"></a> <a href="x.md">x</a>\n\n<img src="y.png" alt="three red dots">\n')
+    assert (page.links, page.images, page.anchors) == (["x.md", "y.png"], ["three red dots"], {"here"})
+
+
+def test_embedded_images_are_no_links() -> None:
+    page = read_html('<img alt="a" src="data:image/png;base64,aGk=">')
+    assert (page.links, page.images) == ([], ["a"])

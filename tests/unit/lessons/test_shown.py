@@ -1,0 +1,178 @@
+"""Library code is shown with just the imports it needs, and the shown text runs by itself."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from course_lib.lessons.shown import ShowError, free_names, shown
+
+MODULE = '''\
+"""A module."""
+
+import math
+import os.path
+import xml.dom
+import xml.sax
+from collections import Counter, OrderedDict as Ordered
+from typing import TYPE_CHECKING
+
+from . import sibling
+from .sibling import helper, unused
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+LIMIT = 3
+FIRST, second = 1, 2
+
+
+def plain(x):
+    return x + 1
+
+
+def circle(radius: float) -> float:
+    """The area."""
+    # comments stay
+    return math.pi * radius**2
+
+
+def count(words: "Fraction") -> Counter:
+    return Counter(words[:LIMIT]) if words else Counter()
+
+
+def again(n):
+    return 1 if n < 1 else plain(n) + again(n - 1)
+
+
+def where(path):
+    math = "a local name"
+    return os.path.join(path, math)
+
+
+def parse(text):
+    return xml.sax.parseString(text)
+
+
+def relative():
+    return sibling.value + helper()
+
+
+def fraction(x: Fraction = None) -> int:
+    return [second for Counter in range(2)]
+
+
+@property
+def decorated(self):
+    return FIRST
+
+
+class Thing(Ordered):
+    """A class."""
+
+    size: int = LIMIT
+
+    def method(self):
+        return [math.floor(i) for i in range(self.size)]
+
+
+def broken():
+    return undefined_name
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An importable package `sample_pkg` with the module above; it is never run."""
+    folder = tmp_path / "sample_pkg"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "module.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sample_pkg", raising=False)
+    return "sample_pkg.module"
+
+
+def test_code_that_needs_nothing_is_shown_as_it_stands(package: str) -> None:
+    assert shown(f"{package}:plain") == "def plain(x):\n    return x + 1"
+
+
+def test_docstring_comments_and_annotations_stay_and_only_used_modules_are_imported(package: str) -> None:
+    assert shown(f"{package}:circle") == (
+        "import math\n\n"
+        "def circle(radius: float) -> float:\n"
+        '    """The area."""\n'
+        "    # comments stay\n"
+        "    return math.pi * radius**2"
+    )
+
+
+def test_names_of_the_same_module_are_imported_from_it(package: str) -> None:
+    text = shown(f"{package}:count")
+    assert text.splitlines()[:2] == ["from collections import Counter", f"from {package} import LIMIT"]
+
+
+def test_names_that_the_lesson_has_shown_before_are_not_imported_over_the_learners_copy(package: str) -> None:
+    assert shown(f"{package}:again").splitlines()[0] == f"from {package} import plain"
+    assert shown(f"{package}:again", before={"plain"}).splitlines()[0] == "def again(n):"
+
+
+def test_a_local_name_does_not_bring_the_module_of_the_same_name(package: str) -> None:
+    assert "import math" not in shown(f"{package}:where")
+    assert shown(f"{package}:where").splitlines()[0] == "import os.path"
+
+
+def test_of_two_submodules_only_the_one_in_use_is_imported(package: str) -> None:
+    assert shown(f"{package}:parse").splitlines()[0] == "import xml.sax"
+    assert "xml.dom" not in shown(f"{package}:parse")
+
+
+def test_relative_imports_become_absolute(package: str) -> None:
+    assert shown(f"{package}:relative").splitlines()[:2] == [
+        "from sample_pkg import sibling",
+        "from sample_pkg.sibling import helper",
+    ]
+
+
+def test_annotations_are_imported_and_loop_variables_are_not(package: str) -> None:
+    lines = shown(f"{package}:fraction").splitlines()
+    assert lines[:2] == ["from fractions import Fraction", f"from {package} import second"]
+
+
+def test_decorators_belong_to_what_they_decorate(package: str) -> None:
+    assert shown(f"{package}:decorated").splitlines()[2:4] == ["@property", "def decorated(self):"]
+
+
+def test_a_class_comes_with_its_base_and_what_its_methods_use(package: str) -> None:
+    lines = shown(f"{package}:Thing").splitlines()
+    assert lines[:3] == [
+        "import math",
+        "from collections import OrderedDict as Ordered",
+        f"from {package} import LIMIT",
+    ]
+
+
+def test_shown_library_code_runs_in_an_empty_namespace() -> None:
+    namespace: dict[str, object] = {}
+    exec(shown("course_lib.theory.partition:even_ranges"), namespace)
+    assert namespace["even_ranges"](7, 3) == [range(3), range(3, 5), range(5, 7)]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("reference", "sentence"),
+    [
+        ("sample_pkg.module:missing", "no function or class 'missing'"),
+        ("sample_pkg.nowhere:plain", "no module 'sample_pkg.nowhere'"),
+        ("no_such_pkg.x:plain", "no module 'no_such_pkg.x'"),
+        ("sample_pkg.module:LIMIT", "no function or class 'LIMIT'"),
+        ("sample_pkg.module:broken", "uses undefined_name, which sample_pkg.module does not define"),
+    ],
+)
+def test_what_cannot_be_shown_says_why(package: str, reference: str, sentence: str) -> None:
+    with pytest.raises(ShowError, match=sentence):
+        shown(reference)
+
+
+def test_free_names_see_through_nested_functions_and_comprehensions() -> None:
+    body = "def f(a, b=default):\n    def g():\n        return a + outside\n    return [g() for _ in items]"
+    assert free_names(body) == {"default", "outside", "items"}
