@@ -26,7 +26,6 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from course_lib.classroom import leftovers
 from course_lib.lessons.catalogue import Lesson
 from course_lib.lessons.failures import Failure, cell_failure, one_line
 from course_lib.lessons.kernels import unattended
@@ -190,7 +189,7 @@ def _execute(run: LessonRun, lesson: Lesson) -> Failure | None:
     number = None
     try:
         with unattended() as marks:
-            marks |= {leftovers.RUN: leftovers.run_mark(), "JPY_SESSION_NAME": str(lesson.path)}
+            marks |= {"JPY_SESSION_NAME": str(lesson.path)}
             asyncio.run(run.execute(lesson.path.parent, os.environ | marks))
         return None
     except CellExecutionError as error:

@@ -8,7 +8,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 
-from course_lib.classroom import processes
+from course_lib.classroom import leftovers, processes
 
 MARK = "COURSE_UNATTENDED"
 
@@ -23,6 +23,7 @@ def unattended() -> Iterator[dict[str, str]]:
     try:
         yield {
             MARK: mark,
+            leftovers.RUN: leftovers.run_mark(),  # for `course clean`, should this process be killed
             "IPP_NONINTERACTIVE": "1",  # %%px prints by rank when all are done, not as it comes
             "PYTHONHASHSEED": "0",  # sets print in the same order every time
             "COLUMNS": "100",
