@@ -1,5 +1,6 @@
 """One list of exact versions, and every way to install the course follows it."""
 
+import importlib.metadata
 import platform
 import re
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from course_lib.lessons.pins import ACCELERATOR, NotInstalledError, closure
 from course_lib.paths import ROOT
@@ -94,3 +96,12 @@ def test_conda_brings_a_python_that_the_course_accepts() -> None:
     (python,) = [each for each in environment["dependencies"] if str(each).startswith("python=")]
     assert re.fullmatch(r"python=+3\.(\d+)(\.\*)?", python), python
     assert int(python.split("3.")[1].split(".")[0]) >= 11
+
+
+def test_every_pin_installs_on_debian_12s_own_python() -> None:
+    excluding = []
+    for name in closure():
+        requires = importlib.metadata.distribution(name).metadata.get("Requires-Python")
+        if requires and not SpecifierSet(requires).contains("3.11.2"):
+            excluding.append(f"{name} wants Python {requires}")
+    assert excluding == []

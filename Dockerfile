@@ -1,0 +1,52 @@
+# The course, ready to run and without a network: JupyterLab, the lessons, Open MPI, the embedded data.
+#
+#   docker build --tag mpi-course .
+#   docker run --rm -p 127.0.0.1:8888:8888 --shm-size=1g mpi-course        then open the address it prints
+#
+# docs/image.md says what the options are for. A change of a lesson rebuilds the last two layers only.
+
+# Any Debian 12 with Python 3.11 will do.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+FROM ${BASE_IMAGE}
+
+LABEL org.opencontainers.image.title="Distributed deep learning on a real MPI cluster" \
+      org.opencontainers.image.description="JupyterLab, the lessons and everything they need, CPU only" \
+      org.opencontainers.image.licenses="BSD-3-Clause AND CC-BY-4.0"
+
+# tini: MPI processes outlive their parents, and PID 1 must reap them. gcc: lesson 01 compiles a C program.
+RUN packages='tini gcc libc6-dev' \
+ && { python3 -c 'import ensurepip' 2>/dev/null || packages="$packages python3-venv"; } \
+ && apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $packages \
+ && apt-get clean && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 1000 --create-home --shell /bin/bash learner \
+ && install --directory --owner learner --group learner /course
+
+# Open MPI may not read another process's memory in a container: do not try, and do not warn.
+ENV PATH=/opt/venv/bin:$PATH LANG=C.UTF-8 OMPI_MCA_smsc=^cma
+WORKDIR /course
+
+# The same recipe as `make setup`: torch first and alone, so that nothing else is looked up in its index.
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+COPY constraints.txt ./
+RUN python3 -m venv /opt/venv \
+ && python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --retries 1 --timeout 20 \
+      --extra-index-url ${TORCH_INDEX} --constraint constraints.txt torch
+
+# The editable install records only where the package will be; the package itself comes below.
+COPY pyproject.toml LICENSE ./
+RUN mkdir course_lib && touch course_lib/__init__.py README.md \
+ && python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt --editable . \
+ && rm -r course_lib README.md
+
+COPY --chown=1000:1000 . ./
+USER 1000:1000
+RUN mkdir my_course \
+ && COURSE_OFFLINE=1 python -c 'from course_lib.training.datasets import load_mnist; load_mnist()'
+
+EXPOSE 8888
+HEALTHCHECK --interval=30s --timeout=6s --start-period=30s --retries=3 \
+  CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8888/api', timeout=5)"]
+ENTRYPOINT ["tini", "-g", "--"]
+# 0.0.0.0 inside is what makes the port reachable from outside at all; publish it on 127.0.0.1 only.
+CMD ["course", "lab", "--no-browser", "--", "--ip=0.0.0.0"]
