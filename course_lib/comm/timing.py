@@ -1,0 +1,43 @@
+"""Timing what several ranks do together.
+
+All ranks run once to warm up, start together after a barrier, and are done when the slowest is. More ranks
+than cores would take turns and measure the scheduler; `one_rank_a_core` is the team to time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from course_lib.comm.launch import available_cores
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+def one_rank_a_core(comm: MPI.Intracomm, cores: int | None = None) -> MPI.Comm:
+    """A communicator of the first ranks of `comm`, as many as there are cores; COMM_NULL on the others."""
+    from mpi4py import MPI
+
+    fits = comm.rank < (available_cores() if cores is None else cores)
+    return comm.Split(0 if fits else MPI.UNDEFINED, comm.rank)
+
+
+def seconds_on(comm: MPI.Comm, work: Callable[[], object], *, repetitions: int = 5) -> float | None:
+    """Seconds that `work()` takes on the slowest rank of `comm`, the median; None outside of `comm`.
+
+    Ranks that are outside return at once: let them wait in their next cell, where they sleep, not in MPI.
+    """
+    from mpi4py import MPI
+
+    if comm == MPI.COMM_NULL:
+        return None
+    work()
+    seconds = []
+    for _ in range(repetitions):
+        comm.Barrier()
+        start = MPI.Wtime()
+        work()
+        seconds.append(comm.allreduce(MPI.Wtime() - start, op=MPI.MAX))
+    return statistics.median(seconds)

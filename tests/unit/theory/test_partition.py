@@ -1,0 +1,44 @@
+"""NumPy's array_split is the oracle of every even deal."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_lib.theory.partition import even_range, even_ranges
+
+
+@given(st.integers(0, 300), st.integers(1, 40))
+def test_even_ranges_deal_as_array_split_does(total: int, parts: int) -> None:
+    expected = [part.tolist() for part in np.array_split(np.arange(total), parts)]
+    assert [list(part) for part in even_ranges(total, parts)] == expected
+
+
+def test_ten_over_four_is_drawn() -> None:
+    assert even_ranges(10, 4) == [range(3), range(3, 6), range(6, 8), range(8, 10)]
+
+
+def test_a_part_past_the_end_is_empty() -> None:
+    assert [len(part) for part in even_ranges(2, 4)] == [1, 1, 0, 0]
+
+
+def test_one_part_is_the_part_of_that_index() -> None:
+    assert [even_range(10, 3, index) for index in range(3)] == even_ranges(10, 3)
+
+
+@pytest.mark.parametrize(("total", "parts"), [(10, 0), (-1, 2)])
+def test_impossible_deals_are_refused_with_their_numbers(total: int, parts: int) -> None:
+    with pytest.raises(ValueError, match=f"deal {total} items to {parts} parts"):
+        even_ranges(total, parts)
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_a_part_that_does_not_exist_is_refused(index: int) -> None:
+    with pytest.raises(ValueError, match="count from 0 to 2"):
+        even_range(10, 3, index)
+
+
+def test_dealing_floor_shares_would_lose_the_remainder() -> None:
+    floor_shares = [range(index * (10 // 4), (index + 1) * (10 // 4)) for index in range(4)]
+    assert floor_shares != even_ranges(10, 4)
+    assert sum(map(len, floor_shares)) < 10
