@@ -1,0 +1,242 @@
+"""Data parallelism by hand: every rank has the whole model and a part of every batch.
+
+    0  init                mpi4py does it when it is imported               Init, Comm_rank, Comm_size
+    1  broadcast_weights   all replicas start equal                         Bcast
+    2  shard               each rank takes its part of every global batch
+    3  forward              |
+    4  backward             |  the step of one process, unchanged
+    5  GradientBucket.sum   |  … but for this line                          Allreduce
+    6  update               |
+    7  barrier             nobody is done before the last is                Barrier
+    8  gather_metrics      rank 0 hears how everyone did                    Gather
+    9  finalize            mpi4py does it when the process ends             Finalize
+
+The phases are those of Jakovac & Pichler, "MPI in Distributed Training" (2025), with one change: their
+phase 5 sums and then divides; here the loss was divided by the global batch before, so a sum is all.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from numpy.typing import NDArray
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from course_lib.theory.partition import even_range
+from course_lib.training.datasets import Dataset
+from course_lib.training.loop import (
+    EVALUATION_BATCH,
+    Batch,
+    Epoch,
+    evaluate,
+    fit,
+    image_batch,
+    image_batches,
+    make_step,
+    shuffled_batches,
+    summed_cross_entropy,
+)
+from course_lib.training.metrics import Report, Score
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.integer]
+
+# ---------------------------------------------------------------- phase 1
+
+
+def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
+    """Phase 1: give every rank the parameters of rank 0, in place, in one message."""
+    parameters = list(model.parameters())
+    bucket = flatten(parameters)
+    comm.Bcast(bucket.numpy(), root=0)
+    copy_back(bucket, parameters)
+
+
+def flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A copy of all `tensors`, one after the other, in one flat bucket."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+@torch.no_grad()
+def copy_back(bucket: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """The reverse of `flatten`: overwrite the `tensors` with what is in the bucket."""
+    pieces = bucket.split([tensor.numel() for tensor in tensors])
+    for tensor, piece in zip(tensors, pieces, strict=True):
+        tensor.copy_(piece.view_as(tensor))
+
+
+def parts_of(bucket: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The parts of a flat bucket, each seen with the shape and the memory layout of one of the `tensors`."""
+    pieces = bucket.split([tensor.numel() for tensor in tensors])
+    return [
+        piece.as_strided(tensor.size(), tensor.stride())
+        for piece, tensor in zip(pieces, tensors, strict=True)
+    ]
+
+
+# ---------------------------------------------------------------- phase 2
+
+
+def shard(comm: MPI.Intracomm, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Phase 2: this rank's part of `indices`, the same on all ranks; empty when there are too few."""
+    mine = even_range(len(indices), comm.size, comm.rank)
+    return indices[mine.start : mine.stop]
+
+
+def shard_batches(
+    comm: MPI.Intracomm,
+    images: Images,
+    labels: Labels,
+    batches: Iterable[NDArray[np.int64]],
+) -> Iterator[Batch]:
+    """This rank's shard of each of the global `batches`, which must be the same on all ranks."""
+    return (image_batch(images, labels, shard(comm, batch), len(batch)) for batch in batches)
+
+
+# ---------------------------------------------------------------- phase 5
+
+
+def gradients(model: nn.Module) -> list[torch.Tensor]:
+    """The gradients of all trainable parameters, in their order; ValueError when one has none yet."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    found = [parameter.grad for parameter in trainable if parameter.grad is not None]
+    if len(found) < len(trainable):
+        missing = len(trainable) - len(found)
+        raise ValueError(f"{missing} of {len(trainable)} parameters have no gradient; call backward first")
+    return found
+
+
+def sum_gradients_one_by_one(comm: MPI.Intracomm, model: nn.Module) -> None:
+    """Phase 5, naive: sum the gradients over `comm`, in place, with one Allreduce for each parameter."""
+    for gradient in gradients(model):
+        buffer = gradient.contiguous()  # the gradient itself, unless its layout is channels-last
+        comm.Allreduce(MPI.IN_PLACE, buffer.numpy())
+        gradient.copy_(buffer)
+
+
+class GradientBucket:
+    """One flat buffer that all gradients of a model live in; clear them in place (`set_to_none=False`)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.flat = torch.zeros_like(flatten(self.parameters))
+        self.parts = parts_of(self.flat, self.parameters)
+        for parameter, part in zip(self.parameters, self.parts, strict=True):
+            parameter.grad = part  # backward adds to it
+
+    def sum(self, comm: MPI.Intracomm) -> None:
+        """Phase 5: sum the gradients over `comm`, in place, in one Allreduce, without a copy."""
+        check_still_in(self.parts, self.parameters)
+        comm.Allreduce(MPI.IN_PLACE, self.flat.numpy())
+
+
+def check_still_in(parts: Sequence[torch.Tensor], parameters: Sequence[nn.Parameter]) -> None:
+    """ValueError unless each parameter's gradient is still the part of the bucket that it was given."""
+    if any(parameter.grad is not part for parameter, part in zip(parameters, parts, strict=True)):
+        raise ValueError("a gradient left its bucket; clear gradients with zero_grad(set_to_none=False)")
+
+
+# ---------------------------------------------------------------- phase 8
+
+
+def gather_metrics(comm: MPI.Intracomm, epoch: Epoch, score: Score) -> Report | None:
+    """Phase 8: what all ranks measured, put together on rank 0; None on the others."""
+    rows = comm.gather((epoch, score), root=0)
+    if rows is None:
+        return None
+    epochs, scores = [row[0] for row in rows], [row[1] for row in rows]
+    losses = np.sum([one.losses for one in epochs], axis=0)  # shards' parts add up to the batch's loss
+    samples, seconds = sum(one.samples for one in epochs), max(one.seconds for one in epochs)
+    return Report(comm.size, tuple(losses.tolist()), samples, seconds, sum(scores, Score()))
+
+
+# ---------------------------------------------------------------- all ten
+
+
+def evaluate_shard(comm: MPI.Intracomm, model: nn.Module, images: Images, labels: Labels) -> Score:
+    """The score of `model` on this rank's part of a test set: all parts add up to the whole."""
+    mine = shard(comm, np.arange(len(labels)))
+    batches = np.array_split(mine, -(-len(mine) // EVALUATION_BATCH) or 1)
+    return evaluate(model, summed_cross_entropy, image_batches(images, labels, batches))
+
+
+def train_epoch(
+    comm: MPI.Intracomm, model: nn.Module, optimizer: Optimizer, data: Dataset, *, batch_size: int, seed: int
+) -> Report | None:
+    """Train for one epoch of global batches of `batch_size`, on all ranks of `comm`; a report on rank 0."""
+    broadcast_weights(comm, model)  # 1
+    order = shuffled_batches(len(data.train_labels), batch_size, seed=seed)
+    batches = shard_batches(comm, data.train_images, data.train_labels, order)  # 2
+    bucket = GradientBucket(model)
+    step = make_step(model, summed_cross_entropy, optimizer, lambda: bucket.sum(comm))
+    epoch = fit(step, batches)  # 3 to 6, for every batch
+    comm.Barrier()  # 7
+    score = evaluate_shard(comm, model, data.test_images, data.test_labels)
+    return gather_metrics(comm, epoch, score)  # 8
+
+
+# ---------------------------------------------------------------- checks
+
+
+def weight_hash(model: nn.Module) -> str:
+    """Sixteen hexadecimal digits that depend on every bit of the parameters and buffers of `model`."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def replicas_agree(comm: MPI.Intracomm, model: nn.Module) -> bool:
+    """Whether all ranks hold the same weights, to the last bit; the same answer on every rank."""
+    return len(set(comm.allgather(weight_hash(model)))) == 1
+
+
+# ---------------------------------------------------------------- where the time of a step goes
+
+Span = tuple[int, str, float, float]  # rank; compute, wait or transfer; from, to, in seconds
+
+
+def trace_step(
+    comm: MPI.Intracomm, model: nn.Module, data: Dataset, *, batch_size: int, steps: int = 9
+) -> list[Span]:
+    """When this rank computed, waited and transferred in a training step: the median one of `steps`.
+
+    A barrier before the Allreduce tells waiting from transferring; an untraced step does both in one call.
+    The weights stay as they are. Ranks outside of `comm` return at once, with nothing.
+    """
+    if comm == MPI.COMM_NULL:
+        return []
+    order = shuffled_batches(len(data.train_labels), batch_size, seed=0)[:steps]
+    traces = list(step_marks(comm, model, shard_batches(comm, data.train_images, data.train_labels, order)))
+    seconds = np.array([trace[-1] for trace in traces])
+    comm.Allreduce(MPI.IN_PLACE, seconds, op=MPI.MAX)  # a step lasts as long as its slowest rank
+    median = traces[np.argsort(seconds)[len(seconds) // 2]]
+    activities = ("compute", "wait", "transfer", "compute")
+    return [(comm.rank, what, *moment) for what, moment in zip(activities, pairwise(median), strict=True)]
+
+
+def step_marks(comm: MPI.Intracomm, model: nn.Module, batches: Iterable[Batch]) -> Iterator[list[float]]:
+    """Seconds from the common start of each step to when the barrier, the sum, the update began and ended."""
+    marks: list[float] = []
+    bucket = GradientBucket(model)
+
+    def synchronize() -> None:
+        marks.append(time.perf_counter())
+        comm.Barrier()
+        marks.append(time.perf_counter())
+        bucket.sum(comm)
+        marks.append(time.perf_counter())
+
+    step = make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.0), synchronize)
+    for batch in batches:
+        comm.Barrier()
+        marks[:] = [time.perf_counter()]
+        step(batch)
+        marks.append(time.perf_counter())
+        yield [mark - marks[0] for mark in marks]

@@ -1,0 +1,381 @@
+"""Data parallelism, on as many ranks as this session has, held to one process that trains on whole batches.
+
+The oracle is the loop of the tutorials (mean loss, no communication), computed by every rank for itself.
+Known-wrong variants are kept and have to be told from it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.nn import functional as F
+
+from course_lib.parallel.data_parallel import (
+    GradientBucket,
+    broadcast_weights,
+    copy_back,
+    evaluate_shard,
+    flatten,
+    gather_metrics,
+    replicas_agree,
+    shard,
+    shard_batches,
+    sum_gradients_one_by_one,
+    trace_step,
+    train_epoch,
+    weight_hash,
+)
+from course_lib.training.datasets import Dataset
+from course_lib.training.loop import Batch, Epoch, image_batch, make_step, summed_cross_entropy
+from course_lib.training.metrics import Score
+from course_lib.training.models import MODELS, build
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28)).astype(np.uint8)
+LABELS = np.random.default_rng(1).integers(0, 10, 40).astype(np.uint8)
+# Three steps: divisible by no number of ranks above 1, then fewer than four samples, then a single one.
+STEPS = [np.arange(11), np.arange(11, 14), np.arange(14, 15)]
+PROBE = torch.from_numpy(IMAGES[20:25]).unsqueeze(1).float() / 255
+
+Optimizers = Callable[[nn.Module], torch.optim.Optimizer]
+Synchronizers = Callable[[MPI.Intracomm, nn.Module], Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What training leaves behind: the gradients of each step, then the weights and the outputs."""
+
+    gradients: list[torch.Tensor]
+    weights: torch.Tensor
+    outputs: torch.Tensor
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def adam(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=1e-3)
+
+
+def convert(batch: Batch, dtype: torch.dtype) -> Batch:
+    return Batch(batch.inputs.to(dtype), batch.targets, batch.global_size)
+
+
+def finish(model: nn.Module, gradients: list[torch.Tensor], dtype: torch.dtype) -> Trace:
+    with torch.no_grad():
+        return Trace(gradients, flatten(list(model.parameters())), model(PROBE.to(dtype)))
+
+
+@cache
+def one_process(name: str, dtype: torch.dtype, optimizers: Optimizers) -> Trace:
+    """The oracle: every rank trains alone on the whole batches, with the mean loss."""
+    model = build(name, seed=0).to(dtype)
+    optimizer, gradients = optimizers(model), []
+    for indices in STEPS:
+        batch = convert(image_batch(IMAGES, LABELS, indices, len(indices)), dtype)
+        optimizer.zero_grad()
+        F.cross_entropy(model(batch.inputs), batch.targets, reduction="mean").backward()
+        gradients.append(flatten([parameter.grad for parameter in model.parameters()]))
+        optimizer.step()
+    return finish(model, gradients, dtype)
+
+
+def bucket(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
+    gradients = GradientBucket(model)
+    return lambda: gradients.sum(comm)
+
+
+def one_by_one(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
+    return lambda: sum_gradients_one_by_one(comm, model)
+
+
+def together(
+    comm: MPI.Intracomm,
+    name: str = "mlp",
+    dtype: torch.dtype = torch.float64,
+    optimizers: Optimizers = sgd,
+    synchronizers: Synchronizers = bucket,
+    broadcast: Callable[[MPI.Intracomm, nn.Module], None] = broadcast_weights,
+    loss_of: Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor] = lambda comm, loss: loss,
+    after: Callable[[MPI.Intracomm, nn.Module], None] = lambda comm, model: None,
+) -> Trace:
+    """Train on all ranks of `comm`; everything that a wrong variant does differently is an argument."""
+    model = build(name, seed=comm.rank).to(dtype)  # different on every rank, until the broadcast
+    broadcast(comm, model)
+    gradients: list[torch.Tensor] = []
+    synchronize = synchronizers(comm, model)
+
+    def synchronize_and_look() -> None:
+        synchronize()
+        gradients.append(flatten([parameter.grad for parameter in model.parameters()]))
+
+    def loss_fn(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return loss_of(comm, summed_cross_entropy(logits, labels))
+
+    step = make_step(model, loss_fn, optimizers(model), synchronize_and_look)
+    for batch in shard_batches(comm, IMAGES, LABELS, STEPS):
+        step(convert(batch, dtype))
+        after(comm, model)
+    return finish(model, gradients, dtype)
+
+
+def differences(ours: Trace, theirs: Trace) -> list[float]:
+    """How far each gradient, the weights and the outputs are apart, relative to the oracle's norm."""
+    pairs = [*zip(ours.gradients, theirs.gradients, strict=True)]
+    pairs += [(ours.weights, theirs.weights), (ours.outputs, theirs.outputs)]
+    return [float((a - b).norm() / b.norm()) for a, b in pairs]
+
+
+def worst(comm: MPI.Intracomm, ours: Trace, theirs: Trace) -> float:
+    """The largest difference on any rank."""
+    return comm.allreduce(max(differences(ours, theirs)), op=MPI.MAX)
+
+
+@pytest.mark.parametrize("synchronizers", [bucket, one_by_one])
+@pytest.mark.parametrize("optimizers", [sgd, adam])
+@pytest.mark.parametrize("name", MODELS)
+def test_all_ranks_together_train_as_one_process_does(
+    comm: MPI.Intracomm, name: str, optimizers: Optimizers, synchronizers: Synchronizers
+) -> None:
+    ours = together(comm, name, torch.float64, optimizers, synchronizers)
+    theirs = one_process(name, torch.float64, optimizers)
+    for mine, expected in zip(ours.gradients, theirs.gradients, strict=True):
+        assert (mine - expected).abs().max() < 1e-10
+    assert (ours.weights - theirs.weights).abs().max() < 1e-10
+    assert (ours.outputs - theirs.outputs).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("synchronizers", [bucket, one_by_one])
+@pytest.mark.parametrize("name", MODELS)
+def test_in_single_precision_they_agree_to_rounding(
+    comm: MPI.Intracomm, name: str, synchronizers: Synchronizers
+) -> None:
+    ours = together(comm, name, torch.float32, sgd, synchronizers)
+    assert worst(comm, ours, one_process(name, torch.float32, sgd)) < 1e-5
+
+
+def test_some_rank_had_no_samples_at_all(comm: MPI.Intracomm) -> None:
+    shards = [comm.allgather(len(shard(comm, indices))) for indices in STEPS]
+    assert [sum(sizes) for sizes in shards] == [11, 3, 1]
+    assert shards[2] == [1, 0, 0, 0][: comm.size]
+
+
+# ---------------------------------------------------------------- known-wrong variants
+
+
+def mean_of_means(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
+    """Every rank divides by its own shard, and the means are averaged."""
+    gradients, sizes = GradientBucket(model), iter(STEPS)
+
+    def synchronize() -> None:
+        indices = next(sizes)
+        gradients.flat *= len(indices) / max(1, len(shard(comm, indices))) / comm.size
+        gradients.sum(comm)
+
+    return synchronize
+
+
+def forgets_one_parameter(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
+    """The last bias is left out of the sum."""
+    *summed, _ = list(model.parameters())
+
+    def synchronize() -> None:
+        for parameter in summed:
+            comm.Allreduce(MPI.IN_PLACE, parameter.grad.numpy())
+
+    return synchronize
+
+
+def averages(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
+    """Divides by the number of ranks, though the loss was divided by the global batch already."""
+    gradients = GradientBucket(model)
+
+    def synchronize() -> None:
+        gradients.sum(comm)
+        gradients.flat /= comm.size
+
+    return synchronize
+
+
+def keeps_to_itself(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
+    """Does not communicate."""
+    return lambda: None
+
+
+def average_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
+    weights = flatten(list(model.parameters()))
+    comm.Allreduce(MPI.IN_PLACE, weights.numpy())
+    copy_back(weights / comm.size, list(model.parameters()))
+
+
+WRONG = {
+    "the mean of the ranks' means, with uneven shards": {"synchronizers": mean_of_means},
+    "one parameter is forgotten in the sum": {"synchronizers": forgets_one_parameter},
+    "sum, then divide once more": {"synchronizers": averages},
+    "no synchronization": {"synchronizers": keeps_to_itself},
+    "the broadcast is skipped": {"broadcast": lambda comm, model: None},
+    "the loss is divided by the share of one rank, and then summed": {
+        "loss_of": lambda comm, loss: loss * comm.size
+    },
+    "weights are averaged instead of gradients": {
+        "synchronizers": keeps_to_itself,
+        "optimizers": adam,
+        "loss_of": lambda comm, loss: loss * comm.size,
+        "after": average_weights,
+    },
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_is_told_from_the_truth(comm: MPI.Intracomm, mistake: str) -> None:
+    if comm.size == 1:
+        pytest.skip("one rank has nobody to disagree with")
+    variant = WRONG[mistake]
+    theirs = one_process("mlp", torch.float64, variant.get("optimizers", sgd))
+    assert worst(comm, together(comm, **variant), theirs) > 1e-4
+
+
+def test_averaging_weights_after_every_plain_sgd_step_is_right_when_shards_are_even(
+    comm: MPI.Intracomm,
+) -> None:
+    """Why the mistake above is so common: SGD is linear in the gradient, and nobody notices."""
+    model, alone = build("mlp", seed=0).double(), build("mlp", seed=0).double()
+    indices = np.arange(6 * comm.size)
+    for replica, mine in ((model, shard(comm, indices)), (alone, indices)):
+        step = make_step(replica, summed_cross_entropy, torch.optim.SGD(replica.parameters(), lr=0.1))
+        step(convert(image_batch(IMAGES, LABELS, mine, len(mine)), torch.float64))
+    average_weights(comm, model)
+    difference = flatten(list(model.parameters())) - flatten(list(alone.parameters()))
+    assert difference.abs().max() < 1e-12
+
+
+# ---------------------------------------------------------------- the phases one by one
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_after_the_broadcast_all_have_the_weights_of_rank_0(comm: MPI.Intracomm, name: str) -> None:
+    model = build(name, seed=comm.rank)
+    layouts = [parameter.stride() for parameter in model.parameters()]
+    assert replicas_agree(comm, model) == (comm.size == 1)
+    broadcast_weights(comm, model)
+    assert replicas_agree(comm, model)
+    assert weight_hash(model) == weight_hash(build(name, seed=0))
+    assert [parameter.stride() for parameter in model.parameters()] == layouts
+
+
+def test_the_hash_sees_a_single_bit_on_a_single_rank(comm: MPI.Intracomm) -> None:
+    model = build("cnn", seed=0)
+    assert replicas_agree(comm, model)
+    if comm.rank == comm.size - 1:
+        with torch.no_grad():
+            model.fc2.bias[3] = torch.nextafter(model.fc2.bias[3], torch.tensor(1.0))
+    assert replicas_agree(comm, model) == (comm.size == 1)
+
+
+def test_shards_are_disjoint_ordered_and_complete(comm: MPI.Intracomm) -> None:
+    for length in (0, 1, 3, 10, 128):
+        indices = np.random.default_rng(length).permutation(length)
+        shards = comm.allgather(shard(comm, indices))
+        assert np.concatenate(shards).tolist() == indices.tolist()
+        assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+@pytest.mark.parametrize("synchronizers", [bucket, one_by_one])
+def test_decimal_coded_gradients_show_that_everyone_contributed(
+    comm: MPI.Intracomm, synchronizers: Synchronizers
+) -> None:
+    model = build("cnn", seed=0)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    synchronize = synchronizers(comm, model)
+    for parameter in model.parameters():
+        parameter.grad.fill_(10**comm.rank)
+    synchronize()
+    expected = sum(10**rank for rank in range(comm.size))  # 1111 on four ranks
+    assert all((parameter.grad == expected).all() for parameter in model.parameters())
+
+
+def test_a_gradient_that_left_its_bucket_is_noticed_before_anyone_communicates(comm: MPI.Intracomm) -> None:
+    model = build("mlp", seed=0)
+    gradients = GradientBucket(model)
+    model.zero_grad(set_to_none=True)
+    with pytest.raises(ValueError, match="set_to_none=False"):
+        gradients.sum(comm)
+
+
+def test_frozen_parameters_stay_out_of_the_bucket(comm: MPI.Intracomm) -> None:
+    model = build("mlp", seed=0)
+    model.fc1.requires_grad_(False)
+    gradients = GradientBucket(model)
+    assert gradients.flat.numel() == 256 * 128 + 128 + 128 * 10 + 10
+    assert model.fc1.weight.grad is None
+    gradients.sum(comm)
+
+
+def test_metrics_of_all_ranks_arrive_on_rank_0_alone(comm: MPI.Intracomm) -> None:
+    rank, size = comm.rank, comm.size
+    epoch = Epoch((0.5 / size, 0.25 / size), 10 + rank, 1.0 + rank)
+    report = gather_metrics(comm, epoch, Score(rank, 10, 2.0))
+    assert (report is None) == (rank != 0)
+    if report:
+        assert report.losses == pytest.approx((0.5, 0.25))
+        assert report.samples == sum(10 + other for other in range(size))
+        assert report.seconds == size
+        assert report.score == Score(sum(range(size)), 10 * size, 2.0 * size)
+        assert report.ranks == size
+
+
+# ---------------------------------------------------------------- all ten phases
+
+
+FEW = Dataset("40 images of noise", False, IMAGES[:30], LABELS[:30], IMAGES[30:], LABELS[30:])
+
+
+@pytest.mark.parametrize("batch_size", [30, 8])
+def test_an_epoch_ends_with_the_weights_and_the_report_of_one_process(
+    comm: MPI.Intracomm, batch_size: int
+) -> None:
+    model, alone = build("cnn", seed=comm.rank), build("cnn", seed=0)
+    report = train_epoch(comm, model, sgd(model), FEW, batch_size=batch_size, seed=5)
+    expected = train_epoch(MPI.COMM_SELF, alone, sgd(alone), FEW, batch_size=batch_size, seed=5)
+    assert expected is not None
+    assert replicas_agree(comm, model)
+    ours, theirs = flatten(list(model.parameters())), flatten(list(alone.parameters()))
+    assert (ours - theirs).norm() < 1e-5 * theirs.norm()
+    assert (report is None) == (comm.rank != 0)
+    if report:
+        assert report.losses == pytest.approx(expected.losses, rel=1e-4)
+        assert report.score.correct == expected.score.correct
+        assert (report.samples, report.score.samples) == (30, 10)
+
+
+def test_a_test_set_smaller_than_the_ranks_is_evaluated_whole(comm: MPI.Intracomm) -> None:
+    model = build("mlp", seed=0)
+    scores = comm.allgather(evaluate_shard(comm, model, IMAGES[:2], LABELS[:2]))
+    alone = evaluate_shard(MPI.COMM_SELF, model, IMAGES[:2], LABELS[:2])
+    total = sum(scores, Score())
+    assert (total.correct, total.samples) == (alone.correct, 2)
+    assert total.loss == pytest.approx(alone.loss, rel=1e-5)
+
+
+def test_the_spans_of_a_traced_step_follow_each_other_and_the_weights_stay(comm: MPI.Intracomm) -> None:
+    model = build("mlp", seed=0)
+    before = weight_hash(model)
+    spans = trace_step(comm, model, FEW, batch_size=11, steps=3)
+    ranks, activities, starts, stops = zip(*spans, strict=True)
+    assert activities == ("compute", "wait", "transfer", "compute")
+    assert set(ranks) == {comm.rank}
+    assert starts == (0, *stops[:-1])
+    assert list(stops) == sorted(stops)
+    assert weight_hash(model) == before
+    assert trace_step(MPI.COMM_NULL, model, FEW, batch_size=11) == []
+
+
+def test_a_gradient_that_does_not_exist_is_missed_before_anyone_communicates(comm: MPI.Intracomm) -> None:
+    with pytest.raises(ValueError, match="6 of 6 parameters have no gradient"):
+        sum_gradients_one_by_one(comm, build("mlp", seed=0))
