@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipykernel.compiler import get_tmp_hash_seed, murmur2_x86
+from IPython.core.inputtransformer2 import TransformerManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Cell:
     def assigned(self) -> set[str]:
         """Names that the cell binds at its top level."""
         try:
-            tree = ast.parse(self.text)
+            tree = ast.parse(TransformerManager().transform_cell(self.text))  # without %magics and !commands
         except SyntaxError:
             return set()
         names = set()
@@ -33,8 +34,10 @@ class Cell:
                 continue
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 names.add(node.id)
+            if isinstance(node, ast.alias):
+                names.add(node.asname or node.name.partition(".")[0])
             todo.extend(ast.iter_child_nodes(node))
-        return {name for name in names if not name.startswith("_")}
+        return {name for name in names if not name.startswith(("_", "*"))}
 
     def file_name(self) -> str:
         """What the engines call the file of this cell in their stacks."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import ipyparallel
+from ipyparallel import error
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
@@ -103,6 +104,10 @@ class Cluster:
         """The last warnings and errors that controller and engines wrote."""
         return self._running().last_words()
 
+    def deaths(self) -> dict[int, str]:
+        """How ranks died, as far as that is known."""
+        return self._running().deaths()
+
     def _running(self) -> Launcher:
         if self._launcher is None:
             raise ClusterError("the cluster is stopped; run the cell with start_cluster() again")
@@ -120,9 +125,19 @@ class Cluster:
         self.facts = ()
 
     def restart(self) -> None:
+        """Replace every process by a fresh one, run the setup cells again, and say what that lost."""
+        if self.magics is None:
+            self.replace()
+        else:
+            print(self.magics.heal())
+
+    def replace(self) -> None:
         """Replace every process by a fresh one. All variables on the ranks are lost."""
         self.stop()
-        self.start()
+        try:
+            self.start()
+        except ClusterError:  # the machine may still be busy ending the old ones
+            self.start()
 
     # ---------------------------------------------------------------- start
 
@@ -177,8 +192,13 @@ class Cluster:
         while not result.wait(0.05):
             self.check_alive()
             if time.monotonic() > deadline:
-                raise ClusterError(f"a rank did not answer within {seconds:.0f} s; run cluster.restart()")
-        return result.get()
+                raise ClusterError(f"a rank did not answer within {seconds:g} s; run cluster.restart()")
+        try:
+            return result.get()
+        except error.CompositeError as problem:
+            name, message, _, _ = problem.elist[0]
+            ranks = ", ".join(str(engine["engine_id"]) for *_, engine in problem.elist if engine)
+            raise ClusterError(f"rank {ranks} raised {name}: {message}") from None
 
 
 def check_world(facts: Sequence[RankFacts], n: int) -> None:
@@ -277,8 +297,23 @@ class _StatusLine:
 
 def _introduce_rank(folder: str) -> tuple[int, int, int, str]:
     """Runs on every engine: start recording its MPI calls; return its rank, world size, pid and library."""
+    import sys
     from pathlib import Path
+
+    from IPython.core.getipython import get_ipython
 
     from course_lib.comm import recorder
 
+    streams = {name: (getattr(sys, name), getattr(sys, name).pub_thread) for name in ("stdout", "stderr")}
+
+    def mend_streams(*_: object) -> None:
+        for name, (stream, thread) in streams.items():
+            stream.pub_thread = thread  # closing it removes this
+            setattr(sys, name, stream)
+
+    shell: Any = get_ipython()
+    if not any(known.__name__ == "mend_streams" for known in shell.events.callbacks["post_run_cell"]):
+        # A cell that closes or replaces print's stream would silence its rank for ever.
+        shell.events.register("post_run_cell", mend_streams)
+    shell.kernel._abort_queues = lambda *_: None  # a rank that raised must not skip the next cell
     return recorder.install(Path(folder))

@@ -61,9 +61,9 @@ class Practice:
 
     def _verdict(self, exercise: Exercise | Question, cell: str) -> Verdict:
         if isinstance(exercise, Question):
-            return reply(exercise, _argument(cell, "answer"))
+            return reply(exercise, argument(cell, "answer"))
         if exercise.blocks:
-            return self._puzzle(exercise, _argument(cell, "order"))
+            return self._puzzle(exercise, argument(cell, "order"))
         verdict = check(exercise, cell)
         if verdict.loads:
             self._define(cell)
@@ -101,7 +101,9 @@ class Practice:
             return
         level = self.hints.get(exercise.id, 0)
         self.hints[exercise.id] = min(level + 1, len(exercise.hints) - 1)
-        print(f"Hint {level + 1} of {len(exercise.hints)} for {exercise.id}: {exercise.hints[level]}")
+        text = exercise.hints[level]
+        gap = "\n" if "\n" in text else " "  # a picture begins on a line of its own
+        print(f"Hint {level + 1} of {len(exercise.hints)} for {exercise.id}:{gap}{text}")
 
     def solution(self, id: str = "") -> None:
         """Show the solution after one attempt, or when asked for a second time."""
@@ -140,12 +142,14 @@ class Practice:
         self.predictions[question] = float(value)
         print(f"{question}  You say {value:g}.")
 
-    def outcome(self, question: str, measured: float, unit: str = "", because: str = "") -> None:
-        """Compare a measured value with the prediction that was noted under the same question."""
+    def outcome(
+        self, question: str, value: float, unit: str = "", because: str = "", word: str = "measured"
+    ) -> None:
+        """Compare what came out with the prediction that was noted under the same question."""
         said = self.predictions.get(question)
         unit = f" {unit}" if unit else ""
-        words = f"you said {said:g}{unit}, measured" if said is not None else "measured"
-        print(f"{question}  {words} {measured:.3g}{unit}.{' ' + because if because else ''}")
+        words = f"you said {said:g}{unit}, {word}" if said is not None else word
+        print(f"{question}  {words} {value:.3g}{unit}.{' ' + because if because else ''}")
 
 
 def reply(question: Question, letter: str) -> Verdict:
@@ -160,7 +164,7 @@ def reply(question: Question, letter: str) -> Verdict:
     return Verdict("wrong", f"✗ {letter}: {question.replies[letter]}")
 
 
-def _argument(cell: str, function: str) -> str:
+def argument(cell: str, function: str) -> str:
     """The letters in `function("…")`, with or without the quotes; "" when the cell says nothing."""
     match = re.search(rf"""^\s*{function}\(\s*["']?([^"')]*)""", cell, re.MULTILINE)
     return match[1].strip() if match else ""
@@ -185,5 +189,5 @@ def read_progress(path: Path = PROGRESS) -> dict[str, bool]:
     """Exercise id → passed, of all that were tried; empty when there is no readable file."""
     try:
         return dict(json.loads(path.read_text()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return {}

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from course_lib.comm.recorder import Call, read_call, stack_file
+from course_lib.comm.calls import Call, Done, read_call, read_done, stack_file
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _WAITS = re.compile(r"\b(Wait(?:all|any|some)?|wait(?:all|any|some)?|Spawn|Disconnect|result|get)\s*\(")
@@ -30,7 +30,10 @@ STACK_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """What one rank is doing: `line` and `code` are where in the cell, `inside` where in another place."""
+    """What one rank is doing: `line` and `code` are where in the cell, `inside` where in another place.
+
+    `done` is the last collective that it completed.
+    """
 
     rank: int
     kind: Literal["finished", "raised", "waiting", "computing", "gone"]
@@ -39,6 +42,7 @@ class RankState:
     line: int | None = None
     code: str = ""
     inside: str = ""
+    done: Done | None = None
 
     def what(self) -> str:
         """The middle column: what this rank is doing."""
@@ -78,7 +82,7 @@ def request_stacks(folder: Path, pids: Mapping[int, int]) -> dict[int, list[tupl
         for rank in sizes.keys() - stacks.keys():
             path = stack_file(folder, rank)
             text = path.read_text(errors="replace")[sizes[rank] :] if path.exists() else ""
-            if "_run_module_as_main" in text:  # the last frame: the dump is complete
+            if "_run_module_as_main" in text or "\n  ...\n" in text:  # the last frame, or the hundredth
                 stacks[rank] = [
                     (frame["file"], int(frame["line"]), frame["function"]) for frame in _FRAME.finditer(text)
                 ]
@@ -109,8 +113,11 @@ def observe(
     elif not cells and stack:
         file, line, function = stack[0]
         inside = f"{linecache.getline(file, line).strip()} in {function}"
+        if function == "select":  # the rank's event loop
+            inside = "in an await, or in nothing at all"
     waiting = call is not None or bool(_WAITS.search(inside or code))
-    return RankState(rank, "waiting" if waiting else "computing", call, "", number, code, inside)
+    kind: Literal["waiting", "computing"] = "waiting" if waiting else "computing"
+    return RankState(rank, kind, call, "", number, code, inside, read_done(folder, rank))
 
 
 def _line(text: Sequence[str], number: int) -> str:
@@ -180,52 +187,84 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
 
 def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
     calls = {state.rank: state.call for state in waiting if state.call is not None}
-    collectives = {rank: call for rank, call in calls.items() if call.collective}
-    names = sorted({call.name for call in collectives.values()})
+    messages = {rank: call for rank, call in calls.items() if not call.collective}
+    if cause := _point_to_point(messages, finished):
+        return cause
+    collectives = [call for call in calls.values() if call.collective]
+    for call in sorted(collectives, key=lambda call: call.turn):
+        if cause := _incomplete(call, waiting, finished):
+            return cause
+    if collectives:
+        return f"all have come to {collectives[0].name}, but with different sizes, types or roots."
+    return "a message is waited for that no rank sends: check partners, tags and the number of messages."
+
+
+def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
+    """Why the collective `call` that somebody is in does not come to its end, or ""."""
+    here = [state.call for state in waiting if state.call is not None and _is_in(state, call)]
+    done = [state.done.name for state in finished if state.done is not None and _has_made(state, call)]
+    names = sorted({*(other.name for other in here), *done})
     if len(names) > 1:
         return (
             f"the ranks are in different collectives ({', '.join(names)}). "
             "All ranks must make the same collective calls in the same order."
         )
-    if collectives and finished:
-        return (
-            f"{names[0]} is a collective: every rank of the communicator must call it, "
-            f"and {_ranks(finished)} did not. Move the call out of the branch that only some ranks take."
-        )
-    if collectives and len(collectives) < len(waiting):
-        other = next(state for state in waiting if state.rank not in collectives)
-        return (
-            f"{names[0]} is a collective: every rank of the communicator must call it, and rank {other.rank} "
-            f"is still in {other.call or 'another call'}."
-        )
-    if collectives:
-        return f"all are in {names[0]}, with different sizes, roots or communicators."
-    return _point_to_point(calls, finished)
+    if len(roots := {other.peer or 0 for other in here}) > 1:
+        return f"the ranks are in {call.name} with different roots ({', '.join(map(str, sorted(roots)))})."
+    must = f"{call} is a collective: every rank of the communicator must call it, and"
+    if skipped := [state for state in finished if _misses(state, call)]:
+        return f"{must} {_ranks(skipped)} did not. Move the call out of the branch that only some ranks take."
+    elsewhere = [state for state in waiting if _misses(state, call) and not _is_in(state, call)]
+    for state in elsewhere:
+        return f"{must} rank {state.rank} is still in {state.call or 'another call'}."
+    return ""
+
+
+def _is_in(state: RankState, call: Call) -> bool:
+    """Whether the rank is in the collective `call`, or in another one in its place."""
+    mine = state.call
+    return mine is not None and mine.collective and (mine.on, mine.turn) == (call.on, call.turn)
+
+
+def _has_made(state: RankState, call: Call) -> bool:
+    """Whether the last collective that the rank completed was `call`, or another one in its place."""
+    return state.done is not None and (state.done.on, state.done.turn) == (call.on, call.turn)
+
+
+def _misses(state: RankState, call: Call) -> bool:
+    """Whether the rank must make the collective `call` and has not completed it, as far as one can know."""
+    if call.on.members and state.rank not in call.on.members:
+        return False
+    if state.call is not None and state.call.collective and state.call.on == call.on:
+        return state.call.turn <= call.turn
+    return state.done is None or state.done.on != call.on or state.done.turn < call.turn
 
 
 def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) -> str:
     if cycle := find_cycle({rank: call.peer for rank, call in calls.items()}):
-        if len(cycle) == 1:
-            return f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
-        circle = " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
-        sends = [rank for rank in cycle if "send" in calls[rank].name.lower()]
-        if len(sends) == len(cycle):
-            why = "Each sends a message too large to be buffered, and none has come to its receive."
-        elif sends:
-            return _mismatch(calls, cycle, circle)
-        else:
-            why = "Each waits for a message that the next will send only after its own receive."
-        return (
-            f"a circle of waiting: {circle}. {why} Let one of them go the other way round, or use Sendrecv."
-        )
+        return _circle(calls, cycle)
     for rank, call in sorted(calls.items()):
-        if call.peer is not None and any(state.rank == call.peer for state in finished):
-            verb = "receives" if "send" in call.name.lower() else "sends"
+        if any(state.rank == call.peer for state in finished):
+            verb = "receives" if call.sends else "sends"
             return (
                 f"rank {rank} is in {call}, but rank {call.peer} has finished without a call that "
                 f"{verb} it. Check the partner, the tag and the number of messages."
             )
-    return "a message is waited for that no rank sends: check partners, tags and the number of messages."
+    return ""
+
+
+def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
+    if len(cycle) == 1:
+        return f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
+    circle = " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
+    sends = [rank for rank in cycle if calls[rank].sends]
+    if len(sends) == len(cycle):
+        why = "Each sends a message too large to be buffered, and none has come to its receive."
+    elif sends or any(calls[rank].other is not None for rank in cycle):
+        return _mismatch(calls, cycle, circle)
+    else:
+        why = "Each waits for a message that the next will send only after its own receive."
+    return f"a circle of waiting: {circle}. {why} Let one of them go the other way round, or use Sendrecv."
 
 
 def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:

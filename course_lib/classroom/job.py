@@ -6,14 +6,14 @@ answer, and the cluster and its variables stay as they are. The verdict names th
 
 import ast
 import contextlib
-import json
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,32 +21,52 @@ import psutil
 
 from course_lib.classroom import processes
 from course_lib.classroom.hang import RankState, likely_cause, observe, request_stacks
+from course_lib.classroom.rank_log import Event, RankLog
+from course_lib.comm.calls import read_call
 from course_lib.comm.launch import mpiexec_command, rank_environment
-from course_lib.comm.recorder import read_call
 from course_lib.exercises.model import Exercise
 
 RANKS = 4
 TICK_SECONDS = 0.02
 GRACE_SECONDS = 0.5
 STANDSTILL_SECONDS = 1.5
+START_SECONDS = 60.0
 LINES = 8
 
-Events = dict[int, list[dict[str, Any]]]
+_DEATHS = (  # what mpiexec says when a rank is gone
+    (re.compile(r"MPI_ABORT was invoked on rank (\d+)"), "rank {} called Abort, which ends all ranks."),
+    (
+        re.compile(r"process rank (\d+) .{,99}? exited on signal (\d+ \(.*?\))"),
+        "rank {} was ended by signal {}.",
+    ),
+    (
+        re.compile(r"process rank (\d+) .{,99}? exiting improperly"),
+        "rank {} left Python in mid-air (os._exit).",
+    ),
+    (re.compile(r"Process name: \[\S*,(\d+)\] Exit code"), "rank {} left Python in mid-air (os._exit)."),
+)
+_MISSING = {
+    "comm": "; outside the function there is no `comm`: call it in a %%px cell of its own.",
+    "rank": "; ask the communicator that the function is given: comm.rank",
+    "size": "; ask the communicator that the function is given: comm.size",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came out of checking one answer."""
+    """What came out of checking one answer; `loads`: whether its cell runs to the end by itself."""
 
     state: Literal["right", "wrong", "not attempted"]
     text: str
     seconds: float = 0.0
+    loads: bool = False
 
 
 def check(exercise: Exercise, source: str) -> Verdict:
     """Check `source` as the answer to `exercise` in a job of its own."""
     if not exercise.blocks and exercise.untouched(source):
-        return Verdict("not attempted", f"{exercise.id} not attempted yet: change the cell and run it again.")
+        text = f"{exercise.id} not attempted yet: change the cell and run it again."
+        return Verdict("not attempted", text, loads=True)
     try:
         compile(source, "answer.py", "exec")
     except SyntaxError as error:
@@ -59,11 +79,16 @@ def check(exercise: Exercise, source: str) -> Verdict:
         text = job.watch()
     seconds = time.monotonic() - began
     if text:
-        return Verdict("wrong", "\n".join(text.splitlines()[:LINES]), seconds)
+        return Verdict("wrong", "\n".join(text.splitlines()[:LINES]), seconds, job.log.loaded)
+    return Verdict("right", f"{_praise(exercise)}\nThink about it: {exercise.why}", seconds, True)
+
+
+def _praise(exercise: Exercise) -> str:
     sizes = sorted(exercise.sizes)
-    ranks = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]} ranks" if sizes[1:] else f"{sizes[0]} ranks"
-    praise = f"✓ {exercise.id} is right on {ranks}, also with random pauses between the calls."
-    return Verdict("right", f"{praise}\nThink about it: {exercise.why}", seconds)
+    if sizes == [1]:
+        return f"✓ {exercise.id} is right."
+    ranks = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}" if sizes[1:] else str(sizes[0])
+    return f"✓ {exercise.id} is right on {ranks} ranks, also with random pauses between the calls."
 
 
 def _functions(source: str) -> set[str]:
@@ -75,11 +100,12 @@ class Job:
 
     def __init__(self, exercise: Exercise, source: str) -> None:
         self.exercise, self.source = exercise, source
-        self.events: Events = {rank: [] for rank in range(RANKS)}
-        self.elapsed, self.still_since, self.seen = 0.0, 0.0, None
+        self.folder = Path(tempfile.mkdtemp(prefix="course-exercise-"))
+        self.log = RankLog(self.folder, RANKS)
+        self.elapsed, self.ready_at, self.still_since, self.last = 0.0, 0.0, 0.0, time.monotonic()
+        self.seen: Any = None
 
     def __enter__(self) -> "Job":
-        self.folder = Path(tempfile.mkdtemp(prefix="course-exercise-"))
         (self.folder / "answer.py").write_text(self.source)
         (self.folder / "exercise").write_text(self.exercise.id)
         environment = rank_environment(RANKS) | processes.marker(self.folder, "an exercise")
@@ -108,96 +134,69 @@ class Job:
 
     def watch(self) -> str:
         """Wait for the verdict; return what is wrong, or "" when all cases are right."""
-        last, failed_at = time.monotonic(), None
         while True:
             ended = self.process.poll() is not None
-            self._read()
-            if all(events and events[-1]["event"] == "done" for events in self.events.values()):
-                failure = self._first_failure()
-                return self._describe(failure, hung=False) if failure else ""
-            failure = self._first_failure()
-            now = time.monotonic()
-            self.elapsed, last = self.elapsed + min(now - last, 1.0), now
-            if failure is not None:
-                failed_at = self.elapsed if failed_at is None else failed_at
-                if self._complete(failure) or ended:
-                    return self._describe(failure, hung=False)
+            self.log.read()
+            failure = self.log.first_failure
+            if failure is None and self.log.done:
+                return ""
+            if failure is not None and (ended or all(self.log.outcomes(failure).values())):
+                return self._describe(failure, hung=False)
             if ended:
                 return self._describe_death()
-            if (failed_at is not None and self.elapsed - failed_at > GRACE_SECONDS) or self._stuck():
-                return self._describe(failure or self._last_step(), hung=True)
+            step = self.log.last_step if failure is None else failure
+            if self._stuck(step, STANDSTILL_SECONDS if failure is None else GRACE_SECONDS):
+                return self._describe(step, hung=True)
             time.sleep(TICK_SECONDS)
 
-    # ---------------------------------------------------------------- reading what the ranks wrote
-
-    def _read(self) -> None:
-        for rank in self.events:
-            path = self.folder / f"rank-{rank}.jsonl"
-            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-            self.events[rank] = [json.loads(line) for line in lines if line.endswith("\n")]
-
-    def _stuck(self) -> bool:
-        """Whether the deadline is over, or everyone has been inside the same MPI calls for a while."""
-        calls = tuple(read_call(self.folder, rank) for rank in range(RANKS))
-        state = (calls, tuple(map(len, self.events.values())))
-        if state != self.seen or not all(calls[: self._size(self._last_step())]):
-            self.seen, self.still_since = state, self.elapsed  # type: ignore[assignment]
-        began = any(self.events.values())
-        standstill = began and self.elapsed - self.still_since > STANDSTILL_SECONDS
-        return standstill or self.elapsed > self.exercise.seconds
-
-    def _last_step(self) -> int:
-        return max((event["step"] for events in self.events.values() for event in events), default=0)
-
-    def _first_failure(self) -> int | None:
-        steps = [
-            e["step"] for events in self.events.values() for e in events if e["event"] in ("wrong", "raised")
-        ]
-        return min(steps, default=None)
-
-    def _began(self, step: int) -> dict[str, Any]:
-        for events in self.events.values():
-            for event in events:
-                if event["event"] == "began" and event["step"] == step:
-                    return event
-        return {"size": RANKS, "case": 0, "pause": False}
-
-    def _size(self, step: int) -> int:
-        return int(self._began(step)["size"])
-
-    def _outcome(self, step: int, rank: int) -> dict[str, Any] | None:
-        for event in self.events[rank]:
-            if event["step"] == step and event["event"] in ("right", "wrong", "raised"):
-                return event
-        return None
-
-    def _complete(self, step: int) -> bool:
-        return all(self._outcome(step, rank) for rank in range(self._size(step)))
+    def _stuck(self, step: int, limit: float) -> bool:
+        """Whether the deadline is over, or all without an outcome are in the same MPI calls for `limit` s."""
+        now = time.monotonic()
+        self.elapsed, self.last = self.elapsed + min(now - self.last, 1.0), now  # a laptop may have slept
+        if not self.log.ready:  # Python and its libraries are starting: nobody's mistake
+            self.ready_at = self.elapsed
+            return self.elapsed > START_SECONDS
+        pending = [rank for rank, outcome in self.log.outcomes(step).items() if not outcome]
+        calls = [read_call(self.folder, rank) for rank in pending]
+        state = (calls, len(self.log.everything))
+        if state != self.seen or not all(calls):
+            self.seen, self.still_since = state, self.elapsed
+        late = self.elapsed - self.ready_at > self.exercise.seconds
+        return late or self.elapsed - self.still_since > limit
 
     # ---------------------------------------------------------------- saying it
 
     def _describe(self, step: int, hung: bool) -> str:
-        outcomes = {rank: self._outcome(step, rank) for rank in range(self._size(step))}
-        if step == 0:
-            head = f"✗ {self.exercise.id}: the cell itself does not run."
-        else:
-            head = f"✗ {self.exercise.id}, {self._case(step)}:"
-        if hung and any(outcome is None for outcome in outcomes.values()):
-            return f"{head} it does not end.\n{self._hang(step, outcomes)}"
+        if not self.log.ready:
+            return f"{self.exercise.id} could not be checked: {RANKS} ranks did not start; run it again."
+        outcomes = self.log.outcomes(step)
+        if not step:
+            return self._describe_cell(outcomes)
+        head = f"✗ {self.exercise.id}, {self._case(step)}:"
+        if hung:
+            return f"{head} it does not end.\n{self._hang(step)}\n{self._so_far(step)}"
+        right = [rank for rank, outcome in outcomes.items() if outcome and outcome["event"] == "right"]
+        body = self._faults(outcomes)
+        if right:
+            body.append(f"({_ranks(right)} {'is' if len(right) == 1 else 'are'} right.)")
+        hint = f'hint("{self.exercise.id}") shows where to look.'
+        return "\n".join([head, *body[:4], self._so_far(step), hint])
+
+    def _describe_cell(self, outcomes: Mapping[int, Event | None]) -> str:
+        head = f"✗ {self.exercise.id}: the cell itself does not"
+        faults = self._faults(outcomes)
+        return "\n".join([f"{head} run.", *faults]) if faults else f"{head} end.\n{self._hang(0)}"
+
+    def _faults(self, outcomes: Mapping[int, Event | None]) -> list[str]:
+        """What is wrong, a line for all ranks that it is said of."""
         groups: dict[str, list[int]] = {}
         for rank, outcome in outcomes.items():
             if outcome and outcome["event"] != "right":
                 groups.setdefault(self._words(outcome), []).append(rank)
-        body = [f"{_ranks(ranks)} {words}" for words, ranks in groups.items()]
-        right = [rank for rank, outcome in outcomes.items() if outcome and outcome["event"] == "right"]
-        if right:
-            body.append(f"({_ranks(right)} {'is' if len(right) == 1 else 'are'} right.)")
-        return "\n".join(
-            [head, *body[:4], self._so_far(step), f'hint("{self.exercise.id}") shows where to look.']
-        )
+        return [f"{_ranks(ranks)}: {words}" for words, ranks in groups.items()]
 
     def _case(self, step: int) -> str:
-        began = self._began(step)
+        began = self.log.began(step)
         size = began["size"]
         words = f"on {size} rank{'s' * (size > 1)}"
         detail = self.exercise.describe(self.exercise.cases[began["case"]])
@@ -206,48 +205,58 @@ class Job:
         return words + (", and only when ranks pause at random between calls" if began["pause"] else "")
 
     def _so_far(self, step: int) -> str:
-        sizes = sorted({self._size(s) for s in range(1, step)})
+        sizes = sorted({self.log.size(s) for s in range(1, step)})
         if not sizes:
             return "This is the smallest case."
         return f"Right so far: all smaller cases, on {', '.join(map(str, sizes))} rank{'s' * (sizes != [1])}."
 
-    def _words(self, outcome: Mapping[str, Any]) -> str:
+    def _words(self, outcome: Event) -> str:
         if outcome["event"] == "wrong":
             return str(outcome["message"])
-        lines = self.source.splitlines()
-        line = outcome.get("line")
-        where = f"  (line {line + 1}: {lines[line - 1].strip()})" if line and line <= len(lines) else ""
-        return f"raised {outcome['error']}: {outcome['message']}{where}"
+        lines, line = self.source.splitlines(), outcome.get("line")
+        where = ""
+        if line and line <= len(lines):
+            number = "" if self.exercise.blocks else f"line {line + 1}: "  # %%exercise is the first
+            where = f"  ({number}{lines[line - 1].strip()})"
+        missing = _MISSING.get(outcome.get("name", ""), "") if outcome["error"] == "NameError" else ""
+        message = f": {outcome['message']}" if outcome["message"] else ""
+        return f"raised {outcome['error']}{message}{where}{missing}"
 
-    def _hang(self, step: int, outcomes: Mapping[int, dict[str, Any] | None]) -> str:
-        pids = {
-            rank: self._pid(rank) for rank, outcome in outcomes.items() if outcome is None and self._pid(rank)
-        }
-        stacks = request_stacks(self.folder, pids)
+    def _hang(self, step: int) -> str:
+        """One line a rank, and the likely cause."""
+        outcomes = self.log.outcomes(step)
+        waiting = [rank for rank in outcomes if not self.log.returned(step, rank)]
+        stacks = request_stacks(self.folder, {rank: pid for rank in waiting if (pid := self.log.pid(rank))})
         states = []
         for rank, outcome in outcomes.items():
-            if outcome is None:
-                states.append(observe(self.folder, rank, stacks.get(rank, []), self._lines))
-            elif outcome["event"] == "right":
-                states.append(RankState(rank, "finished"))
-            else:
+            if rank in waiting:
+                states.append(_plain(observe(self.folder, rank, stacks.get(rank, []), self._lines)))
+            elif outcome and outcome["event"] == "raised":
                 states.append(RankState(rank, "raised", error=self._words(outcome)))
+            else:
+                states.append(RankState(rank, "finished"))
         width = max(len(state.what()) for state in states)
         rows = [f"rank {state.rank}  {state.what():<{width}}  {state.where()}".rstrip() for state in states]
-        return "\n".join([*rows, f"Likely cause: {likely_cause(states)}", self._so_far(step)])
-
-    def _pid(self, rank: int) -> int:
-        return int(next((event["pid"] for event in reversed(self.events[rank]) if "pid" in event), 0))
+        return "\n".join([*rows, f"Likely cause: {likely_cause(states)}"])
 
     def _lines(self, file: str) -> Sequence[str] | None:
         return self.source.splitlines() if file == "answer.py" else None
 
     def _describe_death(self) -> str:
-        output = (self.folder / "output").read_text(errors="replace").strip().splitlines()
-        last = next((line for line in reversed(output) if line.strip() and "---" not in line), "")
-        step = self._last_step()
-        head = f"✗ {self.exercise.id}, {self._case(step)}:" if step else f"✗ {self.exercise.id}:"
-        return f"{head} a rank ended before it was done (os._exit, a signal, or MPI_Abort).\n{last[:200]}"
+        output = " ".join((self.folder / "output").read_text(errors="replace").split())
+        found = (
+            words.format(*match.groups()) for pattern, words in _DEATHS if (match := pattern.search(output))
+        )
+        step = self.log.last_step
+        where = f", {self._case(step)}" if step else ""
+        return f"✗ {self.exercise.id}{where}: {next(found, 'a rank ended before it was done.')}"
+
+
+def _plain(state: RankState) -> RankState:
+    """Without the remark that a communicator is a part of the world: here the ranks have the same numbers."""
+    if state.call is None:
+        return state
+    return replace(state, call=replace(state.call, on=replace(state.call.on, part=False)))
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -4,9 +4,9 @@ Controller and engines start at once; the engines wait for the controller's conn
 shell that reads from the kernel) ends the others when the kernel is gone, however it went.
 """
 
-import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,11 +18,15 @@ import psutil
 
 from course_lib.classroom import processes
 from course_lib.classroom.errors import ClusterError
-from course_lib.comm.launch import mpiexec_command, rank_environment
+from course_lib.comm.launch import end_job, mpiexec_command, rank_environment
 
 SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB a rank
 MEMORY_PER_RANK = 150 * 2**20
 LOG_LINES, LOG_COLUMNS = 15, 200
+_KILLED = re.compile(r"process rank (\d+) .{0,200}?exited on signal (\d+)")
+_EXITED = re.compile(r"Process name: \[\S+,(\d+)\] Exit code: +(\d+)")
+_ABORTED = re.compile(r"due to process rank (\d+) .{0,200}?calling \"abort\"")
+_SIGNALS = {"9": "was killed (signal 9: by hand, or because memory ran out)", "11": "crashed (signal 11)"}
 _NOISE = ("No heartbeat in the last", "CurveZMQ", "debugpy_stream", "Monitor message without topic")
 
 
@@ -107,6 +111,17 @@ class Launcher:
                 tails.append("\n".join([f"--- what the {name} wrote last", *telling[-LOG_LINES:]]))
         return "\n".join(tails)
 
+    def deaths(self) -> dict[int, str]:
+        """How ranks died, as mpiexec tells it; it tells of the first only."""
+        path = self.folder / "ranks.log"
+        log = " ".join(path.read_text(errors="replace")[-20_000:].split()) if path.exists() else ""
+        killed = {
+            int(rank): _SIGNALS.get(signal, f"was ended by signal {signal}")
+            for rank, signal in _KILLED.findall(log)
+        }
+        exited = {int(rank): f"ended itself with exit code {code}" for rank, code in _EXITED.findall(log)}
+        return killed | exited | {int(rank): "called Abort" for rank in _ABORTED.findall(log)}
+
     def end(self) -> None:
         """End all processes at once and remove the folder; safe to call twice."""
         for process in reversed(self._processes.values()):  # watchdog, ranks, controller
@@ -142,17 +157,8 @@ def _is_json(path: Path) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process of ours and its children, at once; mpiexec removes shared memory when its ranks die."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
+    """End a process of ours and its children, at once."""
     if process.stdin is not None:  # the watchdog, which would take the closed pipe for the end of the kernel
         process.kill()
         process.stdin.close()
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(2.0)
-    if process.poll() is None:
-        process.kill()
-        process.wait()
+    end_job(process)

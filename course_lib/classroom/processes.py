@@ -2,8 +2,8 @@
 
 Every process of a cluster (controller, mpiexec, engines and whatever they start) inherits three
 environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel that
-started it, as "pid:start time:pid namespace"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking the
-processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
+started it, as "pid:start time:pid namespace"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking
+the processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
 """
 
 import contextlib

@@ -8,46 +8,28 @@ replacing the cluster.
 
 import contextlib
 import os
-import re
 import signal
 import time
-from collections.abc import Sequence
-from pathlib import PurePath
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ipyparallel import error
 from IPython.display import display
 
+from course_lib.classroom import steps
 from course_lib.classroom.cells import Cell
 from course_lib.classroom.errors import ClusterError, HangError
 from course_lib.classroom.hang import RankState, observe, report, request_stacks
 from course_lib.classroom.output import LiveOutput, clip
-from course_lib.comm.recorder import read_call
+from course_lib.classroom.raised import RanksRaised, all_raised, raised
+from course_lib.classroom.steps import collectives_begun, out_of_step
+from course_lib.comm.calls import read_call, read_done
 
 TICK_SECONDS = 0.02
 GRACE_SECONDS = 1.0  # after a rank raised, for the others to end by themselves
 STANDSTILL_SECONDS = 10.0  # all ranks inside MPI and none moves
 INTERRUPT_SECONDS = 1.0
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_FRAME = re.compile(  # of IPython's traceback: "Cell In[3], line 4, in f()" or "File /path/to.py:12, in f(x)"
-    r"^(?:Cell In\[(?P<cell>\d+)\]|File (?P<file>\S+?)(?::(?P<line>\d+))?), ?(?:line (?P<at>\d+)|in )",
-    re.MULTILINE,
-)
-
-
-class RanksRaised(error.CompositeError):
-    """Some ranks raised, all ended the cell: each different error once, with its cell line."""
-
-    def __init__(self, original: error.CompositeError, text: str) -> None:
-        super().__init__(original.msg, original.elist)
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
-
-    def render_traceback(self, excid: Any = None) -> list[str]:
-        """The report instead of one full traceback a rank."""
-        return self.text.splitlines()
 
 
 class Guard(Protocol):
@@ -59,16 +41,30 @@ class Guard(Protocol):
         """Replace the cluster; return a sentence on what that lost."""
         ...
 
-    def lines_of(self, file: str) -> Sequence[str] | None:
-        """The lines of the cell that the engines call `file`."""
+    def cell_of(self, file: str) -> Cell | None:
+        """The cell that the engines call `file`."""
+        ...
+
+    def busy(self) -> set[int]:
+        """The ranks that still run a cell in the background."""
         ...
 
 
 class Watch:
-    """One running cell: shows its output, and ends it when it does not end by itself."""
+    """One running cell: shows its output, and ends it when it does not end by itself.
+
+    `begun` counts the collective calls of every rank before the cell; without it they are not compared.
+    """
 
     def __init__(
-        self, magics: Guard, result: Any, cell: Cell, timeout: float, live: bool, groupby: str
+        self,
+        magics: Guard,
+        result: Any,
+        cell: Cell,
+        timeout: float,
+        live: bool,
+        groupby: str,
+        begun: Mapping[int, int],
     ) -> None:
         self.magics, self.cluster, self.result, self.cell = magics, magics.cluster, result, cell
         self.parts = dict(zip(result._targets, result.split(), strict=True))  # rank → its own result
@@ -78,6 +74,7 @@ class Watch:
         self.raised_at: float | None = None
         self.still_since = 0.0
         self.last_calls: tuple[Any, ...] = ()
+        self.begun = begun if len(self.parts) == self.cluster.n and not magics.busy() else {}
 
     def run(self) -> None:
         """Return when all ranks ended the cell well; raise RanksRaised or HangError otherwise."""
@@ -86,13 +83,17 @@ class Watch:
         except KeyboardInterrupt:
             reason = f"Interrupted after {self.elapsed:.0f} s."
         if reason:
-            self._give_up(reason)
+            with _uninterrupted():
+                self._give_up(reason)
         self.result.wait_for_output(1)
         self._show_output()
+        if problem := self._out_of_step():
+            with _uninterrupted():
+                raise HangError(f"{problem}\n\n{self._heal()}")
         try:
             replies = self.result.get()
         except error.CompositeError as problem:
-            raise RanksRaised(problem, _errors(self._ended_states())) from None
+            raise RanksRaised(problem, all_raised(self._ended_states())) from None
         if self.output:
             for reply in replies:
                 if reply.execute_result:
@@ -116,10 +117,11 @@ class Watch:
         try:
             self.cluster.check_alive()
         except ClusterError as death:
-            return "A rank died." if _deaths(self.cluster.last_words()) else str(death)
+            return "A rank died." if self.cluster.deaths() else str(death)
         if self.elapsed > self.timeout:
             return f"Not done after {self.timeout:g} s (to allow more: %%px --timeout {5 * self.timeout:g})."
-        calls = tuple(read_call(self.cluster.folder, rank) for rank in self._unfinished())
+        busy = sorted({*self._unfinished(), *self.magics.busy()})
+        calls = tuple(read_call(self.cluster.folder, rank) for rank in busy)
         if not all(calls) or calls != self.last_calls:
             self.still_since, self.last_calls = self.elapsed, calls
         standing = self.elapsed - self.still_since
@@ -136,15 +138,28 @@ class Watch:
         text = f"{reason}\n\n{report(states)}\n"
         self._free(states)
         healed = "The ranks are free again; their variables are as the cell left them."
-        if self._unfinished() or not self.cluster.alive:
-            with _uninterrupted():
-                healed = self.magics.heal()
+        if self._unfinished() or not self.cluster.alive or self._out_of_step():
+            healed = self._heal()
         self._show_output(wait=False)
         raise HangError(f"{text}\n{healed}")
 
+    def _heal(self) -> str:
+        try:
+            return self.magics.heal()
+        except ClusterError as problem:
+            return str(problem)
+
+    def _out_of_step(self) -> str:
+        """A report when the ranks did not all make the same collective calls in this cell, else ""."""
+        begun = collectives_begun(self.cluster.folder, list(self.begun))
+        if self.magics.busy() or not out_of_step(self.begun, begun):
+            return ""
+        states = self._ended_states()
+        return steps.report([states[rank] for rank in sorted(states)], self.begun, begun)
+
     def _free(self, states: Sequence[RankState]) -> None:
         """Interrupt the ranks; this frees those that run Python, not those inside MPI."""
-        if any(state.kind in ("waiting", "gone") for state in states):
+        if any(state.kind == "gone" or state.call is not None for state in states):
             return
         for rank in self._unfinished():
             with contextlib.suppress(ProcessLookupError):
@@ -167,7 +182,7 @@ class Watch:
     # ---------------------------------------------------------------- what everyone is doing
 
     def _states(self) -> list[RankState]:
-        dead = _deaths(self.cluster.last_words())
+        dead = self.cluster.deaths()
         pids = {rank: self.cluster.facts[rank].pid for rank in self._unfinished() if rank not in dead}
         stacks = request_stacks(self.cluster.folder, pids)
         states = self._ended_states()
@@ -175,17 +190,32 @@ class Watch:
             if rank in dead:
                 states[rank] = RankState(rank, "gone", error=dead[rank])
             elif rank not in states:
-                seen = observe(self.cluster.folder, rank, stacks.get(rank, []), self.magics.lines_of)
-                states[rank] = _as_numbered(seen, self.cell)
+                states[rank] = self._look_at(rank, stacks.get(rank, []))
         return [states[rank] for rank in sorted(states)]
+
+    def _look_at(self, rank: int, stack: Sequence[tuple[str, int, str]]) -> RankState:
+        """What an unfinished rank is doing, its line numbered as in the notebook."""
+        seen = observe(self.cluster.folder, rank, stack, self._lines_of)
+        if seen.line is None:
+            return seen
+        top = next(
+            file for file, _, function in reversed(stack) if function == "<module>" and self._lines_of(file)
+        )
+        cell = self.magics.cell_of(top) or self.cell
+        earlier = "" if cell.text == self.cell.text else f"  (of cell {cell.number}, still running)"
+        return replace(seen, line=seen.line + cell.lines_above, code=seen.code + earlier)
+
+    def _lines_of(self, file: str) -> Sequence[str] | None:
+        cell = self.magics.cell_of(file)
+        return cell.text.splitlines() if cell else None
 
     def _ended_states(self) -> dict[int, RankState]:
         states = {}
         for rank, part in self.parts.items():
             if self._failed(rank):
-                states[rank] = _raised(rank, part.exception(), self.cell)
+                states[rank] = raised(rank, part.exception(), self.cell)
             elif part.ready():
-                states[rank] = RankState(rank, "finished")
+                states[rank] = RankState(rank, "finished", done=read_done(self.cluster.folder, rank))
         return states
 
     def _show_output(self, wait: bool = True) -> None:
@@ -200,77 +230,11 @@ class Watch:
                     print(f"[stdout:{rank}] {clip(text)}", end="" if text.endswith("\n") else "\n")
 
 
-# -------------------------------------------------------------------- small words
-
-
-def _raised(rank: int, problem: Any, cell: Cell) -> RankState:
-    if not isinstance(problem, error.RemoteError):
-        return RankState(rank, "raised", error=f"raised {problem}")
-    message = (problem.evalue or "").strip().splitlines()
-    text = f"raised {problem.ename}" + (f": {message[0]}" if message else "")
-    frames = list(_FRAME.finditer(_ANSI.sub("", str(problem.traceback))))
-    if not frames or not frames[0]["cell"]:
-        return RankState(rank, "raised", error=text)
-    first, last = frames[0], frames[-1]
-    number, code = _numbered_line(cell, first)
-    inside = ""
-    if last["file"]:
-        inside = f"{PurePath(last['file']).name}, line {last['line'] or last['at']}"
-    elif last["cell"] == first["cell"] and last["at"] != first["at"]:
-        inside = "line {}: {}".format(*_numbered_line(cell, last))
-    return RankState(rank, "raised", error=text, line=number, code=code, inside=inside)
-
-
-def _numbered_line(cell: Cell, frame: re.Match[str]) -> tuple[int, str]:
-    number = int(frame["at"])
-    lines = cell.text.splitlines()
-    return number + cell.lines_above, lines[number - 1].strip() if number <= len(lines) else ""
-
-
-def _as_numbered(state: RankState, cell: Cell) -> RankState:
-    if state.line is None:
-        return state
-    return RankState(
-        state.rank,
-        state.kind,
-        state.call,
-        state.error,
-        state.line + cell.lines_above,
-        state.code,
-        state.inside,
-    )
-
-
-def _errors(states: dict[int, RankState]) -> str:
-    """Each different error once, with the ranks that raised it."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for rank, state in sorted(states.items()):
-        if state.kind == "raised":
-            groups.setdefault((state.error, state.where()), []).append(rank)
-    lines = []
-    for (text, where), ranks in groups.items():
-        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-        lines.append(f"{who} {text}" + (f"\n    {where}" if where else ""))
-    return "\n".join(lines)
-
-
-_DEATH = re.compile(r"rank (\d+) .*?exited on signal (\d+)")
-
-
-def _deaths(log: str) -> dict[int, str]:
-    """Ranks that mpiexec reports as killed, from its last words."""
-    words = {"9": "was killed (signal 9: by hand, or because memory ran out)", "11": "crashed (signal 11)"}
-    return {
-        int(rank): words.get(number, f"was ended by signal {number}")
-        for rank, number in _DEATH.findall(" ".join(log.split()))
-    }
-
-
 @contextlib.contextmanager
 def _uninterrupted() -> Any:
     """A second interrupt while the cluster is being replaced would leave half of one."""
     try:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which new ranks would inherit
     except ValueError:  # not the main thread
         yield
         return

@@ -7,12 +7,16 @@ ranks than cores (they yield while they wait), and gets its share of the threads
     python -m course_lib.comm.launch 3 script.py       # as `mpiexec -n 3 python script.py`, set up as above
 """
 
+import contextlib
 import os
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 
 def available_cores() -> int:
@@ -77,9 +81,33 @@ def run_ranks(
     Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone.
     """
     command = mpiexec_command(size, [sys.executable, *arguments])
-    return subprocess.run(
-        command, env=rank_environment(size, environment), timeout=timeout, capture_output=True, text=True
-    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=rank_environment(size, environment), stdout=pipe, stderr=pipe, text=True
+    ) as job:
+        try:
+            output, errors = job.communicate(timeout=timeout)
+        except BaseException:
+            end_job(job)
+            raise
+    return subprocess.CompletedProcess(command, job.returncode, output, errors)
+
+
+def end_job(job: "subprocess.Popen[Any]", patience: float = 2.0) -> None:
+    """End a process of ours and all it started, at once.
+
+    The ranks go first: mpiexec removes their shared memory when they are dead, and cannot when it is.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(job.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    job.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        job.wait(patience)
+    if job.poll() is None:
+        job.kill()
+        job.wait()
 
 
 def main() -> int:

@@ -1,11 +1,12 @@
 """The MPI call that this rank is in, written where another process can read it.
 
 A rank blocked inside MPI cannot answer questions. So every blocking call of a `RecordedComm` notes itself,
-before it starts, in a small memory-mapped file, and erases the note when it returns. `install` puts a
-`RecordedComm` in the place of `MPI.COMM_WORLD`, so that the code of a lesson is recorded as it is. One call
-costs under a microsecond more.
+before it starts, in a small memory-mapped file, and erases the note when it returns. The last collective
+that it completed stays noted too: it tells who has made a call that others still wait in. `install` puts a
+`RecordedComm` in the place of `MPI.COMM_WORLD`, so that the code of a lesson is recorded as it is.
 
-Requests are not recorded: `request.Wait()` shows only as the line of code that a stack dump names.
+Ranks are noted as the world numbers them, whatever communicator they are called in. Only the main thread is
+recorded. Requests are not: `request.Wait()` shows only as the line of code that a stack dump names.
 """
 
 import faulthandler
@@ -13,153 +14,154 @@ import mmap
 import os
 import signal
 import struct
+import threading
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mpi4py import MPI
 
-_FORMAT = struct.Struct("7i")  # call, peer, other peer, tag, calls so far, size of the communicator, context
-_NOTHING = -1000  # no peer: further from the ranks than ANY_SOURCE, PROC_NULL and ROOT are
+from course_lib.comm.calls import (
+    ALIKE,
+    CODE_BYTES,
+    END,
+    MAKERS,
+    NAMES,
+    NOTHING,
+    NOW,
+    POINT_TO_POINT,
+    ROOTED,
+    SIZE,
+    WORLD,
+    call_file,
+    stack_file,
+)
 
-# name: positions of (peer, other peer, tag) among the arguments, and their keywords. `peer` is the rank that
-# this one waits for: the source, the destination, or the root.
-_TO = ((1, "dest"), None, (2, "tag"))
-_FROM = ((1, "source"), None, (2, "tag"))
-_PROBE = ((0, "source"), None, (1, "tag"))
-_BOTH = ((4, "source"), (1, "dest"), (5, "recvtag"))
-_ALL = (None, None, None)
+CALLS = (*POINT_TO_POINT, *ROOTED, *ALIKE)
+_NO_CALL = bytes(4)
+_MAIN = threading.main_thread().ident
 
-
-def _root(position: int) -> tuple[Any, ...]:
-    return ((position, "root"), None, None)
-
-
-CALLS: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("Send", "Ssend", "Rsend", "Bsend", "send", "ssend", "bsend"), _TO),
-    **dict.fromkeys(("Recv", "recv"), _FROM),
-    **dict.fromkeys(("Probe", "probe", "Mprobe", "mprobe"), _PROBE),
-    **dict.fromkeys(("Sendrecv", "sendrecv"), _BOTH),
-    **dict.fromkeys(
-        ("Barrier", "barrier", "Allreduce", "allreduce", "Allgather", "Allgatherv", "allgather"), _ALL
-    ),
-    **dict.fromkeys(("Alltoall", "Alltoallv", "alltoall", "Reduce_scatter", "Reduce_scatter_block"), _ALL),
-    **dict.fromkeys(("Scan", "Exscan", "scan", "exscan"), _ALL),
-    **dict.fromkeys(("Bcast", "bcast", "scatter", "gather"), _root(1)),
-    **dict.fromkeys(("Scatter", "Scatterv", "Gather", "Gatherv", "reduce"), _root(2)),
-    "Reduce": _root(3),
-}
-_MAKERS = (
-    "Split",
-    "Split_type",
-    "Dup",
-    "Clone",
-    "Create",
-    "Create_group",
-)  # collective, and return a communicator
-_NAMES = ("", *CALLS, *_MAKERS)
-COLLECTIVES = frozenset(name for name, (peer, _, tag) in CALLS.items() if tag is None) | frozenset(_MAKERS)
-
-_record: Any = bytearray(_FORMAT.size)
-_calls = 0
+_record: Any = bytearray(SIZE)
+_calls = _world_calls = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A blocking MPI call that a rank is in. `peer` is who it waits for (None: everyone), -1 for anyone."""
+class _Recorded:
+    """What a recorded communicator knows of itself."""
 
-    name: str
-    peer: int | None
-    other: int | None
-    tag: int | None
-    number: int
-    size: int
-
-    @property
-    def collective(self) -> bool:
-        """Whether every rank of the communicator must make this call."""
-        return self.name in COLLECTIVES
-
-    def __str__(self) -> str:
-        if self.collective:
-            return self.name if self.peer in (None, 0) else f"{self.name} with root {self.peer}"
-        tag = "" if self.tag is None or self.tag < 0 else f", tag {self.tag}"
-        if self.other is not None:
-            return f"{self.name} to rank {self.other} and from {_who(self.peer)}{tag}"
-        return f"{self.name} {'to' if 'send' in self.name.lower() else 'from'} {_who(self.peer)}{tag}"
+    _ranks: Mapping[int, int] = MappingProxyType({})  # its ranks → the world's; found at its first call
+    _mask = 0  # bit r: rank r of the world is a member
+    _whole = False  # whether all are
+    _context = 0
+    _turn = 0
 
 
-def _who(peer: int | None) -> str:
-    return "any rank" if peer is None or peer < 0 else f"rank {peer}"
-
-
-class RecordedComm(MPI.Intracomm):
+class RecordedComm(_Recorded, MPI.Intracomm):
     """An intracommunicator whose blocking calls are recorded; what it splits into is recorded too."""
 
-    def __new__(cls, comm: MPI.Comm | None = None) -> "RecordedComm":
-        return super().__new__(cls, comm)
+
+class RecordedCart(_Recorded, MPI.Cartcomm):
+    """The same for a grid of ranks."""
 
 
-def _argument(where: Any, args: tuple[Any, ...], kwargs: dict[str, Any], default: int) -> int:
-    if where is None:
-        return _NOTHING
-    position, keyword = where
-    value = args[position] if len(args) > position else kwargs.get(keyword, default)
-    return value if isinstance(value, int) else _NOTHING
+def _learn_ranks(comm: Any) -> Mapping[int, int]:
+    """Find out which ranks of the world `comm` has."""
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    comm._ranks = dict(enumerate(group.Translate_ranks(None, world)))
+    comm._mask = sum(1 << rank for rank in comm._ranks.values() if 0 <= rank < 64)
+    comm._whole = comm.size == MPI.COMM_WORLD.size
+    group.Free()
+    world.Free()
+    return comm._ranks
 
 
-def _recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    code = _NAMES.index(name)
-    peer_at, other_at, tag_at = CALLS.get(name, _ALL)
-    default_peer = 0 if peer_at and peer_at[1] == "root" else -1
-    default_tag = 0 if peer_at and peer_at[1] == "dest" else -1
-    pack = _FORMAT.pack_into
+def _point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    code, (peer_at, other_at, tag_at, no_tag) = NAMES.index(name), POINT_TO_POINT[name]
+    note, thread = NOW.pack_into, threading.get_ident
 
-    def call(self: MPI.Intracomm, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         global _calls
+        if thread() != _MAIN:
+            return original(self, *args, **kwargs)
         _calls += 1
-        peer = _argument(peer_at, args, kwargs, default_peer) if peer_at else _NOTHING
-        other = _argument(other_at, args, kwargs, -1) if other_at else _NOTHING
-        tag = _argument(tag_at, args, kwargs, default_tag) if tag_at else _NOTHING
-        pack(_record, 0, code, peer, other, tag, _calls, self.size, 0)
+        ranks, given = self._ranks or _learn_ranks(self), len(args)
+        peer = args[peer_at[0]] if given > peer_at[0] else kwargs.get(peer_at[1], -1)
+        tag = args[tag_at[0]] if given > tag_at[0] else kwargs.get(tag_at[1], no_tag)
+        other = NOTHING
+        if other_at:
+            other = args[other_at[0]] if given > other_at[0] else kwargs.get(other_at[1], -1)
+        try:
+            peer, other = ranks.get(peer, peer), ranks.get(other, other)
+            note(_record, 0, peer, other, tag, _calls, _world_calls, 0, self._context, self._mask, code)
+        except (TypeError, struct.error):  # no integers: MPI will say so
+            note(_record, 0, *[NOTHING] * 3, _calls, _world_calls, 0, self._context, self._mask, code)
         try:
             return original(self, *args, **kwargs)
         finally:
-            _record[0:4] = b"\0\0\0\0"
+            _record[CODE_BYTES] = _NO_CALL
 
-    call.__name__ = name
-    call.__doc__ = original.__doc__
-    return call
+    return _as(original, call)
 
 
-def _recorded_maker(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    make = _recorded(name, original)
+def _collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    code, root_at = NAMES.index(name), ROOTED.get(name)
+    note, note_end, thread = NOW.pack_into, END.pack_into, threading.get_ident
+    everyone = name != "Create_group"  # only the ranks of the group call that
 
-    def call(self: MPI.Intracomm, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        global _calls, _world_calls
+        if thread() != _MAIN:
+            return original(self, *args, **kwargs)
+        ranks, root = self._ranks or _learn_ranks(self), NOTHING
+        _calls += 1
+        _world_calls += self._whole and everyone
+        turn, context, mask = self._turn, self._context, self._mask
+        if root_at:
+            root = args[root_at] if len(args) > root_at else kwargs.get("root", 0)
+            root = ranks.get(root, NOTHING)
+        note(_record, 0, root, NOTHING, NOTHING, _calls, _world_calls, turn, context, mask, code)
+        self._turn = turn + everyone
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            _record[CODE_BYTES] = _NO_CALL
+            raise
+        note_end(_record, CODE_BYTES.start, 0, code, turn, context, mask)
+        return result
+
+    return _as(original, call)
+
+
+def _maker(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    make = _collective(name, original)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        context = (31 * self._context + self._turn + 1) % 2**31
         made = make(self, *args, **kwargs)
-        return RecordedComm(made) if made != MPI.COMM_NULL else made
+        if made == MPI.COMM_NULL:
+            return made
+        recorded = RecordedCart(made) if isinstance(made, MPI.Cartcomm) else RecordedComm(made)
+        recorded._context = context  # the same on all its ranks: they have made the same calls
+        return recorded
 
-    call.__name__ = name
-    call.__doc__ = original.__doc__
+    return _as(original, call)
+
+
+def _as(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    call.__name__, call.__doc__ = original.__name__, original.__doc__
     return call
 
 
-for _name in CALLS:
-    setattr(RecordedComm, _name, _recorded(_name, getattr(MPI.Intracomm, _name)))
-for _name in _MAKERS:
-    setattr(RecordedComm, _name, _recorded_maker(_name, getattr(MPI.Intracomm, _name)))
-
-
-def call_file(folder: Path, rank: int) -> Path:
-    """Where rank `rank` writes its current call."""
-    return folder / f"rank-{rank}.call"
-
-
-def stack_file(folder: Path, rank: int) -> Path:
-    """Where rank `rank` writes its Python stack when it receives SIGUSR1."""
-    return folder / f"rank-{rank}.stack"
+_WRAPPERS = {
+    **dict.fromkeys(CALLS, _collective),
+    **dict.fromkeys(POINT_TO_POINT, _point_to_point),
+    **dict.fromkeys(MAKERS, _maker),
+}
+for _class, _base in ((RecordedComm, MPI.Intracomm), (RecordedCart, MPI.Cartcomm)):
+    for _name, _wrap in _WRAPPERS.items():
+        if hasattr(_base, _name):  # only a grid has Sub
+            setattr(_class, _name, _wrap(_name, getattr(_base, _name)))
 
 
 def install(folder: Path) -> tuple[int, int, int, str]:
@@ -172,24 +174,21 @@ def install(folder: Path) -> tuple[int, int, int, str]:
     world = MPI.COMM_WORLD
     if not isinstance(world, RecordedComm):
         path = call_file(folder, world.rank)
-        path.write_bytes(bytes(_FORMAT.size))
+        with open(path, "ab") as file:
+            file.truncate(SIZE)
         with open(path, "r+b") as file:
-            _record = mmap.mmap(file.fileno(), _FORMAT.size)
+            _record = mmap.mmap(file.fileno(), SIZE)
+        _record[:] = bytes(SIZE)
+        WORLD.pack_into(_record, SIZE - WORLD.size, world.size)
         stack = open(stack_file(folder, world.rank), "w")  # noqa: SIM115  open as long as the engine lives
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
         warnings.filterwarnings("ignore", message="To exit: use")  # advice for a terminal, not for a cell
         MPI.COMM_WORLD = RecordedComm(world)  # type: ignore[misc]
+        MPI.Finalize = _refuse_to_finalize
     library = MPI.Get_library_version().split(",")[0].replace("Open MPI v", "Open MPI ")
     return world.rank, world.size, os.getpid(), library
 
 
-def read_call(folder: Path, rank: int) -> Call | None:
-    """The blocking MPI call that `rank` is in now, or None when it is in none."""
-    try:
-        code, peer, other, tag, number, size, _ = _FORMAT.unpack(call_file(folder, rank).read_bytes())
-    except (OSError, struct.error):
-        return None
-    if not 0 < code < len(_NAMES):
-        return None
-    values = [None if value == _NOTHING else value for value in (peer, other, tag)]
-    return Call(_NAMES[code], values[0], values[1], values[2], number, size)
+def _refuse_to_finalize() -> None:
+    """In the place of MPI.Finalize: after the real one, the next MPI call ends the process."""
+    raise RuntimeError("MPI.Finalize ends MPI for good; mpi4py calls it by itself when the program ends")

@@ -5,12 +5,13 @@ of JSON each, to `rank-R.jsonl`: so that a deadlock, a killed rank or garbage ca
 Cases run smallest first, on 1, 2, 3 and 4 ranks; then once more with random pauses before every MPI call.
 """
 
-import importlib
+import itertools
 import json
 import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TextIO
@@ -18,23 +19,10 @@ from typing import Any, TextIO
 from mpi4py import MPI
 
 from course_lib.comm import recorder
-from course_lib.exercises.model import Exercise, Question, Wrong
+from course_lib.exercises.catalogue import find_exercise
+from course_lib.exercises.model import Exercise, Wrong
 
 PAUSE_SECONDS = 0.003
-
-
-def find_exercise(id: str) -> Exercise | Question:
-    """The exercise or question with this id ("04.1"); raises LookupError when there is none."""
-    lesson = id.partition(".")[0]
-    try:
-        module = importlib.import_module(f"course_lib.exercises.lesson_{lesson}")
-    except ModuleNotFoundError:
-        raise LookupError(f"there is no lesson {lesson!r} with exercises") from None
-    for exercise in module.EXERCISES:
-        if exercise.id == id:
-            return exercise
-    known = ", ".join(exercise.id for exercise in module.EXERCISES)
-    raise LookupError(f"there is no exercise {id!r}; lesson {lesson} has {known}")
 
 
 class PausingComm(recorder.RecordedComm):
@@ -56,63 +44,84 @@ for _name in recorder.CALLS:
     setattr(PausingComm, _name, _pausing(_name))
 
 
-def load_answer(source: str) -> SimpleNamespace:
-    """What the learner's cell defines; the cell runs with `np` and `MPI` at hand, as in the notebook."""
-    import numpy as np
+def load_answer(source: str, names: dict[str, Any]) -> SimpleNamespace:
+    """What the learner's cell defines when it runs with `names` at hand, as on the ranks of the notebook."""
+    defined = {"__name__": "answer", **names}
+    exec(compile(source, "answer.py", "exec"), defined)
+    return SimpleNamespace(**defined)
 
-    names: dict[str, Any] = {"__name__": "answer", "np": np, "MPI": MPI}
-    exec(compile(source, "answer.py", "exec"), names)
-    return SimpleNamespace(**names)
+
+def names_at_hand(imports: str) -> dict[str, Any]:
+    """`np`, `MPI`, and what the lines `imports` bind."""
+    names: dict[str, Any] = {}
+    exec("\n".join(["import numpy as np", "from mpi4py import MPI", imports]), names)
+    return names
 
 
 def judge(exercise: Exercise, source: str, log: TextIO) -> None:
     """Run all cases of `exercise` on this rank and log each."""
-    world = MPI.COMM_WORLD
+    world = MPI.COMM_WORLD.Dup()  # the learner's calls on COMM_WORLD must not meet ours
 
     def note(event: str, **details: Any) -> None:
         log.write(json.dumps({"event": event, **details}) + "\n")
         log.flush()
 
+    names = names_at_hand(exercise.imports)
+    note("ready", step=0, pid=os.getpid())  # what took time until here was not the learner's
     try:
-        answer = load_answer(source)
+        answer = load_answer(source, names)
     except BaseException as error:  # the learner's code: whatever it raises is the verdict
         note("raised", step=0, **_described(error))
         return
     step = 0
-    for pause in (False, True):
-        for size in exercise.sizes:
-            for number, case in enumerate(exercise.cases):
-                step += 1
-                world.Barrier()
-                small = world.Split(0 if world.rank < size else MPI.UNDEFINED, world.rank)
-                if world.rank >= size:
-                    continue
-                comm = PausingComm(small) if pause else recorder.RecordedComm(small)
-                note("began", step=step, size=size, case=number, pause=pause, pid=os.getpid())
-                try:
-                    exercise.check(answer, comm, case)
-                    _no_message_left(small)
-                    note("right", step=step)
-                except Wrong as wrong:
-                    note("wrong", step=step, message=str(wrong))
-                except BaseException as error:
-                    note("raised", step=step, **_described(error))
+    for pause, size, number in steps(exercise):
+        step += 1
+        world.Barrier()
+        small = world.Split(0 if world.rank < size else MPI.UNDEFINED, world.rank)
+        if world.rank >= size:
+            continue
+        note("began", step=step, size=size, case=number, pause=pause, pid=os.getpid())
+        event, details = outcome(exercise, answer, small, number, pause)
+        note("returned" if event == "right" else event, step=step, **details)
+        small.Barrier()  # where ranks that are done wait, whatever came out
+        if event == "right":
+            left = left_over(small)
+            note("wrong" if left else "right", step=step, message=left)
     note("done", step=step)
 
 
-def _no_message_left(comm: MPI.Comm) -> None:
-    """Raise Wrong when a message to this rank on `comm` was sent and never received."""
-    comm.Barrier()
+def steps(exercise: Exercise) -> Iterator[tuple[bool, int, int]]:
+    """All that is tried, in this order: with pauses or without, on how many ranks, which case."""
+    return itertools.product((False, True), exercise.sizes, range(len(exercise.cases)))
+
+
+def outcome(
+    exercise: Exercise, answer: SimpleNamespace, comm: MPI.Comm, number: int, pause: bool
+) -> tuple[str, dict[str, Any]]:
+    """What the check of one case says on this rank: right, wrong or raised, and the details."""
+    try:
+        exercise.check(answer, PausingComm(comm) if pause else comm, exercise.cases[number])
+    except Wrong as wrong:
+        return "wrong", {"message": str(wrong)}
+    except BaseException as error:
+        return "raised", _described(error)
+    return "right", {}
+
+
+def left_over(comm: MPI.Comm) -> str:
+    """In words, a message to this rank on `comm` that was sent and never received; "" when there is none."""
     status = MPI.Status()
-    if comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
-        raise Wrong(f"a message from rank {status.source}, tag {status.tag}, was sent and never received.")
+    if not comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+        return ""
+    return f"was sent a message by rank {status.source} (tag {status.tag}) that it never received."
 
 
 def _described(error: BaseException) -> dict[str, Any]:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "answer.py"]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
     first = (str(error).splitlines() or [""])[0]
-    return {"error": type(error).__name__, "message": first, "line": line}
+    name = error.name if isinstance(error, NameError) else ""
+    return {"error": type(error).__name__, "message": first, "line": line, "name": name}
 
 
 def main() -> None:
@@ -121,6 +130,7 @@ def main() -> None:
     recorder.install(folder)
     exercise = find_exercise((folder / "exercise").read_text())
     assert isinstance(exercise, Exercise)
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  an endless loop of prints must not fill the disk
     with open(folder / f"rank-{MPI.COMM_WORLD.rank}.jsonl", "w") as log:
         judge(exercise, (folder / "answer.py").read_text(), log)
 

@@ -20,7 +20,7 @@ class Wrong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WrongAnswer:
-    """A mistake that learners make, and a part of the message that it must get."""
+    """A mistake that learners make (a cell), and a part of the message that it must get."""
 
     source: str
     message: str
@@ -31,7 +31,11 @@ class Exercise:
     """A cell to complete.
 
     `check(answer, comm, case)` runs on every rank of a communicator; `answer` holds what the learner's cell
-    defines, `case` is one of `cases`. It raises `Wrong`, or returns when this case is right.
+    defines, `case` is one of `cases`. It raises `Wrong`, or returns when this case is right. It must not
+    communicate: a rank whose call raised would let the others wait.
+
+    `imports` is what the ranks have imported in this lesson, besides `np` and `MPI`. A puzzle has `blocks` by
+    letter; they follow the lines of `opening`, in the order that the learner's `order("C A D")` says.
     """
 
     id: str
@@ -45,6 +49,8 @@ class Exercise:
     cases: tuple[Any, ...] = (1,)
     describe: Callable[[Any], str] = lambda case: ""
     sizes: tuple[int, ...] = (1, 2, 3, 4)
+    imports: str = ""
+    opening: str = ""
     blocks: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 10.0
 
@@ -53,7 +59,7 @@ class Exercise:
         return same_code(source, self.stub)
 
     def assemble(self, order: str) -> str:
-        """The program of a Parsons exercise with its blocks in this order ("C A D"), indented as they are.
+        """The program of a Parsons puzzle with its blocks in this order ("C A D"), indented as they are.
 
         Raises Wrong for a letter that is no block.
         """
@@ -61,7 +67,7 @@ class Exercise:
         unknown = [letter for letter in letters if letter not in self.blocks]
         if unknown:
             raise Wrong(f"there is no block {unknown[0]!r}; the blocks are {', '.join(self.blocks)}.")
-        return "\n".join(self.blocks[letter] for letter in letters)
+        return "\n".join([self.opening, *(self.blocks[letter] for letter in letters)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,15 @@ class Question:
     options: Mapping[str, str]
     right: str
     replies: Mapping[str, str]
+
+
+def changed(source: str, *changes: tuple[str, str]) -> str:
+    """`source` with each (old, new) of `changes` made: how a wrong answer differs from the right one."""
+    for old, new in changes:
+        if old not in source:
+            raise ValueError(f"there is no {old!r} to change in:\n{source}")
+        source = source.replace(old, new)
+    return source
 
 
 def same_code(one: str, other: str) -> bool:
@@ -108,8 +123,11 @@ def expect_array(got: Any, expected: np.ndarray, lookalikes: Mapping[str, Any] |
     `lookalikes` maps an explanation to the value that a certain mistake gives: if that is what came out, the
     explanation is the message.
     """
-    expect(got is not None, "the function returned None; does every path reach a return?")
-    values = np.asarray(got)
+    expect(got is not None, "returned None; does every path of the function reach a return?")
+    try:
+        values = np.asarray(got)
+    except ValueError:
+        raise Wrong("returned lists of different lengths, expected an array.") from None
     expect(values.dtype.kind in "biufc", f"returned {type(got).__name__}, expected numbers.")
     if _close(values, expected):
         return

@@ -17,6 +17,7 @@ from course_lib.lessons.anatomy import RULES
 from course_lib.lessons.build import BuildError, drift, lesson_sources, notebook_of, source_of, tags
 from course_lib.lessons.lesson import Lesson, Problem, local_path
 from course_lib.lessons.markdown import read_html
+from course_lib.lessons.practice import PRACTICE_RULES
 from course_lib.paths import NOTEBOOKS, ROOT
 
 MAX_KILOBYTES = 600
@@ -120,7 +121,9 @@ def lint_lesson(source: Path, course: Sequence[Path]) -> list[Finding]:
         lesson = Lesson(source, course)
     except BuildError as error:
         return [Finding(source, error.cell or 1, error.sentence)]
-    found = [Finding(source, n, sentence) for rule in RULES for n, sentence in rule(lesson)]
+    found = [
+        Finding(source, n, sentence) for rule in (*RULES, *PRACTICE_RULES) for n, sentence in rule(lesson)
+    ]
     notebook = notebook_of(source)
     if not notebook.exists():
         return [*found, Finding(notebook, 1, f"it is not built; run make notebooks LESSON={lesson.number}")]

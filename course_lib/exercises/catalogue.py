@@ -1,0 +1,36 @@
+"""Which exercises and questions there are: those of the modules `lesson_NN`, found by their ids."""
+
+import importlib
+import re
+from pathlib import Path
+
+from course_lib.exercises.model import Exercise, Question
+
+_MODULE = re.compile(r"lesson_(\d\d)\.py")
+
+
+def lessons() -> list[str]:
+    """The numbers of the lessons that have exercises, in order: "00", "01", …"""
+    names = sorted(path.name for path in Path(__file__).parent.iterdir())
+    return [match[1] for name in names if (match := _MODULE.fullmatch(name))]
+
+
+def exercises_of(lesson: str) -> tuple[Exercise | Question, ...]:
+    """The exercises and questions of a lesson ("04"), in its order; none where there is no such lesson."""
+    if lesson not in lessons():
+        return ()
+    module = importlib.import_module(f"course_lib.exercises.lesson_{lesson}")
+    return tuple(module.EXERCISES)
+
+
+def find_exercise(id: str) -> Exercise | Question:
+    """The exercise or question with this id ("04.1"); raises LookupError when there is none."""
+    lesson = id.partition(".")[0]
+    found = exercises_of(lesson)
+    if not found:
+        raise LookupError(f"there is no lesson {lesson!r} with exercises; there are {', '.join(lessons())}")
+    for exercise in found:
+        if exercise.id == id:
+            return exercise
+    known = ", ".join(exercise.id for exercise in found)
+    raise LookupError(f"there is no exercise {id!r}; lesson {lesson} has {known}")

@@ -1,0 +1,61 @@
+"""Questions of lesson 01, MPI basics: every wrong option is a belief that many hold."""
+
+from course_lib.exercises.model import Question
+
+SEND_RETURNED = Question(
+    id="01.q1",
+    question="Rank 0 calls `comm.Send(numbers, dest=1)`, and the call returns. What do you know for certain?",
+    options={
+        "a": "rank 1 has received the numbers",
+        "b": "rank 0 may change `numbers`",
+        "c": "rank 1 has called `Recv`",
+    },
+    right="b",
+    replies={
+        "a": 'you take "Send returned" for "received". In section 3, Send of the small message '
+        "returned while rank 1 was still asleep; it received the message half a second later.",
+        "b": "MPI has the numbers, or a copy of them; where they are now it does not say.",
+        "c": "you take Send to wait for the other side. It may, with large messages; in section 3, the "
+        "small one was sent before rank 1 came to its Recv.",
+    },
+)
+
+SMALL_AND_LARGE = Question(
+    id="01.q2",
+    question="A program sends round a ring, first `Send`, then `Recv`, and has run for a year with 4 kB. "
+    "Tomorrow the arrays have 1 MB. What do you expect?",
+    options={
+        "a": "it works: the calls are the same, only the size is another",
+        "b": "it works, only slower: MPI waits until there is room for copies",
+        "c": "it hangs, or it works: that is for the MPI library to decide",
+    },
+    right="c",
+    replies={
+        "a": "you take what works at 4 kB to work at 1 MB. In section 4 these very lines, with 1 MB, ended "
+        "in a hang report: four ranks in Send, and none came to its Recv.",
+        "b": "you take MPI to keep copies of everything. It promises none: in section 4 each Send waited "
+        "for a Recv, and waiting longer would not have helped.",
+        "c": "the program relied on copies that nobody had promised; it was wrong with 4 kB, too.",
+    },
+)
+
+CERTAIN = Question(
+    id="01.q3",
+    question="Rank 0 runs `x = 5`, then `comm.send(x, dest=1)`; rank 1 runs `y = comm.recv(source=0)`; "
+    "then both print. On the screen, the line of rank 1 stands first. What is certain?",
+    options={
+        "a": "rank 1 printed before rank 0",
+        "b": "rank 1 has an `x` now",
+        "c": "rank 1 printed after rank 0 had begun to send",
+    },
+    right="c",
+    replies={
+        "a": "you take the order on the screen for the order in time. In section 6, the token went from 3 "
+        "to 0, and the lines on the screen said nothing about it.",
+        "b": "you take a name that one rank sets to exist on all. What came is called y there; in section "
+        "1, three ranks raised NameError for a name that only rank 0 had set.",
+        "c": "only a message orders what two ranks do: after recv comes after the beginning of send.",
+    },
+)
+
+QUESTIONS = (SEND_RETURNED, SMALL_AND_LARGE, CERTAIN)
