@@ -48,7 +48,7 @@ class Practice:
     def exercise(self, line: str, cell: str) -> None:
         """Check the cell as the answer to the exercise named on the first line."""
         try:
-            exercise = find_exercise(line.strip())
+            exercise = find_exercise((line.split() or [""])[0])
         except LookupError as error:
             print(error)
             return

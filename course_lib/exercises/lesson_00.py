@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from course_lib.exercises.model import Exercise, WrongAnswer, changed, expect
-from course_lib.exercises.quiz_00 import QUESTIONS
+from course_lib.exercises.quiz_00 import KERNEL_OR_RANKS, RANKS_AND_CORES
 
 # -------------------------------------------------------------------- 00.1 the rank to the right
 
@@ -127,4 +127,4 @@ def should_download(comm, node):
     why="all the ranks of a node wait until its file is there. Which of them could go on without waiting?",
 )
 
-EXERCISES = (RIGHT_NEIGHBOUR, *QUESTIONS, SHOULD_DOWNLOAD)
+EXERCISES = (RIGHT_NEIGHBOUR, KERNEL_OR_RANKS, SHOULD_DOWNLOAD, RANKS_AND_CORES)

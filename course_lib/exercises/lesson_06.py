@@ -322,6 +322,7 @@ def trace():
     check=_check_trace,
     cases=(None,),
     sizes=(3,),
+    opening=TRACED,
     wrong=(
         WrongAnswer(changed(_TRACE, ("[1, 1, 0]", "[3, 3, 0]")), "line 3 also divides by 3"),
         WrongAnswer(changed(_TRACE, ("[2, 2, 2]", "[2, 0, 0]")), "leaves the sum on every rank"),

@@ -34,8 +34,9 @@ class Exercise:
     defines, `case` is one of `cases`. It raises `Wrong`, or returns when this case is right. It must not
     communicate: a rank whose call raised would let the others wait.
 
-    `imports` is what the ranks have imported in this lesson, besides `np` and `MPI`. A puzzle has `blocks` by
-    letter; they follow the lines of `opening`, in the order that the learner's `order("C A D")` says.
+    `imports` is what the ranks have imported in this lesson, besides `np` and `MPI`. `opening` is code to
+    read: a program to trace, or the lines above those of a puzzle, which has `blocks` by letter and puts them
+    in the order that the learner's `order("C A D")` says.
     """
 
     id: str

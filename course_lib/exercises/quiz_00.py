@@ -42,5 +42,3 @@ RANKS_AND_CORES = Question(
         "could never finish here; but they do, in every lesson.",
     },
 )
-
-QUESTIONS = (KERNEL_OR_RANKS, RANKS_AND_CORES)

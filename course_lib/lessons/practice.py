@@ -1,4 +1,4 @@
-"""The cells to practise in a lesson say what the exercises say: stub, question, options, lines to put in order.
+"""The cells to practise in a lesson say what the exercises say: stub, question, options, lines of a puzzle.
 
 They are written twice, for a lesson has to be readable by itself; these rules hold the two together.
 """

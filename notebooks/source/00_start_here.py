@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | start four ranks; tell a cell for the kernel from a cell for the ranks; move values between the two; say why training a large model takes more than one machine |
 # | **Before this** | some Python; this page open in JupyterLab (`make lab`) |
-# | **Time** | core 12 min · more 3 min |
+# | **Time** | core 20 min · more 12 min |
 # | **Ranks** | 4 |
 #
 # [Course map](00_start_here.ipynb) · [01 · MPI basics →](01_mpi_basics.ipynb)
@@ -86,17 +86,22 @@ mine = answer + rank
 cluster["mine"]
 
 # %% [markdown]
-# ## 3 · Change something
+# ## 3 · Your turn
 #
-# Your turn. Change the right-hand side of the first cell to anything that uses `rank`, for example `rank **
-# 2` or `"ha" * rank`. Run it, then run the cell below it to see what every rank made of it.
+# **Exercise 00.1** · The ranks sit round a table, in the order of their numbers. Who sits to the right of a rank?
+# The function is given `comm`, and returns a number.
+#
+# Change the cell and run it. It is checked at once, on 1, 2, 3 and 4 ranks of its own: nothing that you try
+# can do harm. `hint()` says where to look, and a little more each time; `solution()` shows an answer after
+# your first try.
+
 
 # %%
-# %%px
-mine = rank * 10
+# %%exercise 00.1
+def right_neighbour(comm):
+    """The ranks sit round a table, in order: return who sits to the right of this one."""
+    return comm.rank
 
-# %%
-cluster["mine"]
 
 # %% [markdown]
 # ## 4 · A rank is not a core
@@ -125,6 +130,20 @@ cluster_picture(cluster["core"], available_cores())
 # nothing gets faster either. So whatever this course *times*, it times on at most as many ranks as you have cores.
 
 # %% [markdown]
+# **Quiz 00.q1** · You run `x = 5` in a cell without `%%px`, then a cell with `%%px` and `print(x)`. What
+# happens?
+#
+# - (a) 5 is printed four times
+# - (b) 5 is printed once, by rank 0
+# - (c) NameError on all four ranks
+#
+# Write your letter between the quotes, and run the cell.
+
+# %%
+# %%exercise 00.q1
+answer("")
+
+# %% [markdown]
 # ## 5 · Is everything all right?
 #
 # The doctor looks at everything the course needs. What is not right comes with the line that repairs it.
@@ -148,14 +167,18 @@ for check in CHECKS:
 #
 # To train a model takes more memory than the model itself. A weight and its gradient take 2 bytes each, and the
 # usual optimizer, Adam, keeps three more numbers of 4 bytes: 16 bytes for each parameter. How much is that for
-# seven billion parameters, a small language model?
+# seven billion parameters, a small language model? Guess first, if you like: put a number in the place of `None`.
+
+# %%
+predict("How many GB for 7 billion parameters?", None)
 
 # %%
 from course_lib.theory.memory import training_state
 
 parameters = 7_000_000_000
 state = training_state(parameters)
-print(f"{state.total / 1e9:.0f} GB, of which the weights themselves are {state.weights / 1e9:.0f} GB")
+outcome("How many GB for 7 billion parameters?", state.total / 1e9, "GB", word="computed")
+print(f"The weights themselves are {state.weights / 1e9:.0f} GB of it.")
 
 # %% tags=["nbval-ignore-output"]
 import psutil
@@ -225,6 +248,31 @@ node.Free()
 #
 # The **world size** is 6. The **root** is the rank that hands out or collects in some operation: usually rank
 # 0, but any rank can be it.
+
+# %% [markdown]
+# **Exercise 00.2 · Spot the bug** · A program needs a file, and it should be downloaded once for every node: not by
+# every rank, and not for the first node alone. `comm` holds all ranks, `node` those on the same node. The
+# line below is that of many training scripts. What happens on the second node?
+
+
+# %%
+# %%exercise 00.2
+def should_download(comm, node):
+    """True on the first rank of every node, which downloads the file for its node; else False."""
+    return comm.rank == 0
+
+
+# %% [markdown]
+# **Quiz 00.q2** · Your machine has two cores. What happens when you start four ranks?
+#
+# - (a) MPI refuses: there can be no more ranks than cores
+# - (b) four ranks run and take turns on two cores
+# - (c) four ranks run, and the work is done four times as fast as by one
+# - (d) ranks 0 and 1 run; ranks 2 and 3 begin when those have ended
+
+# %%
+# %%exercise 00.q2
+answer("")
 
 # %% [markdown]
 # ### 9 · Two hours, one day, two days

@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | write one program that does different things on different ranks; send arrays and objects from one rank to another; read a hang report; remove a deadlock in two ways |
 # | **Before this** | [00 · Start here](00_start_here.ipynb) |
-# | **Time** | core 18 min · more 10 min |
+# | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
 #
 # [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
@@ -101,31 +101,14 @@ elif rank == 1:
 # Use capitals for data, small letters for a few words about it, and the same kind on both sides.
 
 # %% [markdown]
-# ## 3 · The screen is not a clock
-#
-# A token goes from rank 3 to rank 2 to rank 1 to rank 0. No rank prints before the token has come, so the
-# order in time is certain: 3, 2, 1, 0. In which order are the lines on your screen?
-
-# %%
-# %%px
-token = np.zeros(1)
-if rank < size - 1:
-    comm.Recv(token, source=rank + 1)
-print(f"rank {rank} has the token")
-if rank > 0:
-    comm.Send(token, dest=rank - 1)
-
-# %% [markdown]
-# What a rank prints travels to this page by itself, and is shown there in a block of its own. The order of
-# these blocks proves nothing about the order of events. Messages do: whatever a rank does after `Recv`, it does
-# after the other has begun its `Send`.
-
-# %% [markdown]
-# ## 4 · "Send returned" is not "received"
+# ## 3 · "Send returned" is not "received"
 #
 # When does `Send` return? Rank 1 is busy for half a second before it receives. Meanwhile rank 0 sends it one
 # number, and the second time a million bytes. We note when each call began and when it returned. (At a
-# `Barrier`, every rank waits until all are there.)
+# `Barrier`, every rank waits until all are there.) How long will `Send` take for the million bytes?
+
+# %%
+predict("Seconds in Send, with 1 MB?", None)
 
 
 # %%
@@ -158,12 +141,18 @@ space_time(messages)
 # %% [markdown]
 # Time runs to the right, each arrow is a message. MPI put a copy of the small one aside and let rank 0 go on,
 # long before rank 1 received it. For the large one it kept no copy, and `Send` had to wait for `Recv`.
-#
+
+# %% tags=["nbval-ignore-output"]
+began, ended = cluster["large"][0]
+why = "Send waited for Recv." if ended - began > 0.4 else "MPI had put a copy aside."
+outcome("Seconds in Send, with 1 MB?", ended - began, "s", because=why)
+
+# %% [markdown]
 # So `Send` promises one thing only: when it returns, **you may use the array again**. It does not say that
 # the message has arrived. And what is "small" is for the MPI library to decide, not for you.
 
 # %% [markdown]
-# ## 5 · A deadlock on purpose
+# ## 4 · A deadlock on purpose
 #
 # Now all ranks stand in a ring. Each sends an array to its right-hand neighbour, and then receives one from
 # the left. First with 4 kB:
@@ -210,9 +199,9 @@ circular_wait({0: 1, 1: 2, 2: 3, 3: 0}, call="Send")
 # had put into variables on the ranks is lost. We need none of it, so simply go on.
 
 # %% [markdown]
-# ## 6 · Two ways out
+# ## 5 · A way out
 #
-# **First way:** leave the order to MPI. `Sendrecv` sends and receives in one call, and takes care that nobody
+# Leave the order to MPI: `Sendrecv` sends and receives in one call, and takes care that nobody
 # waits in vain. For an exchange, this is the call to use.
 
 # %%
@@ -223,7 +212,91 @@ comm.Sendrecv(mine, dest=right, recvbuf=theirs, source=left)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
-# **Second way:** break the circle yourself. Ranks with an even number send first, the others receive first:
+# **Exercise 01.1 · Pass it on** · All ranks stand in a ring, and each has an array. Write the function that
+# gives it to the right and returns what comes from the left. It must work for any number of ranks, for a
+# million numbers, and for none.
+
+
+# %%
+# %%exercise 01.1
+def shift(comm, value):
+    """Send the array `value` to the right neighbour; return the array that comes from the left."""
+    right = (comm.rank + 1) % comm.size
+    received = np.zeros_like(value)
+    return received
+
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown]
+# ## More
+
+# %% [markdown]
+# ### 6 · The screen is not a clock
+#
+# A token goes from rank 3 to rank 2 to rank 1 to rank 0. No rank prints before the token has come, so the
+# order in time is certain: 3, 2, 1, 0. In which order are the lines on your screen?
+
+# %%
+# %%px
+token = np.zeros(1)
+if rank < size - 1:
+    comm.Recv(token, source=rank + 1)
+print(f"rank {rank} has the token")
+if rank > 0:
+    comm.Send(token, dest=rank - 1)
+
+# %% [markdown]
+# What a rank prints travels to this page by itself, and is shown there in a block of its own. The order of
+# these blocks proves nothing about the order of events. Messages do: whatever a rank does after `Recv`, it does
+# after the other has begun its `Send`.
+
+# %% [markdown]
+# ### 7 · Three questions
+#
+# Write your letter between the quotes, and run the cell.
+
+# %% [markdown]
+# **Quiz 01.q1** · Rank 0 calls `comm.Send(numbers, dest=1)`, and the call returns. What do you know for
+# certain?
+#
+# - (a) rank 1 has received the numbers
+# - (b) rank 0 may change `numbers`
+# - (c) rank 1 has called `Recv`
+
+# %%
+# %%exercise 01.q1
+answer("")
+
+# %% [markdown]
+# **Quiz 01.q2** · A program sends round a ring, first `Send`, then `Recv`, and has run for a year with 4 kB.
+# Tomorrow the arrays have 1 MB. What do you expect?
+#
+# - (a) it works: the calls are the same, only the size is another
+# - (b) it works, only slower: MPI waits until there is room for copies
+# - (c) it hangs, or it works: that is for the MPI library to decide
+
+# %%
+# %%exercise 01.q2
+answer("")
+
+# %% [markdown]
+# **Quiz 01.q3** · Rank 0 runs `x = 5`, then `comm.send(x, dest=1)`; rank 1 runs `y = comm.recv(source=0)`;
+# then both print. On the screen, the line of rank 1 stands first. What is certain?
+#
+# - (a) rank 1 printed before rank 0
+# - (b) rank 1 has an `x` now
+# - (c) rank 1 printed after rank 0 had begun to send
+
+# %%
+# %%exercise 01.q3
+answer("")
+
+# %% [markdown]
+# ### 8 · Break the circle yourself
+#
+# The other way out: ranks with an even number send first, the others receive first:
 # now each `Send` meets a `Recv`.
 
 # %%
@@ -237,12 +310,7 @@ else:
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
-# **Stop here in a short workshop.**
-
-# %% [markdown]
-# ## More
-#
-# ### 7 · Calls that do not wait
+# ### 9 · Calls that do not wait
 #
 # A third way out: `Isend` and `Irecv` only *begin* to send and receive, and return at once with a
 # **request**. You can compute in the meantime, and then wait for all requests. Until then the arrays belong
@@ -256,7 +324,30 @@ MPI.Request.Waitall(requests)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
-# ### 8 · Tags, and messages from anyone
+# **Exercise 01.2 · Put in order** · These lines belong below the opening, but not in this order, and one is
+# too many. Write the letters of the others between the quotes, for instance `order("C A D")`.
+#
+# ```
+# def add_left(comm, mine):
+#     """Return the sum of `mine` and the array `mine` of the left neighbour."""
+#     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+#     theirs = np.zeros_like(mine)
+# ```
+#
+# ```
+# A     total = mine + theirs
+# B     MPI.Request.Waitall(requests)
+# C     return total
+# D     requests = [comm.Irecv(theirs, source=left), comm.Isend(mine, dest=right)]
+# E     comm.Send(mine, dest=right)
+# ```
+
+# %%
+# %%exercise 01.2
+order("")
+
+# %% [markdown]
+# ### 10 · Tags, and messages from anyone
 #
 # A message carries a number of your choice, its **tag**; a `Recv` takes only messages with the tag that it
 # asks for. Or it takes any tag from any source, and `Status` tells afterwards who sent what, and how much.
@@ -280,7 +371,27 @@ else:
 # out; then it is 0.
 
 # %% [markdown]
-# ### 9 · Threads share, ranks do not
+# **Exercise 01.3 · Spot the bug** · Every rank sends rank 0 two numbers, a count and a time. Rank 0 collects
+# them, and its lists are wrong. The senders are right: leave them as they are.
+
+
+# %%
+# %%exercise 01.3
+def counts_and_seconds(comm, count, seconds):
+    """On rank 0: the list of all counts and the list of all seconds, by rank. None on the others."""
+    if comm.rank > 0:
+        comm.send(seconds, dest=0, tag=2)
+        comm.send(count, dest=0, tag=1)
+        return None
+    counts, times = [count], [seconds]
+    for source in range(1, comm.size):
+        counts.append(comm.recv(source=source))
+        times.append(comm.recv(source=source))
+    return counts, times
+
+
+# %% [markdown]
+# ### 11 · Threads share, ranks do not
 #
 # The other way to do several things at once is **threads**: they live in one process and see the same
 # variables. Four threads append to one list; four ranks append to *a* list.
@@ -314,7 +425,7 @@ print(f"rank {rank}: {private}")
 # can see, but your variables stay private. (MPI has an opt-in for real sharing: `MPI.Win.Allocate_shared`.)
 
 # %% [markdown]
-# ### 10 · The same in C
+# ### 12 · The same in C
 #
 # MPI is a standard for C and Fortran; mpi4py calls the C library. Here is the secret of section 1 again, sent
 # by a C program. The file is `notebooks/code/send_recv.c`.
@@ -349,7 +460,7 @@ else:
 # | collectives (lesson 04) | `MPI_Bcast`, `MPI_Reduce`, … | `comm.Bcast`, `comm.Reduce`, … |
 
 # %% [markdown]
-# ### 11 · Names for parallel machines
+# ### 13 · Names for parallel machines
 #
 # Flynn (1966) sorted computers by how many streams of instructions and of data they have at a time:
 #
@@ -370,7 +481,7 @@ taker = "from mpi4py import MPI; print('rank 1 received', MPI.COMM_WORLD.recv(so
 print(run_program(1, [sys.executable, "-c", giver, ":", "-n", "1", sys.executable, "-c", taker]))
 
 # %% [markdown]
-# ### 12 · Others that move bytes
+# ### 14 · Others that move bytes
 #
 # | Library | Made for | In PyTorch |
 # |---|---|---|

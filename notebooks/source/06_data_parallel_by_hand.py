@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | name the ten phases of data-parallel training and the MPI call of each; deal a batch to ranks, also where it does not divide; sum gradients so that they are those of the whole batch; say where the time of a step goes |
 # | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [02 · Monte Carlo π](02_monte_carlo_pi.ipynb); a training loop in PyTorch |
-# | **Time** | core 20 min · more 10 min |
+# | **Time** | core 20 min · more 50 min |
 # | **Ranks** | 4 |
 #
 # [← 02 · Monte Carlo π](02_monte_carlo_pi.ipynb) · [Course map](00_start_here.ipynb)
@@ -55,8 +55,8 @@ rank, size = comm.rank, comm.size
 # | 4 backward | compute its gradients | – | 4 |
 # | 5 **sum** | add up everybody's gradients | `Allreduce` | 5 |
 # | 6 update | change the weights | – | 4 |
-# | 7 barrier | wait for the last | `Barrier` | 7 |
-# | 8 gather | tell rank 0 loss and accuracy | `Gather` | 7 |
+# | 7 barrier | wait for the last | `Barrier` | 6 |
+# | 8 gather | tell rank 0 loss and accuracy | `Gather` | 6 |
 # | 9 finalize | end MPI | `Finalize` | Teardown |
 #
 # Phases 2 to 6 are repeated for every batch, and only one of them sends anything.
@@ -71,14 +71,12 @@ rank, size = comm.rank, comm.size
 # %%
 # %%px
 from course_lib.parallel.data_parallel import broadcast_weights, replicas_agree, weight_hash
-from course_lib.training.models import build, parameter_count
+from course_lib.training.models import build
 
 model = build("cnn", seed=rank)
 before = weight_hash(model)
 broadcast_weights(comm, model)
 after = weight_hash(model)
-if rank == 0:
-    print(f"{parameter_count(model)} parameters")
 
 # %%
 print(len(set(cluster["before"])), "different networks before the broadcast")
@@ -86,8 +84,7 @@ print(len(set(cluster["after"])), "after it")
 
 # %% [markdown]
 # Phase 1 sent the weights of rank 0 to everyone, in one message. With one seed everywhere it would change
-# nothing; but one day rank 0 alone loads a checkpoint, or somebody draws one random number too many. What
-# happens without it, you see in More.
+# nothing; but one day rank 0 alone loads a checkpoint, or somebody draws one random number too many.
 
 # %% [markdown]
 # ## 3 · Deal the batch: the shard
@@ -114,7 +111,7 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 
 # %% [markdown]
 # On three ranks it would be 43, 43 and 42. The global batch stays 128, however many ranks there are. Give
-# *each rank* 128 images instead, and you train with batches of 512: another experiment, also in More.
+# *each rank* 128 images instead, and you train with batches of 512: another experiment.
 
 # %% [markdown]
 # ## 4 · One loop, one seam
@@ -127,20 +124,24 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 # %%px
 
 # %% [markdown]
-# What if each rank just takes this step with its shard?
+# What if each rank just takes this step with its shard? How many different networks will there be?
+
+# %%
+predict("Networks after one step?", None)
 
 # %%
 # %%px
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 batch = image_batch(data.train_images, data.train_labels, mine, global_size=128)
 make_step(model, summed_cross_entropy, optimizer)(batch)
-agree = replicas_agree(comm, model)
+alone = weight_hash(model)
 
 # %%
-print("after one step, replicas agree:", cluster["agree"][0])
+different = len(set(cluster["alone"]))
+outcome("Networks after one step?", different, word="counted", because="Their shards differ.")
 
 # %% [markdown]
-# Each rank has followed its own 32 images, and the networks part. But the loss of the batch is a sum over
+# Each rank has followed its own 32 images. But the loss of the batch is a sum over
 # images, divided once. Cut the sum into shards, and the shards' gradients **add up** to the gradient of the
 # batch. So add them up: no average of gradients, and none of weights.
 
@@ -148,7 +149,114 @@ print("after one step, replicas agree:", cluster["agree"][0])
 # ## 5 · Sum the gradients
 #
 # `Allreduce` adds up an array over all ranks and leaves the sum on *every* rank; with `MPI.IN_PLACE`, in the
-# same array. The first attempt calls it once for each of the CNN's eight parameter tensors.
+# same array. Every parameter has its gradient in `parameter.grad`, and `.grad.numpy()` is an array in the same
+# memory.
+#
+# **Exercise 06.1 · The gradient of the whole batch** · The shards need not be equal, and one may be empty.
+
+
+# %%
+# %%exercise 06.1
+def batch_gradients(comm, model, loss_fn, inputs, targets, global_size):
+    """Leave in the parameters' .grad the gradients of the mean loss of all `global_size` images.
+
+    `inputs` and `targets` are this rank's shard, maybe empty; `loss_fn` adds up its images' losses.
+    """
+    loss = loss_fn(model(inputs), targets)
+    loss.backward()
+    for parameter in model.parameters():
+        gradient = parameter.grad.numpy()  # the same numbers, in the same memory
+
+
+# %% [markdown]
+# ## 6 · The test that matters
+#
+# `train_epoch` strings the ten phases together (More shows it). Before it may run for long,
+# **1, 2, 3 and 4 ranks must end with the same weights.** It trains on 650 images (as many as we give it labels):
+# five batches of 128, and a last one of 10, which neither 3 nor 4 divides.
+
+# %%
+# %%px
+from dataclasses import replace
+
+from course_lib.parallel.data_parallel import flatten, train_epoch
+
+
+def train(team, images):
+    """Train a new CNN on `team`: the report, whether the replicas agree, and all weights in a row."""
+    model = build("cnn", seed=team.rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    report = train_epoch(team, model, optimizer, images, batch_size=128, seed=0)
+    return report, replicas_agree(team, model), flatten(list(model.parameters()))
+
+
+# %%
+# %%px
+few = replace(data, train_labels=data.train_labels[:650], test_labels=data.test_labels[:500])
+weights = {}
+for n in (1, 2, 3, 4):
+    first_n = comm.Split(0 if rank < n else MPI.UNDEFINED, rank)
+    if rank < n:
+        _, _, weights[n] = train(first_n, few)
+if rank == 0:
+    for n in (2, 3, 4):
+        same = bool((weights[n] - weights[1]).norm() < 1e-5 * weights[1].norm())
+        print(f"{n} ranks and one process end with the same weights, to 1e-5: {same}")
+
+# %% [markdown]
+# Not to the last bit: the ranks add the same numbers in another order, and rounding depends on it. But no
+# number of ranks is less accurate than another.
+
+# %% [markdown]
+# **Stop here in a short workshop.** More trains for a whole epoch, and makes the classic mistakes
+# on purpose.
+
+# %% [markdown]
+# ## More
+#
+# ### Three questions
+#
+# Write your letter between the quotes, and run the cell.
+
+# %% [markdown]
+# **Quiz 06.q1** · Every rank draws first weights with a seed of its own, and you forget the broadcast. What
+# happens?
+#
+# - (a) nothing bad: the summed gradients make the networks equal soon
+# - (b) no error; the ranks train networks that stay different
+# - (c) Allreduce raises an error: the networks do not match
+
+# %%
+# %%exercise 06.q1
+answer("")
+
+# %% [markdown]
+# **Quiz 06.q2** · A program for one process trains with batches of 64. You start it on four ranks: each takes
+# 64 images of its own for every step, and the gradients are summed. What is the batch now?
+#
+# - (a) 64, as before: the program still says 64
+# - (b) 256
+# - (c) 16: the ranks share the 64
+
+# %%
+# %%exercise 06.q2
+answer("")
+
+# %% [markdown]
+# **Quiz 06.q3** · The broadcast is done. What do the ranks send each other in every step of training?
+#
+# - (a) their weights, which are averaged
+# - (b) their gradients, which are summed
+# - (c) their shards of the batch
+
+# %%
+# %%exercise 06.q3
+answer("")
+
+# %% [markdown]
+# ### One message in place of eight
+#
+# This is the library's phase 5. It calls `Allreduce` once for each of the CNN's eight parameter tensors.
 
 # %% tags=["source: course_lib.parallel.data_parallel:sum_gradients_one_by_one"]
 # %%px
@@ -164,9 +272,9 @@ agree = replicas_agree(comm, model)
 print("after one step, replicas agree:", cluster["agree"][0])
 
 # %% [markdown]
-# It works. But each call has a price, however short its message, because the ranks have to meet; and two of
-# the eight tensors hold nearly all the numbers. One change: let all gradients *live* in one flat **bucket**.
-# Backward writes there directly, and a single `Allreduce` sums them all.
+# Now the replicas agree. But each call has a price, however short its message, because the ranks have to meet;
+# and two of the eight tensors hold nearly all the numbers. One change: let all gradients *live* in one flat
+# **bucket**. Backward writes there directly, and a single `Allreduce` sums them all.
 
 # %% tags=["source: course_lib.parallel.data_parallel:GradientBucket"]
 # %%px
@@ -197,7 +305,7 @@ print(f"{eight / one:.1f} times faster" if eight > one else "no gain this time; 
 # hundreds of tensors, and between machines a meeting costs far more: there the bucket matters most.
 
 # %% [markdown]
-# ## 6 · A step in four lanes
+# ### A step in four lanes
 #
 # Do the ranks compute, or do they wait? `trace_step` reads the clock between the phases of a step, and puts a
 # barrier before the sum: time spent there is **waiting** for slower ranks, time after it is **transfer**. All
@@ -233,7 +341,7 @@ on_team = trace_step(team, model, data, batch_size=128)
 print(explain_speedup(cluster["on_one"], cluster["on_team"], cores))
 
 # %% [markdown]
-# ## 7 · All ten phases
+# ### All ten phases
 #
 # Here they are, with the numbers of the table. Each rank also tests the network on its shard of the test
 # images, and `gather_metrics` adds up how many were right.
@@ -242,44 +350,7 @@ print(explain_speedup(cluster["on_one"], cluster["on_team"], cores))
 # %%px
 
 # %% [markdown]
-# Before it may run for long, it has to pass the test that matters: **1, 2, 3 and 4 ranks end with the same
-# weights.** It trains on 650 images (as many as we give it labels): five batches of 128, and a last one of 10,
-# which neither 3 nor 4 divides.
-
-# %%
-# %%px
-from dataclasses import replace
-
-from course_lib.parallel.data_parallel import flatten
-
-
-def train(team, images):
-    """Train a new CNN on `team`: the report, whether the replicas agree, and all weights in a row."""
-    model = build("cnn", seed=team.rank)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    report = train_epoch(team, model, optimizer, images, batch_size=128, seed=0)
-    return report, replicas_agree(team, model), flatten(list(model.parameters()))
-
-
-# %%
-# %%px
-few = replace(data, train_labels=data.train_labels[:650], test_labels=data.test_labels[:500])
-weights = {}
-for n in (1, 2, 3, 4):
-    first_n = comm.Split(0 if rank < n else MPI.UNDEFINED, rank)
-    if rank < n:
-        _, _, weights[n] = train(first_n, few)
-if rank == 0:
-    for n in (2, 3, 4):
-        same = bool((weights[n] - weights[1]).norm() < 1e-5 * weights[1].norm())
-        print(f"{n} ranks and one process end with the same weights, to 1e-5: {same}")
-
-# %% [markdown]
-# Not to the last bit: the ranks add the same numbers in another order, and rounding depends on it. But no
-# number of ranks is less accurate than another.
-
-# %% [markdown]
-# ## 8 · Train
+# ### Train
 #
 # One epoch on all 60 000 images, first on two ranks, then on four: same global batch, same learning rate,
 # same steps. It may take a quarter of a minute each, and longer on a busy machine.
@@ -310,11 +381,6 @@ cluster["agree"][0], cluster["agree_all"][0]
 # equal steps, and whether two or four of them, it was the same training.
 
 # %% [markdown]
-# **Stop here in a short workshop.** What follows shows the curves, and makes the classic mistakes on purpose.
-
-# %% [markdown]
-# ## More
-#
 # ### The same curve
 #
 # Two and four ranks, loss against step. Each rank knows only its shard's part of a loss; `gather_metrics` has
@@ -377,6 +443,19 @@ for name in ("with_it", "without"):
 # milliseconds, and this mistake never raises an error.
 
 # %% [markdown]
+# **Exercise 06.2 · Spot the bug** · This is somebody's phase 1. It runs, and `replicas_agree` says False.
+
+
+# %%
+# %%exercise 06.2
+def start_equal(comm, model):
+    """Give the model of every rank the weights of rank 0."""
+    for parameter in model.parameters():
+        weights = np.array(parameter.detach())
+        comm.Bcast(weights, root=0)
+
+
+# %% [markdown]
 # ### Averaging weights instead of gradients
 #
 # "Everyone takes a step alone, then we average the weights." With plain SGD and equal shards that is the
@@ -401,6 +480,31 @@ for optimizer_of in (lambda p: torch.optim.SGD(p, lr=0.05), lambda p: torch.opti
     same = torch.allclose(weights / size, one_step(optimizer_of, comm), atol=1e-6)
     if rank == 0:
         print(type(optimizer_of([torch.zeros(1)])).__name__, "averaging weights is the same:", same)
+
+# %% [markdown]
+# **Exercise 06.3 · Trace a step** · Three ranks train a single weight `w`. The loss of an image `x` is `w * x`,
+# so its gradient is `x`; the batch has three images, and the learning rate is 1. Be the computer: what do the
+# ranks hold in the end?
+#
+# ```
+# w = comm.bcast(10 * 2**rank, root=0)
+# shard = [[1, 2], [3], []][rank]
+# gradient = sum(shard) / 3
+# total = comm.allreduce(gradient)
+# w = w - total
+# ```
+
+
+# %%
+# %%exercise 06.3
+def trace():
+    """What ranks 0, 1 and 2 hold after the five lines: three numbers each."""
+    return {
+        "gradient": [None, None, None],
+        "total": [None, None, None],
+        "w": [None, None, None],
+    }
+
 
 # %% [markdown]
 # ### Four times 128 is not 128

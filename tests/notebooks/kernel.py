@@ -25,8 +25,9 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a cell left: its output and its error as plain text, and the seconds it took."""
+    """What a cell left: its number, its output and its error as plain text, and the seconds it took."""
 
+    number: int
     output: str
     error: str
     seconds: float
@@ -65,7 +66,7 @@ class Notebook:
         finally:
             for timer in timers:
                 timer.cancel()
-        return Ran(shown.text(), shown.error, time.monotonic() - began)
+        return Ran(shown.number, shown.text(), shown.error, time.monotonic() - began)
 
     @property
     def pid(self) -> int:
@@ -84,7 +85,7 @@ class _Shown:
     def __init__(self) -> None:
         self.parts: list[list[str]] = []
         self.by_id: dict[str, list[str]] = {}
-        self.error, self.idle = "", False
+        self.error, self.idle, self.number = "", False, 0
 
     def add(self, message: dict[str, Any], wanted: str) -> None:
         content, kind = message["content"], message["msg_type"]
@@ -95,6 +96,8 @@ class _Shown:
             return
         if kind == "status":
             self.idle = content["execution_state"] == "idle"
+        elif kind == "execute_input":
+            self.number = content["execution_count"]
         elif kind == "error":
             self.error = _ANSI.sub("", "\n".join(content["traceback"]))
         elif kind in ("stream", "display_data", "execute_result"):
@@ -104,7 +107,7 @@ class _Shown:
                 self.by_id[display] = self.parts[-1]
 
     def text(self) -> str:
-        return "".join(text if text.endswith("\n") else text + "\n" for (text,) in self.parts)
+        return _ANSI.sub("", "".join(text if text.endswith("\n") else text + "\n" for (text,) in self.parts))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,389 @@
+"""Cells as learners write them by mistake, and what the notebook must say to each."""
+
+import re
+from dataclasses import dataclass
+
+BARRIER = "comm.Barrier()"
+BOOM = 'raise ValueError("boom")'
+RING = "comm.recv(source=(rank + 1) % size)"
+RESTARTED = r"The ranks were restarted in [\d.]+ s and the setup cell run again"
+FREE = r"The ranks are free again; their variables are as the cell left them\."
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A cell for four ranks that goes wrong, and patterns of what the learner must read then."""
+
+    name: str
+    source: str
+    reads: tuple[str, ...]
+    options: str = ""
+    interrupt_after: tuple[float, ...] = ()
+
+
+def broken(name, source, *reads, options="", interrupt_after=()):
+    return Broken(name, source, reads, options, interrupt_after)
+
+
+def row(rank, what, line=None, code=""):
+    """The pattern of a rank's line in the report."""
+    where = rf".* cell line {line} +{re.escape(code)}" if line else ""
+    return rf"(?m)^rank {rank}  {what}{where}"
+
+
+def rows(ranks, what, line=None, code=""):
+    return [row(rank, what, line, code) for rank in ranks]
+
+
+# -------------------------------------------------------------------- somebody raises
+
+
+def raises_before(who):
+    return broken(
+        f"rank {who} raises before a collective",
+        f"if rank == {who}: {BOOM}\n{BARRIER}",
+        "A rank raised an error while others wait for it",
+        row(who, "raised ValueError: boom", 2, "if rank == "),
+        *rows({0, 1, 2, 3} - {who}, "waiting in Barrier", 3, BARRIER),
+        rf"Likely cause: rank {who} raised an error and left the cell",
+        RESTARTED,
+    )
+
+
+def raises_inside(who):
+    return broken(
+        f"rank {who} raises inside a collective",
+        f"comm.bcast(sys.stdout if rank == {who} else None, root={who})",
+        row(who, "raised TypeError: cannot pickle", 2, "comm.bcast("),
+        *rows({0, 1, 2, 3} - {who}, "waiting in bcast", 2),
+        RESTARTED,
+    )
+
+
+def raises_after(who):
+    return broken(
+        f"rank {who} raises after a collective",
+        f"{BARRIER}\nif rank == {who}: {BOOM}",
+        rf"^rank {who} raised ValueError: boom\n    cell line 3   if rank == {who}: raise ValueError",
+    )
+
+
+RAISES = [
+    *map(raises_before, (0, 1, 3)),
+    *map(raises_inside, (0, 2)),
+    *map(raises_after, (0, 2, 3)),
+    broken(
+        "all ranks raise the same",
+        "values = {}\nvalues[0]",
+        r"^ranks 0, 1, 2, 3 raised KeyError: 0\n    cell line 3   values\[0\]$",
+    ),
+    broken(
+        "the ranks raise different errors",
+        "if rank % 2: {}[rank]\nelse: 1 / 0",
+        r"(?m)^ranks 0, 2 raised ZeroDivisionError: division by zero\n    cell line 3",
+        r"(?m)^rank 1 raised KeyError: 1\n    cell line 2",
+        r"(?m)^rank 3 raised KeyError: 3$",
+    ),
+    broken(
+        "a function raises deep inside",
+        "def outer(n):\n    return inner(n)\ndef inner(n):\n    return 1 / n\nif rank == 1: outer(0)",
+        r"rank 1 raised ZeroDivisionError",
+        r"cell line 6   if rank == 1: outer\(0\)  → line 5: return 1 / n",
+    ),
+    broken(
+        "an error while handling an error",
+        "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError('second') from error",
+        r"^ranks 0, 1, 2, 3 raised KeyError: 'second'\n    cell line 5   raise KeyError",
+    ),
+    broken(
+        "an error in the syntax",
+        "x = 1\ndef f(x)",
+        r"^ranks 0, 1, 2, 3 raised SyntaxError: expected ':'\n    cell line 3   def f\(x\)$",
+    ),
+    broken(
+        "an import error on one rank",
+        f"if rank == 1: import no_such_module\n{BARRIER}",
+        row(1, "raised ModuleNotFoundError: No module named 'no_such_module'", 2),
+        RESTARTED,
+    ),
+    broken(
+        "a recursion without end",
+        f"def f(n): return f(n + 1)\nif rank == 1: f(0)\n{BARRIER}",
+        row(1, "raised RecursionError: maximum recursion depth exceeded", 3),
+        RESTARTED,
+    ),
+    broken(
+        "an array larger than the memory", "np.ones(10**13)", r"raised \w*MemoryError: Unable to allocate"
+    ),
+    broken("sys.exit on all ranks", "sys.exit()", r"^ranks 0, 1, 2, 3 raised SystemExit$"),
+    broken(
+        "sys.exit on one rank before a collective",
+        f"if rank == 1: sys.exit(3)\n{BARRIER}",
+        row(1, "raised SystemExit: 3"),
+        *rows((0, 2, 3), "waiting in Barrier", 3),
+        RESTARTED,
+    ),
+    broken(
+        "a KeyboardInterrupt of its own",
+        f"if rank == 2: raise KeyboardInterrupt\n{BARRIER}",
+        row(2, "raised KeyboardInterrupt"),
+        RESTARTED,
+    ),
+    broken("MPI.Finalize", "MPI.Finalize()", r"^ranks 0, 1, 2, 3 raised RuntimeError: MPI.Finalize ends MPI"),
+    broken("a question to the learner", 'input("name? ")', r"raised StdinNotImplementedError"),
+    broken("a rank that does not exist", "comm.send(1, dest=17)", r"raised MPI_ERR_RANK: invalid rank\n"),
+    broken("a buffer of the wrong kind", "comm.Send({1: 2}, dest=0)", r"^ranks 0, 1, 2, 3 raised \w+Error"),
+]
+
+
+# -------------------------------------------------------------------- the calls do not fit
+
+MISMATCHES = [
+    broken(
+        "a collective skipped by one rank",
+        f"if rank != 3: {BARRIER}",
+        "no rank can go on",
+        *rows((0, 1, 2), "waiting in Barrier", 2, f"if rank != 3: {BARRIER}"),
+        row(3, "finished$"),
+        "Likely cause: Barrier is a collective: .* and rank 3 did not",
+        RESTARTED,
+    ),
+    broken(
+        "a reduction skipped by one leaf",
+        "total = np.zeros(1)\nif rank != 3: comm.Reduce(np.ones(1), total, root=0)",
+        row(0, "waiting in Reduce", 3),
+        "Likely cause: Reduce is a collective: .* and rank 3 did not",
+    ),
+    broken(
+        "a reduction that the root skips, so that nobody waits",
+        "if rank: comm.Reduce(np.full(1, 100.0), None, root=0)",
+        row(0, "finished +after 0 collective calls$"),
+        row(1, "finished +after 1 collective call$"),
+        "out of step",
+        RESTARTED,
+    ),
+    broken(
+        "a raise at the root of a reduction, so that nobody waits",
+        f"if rank == 0: {BOOM}\ncomm.Reduce(np.ones(1), None, root=0)",
+        row(0, "raised ValueError: boom +after 0 collective calls"),
+        "out of step",
+        RESTARTED,
+    ),
+    broken(
+        "a broadcast that only the root makes",
+        "if rank == 0: comm.bcast(1)",
+        row(0, "finished +after 1 collective call$"),
+        row(3, "finished +after 0 collective calls$"),
+        "out of step",
+    ),
+    broken(
+        "two different collectives",
+        f"if rank == 0: comm.Allreduce(np.ones(3), np.ones(3))\nelse: {BARRIER}",
+        row(0, "waiting in Allreduce", 2),
+        *rows((1, 2, 3), "waiting in Barrier", 3),
+        r"the ranks are in different collectives \(Allreduce, Barrier\)",
+    ),
+    broken(
+        "different roots",
+        "comm.Reduce(np.ones(1), np.ones(1), root=rank % 2)",
+        row(1, "waiting in Reduce with root 1"),
+        r"different roots \(0, 1\)",
+    ),
+    broken(
+        "a barrier of a part that one member skips",
+        "half = comm.Split(rank // 2)\nif rank != 3: half.Barrier()",
+        *rows((0, 1, 3), "finished$"),
+        row(2, "waiting in Barrier of ranks 2, 3", 3),
+        "Barrier of ranks 2, 3 is a collective: .* and rank 3 did not",
+    ),
+    broken(
+        "a circle of receives in a part",
+        "half = comm.Split(rank // 2)\nif rank > 1: half.recv(source=1 - half.rank, tag=4)",
+        row(2, "waiting in recv from rank 3, tag 4"),
+        "circle of waiting: rank 2 → rank 3 → rank 2",
+    ),
+    broken(
+        "a large send without a receive",
+        "if rank == 0: comm.Send(np.zeros(10**6), dest=1)",
+        row(0, "waiting in Send to rank 1, tag 0", 2),
+        "rank 1 has finished without a call that receives it",
+    ),
+    broken(
+        "a receive without a send",
+        "if rank == 2: got = comm.recv(source=1, tag=5)",
+        row(2, "waiting in recv from rank 1, tag 5", 2),
+        "rank 1 has finished without a call that sends it",
+    ),
+    broken(
+        "a circle of receives",
+        f"got = {RING}",
+        *(row(rank, f"waiting in recv from rank {(rank + 1) % 4}", 2) for rank in range(4)),
+        "circle of waiting: rank 0 → rank 1 → rank 2 → rank 3 → rank 0",
+    ),
+    broken(
+        "a circle of large sends",
+        "data = np.zeros(10**6)\ncomm.Send(data, (rank + 1) % size)\ncomm.Recv(data, (rank - 1) % size)",
+        row(3, "waiting in Send to rank 0, tag 0", 3),
+        "circle of waiting: rank 0 → .* too large to be buffered",
+    ),
+    broken(
+        "a wrong tag",
+        "if rank == 0: comm.ssend(1, dest=1, tag=7)\nif rank == 1: comm.recv(source=0, tag=8)",
+        row(0, "waiting in ssend to rank 1, tag 7", 2),
+        row(1, "waiting in recv from rank 0, tag 8", 3),
+        r"different tags \(7, 8\)",
+    ),
+    broken(
+        "a message larger than its buffer",
+        "if rank == 0: comm.Send(np.zeros(100), dest=1)\nif rank == 1: comm.Recv(np.zeros(1), source=0)",
+        r"^rank 1 raised MPI_ERR_TRUNCATE: message truncated\n    cell line 3   if rank == 1: comm.Recv.*\)$",
+    ),
+    broken(
+        "a collective with other sizes on every rank",
+        "comm.Allreduce(np.ones(1 + 1000 * rank), np.ones(1 + 1000 * rank))",
+        r"MPI_ERR_TRUNCATE|crashed|was ended by signal|no rank can go on|raised an error while",
+    ),
+    broken(
+        "a rank that waits for itself",
+        "if rank == 1: comm.recv(source=1)",
+        row(1, "waiting in recv from rank 1"),
+        "rank 1 waits for itself",
+    ),
+]
+
+
+# -------------------------------------------------------------------- it takes for ever
+
+ENDLESS = [
+    broken(
+        "an endless loop",
+        "x = 1\nwhile True: x += 1",
+        r"Not done after 1 s \(to allow more: %%px --timeout 5\)",
+        *rows(range(4), "computing", 3, "while True"),
+        "ranks 0, 1, 2 and 3 still compute: an endless loop",
+        FREE,
+        options="--timeout 1",
+    ),
+    broken(
+        "an endless loop on one rank with the others in a collective",
+        "if rank == 2:\n    while True: pass\ncomm.allreduce(1)",
+        row(2, "computing", 3, "while True: pass"),
+        *rows((0, 1, 3), "waiting in allreduce", 4),
+        "ranks 0, 1 and 3 wait for the others. rank 2 still computes",
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "a loop that no interrupt ends",
+        "while True:\n    try: time.sleep(1)\n    except BaseException: pass",
+        *rows(range(4), "computing", 3),
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "a very long sleep",
+        "time.sleep(10**6)",
+        *rows(range(4), "computing", 2, "time.sleep(10**6)"),
+        FREE,
+        options="--timeout 1",
+    ),
+    broken(
+        "an await that never ends",
+        "import asyncio\nawait asyncio.sleep(10**6)",
+        *rows(range(4), "computing"),
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "a subprocess that prints for ever",
+        'import subprocess\nsubprocess.run("yes")',
+        r"Not done after 1 s",
+        row(1, "computing", 3),
+        options="--timeout 1",
+    ),
+    broken(
+        "a receive request that never completes",
+        "request = comm.irecv(source=(rank + 1) % size)\nrequest.wait()",
+        *rows(range(4), "waiting in wait", 3, "request.wait()"),
+        "a message is waited for that no rank sends",
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "a large send request that never completes",
+        "request = comm.Isend(np.zeros(10**6), dest=(rank + 1) % size)\nrequest.Wait()",
+        *rows(range(4), "waiting in Wait", 3, "request.Wait()"),
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "many receive requests that never complete",
+        "requests = [comm.Irecv(np.zeros(3), source=r) for r in range(size)]\nMPI.Request.Waitall(requests)",
+        *rows(range(4), "waiting in Waitall", 3),
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "an interrupt while all are blocked",
+        RING,
+        r"Interrupted after 1 s\.",
+        *rows(range(4), r"waiting in recv from rank \d", 2),
+        RESTARTED,
+        interrupt_after=(1.0,),
+    ),
+    broken("two interrupts at once", RING, r"Interrupted after 1 s", RESTARTED, interrupt_after=(1.0, 1.2)),
+    broken(
+        "more interrupts while the ranks are replaced",
+        RING,
+        r"Interrupted after 1 s\.",
+        RESTARTED,
+        interrupt_after=(1.0, 1.8, 2.5),
+    ),
+    broken(
+        "an interrupt of a computation",
+        "while True: time.sleep(0.01)",
+        r"Interrupted after 1 s\.",
+        *rows(range(4), "computing", 2),
+        FREE,
+        interrupt_after=(1.0,),
+    ),
+]
+
+
+# -------------------------------------------------------------------- a rank dies
+
+DEATHS = [
+    broken(
+        "a rank killed in the cell",
+        f"if rank == 2: os.kill(os.getpid(), 9)\n{BARRIER}",
+        "A rank died",
+        row(2, r"was killed \(signal 9: by hand, or because memory ran out\)"),
+        "Likely cause: rank 2 died",
+        RESTARTED,
+    ),
+    broken(
+        "a rank that leaves by os._exit",
+        f"if rank == 1: os._exit(1)\n{BARRIER}",
+        row(1, "ended itself with exit code 1"),
+        "Likely cause: rank 1 died",
+        RESTARTED,
+    ),
+    broken(
+        "a rank that aborts itself",
+        "if rank == 3: os.abort()",
+        row(3, "was ended by signal 6"),
+        "Likely cause: rank 3 died",
+        RESTARTED,
+    ),
+    broken(
+        "a crash in C",
+        "import ctypes\nif rank == 0: ctypes.string_at(0)",
+        row(0, r"crashed \(signal 11\)"),
+        "Likely cause: rank 0 died",
+        RESTARTED,
+    ),
+    broken("MPI_Abort", "if rank == 1: comm.Abort(3)", row(1, "called Abort"), "rank 1 died", RESTARTED),
+    broken("all ranks killed", "os.kill(os.getpid(), 9)", r"(?m)^rank \d  was killed", RESTARTED),
+]
+
+BROKEN_CELLS = [*RAISES, *MISMATCHES, *ENDLESS, *DEATHS]

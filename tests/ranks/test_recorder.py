@@ -1,0 +1,307 @@
+"""A recorded communicator does what MPI's own does, and what it makes is recorded too."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from course_lib.comm import recorder
+from course_lib.comm.calls import ALIKE, COLLECTIVES, MAKERS, POINT_TO_POINT, ROOTED
+from course_lib.comm.recorder import RecordedCart, RecordedComm
+
+
+@pytest.fixture
+def both(comm):
+    """MPI's own communicator and a recorded one, with the same ranks."""
+    recorded = RecordedComm(comm.Dup())
+    yield comm, recorded
+    recorded.Free()
+
+
+def neighbours(comm):
+    return (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+
+def mine(comm, n=3):
+    return np.arange(n, dtype="d") + 10 * comm.rank
+
+
+# -------------------------------------------------------------------- each call: comm → what it gives here
+# They are written with the arguments in all the ways that MPI allows: by position and by name.
+
+
+def send_round(send, receive):
+    """A message to the right, in an order that never hangs: the last rank receives first."""
+
+    def exchange(comm):
+        right, left = neighbours(comm)
+        if comm.size == 1:
+            return None
+        if comm.rank == comm.size - 1:
+            got = receive(comm, left)
+            send(comm, right)
+            return got
+        send(comm, right)
+        return receive(comm, left)
+
+    return exchange
+
+
+def receive_object(comm, left):
+    return comm.recv(source=left, tag=4)
+
+
+def receive_buffer(comm, left):
+    buffer = np.zeros(3)
+    comm.Recv(buffer, left, tag=4)
+    return buffer
+
+
+def after_probe(probe):
+    def receive(comm, left):
+        probe(comm, left)
+        return comm.recv(None, left, 4)
+
+    return receive
+
+
+def after_mprobe(name, take):
+    return lambda comm, left: take(getattr(comm, name)(left, 4))
+
+
+def ready_send(name):
+    """A ready send may only start when its receive is posted."""
+
+    def exchange(comm):
+        right, left = neighbours(comm)
+        buffer = np.zeros(3)
+        request = comm.Irecv(buffer, left, 9)
+        comm.Barrier()
+        getattr(comm, name)(mine(comm), right, 9)
+        request.Wait()
+        return buffer
+
+    return exchange
+
+
+def buffered(send):
+    def exchange(comm):
+        MPI.Attach_buffer(bytearray(4096))
+        try:
+            return send_round(send, receive_object if send is bsend_object else receive_buffer)(comm)
+        finally:
+            MPI.Detach_buffer()
+
+    return exchange
+
+
+def bsend_object(comm, right):
+    comm.bsend({"from": comm.rank}, dest=right, tag=4)
+
+
+def filled(call, shape=3):
+    """The receive buffer after an upper-case collective."""
+
+    def run(comm):
+        buffer = np.zeros(shape(comm) if callable(shape) else shape)
+        call(comm, buffer)
+        return buffer
+
+    return run
+
+
+def take_message(message):
+    buffer = np.zeros(3)
+    message.Recv(buffer)
+    return buffer
+
+
+def last(comm):
+    return comm.size - 1
+
+
+def everyone(comm):
+    return 3 * comm.size
+
+
+def one_each(comm):
+    return np.arange(comm.size, dtype="d") + 100 * comm.rank
+
+
+def replaced(comm):
+    right, left = neighbours(comm)
+    buffer = mine(comm)
+    comm.Sendrecv_replace(buffer, right, 6, left, recvtag=6)
+    return buffer
+
+
+def alltoallw(comm):
+    out, into = one_each(comm), np.zeros(comm.size)
+    counts, offsets, types = [1] * comm.size, [8 * i for i in range(comm.size)], [MPI.DOUBLE] * comm.size
+    comm.Alltoallw([out, (counts, offsets), types], [into, (counts, offsets), types])
+    return into
+
+
+EXCHANGES = {
+    "Send": send_round(lambda c, to: c.Send(mine(c), to, 4), receive_buffer),
+    "Ssend": send_round(lambda c, to: c.Ssend(mine(c), dest=to, tag=4), receive_buffer),
+    "send": send_round(lambda c, to: c.send([c.rank, "x"], to, tag=4), receive_object),
+    "ssend": send_round(lambda c, to: c.ssend([c.rank, "x"], dest=to, tag=4), receive_object),
+    "Rsend": ready_send("Rsend"),
+    "Bsend": buffered(lambda c, to: c.Bsend(mine(c), to, 4)),
+    "bsend": buffered(bsend_object),
+    "Recv": send_round(lambda c, to: c.Send(mine(c), to, 4), receive_buffer),
+    "recv": send_round(lambda c, to: c.send(c.rank, to, 4), receive_object),
+    "Probe": send_round(lambda c, to: c.send(c.rank, to, 4), after_probe(lambda c, left: c.Probe(left, 4))),
+    "probe": send_round(
+        lambda c, to: c.send(c.rank, to, 4), after_probe(lambda c, left: c.probe(source=left, tag=4))
+    ),
+    "Mprobe": send_round(lambda c, to: c.Send(mine(c), to, 4), after_mprobe("Mprobe", take_message)),
+    "mprobe": send_round(lambda c, to: c.send(c.rank, to, 4), after_mprobe("mprobe", lambda m: m.recv())),
+    "Sendrecv": filled(lambda c, b: c.Sendrecv(mine(c), neighbours(c)[0], 1, b, neighbours(c)[1], 1)),
+    "sendrecv": lambda c: c.sendrecv(c.rank, dest=neighbours(c)[0], source=neighbours(c)[1]),
+    "Sendrecv_replace": replaced,
+    "Barrier": lambda c: c.Barrier(),
+    "barrier": lambda c: c.barrier(),
+    "Allreduce": filled(lambda c, b: c.Allreduce(mine(c), b, op=MPI.MAX)),
+    "allreduce": lambda c: c.allreduce(c.rank, MPI.PROD),
+    "Allgather": filled(lambda c, b: c.Allgather(mine(c), b), everyone),
+    "Allgatherv": filled(lambda c, b: c.Allgatherv(mine(c), [b, [3] * c.size]), everyone),
+    "allgather": lambda c: c.allgather((c.rank, "x")),
+    "Alltoall": filled(lambda c, b: c.Alltoall(one_each(c), b), lambda c: c.size),
+    "Alltoallv": filled(
+        lambda c, b: c.Alltoallv([one_each(c), [1] * c.size], [b, [1] * c.size]), lambda c: c.size
+    ),
+    "Alltoallw": alltoallw,
+    "alltoall": lambda c: c.alltoall([(c.rank, to) for to in range(c.size)]),
+    "Reduce_scatter": filled(lambda c, b: c.Reduce_scatter(one_each(c), b, [1] * c.size), 1),
+    "Reduce_scatter_block": filled(lambda c, b: c.Reduce_scatter_block(one_each(c), b), 1),
+    "Scan": filled(lambda c, b: c.Scan(mine(c), b)),
+    "Exscan": filled(lambda c, b: c.Exscan(mine(c), b)),
+    "scan": lambda c: c.scan(c.rank + 1),
+    "exscan": lambda c: c.exscan(c.rank + 1, op=MPI.SUM),
+    "Bcast": filled(lambda c, b: c.Bcast(mine(c) if c.rank == last(c) else b, root=last(c))),
+    "bcast": lambda c: c.bcast({"from": c.rank}, last(c)),
+    "Scatter": filled(lambda c, b: c.Scatter(one_each(c), b, last(c)), 1),
+    "Scatterv": filled(lambda c, b: c.Scatterv([one_each(c), [1] * c.size], b, root=last(c)), 1),
+    "scatter": lambda c: c.scatter(list(range(c.size)) if c.rank == 0 else None),
+    "Gather": filled(lambda c, b: c.Gather(mine(c), b, root=last(c)), everyone),
+    "Gatherv": filled(lambda c, b: c.Gatherv(mine(c), [b, [3] * c.size]), everyone),
+    "gather": lambda c: c.gather(c.rank, last(c)),
+    "Reduce": filled(lambda c, b: c.Reduce(mine(c), b, MPI.SUM, last(c))),
+    "reduce": lambda c: c.reduce(c.rank, root=last(c)),
+}
+
+
+def test_every_recorded_call_is_tried():
+    assert set(EXCHANGES) == {*POINT_TO_POINT, *ROOTED, *ALIKE}
+
+
+@pytest.mark.parametrize("name", sorted(EXCHANGES))
+def test_a_recorded_call_gives_what_mpis_own_gives(both, name):
+    plain, recorded = (EXCHANGES[name](comm) for comm in both)
+    assert type(plain) is type(recorded)
+    np.testing.assert_equal(recorded, plain)
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTIVES - set(MAKERS)))
+def test_all_ranks_count_the_same_collectives(both, name):
+    comm, recorded = both
+    EXCHANGES[name](recorded)
+    EXCHANGES["barrier"](recorded)
+    turns = comm.allgather(recorded._turn)
+    assert turns == [2] * comm.size
+
+
+# -------------------------------------------------------------------- what a recorded communicator makes
+
+MADE = {
+    "Split": lambda c: c.Split(c.rank % 2, c.rank),
+    "Split_type": lambda c: c.Split_type(MPI.COMM_TYPE_SHARED),
+    "Dup": lambda c: c.Dup(),
+    "Dup_with_info": lambda c: c.Dup_with_info(MPI.INFO_NULL),
+    "Clone": lambda c: c.Clone(),
+    "Create": lambda c: c.Create(c.Get_group()),
+    "Create_group": lambda c: c.Create_group(c.Get_group().Incl([c.rank])),
+    "Create_cart": lambda c: c.Create_cart([c.size], periods=[True]),
+    "Sub": lambda c: c.Create_cart([c.size]).Sub([True]),
+}
+
+
+def test_every_maker_is_tried():
+    assert set(MADE) == set(MAKERS)
+
+
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_what_a_recorded_communicator_makes_is_recorded_and_has_the_same_ranks(both, name):
+    plain, recorded = (MADE[name](comm) for comm in both)
+    assert isinstance(recorded, RecordedCart if isinstance(plain, MPI.Cartcomm) else RecordedComm)
+    assert MPI.Comm.Compare(plain, recorded) in (MPI.CONGRUENT, MPI.IDENT)
+    assert recorded.allreduce(1) == plain.size
+    plain.Free()
+    recorded.Free()
+
+
+def test_what_is_made_of_what_was_made_is_recorded_too(both):
+    made = both[1].Split(0).Dup().Create_cart([both[1].size]).Sub([True]).Split(0)
+    assert type(made) is RecordedComm and made.allreduce(1) == both[1].size
+
+
+def test_a_rank_left_out_gets_mpis_null_communicator(both):
+    comm, recorded = both
+    made = recorded.Split(MPI.UNDEFINED if comm.rank == 0 else 0)
+    assert (made == MPI.COMM_NULL) == (comm.rank == 0)
+    cart = recorded.Create_cart([1])
+    assert (cart == MPI.COMM_NULL) == (comm.rank > 0)
+    assert recorded.allreduce(1) == comm.size
+
+
+def test_a_recorded_grid_keeps_its_coordinates(both):
+    grid = both[1].Create_cart([both[1].size], periods=[True])
+    assert grid.coords == [grid.rank]
+    left, right = grid.Shift(0, 1)
+    assert grid.sendrecv(grid.rank, dest=right, source=left) == left
+
+
+def test_ranks_of_a_part_are_known_by_their_place_in_the_world(both):
+    comm, recorded = both
+    backwards = recorded.Split(0, key=-comm.rank)
+    backwards.Barrier()
+    world = [MPI.COMM_WORLD.size - 1 - rank for rank in range(comm.size)]
+    assert [backwards._ranks[rank] for rank in range(comm.size)] == world
+
+
+def test_all_members_know_a_communicator_by_the_same_number(both):
+    comm, recorded = both
+    numbers = []
+    for _ in range(2):
+        half = recorded.Split(comm.rank % 2)
+        quarter = half.Dup()
+        numbers.append((half._context, quarter._context))
+    assert comm.allgather(numbers) == [numbers] * comm.size
+    assert len({number for pair in numbers for number in pair}) == 4
+
+
+def test_a_group_that_some_ranks_make_does_not_upset_the_count_of_the_others(both):
+    comm, recorded = both
+    if comm.rank == 0:
+        recorded.Create_group(recorded.Get_group().Incl([0]))
+    recorded.Barrier()
+    assert comm.allgather(recorded._turn) == [1] * comm.size
+
+
+def test_the_world_of_a_lesson_is_recorded_after_install(comm, tmp_path, monkeypatch):
+    folder = type(tmp_path)(comm.bcast(str(tmp_path)))
+    monkeypatch.setattr(MPI, "COMM_WORLD", MPI.COMM_WORLD)
+    monkeypatch.setattr(MPI, "Finalize", MPI.Finalize)
+    monkeypatch.setattr(recorder, "_record", recorder._record)
+    monkeypatch.setattr(recorder.faulthandler, "register", lambda *args, **kwargs: None)
+    facts = comm.allgather(recorder.install(folder))
+    assert [fact[:2] for fact in facts] == [(rank, comm.size) for rank in range(comm.size)]
+    assert isinstance(MPI.COMM_WORLD, RecordedComm)
+    assert comm.allgather(recorder.install(folder)) == facts, "a second time changes nothing"
+    with pytest.raises(RuntimeError, match="mpi4py calls it by itself"):
+        MPI.Finalize()
+    MPI.COMM_WORLD.Barrier()
+    for rank in range(comm.size):
+        assert recorder.call_file(folder, rank).stat().st_size > 0
+    comm.Barrier()

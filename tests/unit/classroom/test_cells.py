@@ -1,0 +1,60 @@
+"""A cell knows what it binds, which tells what a restart of the ranks loses."""
+
+import pytest
+from ipykernel.compiler import get_file_name
+
+from course_lib.classroom.cells import Cell, cell_numbers
+
+
+def assigned(text):
+    return Cell(text, 1, 1, False).assigned()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("x = 1", {"x"}),
+        ("a, (b, *c) = f()\nd: int = 2\ne += 1", {"a", "b", "c", "d", "e"}),
+        ("for i in range(3):\n    last = i", {"i", "last"}),
+        ("with open(p) as file:\n    text = file.read()", {"file", "text"}),
+        ("if (n := 3) > 2:\n    big = True\nelse:\n    small = True", {"n", "big", "small"}),
+        ("import numpy as np, os.path\nfrom mpi4py import MPI", {"np", "os", "MPI"}),
+        ("from math import *", set()),
+        ("def f(a, b=1):\n    inner = 2\n    return lambda c: c", {"f"}),
+        ("async def g():\n    inner = 1", {"g"}),
+        ("class Net:\n    depth = 3\n    def forward(self): x = 1", {"Net"}),
+        ("squares = [k * k for k in range(3)]\ntable = {k: v for k, v in d}", {"squares", "table"}),
+        ("total = sum(term for term in terms)\nf = lambda z: z", {"total", "f"}),
+        ("model.weight = 3\nlosses[0] = 1\nprint(model)", set()),
+        ("_private = 1\n__all__ = []", set()),
+        ("", set()),
+        ("comm.Barrier()", set()),
+        ("def f(x)", set()),
+    ],
+)
+def test_what_a_cell_binds_at_its_top_level(text, names):
+    assert assigned(text) == names
+
+
+def test_magics_and_commands_in_a_cell_do_not_hide_what_it_binds():
+    assert assigned("%matplotlib inline\nx = 1\n!ls\ny = %pwd") >= {"x", "y"}
+
+
+def test_the_engines_call_the_file_of_a_cell_as_we_expect():
+    """This is how ipykernel names cells; a dump of the stack names them so."""
+    text = "import time\ntime.sleep(1)\n"
+    assert get_file_name(text).endswith(Cell(text, 3, 1, False).file_name())
+    assert Cell(text, 3, 1, False).file_name() != Cell(text + " ", 3, 1, False).file_name()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ([4], "cell 4"),
+        ([4, 6], "cells 4, 6"),
+        ([5, 6, 7, 8, 9], "cells 5–9"),
+        ([2, 5, 6, 7, 9, 12, 13], "cells 2, 5–7, 9, 12–13"),
+    ],
+)
+def test_numbers_of_cells_in_words(numbers, words):
+    assert cell_numbers(numbers) == words

@@ -1,0 +1,316 @@
+"""What a learner types: attempts, hints, solutions, quizzes, puzzles, predictions, and what is remembered."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from course_lib.classroom import exercise as module
+from course_lib.classroom.errors import ClusterError
+from course_lib.classroom.exercise import Practice, argument, note_progress, read_progress
+from course_lib.exercises.catalogue import find_exercise
+from course_lib.exercises.model import Exercise, Question
+
+RIGHT = "def right_neighbour(comm):\n    return (comm.rank + 1) % comm.size\n"
+WRONG = "def right_neighbour(comm):\n    return comm.rank + 1\n"
+
+
+class Shell:
+    """As much of a notebook's shell as Practice uses."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {}
+        self.magics: dict[str, Any] = {}
+
+    def register_magic_function(self, function: Any, kind: str, name: str) -> None:
+        self.magics[kind, name] = function
+
+    def push(self, names: dict[str, Any], interactive: bool) -> None:
+        self.names |= names
+
+    def ex(self, source: str) -> None:
+        exec(source, self.names)
+
+
+class Cluster:
+    """A cluster that notes what its ranks are given to run."""
+
+    def __init__(self, alive: bool = True) -> None:
+        self.alive, self.timeout, self.ran = alive, 1.0, list[str]()
+        self.view = self
+
+    def execute(self, source: str, silent: bool, block: bool) -> "Cluster":
+        self.ran.append(source)
+        return self
+
+    def wait(self, seconds: float) -> None:
+        if seconds != self.timeout:
+            raise ClusterError("waited too long")
+
+
+@pytest.fixture
+def practice(monkeypatch: pytest.MonkeyPatch) -> Practice:
+    """Practice in a notebook that is unattended: nothing is remembered."""
+    monkeypatch.setenv("IPP_NONINTERACTIVE", "1")
+    return Practice(Shell(), Cluster())
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.strip()
+
+
+# -------------------------------------------------------------------- %%exercise
+
+
+def test_all_that_a_learner_types_is_known_in_the_notebook() -> None:
+    practice = Practice(Shell(), Cluster())
+    practice.register()
+    assert ("cell", "exercise") in practice.shell.magics
+    assert practice.shell.names.keys() == {"hint", "solution", "predict", "outcome"}
+
+
+def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.1", RIGHT)
+    assert said(capsys).startswith("✓ 00.1 is right on 1, 2, 3 and 4 ranks")
+    assert "right_neighbour" in practice.shell.names
+    assert practice.cluster.ran == [RIGHT]
+
+
+def test_without_a_cluster_an_exercise_is_checked_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    practice = Practice(Shell(), Cluster(alive=False))
+    practice.exercise(" 00.1  # at last", WRONG)
+    assert "to its right sits rank 0" in said(capsys)
+    assert "right_neighbour" in practice.shell.names
+    assert practice.cluster.ran == []
+
+
+def test_a_stub_is_not_attempted_and_not_counted(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.1", find_exercise("00.1").stub)
+    assert said(capsys) == "00.1 not attempted yet: change the cell and run it again."
+    assert practice.attempts == {}
+    assert practice.cluster.ran != []
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("def right_neighbour(comm)\n", "is not Python yet: expected ':', line 2"),
+        ("def neighbour(comm):\n    return 0\n", "does not define `right_neighbour`"),
+        (RIGHT + "import os\nos._exit(1)\n", "left Python in mid-air"),
+        (RIGHT + "raise SystemExit\n", "the cell itself does not run"),
+    ],
+)
+def test_a_cell_that_does_not_run_is_not_run_in_the_notebook(
+    practice: Practice, capsys: pytest.CaptureFixture[str], cell: str, words: str
+) -> None:
+    practice.exercise("00.1", cell)
+    assert words in said(capsys)
+    assert practice.cluster.ran == []
+    assert "right_neighbour" not in practice.shell.names
+    assert practice.attempts == {"00.1": 1}
+
+
+def test_what_only_the_ranks_have_imported_is_no_error_in_the_notebook(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.1", "ones = np.ones(3)\n" + RIGHT)
+    assert said(capsys).startswith("✓")
+    assert "right_neighbour" not in practice.shell.names
+
+
+@pytest.mark.parametrize("line", ["01.77", "99.1", "", "01"])
+def test_an_unknown_exercise_says_which_there_are(
+    practice: Practice, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    practice.exercise(line, RIGHT)
+    practice.hint(line or "?")
+    for words in said(capsys).splitlines():
+        assert words.startswith("there is no")
+
+
+# -------------------------------------------------------------------- quizzes and puzzles
+
+
+def test_every_letter_of_a_quiz_gets_its_reply(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = find_exercise("00.q1")
+    assert isinstance(question, Question)
+    for letter in question.options:
+        practice.exercise("00.q1", f'answer("{letter}")')
+        mark = "✓" if letter == question.right else "✗"
+        assert said(capsys) == f"{mark} {letter}: {question.replies[letter]}"
+
+
+def test_a_quiz_without_a_letter_or_with_another_one_says_so(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.q1", 'answer("")')
+    assert said(capsys) == '00.q1 not attempted yet: write a letter into answer("").'
+    practice.exercise("00.q1", 'answer("z")')
+    assert said(capsys) == "The options of 00.q1 are a, b, c."
+
+
+@pytest.mark.parametrize(
+    ("cell", "letters"),
+    [
+        ('answer("b")', "b"),
+        ("answer( 'B' )  # (or c)", "B"),
+        ("answer(b)", "b"),
+        ("# answer('a')\nanswer('c')", "c"),
+        ("answer()", ""),
+        ("b", ""),
+        ("", ""),
+    ],
+)
+def test_the_letter_is_found_however_it_is_written(cell: str, letters: str) -> None:
+    assert argument(cell, "answer") == letters
+
+
+def test_a_puzzle_is_judged_by_running_it(practice: Practice, capsys: pytest.CaptureFixture[str]) -> None:
+    practice.exercise("01.2", 'order("")')
+    assert said(capsys) == '01.2 not attempted yet: order("…") wants letters.'
+    practice.exercise("01.2", 'order("D Q")')
+    assert said(capsys) == "✗ 01.2: there is no block 'Q'; the blocks are A, B, C, D, E."
+    practice.exercise("01.2", 'order("D A B C")')
+    assert "added too early" in said(capsys)
+    assert "add_left" not in practice.shell.names
+    practice.exercise("01.2", 'order("D B A C")')
+    assert said(capsys).startswith("✓ 01.2 is right")
+    assert "add_left" in practice.shell.names
+
+
+def test_an_error_in_a_puzzle_names_its_line_but_no_number(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("01.2", 'order("E B A C")')
+    assert "NameError: name 'requests' is not defined  (MPI.Request.Waitall(requests))" in said(capsys)
+
+
+# -------------------------------------------------------------------- help
+
+
+def test_hints_come_one_by_one_and_the_last_one_stays(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exercise = find_exercise("00.1")
+    assert isinstance(exercise, Exercise)
+    for level in (1, 2, 3, 3):
+        practice.hint("00.1")
+        assert said(capsys) == f"Hint {level} of 3 for 00.1: {exercise.hints[level - 1]}"
+
+
+def test_a_hint_with_a_picture_begins_on_a_new_line(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.hint("00.2")
+    practice.hint("00.2")
+    assert said(capsys).splitlines()[1:3] == ["Hint 2 of 3 for 00.2:", "node   A A B B C C"]
+
+
+def test_a_hint_is_for_the_exercise_that_was_run_last(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.hint()
+    assert said(capsys) == 'Which exercise? For instance: hint("01.1")'
+    practice.exercise("00.1", find_exercise("00.1").stub)
+    practice.hint()
+    assert "Hint 1 of 3 for 00.1" in said(capsys)
+    practice.hint("00.q1")
+    assert said(capsys) == "A question has no hints: pick a letter, the reply explains."
+
+
+def test_the_solution_comes_after_a_try_or_when_asked_twice(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.solution("00.1")
+    assert said(capsys) == "Try 00.1 once first, or look at a hint(). Ask again to see it anyway."
+    practice.solution("00.1")
+    assert "return (comm.rank + 1) % comm.size" in said(capsys)
+    practice.exercise("01.1", "x = 1\n")
+    said(capsys)
+    practice.solution()
+    text = said(capsys)
+    assert "comm.Sendrecv(" in text
+    assert text.splitlines()[-1].startswith("Think about it: ")
+
+
+# -------------------------------------------------------------------- predictions
+
+
+def test_a_prediction_is_compared_with_what_is_measured(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.predict("How many times faster?", 3.5)
+    practice.outcome("How many times faster?", 1.876, because="There are 2 cores.")
+    assert said(capsys).splitlines() == [
+        "How many times faster?  You say 3.5.",
+        "How many times faster?  you said 3.5, measured 1.88. There are 2 cores.",
+    ]
+
+
+def test_without_a_prediction_the_notebook_runs_on(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.predict("How long?")
+    assert said(capsys) == "How long?  Write your guess as the second argument, or run on."
+    practice.outcome("How long?", 12.0, "s")
+    assert said(capsys) == "How long?  measured 12 s."
+    practice.outcome("How much?", 112.0, "GB", word="computed")
+    assert said(capsys) == "How much?  computed 112 GB."
+
+
+# -------------------------------------------------------------------- what is remembered
+
+
+@pytest.fixture
+def progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The progress file of a learner."""
+    monkeypatch.delenv("IPP_NONINTERACTIVE", raising=False)
+    return tmp_path / "my_course" / "progress.json"
+
+
+def test_what_was_once_passed_stays_passed(progress: Path) -> None:
+    note_progress("01.2", False, progress)
+    note_progress("01.1", True, progress)
+    note_progress("01.1", False, progress)
+    assert read_progress(progress) == {"01.1": True, "01.2": False}
+    assert [path.name for path in progress.parent.iterdir()] == ["progress.json"]
+
+
+def test_an_unattended_run_leaves_no_progress(progress: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPP_NONINTERACTIVE", "1")
+    note_progress("01.1", True, progress)
+    assert not progress.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '"x"', '{"01.1": true'])
+def test_a_spoiled_file_is_an_empty_one(progress: Path, text: str) -> None:
+    progress.parent.mkdir()
+    progress.write_text(text)
+    assert read_progress(progress) == {}
+    note_progress("01.1", True, progress)
+    assert json.loads(progress.read_text()) == {"01.1": True}
+
+
+def test_a_full_disk_is_one_sentence(
+    progress: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress.parent.write_text("a file where the folder should be")
+    note_progress("01.1", True, progress)
+    assert said(capsys).startswith("(Your progress could not be saved in progress.json: ")
+
+
+def test_an_attempt_is_noted_with_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[tuple[str, bool]] = []
+    monkeypatch.setattr(module, "note_progress", lambda id, passed: noted.append((id, passed)))
+    practice = Practice(Shell(), Cluster(alive=False))
+    practice.exercise("00.q1", 'answer("a")')
+    practice.exercise("00.q1", 'answer("c")')
+    practice.exercise("00.q1", 'answer("")')
+    assert noted == [("00.q1", False), ("00.q1", True)]

@@ -1,0 +1,393 @@
+"""Broken cells, one after the other in one notebook on four ranks: each ends, says why, and the next works.
+
+A real kernel runs the cells, as JupyterLab does. After each of them an all-reduce over all ranks must give
+the right number on all of them.
+"""
+
+import os
+import re
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from course_lib.classroom import processes
+from tests.notebooks.broken_cells import BROKEN_CELLS, RESTARTED, row
+from tests.notebooks.kernel import Notebook, open_notebook
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+STANDSTILL = 1.5  # instead of ten seconds
+START = f"""
+from course_lib.classroom import watch
+from course_lib.classroom.cluster import start_cluster
+watch.STANDSTILL_SECONDS = {STANDSTILL}
+cluster = start_cluster(n=4)
+"""
+SETUP = """
+%%px --setup
+from mpi4py import MPI
+import numpy as np, os, sys, time
+comm = MPI.COMM_WORLD
+rank, size = comm.rank, comm.size
+""".strip()
+ALL_RANKS = "[stdout:0] 6\n[stdout:1] 6\n[stdout:2] 6\n[stdout:3] 6"
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    with open_notebook(JPY_SESSION_NAME="/home/x/04_lesson.ipynb") as opened:
+        started = opened.run(START)
+        assert started.output.startswith("4 ranks on"), started.text
+        assert opened.run(SETUP).text.strip() == ""
+        yield opened
+
+
+def works(notebook: Notebook) -> None:
+    """The next cell, an all-reduce over all ranks, gives the right number."""
+    after = notebook.run("%%px\nprint(comm.allreduce(rank))", within=40)
+    assert sorted(after.output.split("\n"))[-4:] == ALL_RANKS.split("\n"), after.text
+    assert after.error == ""
+
+
+@pytest.mark.parametrize("broken", BROKEN_CELLS, ids=lambda broken: broken.name)
+def test_a_broken_cell_ends_with_its_report_and_the_next_one_works(notebook, broken):
+    cell = f"%%px {broken.options}\n{broken.source}"
+    ran = notebook.run(cell, within=40, interrupt_after=broken.interrupt_after)
+    for pattern in broken.reads:
+        assert re.search(pattern, ran.error), f"{pattern!r} is not in\n{ran.text}"
+    assert "Traceback" not in ran.error
+    works(notebook)
+
+
+def test_there_are_more_than_enough_broken_cells():
+    assert len({broken.source for broken in BROKEN_CELLS}) >= 50
+
+
+# -------------------------------------------------------------------- output
+
+
+def test_a_hundred_megabytes_of_lines_end_with_the_middle_left_out(notebook):
+    ran = notebook.run('%%px\nfor i in range(250_000): print("x" * 99)', within=60)
+    assert ran.error == ""
+    assert ran.output.count("characters not shown") == 4 and len(ran.output) < 10**6
+    works(notebook)
+
+
+def test_one_very_long_line_ends_with_its_middle_left_out(notebook):
+    ran = notebook.run('%%px\nprint("a" + "y" * 10_000_000 + "z")', within=60)
+    assert ran.output.count("… 9,800,003 characters not shown …") == 4 and len(ran.output) < 10**6
+    works(notebook)
+
+
+def test_output_comes_while_the_cell_runs_and_a_status_line_from_three_seconds_on(notebook):
+    source = "%%px\nif rank == 0:\n    print('early', flush=True)\n    time.sleep(4.5)\ncomm.Barrier()"
+    seen = []
+    message = notebook.client.execute(source)
+    began = time.monotonic()
+    while not any(text.endswith("(4 s)") for _, text in seen):
+        assert time.monotonic() - began < 30, seen
+        shown = notebook.client.get_iopub_msg(timeout=30)
+        if shown["parent_header"].get("msg_id") == message and "data" in shown["content"]:
+            seen.append((time.monotonic() - began, shown["content"]["data"]["text/plain"]))
+    early = next(when for when, text in seen if text == "[stdout:0] early")
+    status = next((when, text) for when, text in seen if text.startswith("3 s · "))
+    assert early < status[0]
+    assert "rank 0 computing · rank 1 waiting in Barrier · rank 2 waiting in Barrier" in status[1]
+    works(notebook)
+
+
+def test_what_a_rank_printed_before_it_hung_is_shown(notebook):
+    ran = notebook.run("%%px\nprint('so far', rank)\nif rank: comm.Barrier()", within=40)
+    assert all(f"[stdout:{rank}] so far {rank}" in ran.output for rank in range(4))
+    works(notebook)
+
+
+# -------------------------------------------------------------------- what the learner did to the ranks
+
+
+def test_a_name_taken_away_is_an_error_that_running_setup_again_mends(notebook):
+    notebook.run("%%px\ncomm, print = 5, 3\ndel MPI")
+    assert "'int' object has no attribute 'allreduce'" in notebook.run("%%px\ncomm.allreduce(rank)").error
+    notebook.run("%%px\ndel print")
+    notebook.run(SETUP)
+    works(notebook)
+
+
+@pytest.mark.parametrize("damage", ["sys.stdout.close()", "sys.stdout = sys.stderr = None", "os.close(1)"])
+def test_a_cell_that_takes_the_output_away_does_not_silence_the_next(notebook, damage):
+    assert notebook.run(f"%%px\n{damage}").error == ""
+    works(notebook)
+
+
+def test_a_thread_left_waiting_in_mpi_does_not_make_a_computing_rank_look_stuck(notebook):
+    notebook.run(
+        "%%px\nfrom threading import Thread\n"
+        "Thread(target=comm.recv, args=(None, rank, 77), daemon=True).start()"
+    )
+    ran = notebook.run(
+        f"%%px\nend = time.time() + {STANDSTILL + 1.5}\nwhile time.time() < end: pass", within=40
+    )
+    assert ran.error == ""
+    works(notebook)
+
+
+def test_a_process_forked_in_a_cell_does_not_disturb_the_ranks(notebook):
+    ran = notebook.run("%%px\npid = os.fork()\nif pid == 0: os._exit(0)\nos.waitpid(pid, 0)[1]")
+    assert ran.error == ""
+    works(notebook)
+
+
+# -------------------------------------------------------------------- between the cells
+
+
+def ranks_of(notebook):
+    """The processes of the notebook's cluster: {rank: pid}, the controller's, all."""
+    facts = notebook.run("print([fact.pid for fact in cluster.facts])").output
+    pids = [int(pid) for pid in re.findall(r"\d+", facts)]
+    (cluster,) = [c for c in processes.running_clusters() if c.owner_pid == notebook.pid]
+    found = [psutil.Process(pid) for pid in cluster.pids]
+    first = min((p for p in found if "ipyparallel.controller" in p.cmdline()), key=lambda p: p.create_time())
+    return dict(enumerate(pids)), first.pid, [process.pid for process in found]
+
+
+def test_a_rank_killed_between_two_cells_is_replaced_and_the_cell_runs(notebook):
+    notebook.run("cluster.restart()")
+    pids, _, _ = ranks_of(notebook)
+    os.kill(pids[1], signal.SIGKILL)
+    time.sleep(1.5)
+    works(notebook)
+    assert ranks_of(notebook)[0] != pids
+
+
+def test_a_rank_killed_between_two_cells_takes_variables_with_it_and_that_is_said(notebook):
+    notebook.run("%%px\nmodel = 1")
+    pids, _, _ = ranks_of(notebook)
+    os.kill(pids[3], signal.SIGKILL)
+    time.sleep(1.5)
+    ran = notebook.run("%%px\nprint(model)")
+    assert re.match(r"ClusterError: rank 3 was killed \(signal 9", ran.error), ran.text
+    assert "lost on the ranks: model. Run cell " in ran.error
+    works(notebook)
+
+
+def test_a_controller_killed_between_two_cells_is_replaced(notebook):
+    os.kill(ranks_of(notebook)[1], signal.SIGKILL)
+    time.sleep(0.5)
+    works(notebook)
+
+
+def test_a_controller_killed_during_a_cell(notebook):
+    _, controller, _ = ranks_of(notebook)
+    cell = f"import os, threading\nthreading.Timer(1, os.kill, ({controller}, 9)).start()"
+    notebook.run(cell)
+    ran = notebook.run("%%px\ntime.sleep(20)", within=40)
+    assert ran.error.startswith("HangError: the controller ended with signal 9")
+    assert re.search(RESTARTED, ran.error)
+    works(notebook)
+
+
+def test_ranks_that_are_stopped_for_a_while_go_on(notebook):
+    pids, _, _ = ranks_of(notebook)
+    message = "%%px --timeout 20\ncomm.Barrier()\ntime.sleep(0.5)\nprint(comm.allreduce(rank))"
+    for pid in pids.values():
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        threading.Timer(3, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids.values()]).start()
+        ran = notebook.run(message, within=40)
+    finally:
+        for pid in pids.values():
+            os.kill(pid, signal.SIGCONT)
+    assert ran.error == "" and all(f"[stdout:{rank}] 6" in ran.output for rank in range(4))
+    works(notebook)
+
+
+def test_ranks_that_stay_stopped_end_at_the_deadline_and_are_replaced(notebook):
+    pids, _, _ = ranks_of(notebook)
+    os.kill(pids[2], signal.SIGSTOP)
+    ran = notebook.run("%%px --timeout 1\ncomm.Barrier()", within=40)
+    assert re.search(row(0, "waiting in Barrier", 2), ran.error) and re.search(RESTARTED, ran.error), ran.text
+    works(notebook)
+
+
+def test_a_laptop_that_sleeps_does_not_use_up_the_deadline(notebook):
+    """Everything is stopped for longer than the cell may take, and goes on."""
+    _, _, everything = ranks_of(notebook)
+    asleep = [notebook.pid, *everything]
+    source = "%%px --timeout 4\ncomm.Barrier()\ntime.sleep(1)\nprint(comm.allreduce(rank))"
+    message = notebook.client.execute(source)
+    time.sleep(0.5)
+    for pid in asleep:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(6)
+    for pid in asleep:
+        os.kill(pid, signal.SIGCONT)
+    reply = notebook.client.get_shell_msg(timeout=30)
+    while reply["parent_header"].get("msg_id") != message:
+        reply = notebook.client.get_shell_msg(timeout=30)
+    assert reply["content"]["status"] == "ok", reply["content"]
+    works(notebook)
+
+
+# -------------------------------------------------------------------- what a restart loses
+
+
+def test_a_restart_runs_the_setup_cells_and_names_what_is_lost(notebook):
+    notebook.run("cluster.restart()")
+    sources = "model = 1\ndef f(x): y = x", "print(model)", "losses = [model]\nimport json", "comm.Barrier()"
+    cells = [notebook.run(f"%%px\n{source}") for source in sources]
+    assert all(cell.error == "" for cell in cells)
+    ran = notebook.run("%%px\nif rank: comm.Barrier()", within=40)
+    lost = f"lost on the ranks: f, json, losses, model. Run cells {cells[0].number}, {cells[2].number} again."
+    assert f"and the setup cell run again; {lost}" in ran.error, ran.text
+    works(notebook)
+
+
+def test_a_restart_by_hand_runs_the_setup_cells_too(notebook):
+    notebook.run("%%px\nweights = 3")
+    ran = notebook.run("cluster.restart()")
+    assert re.search(
+        r"the setup cell run again; lost on the ranks: weights\. Run cell \d+ again\.", ran.output
+    )
+    works(notebook)
+
+
+def test_a_setup_cell_that_fails_when_it_is_run_again_is_told_and_dropped(notebook, tmp_path):
+    once = f"%%px --setup\nopen(f'{tmp_path}/{{rank}}', 'x').close()"  # a second time the file exists
+    assert notebook.run(once).error == ""
+    ran = notebook.run("cluster.restart()")
+    assert (
+        "but the setup cell" in ran.output
+        and "failed when it was run again; lost on the ranks:" in ran.output
+    )
+    assert "comm" in ran.output and "name 'comm' is not defined" in notebook.run("%%px\ncomm").error
+    notebook.run(SETUP)
+    works(notebook)
+
+
+def test_the_cell_that_hangs_is_never_run_again_even_when_it_is_for_setup(notebook):
+    ran = notebook.run("%%px --setup\nif rank: comm.Barrier()", within=40)
+    assert re.search(RESTARTED, ran.error) or "setup cells run again" in ran.error, ran.text
+    works(notebook)
+
+
+# -------------------------------------------------------------------- as ipyparallel's own
+
+
+def test_the_clusters_own_timeout_is_the_default(notebook):
+    notebook.run("cluster.timeout = 1.5")
+    try:
+        assert "Not done after 1.5 s" in notebook.run("%%px\ntime.sleep(30)", within=40).error
+        assert notebook.run("%%px --timeout 9\ntime.sleep(2)", within=40).error == ""
+    finally:
+        notebook.run("cluster.timeout = 60")
+    works(notebook)
+
+
+@pytest.mark.parametrize(
+    ("targets", "ranks"), [("0", [0]), ("-1", [3]), ("0,2", [0, 2]), ("1:3", [1, 2]), ("all", [0, 1, 2, 3])]
+)
+def test_targets(notebook, targets, ranks):
+    ran = notebook.run(f"%%px --targets {targets}\nprint('here')\nrank * 10")
+    assert ran.error == ""
+    assert sorted(re.findall(r"\[stdout:(\d)\] here", ran.output)) == [str(rank) for rank in ranks]
+    values = {int(rank): int(value) for rank, value in re.findall(r"Out\[(\d):\d+\]: (\d+)", ran.output)}
+    assert values == {rank: 10 * rank for rank in ranks}
+    works(notebook)
+
+
+def test_a_target_that_does_not_exist_is_one_sentence(notebook):
+    ran = notebook.run("%%px --targets 9\n1")
+    assert ran.text.strip() == "UsageError: --targets 9: the ranks are 0 to 3"
+    works(notebook)
+
+
+def test_local_runs_the_cell_in_the_notebook_too_and_is_guarded(notebook):
+    ran = notebook.run("%%px --local\nhere = 'both'\nprint(here)")
+    assert ran.output.count("both") == 5 and notebook.run("print(here)").output == "both\n"
+    ran = notebook.run("%%px --local --timeout 1\nif 'comm' in globals(): comm.recv(source=0)", within=40)
+    assert "Not done after 1 s" in ran.error
+    works(notebook)
+
+
+def test_out_keeps_the_result(notebook):
+    notebook.run("%%px --out kept\nrank * 2")
+    ran = notebook.run("print([reply.execute_result['data']['text/plain'] for reply in kept.get()])")
+    assert ran.output == "['0', '2', '4', '6']\n"
+
+
+def test_no_stream_prints_by_rank_at_the_end(notebook):
+    ran = notebook.run("%%px --no-stream\nprint('one', rank); rank")
+    assert [int(n) for n in re.findall(r"one (\d)", ran.output)] == [0, 1, 2, 3]
+    ran = notebook.run(
+        "%%px --no-stream --timeout 1\nprint('before', rank)\nif rank: comm.Barrier()", within=40
+    )
+    assert "[stdout:0] before 0" in ran.output and "Not done after 1 s" in ran.error
+    works(notebook)
+
+
+def test_the_line_magic_and_autopx_are_guarded_too(notebook):
+    assert notebook.run("%px print(rank + 40)").output.count("4") >= 4
+    assert "cell line 1   1 / 0" in notebook.run("%px 1 / 0").error
+    notebook.run("cluster.timeout = 1")
+    assert "Not done after 1 s" in notebook.run("%px comm.recv(source=0)", within=40).error
+    notebook.run("%autopx")
+    ran = notebook.run("while True: time.sleep(0.1)", within=40)
+    assert "Not done after 1 s" in ran.text
+    notebook.run("%autopx")
+    notebook.run("cluster.timeout = 60")
+    works(notebook)
+
+
+def test_a_cell_in_the_background_that_hangs_is_reported_by_the_next(notebook):
+    number = notebook.run("%%px --noblock\ncomm.recv(source=(rank + 1) % size)").number
+    ran = notebook.run("%%px\ncomm.Barrier()", within=40)
+    assert "no rank can go on" in ran.error
+    assert len(re.findall(rf"cell line 2 .*\(of cell {number}, still running\)", ran.error)) == 4, ran.text
+    works(notebook)
+
+
+def test_pxresult_waits_for_a_cell_in_the_background_but_not_for_ever(notebook):
+    notebook.run("%%px --noblock\ntime.sleep(1)\nprint('done', rank)")
+    assert notebook.run("%pxresult").output.count("done") == 4
+    notebook.run("%%px --noblock\ncomm.Barrier()\nif rank == 1: comm.recv(source=0)")
+    ran = notebook.run("%pxresult", within=40)
+    assert "rank 1 is in recv from rank 0, but rank 0 has finished" in ran.error
+    works(notebook)
+
+
+def test_a_wait_for_a_rank_that_computes_in_the_background_is_no_standstill(notebook):
+    notebook.run(
+        f"%%px --noblock --targets 0\nend = time.time() + {STANDSTILL + 2}\n"
+        "while time.time() < end: pass\ncomm.send('late', dest=1)"
+    )
+    ran = notebook.run("%%px --targets 1\nprint(comm.recv(source=0))", within=40)
+    assert ran.error == "" and "late" in ran.output
+    works(notebook)
+
+
+def test_cells_of_the_kernel_keep_their_variables_through_all_this(notebook):
+    notebook.run("kept = 41")
+    notebook.run("%%px\nif rank: comm.Barrier()", within=40)
+    assert notebook.run("print(kept + 1)").output == "42\n"
+
+
+def test_a_stopped_cluster_says_so_and_start_cluster_brings_it_back(notebook):
+    notebook.run("cluster.stop()")
+    assert notebook.run("%%px\n1").error.startswith("ClusterError: the cluster is stopped; run the cell with")
+    notebook.run("cluster = start_cluster(n=4)")
+    notebook.run(SETUP)
+    works(notebook)
+
+
+def test_a_kernel_that_is_restarted_leaves_no_cluster_and_can_start_a_new_one(notebook):
+    before = notebook.pid
+    notebook.manager.restart_kernel(now=True)
+    notebook.client.wait_for_ready(timeout=60)
+    started = notebook.run(START)
+    assert "4 ranks on" in started.output
+    assert [c for c in processes.running_clusters() if c.owner_pid == before and c.owner_alive] == []
+    notebook.run(SETUP)
+    works(notebook)

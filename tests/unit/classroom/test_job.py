@@ -1,0 +1,189 @@
+"The job that checks an answer: whatever the answer does, it ends with a few lines that say what happened."
+
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from course_lib.classroom import job
+from course_lib.classroom.job import LINES, Verdict, check
+from course_lib.exercises.catalogue import find_exercise
+from course_lib.exercises.model import Exercise
+
+
+def exercise(id: str = "01.1") -> Exercise:
+    found = find_exercise(id)
+    assert isinstance(found, Exercise)
+    return found
+
+
+def shift(*lines: str, first: str = "") -> str:
+    """An answer to 01.1 with these lines before its own, and `first` above the function."""
+    head, *body = exercise().solution.splitlines()
+    return "\n".join([first, head, *(f"    {line}" for line in lines), *body, ""])
+
+
+def short(verdict: Verdict) -> str:
+    """The text of a verdict that is wrong, short, and without the machinery."""
+    assert verdict.state == "wrong", verdict.text
+    assert 0 < len(verdict.text.splitlines()) <= LINES
+    for word in ("Traceback", "site-packages", "judge.py", "course_lib"):
+        assert word not in verdict.text
+    assert not any("course-exercise-" in " ".join(p.info["cmdline"] or []) for p in children())
+    return verdict.text
+
+
+def children() -> list[psutil.Process]:
+    """Processes that this one has started, down to the ranks of a job."""
+    me = psutil.Process()
+    return [p for p in psutil.process_iter(["cmdline"]) if p in me.children(recursive=True)]
+
+
+# -------------------------------------------------------------------- without a job
+
+
+def test_a_syntax_error_is_said_with_its_line_in_the_cell() -> None:
+    text = short(check(exercise(), "def shift(comm, value)\n    return value\n"))
+    assert text == "✗ 01.1 is not Python yet: expected ':', line 2: def shift(comm, value)"
+
+
+def test_a_cell_without_the_function_says_its_name() -> None:
+    assert short(check(exercise(), "x = 1\n")) == "✗ 01.1: the cell does not define `shift`."
+
+
+def test_an_untouched_cell_is_not_attempted_and_can_be_run() -> None:
+    verdict = check(exercise(), exercise().stub + "\n# nothing yet\n")
+    assert verdict == Verdict("not attempted", verdict.text, loads=True)
+    assert verdict.text == "01.1 not attempted yet: change the cell and run it again."
+
+
+# -------------------------------------------------------------------- what answers do
+
+
+def test_an_answer_that_changes_its_input_is_wrong() -> None:
+    greedy = exercise().solution.replace("    return", "    value[:] = 0\n    return")
+    assert "ranks 0 and 1: changed `value`, which belongs to the caller." in short(check(exercise(), greedy))
+
+
+def test_an_answer_that_prints_a_lot_is_as_right_as_without() -> None:
+    verdict = check(exercise("00.1"), "def right_neighbour(comm):\n" + PRINTS)
+    assert verdict.state == "right"
+    assert verdict.loads
+
+
+PRINTS = """\
+    for _ in range(20_000):
+        print("x" * 100)
+    return (comm.rank + 1) % comm.size
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("os.kill(os.getpid(), 9)", "rank 1 was ended by signal 9 (Killed)."),
+        ("os._exit(0)", "rank 1 left Python in mid-air (os._exit)."),
+        ("os._exit(3)", "rank 1 left Python in mid-air (os._exit)."),
+        ("comm.Abort(7)", "rank 1 called Abort, which ends all ranks."),
+    ],
+)
+def test_a_rank_that_is_ended_is_a_wrong_answer(line: str, words: str) -> None:
+    text = short(check(exercise(), shift(f"if comm.rank == 1: {line}", first="import os")))
+    assert text == f"✗ 01.1, on 2 ranks with 1 element: {words}"
+
+
+def test_the_rank_that_raised_is_named_and_so_are_those_that_wait_for_it() -> None:
+    text = short(check(exercise(), shift("if comm.rank == 1:", "    raise ValueError('boom')")))
+    assert "rank 0  waiting in Sendrecv to rank 1" in text
+    assert "rank 1  raised ValueError: boom  (line 5: raise ValueError('boom'))" in text
+    assert "Mend the error first" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("raise SystemExit", "raised SystemExit"),
+        ("shift(comm, value)", "raised RecursionError"),
+        ("value[rank]", "raised NameError: name 'rank' is not defined"),
+        ("import numpi", "raised ModuleNotFoundError: No module named 'numpi'"),
+        ("comm.Send(value, dest=7)", "MPI_ERR_RANK"),
+    ],
+)
+def test_an_error_on_all_ranks_is_said_once_with_its_line(line: str, words: str) -> None:
+    text = short(check(exercise(), shift(line)))
+    assert text.count(words) == 1
+    assert f": {line})" in text
+    assert "ranks 0 and 1: raised" in text
+
+
+def test_what_goes_wrong_only_with_pauses_is_said_to() -> None:
+    late = "calls = []\n" + exercise("00.1").solution.replace(
+        "return", "calls.append(1); return 99 if len(calls) > 4 else"
+    )
+    text = short(check(exercise("00.1"), late))
+    assert "ranks, and only when ranks pause at random between calls:" in text
+    assert "Right so far: all smaller cases, on 1, 2, 3, 4 ranks." in text
+
+
+def test_whoever_asks_for_rank_is_told_whom_to_ask() -> None:
+    assert "is given: comm.rank" in short(check(exercise(), shift("value[rank]")))
+
+
+def test_an_endless_loop_ends_at_the_deadline() -> None:
+    loop = shift("while comm.rank == 1:", "    pass")
+    text = short(check(replace(exercise(), seconds=1.5), loop))
+    assert "on 2 ranks with 1 element: it does not end." in text
+    assert "rank 1  computing" in text and "while comm.rank == 1:" in text
+    assert "endless loop" in text
+
+
+def test_a_call_on_the_world_waits_for_ranks_that_take_no_part() -> None:
+    text = short(check(exercise(), shift("MPI.COMM_WORLD.Barrier()")))
+    assert "on 2 ranks with 1 element: it does not end." in text
+    assert text.count("waiting in Barrier") == 2
+
+
+def test_a_message_that_nobody_receives_is_found() -> None:
+    one_more = exercise().solution.replace(
+        "    return", "    comm.Isend(value, dest=right, tag=9)\n    return"
+    )
+    text = short(check(exercise(), one_more))
+    assert "rank 0: was sent a message by rank 1 (tag 9) that it never received." in text
+
+
+# -------------------------------------------------------------------- the cell itself
+
+
+def test_a_cell_that_raises_is_told_so_and_is_not_run_again() -> None:
+    verdict = check(exercise(), exercise().solution + "\nprint(shift(comm, np.ones(3)))\n")
+    text = short(verdict)
+    assert text.startswith("✗ 01.1: the cell itself does not run.\nranks 0, 1, 2 and 3: raised NameError")
+    assert "(line 10: print(shift(comm, np.ones(3))))" in text
+    assert "call it in a %%px cell of its own" in text
+    assert not verdict.loads
+
+
+def test_a_cell_that_does_not_end_says_where_it_is() -> None:
+    verdict = check(replace(exercise(), seconds=1.5), exercise().solution + "\nwhile True:\n    pass\n")
+    text = short(verdict)
+    assert text.startswith("✗ 01.1: the cell itself does not end.\nrank 0  computing")
+    assert not verdict.loads
+
+
+def test_a_cell_that_waits_for_a_message_says_so() -> None:
+    text = short(check(exercise(), exercise().solution + "\nMPI.COMM_WORLD.recv(source=0)\n"))
+    assert "the cell itself does not end" in text
+    assert "rank 3  waiting in recv from rank 0" in text
+
+
+def test_a_wrong_answer_may_be_run_in_the_notebook() -> None:
+    assert check(exercise("00.1"), "def right_neighbour(comm):\n    return 0\n").loads
+
+
+# -------------------------------------------------------------------- the machine
+
+
+def test_ranks_that_do_not_start_are_not_the_learners_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "START_SECONDS", 0.05)
+    text = short(check(exercise(), exercise().solution))
+    assert text == "01.1 could not be checked: 4 ranks did not start; run it again."

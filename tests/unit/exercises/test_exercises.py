@@ -1,0 +1,195 @@
+"""Every exercise: its stub is not attempted, its solution right, all that is wrong is said to be, and why.
+
+Known-wrong answers go through the very job that checks a learner's. Mutants are many, so they share one job.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from mutants import mutants, orders
+
+from course_lib.classroom.exercise import argument
+from course_lib.classroom.job import LINES, Verdict, check
+from course_lib.comm.launch import run_ranks
+from course_lib.exercises.catalogue import exercises_of, find_exercise, lessons
+from course_lib.exercises.model import Exercise, Question
+
+ALL = [item for lesson in lessons() for item in exercises_of(lesson)]
+EXERCISES = [item for item in ALL if isinstance(item, Exercise)]
+QUESTIONS = [item for item in ALL if isinstance(item, Question)]
+WRONG = [(exercise, number) for exercise in EXERCISES for number in range(len(exercise.wrong))]
+LATE = {exercise.id for exercise in EXERCISES if exercise.imports}  # torch takes seconds to import
+CHECKED_BY_JOB = [(exercise, number) for exercise, number in WRONG if exercise.id not in LATE or number == 0]
+
+# Mutants that are right, and why.
+EQUIVALENT = {
+    ("01.1", "line 4: comm.size is lost"): "rank 0 receives from rank -1, which is MPI.ANY_SOURCE",
+}
+
+
+def name(item: object) -> str:
+    """What a parameter is called in a test's id."""
+    return item.id if isinstance(item, Exercise | Question) else str(item)
+
+
+def program(exercise: Exercise, cell: str) -> str:
+    """What is judged when this is the cell."""
+    return exercise.assemble(argument(cell, "order")) if exercise.blocks else cell
+
+
+@cache
+def verdict_on_wrong(id: str, number: int) -> Verdict:
+    exercise = find_exercise(id)
+    assert isinstance(exercise, Exercise)
+    return check(exercise, program(exercise, exercise.wrong[number].source))
+
+
+def body(text: str) -> str:
+    """What a verdict says of the answer: without the case it was found in, and the help."""
+    return "\n".join(
+        line for line in text.splitlines()[1:] if not re.match("Right so far|This is|hint|\\(", line)
+    )
+
+
+# -------------------------------------------------------------------- as they are written
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
+def test_an_exercise_is_complete(exercise: Exercise) -> None:
+    assert re.fullmatch(r"\d\d\.\d", exercise.id)
+    assert len(exercise.wrong) >= 2
+    assert len(exercise.hints) == 3 and "…" in exercise.hints[2]
+    assert exercise.why.endswith("?")
+    assert set(exercise.sizes) == {1, 2, 3, 4} or exercise.sizes == (3,)
+
+
+def test_ids_are_unique_and_belong_to_their_lesson() -> None:
+    ids = [item.id for item in ALL]
+    assert len(set(ids)) == len(ids)
+    assert all(item.id.startswith(f"{lesson}.") for lesson in lessons() for item in exercises_of(lesson))
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
+def test_no_hint_gives_the_solution_away(exercise: Exercise) -> None:
+    lines = [line.strip() for line in exercise.solution.splitlines()]
+    new = [line for line in lines if line and line not in exercise.stub]
+    assert not [line for line in new for hint in exercise.hints if line in hint]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=name)
+def test_every_option_of_a_question_has_its_reply(question: Question) -> None:
+    assert list(question.options) == list("abcd"[: len(question.options)])
+    assert question.right in question.options
+    assert question.replies.keys() == question.options.keys()
+    assert len(set(question.replies.values())) == len(question.replies)
+    for letter, reply in question.replies.items():
+        assert letter == question.right or reply.startswith("you take "), "name the belief"
+
+
+def test_only_what_needs_torch_imports_it_and_nothing_starts_mpi() -> None:
+    code = (
+        "import sys; from course_lib.exercises.catalogue import exercises_of, lessons\n"
+        "for lesson in lessons(): exercises_of(lesson)\n"
+        "print(*{'torch', 'mpi4py'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+# -------------------------------------------------------------------- stub and solution
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
+def test_the_stub_is_not_attempted(exercise: Exercise) -> None:
+    if exercise.blocks:
+        assert argument(exercise.stub, "order") == ""
+    else:
+        for cell in (exercise.stub, f"# mine\n{exercise.stub}\n\n"):
+            assert check(exercise, cell).state == "not attempted"
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
+def test_the_solution_is_right(exercise: Exercise) -> None:
+    verdict = check(exercise, program(exercise, exercise.solution))
+    assert verdict.state == "right", verdict.text
+    assert exercise.why in verdict.text
+
+
+# -------------------------------------------------------------------- known-wrong answers
+
+
+@pytest.mark.parametrize(("exercise", "number"), CHECKED_BY_JOB, ids=name)
+def test_a_wrong_answer_is_told_what_is_wrong(exercise: Exercise, number: int) -> None:
+    verdict = verdict_on_wrong(exercise.id, number)
+    assert verdict.state == "wrong"
+    assert exercise.wrong[number].message in verdict.text
+    assert len(verdict.text.splitlines()) <= LINES
+    assert not re.search(r"Traceback|site-packages|course_lib|judge\.py|/tmp", verdict.text), verdict.text
+
+
+@pytest.mark.parametrize("exercise", [e for e in EXERCISES if e.id not in LATE], ids=name)
+def test_different_mistakes_get_different_words(exercise: Exercise) -> None:
+    said = [body(verdict_on_wrong(exercise.id, number).text) for number in range(len(exercise.wrong))]
+    assert len(set(said)) == len(said)
+
+
+def test_a_hang_is_recognised_long_before_the_deadline() -> None:
+    exercise = find_exercise("01.1")
+    assert isinstance(exercise, Exercise)
+    circle = next(wrong for wrong in exercise.wrong if "circle" in wrong.message)
+    verdict = check(replace(exercise, seconds=1e6), circle.source)
+    assert "does not end" in verdict.text and "circle of waiting" in verdict.text
+
+
+# -------------------------------------------------------------------- mutants, many in one job
+
+
+def changes(exercise: Exercise) -> list[tuple[str, str]]:
+    """All mutants of the solution of an exercise: what was changed, and the program."""
+    if not exercise.blocks:
+        return list(mutants(exercise.solution))
+    order = argument(exercise.solution, "order")
+    return [(words, exercise.assemble(letters)) for words, letters in orders(order, list(exercise.blocks))]
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[str]]:
+    """What is wrong with every solution, mutant and wrong answer: words by exercise and change."""
+    answers = {}
+    for exercise in EXERCISES:
+        answers[exercise.id, "solution"] = program(exercise, exercise.solution)
+        for number, wrong in enumerate(exercise.wrong):
+            if exercise.id in LATE:
+                answers[exercise.id, f"wrong {number}"] = program(exercise, wrong.source)
+        answers |= {(exercise.id, words): source for words, source in changes(exercise)}
+    folder = tmp_path_factory.mktemp("batch")
+    (folder / "answers").write_text(json.dumps([[id, source] for (id, _), source in answers.items()]))
+    script = Path(__file__).with_name("batch.py")
+    done = run_ranks(4, [str(script), str(folder / "answers"), str(folder / "results")], timeout=240)
+    assert (folder / "results").exists(), done.stderr[-2000:]
+    return dict(zip(answers, json.loads((folder / "results").read_text()), strict=True))
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
+def test_no_mutant_of_the_solution_is_right(
+    exercise: Exercise, judged: dict[tuple[str, str], list[str]]
+) -> None:
+    assert judged[exercise.id, "solution"] == []
+    right = {words for words, _ in changes(exercise) if not judged[exercise.id, words]}
+    assert right == {words for id, words in EQUIVALENT if id == exercise.id}
+    assert len(changes(exercise)) >= 3, "too few to mean something"
+
+
+@pytest.mark.parametrize("exercise", [e for e in EXERCISES if e.id in LATE], ids=name)
+def test_wrong_answers_with_torch_get_their_words(
+    exercise: Exercise, judged: dict[tuple[str, str], list[str]]
+) -> None:
+    said = [judged[exercise.id, f"wrong {number}"] for number in range(len(exercise.wrong))]
+    assert all(wrong.message in " ".join(words) for wrong, words in zip(exercise.wrong, said, strict=True))
+    assert len({" ".join(words) for words in said}) == len(said)

@@ -1,0 +1,89 @@
+"""What checks are written with: arrays that are nearly right, sums that tell who is missing."""
+
+import numpy as np
+import pytest
+
+from course_lib.exercises import model
+from course_lib.exercises.catalogue import find_exercise
+from course_lib.exercises.model import Exercise, Wrong, changed, expect_array, missing_ranks, same_code
+
+STUB = 'def f(a):\n    """Do it."""\n    return a\n'
+
+
+def test_comments_docstrings_and_layout_are_no_attempt() -> None:
+    assert same_code(STUB, 'def f( a ):  # mine\n    """Something else."""\n\n    return (a)\n')
+    assert not same_code(STUB, "def f(a):\n    return a + 1\n")
+    assert not same_code(STUB, "def f(a:\n")
+
+
+@pytest.mark.parametrize(
+    ("total", "words"),
+    [
+        (1011, "rank 2's contribution is missing"),
+        (
+            1,
+            "rank 1's contribution is missing; rank 2's contribution is missing; rank 3's contribution is "
+            "missing",
+        ),
+        (1121, "rank 1's contribution is counted 2 times"),
+        (1111, "the sum is 1111"),
+        (277.75, "the sum is 277.75"),
+    ],
+)
+def test_a_decimal_sum_tells_who_is_missing(total: float, words: str) -> None:
+    assert missing_ranks(total, 4) == words
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        (None, "returned None"),
+        ("three", "returned str"),
+        ([[1.0], [2.0, 3.0]], "lists of different lengths"),
+        (np.ones((2, 1)), r"has the shape \(2, 1\), expected \(2,\)"),
+        (np.array([0.5, 0.5]), "these are the means"),
+        (np.array([1.0, 3.0]), "got 1, 3, expected 1, 1"),
+        (np.arange(9.0), "shape"),
+    ],
+)
+def test_an_array_that_is_wrong_says_how(got: object, words: str) -> None:
+    with pytest.raises(Wrong, match=words):
+        expect_array(got, np.ones(2), {"these are the means": np.full(2, 0.5)})
+
+
+def test_an_array_may_differ_by_rounding() -> None:
+    expect_array([0.1 + 0.2], np.array([0.3]))
+    expect_array([], np.zeros(0))
+
+
+def test_a_long_array_is_shortened() -> None:
+    assert model.show(np.arange(100)) == "0, 1, 2, 3, 4, 5, …"
+
+
+def test_a_change_that_changes_nothing_is_an_error() -> None:
+    assert changed("a + b", ("+", "-"), ("a", "c")) == "c - b"
+    with pytest.raises(ValueError, match="there is no 'x' to change"):
+        changed("a + b", ("x", "y"))
+
+
+def test_a_puzzle_is_put_together_below_its_opening() -> None:
+    puzzle = find_exercise("01.2")
+    assert isinstance(puzzle, Exercise)
+    assert puzzle.assemble("C, A").splitlines()[-2:] == [puzzle.blocks["C"], puzzle.blocks["A"]]
+    assert puzzle.assemble("A").startswith(puzzle.opening)
+    with pytest.raises(Wrong, match=r"there is no block 'X'; the blocks are A, B, C, D, E\."):
+        puzzle.assemble("A X")
+
+
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [
+        ("01.7", r"there is no exercise '01.7'; lesson 01 has 01\.1"),
+        ("77.1", "there is no lesson '77' with exercises; there are 00, 01"),
+        ("", "there is no lesson ''"),
+        ("../x", "there is no lesson"),
+    ],
+)
+def test_an_unknown_exercise_says_which_there_are(id: str, words: str) -> None:
+    with pytest.raises(LookupError, match=words):
+        find_exercise(id)
