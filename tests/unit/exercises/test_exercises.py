@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from mutants import mutants, orders
 
 from course_lib.classroom.exercise import argument
 from course_lib.classroom.job import LINES, Verdict, check
 from course_lib.comm.launch import run_ranks
 from course_lib.exercises.catalogue import exercises_of, find_exercise, lessons
 from course_lib.exercises.model import Exercise, Question
+from tests.unit.exercises.mutants import mutants, orders
 
 ALL = [item for lesson in lessons() for item in exercises_of(lesson)]
 EXERCISES = [item for item in ALL if isinstance(item, Exercise)]

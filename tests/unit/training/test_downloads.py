@@ -5,12 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from test_storage import full_disk
 
 from course_lib.training import downloads
 from course_lib.training.datasets import fetch_mnist, load_mnist
 from course_lib.training.downloads import DeadlineBar, DownloadError, obtain, read_registry
 from course_lib.training.storage import DataError
+from tests.unit.training.test_storage import full_disk
 
 LABELS = "t10k-labels-idx1-ubyte.gz"
 TRAIN_IMAGES = "train-images-idx3-ubyte.gz"
