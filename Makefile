@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
 READY := .venv/.ready
-RANKS := 2 3 4
+RANKS := 1 2 3 4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup course lab test test-fast check format notebooks bench clean lock
@@ -47,9 +47,9 @@ test: test-fast
 	$(BIN)/python -m pytest --nbval notebooks
 
 test-fast: setup
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests --ignore=tests/ranks
 	@set -e; for n in $(RANKS); do \
-	  echo "tests/ranks on $$n ranks"; $(BIN)/python -m course_lib.comm.launch $$n -m pytest -q tests/ranks; done
+	  echo "tests/ranks, $$n at once"; $(BIN)/python -m course_lib.comm.launch $$n -m pytest -q tests/ranks; done
 
 check: setup
 	$(BIN)/ruff format --check .

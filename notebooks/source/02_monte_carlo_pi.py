@@ -248,7 +248,7 @@ answer("")
 # %%px
 
 # %% [markdown]
-# `estimate_pi` has timed the ranks in section 5. `share` says how many darts a rank throws; they need not divide
+# Section 5 timed this function. `share` says how many darts a rank throws; they need not divide
 # evenly: 10 darts are 3, 3, 2 and 2.
 
 # %% tags=["source: course_lib.pi:estimate_pi"]

@@ -533,7 +533,7 @@ for batch_size, report in zip((128, 512), cluster["reports"][0], strict=True):
 # ### With a small letter
 #
 # `comm.allreduce`, in small letters, takes any object, tensors too: it packs them, sends them, and adds
-# them up in Python. Compare with the times of section 5:
+# them up in Python. Compare with the times of one message and of eight:
 
 
 # %%
