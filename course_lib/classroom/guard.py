@@ -48,6 +48,8 @@ class GuardedMagics(ParallelMagics):
     def cell_px(self, line: str = "", cell: str | None = None) -> Any:
         """Run the cell on all ranks, within a deadline."""
         arguments = magic_arguments.parse_argstring(self.cell_px, line)
+        if arguments.timeout is not None and not arguments.timeout > 0:
+            raise UsageError(f"--timeout {arguments.timeout:g}: a cell needs more than 0 seconds")
         names = ("timeout", "setup", "local")
         self._options = {name: getattr(arguments, name) for name in names} | {"lines_above": 1}
         view = self.view

@@ -23,8 +23,10 @@ from typing import Literal
 from course_lib.comm.calls import Call, Done, read_call, read_done, stack_file
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
-_WAITS = re.compile(r"\b(Wait(?:all|any|some)?|wait(?:all|any|some)?|Spawn|Disconnect|result|get)\s*\(")
-_WIDTH = 60
+_WAITS = re.compile(
+    r"\b([Ww]ait(?:all|any|some)?|Spawn|Merge|Fence|Free|Disconnect|Create_intercomm|result|get)\s*\("
+)
+_WIDTH = 120
 STACK_SECONDS = 0.5
 
 
@@ -129,15 +131,17 @@ def _line(text: Sequence[str], number: int) -> str:
 
 def report(states: Sequence[RankState]) -> str:
     """The table of all ranks, then the likely cause."""
-    width = max(len(state.what()) for state in states)
+    what = [_shorten(state.what()) for state in states]
+    width = max(map(len, what))
     rows = [
-        f"rank {state.rank}  {state.what():<{width}}  {_shorten(state.where())}".rstrip() for state in states
+        f"rank {state.rank}  {words:<{width}}  {_shorten(state.where())}".rstrip()
+        for state, words in zip(states, what, strict=True)
     ]
     return "\n".join([*rows, "", f"Likely cause: {likely_cause(states)}"])
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= 2 * _WIDTH else text[: 2 * _WIDTH - 1] + "…"
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def _ranks(states: Sequence[RankState]) -> str:

@@ -10,6 +10,7 @@ from ipyparallel import error
 from course_lib.classroom.cells import Cell
 from course_lib.classroom.hang import RankState
 
+LONGEST = 500  # characters of an error
 _ENGINE_FILE = re.compile(r" \(\d+\.py, line \d+\)$")  # of a syntax error, whose line is told below
 _MPI_FILES = ("recorder.py", ".pyx", ".pxi")
 _CHAIN = re.compile(r"The above exception was the direct cause|During handling of the above exception")
@@ -42,6 +43,7 @@ def raised(rank: int, problem: Any, cell: Cell) -> RankState:
         return RankState(rank, "raised", error=f"raised {problem}")
     message = _ENGINE_FILE.sub("", (problem.evalue or "").strip()).splitlines()
     text = ": ".join(["raised " + problem.ename, *message[:1]]).replace("Exception: MPI_ERR", "MPI_ERR")
+    text = text if len(text) <= LONGEST else text[:LONGEST] + "…"
     trace = _CHAIN.split(_ANSI.sub("", str(problem.traceback)))[-1]
     frames = [f for f in _FRAME.finditer(trace) if not (f["file"] or "").endswith(_MPI_FILES)]
     if not frames or not frames[0]["cell"]:

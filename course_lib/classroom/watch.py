@@ -135,6 +135,8 @@ class Watch:
 
     def _give_up(self, reason: str) -> None:
         states = self._states()
+        if not self._unfinished() and self.cluster.alive:
+            return  # the last one ended just now
         text = f"{reason}\n\n{report(states)}\n"
         self._free(states)
         healed = "The ranks are free again; their variables are as the cell left them."

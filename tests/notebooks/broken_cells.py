@@ -177,6 +177,18 @@ MISMATCHES = [
         "out of step",
     ),
     broken(
+        "a split that one rank skips",
+        "if rank: comm.Split(0)",
+        *rows((1, 2, 3), "waiting in Split", 2),
+        "Split is a collective: .* and rank 0 did not",
+    ),
+    broken(
+        "a barrier of a grid that one rank skips",
+        "grid = comm.Create_cart([2, 2])\nif rank != 2: grid.Barrier()",
+        *rows((0, 1, 3), "waiting in Barrier", 3),
+        "Barrier is a collective: .* and rank 2 did not",
+    ),
+    broken(
         "two different collectives",
         f"if rank == 0: comm.Allreduce(np.ones(3), np.ones(3))\nelse: {BARRIER}",
         row(0, "waiting in Allreduce", 2),
@@ -295,6 +307,13 @@ ENDLESS = [
         options="--timeout 1",
     ),
     broken(
+        "output without end",
+        "while True: print('x' * 1000)",
+        *rows(range(4), "computing", 2),
+        "ranks 0, 1, 2 and 3 still compute: an endless loop",
+        options="--timeout 1",
+    ),
+    broken(
         "a subprocess that prints for ever",
         'import subprocess\nsubprocess.run("yes")',
         r"Not done after 1 s",
@@ -306,6 +325,13 @@ ENDLESS = [
         "request = comm.irecv(source=(rank + 1) % size)\nrequest.wait()",
         *rows(range(4), "waiting in wait", 3, "request.wait()"),
         "a message is waited for that no rank sends",
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "a fence that one rank skips",
+        "window = MPI.Win.Allocate(8, comm=comm)\nif rank: window.Fence()",
+        *rows((1, 2, 3), "waiting in Fence", 3),
         RESTARTED,
         options="--timeout 1",
     ),

@@ -304,6 +304,13 @@ def test_a_target_that_does_not_exist_is_one_sentence(notebook):
     works(notebook)
 
 
+@pytest.mark.parametrize("timeout", ["0", "-3", "nan", "soon"])
+def test_a_timeout_that_is_none_is_one_sentence(notebook, timeout):
+    ran = notebook.run(f"%%px --timeout {timeout}\nprint('ran')")
+    assert re.match(r"UsageError: .*--timeout", ran.output) and "ran" not in ran.output.split()
+    works(notebook)
+
+
 def test_local_runs_the_cell_in_the_notebook_too_and_is_guarded(notebook):
     ran = notebook.run("%%px --local\nhere = 'both'\nprint(here)")
     assert ran.output.count("both") == 5 and notebook.run("print(here)").output == "both\n"
@@ -391,3 +398,21 @@ def test_a_kernel_that_is_restarted_leaves_no_cluster_and_can_start_a_new_one(no
     assert [c for c in processes.running_clusters() if c.owner_pid == before and c.owner_alive] == []
     notebook.run(SETUP)
     works(notebook)
+
+
+def test_unattended_a_hang_ends_the_same_way_and_output_is_printed_by_rank():
+    """So lessons are built and checked: nothing is rewritten on a screen that nobody watches."""
+    with open_notebook(IPP_NONINTERACTIVE="1") as unattended:
+        started = unattended.run(START.replace("n=4", "n=2"))
+        assert started.output.startswith("2 ranks on"), started.text
+        unattended.run(SETUP)
+        assert unattended.run("%%px\nprint('from', rank)").output.split() == [
+            *("[stdout:0]", "from", "0"),
+            *("[stdout:1]", "from", "1"),
+        ]
+        ran = unattended.run("%%px\nprint('before', rank)\nif rank: comm.Barrier()", within=40)
+        assert "[stdout:0] before 0\n[stdout:1] before 1\n" in ran.output
+        assert re.search(row(1, "waiting in Barrier", 3), ran.error) and re.search(RESTARTED, ran.error)
+        assert unattended.run("%%px\nprint(comm.allreduce(rank))").output.split() == [
+            *("[stdout:0]", "1", "[stdout:1]", "1"),
+        ]
