@@ -1,0 +1,280 @@
+"""Pipeline schedules as data: for every rank the list of what it does, in order.
+
+    F0 F1 B0 B1     forward and backward of micro-batches 0 and 1; the stage is the rank's own
+
+    naive    one micro-batch at a time through all stages                    idle share  (p-1)/p
+    gpipe    all forwards, then all backwards          (Huang 2019)          idle share  (p-1)/(m+p-1)
+    1F1B     a backward as soon as there is one     (Narayanan 2019)         the same; fewer activations alive
+    GEMS     two replicas of the model in opposite directions    (Jain 2020)
+
+A schedule is a list of lists of `Action`. The same lists are executed by the pipeline, drawn by a lesson and
+timed here by `simulate`, which starts each action as soon as its rank is free and its input has arrived.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["F", "B"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """The forward (F) or backward (B) pass of one micro-batch through one stage of one replica."""
+
+    kind: Kind
+    stage: int
+    microbatch: int
+    replica: int = 0
+
+    def __repr__(self) -> str:
+        return f"{self.kind}{self.microbatch}" + "'" * self.replica
+
+
+Actions = list[Action]
+Schedule = list[Actions]  # the index is the rank
+
+# ---------------------------------------------------------------- one model, one direction
+
+
+def naive(stages: int, microbatches: int) -> Schedule:
+    """Layer parallelism, no pipeline: a micro-batch goes forward and backward before the next starts."""
+    _check(stages, microbatches)
+    return [
+        [Action(kind, stage, i) for i in range(microbatches) for kind in _forward_backward()]
+        for stage in range(stages)
+    ]
+
+
+def gpipe(stages: int, microbatches: int) -> Schedule:
+    """All forwards, then all backwards, the last micro-batch first. Huang et al. (2019), "GPipe"."""
+    _check(stages, microbatches)
+    return [
+        [Action("F", stage, i) for i in range(microbatches)]
+        + [Action("B", stage, i) for i in reversed(range(microbatches))]
+        for stage in range(stages)
+    ]
+
+
+def one_f_one_b(stages: int, microbatches: int) -> Schedule:
+    """A warm-up of forwards, then one forward, one backward in turn, so that activations are freed early.
+
+    Stage s never holds more than min(p - s, m) micro-batches. Narayanan et al. (2021), "Efficient Large-Scale
+    Language Model Training on GPU Clusters Using Megatron-LM"; there it is called PipeDream-Flush.
+    """
+    _check(stages, microbatches)
+    schedule = []
+    for stage in range(stages):
+        warmup = min(stages - 1 - stage, microbatches)
+        forwards = [Action("F", stage, i) for i in range(microbatches)]
+        backwards = [Action("B", stage, i) for i in range(microbatches)]
+        steady = [action for pair in zip(forwards[warmup:], backwards, strict=False) for action in pair]
+        schedule.append(forwards[:warmup] + steady + backwards[microbatches - warmup :])
+    return schedule
+
+
+def interleaved_one_f_one_b(ranks: int, microbatches: int, *, chunks: int) -> Schedule:
+    """1F1B with `chunks` stages a rank: rank r holds stages r, r + p, r + 2p, …, so the bubble is shorter.
+
+    The micro-batches go through in groups of p, so their number must be a multiple of the ranks. Narayanan
+    et al. (2021), section 2.2.
+    """
+    _check(ranks, microbatches)
+    if chunks < 1 or (chunks > 1 and microbatches % ranks):
+        raise ValueError(
+            f"{microbatches} micro-batches on {ranks} ranks with {chunks} stages each cannot be interleaved; "
+            f"use 1 stage or more a rank, and a multiple of {ranks} micro-batches"
+        )
+    if chunks == 1:
+        return one_f_one_b(ranks, microbatches)
+    total = microbatches * chunks
+    schedule = []
+    for rank in range(ranks):
+        forwards = [_virtual("F", k, rank, ranks, chunks) for k in range(total)]
+        backwards = [_virtual("B", k, rank, ranks, chunks) for k in range(total)]
+        warmup = min(2 * (ranks - 1 - rank) + (chunks - 1) * ranks, total)
+        steady = [action for pair in zip(forwards[warmup:], backwards, strict=False) for action in pair]
+        schedule.append(forwards[:warmup] + steady + backwards[total - warmup :])
+    return schedule
+
+
+def _virtual(kind: Kind, k: int, rank: int, ranks: int, chunks: int) -> Action:
+    """The k-th forward or backward of `rank`: p micro-batches through one chunk, then through the next."""
+    group, place = divmod(k, ranks * chunks)
+    chunk, microbatch = divmod(place, ranks)
+    if kind == "B":
+        chunk = chunks - 1 - chunk
+    return Action(kind, chunk * ranks + rank, group * ranks + microbatch)
+
+
+# ---------------------------------------------------------------- two replicas, opposite directions
+
+
+def gems_basic(stages: int, batches: int) -> Schedule:
+    """Layer parallelism, one batch after the other: what GEMS is compared with."""
+    return naive(stages, batches)
+
+
+def gems_mast(stages: int) -> Schedule:
+    """Two replicas of the model, one batch each: the second goes forward behind the first one's backward.
+
+    Rank r holds stage r of replica 0 and stage p-1-r of replica 1, and runs replica 1 in the memory that
+    replica 0 has just freed. Jain et al. (2020), "GEMS".
+    """
+    return gems_master(stages, 2)
+
+
+def gems_master(stages: int, batches: int) -> Schedule:
+    """GEMS-MAST again and again before the update: `batches` of them, the two replicas in turn.
+
+    T = p·f + η·p·b + (η-1)·f for η batches, against η·p·(f+b) of `gems_basic`. `batches` must be even, so
+    that both replicas see as many.
+    """
+    _check(stages, batches)
+    if batches % 2:
+        raise ValueError(f"{batches} batches cannot be shared by 2 replicas; use an even number of batches")
+    return [
+        [
+            Action(kind, (rank, stages - 1 - rank)[batch % 2], batch, replica=batch % 2)
+            for batch in range(batches)
+            for kind in _forward_backward()
+        ]
+        for rank in range(stages)
+    ]
+
+
+def _forward_backward() -> tuple[Kind, Kind]:
+    return "F", "B"
+
+
+def _check(stages: int, microbatches: int) -> None:
+    if stages < 1 or microbatches < 1:
+        raise ValueError(
+            f"{stages} stages and {microbatches} micro-batches make no schedule; use 1 or more of each"
+        )
+
+
+# ---------------------------------------------------------------- how long it takes, and how much it holds
+
+Seconds = float | Sequence[float] | Callable[[Action], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a rank is busy with an action; seconds from the start of the step."""
+
+    rank: int
+    action: Action
+    start: float
+    end: float
+
+
+def simulate(schedule: Schedule, forward: Seconds, backward: Seconds, transfer: float = 0.0) -> list[Span]:
+    """When each action of `schedule` runs, in order of their starts.
+
+    `forward` and `backward` are seconds an action: one number, one a stage, or a function of the action.
+    `transfer` is seconds from a stage to one on another rank; ranks compute meanwhile. ValueError with the
+    actions that wait for each other when the schedule can never finish.
+    """
+    owner = {(action.replica, action.stage): rank for rank, row in enumerate(schedule) for action in row}
+    last = {replica: max(stage for r, stage in owner if r == replica) for replica, _ in owner}
+    seconds = {"F": _seconds(forward), "B": _seconds(backward)}
+    ended: dict[Action, float] = {}
+    free, place, spans = [0.0] * len(schedule), [0] * len(schedule), []
+    while len(ended) < sum(map(len, schedule)):
+        ready = [
+            rank
+            for rank, row in enumerate(schedule)
+            if place[rank] < len(row) and all(need in ended for need in needs(row[place[rank]], last))
+        ]
+        if not ready:
+            raise ValueError(_stuck(schedule, place, last, ended))
+        for rank in ready:
+            action = schedule[rank][place[rank]]
+            arrivals = [
+                ended[need] + transfer * (owner[need.replica, need.stage] != rank)
+                for need in needs(action, last)
+            ]
+            start = max([free[rank], *arrivals])
+            free[rank] = ended[action] = start + seconds[action.kind](action)
+            place[rank] += 1
+            spans.append(Span(rank, action, start, free[rank]))
+    return sorted(spans, key=lambda span: (span.start, span.rank))
+
+
+def needs(action: Action, last_stage: dict[int, int]) -> list[Action]:
+    """What `action` works on: the result of the stage before it, and of its own forward for a backward."""
+    kind, stage, i, replica = action.kind, action.stage, action.microbatch, action.replica
+    if kind == "F":
+        return [Action("F", stage - 1, i, replica)] if stage > 0 else []
+    after = [Action("B", stage + 1, i, replica)] if stage < last_stage[replica] else []
+    return [Action("F", stage, i, replica), *after]
+
+
+def _seconds(given: Seconds) -> Callable[[Action], float]:
+    if callable(given):
+        return given
+    if isinstance(given, Sequence):
+        return lambda action: given[action.stage]
+    return lambda action: given
+
+
+def _stuck(schedule: Schedule, place: Sequence[int], last: dict[int, int], ended: dict[Action, float]) -> str:
+    waits = [
+        f"rank {rank} cannot run {row[place[rank]]} of stage {row[place[rank]].stage} before "
+        + " and ".join(f"{n} of stage {n.stage}" for n in needs(row[place[rank]], last) if n not in ended)
+        for rank, row in enumerate(schedule)
+        if place[rank] < len(row)
+    ]
+    return "the schedule never finishes: " + "; ".join(waits)
+
+
+def makespan(spans: Iterable[Span]) -> float:
+    """Seconds until the last rank has finished."""
+    return max(span.end for span in spans)
+
+
+def idle_share(spans: Sequence[Span], ranks: int) -> float:
+    """The bubble: the share of all ranks' time, from 0 to 1, in which they do nothing."""
+    busy = sum(span.end - span.start for span in spans)
+    return 1 - busy / (ranks * makespan(spans))
+
+
+def peak_activations(actions: Actions) -> int:
+    """The most micro-batches (of all stages of this rank) that are forward but not yet backward."""
+    alive = peak = 0
+    for action in actions:
+        alive += 1 if action.kind == "F" else -1
+        peak = max(peak, alive)
+    return peak
+
+
+# ---------------------------------------------------------------- the closed formulas
+
+
+def bubble_fraction(stages: int, microbatches: int, *, chunks: int = 1) -> float:
+    """The idle share of GPipe and 1F1B, (p-1)/(m+p-1); interleaved with v chunks (p-1)/(v·m+p-1).
+
+    For stages that take equally long, and messages that take no time.
+    """
+    _check(stages, microbatches)
+    return (stages - 1) / (chunks * microbatches + stages - 1)
+
+
+def pipeline_seconds(stages: int, microbatches: int, forward: float, backward: float) -> float:
+    """How long GPipe and 1F1B take: (m + p - 1)(f + b), for equal stages and messages that take no time."""
+    _check(stages, microbatches)
+    return (microbatches + stages - 1) * (forward + backward)
+
+
+def gems_seconds(stages: int, batches: int, forward: float, backward: float) -> float:
+    """How long GEMS-MASTER takes for η batches: p·f + η·p·b + (η-1)·f, if f is no longer than b.
+
+    Jain et al. (2020). No number of batches makes it more than (f+b)/(b+f/p) times faster than one at a time.
+    """
+    _check(stages, batches)
+    if forward > backward:
+        raise ValueError(
+            f"a forward of {forward} s is longer than a backward of {backward} s; use `simulate`"
+        )
+    return stages * forward + batches * stages * backward + (batches - 1) * forward

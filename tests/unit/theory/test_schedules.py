@@ -1,0 +1,165 @@
+"""Schedules are the drawn ones, finish in the time of the closed formulas, and wrong ones are refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from course_lib.theory.schedules import (
+    Action,
+    Schedule,
+    bubble_fraction,
+    gems_basic,
+    gems_mast,
+    gems_master,
+    gems_seconds,
+    gpipe,
+    idle_share,
+    interleaved_one_f_one_b,
+    makespan,
+    naive,
+    one_f_one_b,
+    peak_activations,
+    pipeline_seconds,
+    simulate,
+)
+
+STAGES, MICROBATCHES = st.integers(1, 6), st.integers(1, 9)
+
+
+def drawn(schedule: Schedule) -> list[str]:
+    return [" ".join(map(repr, row)) for row in schedule]
+
+
+def grid(schedule: Schedule, backward: int = 2) -> list[str]:
+    """One character a unit of time: the micro-batch, upper-case letters for backward, dots for idle."""
+    spans = simulate(schedule, 1, backward)
+    lanes = [["."] * int(makespan(spans)) for _ in schedule]
+    for span in spans:
+        letter = "0123456789"[span.action.microbatch]
+        mark = letter if span.action.kind == "F" else "ABCDEFGHIJ"[span.action.microbatch]
+        lanes[span.rank][int(span.start) : int(span.end)] = [mark] * int(span.end - span.start)
+    return ["".join(lane) for lane in lanes]
+
+
+def test_naive_is_one_microbatch_at_a_time() -> None:
+    assert drawn(naive(3, 2)) == ["F0 B0 F1 B1"] * 3
+    assert grid(naive(3, 2)) == ["0......AA1......BB", ".0...AA...1...BB..", "..0AA......1BB...."]
+
+
+def test_gpipe_fills_and_drains_once() -> None:
+    assert drawn(gpipe(3, 3)) == ["F0 F1 F2 B2 B1 B0"] * 3
+    assert grid(gpipe(3, 3)) == ["012......CCBBAA", ".012...CCBBAA..", "..012CCBBAA...."]
+
+
+def test_one_f_one_b_takes_turns_after_its_warm_up() -> None:
+    assert drawn(one_f_one_b(3, 4)) == [
+        "F0 F1 F2 B0 F3 B1 B2 B3",
+        "F0 F1 B0 F2 B1 F3 B2 B3",
+        "F0 B0 F1 B1 F2 B2 F3 B3",
+    ]
+    assert grid(one_f_one_b(3, 4)) == ["012....AA3BB.CC.DD", ".01..AA2BB3CC.DD..", "..0AA1BB2CC3DD...."]
+
+
+def test_interleaved_one_f_one_b_has_two_stages_a_rank() -> None:
+    schedule = interleaved_one_f_one_b(2, 2, chunks=2)
+    assert [[(a.kind, a.stage, a.microbatch) for a in row][:5] for row in schedule] == [
+        [("F", 0, 0), ("F", 0, 1), ("F", 2, 0), ("F", 2, 1), ("B", 2, 0)],
+        [("F", 1, 0), ("F", 1, 1), ("F", 3, 0), ("B", 3, 0), ("F", 3, 1)],
+    ]
+    assert idle_share(simulate(schedule, 1, 2), 2) < idle_share(simulate(one_f_one_b(2, 2), 1, 2), 2)
+
+
+def test_gems_sends_the_second_replica_back_behind_the_first() -> None:
+    assert drawn(gems_mast(4)) == ["F0 B0 F1' B1'"] * 4
+    assert grid(gems_mast(4)) == [
+        "0.........AA1BB......",
+        ".0......AA1....BB....",
+        "..0...AA1........BB..",
+        "...0AA1............BB",
+    ]
+
+
+@given(STAGES, MICROBATCHES, st.integers(1, 5), st.integers(1, 5))
+def test_gpipe_and_one_f_one_b_take_what_the_formula_says(p: int, m: int, f: int, b: int) -> None:
+    for schedule in (gpipe(p, m), one_f_one_b(p, m)):
+        spans = simulate(schedule, f, b)
+        assert makespan(spans) == pipeline_seconds(p, m, f, b)
+        assert idle_share(spans, p) == pytest.approx(bubble_fraction(p, m))
+
+
+@given(STAGES, st.integers(1, 3), st.integers(1, 4), st.integers(1, 5))
+def test_interleaving_divides_the_bubble_by_the_chunks(
+    p: int, groups: int, chunks: int, seconds: int
+) -> None:
+    spans = simulate(interleaved_one_f_one_b(p, groups * p, chunks=chunks), seconds, seconds)
+    assert idle_share(spans, p) == pytest.approx(bubble_fraction(p, groups * p, chunks=chunks))
+
+
+@given(STAGES, MICROBATCHES)
+def test_one_f_one_b_holds_few_activations_and_gpipe_all(p: int, m: int) -> None:
+    assert [peak_activations(row) for row in one_f_one_b(p, m)] == [min(p - s, m) for s in range(p)]
+    assert [peak_activations(row) for row in gpipe(p, m)] == [m] * p
+    assert [peak_activations(row) for row in naive(p, m)] == [1] * p
+
+
+@given(STAGES, st.integers(1, 4), st.integers(1, 5), st.integers(0, 5))
+def test_gems_takes_what_the_formula_says(p: int, pairs: int, f: int, longer: int) -> None:
+    spans = simulate(gems_master(p, 2 * pairs), f, f + longer)
+    assert makespan(spans) == gems_seconds(p, 2 * pairs, f, f + longer)
+    assert makespan(simulate(gems_basic(p, 2 * pairs), f, f + longer)) == 2 * pairs * p * (2 * f + longer)
+
+
+def test_gems_mast_on_four_ranks_gains_a_seventh() -> None:
+    basic, mast = (makespan(simulate(schedule, 1, 2)) for schedule in (gems_basic(4, 2), gems_mast(4)))
+    assert basic / mast == pytest.approx(8 / 7)  # 1.143
+
+
+@given(STAGES, st.integers(1, 4))
+def test_every_schedule_does_every_action_once(p: int, groups: int) -> None:
+    m = 2 * groups * p
+    chunked = interleaved_one_f_one_b(p, m, chunks=2)
+    for schedule in (naive(p, m), gpipe(p, m), one_f_one_b(p, m), gems_master(p, m), chunked):
+        actions = [action for row in schedule for action in row]
+        stages = 2 * p if schedule is chunked else p
+        assert len(set(actions)) == len(actions) == 2 * m * stages
+
+
+def test_messages_take_time_only_between_ranks() -> None:
+    alone = simulate([[Action("F", 0, 0), Action("F", 1, 0), Action("B", 1, 0), Action("B", 0, 0)]], 1, 1, 5)
+    assert makespan(alone) == 4
+    assert makespan(simulate(gpipe(2, 1), 1, 1, transfer=5)) == 14
+
+
+def test_stages_may_take_different_times() -> None:
+    assert makespan(simulate(gpipe(2, 3), [1, 4], lambda action: 0.0)) == 1 + 3 * 4
+
+
+def test_a_schedule_that_swaps_forward_and_backward_is_named_as_stuck() -> None:
+    swapped = one_f_one_b(2, 2)
+    swapped[1] = swapped[1][::-1]
+    with pytest.raises(
+        ValueError, match=r"never finishes: rank 0 .*; rank 1 cannot run B1 of stage 1 before F1"
+    ):
+        simulate(swapped, 1, 1)
+
+
+def test_a_gems_that_swaps_its_pair_on_one_rank_is_stuck() -> None:
+    schedule = gems_mast(3)
+    schedule[1] = schedule[1][2:] + schedule[1][:2]
+    with pytest.raises(ValueError, match="never finishes"):
+        simulate(schedule, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: gpipe(0, 1), "0 stages and 1 micro-batches"),
+        (lambda: one_f_one_b(2, 0), "2 stages and 0 micro-batches"),
+        (lambda: gems_master(4, 3), "3 batches cannot be shared by 2 replicas"),
+        (lambda: interleaved_one_f_one_b(4, 6, chunks=2), "a multiple of 4 micro-batches"),
+        (lambda: gems_seconds(4, 2, 2.0, 1.0), "use `simulate`"),
+    ],
+)
+def test_what_makes_no_schedule_is_refused_with_the_numbers(make: object, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        make()  # type: ignore[operator]
