@@ -1,19 +1,28 @@
-"""The three models of the course's MNIST lessons, the same weights wherever they are built.
+"""The models of the course, the same weights wherever they are built.
 
-    mlp    784-256-128-10                                                    235 146 parameters
-    cnn    conv 1→32→64 (3×3, padding 1), a 2×2 pooling after each, fc 3136→128→10     421 642
-    lstm   the image as 28 rows of 28 pixels: LSTM(28, 128), fc 128→10                  82 186
+Three for MNIST, images (B, 1, 28, 28), from Jakovac & Pichler, "MPI in Distributed Training" (2025):
 
-All take images of shape (B, 1, 28, 28) and return logits of shape (B, 10).
-The layers are those of Jakovac & Pichler, "MPI in Distributed Training" (2025).
+    mlp       784-256-128-10                                                    235 146 parameters
+    cnn       conv 1→32→64 (3×3, padding 1), a 2×2 pooling after each, fc 3136→128→10     421 642
+    lstm      the image as 28 rows of 28 pixels: LSTM(28, 128), fc 128→10                  82 186
+
+Two for CIFAR-10, images (B, 3, 32, 32):
+
+    cifar     conv 3→6→16 (5×5), a 2×2 pooling after each, fc 400→120→84→10                62 006
+    resnet    three groups of residual blocks, 16, 32 and 64 maps wide                     77 850
+
+All return logits of shape (B, 10). The Transformer has a module of its own.
 """
 
 import hashlib
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class MLP(nn.Module):
@@ -61,16 +70,77 @@ class LSTM(nn.Module):
         return self.fc(hidden[-1])
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": MLP, "cnn": CNN, "lstm": LSTM}
+class CifarNet(nn.Module):
+    """The small net of PyTorch's CIFAR-10 tutorial, which DeepSpeed's example trains too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5)
+        self.fc1, self.fc2, self.fc3 = nn.Linear(16 * 5 * 5, 120), nn.Linear(120, 84), nn.Linear(84, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (B, 10) of images (B, 3, 32, 32)."""
+        maps = F.max_pool2d(F.relu(self.conv1(images)), 2)  # (B, 6, 14, 14)
+        maps = F.max_pool2d(F.relu(self.conv2(maps)), 2)  # (B, 16, 5, 5)
+        hidden = F.relu(self.fc1(maps.flatten(1)))  # (B, 120)
+        return self.fc3(F.relu(self.fc2(hidden)))
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions with batch-norm, added to what came in; a stride above 1 halves the image."""
+
+    def __init__(self, maps_in: int, maps_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(maps_in, maps_out, 3, stride, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(maps_out, maps_out, 3, padding=1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(maps_out), nn.BatchNorm2d(maps_out)
+        same = stride == 1 and maps_in == maps_out
+        self.shortcut = nn.Identity() if same else nn.Conv2d(maps_in, maps_out, 1, stride, bias=False)
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        """Maps (B, maps_in, H, W) to (B, maps_out, H / stride, W / stride)."""
+        hidden = F.relu(self.norm1(self.conv1(maps)))
+        return F.relu(self.norm2(self.conv2(hidden)) + self.shortcut(maps))
+
+
+class ResNet(nn.Module):
+    """A residual network for small images, 6 · `blocks` + 2 layers deep. He et al. (2016), section 4.2."""
+
+    def __init__(self, blocks: int = 1) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+        widths = [(16, 16, 1), (16, 32, 2), (32, 64, 2)]
+        self.groups = nn.Sequential(
+            *(
+                ResidualBlock(maps_out if i else maps_in, maps_out, 1 if i else stride)
+                for maps_in, maps_out, stride in widths
+                for i in range(blocks)
+            )
+        )
+        self.fc = nn.Linear(64, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (B, 10) of images (B, 3, H, W); H and W are multiples of 4."""
+        maps = self.groups(F.relu(self.norm(self.first(images))))  # (B, 64, H/4, W/4)
+        return self.fc(maps.mean(dim=(2, 3)))
+
+
+MNIST_MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": MLP, "cnn": CNN, "lstm": LSTM}
+MODELS = MNIST_MODELS | {"cifar": CifarNet, "resnet": ResNet}
 
 
 def build(name: str, *, seed: int) -> nn.Module:
     """The model `name`, with initial weights that depend on (`seed`, `name`) and on nothing else."""
     if name not in MODELS:
         raise ValueError(f"there is no model {name!r}; choose one of {', '.join(MODELS)}")
-    with torch.random.fork_rng(devices=[]):  # torch's own generator is left as it was
+    return seeded(MODELS[name], seed=seed, name=name)
+
+
+def seeded(make: Callable[[], Model], *, seed: int, name: str) -> Model:
+    """What `make()` builds when torch's generator starts from (`seed`, `name`); it is left as it was."""
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, name))
-        return MODELS[name]()
+        return make()
 
 
 def derived_seed(seed: int, name: str) -> int:

@@ -33,7 +33,7 @@ from course_lib.parallel.data_parallel import (
 from course_lib.training.datasets import Dataset
 from course_lib.training.loop import Batch, Epoch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.metrics import Score
-from course_lib.training.models import MODELS, build
+from course_lib.training.models import MNIST_MODELS, build
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28)).astype(np.uint8)
 LABELS = np.random.default_rng(1).integers(0, 10, 40).astype(np.uint8)
@@ -138,7 +138,7 @@ def worst(comm: MPI.Intracomm, ours: Trace, theirs: Trace) -> float:
 
 @pytest.mark.parametrize("synchronizers", [bucket, one_by_one])
 @pytest.mark.parametrize("optimizers", [sgd, adam])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MNIST_MODELS)
 def test_all_ranks_together_train_as_one_process_does(
     comm: MPI.Intracomm, name: str, optimizers: Optimizers, synchronizers: Synchronizers
 ) -> None:
@@ -151,7 +151,7 @@ def test_all_ranks_together_train_as_one_process_does(
 
 
 @pytest.mark.parametrize("synchronizers", [bucket, one_by_one])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MNIST_MODELS)
 def test_in_single_precision_they_agree_to_rounding(
     comm: MPI.Intracomm, name: str, synchronizers: Synchronizers
 ) -> None:
@@ -257,7 +257,7 @@ def test_averaging_weights_after_every_plain_sgd_step_is_right_when_shards_are_e
 # ---------------------------------------------------------------- the phases one by one
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MNIST_MODELS)
 def test_after_the_broadcast_all_have_the_weights_of_rank_0(comm: MPI.Intracomm, name: str) -> None:
     model = build(name, seed=comm.rank)
     layouts = [parameter.stride() for parameter in model.parameters()]

@@ -1,13 +1,16 @@
-"""The models have the published sizes, and their weights depend on (seed, name) and nothing else."""
+"""The models have the sizes they claim, and their weights depend on (seed, name) and nothing else."""
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from course_lib.training.models import CNN, MODELS, build, derived_seed, parameter_count
+from course_lib.training.models import CNN, MNIST_MODELS, MODELS, build, derived_seed, parameter_count
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("mlp", 235_146), ("cnn", 421_642), ("lstm", 82_186)])
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("mlp", 235_146), ("cnn", 421_642), ("lstm", 82_186), ("cifar", 62_006), ("resnet", 77_850)],
+)
 def test_each_model_has_the_published_number_of_parameters(name: str, parameters: int) -> None:
     assert parameter_count(build(name, seed=0)) == parameters
 
@@ -16,7 +19,7 @@ def test_each_model_has_the_published_number_of_parameters(name: str, parameters
 @pytest.mark.parametrize("batch", [0, 1, 5])
 def test_each_model_turns_images_into_logits_and_has_every_gradient(name: str, batch: int) -> None:
     model = build(name, seed=0)
-    logits = model(torch.rand(batch, 1, 28, 28))
+    logits = model(torch.rand(batch, *((1, 28, 28) if name in MNIST_MODELS else (3, 32, 32))))
     assert logits.shape == (batch, 10)
     F.cross_entropy(logits, torch.zeros(batch, dtype=torch.long), reduction="sum").backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
@@ -34,8 +37,9 @@ def test_a_model_is_the_same_wherever_and_whenever_it_is_built(name: str) -> Non
 
 @pytest.mark.parametrize("name", MODELS)
 def test_another_seed_gives_other_weights(name: str) -> None:
-    first, second = build(name, seed=0).state_dict(), build(name, seed=1).state_dict()
-    assert all(not torch.equal(first[key], second[key]) for key in first)
+    first, second = dict(build(name, seed=0).named_parameters()), dict(build(name, seed=1).named_parameters())
+    drawn = [key for key in first if "norm" not in key]  # norms start as the identity
+    assert all(not torch.equal(first[key], second[key]) for key in drawn)
 
 
 def test_building_leaves_the_generator_of_torch_as_it_was() -> None:
@@ -64,10 +68,10 @@ def test_pooling_before_relu_computes_what_relu_before_pooling_does() -> None:
 
 def test_seeds_are_far_apart_and_fit_torch() -> None:
     seeds = {derived_seed(seed, name) for seed in range(50) for name in MODELS}
-    assert len(seeds) == 150
+    assert len(seeds) == 50 * len(MODELS)
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="no model 'resnet'; choose one of mlp, cnn, lstm"):
-        build("resnet", seed=0)
+    with pytest.raises(ValueError, match="no model 'vgg'; choose one of mlp, cnn, lstm, cifar, resnet"):
+        build("vgg", seed=0)
