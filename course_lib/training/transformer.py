@@ -85,10 +85,11 @@ class Transformer(nn.Module):
     def __init__(self, *, vocabulary: int, length: int, width: int, heads: int, layers: int) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary, length, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        blocks = [Block(width, heads) for _ in range(layers)]
+        self.blocks = nn.ModuleList(blocks)
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
         self.apply(_initialise)
-        for block in self.blocks:  # so that the sum over all blocks keeps its size, as in GPT-2
+        for block in blocks:  # so that the sum over all blocks keeps its size, as in GPT-2
             for last in (block.attention.project, block.mlp.down):
                 nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * layers))
 
