@@ -1,0 +1,155 @@
+"""Collectives that gradients flow through: what one does forward, its adjoint does backward.
+
+    function            forward                  backward
+    copy_to             nothing                  sum over the ranks       all use the same x: Megatron's f
+    reduce_from         sum over the ranks       nothing                  each has a part of a sum: its g
+    scatter_to          keep my shard            all-gather               the same x, cut
+    gather_from         all-gather               keep my shard            shards, put together, used alike
+    all_gather          all-gather               reduce-scatter           … and used by each in its own way
+    reduce_scatter      reduce-scatter           all-gather               a part of a sum, its result cut
+
+`copy_to`, `reduce_from`, `scatter_to` and `gather_from` lead from a replicated tensor to one that differs
+between ranks and back: a replicated tensor has a replicated gradient, which is why nothing is summed twice.
+Shards are those of `even_ranges`: the first ones may be longer by one. Shoeybi et al. (2019), "Megatron-LM";
+Korthikanti et al. (2022) for the last two.
+"""
+
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+from course_lib.theory.partition import even_range, even_ranges
+
+# ---------------------------------------------------------------- on plain tensors
+
+
+def summed(comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
+    """The sum of all ranks' `x`, a new tensor on every rank; the shapes must be equal."""
+    total = x.detach().contiguous().clone()
+    comm.Allreduce(MPI.IN_PLACE, total.numpy())
+    return total
+
+
+def shard_of(comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """This rank's share of `x`, cut along `dim`: a view."""
+    mine = even_range(x.shape[dim], comm.size, comm.rank)
+    return x.narrow(dim, mine.start, len(mine))
+
+
+def joined(comm: MPI.Intracomm, shard: torch.Tensor, dim: int) -> torch.Tensor:
+    """All ranks' shards put together along `dim`; they may differ in length there, and nowhere else."""
+    rows = shard.detach().movedim(dim, 0).contiguous()
+    lengths = comm.allgather(len(rows))
+    whole = rows.new_empty(sum(lengths), *rows.shape[1:])
+    comm.Allgatherv(rows.numpy(), [whole.numpy(), [length * whole[:1].numel() for length in lengths]])
+    return whole.movedim(0, dim)
+
+
+def summed_shard(comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """This rank's shard, along `dim`, of the sum of all ranks' `x`."""
+    rows = x.detach().movedim(dim, 0).contiguous()
+    lengths = [len(part) for part in even_ranges(len(rows), comm.size)]
+    shard = rows.new_empty(lengths[comm.rank], *rows.shape[1:])
+    comm.Reduce_scatter(rows.numpy(), shard.numpy(), [length * rows[:1].numel() for length in lengths])
+    return shard.movedim(0, dim)
+
+
+# ---------------------------------------------------------------- with their gradients
+
+
+class _CopyTo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
+        ctx.comm = comm
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, summed(ctx.comm, gradient)
+
+
+class _ReduceFrom(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
+        return summed(comm, x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, gradient
+
+
+class _ScatterTo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
+        ctx.comm, ctx.dim = comm, dim
+        return shard_of(comm, x, dim).clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
+        return None, joined(ctx.comm, gradient, ctx.dim), None
+
+
+class _GatherFrom(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, comm: MPI.Intracomm, shard: torch.Tensor, dim: int) -> torch.Tensor:
+        ctx.comm, ctx.dim, ctx.length = comm, dim, shard.shape[dim]
+        whole = joined(comm, shard, dim)
+        ctx.start = comm.exscan(ctx.length) or 0
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
+        return None, gradient.narrow(ctx.dim, ctx.start, ctx.length), None
+
+
+class _AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, comm: MPI.Intracomm, shard: torch.Tensor, dim: int) -> torch.Tensor:
+        ctx.comm, ctx.dim = comm, dim
+        return joined(comm, shard, dim)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
+        return None, summed_shard(ctx.comm, gradient, ctx.dim), None
+
+
+class _ReduceScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
+        ctx.comm, ctx.dim = comm, dim
+        return summed_shard(comm, x, dim)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
+        return None, joined(ctx.comm, gradient, ctx.dim), None
+
+
+def copy_to(comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
+    """`x` itself; its gradient is the sum of all ranks' gradients. Megatron's f."""
+    return _CopyTo.apply(comm, x)
+
+
+def reduce_from(comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
+    """The sum of all ranks' `x`, on every rank; the gradient passes unchanged. Megatron's g."""
+    return _ReduceFrom.apply(comm, x)
+
+
+def scatter_to(comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """This rank's shard, along `dim`, of an `x` that all ranks have; the gradient is put together again."""
+    return _ScatterTo.apply(comm, x, dim)
+
+
+def gather_from(comm: MPI.Intracomm, shard: torch.Tensor, dim: int) -> torch.Tensor:
+    """All ranks' shards along `dim`, for a result that all ranks use in the same way."""
+    return _GatherFrom.apply(comm, shard, dim)
+
+
+def all_gather(comm: MPI.Intracomm, shard: torch.Tensor, dim: int) -> torch.Tensor:
+    """All ranks' `even_ranges` shards along `dim`, for a result that each rank uses in its own way."""
+    return _AllGather.apply(comm, shard, dim)
+
+
+def reduce_scatter(comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """This rank's shard, along `dim`, of the sum of all ranks' `x`."""
+    return _ReduceScatter.apply(comm, x, dim)

@@ -1,0 +1,317 @@
+"""Tensor parallelism, on as many ranks as this session has, held to the layer or model that was cut.
+
+What is expected of a shard comes from the same cut: the whole model's gradients (or its weights after three
+steps) are put where its weights were, and cut. Known-wrong variants are kept and have to be told apart.
+"""
+
+import copy
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.nn import functional as F
+
+from course_lib.comm.regions import (
+    all_gather,
+    copy_to,
+    gather_from,
+    joined,
+    reduce_from,
+    reduce_scatter,
+    scatter_to,
+    shard_of,
+)
+from course_lib.parallel import tensor_parallel
+from course_lib.parallel.tensor_parallel import (
+    ColumnConv,
+    ColumnLinear,
+    ParallelTransformer,
+    RowConv,
+    RowLinear,
+    parallel_feed_forward,
+    vocabulary_cross_entropy,
+)
+from course_lib.training.transformer import FeedForward, Transformer, build_transformer
+
+CLOSE = {"rtol": 0.0, "atol": 1e-10}
+VOCABULARY = 37  # a prime: no number of ranks above 1 divides it
+TOKENS = torch.randint(0, VOCABULARY, (4, 3, 10), generator=torch.Generator().manual_seed(0))
+Make = Callable[[nn.Module], nn.Module]
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def same(ours: torch.Tensor | None, expected: torch.Tensor | None) -> bool:
+    assert ours is not None and expected is not None
+    return ours.shape == expected.shape and torch.allclose(ours, expected, **CLOSE)
+
+
+def with_gradients_for_weights(whole: nn.Module) -> nn.Module:
+    """A copy of `whole` whose weights are the gradients of `whole`."""
+    gradients = copy.deepcopy(whole)
+    for mine, parameter in zip(gradients.parameters(), whole.parameters(), strict=True):
+        mine.data = parameter.grad.clone()  # type: ignore[union-attr]
+    return gradients
+
+
+def gradients_are_those_of(parallel: nn.Module, whole: nn.Module, make: Make) -> bool:
+    expected = make(with_gradients_for_weights(whole))
+    pairs = zip(parallel.parameters(), expected.parameters(), strict=True)
+    return all(same(mine.grad, gradient) for mine, gradient in pairs)
+
+
+# ---------------------------------------------------------------- regions
+
+
+def parts(comm: MPI.Intracomm) -> list[torch.Tensor]:
+    """A different (5, 7) matrix for every rank, all known to all."""
+    return [numbers(5, 7, seed=rank) for rank in range(comm.size)]
+
+
+def test_a_branch_entered_by_copy_and_left_by_reduce_is_the_sum_of_all(comm: MPI.Intracomm) -> None:
+    x, weights = numbers(5, 7, seed=99).requires_grad_(), parts(comm)
+    y = reduce_from(comm, copy_to(comm, x) * weights[comm.rank])
+    y.pow(2).sum().backward()
+    oracle = x.detach().clone().requires_grad_()
+    expected = sum(oracle * weight for weight in weights)
+    expected.pow(2).sum().backward()  # type: ignore[union-attr]
+    assert same(y, expected)  # type: ignore[arg-type]
+    assert same(x.grad, oracle.grad)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_scatter_and_gather_undo_each_other_forward_and_backward(comm: MPI.Intracomm, dim: int) -> None:
+    x, weight = numbers(5, 7).requires_grad_(), numbers(5, 7, seed=1)
+    shard = scatter_to(comm, x, dim)
+    y = gather_from(comm, shard * shard_of(comm, weight, dim), dim)
+    assert same(y, x.detach() * weight)
+    y.pow(2).sum().backward()
+    assert same(x.grad, 2 * x.detach() * weight**2)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_all_gather_and_reduce_scatter_are_each_others_adjoint(comm: MPI.Intracomm, dim: int) -> None:
+    x, weights = numbers(5, 7).requires_grad_(), parts(comm)
+    shard = shard_of(comm, x, dim)
+    mine = reduce_scatter(comm, all_gather(comm, shard, dim) * weights[comm.rank], dim)
+    assert same(joined(comm, mine, dim), x.detach() * sum(weights))
+    mine.pow(2).sum().backward()  # each rank has its part of the loss
+    assert same(shard_of(comm, x.grad, dim), shard_of(comm, 2 * x.detach() * sum(weights) ** 2, dim))  # type: ignore[arg-type]
+
+
+def test_a_dimension_shorter_than_the_ranks_leaves_some_empty(comm: MPI.Intracomm) -> None:
+    x = numbers(1, 3).requires_grad_()
+    whole = gather_from(comm, scatter_to(comm, x, 0), 0)
+    whole.sum().backward()
+    assert same(whole, x)
+    assert same(x.grad, torch.ones_like(x))
+
+
+# ---------------------------------------------------------------- layers
+
+
+def run(layer: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result, and the gradient of its input, for the loss that is the sum of the squares."""
+    x = x.detach().clone().requires_grad_()
+    y = layer(x)
+    y.pow(2).sum().backward()
+    assert x.grad is not None
+    return y.detach(), x.grad
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("features", [8, 7, 4])
+def test_a_column_layer_computes_its_columns(comm: MPI.Intracomm, features: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    whole, x = nn.Linear(6, features, bias=bias).double(), numbers(2, 3, 6)
+    make = partial(ColumnLinear, comm)
+    parallel = make(whole)
+    (y, gradient), (expected, expected_gradient) = run(parallel, x), run(whole, x)
+    assert same(y, shard_of(comm, expected, -1))
+    assert same(gradient, expected_gradient)
+    assert gradients_are_those_of(parallel, whole, make)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("features", [8, 7, 4])
+def test_a_row_layer_computes_the_whole(comm: MPI.Intracomm, features: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    whole, x = nn.Linear(features, 6, bias=bias).double(), numbers(2, 3, features)
+    make = partial(RowLinear, comm)
+    parallel = make(whole)
+    (y, gradient), (expected, expected_gradient) = run(parallel, shard_of(comm, x, -1)), run(whole, x)
+    assert same(y, expected)
+    assert same(gradient, shard_of(comm, expected_gradient, -1))
+    assert gradients_are_those_of(parallel, whole, make)
+
+
+CONVOLUTIONS = [{}, {"stride": 2}, {"padding": 1, "bias": False}, {"padding": 2, "dilation": 2}]
+
+
+@pytest.mark.parametrize("options", CONVOLUTIONS)
+def test_convolutions_are_cut_by_their_channels(comm: MPI.Intracomm, options: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    first, second = nn.Conv2d(5, 7, 3, **options).double(), nn.Conv2d(7, 5, 3, padding=1).double()  # type: ignore[arg-type]
+    make: Make = lambda pair: nn.Sequential(ColumnConv(comm, pair[0]), RowConv(comm, pair[1]))  # type: ignore[index]  # noqa: E731
+    whole, x = nn.Sequential(first, second), numbers(2, 5, 9, 8)
+    parallel = make(whole)
+    (y, gradient), (expected, expected_gradient) = run(parallel, x), run(whole, x)
+    assert same(y, expected)
+    assert same(gradient, expected_gradient)
+    assert gradients_are_those_of(parallel, whole, make)
+
+
+def test_a_grouped_convolution_is_refused(comm: MPI.Intracomm) -> None:
+    with pytest.raises(ValueError, match="use groups=1"):
+        ColumnConv(comm, nn.Conv2d(4, 4, 3, groups=2))
+
+
+# ---------------------------------------------------------------- a Transformer
+
+
+def small(heads: int) -> Transformer:
+    model = build_transformer(
+        vocabulary=VOCABULARY, length=12, width=8 * heads, heads=heads, layers=2, seed=3
+    )
+    return model.double()
+
+
+def whole_step(model: Transformer, tokens: torch.Tensor) -> None:
+    logits = model(tokens[:, :-1])
+    loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
+    (loss / 10).backward()
+
+
+def parallel_step(model: ParallelTransformer, tokens: torch.Tensor) -> None:
+    losses = vocabulary_cross_entropy(model.comm, model(tokens[:, :-1]), tokens[:, 1:], VOCABULARY)
+    (losses.sum() / 10).backward()
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("heads", [4, 5])
+def test_a_transformer_equals_the_one_it_was_cut_from(
+    comm: MPI.Intracomm, heads: int, sequence: bool
+) -> None:
+    whole = small(heads)
+    make: Make = partial(ParallelTransformer, comm, sequence=sequence)  # type: ignore[arg-type]
+    parallel = make(whole)
+    assert same(parallel(TOKENS[0]), shard_of(comm, whole(TOKENS[0]), -1))
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) for model in (whole, parallel)]
+    for tokens in TOKENS[1:]:
+        for model, step, optimizer in zip(
+            (whole, parallel), (whole_step, parallel_step), optimizers, strict=True
+        ):
+            optimizer.zero_grad()
+            step(model, tokens)  # type: ignore[operator]
+        assert gradients_are_those_of(parallel, whole, make)
+        for optimizer in optimizers:
+            optimizer.step()
+    expected = make(whole)
+    assert all(
+        same(mine, all_) for mine, all_ in zip(parallel.parameters(), expected.parameters(), strict=True)
+    )
+
+
+def test_the_parameters_of_all_ranks_are_those_of_the_whole(comm: MPI.Intracomm) -> None:
+    whole = small(4)
+    mine = sum(p.numel() for name, p in ParallelTransformer(comm, whole).named_parameters())
+    replicated = sum(p.numel() for name, p in whole.named_parameters() if is_replicated(name))
+    assert comm.allreduce(mine - replicated) + replicated == sum(p.numel() for p in whole.parameters())
+
+
+def is_replicated(name: str) -> bool:
+    return "norm" in name or "position" in name or name.endswith(("project.bias", "down.bias"))
+
+
+def test_more_ranks_than_heads_are_refused(comm: MPI.Intracomm) -> None:
+    whole = build_transformer(vocabulary=VOCABULARY, length=12, width=8, heads=1, layers=1, seed=0)
+    if comm.size == 1:
+        ParallelTransformer(comm, whole)
+        return
+    with pytest.raises(ValueError, match=f"1 heads cannot be shared by {comm.size} ranks"):
+        ParallelTransformer(comm, whole)
+
+
+# ---------------------------------------------------------------- two all-reduces, and no more
+
+
+class Counting:
+    """A communicator that counts its Allreduces."""
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm, self.count = comm, 0
+
+    def Allreduce(self, *args: object) -> None:
+        self.count += 1
+        self.comm.Allreduce(*args)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.comm, name)
+
+
+def test_a_pair_of_layers_costs_one_allreduce_each_way(comm: MPI.Intracomm) -> None:
+    counting = Counting(comm)
+    parallel = parallel_feed_forward(counting, FeedForward(6).double())  # type: ignore[arg-type]
+    y = parallel(numbers(2, 3, 6).requires_grad_())
+    assert counting.count == 1
+    y.sum().backward()
+    assert counting.count == 2
+
+
+def test_attention_costs_one_allreduce_each_way(comm: MPI.Intracomm) -> None:
+    counting = Counting(comm)
+    attention = small(4).blocks[0].attention
+    parallel = tensor_parallel.ParallelAttention(counting, attention)  # type: ignore[arg-type]
+    y = parallel(numbers(2, 5, 32).requires_grad_())
+    assert counting.count == 1
+    y.sum().backward()
+    assert counting.count == 2
+
+
+# ---------------------------------------------------------------- known to be wrong
+
+
+def wrong_without_copy(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
+    """The gradient of the input lacks what the other ranks' columns add to it."""
+    return parallel_feed_forward(comm, whole, enter=lambda comm, x: x)
+
+
+def wrong_mean(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
+    return parallel_feed_forward(comm, whole, leave=lambda comm, x: reduce_from(comm, x) / comm.size)
+
+
+def wrong_allreduce_backward(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
+    """All-reduce where Megatron has the identity: every gradient before it is too large by the ranks."""
+    return parallel_feed_forward(comm, whole, leave=lambda comm, x: copy_to(comm, reduce_from(comm, x)))
+
+
+def wrong_gelu_of_a_part(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
+    """A row layer first: GeLU of a part of a sum is not a part of the GeLU."""
+
+    class Wrong(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = RowLinear(comm, whole.up, leave=lambda comm, x: x)
+            self.down = RowLinear(comm, whole.down, leave=reduce_from)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.down(shard_of(comm, F.gelu(self.up(shard_of(comm, x, -1))), -1))
+
+    return Wrong()
+
+
+WRONG = [wrong_without_copy, wrong_mean, wrong_allreduce_backward, wrong_gelu_of_a_part]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_variants_are_told_apart(comm: MPI.Intracomm, wrong: Callable[..., nn.Module]) -> None:
+    torch.manual_seed(0)
+    whole, x = FeedForward(8).double(), numbers(2, 3, 8)
+    (y, gradient), (expected, expected_gradient) = run(wrong(comm, whole), x), run(whole, x)
+    right = comm.allreduce(same(y, expected) and same(gradient, expected_gradient), op=MPI.LAND)
+    assert right == (comm.size == 1)
