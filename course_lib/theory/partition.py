@@ -7,7 +7,8 @@ caller has to survive that.
     0 1 2 | 3 4 5 | 6 7 | 8 9
 """
 
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 
 def even_ranges(total: int, parts: int) -> list[range]:
@@ -24,3 +25,30 @@ def even_range(total: int, parts: int, index: int) -> range:
     if not 0 <= index < parts:
         raise ValueError(f"there is no part {index} of {parts}; count from 0 to {parts - 1}")
     return even_ranges(total, parts)[index]
+
+
+def balanced_ranges(costs: Sequence[float], parts: int) -> list[range]:
+    """Cut range(len(costs)) into `parts` consecutive ranges, none empty, so that the dearest costs least.
+
+    Costs are of any unit and at least 0. Found by dynamic programming, in len(costs)² · parts operations.
+    """
+    count = len(costs)
+    if not 1 <= parts <= count or min(costs) < 0:
+        raise ValueError(
+            f"{count} costs, the least {min(costs, default=0)}, cannot make {parts} parts; "
+            f"give costs of at least 0, and 1 to {count} parts"
+        )
+    total = [0.0, *accumulate(costs)]
+    dearest = total[:]  # of the first n items in as many parts as the rounds so far
+    cuts: list[list[int]] = []
+    for part in range(1, parts):
+        best = [
+            min(((max(dearest[cut], total[n] - total[cut]), cut) for cut in range(part, n)), default=(0.0, 0))
+            for n in range(count + 1)
+        ]
+        dearest = [cost for cost, _ in best]
+        cuts.append([cut for _, cut in best])
+    ends = [count]
+    for row in reversed(cuts):
+        ends.append(row[ends[-1]])
+    return [range(start, stop) for start, stop in pairwise([0, *reversed(ends)])]

@@ -1,11 +1,13 @@
-"""NumPy's array_split is the oracle of every even deal."""
+"""NumPy's array_split is the oracle of every even deal, trying every cut that of a balanced one."""
+
+import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_lib.theory.partition import even_range, even_ranges
+from course_lib.theory.partition import balanced_ranges, even_range, even_ranges
 
 
 @given(st.integers(0, 300), st.integers(1, 40))
@@ -42,3 +44,20 @@ def test_dealing_floor_shares_would_lose_the_remainder() -> None:
     floor_shares = [range(index * (10 // 4), (index + 1) * (10 // 4)) for index in range(4)]
     assert floor_shares != even_ranges(10, 4)
     assert sum(map(len, floor_shares)) < 10
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=7), st.data())
+def test_balanced_ranges_are_as_good_as_trying_every_cut(costs: list[int], data: st.DataObject) -> None:
+    parts = data.draw(st.integers(1, len(costs)))
+    found = balanced_ranges(costs, parts)
+    assert [index for part in found for index in part] == list(range(len(costs)))
+    assert all(len(part) for part in found)
+    every = itertools.combinations(range(1, len(costs)), parts - 1)
+    dearest = [max(sum(costs[a:b]) for a, b in itertools.pairwise([0, *cuts, len(costs)])) for cuts in every]
+    assert max(sum(costs[part.start : part.stop]) for part in found) == min(dearest)
+
+
+@pytest.mark.parametrize(("costs", "parts"), [([], 1), ([1, 2], 3), ([1, 2], 0), ([1, -1], 1)])
+def test_costs_that_cannot_be_cut_are_refused(costs: list[int], parts: int) -> None:
+    with pytest.raises(ValueError, match=f"{len(costs)} costs, the least .* cannot make {parts} parts"):
+        balanced_ranges(costs, parts)

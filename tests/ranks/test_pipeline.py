@@ -1,0 +1,242 @@
+"""Pipelines, on as many ranks as this session has, held to one process that trains on the whole batch.
+
+Known-wrong variants are kept and have to be told from it.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.nn import functional as F
+
+from course_lib.comm.trace import Recorder
+from course_lib.parallel.gems import flat_gradient, place_replicas, sum_replicas
+from course_lib.parallel.pipeline import run_schedule, split_batch, split_layers
+from course_lib.theory.schedules import (
+    Schedule,
+    gems_mast,
+    gems_master,
+    gpipe,
+    interleaved_one_f_one_b,
+    naive,
+    one_f_one_b,
+    peak_activations,
+)
+from course_lib.training.layers import Repeatable, Sleep
+from course_lib.training.loop import Batch, summed_cross_entropy
+
+CLOSE = {"rtol": 0.0, "atol": 1e-10}
+MICROBATCHES = [1, 2, 3, 4, 7, 8]
+SCHEDULES = [naive, gpipe, one_f_one_b]
+
+
+def layers(*, dropout: bool = False) -> nn.Sequential:
+    """Eight layers, so that every session can cut them into two stages a rank."""
+    torch.manual_seed(5)
+    found: list[nn.Module] = [nn.Conv2d(1, 3, 3, padding=1), nn.Tanh(), nn.Flatten()]
+    found += [nn.Linear(75, 9), nn.Tanh(), nn.Linear(9, 7), nn.Dropout(0.4) if dropout else nn.Tanh()]
+    found += [nn.Linear(7, 4)]
+    return nn.Sequential(*(Repeatable(one, seed=1, name=str(i)) for i, one in enumerate(found))).double()
+
+
+def batches(samples: int = 11) -> list[Batch]:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(3, samples, 1, 5, 5, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 4, (3, samples), generator=generator)
+    return [Batch(x, y, samples) for x, y in zip(images, labels, strict=True)]
+
+
+def one_process(model: nn.Sequential, batch: Batch, microbatches: int = 1) -> float:
+    loss = 0.0
+    for part in split_batch(batch, microbatches):
+        part_loss = F.cross_entropy(model(part.inputs), part.targets, reduction="sum") / len(batch.targets)
+        part_loss.backward()
+        loss += part_loss.item()
+    return loss
+
+
+def stages_of(
+    comm: MPI.Intracomm, schedule: Schedule, model: nn.Sequential
+) -> dict[tuple[int, int], nn.Module]:
+    count = 1 + max(action.stage for row in schedule for action in row)
+    stages = split_layers(copy.deepcopy(model), count)
+    return {(0, action.stage): stages[action.stage] for action in schedule[comm.rank]}
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    """An optimizer that also takes a stage without parameters."""
+    return torch.optim.SGD([*model.parameters()] or [torch.zeros(1)], lr=0.1, momentum=0.9)
+
+
+def equal_to_whole(
+    comm: MPI.Intracomm,
+    schedule: Schedule,
+    microbatches: int,
+    *,
+    dropout: bool = False,
+    spoil: Callable[[list[Batch]], list[Batch]] = lambda parts: parts,
+) -> bool:
+    """Train three steps both ways; whether losses, every gradient and the weights agree."""
+    whole = layers(dropout=dropout)
+    modules = stages_of(comm, schedule, whole)
+    places = {
+        place: split_layers(whole, 1 + max(a.stage for r in schedule for a in r))[place[1]]
+        for place in modules
+    }
+    mine, theirs = nn.ModuleList(modules.values()), nn.ModuleList(places.values())
+    optimizers = [sgd(model) for model in (mine, whole)]
+    agree = True
+    for batch in batches():
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        expected = one_process(whole, batch, microbatches if dropout else 1)
+        parts = spoil(split_batch(batch, microbatches))
+        step = run_schedule(comm, schedule, modules, summed_cross_entropy, parts)
+        agree &= abs(comm.allreduce(step.loss) - expected) < 1e-10
+        agree &= step.peak_activations == peak_activations(schedule[comm.rank])
+        agree &= all_close([p.grad for p in mine.parameters()], [p.grad for p in theirs.parameters()])
+        for optimizer in optimizers:
+            optimizer.step()
+    return agree and all_close(list(mine.parameters()), list(theirs.parameters()))
+
+
+def all_close(ours: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
+    return len(ours) == len(expected) and all(
+        torch.allclose(mine, other, **CLOSE) for mine, other in zip(ours, expected, strict=True)
+    )
+
+
+@pytest.mark.parametrize("microbatches", MICROBATCHES)
+@pytest.mark.parametrize("make", SCHEDULES)
+def test_a_pipeline_equals_one_process(
+    comm: MPI.Intracomm, make: Callable[[int, int], Schedule], microbatches: int
+) -> None:
+    assert equal_to_whole(comm, make(comm.size, microbatches), microbatches)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_an_interleaved_pipeline_equals_one_process(comm: MPI.Intracomm, groups: int) -> None:
+    microbatches = groups * comm.size
+    assert equal_to_whole(comm, interleaved_one_f_one_b(comm.size, microbatches, chunks=2), microbatches)
+
+
+@pytest.mark.parametrize("make", SCHEDULES)
+def test_dropout_is_the_same_on_any_number_of_stages(
+    comm: MPI.Intracomm, make: Callable[[int, int], Schedule]
+) -> None:
+    assert equal_to_whole(comm, make(comm.size, 4), 4, dropout=True)
+
+
+def test_a_mean_over_each_microbatch_is_not_the_mean_over_the_batch(comm: MPI.Intracomm) -> None:
+    def mean_of_means(parts: list[Batch]) -> list[Batch]:
+        return [replace(part, global_size=len(part.targets) * len(parts)) for part in parts]
+
+    assert not equal_to_whole(comm, gpipe(comm.size, 4), 4, spoil=mean_of_means)
+
+
+def test_large_activations_do_not_block(comm: MPI.Intracomm) -> None:
+    schedule = one_f_one_b(comm.size, 4)
+    inputs, targets = torch.ones(4, 500_000), torch.zeros(4, dtype=torch.long)
+    modules = {(0, comm.rank): Sleep(0, 0)}
+    step = run_schedule(
+        comm, schedule, modules, lambda out, _: out.sum() * 0, split_batch(Batch(inputs, targets, 4), 4)
+    )
+    assert step.loss == 0
+
+
+def test_a_recorder_sees_every_action_and_every_wait(comm: MPI.Intracomm) -> None:
+    schedule, recorder = one_f_one_b(comm.size, 3), Recorder(comm)
+    modules = stages_of(comm, schedule, layers())
+    run_schedule(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 3), recorder)
+    spans = recorder.gather()
+    if spans is not None:
+        for rank, row in enumerate(schedule):
+            mine = sorted((s for s in spans if s.rank == rank and s.kind == "compute"), key=lambda s: s.start)
+            assert [s.name for s in mine] == [repr(action) for action in row]
+        waits = 2 * 3 * (comm.size - 1)
+        assert sum(s.kind == "wait" for s in spans) == waits
+
+
+def test_a_schedule_for_other_ranks_or_microbatches_is_refused(comm: MPI.Intracomm) -> None:
+    parts, modules = split_batch(batches()[0], 2), {(0, comm.rank): nn.Identity()}
+    with pytest.raises(ValueError, match=f"a schedule of {comm.size + 1} ranks cannot run on {comm.size}"):
+        run_schedule(comm, gpipe(comm.size + 1, 2), modules, summed_cross_entropy, parts)
+    with pytest.raises(ValueError, match="has 3 micro-batches and got 2"):
+        run_schedule(comm, gpipe(comm.size, 3), modules, summed_cross_entropy, parts)
+
+
+def test_a_rank_without_its_module_is_named_on_every_rank(comm: MPI.Intracomm) -> None:
+    modules = {} if comm.rank == comm.size - 1 else {(0, comm.rank): nn.Identity()}
+    with pytest.raises(ValueError, match=rf"rank {comm.size - 1} has no module for \(replica, stage\)"):
+        run_schedule(comm, gpipe(comm.size, 1), modules, summed_cross_entropy, split_batch(batches()[0], 1))
+
+
+# ---------------------------------------------------------------- GEMS
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_gems_equals_one_process_and_its_replicas_stay_equal(comm: MPI.Intracomm, pairs: int) -> None:
+    whole, schedule = layers(), gems_master(comm.size, 2 * pairs)
+    modules = place_replicas(comm, split_layers(copy.deepcopy(whole), comm.size))
+    expected = {place: split_layers(whole, comm.size)[place[1]] for place in modules}
+    models = [whole, *modules.values()]
+    optimizers = [sgd(model) for model in models]
+    for batch in batches():
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = one_process(whole, batch)
+        step = run_schedule(comm, schedule, modules, summed_cross_entropy, split_batch(batch, 2 * pairs))
+        assert comm.allreduce(step.loss) == pytest.approx(loss, abs=1e-10)
+        sum_replicas(comm, modules)
+        assert all(
+            torch.allclose(flat_gradient(module), flat_gradient(expected[place]), **CLOSE)
+            for place, module in modules.items()
+        )
+        for optimizer in optimizers:
+            optimizer.step()
+    weights = comm.allgather({place: flat_weights(module) for place, module in modules.items()})
+    everything = {place: flat for row in weights for place, flat in row.items()}
+    assert all(torch.equal(everything[0, stage], everything[1, stage]) for stage in range(comm.size))
+
+
+def flat_weights(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in module.parameters()] or [torch.empty(0)])
+
+
+def test_without_the_sum_gems_trains_two_half_models(comm: MPI.Intracomm) -> None:
+    whole = layers()
+    modules = place_replicas(comm, split_layers(copy.deepcopy(whole), comm.size))
+    one_process(whole, batches()[0])
+    run_schedule(comm, gems_mast(comm.size), modules, summed_cross_entropy, split_batch(batches()[0], 2))
+    expected = split_layers(whole, comm.size)
+    assert not any(
+        torch.allclose(flat_gradient(module), flat_gradient(expected[stage]), **CLOSE)
+        for (_, stage), module in modules.items()
+        if flat_gradient(module).numel()
+    )
+
+
+def test_stages_that_do_not_fit_the_ranks_are_refused(comm: MPI.Intracomm) -> None:
+    with pytest.raises(ValueError, match=f"{comm.size + 1} stages cannot be placed on {comm.size} ranks"):
+        place_replicas(comm, [nn.Identity()] * (comm.size + 1))
+
+
+# ---------------------------------------------------------------- cutting
+
+
+def test_stages_share_the_layers_and_keep_their_order() -> None:
+    model = layers()
+    stages = split_layers(model, 3)
+    assert [layer for stage in stages for layer in stage] == list(model)
+    assert [len(stage) for stage in split_layers(model, 2, costs=[9, 1, 1, 1, 1, 1, 1, 1])] == [1, 7]
+
+
+def test_more_stages_than_layers_and_more_microbatches_than_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="8 layers cannot make 9 stages"):
+        split_layers(layers(), 9)
+    with pytest.raises(ValueError, match="11 samples cannot make 12 micro-batches"):
+        split_batch(batches()[0], 12)
