@@ -36,13 +36,15 @@ def lab_command(port: int, browser: bool, more: Sequence[str] = (), folder: Path
 def lab_environment() -> dict[str, str]:
     """This environment without make's marks; this Python's kernel and commands come before all others.
 
-    So a terminal in JupyterLab knows `course`, and a kernel python3 installed elsewhere is not taken.
+    So a terminal in JupyterLab knows `course`, and a kernel python3 installed elsewhere is not taken: ours
+    says what to run first when the notebook was restarted (course_lib.classroom.before_setup).
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    ours = str(Path(sys.prefix) / "share" / "jupyter")
-    environment["JUPYTER_PATH"] = os.pathsep.join(filter(None, [ours, os.environ.get("JUPYTER_PATH")]))
+    here = Path(__file__).parent
+    ours = [str(here / "jupyter_data"), str(Path(sys.prefix) / "share" / "jupyter")]
+    environment["JUPYTER_PATH"] = os.pathsep.join(filter(None, [*ours, os.environ.get("JUPYTER_PATH")]))
     # A workshop needs no news and no question about them; our settings come before the user's own defaults.
-    settings = str(Path(__file__).parent / "jupyter_config")
+    settings = str(here / "jupyter_config")
     others = os.environ.get("JUPYTER_CONFIG_PATH")
     environment["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, [settings, others]))
     scripts = sysconfig.get_path("scripts")

@@ -230,7 +230,8 @@ def test_lab_opens_the_first_lesson_of_the_learners_copy(home, monkeypatch):
     assert "--LabApp.default_url=/lab/tree/00_start_here.ipynb" in command
     assert {"--no-browser", "--ServerApp.port=8899", "--ServerApp.ip=127.0.0.1"} <= set(command)
     assert not any("token" in word or "password" in word for word in command)
-    assert environment["JUPYTER_PATH"].startswith(sys.prefix)
+    kernels, prefix, *_ = environment["JUPYTER_PATH"].split(os.pathsep)
+    assert kernels.endswith("course_lib/lessons/jupyter_data") and prefix == f"{sys.prefix}/share/jupyter"
     assert shutil.which("course", path=environment["PATH"]) == shutil.which(
         "course", path=f"{sys.prefix}/bin"
     )
@@ -347,3 +348,36 @@ def test_trouble_is_one_sentence(home, monkeypatch, error, code):
     result = course("clean")
     assert result.exit_code == code
     assert len(result.output.strip().splitlines()) == 1
+
+
+# -------------------------------------------------------------------- progress
+
+
+def test_progress_lists_what_was_passed_and_what_was_not_attempted(home):
+    write_lesson(home, "00_start_here", "x = 1")
+    write_lesson(home, "01_mpi_basics", "x = 1")
+    (home / "my_course").mkdir()
+    (home / "my_course" / ".progress.json").write_text('{"01.1": {"passed": true, "tries": 3, "hints": 1}}')
+    result = course("progress")
+    assert result.exit_code == 0
+    assert "01 · mpi basics" in result.output and "passed, 3 tries, 1 hint" in result.output
+    assert "00.1   Round the table" in result.output and "not attempted" in result.output
+    assert "00.1" not in course("progress", "01").output
+
+
+def test_progress_before_the_first_exercise_says_so(home):
+    write_lesson(home, "00_start_here", "x = 1")
+    result = course("progress")
+    assert result.exit_code == 0
+    assert result.output.splitlines()[-1].startswith("Nothing is noted yet")
+
+
+def test_progress_of_a_spoiled_file_is_one_sentence_and_changes_nothing(home):
+    write_lesson(home, "00_start_here", "x = 1")
+    (home / "my_course").mkdir()
+    file = home / "my_course" / ".progress.json"
+    file.write_text("{")
+    result = course("progress")
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1 and "cannot be read" in result.output
+    assert file.read_text() == "{"
