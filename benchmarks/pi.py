@@ -1,56 +1,129 @@
-"""What NumPy gains and what ranks gain: 10⁸ darts against the article's loop of pure Python.
+"""What NumPy, ranks and a better formula gain for π, and what spawning costs.
 
-The loop takes most of a minute for 10⁸ darts, so it throws 10⁷ and its time is scaled by 10 (with
-`--quick` 10⁶ and 100); it is linear in the darts. Everything else is measured at full size.
+Darts: the article's loop of pure Python against NumPy, one rank against two. The loop takes most of a minute
+for 10⁸ darts, so it throws 10⁷ and its time is scaled by 10 (with `--quick` 10⁶ and 100); it is linear in the
+darts. Everything else is measured at the size that its row says.
+
+Terms and strips: the loops against NumPy (scaled likewise), and one rank against two with NumPy.
+
+Spawn: the article's worker, which is pure Python. Its peers run the *same* loop: one process, and two ranks
+that were there already. Spawned workers are timed from before `Spawn` to after `Disconnect`, by a parent that
+is started and warm.
 
     python -m benchmarks.pi [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row, time_alternately
-from course_lib.pi import count_inside, estimate_pi, rank_stream, sample
+from course_lib.comm.spawn import spawn_pi
+from course_lib.pi import (
+    arctan_loop,
+    arctan_part,
+    arctan_pi,
+    count_inside,
+    estimate_pi,
+    midpoint_loop,
+    midpoint_part,
+    midpoint_pi,
+    rank_stream,
+    sample,
+    sum_on_root,
+)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-DARTS, RANKS = 10**8, 2
+DARTS, TERMS, STRIPS, RANKS = 10**8, 10**8, 10**7, 2
+Timings = dict[str, tuple[float, float]]
 
 
-def race(comm: MPI.Intracomm, loop_darts: int, repetitions: int) -> dict[str, tuple[float, float]]:
-    """Median and spread in seconds of the loop and of NumPy on rank 0 alone, and of all ranks together."""
+def only_on_root(comm: MPI.Intracomm, work: Callable[[], object]) -> Callable[[], None]:
+    """`work` for rank 0; the others wait at the barrier that follows."""
 
-    def loop() -> None:
+    def contender() -> None:
         if comm.rank == 0:
-            sample(loop_darts)
+            work()
 
-    def numpy() -> None:
-        if comm.rank == 0:
-            count_inside(rank_stream(1, 0, 1), DARTS)
+    return contender
 
-    def ranks() -> None:
-        estimate_pi(comm, DARTS, seed=1)
 
-    contenders = {"loop": loop, "numpy": numpy, "ranks": ranks}
+def race(comm: MPI.Intracomm, loop_darts: int, loop_terms: int, repetitions: int) -> Timings:
+    """Median and spread in seconds of loops and NumPy on rank 0 alone, and of NumPy on all ranks together."""
+    alone: dict[str, Callable[[], object]] = {
+        "darts: loop": lambda: sample(loop_darts),
+        "darts: numpy": lambda: count_inside(rank_stream(1, 0, 1), DARTS),
+        "arctan: loop": lambda: arctan_loop(loop_terms),
+        "arctan: numpy": lambda: arctan_part(TERMS),
+        "midpoint: loop": lambda: midpoint_loop(loop_terms),
+        "midpoint: numpy": lambda: midpoint_part(TERMS),
+    }
+    together: dict[str, Callable[[], object]] = {
+        "darts: ranks": lambda: estimate_pi(comm, DARTS, seed=1),
+        "arctan: ranks": lambda: arctan_pi(comm, TERMS),
+        "midpoint: ranks": lambda: midpoint_pi(comm, TERMS),
+    }
+    contenders = {name: only_on_root(comm, work) for name, work in alone.items()} | together
+    timings = time_alternately(contenders, repetitions=repetitions, comm=comm)
+    return {name: (timing.median, timing.spread) for name, timing in timings.items()}
+
+
+def persistent(comm: MPI.Intracomm, strips: int, repetitions: int) -> Timings:
+    """The loop of the spawned workers, by rank 0 alone and by all ranks of `comm`, which wait to be used."""
+    contenders = {
+        "serial": only_on_root(comm, lambda: midpoint_loop(strips)),
+        "persistent": lambda: sum_on_root(comm, midpoint_loop(strips, comm.rank, comm.size)),
+    }
+    timings = time_alternately(contenders, repetitions=repetitions, comm=comm)
+    return {name: (timing.median, timing.spread) for name, timing in timings.items()}
+
+
+def spawned(comm: MPI.Intracomm, strips: int, repetitions: int) -> Timings:
+    """The same by `RANKS` workers that one parent spawns, all in all, and with next to nothing to do."""
+    contenders = {
+        "spawned": lambda: spawn_pi(RANKS, strips),
+        "starting": lambda: spawn_pi(RANKS, 1),
+    }
     timings = time_alternately(contenders, repetitions=repetitions, comm=comm)
     return {name: (timing.median, timing.spread) for name, timing in timings.items()}
 
 
 def measure(quick: bool) -> list[Row]:
-    """Three rows: NumPy's share, the ranks' share, both together."""
-    loop_darts, repetitions = (10**6, 3) if quick else (10**7, 5)
-    result = on_ranks(RANKS, race, loop_darts=loop_darts, repetitions=repetitions)
-    loop, numpy, together = (Timing(*result[name]) for name in ("loop", "numpy", "ranks"))
-    loop = loop.times(DARTS / loop_darts)
-    scaled = f"the article's loop, scaled from {loop_darts:,} darts"
+    """NumPy's share, the ranks' share and both together, of each way to π; then what spawning costs."""
+    loop_darts, loop_terms, repetitions = (10**6, 10**6, 3) if quick else (10**7, 10**7, 5)
+    sizes = {"loop_darts": loop_darts, "loop_terms": loop_terms, "repetitions": repetitions}
+    alone = on_ranks(RANKS, race, timeout=600, **sizes)
+    strips = STRIPS // 10 if quick else STRIPS
+    others = on_ranks(RANKS, persistent, strips=strips, repetitions=repetitions)
+    others |= on_ranks(1, spawned, strips=strips, repetitions=repetitions)
+    time = {name: Timing(*values) for name, values in {**alone, **others}.items()}
+    scales = {"darts": DARTS / loop_darts, "arctan": TERMS / loop_terms, "midpoint": TERMS / loop_terms}
+    loops = {"darts": "the article's loop", "arctan": "the loop", "midpoint": "the loop"}
+    rows = []
+    for way, scale in scales.items():
+        loop = time[f"{way}: loop"].times(scale)
+        scaled = f"{loops[way]}, scaled by {scale:g}"
+        numpy, together = time[f"{way}: numpy"], time[f"{way}: ranks"]
+        rows += [
+            row(f"{way}, NumPy's share: NumPy for the loop", 1, numpy, loop, scaled),
+            row(f"{way}, the ranks' share: {RANKS} ranks for 1", RANKS, together, numpy, "NumPy on 1 rank"),
+            row(f"{way}, both: NumPy on {RANKS} ranks for the loop", RANKS, together, loop, scaled),
+        ]
+    what = f"{strips:,} strips, pure Python"
+    serial, resident, whole = (time[name] for name in ("serial", "persistent", "spawned"))
     return [
-        row("NumPy's share: NumPy for the loop", 1, numpy, loop, scaled),
-        row(f"the ranks' share: {RANKS} ranks for 1", RANKS, together, numpy, "NumPy on 1 rank"),
-        row(f"both: NumPy on {RANKS} ranks for the loop", RANKS, together, loop, scaled),
+        *rows,
+        row(f"{what}: {RANKS} ranks for 1", RANKS, resident, serial, "the same loop, 1 process"),
+        row(
+            f"{what}: {RANKS} spawned workers for 1 process", RANKS, whole, serial, "the same loop, 1 process"
+        ),
+        row(f"{what}: {RANKS} spawned workers for {RANKS} ranks", RANKS, whole, resident, "ranks that wait"),
+        row(f"1 strip: {RANKS} spawned workers", RANKS, time["starting"], whole, f"for {strips:,} strips"),
     ]
 
 
 if __name__ == "__main__":
-    main("Monte Carlo π, 10⁸ darts: what NumPy gains and what ranks gain", measure)
+    main("π from 10⁸ darts, terms and strips: what NumPy, ranks and spawned workers gain", measure)

@@ -9,10 +9,10 @@ import os
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from course_lib.comm.launch import mpiexec_command, rank_environment
+from course_lib.comm.launch import end_job, mpiexec_command, rank_environment
 
 C_COMPILERS = ("cc", "gcc", "clang")
 
@@ -60,7 +60,18 @@ def run_program(size: int, command: Sequence[str | Path], *, timeout: float = 30
     Raises RuntimeError with the ranks' own words when it fails, subprocess.TimeoutExpired when it hangs.
     """
     job = mpiexec_command(size, [str(word) for word in command])
-    done = subprocess.run(job, env=rank_environment(size), capture_output=True, text=True, timeout=timeout)
-    if done.returncode != 0:
-        raise RuntimeError(f"the program ended with exit code {done.returncode}:\n{done.stderr.strip()}")
-    return done.stdout.removesuffix("\n")
+    return output_of(job, rank_environment(size), timeout)
+
+
+def output_of(job: Sequence[str], environment: Mapping[str, str], timeout: float) -> str:
+    """What a job prints that is done within `timeout` seconds; one that is not is ended, ranks and all."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(job, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            end_job(process)
+            raise
+    if process.returncode != 0:
+        raise RuntimeError(f"the program ended with exit code {process.returncode}:\n{errors.strip()}")
+    return output.removesuffix("\n")

@@ -8,7 +8,20 @@ import pytest
 from mpi4py import MPI
 
 import course_lib.pi
-from course_lib.pi import Estimate, count_inside, estimate_pi, rank_stream, share, standard_error
+from course_lib.pi import (
+    Estimate,
+    arctan_one_term_a_rank,
+    arctan_part,
+    arctan_pi,
+    count_inside,
+    estimate_pi,
+    midpoint_part,
+    midpoint_pi,
+    rank_stream,
+    share,
+    standard_error,
+    sum_on_root,
+)
 
 RUNS, SAMPLES = 200, 4_000
 
@@ -76,3 +89,77 @@ def test_one_reduce_of_eight_bytes_a_rank_is_all_that_is_sent(comm: MPI.Intracom
 def test_no_darts_are_refused_on_every_rank(comm: MPI.Intracomm):
     with pytest.raises(ValueError, match="0 samples give no estimate"):
         estimate_pi(comm, 0, seed=0)
+
+
+# -------------------------------------------------------------------- terms and strips
+
+Shared = Callable[[MPI.Intracomm, int], float | None]
+BOTH = [(arctan_pi, arctan_part), (midpoint_pi, midpoint_part)]
+
+
+def same_terms_everywhere(comm: MPI.Intracomm, terms: int) -> float | None:
+    """Known to be wrong: every rank adds up all terms."""
+    return sum_on_root(comm, arctan_part(terms))
+
+
+def without_the_rest(comm: MPI.Intracomm, terms: int) -> float | None:
+    """Known to be wrong: equal shares, and what does not divide is dropped."""
+    mine = terms // comm.size
+    return sum_on_root(comm, arctan_part((comm.rank + 1) * mine) - arctan_part(comm.rank * mine))
+
+
+def agrees(comm: MPI.Intracomm, got: float | None, expected: float) -> bool:
+    """Whether rank 0 has `expected` up to rounding and the others nothing; the same verdict on all ranks."""
+    mine = got == pytest.approx(expected, abs=1e-13) if comm.rank == 0 else got is None
+    return comm.allreduce(bool(mine), op=MPI.LAND)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 7, 100_003])
+@pytest.mark.parametrize(("shared", "alone"), BOTH)
+def test_all_ranks_together_have_the_sum_of_one(
+    comm: MPI.Intracomm, shared: Shared, alone: Callable, number: int
+):
+    assert agrees(comm, shared(comm, number), alone(number))
+
+
+@pytest.mark.parametrize("wrong", [same_terms_everywhere, without_the_rest])
+def test_wrong_ways_to_deal_terms_are_seen(comm: MPI.Intracomm, wrong: Shared):
+    assert agrees(comm, wrong(comm, 13), arctan_part(13)) == (comm.size == 1)
+
+
+def test_one_term_a_rank_is_as_many_terms_as_ranks(comm: MPI.Intracomm):
+    assert agrees(comm, arctan_one_term_a_rank(comm), arctan_part(comm.size))
+
+
+@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize("shared", [arctan_pi, midpoint_pi])
+def test_nothing_to_add_up_is_refused_on_every_rank(comm: MPI.Intracomm, shared: Shared, number: int):
+    with pytest.raises(ValueError, match=f"{number} (terms|intervals) give no estimate"):
+        shared(comm, number)
+
+
+@pytest.mark.parametrize("shared", [arctan_pi, midpoint_pi])
+def test_terms_cost_one_reduce_of_eight_bytes_a_rank(comm: MPI.Intracomm, shared: Shared):
+    counting = ReduceOnly(comm)
+    shared(counting, 1000)
+    assert counting.sent == [8]
+
+
+@pytest.mark.parametrize("shared", [arctan_pi, midpoint_pi])
+def test_more_than_two_thousand_million_are_dealt_whole(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, shared: Shared
+):
+    dealt: list[np.ndarray] = []
+    deal = course_lib.pi.strided_blocks
+
+    def last_few(total: int, rank: int, size: int):
+        dealt.append(next(deal(total, rank + (total - 40) // size * size, size)))
+        return iter(dealt[-1:])
+
+    monkeypatch.setattr(course_lib.pi, "strided_blocks", last_few)
+    number = 2**33 + 5
+    shared(comm, number)
+    everyone = np.sort(np.concatenate(comm.allgather(dealt[0])))
+    first = (number - 40) // comm.size * comm.size
+    assert everyone.dtype == np.int64
+    assert np.array_equal(everyone, np.arange(first, number))

@@ -1,13 +1,31 @@
-"""π in one process: exact counts on grids that can be counted, and the theory of the error."""
+"""π in one process: exact counts on grids, sums that are exact fractions, and the theory of the error."""
 
 import math
 import random
 import tracemalloc
+from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from course_lib.pi import Estimate, count_inside, rank_stream, sample, share, standard_error
+from course_lib.pi import (
+    BLOCK,
+    Estimate,
+    arctan_error,
+    arctan_loop,
+    arctan_part,
+    arctan_term,
+    count_inside,
+    midpoint_error,
+    midpoint_loop,
+    midpoint_part,
+    rank_stream,
+    sample,
+    share,
+    standard_error,
+    strided_blocks,
+)
 
 RADIUS = 2**15
 
@@ -107,3 +125,123 @@ def test_an_estimate_is_four_times_the_share_inside():
     result = Estimate.from_count(inside=3 * 2**31, samples=2**33, ranks=2)
     assert (result.estimate, result.samples, result.ranks) == (3.0, 2**33, 2)
     assert result.standard_error == pytest.approx(1.642 / math.sqrt(2**33), rel=1e-3)
+
+
+# -------------------------------------------------------------------- terms and strips
+
+Part = Callable[[int, int, int], float]
+DEALT = [(rank, size) for size in (1, 2, 3, 4, 7) for rank in range(size)]
+MANY = 2**40 + 3  # terms; only one rank of very many adds up its few
+
+
+def exact_arctan(terms: int, rank: int, size: int) -> float:
+    """The oracle: fractions, rounded once."""
+    return float(sum((Fraction((-1) ** k * 4, 2 * k + 1) for k in range(rank, terms, size)), Fraction()))
+
+
+def exact_midpoint(intervals: int, rank: int, size: int) -> float:
+    """The oracle: h · 4 / (1 + ((i + ½) h)²) = 16 n / (4 n² + (2i + 1)²), as fractions."""
+    strips = (
+        Fraction(16 * intervals, 4 * intervals**2 + (2 * i + 1) ** 2) for i in range(rank, intervals, size)
+    )
+    return float(sum(strips, Fraction()))
+
+
+def arctan_in_32_bits(terms: int, rank: int, size: int) -> float:
+    """Known to be wrong: counts in the article's `dtype="i"`."""
+    blocks = (k.astype(np.int32) for k in strided_blocks(terms, rank, size))
+    return float(sum(np.sum((4.0 - 8.0 * (k & 1)) / (2.0 * k + 1.0)) for k in blocks))
+
+
+def midpoint_at_the_left(intervals: int, rank: int, size: int) -> float:
+    """Known to be wrong: the height of a strip is taken at its left end."""
+    h = 1 / intervals
+    return h * sum(4 / (1 + (h * i) ** 2) for i in range(rank, intervals, size))
+
+
+@pytest.mark.parametrize("total", [0, 1, 2, 3, 5, 100, 3 * BLOCK + 1])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+def test_every_number_is_dealt_once_in_blocks_that_stay_small(total: int, size: int):
+    hands = [list(strided_blocks(total, rank, size)) for rank in range(size)]
+    dealt = [int(k) for blocks in hands for block in blocks for k in block]
+    assert sorted(dealt) == list(range(total))
+    assert [sum(map(len, blocks)) for blocks in hands] == [share(total, rank, size) for rank in range(size)]
+    assert all(block.dtype == np.int64 and 0 < len(block) <= BLOCK for blocks in hands for block in blocks)
+
+
+@pytest.mark.parametrize("terms", [0, 1, 2, 3, 6, 50])
+@pytest.mark.parametrize(("rank", "size"), DEALT)
+@pytest.mark.parametrize("part", [arctan_loop, arctan_part])
+def test_terms_add_up_to_the_exact_fraction(part: Part, terms: int, rank: int, size: int):
+    assert part(terms, rank, size) == pytest.approx(exact_arctan(terms, rank, size), rel=1e-14, abs=1e-15)
+
+
+@pytest.mark.parametrize("intervals", [1, 2, 3, 6, 50])
+@pytest.mark.parametrize(("rank", "size"), DEALT)
+@pytest.mark.parametrize("part", [midpoint_loop, midpoint_part])
+def test_strips_add_up_to_the_exact_fraction(part: Part, intervals: int, rank: int, size: int):
+    exact = exact_midpoint(intervals, rank, size)
+    assert part(intervals, rank, size) == pytest.approx(exact, rel=1e-14, abs=1e-15)
+
+
+def test_strips_of_the_wrong_height_are_seen():
+    assert midpoint_at_the_left(50, 0, 1) != pytest.approx(exact_midpoint(50, 0, 1), rel=1e-4)
+
+
+def test_loop_and_numpy_agree_over_many_blocks():
+    n = 5 * BLOCK + 17
+    for rank, size in DEALT:
+        assert arctan_part(n, rank, size) == pytest.approx(arctan_loop(n, rank, size), abs=2e-12)
+        assert midpoint_part(n, rank, size) == pytest.approx(midpoint_loop(n, rank, size), abs=2e-12)
+
+
+@pytest.mark.parametrize(("part", "exact"), [(arctan_part, exact_arctan), (midpoint_part, exact_midpoint)])
+def test_one_rank_of_very_many_is_right_past_32_bits(part: Part, exact: Part):
+    size = 2**34 + 1
+    for rank in (0, 1, 2**31 + 1, size - 2):
+        assert 60 < share(MANY, rank, size) < 70
+        assert part(MANY, rank, size) == pytest.approx(exact(MANY, rank, size), rel=1e-14)
+
+
+def test_counting_in_32_bits_is_wrong_past_32_bits():
+    rank, size = 2**31 + 1, 2**34 + 1
+    right = exact_arctan(MANY, rank, size)
+    assert arctan_in_32_bits(50, 1, 3) == pytest.approx(exact_arctan(50, 1, 3), rel=1e-14)
+    assert arctan_in_32_bits(MANY, rank, size) != pytest.approx(right, rel=1e-3)
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 10, 1001, 10**6])
+def test_the_series_is_off_by_one_over_its_terms_and_jumps_over_pi(terms: int):
+    off = arctan_part(terms) - math.pi
+    assert abs(off) == pytest.approx(arctan_error(terms), rel=1 / (3 * terms**2), abs=1e-14)
+    assert (off > 0) == (terms % 2 == 1)
+
+
+@pytest.mark.parametrize("intervals", [3, 10, 100, 10**4])
+def test_the_midpoint_rule_is_off_by_one_over_twelve_n_squared(intervals: int):
+    off = midpoint_part(intervals) - math.pi
+    assert off == pytest.approx(midpoint_error(intervals), rel=intervals**-4.0 * 2, abs=1e-14)
+
+
+def test_a_few_terms_are_those_of_the_textbook():
+    assert [arctan_term(k) for k in range(4)] == pytest.approx([4, -4 / 3, 4 / 5, -4 / 7])
+    assert arctan_part(4) == pytest.approx(2.895238095)
+
+
+@pytest.mark.parametrize("part", [arctan_part, midpoint_part])
+def test_dealing_to_more_ranks_changes_the_last_digits_and_no_others(part: Part):
+    sums = [math.fsum(part(10**6, rank, size) for rank in range(size)) for size in range(1, 9)]
+    assert max(sums) - min(sums) < 1e-13
+    assert len(set(sums)) > 1, "floating-point sums depend on their order"
+
+
+@pytest.mark.parametrize("part", [arctan_part, midpoint_part])
+def test_memory_does_not_grow_with_the_terms(part: Part):
+    def peak(number: int) -> int:
+        tracemalloc.start()
+        part(number, 0, 1)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    assert peak(2**21) < 1.1 * peak(2**15) < 2**20

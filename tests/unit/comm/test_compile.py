@@ -1,5 +1,6 @@
-"""C programs: the one of lesson 01, broken ones, and machines without a compiler."""
+"""C programs: those of lessons 01 and 03, broken ones, and machines without a compiler."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 
 from course_lib.comm import compile as c
 from course_lib.paths import NOTEBOOKS
+from course_lib.pi import arctan_part
 
 SEND_RECV = NOTEBOOKS / "code" / "send_recv.c"
+ARCTAN = NOTEBOOKS / "code" / "arctan_pi.c"
 needs_compiler = pytest.mark.skipif(c.why_no_c() is not None, reason=str(c.why_no_c()))
 
 
@@ -21,6 +24,35 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("size", [2, 3])
 def test_rank_1_receives_43523(program: Path, size: int) -> None:
     assert c.run_program(size, [program]) == "Process 1 received number 43523 from process 0"
+
+
+@pytest.fixture(scope="module")
+def arctan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return c.compile_c(ARCTAN, tmp_path_factory.mktemp("c") / "arctan_pi")
+
+
+@needs_compiler
+@pytest.mark.parametrize(("size", "terms"), [(1, 1000), (2, 1), (3, 1000), (4, 3), (4, 1_000_003)])
+def test_c_adds_up_the_terms_that_python_does(arctan: Path, size: int, terms: int) -> None:
+    head, pi = c.run_program(size, [arctan, str(terms)]).split(", pi = ")
+    assert head == f"C, ranks: {size}, terms: {terms}"
+    assert float(pi) == pytest.approx(arctan_part(terms), abs=1e-11)
+
+
+@needs_compiler
+def test_without_a_number_every_rank_adds_one_term_in_c(arctan: Path) -> None:
+    assert c.run_program(3, [arctan]) == f"C, ranks: 3, terms: 3, pi = {arctan_part(3):.12f}"
+
+
+@needs_compiler
+def test_c_counts_terms_in_64_bits(tmp_path: Path) -> None:
+    last = ARCTAN.read_text().replace("k = rank;", "k = terms - size + rank;")
+    assert last != ARCTAN.read_text()
+    (tmp_path / "last.c").write_text(last)
+    terms = 2**33 + 6
+    told = c.run_program(3, [c.compile_c(tmp_path / "last.c", tmp_path / "last"), str(terms)])
+    assert told.startswith(f"C, ranks: 3, terms: {terms}, pi = ")
+    assert abs(float(told.split()[-1])) < 1e-8
 
 
 @needs_compiler
@@ -55,3 +87,9 @@ def test_a_missing_mpicc_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_any_program_can_be_run_on_ranks() -> None:
     code = "from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(1))"
     assert c.run_program(3, [sys.executable, "-c", code]).split() == ["3", "3", "3"]
+
+
+def test_a_program_that_hangs_is_ended_within_its_time() -> None:
+    code = "from mpi4py import MPI; MPI.COMM_WORLD.recv(source=0)"
+    with pytest.raises(subprocess.TimeoutExpired):
+        c.run_program(2, [sys.executable, "-c", code], timeout=3)
