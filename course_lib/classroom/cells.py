@@ -1,6 +1,8 @@
 """The cells that went to the ranks: what they bind, and how the engines and the notebook call them."""
 
 import ast
+import builtins
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,6 +44,31 @@ class Cell:
     def file_name(self) -> str:
         """What the engines call the file of this cell in their stacks."""
         return f"{murmur2_x86(self.text, get_tmp_hash_seed())}.py"
+
+
+def hint(problem: str, cell: Cell, earlier: Sequence[Cell]) -> str:
+    """A sentence on a name that `earlier` cells took from `cell`, which raised `problem`; "" if none did."""
+    if "is not callable" in problem:
+        for name, before in _last_assigned([*earlier, cell]).items():
+            if hasattr(builtins, name) and re.search(rf"\b{name}\s*\(", cell.text):
+                where = f"{name} is a variable of yours since cell {before.number}"
+                return f"{where}; `%px del {name}` brings Python's own back."
+    last = _last_assigned(earlier)
+    missing = re.search(r"NameError: name '(\w+)' is not defined", problem)
+    if missing and missing[1] in last:
+        return f"{missing[1]} comes from cell {last[missing[1]].number}: run that cell again."
+    if "AttributeError" in problem:
+        made = _last_assigned([before for before in earlier if before.setup])
+        for name in sorted(made.keys() & last.keys()):
+            if not last[name].setup and re.search(rf"\b{name}\.", cell.text):
+                where = f"{name} was given another value in cell {last[name].number}"
+                return f"{where}; cell {made[name].number} brings it back."
+    return ""
+
+
+def _last_assigned(cells: Sequence[Cell]) -> dict[str, Cell]:
+    """Every name that the cells bind, with the last cell that does."""
+    return {name: cell for cell in cells for name in cell.assigned()}
 
 
 def cell_numbers(numbers: Sequence[int]) -> str:

@@ -10,7 +10,6 @@ A cluster that is ill is not repaired piece by piece: all of it is replaced, whi
 
 import atexit
 import contextlib
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,17 +19,19 @@ from typing import Any
 import ipyparallel
 from ipyparallel import error
 from IPython.core.getipython import get_ipython
-from IPython.display import display
 
-from course_lib.classroom import processes
+from course_lib.classroom.awake import Deadline
+from course_lib.classroom.engine import prepare
 from course_lib.classroom.errors import ClusterError
 from course_lib.classroom.exercise import Practice
 from course_lib.classroom.guard import GuardedMagics
 from course_lib.classroom.launcher import Launcher
+from course_lib.classroom.welcome import StatusLine, other_clusters
 from course_lib.comm.launch import available_cores, threads_per_rank
 
 START_SECONDS = 60.0
 ANSWER_SECONDS = 15.0
+PORT_TAKEN = "Address already in use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +138,24 @@ class Cluster:
         try:
             self.start()
         except ClusterError:  # the machine may still be busy ending the old ones
-            self.start()
+            try:
+                self.start()
+            except ClusterError as problem:
+                advice = "the ranks could not be restarted; run the cell with start_cluster() again"
+                raise ClusterError(f"{advice}\n{problem}") from None
 
     # ---------------------------------------------------------------- start
 
     def start(self, report: Callable[[str], None] = lambda text: None) -> None:
         """Start controller and engines and check their world; raises ClusterError, leaving nothing behind."""
+        try:
+            self._start(report)
+        except ClusterError as problem:
+            if PORT_TAKEN not in str(problem):
+                raise
+            self._start(report)  # somebody took the port between its choice and its use
+
+    def _start(self, report: Callable[[str], None]) -> None:
         self._launcher = Launcher(self.n)
         atexit.register(self.stop)
         try:
@@ -153,20 +166,25 @@ class Cluster:
             raise
 
     def _connect(self, launcher: Launcher, report: Callable[[str], None]) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = Deadline(START_SECONDS)
         report(f"starting {self.n} ranks: controller")
         while (connection := launcher.connection_file()) is None:
             self._pause(deadline, "the controller to answer")
-        self._client = ipyparallel.Client(str(connection), profile_dir=str(launcher.folder))
+        try:
+            self._client = ipyparallel.Client(
+                str(connection), profile_dir=str(launcher.folder), timeout=int(START_SECONDS)
+            )
+        except (TimeoutError, OSError) as problem:  # a machine that has far too much to do
+            raise ClusterError(f"the controller did not answer: {problem}; close other programs") from None
         while (up := len(self._client.ids)) < self.n:
             report(f"starting {self.n} ranks: {up} of {self.n} are up")
             self._pause(deadline, f"{self.n} engines to register, {up} have")
         self._view = self._client[:]
         self._view.block = True
 
-    def _pause(self, deadline: float, what: str) -> None:
+    def _pause(self, deadline: Deadline, what: str) -> None:
         self.check_alive()
-        if time.monotonic() > deadline:
+        if deadline.over:
             raise ClusterError(
                 f"waited {START_SECONDS:.0f} s in vain for {what}; close other programs and run the cell "
                 f"again\n{self.last_words()}"
@@ -174,7 +192,7 @@ class Cluster:
         time.sleep(0.02)
 
     def _introduce(self) -> None:
-        answers = self._ask(self.view.apply_async(_introduce_rank, str(self.folder)))
+        answers = self.ask(prepare, str(self.folder), seconds=START_SECONDS)
         self.facts = tuple(RankFacts(*answer) for answer in answers)
         check_world(self.facts, self.n)
 
@@ -182,16 +200,20 @@ class Cluster:
         """Whether all ranks answer within seconds; False also when one is busy or stuck."""
         try:
             self.check_alive()
-            self._ask(self.view.apply_async(_introduce_rank, str(self.folder)), seconds=5)
+            self.ask(prepare, str(self.folder), seconds=5)
         except ClusterError:
             return False
         return True
 
+    def ask(self, function: Callable[..., Any], *args: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        """What `function(*args)` returns on the ranks, in rank order; raises ClusterError when one raises."""
+        return self._ask(self.view.apply_async(function, *args), seconds)
+
     def _ask(self, result: Any, seconds: float = ANSWER_SECONDS) -> Any:
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds)
         while not result.wait(0.05):
             self.check_alive()
-            if time.monotonic() > deadline:
+            if deadline.over:
                 raise ClusterError(f"a rank did not answer within {seconds:g} s; run cluster.restart()")
         try:
             return result.get()
@@ -227,8 +249,8 @@ def start_cluster(n: int = 4, *, stop_others: bool = False) -> Cluster:
     global _current
     if n < 1:
         raise ValueError(f"a cluster needs at least 1 rank, not {n}")
-    line = _StatusLine()
-    notes = _other_clusters(stop_others)
+    line = StatusLine()
+    notes = other_clusters(stop_others)
     began = time.monotonic()
     if _current is not None and _current.n == n and _current.answers():
         how = "already running"
@@ -251,69 +273,3 @@ def _register_magics(cluster: Cluster) -> None:
         cluster.magics = GuardedMagics(shell, cluster)
         shell.register_magics(cluster.magics)
         Practice(shell, cluster).register()
-
-
-def _other_clusters(stop: bool) -> list[str]:
-    notes = []
-    for cluster in processes.running_clusters():
-        if cluster.owner_pid == os.getpid():
-            continue
-        name = cluster.notebook or "another notebook"
-        if not cluster.owner_alive:
-            processes.stop_cluster(cluster.id)
-            notes.append(f"Stopped a cluster that {name} had left behind.")
-        elif stop:
-            processes.stop_cluster(cluster.id)
-            notes.append(f"Stopped the cluster of {name}.")
-        else:
-            notes.append(
-                f"{name} has a cluster running too, and both share the cores; "
-                f"to stop it: start_cluster(n=…, stop_others=True)"
-            )
-    return notes
-
-
-class _StatusLine:
-    """One line that is rewritten while things start, and stays as the result."""
-
-    def __init__(self) -> None:
-        self._live = get_ipython() is not None and "IPP_NONINTERACTIVE" not in os.environ
-        self._handle: Any = None
-        self._text = ""
-
-    def show(self, text: str, final: bool = False) -> None:
-        if text == self._text:
-            return
-        self._text = text
-        if self._live:
-            bundle = {"text/plain": text}
-            if self._handle is None:
-                self._handle = display(bundle, raw=True, display_id=True)
-            else:
-                self._handle.update(bundle, raw=True)
-        elif final:
-            print(text)
-
-
-def _introduce_rank(folder: str) -> tuple[int, int, int, str]:
-    """Runs on every engine: start recording its MPI calls; return its rank, world size, pid and library."""
-    import sys
-    from pathlib import Path
-
-    from IPython.core.getipython import get_ipython
-
-    from course_lib.comm import recorder
-
-    streams = {name: (getattr(sys, name), getattr(sys, name).pub_thread) for name in ("stdout", "stderr")}
-
-    def mend_streams(*_: object) -> None:
-        for name, (stream, thread) in streams.items():
-            stream.pub_thread = thread  # closing it removes this
-            setattr(sys, name, stream)
-
-    shell: Any = get_ipython()
-    if not any(known.__name__ == "mend_streams" for known in shell.events.callbacks["post_run_cell"]):
-        # A cell that closes or replaces print's stream would silence its rank for ever.
-        shell.events.register("post_run_cell", mend_streams)
-    shell.kernel._abort_queues = lambda *_: None  # a rank that raised must not skip the next cell
-    return recorder.install(Path(folder))

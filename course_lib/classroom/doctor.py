@@ -6,45 +6,38 @@ when that is not good enough, what to do.
                        → in Docker, start the container with --shm-size=1g
 """
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from course_lib.classroom import leftovers, processes
-from course_lib.classroom.launcher import SHARED_MEMORY_PER_RANK
-from course_lib.comm.launch import available_cores, find_mpiexec, run_ranks, threads_per_rank
+from course_lib.classroom.doctor_jobs import RANKS, Check, check_deepspeed, check_ranks, check_torch, some
+from course_lib.classroom.errors import ClusterError
+from course_lib.classroom.launcher import SHARED_MEMORY_PER_RANK, private_folder
+from course_lib.comm.launch import available_cores, find_mpiexec, threads_per_rank
 from course_lib.paths import ROOT
+from course_lib.training.idx import find_file
 
-RANKS = 4
 MIB, GIB = 2**20, 2**30
 MEMORY_NEEDED = 2 * GIB  # four ranks with torch and a small model, and the notebook
 SHARED_MEMORY_NEEDED = RANKS * SHARED_MEMORY_PER_RANK
 DISK_NEEDED = 1 * GIB
-SUM_OVER_RANKS = """
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-print(comm.size, comm.allreduce(comm.rank + 1), flush=True)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at: `detail` is what was found, `remedy` what to do when it is not ok."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
+JUPYTER_PORT = 8888
+AT_ONCE = 3
 
 
 def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3]), prefix: str = sys.prefix) -> Check:
@@ -68,7 +61,7 @@ def check_pins(
     ]
     missing = [f"{name} is missing" for name in _required() if name not in have]
     wrong = missing + other
-    detail = _some(wrong) or f"{sum(name in have for name in pins)} packages, all as in {constraints.name}"
+    detail = some(wrong) or f"{sum(name in have for name in pins)} packages, all as in {constraints.name}"
     return Check(
         "packages", not wrong, detail, "make setup; if that does not help: rm -rf .venv && make setup"
     )
@@ -102,31 +95,6 @@ def check_mpiexec() -> Check:
         iter(answer.stderr.splitlines()), "no answer"
     )
     return Check("mpiexec", answer.returncode == 0, f"{version}, {path}", remedy)
-
-
-def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float = 60.0) -> Check:
-    """A real job: every rank finds `size` ranks in its world, and an all-reduce gives the right sum."""
-    remedy = "look at the checks above; then: course clean, and course doctor again"
-    try:
-        job = run_ranks(size, ["-c", program], timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return Check(
-            "ranks", False, f"{size} ranks did not sum {size} numbers within {seconds:.0f} s", remedy
-        )
-    except OSError as error:
-        return Check("ranks", False, str(error), remedy)
-    if job.returncode != 0:
-        last = _last_line(job.stderr) or "it said nothing"
-        return Check("ranks", False, f"the job ended with exit code {job.returncode}: {last}", remedy)
-    answers = [line for line in job.stdout.splitlines() if line]
-    expected = f"{size} {sum(range(1, size + 1))}"  # ranks in the world, sum over them
-    if answers == [expected] * size:
-        terms = " + ".join(str(rank + 1) for rank in range(size))
-        return Check("ranks", True, f"{size} ranks in one world summed {terms} = {expected.split()[1]}")
-    heard = _some(sorted(set(answers))) or "nothing"
-    return Check(
-        "ranks", False, f"{size} ranks should each say {expected!r}; {len(answers)} said {heard}", remedy
-    )
 
 
 def check_cores() -> Check:
@@ -174,24 +142,76 @@ def check_leftovers() -> Check:
     if left:
         count = len({pid for pids in left for pid in pids})
         return Check("leftovers", False, f"{count} processes of killed notebooks or runs", "course clean")
-    living = len(clusters)
+    living = sum(not cluster.exercise for cluster in clusters)
     return Check("leftovers", True, f"none; {living} cluster{'' if living == 1 else 's'} in use")
 
 
+def check_folder() -> Check:
+    """A cluster can keep its files somewhere."""
+    try:
+        folder = private_folder()
+    except ClusterError as error:
+        return Check("temporary", False, str(error).partition(";")[0], str(error).partition("; ")[2])
+    folder.rmdir()
+    return Check("temporary", True, f"{folder.parent} can be written to")
+
+
+def check_ports(jupyter: int = JUPYTER_PORT, host: str = "127.0.0.1") -> Check:
+    """A free port on this machine's own address can be had; that Jupyter's is taken is only worth a note."""
+    try:
+        with socket.create_server((host, 0)):
+            pass
+    except OSError as error:
+        remedy = (
+            "let programs listen on 127.0.0.1: look at the firewall, and at the loopback interface (ip addr)"
+        )
+        return Check("ports", False, f"no port on {host} can be opened: {error.strerror}", remedy)
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        taken = probe.connect_ex((host, jupyter)) == 0
+    note = f"; {jupyter} is in use, so JupyterLab will take the next one" if taken else ""
+    return Check("ports", True, f"a free one on {host} was opened{note}")
+
+
+def check_host() -> Check:
+    """Whether this machine's name has an address; the course does without."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return Check("network name", True, f"{name} has no address; the course uses 127.0.0.1 only")
+    return Check("network name", True, f"{name} has an address")
+
+
 def check_data() -> Check:
-    """MNIST is here and whole, or will be replaced; nothing is downloaded or drawn for this."""
+    """MNIST is here and its checksums are right, or will be replaced; nothing is downloaded for this."""
     from course_lib.training import datasets
 
     remedy = "do as it says; or remove the damaged files, then: course fetch"
     try:
         download = datasets.read_registry("mnist")
         folder = datasets.find(download)
-        if folder is not None:
-            return Check("data sets", True, datasets.read(download, folder).source)
+        if folder is None:
+            detail = (
+                "MNIST is not here; lessons download it, or draw digits in its stead (course fetch gets it)"
+            )
+            return Check("data sets", True, detail)
+        wrong = [path.name for file in download.files if (path := _damaged(folder, file)) is not None]
+        if wrong:
+            return Check(
+                "data sets", False, f"{some(wrong)} in {folder}: another sha256 than expected", remedy
+            )
+        return Check("data sets", True, f"{datasets.read(download, folder).source} Checksums right.")
     except datasets.DataError as error:
         return Check("data sets", False, str(error), remedy)
-    detail = "MNIST is not here; lessons download it, or draw digits in its stead (course fetch gets it now)"
-    return Check("data sets", True, detail)
+
+
+def _damaged(folder: Path, file: Any) -> Path | None:
+    """The compressed file when its checksum is another one; one that was unpacked is looked at when read."""
+    path = find_file(folder, file)
+    if path is None or path.suffix != ".gz":
+        return None
+    return path if hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256 else None
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (
@@ -199,14 +219,57 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_pins,
     check_kernel,
     check_mpiexec,
-    check_ranks,
     check_cores,
     check_memory,
     check_shared_memory,
     check_disk,
+    check_folder,
+    check_ports,
+    check_host,
     check_leftovers,
     check_data,
+    check_ranks,
+    check_torch,
+    check_deepspeed,
 )
+
+
+_SLOW = (check_torch, check_deepspeed, check_ranks)
+
+
+def examine(checks: Sequence[Callable[[], Check]] | None = None) -> Iterator[Check]:
+    """The checks' results in order, each as soon as it is there; what takes long runs at the same time.
+
+    A check that fails in an unforeseen way is red.
+    """
+    chosen = CHECKS if checks is None else checks
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        # The longest are begun first, so that they run while the others are shown.
+        slow_first = sorted(chosen, key=lambda check: check in _SLOW, reverse=True)
+        found = {check: pool.submit(_guarded, check) for check in slow_first}
+        for check in chosen:
+            yield found[check].result()
+
+
+def _guarded(check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except Exception as error:  # the doctor must not die of what it finds
+        name = getattr(check, "__name__", "check").removeprefix("check_")
+        return Check(
+            name, False, f"could not be checked: {type(error).__name__}: {error}", "course doctor --json"
+        )
+
+
+def doctor(show: Callable[[str], None] = print) -> None:
+    """Look at everything the course needs; show a line of each, with the remedy of what is red."""
+    began, found = time.monotonic(), []
+    for check in examine():
+        found.append(check)
+        show(check.line())
+    red = sum(not check.ok for check in found)
+    verdict = f"{red} to mend" if red else "all is well"
+    show(f"\n{verdict} ({len(found)} checks, {time.monotonic() - began:.0f} s)")
 
 
 def report(checks: list[Check]) -> dict[str, object]:
@@ -247,12 +310,3 @@ def _required() -> list[str]:
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _some(items: list[str], limit: int = 3) -> str:
-    more = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return "; ".join(items[:limit]) + more
-
-
-def _last_line(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.strip(" -")), "")

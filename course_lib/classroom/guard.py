@@ -9,9 +9,10 @@ from ipyparallel.client.magics import ParallelMagics, exec_args, output_args
 from IPython.core import magic_arguments
 from IPython.core.error import UsageError
 
+from course_lib.classroom.awake import Deadline
 from course_lib.classroom.cells import Cell, cell_numbers
 from course_lib.classroom.errors import ClusterError
-from course_lib.classroom.steps import collectives_begun
+from course_lib.classroom.undelivered import counts
 from course_lib.classroom.watch import Watch
 
 
@@ -24,6 +25,7 @@ class GuardedMagics(ParallelMagics):
         self.running: Cell | None = None
         self._background: list[tuple[Cell, Any, dict[int, Any]]] = []  # cell, result, its part of every rank
         self._options: dict[str, Any] = {}
+        self.pending = False  # whether messages of earlier cells are on their way
         super().__init__(shell, None)
 
     @property
@@ -102,7 +104,7 @@ class GuardedMagics(ParallelMagics):
         )
         self._ensure_alive(note)
         block = self.view.block if block is None else block
-        begun = collectives_begun(self.cluster.folder, range(self.cluster.n))
+        begun = counts(self.cluster.folder, range(self.cluster.n))
         result = self.view.execute(cell, silent=False, block=False)
         result._fname = "%px"
         self.last_result = result
@@ -148,7 +150,7 @@ class GuardedMagics(ParallelMagics):
         """Replace the cluster and replay its setup cells; return a sentence on what that lost."""
         began = time.monotonic()
         cut_off = [self.running, *(note for note, result, _ in self._background if not result.ready())]
-        self._background = []
+        self._background, self.pending = [], False
         self.cluster.replace()
         by_text = {cell.text: cell for cell in self.history if cell.setup and cell not in cut_off}
         setup = list(by_text.values())  # once each, however often the learner ran them
@@ -168,9 +170,9 @@ class GuardedMagics(ParallelMagics):
     def _replay(self, cell: Cell) -> bool:
         """Run a setup cell again; return whether it ended well."""
         result = self.cluster.view.execute(cell.text, silent=False, block=False)
-        deadline = time.monotonic() + self.cluster.timeout
+        deadline = Deadline(self.cluster.timeout)
         while not result.wait(0.05):
-            if time.monotonic() > deadline or not self.cluster.alive:
+            if deadline.over or not self.cluster.alive:
                 return False
         return bool(result.successful())
 

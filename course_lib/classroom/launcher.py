@@ -22,12 +22,21 @@ from course_lib.comm.launch import end_job, mpiexec_command, rank_environment
 
 SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB a rank
 MEMORY_PER_RANK = 150 * 2**20
+ROOM = 2**20  # bytes on the disk for a cluster's files
 LOG_LINES, LOG_COLUMNS = 15, 200
 _KILLED = re.compile(r"process rank (\d+) .{0,200}?exited on signal (\d+)")
+_LEFT = re.compile(r"process rank (\d+) .{0,200}?exiting improperly")
 _EXITED = re.compile(r"Process name: \[\S+,(\d+)\] Exit code: +(\d+)")
 _ABORTED = re.compile(r"due to process rank (\d+) .{0,200}?calling \"abort\"")
 _SIGNALS = {"9": "was killed (signal 9: by hand, or because memory ran out)", "11": "crashed (signal 11)"}
-_NOISE = ("No heartbeat in the last", "CurveZMQ", "debugpy_stream", "Monitor message without topic")
+_NOISE = (
+    "heartbeat::",
+    "new hearts",
+    "No heartbeat in the last",
+    "CurveZMQ",
+    "debugpy_stream",
+    "Monitor message without topic",
+)
 
 
 class Launcher:
@@ -36,10 +45,13 @@ class Launcher:
     def __init__(self, n: int) -> None:
         """Start the processes of a cluster with `n` ranks; raises ClusterError when this machine cannot."""
         check_machine(n)
-        self.folder = Path(tempfile.mkdtemp(prefix="course-cluster-"))  # readable for its owner only
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.folder = private_folder()
         try:
             self._start(n)
+        except OSError as error:
+            self.end()
+            raise ClusterError(f"the cluster cannot be started: {error}") from None
         except BaseException:
             self.end()
             raise
@@ -50,7 +62,8 @@ class Launcher:
         controller = [sys.executable, "-m", "ipyparallel.controller", *quiet]
         controller += ["--ip=127.0.0.1", "--location=127.0.0.1", "--IPController.broadcast_scheduler_depth=0"]
         # Engines register with the first heartbeat; a rank that computes for long must not count as dead.
-        controller += ["--HeartMonitor.period=200", "--HeartMonitor.max_heartmonitor_misses=100"]
+        # Who dies is known from mpiexec; missed heartbeats only tell of a rank that was stopped for a while.
+        controller += ["--HeartMonitor.period=200", f"--HeartMonitor.max_heartmonitor_misses={10**7}"]
         engine = [
             sys.executable,
             "-m",
@@ -60,7 +73,7 @@ class Launcher:
             "--IPEngine.enable_nanny=False",
         ]
         engine += [f"--IPEngine.url_file={self.folder / 'engine.json'}", "--IPEngine.wait_for_url_file=60"]
-        engine += ["--IPEngine.timeout=60"]
+        engine += ["--IPEngine.timeout=60", "--IPEngine.max_heartbeat_misses=0"]
         try:
             ranks = mpiexec_command(n, engine)
         except FileNotFoundError as error:
@@ -92,6 +105,8 @@ class Launcher:
 
     def check_alive(self) -> None:
         """Raise ClusterError, with the processes' own last words, when controller or ranks have ended."""
+        if not self.folder.is_dir():
+            raise ClusterError(f"the cluster's folder {self.folder} was removed")
         for name, words in (("controller", "the controller"), ("ranks", "the MPI job with the ranks")):
             code = self._processes[name].poll()
             if code is not None:
@@ -120,7 +135,8 @@ class Launcher:
             for rank, signal in _KILLED.findall(log)
         }
         exited = {int(rank): f"ended itself with exit code {code}" for rank, code in _EXITED.findall(log)}
-        return killed | exited | {int(rank): "called Abort" for rank in _ABORTED.findall(log)}
+        left = {int(rank): "left Python without finishing MPI (os._exit)" for rank in _LEFT.findall(log)}
+        return killed | left | exited | {int(rank): "called Abort" for rank in _ABORTED.findall(log)}
 
     def end(self) -> None:
         """End all processes at once and remove the folder; safe to call twice."""
@@ -130,6 +146,24 @@ class Launcher:
             processes.end_marked(processes.CLUSTER, str(self.folder), patience=1.0)
         self._processes = {}
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def private_folder() -> Path:
+    """A new folder for a cluster's files, readable for its owner only; else raises ClusterError."""
+    where = tempfile.gettempdir() if tempfile.tempdir is None else tempfile.tempdir
+    folder = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="course-cluster-"))
+        (folder / "room").write_bytes(bytes(ROOM))
+    except OSError as error:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise ClusterError(
+            f"no folder can be made in {where} ({error.strerror}); free some disk space, or set TMPDIR to a "
+            "folder of yours, and restart the kernel"
+        ) from None
+    (folder / "room").unlink()
+    return folder
 
 
 def check_machine(n: int) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
+EXERCISE = "an exercise"  # in the place of the notebook's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class ClusterProcesses:
     owner_alive: bool
     notebook: str
     pids: tuple[int, ...]
+
+    @property
+    def exercise(self) -> bool:
+        """Whether it is the throwaway job that checks an answer."""
+        return self.notebook == EXERCISE
 
 
 def marker(folder: Path, notebook: str) -> dict[str, str]:

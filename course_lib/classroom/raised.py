@@ -12,7 +12,7 @@ from course_lib.classroom.hang import RankState
 
 LONGEST = 500  # characters of an error
 _ENGINE_FILE = re.compile(r" \(\d+\.py, line \d+\)$")  # of a syntax error, whose line is told below
-_MPI_FILES = ("recorder.py", ".pyx", ".pxi")
+_MPI_FILES = ("record.py", "recorder.py", "requests.py", ".pyx", ".pxi")
 _CHAIN = re.compile(r"The above exception was the direct cause|During handling of the above exception")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(  # of IPython's traceback: "Cell In[3], line 4, in f()" or "File /path/to.py:12, in f(x)"
@@ -41,10 +41,12 @@ def raised(rank: int, problem: Any, cell: Cell) -> RankState:
     """The state of a rank that raised `problem` in `cell`: the error, the cell's line, what that led to."""
     if not isinstance(problem, error.RemoteError):
         return RankState(rank, "raised", error=f"raised {problem}")
-    message = _ENGINE_FILE.sub("", (problem.evalue or "").strip()).splitlines()
-    text = ": ".join(["raised " + problem.ename, *message[:1]]).replace("Exception: MPI_ERR", "MPI_ERR")
-    text = text if len(text) <= LONGEST else text[:LONGEST] + "…"
     trace = _CHAIN.split(_ANSI.sub("", str(problem.traceback)))[-1]
+    name, message = problem.ename, _ENGINE_FILE.sub("", (problem.evalue or "").strip()).splitlines()
+    if name == "NoneType" and trace.strip():  # raised while the cell's last value was shown
+        name, *message = trace.strip().splitlines()[-1].split(": ", 1)
+    text = ": ".join(["raised " + name, *message[:1]]).replace("Exception: MPI_ERR", "MPI_ERR")
+    text = text if len(text) <= LONGEST else text[:LONGEST] + "…"
     frames = [f for f in _FRAME.finditer(trace) if not (f["file"] or "").endswith(_MPI_FILES)]
     if not frames or not frames[0]["cell"]:
         return RankState(rank, "raised", error=text)

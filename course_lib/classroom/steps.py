@@ -6,29 +6,21 @@ number, cells later. Counting the calls tells.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from course_lib.classroom.hang import RankState
-from course_lib.comm.calls import read_count
+from course_lib.comm.calls import Counts
 
 
-def collectives_begun(folder: Path, ranks: Sequence[int]) -> dict[int, int]:
-    """How many collectives of the whole world each of `ranks` has begun since it was started."""
-    return {rank: read_count(folder, rank) for rank in ranks}
-
-
-def out_of_step(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
+def out_of_step(before: Mapping[int, Counts], after: Mapping[int, Counts]) -> bool:
     """Whether some ranks have made more collective calls than others since `before`."""
-    return len({after[rank] - before[rank] for rank in before}) > 1
+    return len({after[rank].collectives - before[rank].collectives for rank in before}) > 1
 
 
-def report(states: Sequence[RankState], before: Mapping[int, int], after: Mapping[int, int]) -> str:
+def report(states: Sequence[RankState], before: Mapping[int, Counts], after: Mapping[int, Counts]) -> str:
     """One line a rank, with the number of its collective calls, and what that means."""
     width = max(len(state.what()) for state in states)
-    rows = [
-        f"rank {state.rank}  {state.what():<{width}}  {_calls(after[state.rank] - before[state.rank])}"
-        for state in states
-    ]
+    made = {rank: count.collectives - before[rank].collectives for rank, count in after.items()}
+    rows = [f"rank {state.rank}  {state.what():<{width}}  {_calls(made[state.rank])}" for state in states]
     meaning = (
         "The ranks are out of step: every rank must make the same collective calls in the same order. "
         "A later call would take what was sent for its own, and give wrong numbers."

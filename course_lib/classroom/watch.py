@@ -9,7 +9,6 @@ replacing the cluster.
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -17,25 +16,31 @@ from typing import Any, Protocol
 from ipyparallel import error
 from IPython.display import display
 
-from course_lib.classroom import steps
-from course_lib.classroom.cells import Cell
+from course_lib.classroom import steps, undelivered
+from course_lib.classroom.awake import Awake, Turns, at_work, condition
+from course_lib.classroom.cause import report
+from course_lib.classroom.cells import Cell, hint
+from course_lib.classroom.engine import unreceived
 from course_lib.classroom.errors import ClusterError, HangError
-from course_lib.classroom.hang import RankState, observe, report, request_stacks
+from course_lib.classroom.hang import ENDED, RankState, observe, request_stacks
 from course_lib.classroom.output import LiveOutput, clip
 from course_lib.classroom.raised import RanksRaised, all_raised, raised
-from course_lib.classroom.steps import collectives_begun, out_of_step
-from course_lib.comm.calls import read_call, read_done
+from course_lib.classroom.steps import out_of_step
+from course_lib.comm.calls import Counts, read_call, read_done
 
 TICK_SECONDS = 0.02
 GRACE_SECONDS = 1.0  # after a rank raised, for the others to end by themselves
 STANDSTILL_SECONDS = 10.0  # all ranks inside MPI and none moves
 INTERRUPT_SECONDS = 1.0
+PATIENCE = 4  # how often these may pass while a rank is at work on it
 
 
 class Guard(Protocol):
     """What a watch asks of the magics that run it."""
 
     cluster: Any
+    history: list[Cell]
+    pending: bool
 
     def heal(self) -> str:
         """Replace the cluster; return a sentence on what that lost."""
@@ -53,7 +58,8 @@ class Guard(Protocol):
 class Watch:
     """One running cell: shows its output, and ends it when it does not end by itself.
 
-    `begun` counts the collective calls of every rank before the cell; without it they are not compared.
+    `begun` counts the collective calls and messages of every rank before the cell; without it they are not
+    compared.
     """
 
     def __init__(
@@ -64,24 +70,30 @@ class Watch:
         timeout: float,
         live: bool,
         groupby: str,
-        begun: Mapping[int, int],
+        begun: Mapping[int, Counts],
     ) -> None:
         self.magics, self.cluster, self.result, self.cell = magics, magics.cluster, result, cell
         self.parts = dict(zip(result._targets, result.split(), strict=True))  # rank → its own result
         self.timeout, self.groupby = timeout, groupby
         self.output = LiveOutput(result, list(self.parts)) if live else None
-        self.elapsed = 0.0
+        self.clock, self.turns = Awake(), Turns()
         self.raised_at: float | None = None
+        self.cause = ""
         self.still_since = 0.0
         self.last_calls: tuple[Any, ...] = ()
         self.begun = begun if len(self.parts) == self.cluster.n and not magics.busy() else {}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds so far."""
+        return self.clock.seconds
 
     def run(self) -> None:
         """Return when all ranks ended the cell well; raise RanksRaised or HangError otherwise."""
         try:
             reason = self._wait()
         except KeyboardInterrupt:
-            reason = f"Interrupted after {self.elapsed:.0f} s."
+            reason = f"Interrupted after {self.elapsed:.0f} s." if self.elapsed > 0.5 else "Interrupted."
         if reason:
             with _uninterrupted():
                 self._give_up(reason)
@@ -90,10 +102,15 @@ class Watch:
         if problem := self._out_of_step():
             with _uninterrupted():
                 raise HangError(f"{problem}\n\n{self._heal()}")
+        left = self._left_over(throw_away=any(map(self._failed, self.parts)))
         try:
             replies = self.result.get()
         except error.CompositeError as problem:
-            raise RanksRaised(problem, all_raised(self._ended_states())) from None
+            text = all_raised(self._ended_states())
+            advice = hint(text, self.cell, self.magics.history)
+            raise RanksRaised(problem, "\n".join(filter(None, (text, advice, left)))) from None
+        if left:
+            print(left)
         if self.output:
             for reply in replies:
                 if reply.execute_result:
@@ -101,11 +118,8 @@ class Watch:
 
     def _wait(self) -> str:
         """Wait for the ranks; return why the cell must be ended, or "" when it has ended."""
-        last = time.monotonic()
         while not self.result.wait(TICK_SECONDS):
-            now = time.monotonic()
-            self.elapsed += min(now - last, 1.0)  # a laptop that slept was not computing
-            last = now
+            self.clock.tick()
             if self.output:
                 self.output.update()
                 self.output.status(self.elapsed, self._status)
@@ -117,7 +131,10 @@ class Watch:
         try:
             self.cluster.check_alive()
         except ClusterError as death:
-            return "A rank died." if self.cluster.deaths() else str(death)
+            if self.cluster.deaths():
+                return "A rank died."
+            self.cause = "a part of the cluster was ended or removed, by the cell or by somebody else."
+            return str(death)
         if self.elapsed > self.timeout:
             return f"Not done after {self.timeout:g} s (to allow more: %%px --timeout {5 * self.timeout:g})."
         busy = sorted({*self._unfinished(), *self.magics.busy()})
@@ -127,6 +144,10 @@ class Watch:
         standing = self.elapsed - self.still_since
         if self.raised_at is None and any(self._failed(rank) for rank in self.parts):
             self.raised_at = self.elapsed
+        if standing < GRACE_SECONDS / 2:
+            self.turns.again()
+        elif self.turns.starved(self.cluster.facts[rank].pid for rank in busy):
+            return ""
         if self.raised_at is not None and standing > GRACE_SECONDS < self.elapsed - self.raised_at:
             return "A rank raised an error while others wait for it."
         if standing > STANDSTILL_SECONDS:
@@ -137,11 +158,13 @@ class Watch:
         states = self._states()
         if not self._unfinished() and self.cluster.alive:
             return  # the last one ended just now
-        text = f"{reason}\n\n{report(states)}\n"
+        text = f"{reason}\n\n{report(states, self.cause)}\n"
         self._free(states)
         healed = "The ranks are free again; their variables are as the cell left them."
         if self._unfinished() or not self.cluster.alive or self._out_of_step():
             healed = self._heal()
+        elif left := self._left_over(throw_away=True):
+            healed = f"{left}\n{healed}"
         self._show_output(wait=False)
         raise HangError(f"{text}\n{healed}")
 
@@ -153,11 +176,29 @@ class Watch:
 
     def _out_of_step(self) -> str:
         """A report when the ranks did not all make the same collective calls in this cell, else ""."""
-        begun = collectives_begun(self.cluster.folder, list(self.begun))
+        begun = undelivered.counts(self.cluster.folder, list(self.begun))
         if self.magics.busy() or not out_of_step(self.begun, begun):
             return ""
         states = self._ended_states()
         return steps.report([states[rank] for rank in sorted(states)], self.begun, begun)
+
+    def _left_over(self, throw_away: bool) -> str:
+        """What to say of messages that nobody received; `throw_away` removes them if they are this cell's."""
+        after = undelivered.counts(self.cluster.folder, list(self.begun))
+        if self.magics.busy() or not undelivered.moved(self.begun, after):
+            return ""
+        throw_away = throw_away and not self.magics.pending
+        self.magics.pending = False
+        if not undelivered.outstanding(after):
+            return ""
+        try:
+            answers = self.cluster.ask(unreceived, throw_away)
+        except ClusterError:  # the next cell will say why
+            return ""
+        letters = sorted(letter for letters in answers for letter in letters)
+        self.magics.pending = bool(letters) and not throw_away
+        words = undelivered.thrown_away if throw_away else undelivered.note
+        return words(letters) if letters else ""
 
     def _free(self, states: Sequence[RankState]) -> None:
         """Interrupt the ranks; this frees those that run Python, not those inside MPI."""
@@ -166,7 +207,11 @@ class Watch:
         for rank in self._unfinished():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.cluster.facts[rank].pid, signal.SIGINT)
-        self.result.wait(INTERRUPT_SECONDS)
+        clock = Awake()
+        while not self.result.wait(TICK_SECONDS) and clock.tick() < INTERRUPT_SECONDS * PATIENCE:
+            pids = [self.cluster.facts[rank].pid for rank in self._unfinished()]
+            if clock.seconds > INTERRUPT_SECONDS and not any(map(at_work, pids)):
+                break
 
     def _unfinished(self) -> list[int]:
         return [rank for rank, part in self.parts.items() if not part.ready()]
@@ -178,7 +223,8 @@ class Watch:
         words = []
         for rank in self._unfinished():
             call = read_call(self.cluster.folder, rank)
-            words.append(f"rank {rank} {f'waiting in {call}' if call else 'computing'}")
+            doing = f"waiting in {call}" if call else condition(self.cluster.facts[rank].pid) or "computing"
+            words.append(f"rank {rank} {doing}")
         return " · ".join(words)
 
     # ---------------------------------------------------------------- what everyone is doing
@@ -197,6 +243,11 @@ class Watch:
 
     def _look_at(self, rank: int, stack: Sequence[tuple[str, int, str]]) -> RankState:
         """What an unfinished rank is doing, its line numbered as in the notebook."""
+        pid = self.cluster.facts[rank].pid
+        if (state := condition(pid)) == "gone":
+            return RankState(rank, "gone", error=ENDED)
+        if state == "stopped":
+            return RankState(rank, "stopped", error=f"is stopped (process {pid})")
         seen = observe(self.cluster.folder, rank, stack, self._lines_of)
         if seen.line is None:
             return seen

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Peer, other peer, tag, calls so far, collectives of the whole world so far;
-# then of the call's communicator: collectives so far, context, members; last the call's code.
-NOW = struct.Struct("=7iQi")
+# Counts of this rank so far: calls, collectives of the whole world, messages sent, messages received.
+COUNTS = struct.Struct("=4i")
+# The counts; the call's peer, other peer and tag; of its communicator: collectives so far, context, members;
+# the operation that the call waits for, if that was started before; the call's code.
+NOW = struct.Struct("=4i3i2iQ2i")
 # Zero over that code; then the last completed collective: its code, its turn and communicator as above.
 END = struct.Struct("=4iQ")
 WORLD = struct.Struct("=i")  # size of the world
@@ -26,6 +28,7 @@ _FROM = ((1, "source"), None, (2, "tag"), -1)
 _PROBE = ((0, "source"), None, (1, "tag"), -1)
 _BOTH = ((4, "source"), (1, "dest"), (5, "recvtag"), -1)
 _REPLACE = ((3, "source"), (1, "dest"), (4, "recvtag"), -1)
+_OF = ((0, "rank"), None, (9, ""), NOTHING)  # a window's part on another rank
 
 POINT_TO_POINT: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("Send", "Ssend", "Rsend", "Bsend", "send", "ssend", "bsend"), _TO),
@@ -44,12 +47,51 @@ ALIKE = (
     *("Alltoall", "Alltoallv", "Alltoallw", "alltoall", "Reduce_scatter", "Reduce_scatter_block"),
     *("Scan", "Exscan", "scan", "exscan"),
 )
+ON_GRIDS = (
+    *("Neighbor_allgather", "Neighbor_allgatherv", "neighbor_allgather"),
+    *("Neighbor_alltoall", "Neighbor_alltoallv", "Neighbor_alltoallw", "neighbor_alltoall"),
+)
 MAKERS = (
     *("Split", "Split_type", "Dup", "Dup_with_info", "Clone"),
     *("Create", "Create_group", "Create_cart", "Sub"),
 )
+
+# What starts and is waited for later: by the request that it returns, every time that this is started anew.
+_BUFFERED = [name for name in (*ROOTED, *ALIKE, *ON_GRIDS) if name[0].isupper()]
+STARTED: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("Isend", "Issend", "Irsend", "Ibsend", "isend", "issend", "ibsend"), _TO),
+    **dict.fromkeys(("Irecv", "irecv"), _FROM),
+    "Isendrecv": _BOTH,
+    "Isendrecv_replace": _REPLACE,
+    **dict.fromkeys(("Send_init", "Ssend_init", "Rsend_init", "Bsend_init"), _TO),
+    "Recv_init": _FROM,
+}
+STARTED_BY_ALL = {  # name → position of the root, or None
+    name: ROOTED.get(of) for of in _BUFFERED for name in (f"I{of.lower()}", f"{of}_init")
+}
+WAITS = (
+    *("Wait", "Waitall", "Waitany", "Waitsome"),
+    *("wait", "waitall", "waitany", "waitsome"),
+)
+ON_WINDOWS = {  # calls that wait for what another rank does with its part of the window
+    **{f"Win.{name}": _OF for name in ("Lock", "Unlock", "Flush", "Flush_local")},
+    **{f"Win.{name}": ((9, ""), None, (9, ""), NOTHING) for name in ("Start", "Complete", "Post", "Wait")},
+    **{f"Win.{name}_all": ((9, ""), None, (9, ""), NOTHING) for name in ("Lock", "Unlock", "Flush")},
+}
+OPENERS = ("Win.Create", "Win.Allocate", "Win.Allocate_shared", "Win.Create_dynamic", "File.Open")
+OF_FILES_AND_WINDOWS = (
+    *("Win.Fence", "Win.Free", "File.Close", "File.Set_view", "File.Set_size", "File.Preallocate"),
+    *("File.Read_all", "File.Write_all", "File.Read_at_all", "File.Write_at_all"),
+    *("File.Read_ordered", "File.Write_ordered", "File.Sync"),
+)
+
 COLLECTIVES = frozenset((*ROOTED, *ALIKE, *MAKERS))
-NAMES = ("", *POINT_TO_POINT, *ROOTED, *ALIKE, *MAKERS)  # by code
+_BY_ALL = COLLECTIVES | {*ON_GRIDS, *STARTED_BY_ALL, *OPENERS, *OF_FILES_AND_WINDOWS}
+NAMES = (  # by code
+    *("", *POINT_TO_POINT, *ROOTED, *ALIKE, *MAKERS, *ON_GRIDS, *STARTED, *STARTED_BY_ALL),
+    *(*WAITS, *ON_WINDOWS, *OPENERS, *OF_FILES_AND_WINDOWS),
+)
+CODES = {name: code for code, name in enumerate(NAMES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +108,7 @@ class Call:
     """A blocking MPI call that a rank is in. `peer` is who it waits for (None: everyone), -1 for anyone.
 
     Ranks are those of the world. `number` counts all calls of the rank, `turn` the collectives before this
-    one on its communicator.
+    one on its communicator. `of` is what a wait waits for: an operation that was started before.
     """
 
     name: str
@@ -76,27 +118,42 @@ class Call:
     number: int
     turn: int = 0
     on: Communicator = Communicator()
+    of: str = ""
+
+    @property
+    def operation(self) -> str:
+        """What is to be completed: the call itself, or what it waits for."""
+        return self.of or self.name
 
     @property
     def collective(self) -> bool:
         """Whether every rank of the communicator must make this call."""
-        return self.name in COLLECTIVES
+        return self.operation in _BY_ALL
+
+    @property
+    def on_window(self) -> bool:
+        """Whether it waits for what another rank does with a window."""
+        return self.name in ON_WINDOWS
 
     @property
     def sends(self) -> bool:
         """Whether this is a send that waits for its receiver, and no more."""
-        return "send" in self.name.lower() and self.other is None
+        return "send" in self.operation.lower() and self.other is None
 
     def __str__(self) -> str:
+        name = f"{self.name} for {self.of}" if self.of else self.name
         if self.collective:
             root = "" if self.peer in (None, 0) else f" with root {self.peer}"
             among = f" of ranks {', '.join(map(str, self.on.members))}" if self.on.part else ""
-            return f"{self.name}{root}{among}"
+            return f"{name}{root}{among}"
+        if self.peer is None and (self.on_window or self.name in WAITS):
+            return name
         tag = "" if self.tag is None or self.tag < 0 else f", tag {self.tag}"
         numbering = " (as COMM_WORLD numbers them)" if self.on.part else ""
         if self.other is not None:
-            return f"{self.name} to rank {self.other} and from {_who(self.peer)}{tag}{numbering}"
-        return f"{self.name} {'to' if self.sends else 'from'} {_who(self.peer)}{tag}{numbering}"
+            return f"{name} to rank {self.other} and from {_who(self.peer)}{tag}{numbering}"
+        preposition = "of" if self.on_window else "to" if self.sends else "from"
+        return f"{name} {preposition} {_who(self.peer)}{tag}{numbering}"
 
 
 def _who(peer: int | None) -> str:
@@ -112,6 +169,16 @@ class Done:
     on: Communicator = Communicator()
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Letter:
+    """A message on its way, or some of the same kind; ranks are those of the world."""
+
+    source: int
+    dest: int
+    tag: int
+    nbytes: int
+
+
 def call_file(folder: Path, rank: int) -> Path:
     """Where rank `rank` writes its current call."""
     return folder / f"rank-{rank}.call"
@@ -125,17 +192,25 @@ def stack_file(folder: Path, rank: int) -> Path:
 def read_call(folder: Path, rank: int) -> Call | None:
     """The blocking MPI call that `rank` is in now, or None when it is in none."""
     record = _read(folder, rank)
-    *numbers, turn, context, mask, code = NOW.unpack_from(record)
-    if not 0 < code < len(NAMES):
+    count, _, _, _, peer, other, tag, turn, context, mask, of, code = NOW.unpack_from(record)
+    if not (0 < code < len(NAMES) and 0 <= of < len(NAMES)):
         return None
-    peer, other, tag = (None if number == NOTHING else number for number in numbers[:3])
-    return Call(NAMES[code], peer, other, tag, numbers[3], turn, _communicator(record, context, mask))
+    peer, other, tag = (None if number == NOTHING else number for number in (peer, other, tag))
+    return Call(NAMES[code], peer, other, tag, count, turn, _communicator(record, context, mask), NAMES[of])
 
 
-def read_count(folder: Path, rank: int) -> int:
-    """How many collectives of the whole world `rank` has begun; the same for all ranks that are in step."""
-    count: int = NOW.unpack_from(_read(folder, rank))[4]
-    return count
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a rank has begun or done since it was started; `collectives` are those of the whole world."""
+
+    collectives: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+def read_counts(folder: Path, rank: int) -> Counts:
+    """How many collectives and messages `rank` has begun, sent and received so far."""
+    return Counts(*COUNTS.unpack_from(_read(folder, rank))[1:])
 
 
 def read_done(folder: Path, rank: int) -> Done | None:

@@ -55,6 +55,7 @@ def rank_environment(size: int, base: Mapping[str, str] | None = None) -> dict[s
         "OMPI_MCA_mpi_yield_when_idle": "true",
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "self,sm,tcp",
+        "OMPI_MCA_osc": "^ucx",  # which greets every window with an error that is none
         "OMPI_MCA_btl_tcp_if_include": "lo",
         "PMIX_MCA_ptl_tcp_if_include": "lo",
         "OMP_NUM_THREADS": threads,

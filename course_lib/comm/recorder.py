@@ -1,167 +1,127 @@
 """The MPI call that this rank is in, written where another process can read it.
 
-A rank blocked inside MPI cannot answer questions. So every blocking call of a `RecordedComm` notes itself,
-before it starts, in a small memory-mapped file, and erases the note when it returns. The last collective
-that it completed stays noted too: it tells who has made a call that others still wait in. `install` puts a
-`RecordedComm` in the place of `MPI.COMM_WORLD`, so that the code of a lesson is recorded as it is.
+A rank blocked inside MPI cannot answer questions. So every blocking call of a `RecordedComm`, and of the
+requests, windows and files made on it, notes itself before it starts (`record.py`). `install` puts these
+classes in the place of MPI's own, so that the code of a lesson is recorded as it is.
 
-Ranks are noted as the world numbers them, whatever communicator they are called in. Only the main thread is
-recorded. Requests are not: `request.Wait()` shows only as the line of code that a stack dump names.
+Ranks are noted as the world numbers them, whatever communicator they are called in.
 """
 
 import faulthandler
-import mmap
 import os
 import signal
-import struct
-import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from mpi4py import MPI
 
+from course_lib.comm import record
 from course_lib.comm.calls import (
     ALIKE,
-    CODE_BYTES,
-    END,
     MAKERS,
-    NAMES,
-    NOTHING,
-    NOW,
+    OF_FILES_AND_WINDOWS,
+    ON_GRIDS,
+    ON_WINDOWS,
+    OPENERS,
     POINT_TO_POINT,
     ROOTED,
-    SIZE,
-    WORLD,
-    call_file,
+    STARTED,
+    STARTED_BY_ALL,
     stack_file,
 )
+from course_lib.comm.record import Recorded
+from course_lib.comm.requests import RecordedPrequest, RecordedRequest, collective_starter, starter
 
 CALLS = (*POINT_TO_POINT, *ROOTED, *ALIKE)
-_NO_CALL = bytes(4)
-_MAIN = threading.main_thread().ident
-
-_record: Any = bytearray(SIZE)
-_calls = _world_calls = 0
 
 
-class _Recorded:
-    """What a recorded communicator knows of itself."""
-
-    _ranks: Mapping[int, int] = MappingProxyType({})  # its ranks → the world's; found at its first call
-    _mask = 0  # bit r: rank r of the world is a member
-    _whole = False  # whether all are
-    _context = 0
-    _turn = 0
-
-
-class RecordedComm(_Recorded, MPI.Intracomm):
+class RecordedComm(Recorded, MPI.Intracomm):
     """An intracommunicator whose blocking calls are recorded; what it splits into is recorded too."""
 
 
-class RecordedCart(_Recorded, MPI.Cartcomm):
+class RecordedCart(Recorded, MPI.Cartcomm):
     """The same for a grid of ranks."""
 
 
-def _learn_ranks(comm: Any) -> Mapping[int, int]:
-    """Find out which ranks of the world `comm` has."""
-    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
-    comm._ranks = dict(enumerate(group.Translate_ranks(None, world)))
-    comm._mask = sum(1 << rank for rank in comm._ranks.values() if 0 <= rank < 64)
-    comm._whole = comm.size == MPI.COMM_WORLD.size
-    group.Free()
-    world.Free()
-    return comm._ranks
+class RecordedWin(Recorded, MPI.Win):
+    """A window whose blocking calls are recorded."""
 
 
-def _point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    code, (peer_at, other_at, tag_at, no_tag) = NAMES.index(name), POINT_TO_POINT[name]
-    note, thread = NOW.pack_into, threading.get_ident
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _calls
-        if thread() != _MAIN:
-            return original(self, *args, **kwargs)
-        _calls += 1
-        ranks, given = self._ranks or _learn_ranks(self), len(args)
-        peer = args[peer_at[0]] if given > peer_at[0] else kwargs.get(peer_at[1], -1)
-        tag = args[tag_at[0]] if given > tag_at[0] else kwargs.get(tag_at[1], no_tag)
-        other = NOTHING
-        if other_at:
-            other = args[other_at[0]] if given > other_at[0] else kwargs.get(other_at[1], -1)
-        try:
-            peer, other = ranks.get(peer, peer), ranks.get(other, other)
-            note(_record, 0, peer, other, tag, _calls, _world_calls, 0, self._context, self._mask, code)
-        except (TypeError, struct.error):  # no integers: MPI will say so
-            note(_record, 0, *[NOTHING] * 3, _calls, _world_calls, 0, self._context, self._mask, code)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            _record[CODE_BYTES] = _NO_CALL
-
-    return _as(original, call)
-
-
-def _collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    code, root_at = NAMES.index(name), ROOTED.get(name)
-    note, note_end, thread = NOW.pack_into, END.pack_into, threading.get_ident
-    everyone = name != "Create_group"  # only the ranks of the group call that
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _calls, _world_calls
-        if thread() != _MAIN:
-            return original(self, *args, **kwargs)
-        ranks, root = self._ranks or _learn_ranks(self), NOTHING
-        _calls += 1
-        _world_calls += self._whole and everyone
-        turn, context, mask = self._turn, self._context, self._mask
-        if root_at:
-            root = args[root_at] if len(args) > root_at else kwargs.get("root", 0)
-            root = ranks.get(root, NOTHING)
-        note(_record, 0, root, NOTHING, NOTHING, _calls, _world_calls, turn, context, mask, code)
-        self._turn = turn + everyone
-        try:
-            result = original(self, *args, **kwargs)
-        except BaseException:
-            _record[CODE_BYTES] = _NO_CALL
-            raise
-        note_end(_record, CODE_BYTES.start, 0, code, turn, context, mask)
-        return result
-
-    return _as(original, call)
+class RecordedFile(Recorded, MPI.File):
+    """A file whose collective calls are recorded."""
 
 
 def _maker(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    make = _collective(name, original)
+    make = record.collective(name, original)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        context = (31 * self._context + self._turn + 1) % 2**31
+        context = _context_of_child(self)
         made = make(self, *args, **kwargs)
         if made == MPI.COMM_NULL:
             return made
         recorded = RecordedCart(made) if isinstance(made, MPI.Cartcomm) else RecordedComm(made)
-        recorded._context = context  # the same on all its ranks: they have made the same calls
+        recorded._context = context
+        record.known[id(recorded)] = recorded
         return recorded
 
-    return _as(original, call)
+    return record.as_original(original, call)
 
 
-def _as(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    call.__name__, call.__doc__ = original.__name__, original.__doc__
+def _context_of_child(comm: Any) -> int:
+    """A number for what `comm` makes next, the same on all its ranks: they have made the same calls."""
+    return int((31 * comm._context + comm._turn + 1) % 2**31)
+
+
+def _opener(kind: Any, name: str) -> Any:
+    """The class method `name` of `kind`, such as Win.Allocate: all ranks of its communicator must call it."""
+    short = name.partition(".")[2]
+
+    def call(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        original = getattr(super(kind, cls), short)
+        given = (*args, *kwargs.values())
+        comm: Any = next((a for a in given if isinstance(a, RecordedComm | RecordedCart)), None)
+        if comm is None:
+            return original(*args, **kwargs)
+        context = _context_of_child(comm)
+        made = record.collective(name, _without_self(original))(comm, *args, **kwargs)
+        made._context = context
+        return made
+
+    call.__doc__ = getattr(kind, short).__doc__
+    return classmethod(call)
+
+
+def _without_self(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(comm: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)
+
     return call
 
 
 _WRAPPERS = {
-    **dict.fromkeys(CALLS, _collective),
-    **dict.fromkeys(POINT_TO_POINT, _point_to_point),
+    **dict.fromkeys((*ROOTED, *ALIKE, *ON_GRIDS, *OF_FILES_AND_WINDOWS), record.collective),
+    **dict.fromkeys((*POINT_TO_POINT, *ON_WINDOWS), record.point_to_point),
+    **dict.fromkeys(STARTED, starter),
+    **dict.fromkeys(STARTED_BY_ALL, collective_starter),
     **dict.fromkeys(MAKERS, _maker),
 }
-for _class, _base in ((RecordedComm, MPI.Intracomm), (RecordedCart, MPI.Cartcomm)):
+_KINDS: tuple[tuple[Any, str], ...] = (
+    *((RecordedComm, ""), (RecordedCart, "")),
+    *((RecordedWin, "Win."), (RecordedFile, "File.")),
+)
+for _class, _prefix in _KINDS:
     for _name, _wrap in _WRAPPERS.items():
-        if hasattr(_base, _name):  # only a grid has Sub
-            setattr(_class, _name, _wrap(_name, getattr(_base, _name)))
+        _short = _name.removeprefix(_prefix)
+        if _name.startswith(_prefix) and hasattr(_class, _short):  # only a grid has Sub
+            setattr(_class, _short, _wrap(_name, getattr(_class.__mro__[2], _short)))
+    for _name in OPENERS:
+        if _prefix and _name.startswith(_prefix):
+            setattr(_class, _name.removeprefix(_prefix), _opener(_class, _name))
+
+
+# -------------------------------------------------------------------- on a rank
 
 
 def install(folder: Path) -> tuple[int, int, int, str]:
@@ -170,23 +130,41 @@ def install(folder: Path) -> tuple[int, int, int, str]:
     From here on `MPI.COMM_WORLD` is a `RecordedComm`, and SIGUSR1 writes the Python stack to a file, also
     while the rank is blocked inside MPI. Calling it again changes nothing.
     """
-    global _record
     world = MPI.COMM_WORLD
     if not isinstance(world, RecordedComm):
-        path = call_file(folder, world.rank)
-        with open(path, "ab") as file:
-            file.truncate(SIZE)
-        with open(path, "r+b") as file:
-            _record = mmap.mmap(file.fileno(), SIZE)
-        _record[:] = bytes(SIZE)
-        WORLD.pack_into(_record, SIZE - WORLD.size, world.size)
-        stack = open(stack_file(folder, world.rank), "w")  # noqa: SIM115  open as long as the engine lives
-        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
+        record.attach(folder, world.rank, world.size)
+        os.register_at_fork(after_in_child=_refuse_to_forked)
+        _stacks.append(open(stack_file(folder, world.rank), "w"))  # noqa: SIM115  open as long as the engine lives
+        write_stacks_when_asked()
         warnings.filterwarnings("ignore", message="To exit: use")  # advice for a terminal, not for a cell
         MPI.COMM_WORLD = RecordedComm(world)  # type: ignore[misc]
+        record.known[id(MPI.COMM_WORLD)] = MPI.COMM_WORLD
+        MPI.Request, MPI.Prequest = RecordedRequest, RecordedPrequest  # type: ignore[misc]
+        MPI.Win, MPI.File = RecordedWin, RecordedFile  # type: ignore[misc]
         MPI.Finalize = _refuse_to_finalize
     library = MPI.Get_library_version().split(",")[0].replace("Open MPI v", "Open MPI ")
     return world.rank, world.size, os.getpid(), library
+
+
+_stacks: list[Any] = []  # the file for them
+
+
+def write_stacks_when_asked() -> None:
+    """From here on SIGUSR1 writes the Python stack, whatever a cell has made of that signal before."""
+    faulthandler.unregister(signal.SIGUSR1)
+    faulthandler.register(signal.SIGUSR1, file=_stacks[0], all_threads=False)
+
+
+def _refuse_to_forked() -> None:
+    """In a process forked off this rank, every call raises: it would speak with the rank's own voice."""
+    record.detach()
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("a process forked off a rank cannot use MPI: it would take the rank's messages")
+
+    for kind in (RecordedComm, RecordedCart, RecordedWin, RecordedFile):
+        for name in [name for name in vars(kind) if callable(getattr(kind, name)) and name[0] != "_"]:
+            setattr(kind, name, refuse)
 
 
 def _refuse_to_finalize() -> None:

@@ -323,31 +323,29 @@ ENDLESS = [
     broken(
         "a receive request that never completes",
         "request = comm.irecv(source=(rank + 1) % size)\nrequest.wait()",
-        *rows(range(4), "waiting in wait", 3, "request.wait()"),
-        "a message is waited for that no rank sends",
+        *(row(rank, f"waiting in wait for irecv from rank {(rank + 1) % 4}", 3) for rank in range(4)),
+        "circle of waiting: rank 0 → rank 1 → rank 2 → rank 3 → rank 0",
         RESTARTED,
-        options="--timeout 1",
     ),
     broken(
         "a fence that one rank skips",
         "window = MPI.Win.Allocate(8, comm=comm)\nif rank: window.Fence()",
-        *rows((1, 2, 3), "waiting in Fence", 3),
+        *rows((1, 2, 3), "waiting in Win.Fence", 3),
+        "Win.Fence is a collective: .* and rank 0 did not",
         RESTARTED,
-        options="--timeout 1",
     ),
     broken(
         "a large send request that never completes",
         "request = comm.Isend(np.zeros(10**6), dest=(rank + 1) % size)\nrequest.Wait()",
-        *rows(range(4), "waiting in Wait", 3, "request.Wait()"),
+        *(row(rank, f"waiting in Wait for Isend to rank {(rank + 1) % 4}, tag 0", 3) for rank in range(4)),
+        "too large to be buffered",
         RESTARTED,
-        options="--timeout 1",
     ),
     broken(
         "many receive requests that never complete",
         "requests = [comm.Irecv(np.zeros(3), source=r) for r in range(size)]\nMPI.Request.Waitall(requests)",
-        *rows(range(4), "waiting in Waitall", 3),
+        *rows(range(4), "waiting in Waitall for Irecv from rank 0", 3),
         RESTARTED,
-        options="--timeout 1",
     ),
     broken(
         "an interrupt while all are blocked",
@@ -412,4 +410,227 @@ DEATHS = [
     broken("all ranks killed", "os.kill(os.getpid(), 9)", r"(?m)^rank \d  was killed", RESTARTED),
 ]
 
-BROKEN_CELLS = [*RAISES, *MISMATCHES, *ENDLESS, *DEATHS]
+
+# -------------------------------------------------------------------- requests, windows, messages left over
+
+REQUESTS = [
+    broken(
+        "a receive request that one rank waits for in vain",
+        "inbox = np.zeros(1)\nif rank == 0: comm.Irecv(inbox, source=1, tag=5).Wait()",
+        row(0, "waiting in Wait for Irecv from rank 1, tag 5", 3),
+        "rank 0 is in Wait for Irecv from rank 1, tag 5, but rank 1 has finished without a call that",
+        RESTARTED,
+    ),
+    broken(
+        "a raise while another rank waits for a request",
+        f"if rank == 0: comm.irecv(source=1).wait()\nif rank == 1: {BOOM}",
+        "A rank raised an error while others wait for it",
+        row(0, "waiting in wait for irecv from rank 1", 2),
+        row(1, "raised ValueError: boom", 3),
+    ),
+    broken(
+        "a barrier request that one rank does not make",
+        "if rank: comm.Ibarrier().Wait()",
+        *rows((1, 2, 3), "waiting in Wait for Ibarrier", 2),
+        "Ibarrier is a collective: .* and rank 0 did not",
+    ),
+    broken(
+        "a raise before a receive, after the send",
+        f"if rank == 0: comm.send('old', dest=1, tag=6)\nif rank == 1: {BOOM}",
+        r"^rank 1 raised ValueError: boom\n    cell line 3 ",
+        r"1 message that nobody had received was thrown away: rank 0 → rank 1, tag 6, \d+ bytes\.",
+    ),
+    broken(
+        "a rank that is stopped",
+        "import signal\nif rank == 2: os.kill(os.getpid(), signal.SIGSTOP)\ncomm.Barrier()",
+        row(2, r"is stopped \(process \d+\)"),
+        *rows((0, 1, 3), "waiting in Barrier", 4),
+        "rank 2 is held by a stop signal .* kill -CONT",
+        RESTARTED,
+        options="--timeout 2",
+    ),
+    broken(
+        "os._exit(0) on one rank",
+        f"if rank == 1: os._exit(0)\n{BARRIER}",
+        row(1, r"left Python without finishing MPI \(os\._exit\)"),
+        "rank 1 died",
+        RESTARTED,
+    ),
+]
+
+# -------------------------------------------------------------------- rarer ways, tried on demand
+
+RARE = [
+    broken(
+        "a thread that is never done",
+        "from threading import Thread\nthread = Thread(target=time.sleep, args=(10**6,))\n"
+        "thread.start()\nthread.join()",
+        *rows(range(4), "computing", 5, "thread.join()"),
+        options="--timeout 1",
+    ),
+    broken(
+        "one rank closes print's stream and prints",
+        f"if rank == 1: sys.stdout.close()\nprint('x')\n{BARRIER}",
+        row(1, "raised ValueError: I/O operation on closed file", 3),
+        RESTARTED,
+    ),
+    broken("Abort without an error code", "if rank == 2: MPI.COMM_WORLD.Abort()", row(2, "called Abort")),
+    broken(
+        "os._exit(0) everywhere", "os._exit(0)", r"(?m)^rank \d  left Python without finishing MPI", RESTARTED
+    ),
+    broken(
+        "signals that are ignored",
+        "import signal\nfor s in (2, 10, 15): signal.signal(s, signal.SIG_IGN)\nif rank: comm.Barrier()",
+        *rows((1, 2, 3), "waiting in Barrier"),
+        "Barrier is a collective: .* and rank 0 did not",
+        RESTARTED,
+    ),
+    broken(
+        "a loop that catches every interrupt",
+        "while True:\n    try: time.sleep(0.1)\n    except KeyboardInterrupt: pass",
+        *rows(range(4), "computing", 3),
+        RESTARTED,
+        options="--timeout 1",
+    ),
+    broken(
+        "a last expression whose repr raises",
+        "class Odd:\n    def __repr__(self): return 1 / 0\nOdd()",
+        r"^ranks 0, 1, 2, 3 raised ZeroDivisionError: division by zero",
+    ),
+    broken(
+        "a last expression whose repr never ends",
+        "class Odd:\n    def __repr__(self): return repr(self)\nOdd()",
+        r"^ranks 0, 1, 2, 3 raised RecursionError: maximum recursion depth exceeded",
+    ),
+    broken(
+        "a last expression whose repr waits for others",
+        f"class Odd:\n    def __repr__(self): return {RING}\nOdd()",
+        *rows(range(4), r"waiting in recv from rank \d", 4),
+        "circle of waiting",
+        RESTARTED,
+    ),
+    broken("a generator's own exit", "raise GeneratorExit", r"^ranks 0, 1, 2, 3 raised GeneratorExit\n"),
+    broken(
+        "a very long message", "raise ValueError('x' * 10**7)", r"^ranks 0, 1, 2, 3 raised ValueError: x+…\n"
+    ),
+    broken(
+        "a group of exceptions",
+        "raise ExceptionGroup('many', [ValueError(1), KeyError('a')])",
+        r"^ranks 0, 1, 2, 3 raised ExceptionGroup: many \(2 sub-exceptions\)",
+    ),
+    broken(
+        "an exception that cannot be printed",
+        f"class Odd(Exception):\n    def __str__(self): return 1 / 0\nif rank == 1: raise Odd\n{BARRIER}",
+        row(1, "raised "),
+        *rows((0, 2, 3), "waiting in Barrier", 5),
+        RESTARTED,
+    ),
+    broken(
+        "an exception that is none of Exception's",
+        f"class Odd(BaseException): pass\nif rank == 3: raise Odd('quit')\n{BARRIER}",
+        row(3, "raised Odd: quit", 3),
+        RESTARTED,
+    ),
+    broken(
+        "a synchronous send to itself",
+        "comm.Ssend(np.ones(1), dest=rank)",
+        "rank 0 waits for itself",
+        RESTARTED,
+    ),
+    broken(
+        "a short buffer for an all-to-all",
+        "comm.Alltoall(np.zeros(4), np.zeros(2))",
+        r"^ranks 0, 1, 2, 3 raised ",
+    ),
+    broken("a split by nothing", "comm.Split(None)", r"^ranks 0, 1, 2, 3 raised TypeError"),
+    broken(
+        "a rank left out of a split that goes on",
+        "part = comm.Split(MPI.UNDEFINED if rank == 1 else 0)\npart.Barrier()",
+        r"^rank 1 raised MPI_ERR_COMM: invalid communicator\n    cell line 3",
+    ),
+    broken("the world freed", "comm.Free()", r"^ranks 0, 1, 2, 3 raised MPI_ERR_COMM"),
+    broken("a magic that the ranks do not have", "%nosuchmagic", r"^ranks 0, 1, 2, 3 raised UsageError"),
+    broken(
+        "a shell command that waits",
+        "!sleep 1000",
+        *rows(range(4), "computing", 2, "!sleep 1000"),
+        options="--timeout 1",
+    ),
+    broken(
+        "return outside a function",
+        "return 5",
+        r"raised SyntaxError: 'return' outside function\n    cell line 2",
+    ),
+    broken(
+        "bytes that no program has",
+        "x = 1\n\x00",
+        r"raised SyntaxError: source code string cannot contain null",
+    ),
+    broken(
+        "an interrupt at the very start",
+        RING,
+        r"Interrupted\.|Interrupted after",
+        RESTARTED,
+        interrupt_after=(0.02,),
+    ),
+    broken(
+        "an interrupt in the middle of output",
+        "while True: print('x' * 100)",
+        r"Interrupted after \d s\.",
+        *rows(range(4), "computing", 2),
+        interrupt_after=(1.5,),
+    ),
+    broken(
+        "the cluster's folder removed",
+        "import shutil\nif rank == 0: shutil.rmtree(os.environ['COURSE_CLUSTER'])\nif rank: comm.Barrier()",
+        r"the cluster's folder .* was removed",
+        "Likely cause: a part of the cluster was ended or removed",
+        RESTARTED,
+    ),
+    broken(
+        "mpiexec killed",
+        "if rank == 0: os.kill(os.getppid(), 9)\ntime.sleep(20)",
+        "the MPI job with the ranks ended with signal 9",
+        "Likely cause: a part of the cluster was ended or removed",
+        RESTARTED,
+    ),
+    broken(
+        "an alarm that nobody expects",
+        "import signal\nif rank == 0: signal.alarm(1)\ntime.sleep(9)",
+        row(0, "was ended by signal 14"),
+        RESTARTED,
+    ),
+    broken(
+        "a termination that a rank asks for itself",
+        f"if rank == 2: os.kill(os.getpid(), 15)\n{BARRIER}",
+        row(2, "was ended by signal 15"),
+        RESTARTED,
+    ),
+    broken(
+        "a window's lock that is kept",
+        "window = MPI.Win.Allocate(8, comm=comm)\nif rank == 0: window.Lock(1)\ncomm.Barrier()\n"
+        "if rank: window.Lock(1)\ncomm.Barrier()",
+        r"(?m)^rank \d  waiting in Win\.Lock of rank 1",
+        RESTARTED,
+        options="--timeout 4",
+    ),
+    broken(
+        "a file that some ranks open",
+        "if rank: file = MPI.File.Open(comm, '/tmp/course-no-such-file')",
+        r"waiting in File\.Open|raised MPI_ERR_NO_SUCH_FILE|out of step",
+    ),
+    broken(
+        "neighbours of a grid, of whom one does not call",
+        "grid = comm.Create_cart([4], periods=[True])\nif rank: grid.neighbor_allgather(rank)",
+        r"(?m)^rank [13]  waiting in neighbor_allgather",
+        RESTARTED,
+    ),
+    broken(
+        "a barrier and a barrier request",
+        "if rank == 2: comm.Ibarrier().Wait()\nelse: comm.Barrier()",
+        r"different collectives \(Barrier, Ibarrier\)",
+        RESTARTED,
+    ),
+]
+
+BROKEN_CELLS = [*RAISES, *MISMATCHES, *ENDLESS, *DEATHS, *REQUESTS]

@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from course_lib.comm import recorder
+from course_lib.comm import mailbox, record, recorder
 from course_lib.comm.calls import ALIKE, COLLECTIVES, MAKERS, POINT_TO_POINT, ROOTED
-from course_lib.comm.recorder import RecordedCart, RecordedComm
+from course_lib.comm.recorder import RecordedCart, RecordedComm, RecordedFile, RecordedWin
+from course_lib.comm.requests import RecordedPrequest, RecordedRequest
 
 
 @pytest.fixture
 def both(comm):
     """MPI's own communicator and a recorded one, with the same ranks."""
     recorded = RecordedComm(comm.Dup())
+    record.known[id(recorded)] = recorded
     yield comm, recorded
     recorded.Free()
 
@@ -293,7 +295,11 @@ def test_the_world_of_a_lesson_is_recorded_after_install(comm, tmp_path, monkeyp
     folder = type(tmp_path)(comm.bcast(str(tmp_path)))
     monkeypatch.setattr(MPI, "COMM_WORLD", MPI.COMM_WORLD)
     monkeypatch.setattr(MPI, "Finalize", MPI.Finalize)
-    monkeypatch.setattr(recorder, "_record", recorder._record)
+    for name in ("Request", "Prequest", "Win", "File"):
+        monkeypatch.setattr(MPI, name, getattr(MPI, name))
+    monkeypatch.setattr(record, "_record", record._record)
+    monkeypatch.setattr(recorder, "_stacks", [])
+    monkeypatch.setattr(recorder.os, "register_at_fork", lambda **hooks: None)
     monkeypatch.setattr(recorder.faulthandler, "register", lambda *args, **kwargs: None)
     facts = comm.allgather(recorder.install(folder))
     assert [fact[:2] for fact in facts] == [(rank, comm.size) for rank in range(comm.size)]
@@ -301,7 +307,99 @@ def test_the_world_of_a_lesson_is_recorded_after_install(comm, tmp_path, monkeyp
     assert comm.allgather(recorder.install(folder)) == facts, "a second time changes nothing"
     with pytest.raises(RuntimeError, match="mpi4py calls it by itself"):
         MPI.Finalize()
+    again = MPI.COMM_WORLD.Recv_init(np.zeros(1), source=comm.rank)
+    assert isinstance(again, MPI.Prequest) and type(again) is RecordedPrequest
+    again.Start()
+    MPI.COMM_WORLD.Send(np.ones(1), dest=comm.rank)
+    assert MPI.Request.Waitall([again]) is True
     MPI.COMM_WORLD.Barrier()
     for rank in range(comm.size):
-        assert recorder.call_file(folder, rank).stat().st_size > 0
+        assert record.call_file(folder, rank).stat().st_size > 0
     comm.Barrier()
+
+
+# -------------------------------------------------------------------- requests, windows, files
+
+
+def test_waiting_for_requests_gives_what_mpis_own_gives(both):
+    for comm in both:
+        right, left = neighbours(comm)
+        into, other = np.zeros(3), np.zeros(3)
+        requests = [comm.Irecv(into, left, 1), comm.Irecv(other, left, 2)]
+        requests += [comm.Isend(mine(comm), right, 1), comm.Isend(mine(comm) + 1, right, 2)]
+        wait = RecordedRequest if comm is both[1] else MPI.Request
+        statuses = []
+        assert wait.Waitall(requests, statuses) is True
+        assert [status.source for status in statuses[:2]] == [left, left]
+        assert [status.tag for status in statuses[:2]] == [1, 2]
+        assert np.all(into == np.arange(3.0) + 10 * left) and np.all(other == into + 1)
+        assert all(request == MPI.REQUEST_NULL for request in requests)
+        assert wait.waitall([comm.irecv(source=left), comm.isend("x", dest=right)]) == ["x", None]
+
+
+def test_a_collective_that_is_waited_for_later_gives_the_right_result(both):
+    _, recorded = both
+    total = np.zeros(3)
+    request = recorded.Iallreduce(mine(recorded), total)
+    assert isinstance(request, RecordedRequest)
+    request.Wait()
+    assert np.all(total == sum(np.arange(3.0) + 10 * rank for rank in range(recorded.size)))
+    assert recorded._turn == 1
+
+
+def test_a_window_is_recorded_and_all_count_the_same_calls(both):
+    comm, recorded = both
+    window = RecordedWin.Allocate(8, comm=recorded)
+    assert type(window) is RecordedWin and window._context == comm.bcast(window._context)
+    there = np.zeros(1)
+    window.Fence()
+    window.Put(np.full(1, 7.0 + comm.rank), neighbours(comm)[0])
+    window.Fence()
+    window.Lock(comm.rank)
+    window.Get(there, comm.rank)
+    window.Unlock(comm.rank)
+    assert there[0] == 7.0 + neighbours(comm)[1]
+    assert comm.allgather(window._turn) == [2] * comm.size
+    window.Free()
+
+
+def test_a_file_is_recorded(both, tmp_path):
+    comm, recorded = both
+    path = comm.bcast(str(tmp_path / "shared"))
+    file = RecordedFile.Open(recorded, path, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    assert type(file) is RecordedFile
+    file.Write_at_all(8 * comm.rank, np.full(1, float(comm.rank)))
+    everything = np.zeros(comm.size)
+    file.Read_at_all(0, everything)
+    file.Close()
+    assert everything.tolist() == list(range(comm.size))
+
+
+# -------------------------------------------------------------------- messages that nobody received
+
+
+def test_a_message_that_nobody_received_is_found_and_can_be_taken_away(both):
+    comm, recorded = both
+    part = recorded.Split(0)
+    right, left = neighbours(comm)
+    recorded.isend("old", dest=right, tag=3)
+    part.Isend(np.zeros(2), right, 5)
+    comm.Barrier()
+    ours = {(m.source, m.dest, m.tag, m.nbytes > 8) for m in mailbox.unreceived()}
+    world = MPI.COMM_WORLD.rank
+    base = world - comm.rank
+    expected = {(base + left, world, 3, True), (base + left, world, 5, True)}
+    assert expected <= ours
+    mailbox.take_all()
+    assert not expected & {(m.source, m.dest, m.tag, m.nbytes > 8) for m in mailbox.unreceived()}
+    comm.Barrier()
+    assert recorded.sendrecv(comm.rank, dest=right, source=left) == left
+
+
+def test_a_large_message_is_found_too_and_its_send_completes_when_it_is_taken(both):
+    comm, recorded = both
+    request = recorded.Isend(np.zeros(10**6), neighbours(comm)[0], 8)
+    comm.Barrier()
+    assert (8, 8 * 10**6) in {(m.tag, m.nbytes) for m in mailbox.unreceived()}
+    mailbox.take_all()
+    request.Wait()

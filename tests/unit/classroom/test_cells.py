@@ -3,7 +3,7 @@
 import pytest
 from ipykernel.compiler import get_file_name
 
-from course_lib.classroom.cells import Cell, cell_numbers
+from course_lib.classroom.cells import Cell, cell_numbers, hint
 
 
 def assigned(text):
@@ -58,3 +58,35 @@ def test_the_engines_call_the_file_of_a_cell_as_we_expect():
 )
 def test_numbers_of_cells_in_words(numbers, words):
     assert cell_numbers(numbers) == words
+
+
+SETUP = Cell("comm, rank = world()", 3, 1, True)
+
+
+def hinted(problem, text, *earlier):
+    return hint(f"rank 0 raised {problem}", Cell(text, 9, 1, False), earlier)
+
+
+def test_a_builtin_that_became_a_variable_is_named_where_it_is_called():
+    earlier = Cell("print = 3", 4, 1, False), Cell("x = 1", 5, 1, False)
+    problem = "TypeError: 'int' object is not callable"
+    words = "print is a variable of yours since cell 4; `%px del print` brings Python's own back."
+    assert hinted(problem, "print(x)", *earlier) == words
+    assert hinted(problem, "x()", *earlier) == ""
+    assert hinted("ValueError: x", "print(x)", *earlier) == ""
+
+
+def test_a_name_that_is_gone_is_told_with_the_cell_it_came_from():
+    problem = "NameError: name 'comm' is not defined"
+    assert hinted(problem, "comm.Barrier()", SETUP) == "comm comes from cell 3: run that cell again."
+    assert hinted(problem, "comm.Barrier()") == ""
+    assert hinted("NameError: name 'com' is not defined", "com.Barrier()", SETUP) == ""
+
+
+def test_a_name_of_a_setup_cell_that_has_another_value_now_is_told():
+    problem = "AttributeError: 'int' object has no attribute 'Barrier'"
+    taken = Cell("comm = 5", 4, 1, False)
+    words = "comm was given another value in cell 4; cell 3 brings it back."
+    assert hinted(problem, "comm.Barrier()", SETUP, taken) == words
+    assert hinted(problem, "comm.Barrier()", SETUP, taken, SETUP) == ""
+    assert hinted(problem, "rank.Barrier()", SETUP, taken) == ""

@@ -1,5 +1,6 @@
 """A cluster starts as one world of ranks or says in one sentence why not, and leaves nothing behind."""
 
+import errno
 import os
 import re
 import signal
@@ -144,6 +145,53 @@ def test_a_controller_that_dies_at_the_start(monkeypatch, leaves_nothing, tmp_pa
     words = refusal()
     assert words.startswith("the controller ended with exit code 1\n")
     assert "Address already in use" in words
+
+
+def test_a_port_that_somebody_else_took_meanwhile_is_chosen_anew(monkeypatch, leaves_nothing, tmp_path):
+    once = f"if mkdir {tmp_path}/tried 2>/dev/null; then echo 'Address already in use' >&2; exit 1; fi"
+    python_with(monkeypatch, tmp_path, once)
+    cluster = Cluster(1)
+    cluster.start()
+    assert (tmp_path / "tried").exists() and cluster.alive
+    cluster.stop()
+
+
+def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_nothing):
+    def late(*arguments, **options):
+        raise TimeoutError("Hub connection request timed out")
+
+    monkeypatch.setattr(cluster_module.ipyparallel, "Client", late)
+    words = refusal(1)
+    assert words == "the controller did not answer: Hub connection request timed out; close other programs"
+    with pytest.raises(ClusterError, match=r"^the ranks could not be restarted; run the cell with start_cl"):
+        Cluster(1).replace()
+
+
+def test_a_folder_for_temporary_files_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setattr(launcher.tempfile, "tempdir", str(tmp_path / "gone"))
+    words = refusal()
+    assert words.startswith(
+        f"no folder can be made in {tmp_path}/gone (No such file or directory); free some"
+    )
+    assert "TMPDIR" in words and len(words.splitlines()) == 1
+
+
+def test_a_full_disk(monkeypatch, leaves_nothing):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher.Path, "write_bytes", full)
+    assert re.match(
+        r"no folder can be made in .* \(No space left on device\); free some disk space", refusal()
+    )
+
+
+def test_a_disk_that_fills_up_during_the_start(monkeypatch, leaves_nothing):
+    def full(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher.Launcher, "_spawn", full)
+    assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
 
 
 def test_a_controller_that_never_answers(monkeypatch, leaves_nothing, tmp_path):

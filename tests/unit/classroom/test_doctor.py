@@ -1,13 +1,15 @@
 """Green when all is well, red with a remedy when it is not: every check is made to fail."""
 
 import json
+import socket
 import subprocess
 import sys
+import time
 from collections import namedtuple
 
 import pytest
 
-from course_lib.classroom import doctor, leftovers, processes
+from course_lib.classroom import doctor, doctor_jobs, launcher, leftovers, processes
 from course_lib.classroom.doctor import GIB, MIB, Check
 from course_lib.training import datasets
 
@@ -124,7 +126,7 @@ Job = namedtuple("Job", "returncode stdout stderr")
     ],
 )
 def test_ranks_that_do_not_agree_are_red(monkeypatch, job, words):
-    monkeypatch.setattr(doctor, "run_ranks", lambda *args, **options: job)
+    monkeypatch.setattr(doctor_jobs, "run_ranks", lambda *args, **options: job)
     check = doctor.check_ranks()
     assert red(check)
     assert words in check.detail
@@ -134,7 +136,7 @@ def test_ranks_that_hang_are_red(monkeypatch):
     def hang(size, arguments, timeout):
         raise subprocess.TimeoutExpired("mpiexec", timeout)
 
-    monkeypatch.setattr(doctor, "run_ranks", hang)
+    monkeypatch.setattr(doctor_jobs, "run_ranks", hang)
     assert "within 60 s" in doctor.check_ranks().detail
     assert red(doctor.check_ranks())
 
@@ -202,3 +204,130 @@ def test_the_report_carries_what_a_bug_report_needs():
     assert found["checks"][0] == {"name": "Python", "ok": True, "detail": "3.11"}
     assert found["python"] == sys.version.split()[0]
     json.dumps(found)
+
+
+# -------------------------------------------------------------------- folders, ports, names
+
+
+def test_a_folder_that_cannot_be_written_to_is_red(monkeypatch, tmp_path):
+    monkeypatch.setattr(launcher.tempfile, "tempdir", str(tmp_path / "nowhere"))
+    check = doctor.check_folder()
+    assert red(check)
+    assert "TMPDIR" in check.remedy
+    monkeypatch.setattr(launcher.tempfile, "tempdir", str(tmp_path))
+    assert doctor.check_folder().ok and list(tmp_path.iterdir()) == []
+
+
+def test_jupyters_port_in_use_is_a_note_and_no_fault():
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        check = doctor.check_ports(jupyter=port)
+    assert check.ok and "is in use, so JupyterLab will take the next one" in check.detail
+    assert "in use" not in doctor.check_ports(jupyter=port).detail
+
+
+def test_no_port_at_all_is_red():
+    assert red(doctor.check_ports(host="192.0.2.1"))  # an address for documentation, of nobody
+
+
+def test_a_name_without_an_address_is_no_fault(monkeypatch):
+    monkeypatch.setattr(doctor.socket, "gethostname", lambda: "laptop.invalid")
+    check = doctor.check_host()
+    assert check.ok and "laptop.invalid has no address" in check.detail
+
+
+def test_a_data_set_with_another_checksum_is_red(monkeypatch, tmp_path):
+    for file in datasets.read_registry("mnist").files:
+        (tmp_path / f"{file.name}.gz").write_bytes(b"something else")
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path))
+    check = doctor.check_data()
+    assert red(check)
+    assert "another sha256 than expected" in check.detail
+
+
+# -------------------------------------------------------------------- torch and DeepSpeed
+
+
+def test_two_real_ranks_sum_over_every_backend_of_torch():
+    check = doctor.check_torch()
+    assert check.ok, check
+    assert "over gloo" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (Job(0, "gloo 9\ngloo 8\n", ""), "the sums were gloo 8; gloo 9"),
+        (Job(0, "gloo 9\n", ""), "the sums were gloo 9"),  # one rank was not heard
+        (Job(0, "mpi4py 9\nmpi4py 9\n", ""), "the sums were mpi4py 9"),  # nothing came over Gloo
+        (Job(1, "", "RuntimeError: no interface\n"), "exit code 1: RuntimeError: no interface"),
+    ],
+)
+def test_a_torch_that_does_not_sum_is_red(monkeypatch, job, words):
+    monkeypatch.setattr(doctor_jobs, "run_ranks", lambda *args, **options: job)
+    check = doctor.check_torch()
+    assert red(check)
+    assert words in check.detail
+
+
+def test_a_torch_that_hangs_is_red():
+    assert "not done after 2 s" in doctor.check_torch("import time; time.sleep(60)", seconds=2).detail
+
+
+def test_deepspeed_is_tried_in_a_process_of_its_own(monkeypatch):
+    check = doctor.check_deepspeed("import sys, os; print('1.2', os.environ['DS_ACCELERATOR'])")
+    assert (check.ok, check.detail) == (True, "1.2 cpu, on the processor")
+    monkeypatch.setattr(doctor_jobs.importlib.util, "find_spec", lambda name: None)
+    assert "only the lesson on it needs it" in doctor.check_deepspeed().detail
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("raise ImportError('no such op')", "ImportError: no such op"),
+        ("import time; time.sleep(60)", "not done after"),
+    ],
+)
+def test_a_deepspeed_that_cannot_be_imported_is_red(monkeypatch, program, words):
+    monkeypatch.setattr(doctor_jobs.importlib.util, "find_spec", lambda name: name)
+    check = doctor.check_deepspeed(program, seconds=3)
+    assert red(check)
+    assert words in check.detail
+
+
+# -------------------------------------------------------------------- all together
+
+
+def test_the_checks_are_shown_in_order_though_they_run_at_the_same_time():
+    def slow():
+        time.sleep(0.3)
+        return Check("slow", True, "first")
+
+    def quick():
+        return Check("quick", True, "second")
+
+    assert [check.name for check in doctor.examine([slow, quick])] == ["slow", "quick"]
+
+
+def test_a_check_that_breaks_is_red_and_the_others_go_on():
+    def check_broken():
+        raise ZeroDivisionError("division by zero")
+
+    broken, fine = doctor.examine([check_broken, lambda: Check("fine", True, "")])
+    assert red(broken) and fine.ok
+    assert (broken.name, broken.detail) == (
+        "broken",
+        "could not be checked: ZeroDivisionError: division by zero",
+    )
+
+
+def test_one_call_shows_a_line_each_and_the_verdict(monkeypatch):
+    shown = []
+    checks = (
+        lambda: Check("Python", True, "3.11"),
+        lambda: Check("memory", False, "1 GiB", "close programs"),
+    )
+    monkeypatch.setattr(doctor, "CHECKS", checks)
+    doctor.doctor(shown.append)
+    assert shown[:2] == ["ok   Python         3.11", f"FIX  memory         1 GiB\n{'':20}→ close programs"]
+    assert shown[2].startswith("\n1 to mend (2 checks")

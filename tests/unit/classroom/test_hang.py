@@ -8,14 +8,9 @@ import time
 
 import pytest
 
-from course_lib.classroom.hang import (
-    RankState,
-    find_cycle,
-    likely_cause,
-    observe,
-    report,
-    request_stacks,
-)
+from course_lib.classroom import hang
+from course_lib.classroom.cause import find_cycle, likely_cause, report
+from course_lib.classroom.hang import ENDED, RankState, observe, request_stacks
 from course_lib.comm.calls import Call, Communicator, Done, stack_file
 
 WORLD = Communicator(0, (0, 1, 2, 3))
@@ -377,3 +372,92 @@ def test_a_rank_without_a_stack_is_computing_somewhere(tmp_path):
 
 def test_a_line_beyond_the_cell_is_no_error(tmp_path):
     assert observe(tmp_path, 0, [("/tmp/cell.py", 99, "<module>")], lines).code == ""
+
+
+# -------------------------------------------------------------------- requests, windows, stopped ranks
+
+
+def wait_for(of, peer=None, tag=None, turn=0, name="Wait"):
+    return Call(name, peer, None, tag, 1, turn, WORLD, of)
+
+
+def waits(rank, call):
+    return RankState(rank, "waiting", call)
+
+
+def test_a_wait_for_a_request_reads_as_what_it_waits_for():
+    assert waits(0, wait_for("Irecv", 1, 5)).what() == "waiting in Wait for Irecv from rank 1, tag 5"
+    assert (
+        waits(0, wait_for("isend", 2, 0, name="waitall")).what()
+        == "waiting in waitall for isend to rank 2, tag 0"
+    )
+    assert waits(0, wait_for("Ireduce", 3)).what() == "waiting in Wait for Ireduce with root 3"
+    assert waits(0, wait_for("")).what() == "waiting in Wait"
+
+
+def test_requests_take_part_in_circles_like_the_calls_they_stand_for():
+    ring = [waits(rank, wait_for("Irecv", (rank + 1) % 3)) for rank in range(3)]
+    assert likely_cause(ring).startswith(
+        "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 0. Each waits for a message"
+    )
+    ring = [waits(rank, wait_for("Isend", (rank + 1) % 3, 0)) for rank in range(3)]
+    assert "too large to be buffered" in likely_cause(ring)
+
+
+def test_a_collective_request_that_one_rank_did_not_make():
+    states = [RankState(0, "finished"), *(waits(rank, wait_for("Ibarrier")) for rank in (1, 2))]
+    assert (
+        "Ibarrier is a collective: every rank of the communicator must call it, and rank 0 did not"
+        in likely_cause(states)
+    )
+
+
+def test_a_collective_request_that_one_rank_made_and_never_waited_for():
+    done = Done("Ibarrier", 0, WORLD)
+    states = [RankState(0, "finished", done=done), waits(1, wait_for("Ibarrier"))]
+    assert likely_cause(states) == "rank 0 began Ibarrier too, but has finished without waiting for it."
+
+
+def test_a_barrier_and_a_barrier_request_are_different_collectives():
+    states = [waits(0, collective("Barrier")), waits(1, wait_for("Ibarrier"))]
+    assert "different collectives (Barrier, Ibarrier)" in likely_cause(states)
+
+
+def test_a_lock_that_is_never_given_back():
+    lock = Call("Win.Lock", 0, None, None, 1, 0, WORLD)
+    assert waits(1, lock).what() == "waiting in Win.Lock of rank 0"
+    assert waits(1, Call("Win.Wait", None, None, None, 1, 0, WORLD)).what() == "waiting in Win.Wait"
+    assert "every Lock needs its Unlock" in likely_cause([RankState(0, "finished"), waits(1, lock)])
+
+
+def test_a_stopped_rank_is_the_cause_before_all_others_and_has_its_remedy():
+    states = [waits(0, collective("Barrier")), RankState(1, "stopped", error="is stopped (process 77)")]
+    assert states[1].what() == "is stopped (process 77)"
+    assert "rank 1 is held by a stop signal" in likely_cause(states) and "kill -CONT" in likely_cause(states)
+
+
+def test_ranks_that_were_ended_with_the_one_that_died_are_not_the_cause():
+    states = [RankState(0, "gone", error=ENDED), RankState(1, "gone", error="was killed")]
+    assert likely_cause(states) == "rank 1 died; MPI then ends all the others."
+
+
+def test_a_cause_that_is_known_takes_the_place_of_the_likely_one():
+    assert report([RankState(0, "finished")], "somebody pulled the plug.").endswith(
+        "cause: somebody pulled the plug."
+    )
+
+
+def test_a_lookup_in_a_dictionary_is_no_wait(tmp_path):
+    state = hang.observe(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: ["x = table.get('key')"])
+    assert state.kind == "computing"
+    state = hang.observe(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: ["future.result()"])
+    assert (state.kind, state.what()) == ("waiting", "waiting in result")
+
+
+def test_a_rank_whose_handler_a_cell_took_away_is_not_ended_by_the_question(tmp_path):
+    code = "import signal, time; signal.signal(10, signal.SIG_DFL); print(1, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        assert request_stacks(tmp_path, {0: child.pid}) == {}
+        assert child.poll() is None
+        child.kill()

@@ -185,5 +185,30 @@ def test_a_wrong_answer_may_be_run_in_the_notebook() -> None:
 
 def test_ranks_that_do_not_start_are_not_the_learners_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "START_SECONDS", 0.05)
+    monkeypatch.setattr(job, "SLOW_START_SECONDS", 0.1)
     text = short(check(exercise(), exercise().solution))
     assert text == "01.1 could not be checked: 4 ranks did not start; run it again."
+
+
+def test_a_job_that_does_not_start_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    class Failing(job.Job):
+        def watch(self) -> str:
+            started.append(self)
+            return super().watch() if len(started) > 1 else "not one rank has started"
+
+    monkeypatch.setattr(job, "Job", Failing)
+    verdict = check(exercise(), exercise().solution)
+    assert (verdict.state, len(started)) == ("right", 2), verdict.text
+
+
+def test_what_other_programs_take_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = job.Job(exercise(), exercise().solution)
+    seconds = exercise().seconds
+    for had, late in ((seconds, True), (0.1, False), (float("inf"), True)):
+        monkeypatch.setattr(job, "processor_seconds", lambda pid, had=had: had)
+        assert [watched._late(seconds + 1, [1]) for _ in range(job.LOOKS + 1)][-1] is late
+        assert watched._late(seconds - 1, [1]) is False
+        assert watched._late(job.PATIENCE * seconds + 1, [1]) is True
+    watched.folder.rmdir()

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from course_lib.comm import calls, recorder
+from course_lib.comm import calls, recorder, requests
+from course_lib.comm import record as note
 from course_lib.comm.calls import Call, Communicator, Done, call_file, read_call, read_done
 from course_lib.comm.recorder import CALLS, RecordedCart, RecordedComm
 
@@ -17,7 +18,8 @@ NOT_RECORDED = {  # a hang in one of these shows as the line of the cell alone
     *("Free", "free", "Disconnect"),  # who hangs at the end of a communicator made the mistake before
     *("Spawn", "Spawn_multiple", "Accept", "Connect", "Join", "Create_intercomm"),  # of other worlds
     *("Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent", "Create_from_group"),
-    *("Ack_failed", "Agree", "Revoke", "Shrink"),  # fault tolerance
+    *("Ack_failed", "Agree", "Iagree", "Revoke", "Shrink", "Ishrink"),  # fault tolerance
+    *("Idup", "Idup_with_info", "Iflush_buffer", "Psend_init", "Precv_init"),  # for the few who know
 }
 
 
@@ -27,7 +29,9 @@ def record(tmp_path, monkeypatch):
     path = call_file(tmp_path, 0)
     path.write_bytes(bytes(calls.SIZE))
     memory = np.memmap(path, dtype=np.uint8, mode="r+").data
-    monkeypatch.setattr(recorder, "_record", memory)
+    monkeypatch.setattr(note, "_record", memory)
+    for count in ("_calls", "_world_calls", "_sent", "_received"):
+        monkeypatch.setattr(note, count, 0)
     return tmp_path
 
 
@@ -38,7 +42,7 @@ def during(folder, name, *args, **kwargs):
     def original(self, *args, **kwargs):
         seen.append(read_call(folder, 0))
 
-    kind = recorder._collective if name in calls.COLLECTIVES else recorder._point_to_point
+    kind = note.collective if name in calls.COLLECTIVES else note.point_to_point
     kind(name, original)(RecordedComm(MPI.COMM_SELF), *args, **kwargs)
     return seen[0]
 
@@ -90,7 +94,7 @@ def test_calls_are_counted_so_that_a_loop_is_seen_to_move(record):
 def test_collectives_are_counted_on_their_communicator(record):
     comm = RecordedComm(MPI.COMM_SELF)
     turns = []
-    wrapped = recorder._collective("Barrier", lambda self: turns.append(read_call(record, 0).turn))
+    wrapped = note.collective("Barrier", lambda self: turns.append(read_call(record, 0).turn))
     for _ in range(3):
         wrapped(comm)
     assert turns == [0, 1, 2]
@@ -119,7 +123,7 @@ def test_an_interrupt_erases_the_note(record):
     def interrupted(self):
         raise KeyboardInterrupt
 
-    for kind, name in ((recorder._collective, "Barrier"), (recorder._point_to_point, "Recv")):
+    for kind, name in ((note.collective, "Barrier"), (note.point_to_point, "Recv")):
         with pytest.raises(KeyboardInterrupt):
             kind(name, interrupted)(RecordedComm(MPI.COMM_SELF))
         assert read_call(record, 0) is None
@@ -140,10 +144,114 @@ def test_every_call_of_mpi4py_that_waits_for_other_ranks_is_recorded():
         name for name in dir(MPI.Intracomm) if callable(getattr(MPI.Intracomm, name)) and name[0] != "_"
     }
     local = re.compile(
-        r"I[a-z]|i[a-z]|Get_|Set_|Is_|Attach|Detach|Flush|py2f|f2py|to|from|.*(_init|_map|attr|err)"
+        r"I(m|n)?probe|i(m)?probe|Get_|Set_|Is_|Attach|Detach|Flush|py2f|f2py|to|from|.*(_map|attr|err)"
     )
-    left = {name for name in methods if not local.match(name)} - {*CALLS, *calls.MAKERS}
+    recorded = {*CALLS, *calls.MAKERS, *calls.STARTED, *calls.STARTED_BY_ALL}
+    left = {name for name in methods if not local.match(name)} - recorded
     assert left == {"Abort", "Compare", "Create_keyval", "Free_keyval"} | NOT_RECORDED
+
+
+def test_every_call_of_a_grid_is_recorded_too():
+    grids = {name for name in dir(MPI.Cartcomm) if "eighbor" in name}
+    assert grids == {name for name in (*calls.ON_GRIDS, *calls.STARTED_BY_ALL) if "eighbor" in name}
+
+
+@pytest.mark.parametrize(
+    ("kind", "plain"), [(recorder.RecordedWin, MPI.Win), (recorder.RecordedFile, MPI.File)]
+)
+def test_windows_and_files_are_recorded_in_every_call_that_waits(kind, plain):
+    names = {name.partition(".")[2] for name in calls.NAMES if name.startswith(f"{plain.__name__}.")}
+    assert names and all(getattr(kind, name) is not getattr(plain, name) for name in names)
+
+
+# -------------------------------------------------------------------- requests
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (lambda c: c.Isend(np.zeros(0), 0, 5), "Wait for Isend to rank 0, tag 5"),
+        (lambda c: c.isend(1, dest=0), "Wait for isend to rank 0, tag 0"),
+        (lambda c: c.Irecv(np.zeros(1), source=0, tag=7), "Wait for Irecv from rank 0, tag 7"),
+        (lambda c: c.irecv(source=0), "Wait for irecv from rank 0"),
+        (lambda c: c.Ibarrier(), "Wait for Ibarrier"),
+        (lambda c: c.Iallreduce(np.zeros(1), np.zeros(1)), "Wait for Iallreduce"),
+        (lambda c: c.Ibcast(np.zeros(1), root=0), "Wait for Ibcast"),
+    ],
+)
+def test_a_wait_tells_what_it_waits_for(record, start, said):
+    request = start(RecordedComm(MPI.COMM_SELF))
+    assert isinstance(request, requests.RecordedRequest)
+    seen = []
+    note.waiting("Wait", request._of, lambda: seen.append(read_call(record, 0)))
+    assert str(seen[0]) == said and seen[0].collective == (
+        said.split()[2][1:] in ("barrier", "allreduce", "bcast")
+    )
+    assert read_call(record, 0) is None
+
+
+def test_a_request_keeps_its_buffer_and_its_message(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    sent, got = comm.isend({"a": 1}, dest=0), comm.irecv(source=0)
+    assert requests.RecordedRequest.waitall([sent, got]) == [None, {"a": 1}]
+    into = np.zeros(2)
+    assert comm.Irecv(into, 0).Test() is False
+    comm.Send(np.arange(2.0), 0)
+    statuses = []
+    later = comm.Irecv(np.zeros(1), 0)
+    comm.Isend(np.ones(1), 0, 9)
+    assert requests.RecordedRequest.Waitall([later], statuses) is True
+    assert [status.tag for status in statuses] == [9]
+    assert into.tolist() == [0.0, 1.0]
+
+
+def test_a_wait_for_any_names_what_all_have_in_common(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    ready = comm.Isend(np.ones(1), 0)
+    assert requests.RecordedRequest.Waitany([ready]) == 0
+    receives = [comm.Irecv(np.zeros(1), 0, tag) for tag in (1, 2)]
+    assert requests._any_of(receives)[0] == -1 and requests._any_of(receives[:1]) == receives[0]._of
+    assert requests._any_of([*receives, comm.Ibarrier()]) == note.NO_OPERATION
+    for tag in (1, 2):
+        comm.Send(np.zeros(1), 0, tag)
+    assert sorted(requests.RecordedRequest.Waitsome(receives)) == [0, 1]
+
+
+def test_an_operation_that_is_started_again_and_again_counts_each_start(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    before = calls.read_counts(record, 0)
+    out, into = np.ones(1), np.zeros(1)
+    send, receive = comm.Send_init(out, 0), comm.Recv_init(into, 0)
+    barrier = comm.Barrier_init()
+    for _ in range(3):
+        send.Start()
+        requests.RecordedPrequest.Startall([receive, barrier])
+        requests.RecordedRequest.Waitall([send, receive, barrier])
+    after = calls.read_counts(record, 0)
+    assert (after.sent - before.sent, after.received - before.received) == (3, 3)
+    assert comm._turn == 3 and into[0] == 1
+
+
+def test_messages_are_counted_where_they_are_sent_and_taken(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+
+    def counted(action):
+        before = calls.read_counts(record, 0)
+        action()
+        after = calls.read_counts(record, 0)
+        return after.sent - before.sent, after.received - before.received
+
+    assert counted(lambda: comm.send(1, 0)) == (1, 0)
+    assert counted(lambda: comm.Probe(0)) == (0, 0)
+    assert counted(lambda: comm.recv()) == (0, 1)
+    assert counted(lambda: comm.isend(1, 0)) == (1, 0)
+    assert counted(lambda: comm.mprobe().recv()) == (0, 1)
+    assert counted(lambda: comm.sendrecv(1, 0, source=0)) == (1, 1)
+    assert counted(lambda: comm.send(1, MPI.PROC_NULL)) == (0, 0)
+    assert counted(lambda: comm.recv(source=MPI.PROC_NULL)) == (0, 0)
+    assert counted(lambda: comm.sendrecv(1, MPI.PROC_NULL, source=MPI.PROC_NULL)) == (0, 0)
+    assert counted(lambda: comm.Isendrecv(np.ones(1), 0, 0, np.zeros(1), 0, 0).Wait()) == (1, 1)
+    assert counted(lambda: comm.Barrier()) == (0, 0)
 
 
 def test_documentation_and_names_are_those_of_mpi():
@@ -173,7 +281,7 @@ def test_a_truncated_or_foreign_file_is_no_call(tmp_path, content):
 @pytest.mark.parametrize("code", [-1, 0, len(calls.NAMES), 2**31 - 1])
 def test_a_code_that_no_call_has_is_no_call(tmp_path, code):
     record = bytearray(calls.SIZE)
-    calls.NOW.pack_into(record, 0, *[0] * 8, code)
+    calls.NOW.pack_into(record, 0, *[0] * 11, code)
     call_file(tmp_path, 0).write_bytes(record)
     assert read_call(tmp_path, 0) is None
 
