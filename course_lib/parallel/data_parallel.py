@@ -16,9 +16,7 @@ phase 5 sums and then divides; here the loss was divided by the global batch bef
 """
 
 import hashlib
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -27,6 +25,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.optim import SGD, Optimizer
 
+from course_lib.comm.spans import Span, duration
+from course_lib.comm.trace import Recorder
 from course_lib.theory.partition import even_range
 from course_lib.training.datasets import Dataset
 from course_lib.training.loop import (
@@ -199,44 +199,29 @@ def replicas_agree(comm: MPI.Intracomm, model: nn.Module) -> bool:
 
 # ---------------------------------------------------------------- where the time of a step goes
 
-Span = tuple[int, str, float, float]  # rank; compute, wait or transfer; from, to, in seconds
-
 
 def trace_step(
     comm: MPI.Intracomm, model: nn.Module, data: Dataset, *, batch_size: int, steps: int = 9
-) -> list[Span]:
-    """When this rank computed, waited and transferred in a training step: the median one of `steps`.
+) -> list[Span] | None:
+    """When all ranks computed, waited and transferred in a training step: the median one of `steps`.
 
-    A barrier before the Allreduce tells waiting from transferring; an untraced step does both in one call.
-    The weights stay as they are. Ranks outside of `comm` return at once, with nothing.
+    On rank 0; None elsewhere. The weights stay as they are. Ranks outside of `comm` return at once.
     """
     if comm == MPI.COMM_NULL:
-        return []
-    order = shuffled_batches(len(data.train_labels), batch_size, seed=0)[:steps]
-    traces = list(step_marks(comm, model, shard_batches(comm, data.train_images, data.train_labels, order)))
-    seconds = np.array([trace[-1] for trace in traces])
-    comm.Allreduce(MPI.IN_PLACE, seconds, op=MPI.MAX)  # a step lasts as long as its slowest rank
-    median = traces[np.argsort(seconds)[len(seconds) // 2]]
-    activities = ("compute", "wait", "transfer", "compute")
-    return [(comm.rank, what, *moment) for what, moment in zip(activities, pairwise(median), strict=True)]
-
-
-def step_marks(comm: MPI.Intracomm, model: nn.Module, batches: Iterable[Batch]) -> Iterator[list[float]]:
-    """Seconds from the common start of each step to when the barrier, the sum, the update began and ended."""
-    marks: list[float] = []
-    bucket = GradientBucket(model)
+        return None
+    recorder, bucket = Recorder(comm), GradientBucket(model)
 
     def synchronize() -> None:
-        marks.append(time.perf_counter())
-        comm.Barrier()
-        marks.append(time.perf_counter())
-        bucket.sum(comm)
-        marks.append(time.perf_counter())
+        with recorder.span("sum of gradients", kind="collective"):
+            bucket.sum(comm)
 
     step = make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.0), synchronize)
-    for batch in batches:
+    order = shuffled_batches(len(data.train_labels), batch_size, seed=0)[:steps]
+    traces = []
+    for batch in shard_batches(comm, data.train_images, data.train_labels, order):
         comm.Barrier()
-        marks[:] = [time.perf_counter()]
-        step(batch)
-        marks.append(time.perf_counter())
-        yield [mark - marks[0] for mark in marks]
+        with recorder.span("step"):
+            step(batch)
+        if spans := recorder.gather():
+            traces.append(spans)
+    return sorted(traces, key=duration)[len(traces) // 2] if traces else None

@@ -7,10 +7,10 @@
 # |---|---|
 # | **You will be able to** | name the ten phases of data-parallel training and the MPI call of each; deal a batch to ranks, also where it does not divide; sum gradients so that they are those of the whole batch; say where the time of a step goes |
 # | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [02 · Monte Carlo π](02_monte_carlo_pi.ipynb); a training loop in PyTorch |
-# | **Time** | core 20 min · more 50 min |
+# | **Time** | core 20 min · more 42 min |
 # | **Ranks** | 4 |
 #
-# [← 02 · Monte Carlo π](02_monte_carlo_pi.ipynb) · [Course map](00_start_here.ipynb)
+# [← 04 · Collectives](04_collectives.ipynb) · [Course map](00_start_here.ipynb)
 
 # %% [markdown]
 # ## Warm-up
@@ -44,20 +44,20 @@ rank, size = comm.rank, comm.size
 # ## 1 · Ten phases
 #
 # **Data parallelism**: every rank has the whole network, and a part of every batch. A study by Jakovac and
-# Pichler tells it in ten phases. You will build them one by one, and then train.
+# Pichler tells it in ten phases:
 #
-# | phase | on every rank | MPI | section |
-# |---|---|---|---|
-# | 0 init | know your rank and the size | `Init`, `Comm_rank` | Setup |
-# | 1 broadcast | take the weights of rank 0 | `Bcast` | 2 |
-# | 2 shard | take your part of the batch | – | 3 |
-# | 3 forward | compute the loss of your part | – | 4 |
-# | 4 backward | compute its gradients | – | 4 |
-# | 5 **sum** | add up everybody's gradients | `Allreduce` | 5 |
-# | 6 update | change the weights | – | 4 |
-# | 7 barrier | wait for the last | `Barrier` | 6 |
-# | 8 gather | tell rank 0 loss and accuracy | `Gather` | 6 |
-# | 9 finalize | end MPI | `Finalize` | Teardown |
+# | phase | on every rank | MPI |
+# |---|---|---|
+# | 0 init | know your rank and the size | `Init`, `Comm_rank` |
+# | 1 broadcast | take the weights of rank 0 | `Bcast` |
+# | 2 shard | take your part of the batch | – |
+# | 3 forward | compute the loss of your part | – |
+# | 4 backward | compute its gradients | – |
+# | 5 **sum** | add up everybody's gradients | `Allreduce` |
+# | 6 update | change the weights | – |
+# | 7 barrier | wait for the last | `Barrier` |
+# | 8 gather | tell rank 0 loss and accuracy | `Gather` |
+# | 9 finalize | end MPI | `Finalize` |
 #
 # Phases 2 to 6 are repeated for every batch, and only one of them sends anything.
 
@@ -68,7 +68,7 @@ rank, size = comm.rank, comm.size
 # its own. A `weight_hash` is a few digits that change when any bit of any weight does: equal hashes, equal
 # networks.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 # %%px
 from course_lib.parallel.data_parallel import broadcast_weights, replicas_agree, weight_hash
 from course_lib.training.models import build
@@ -76,15 +76,11 @@ from course_lib.training.models import build
 model = build("cnn", seed=rank)
 before = weight_hash(model)
 broadcast_weights(comm, model)
-after = weight_hash(model)
-
-# %%
-print(len(set(cluster["before"])), "different networks before the broadcast")
-print(len(set(cluster["after"])), "after it")
+print(f"rank {rank}: weights {before} before the broadcast, {weight_hash(model)} after it")
 
 # %% [markdown]
-# Phase 1 sent the weights of rank 0 to everyone, in one message. With one seed everywhere it would change
-# nothing; but one day rank 0 alone loads a checkpoint, or somebody draws one random number too many.
+# Phase 1 sent the weights of rank 0 to everyone, in one message. With one seed everywhere it would change nothing,
+# until somebody draws one random number too many.
 
 # %% [markdown]
 # ## 3 · Deal the batch: the shard
@@ -103,7 +99,7 @@ if rank == 0:
 # %%
 # %%px
 from course_lib.parallel.data_parallel import shard
-from course_lib.training.loop import image_batch, shuffled_batches, summed_cross_entropy
+from course_lib.training.loop import image_batch, make_step, shuffled_batches, summed_cross_entropy
 
 order = shuffled_batches(len(data.train_labels), 128, seed=0)
 mine = shard(comm, order[0])
@@ -116,15 +112,15 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 # %% [markdown]
 # ## 4 · One loop, one seam
 #
-# This is the step that trains *one* process. Two things prepare it for many: the loss, a sum over images,
-# is divided by the size of the **global** batch; and between backward and update it calls `synchronize`, which
-# does nothing when you are alone.
-
-# %% tags=["source: course_lib.training.loop:make_step"]
-# %%px
-
-# %% [markdown]
-# What if each rank just takes this step with its shard? How many different networks will there be?
+# A training step, and who comes between backward and update:
+#
+# ```
+# zero gradients → forward → loss → backward → synchronize() → update
+# ```
+#
+# `make_step` builds it. Two things prepare it for many ranks: the loss, a sum over images, is divided by the size
+# of the **global** batch; and `synchronize` is yours to fill: when you are alone, it does nothing. What if each
+# rank just takes this step with its shard? How many different networks will there be?
 
 # %%
 predict("Networks after one step?", None)
@@ -137,13 +133,11 @@ make_step(model, summed_cross_entropy, optimizer)(batch)
 alone = weight_hash(model)
 
 # %%
-different = len(set(cluster["alone"]))
-outcome("Networks after one step?", different, word="counted", because="Their shards differ.")
+outcome("Networks after one step?", len(set(cluster["alone"])), word="counted", because="Their shards differ.")
 
 # %% [markdown]
-# Each rank has followed its own 32 images. But the loss of the batch is a sum over
-# images, divided once. Cut the sum into shards, and the shards' gradients **add up** to the gradient of the
-# batch. So add them up: no average of gradients, and none of weights.
+# But the loss of the batch is a sum over images, divided once. Cut the sum into shards, and the shards' gradients
+# **add up** to the gradient of the batch. So add them up: no average of gradients, and none of weights.
 
 # %% [markdown]
 # ## 5 · Sum the gradients
@@ -208,8 +202,7 @@ if rank == 0:
 # number of ranks is less accurate than another.
 
 # %% [markdown]
-# **Stop here in a short workshop.** More trains for a whole epoch, and makes the classic mistakes
-# on purpose.
+# **Stop here in a short workshop.**
 
 # %% [markdown]
 # ## More
@@ -307,9 +300,12 @@ print(f"{eight / one:.1f} times faster" if eight > one else "no gain this time; 
 # %% [markdown]
 # ### A step in four lanes
 #
-# Do the ranks compute, or do they wait? `trace_step` reads the clock between the phases of a step, and puts a
-# barrier before the sum: time spent there is **waiting** for slower ranks, time after it is **transfer**. All
-# four ranks take part, even where they have to share cores.
+# Do the ranks compute, or do they wait? `trace_step` reads the clock as a step and its sum begin and end. From
+# a rank's arrival at the sum to the last one's, it is **waiting** for slower ranks; what follows is
+# **transfer**. All four ranks take part, even where they have to share cores. How much of the time do they wait?
+
+# %%
+predict("Percent of the ranks' time spent waiting?", None)
 
 # %%
 # %%px
@@ -318,9 +314,14 @@ from course_lib.parallel.data_parallel import trace_step
 spans = trace_step(comm, model, data, batch_size=128)
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.classroom.plots.training import explain_speedup, step_lanes
+from course_lib.classroom.plots.timeline import shares, timeline
+from course_lib.comm.spans import totals
 
-step_lanes(cluster["spans"], cores=cores)
+seconds = totals(cluster["spans"][0])
+last = min(seconds, key=lambda rank: seconds[rank]["wait"])
+why = f"Rank {last} waited least: it is the one that the others waited for."
+outcome("Percent of the ranks' time spent waiting?", 100 * shares(seconds)["wait"], "%", because=why)
+timeline(cluster["spans"][0], cores=cores)
 
 # %% [markdown]
 # A step lasts as long as its slowest rank. A long wait does not mean that messages are slow: the lane with the
@@ -338,12 +339,20 @@ on_one = trace_step(alone, model, data, batch_size=128)
 on_team = trace_step(team, model, data, batch_size=128)
 
 # %% tags=["nbval-ignore-output"]
-print(explain_speedup(cluster["on_one"], cluster["on_team"], cores))
+from course_lib.classroom.plots.training import explain_speedup
+
+print(explain_speedup(cluster["on_one"][0], cluster["on_team"][0], cores))
 
 # %% [markdown]
 # ### All ten phases
 #
-# Here they are, with the numbers of the table. Each rank also tests the network on its shard of the test
+# First the step of section 4, with the place where ranks meet:
+
+# %% tags=["source: course_lib.training.loop:make_step"]
+# %%px
+
+# %% [markdown]
+# And the phases around it, with the numbers of the table. Each rank also tests the network on its shard of the test
 # images, and `gather_metrics` adds up how many were right.
 
 # %% tags=["source: course_lib.parallel.data_parallel:train_epoch"]
@@ -409,7 +418,7 @@ loss_curves({f"{report.ranks} ranks": report.losses for report in reports})
 # all, so they take the same steps, from different places. Nothing crashes.
 
 # %%
-# %%px
+# %%px --timeout 200
 from course_lib.parallel.data_parallel import shard_batches
 from course_lib.training.loop import fit
 

@@ -15,6 +15,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
+from course_lib.comm.spans import by_rank, innermost
 from course_lib.parallel.data_parallel import (
     GradientBucket,
     broadcast_weights,
@@ -363,17 +364,19 @@ def test_a_test_set_smaller_than_the_ranks_is_evaluated_whole(comm: MPI.Intracom
     assert total.loss == pytest.approx(alone.loss, rel=1e-5)
 
 
-def test_the_spans_of_a_traced_step_follow_each_other_and_the_weights_stay(comm: MPI.Intracomm) -> None:
+def test_a_traced_step_of_all_ranks_comes_to_rank_0_and_the_weights_stay(comm: MPI.Intracomm) -> None:
     model = build("mlp", seed=0)
     before = weight_hash(model)
     spans = trace_step(comm, model, FEW, batch_size=11, steps=3)
-    ranks, activities, starts, stops = zip(*spans, strict=True)
-    assert activities == ("compute", "wait", "transfer", "compute")
-    assert set(ranks) == {comm.rank}
-    assert starts == (0, *stops[:-1])
-    assert list(stops) == sorted(stops)
+    if spans is not None:
+        pieces = {rank: [piece.kind for piece in lane] for rank, lane in by_rank(innermost(spans)).items()}
+        late = ["compute", "transfer", "compute"]  # the last rank at the sum does not wait
+        assert all(kinds in (late, ["compute", "wait", *late[1:]]) for kinds in pieces.values())
+        assert late in pieces.values()
+        assert list(pieces) == list(range(comm.size))
+    assert (spans is not None) == (comm.rank == 0)
     assert weight_hash(model) == before
-    assert trace_step(MPI.COMM_NULL, model, FEW, batch_size=11) == []
+    assert trace_step(MPI.COMM_NULL, model, FEW, batch_size=11) is None
 
 
 def test_a_gradient_that_does_not_exist_is_missed_before_anyone_communicates(comm: MPI.Intracomm) -> None:

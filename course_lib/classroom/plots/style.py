@@ -7,12 +7,17 @@ activities are told apart by colour and hatching, so that no meaning hangs on co
 import base64
 import html
 import io
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from PIL import Image
 
 DPI = 100
 MAX_WIDTH_INCHES = 8.0  # 800 pixels
@@ -21,7 +26,8 @@ INK = "#222222"
 GRID = "#dddddd"
 # Okabe and Ito's palette, which stays distinct for colour-blind readers.
 RANK_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-ACTIVITIES = {
+Look = dict[str, Any]  # settings of matplotlib
+ACTIVITIES: dict[str, Look] = {
     "compute": {"facecolor": "#56B4E9", "hatch": ""},
     "transfer": {"facecolor": "#E69F00", "hatch": "///"},
     "wait": {"facecolor": "#ffffff", "hatch": "..."},
@@ -33,6 +39,21 @@ def rank_colour(rank: int) -> str:
     return RANK_COLOURS[rank % len(RANK_COLOURS)]
 
 
+def ink_on(colour: str) -> str:
+    """Dark or white: which letters can be read on this colour."""
+    red, green, blue = to_rgb(colour)
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else "white"
+
+
+def name_ranks(axes: Axes, ranks: Sequence[int], height: float = 0.0, word: str = "rank ") -> None:
+    """A row for each rank, from top to bottom, `height` below its number, with a label in its colour."""
+    axes.set_yticks([row + height for row in range(len(ranks))], [f"{word}{rank}" for rank in ranks])
+    for label, rank in zip(axes.get_yticklabels(), ranks, strict=True):
+        colour = rank_colour(rank)
+        label.set(color=ink_on(colour), bbox={"facecolor": colour, "edgecolor": "none", "pad": 3})
+    axes.tick_params(axis="y", length=0, pad=8)
+
+
 @dataclass(frozen=True)
 class Picture:
     """A figure with the words that stand in for it; displays as an image with alt text."""
@@ -41,10 +62,12 @@ class Picture:
     alt: str
 
     def png(self) -> bytes:
-        """The figure as PNG."""
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
-        return buffer.getvalue()
+        """The figure as PNG, with a palette: a third of the bytes, and a notebook has room for 600 kB."""
+        buffer, small = io.BytesIO(), io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
+        image = Image.open(buffer).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        image.save(small, format="png", optimize=True)
+        return small.getvalue()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         data = base64.b64encode(self.png()).decode()
@@ -67,9 +90,91 @@ def new_figure(title: str, *, width: float = 7.0, height: float = 3.5) -> tuple[
 
 def style_axes(axes: Axes) -> None:
     """Fonts of at least 12 points, a light grid, no box."""
-    axes.tick_params(labelsize=FONT_SIZE, colors=INK)
+    axes.tick_params(which="both", labelsize=FONT_SIZE, colors=INK)
     axes.xaxis.label.set_fontsize(FONT_SIZE)
     axes.yaxis.label.set_fontsize(FONT_SIZE)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
+
+
+# ------------------------------------------------------------------ several panels, several series
+
+# Series other than ranks (algorithms, runs): colour, marker and line differ, so that no meaning hangs on one.
+SERIES: tuple[Look, ...] = (
+    {"color": "#222222", "marker": "o", "linestyle": "-"},
+    {"color": "#D55E00", "marker": "s", "linestyle": "--"},
+    {"color": "#0072B2", "marker": "^", "linestyle": "-."},
+    {"color": "#009E73", "marker": "D", "linestyle": ":"},
+    {"color": "#CC79A7", "marker": "v", "linestyle": (0, (5, 1, 1, 1, 1, 1))},
+    {"color": "#777777", "marker": "P", "linestyle": (0, (1, 3))},
+)
+
+
+def new_panels(
+    title: str, *, rows: int = 1, columns: int = 1, width: float = 8.0, height: float = 4.0, **layout: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with `rows` x `columns` panels, row by row, under one title; `layout` goes to `subplots`."""
+    engine = ConstrainedLayoutEngine(w_pad=0.08)  # inches: room for the coloured labels of ranks
+    figure = Figure(figsize=(min(width, MAX_WIDTH_INCHES), height), layout=engine, facecolor="white")
+    FigureCanvasAgg(figure)
+    lines = wrapped(title, figure.get_figwidth())
+    figure.suptitle(lines, fontsize=FONT_SIZE + 2, color=INK, x=0.01, ha="left")
+    panels = list(figure.subplots(rows, columns, squeeze=False, **layout).ravel())
+    for panel in panels:
+        style_axes(panel)
+    return figure, panels
+
+
+def wrapped(title: str, width: float) -> str:
+    """The title in lines that fit into `width` inches; its own line breaks stay."""
+    letters = int(width * 72 / (0.5 * (FONT_SIZE + 2)))
+    return "\n".join(line for part in title.split("\n") for line in textwrap.wrap(part, letters) or [""])
+
+
+def series_style(index: int) -> Look:
+    """Colour, marker and line of the series number `index`."""
+    return dict(SERIES[index % len(SERIES)])
+
+
+# ------------------------------------------------------------------ numbers in words
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The factor and the name of the unit in which times of up to `seconds` read well."""
+    if seconds >= 1 or seconds <= 0:
+        return 1.0, "s"
+    return (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
+
+
+def say_seconds(seconds: float) -> str:
+    """A duration with its unit, in three digits."""
+    factor, unit = time_unit(seconds)
+    return f"{three_digits(factor * seconds)} {unit}"
+
+
+def say_bytes(nbytes: float) -> str:
+    """A size with its unit: 4 KiB is 4096 B."""
+    for unit in ("B", "KiB", "MiB"):
+        if nbytes < 1024:
+            return f"{three_digits(nbytes)} {unit}"
+        nbytes /= 1024
+    return f"{three_digits(nbytes)} GiB"
+
+
+def three_digits(value: float) -> str:
+    """A number in three digits, never in powers of ten between 0.001 and a million."""
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def say_ranks(ranks: int, cores: int) -> str:
+    """How many ranks on how many cores, and whether they have to share them."""
+    where = f"{cores} core{'s' * (cores != 1)}"
+    turns = "taking turns on" if ranks > cores else "on"
+    return f"{ranks} rank{'s' * (ranks != 1)} {turns} {where}"
+
+
+def listed(words: Iterable[object]) -> str:
+    """Words as a sentence lists them: a, b and c."""
+    *most, last = [str(word) for word in words] or [""]
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,92 +1,33 @@
-"""Training on several ranks: where the time of a step goes, and how the loss falls.
+"""Training on several ranks: what they gained and where their time went, and how the loss falls.
 
-A step is drawn as one lane a rank, from the moment all start together to the end of the last; the loss as
-one curve a run, drawn on top of each other so that runs which do the same look the same.
+The loss is one curve a run, drawn on top of each other so that runs which do the same look the same.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from statistics import median
 
-from matplotlib.patches import Patch
+from course_lib.classroom.plots.style import FONT_SIZE, Picture, new_figure, rank_colour, say_seconds
+from course_lib.classroom.plots.timeline import shares
+from course_lib.comm.spans import Span, duration, totals
 
-from course_lib.classroom.plots.style import ACTIVITIES, FONT_SIZE, INK, Picture, new_figure, rank_colour
-
-Span = tuple[int, str, float, float]  # rank, activity, start and stop in seconds
-Spans = Sequence[Sequence[Span]]  # one sequence a rank; empty for ranks that took no part
 STYLES = ("-", "--", ":", "-.")
 WIDTHS = (6.0, 3.5, 2.5, 2.0)
 
 # ------------------------------------------------------------------ one step
 
 
-def step_lanes(spans: Spans, *, cores: int) -> Picture:
-    """One lane a rank: when it computed, waited and transferred during one step."""
-    lanes = [lane for lane in spans if lane]
-    title = step_title(lanes, cores)
-    figure, axes = new_figure(title, width=8.0, height=1.9 + 0.5 * len(lanes))
-    for place, lane in enumerate(lanes):
-        for _, activity, start, stop in lane:
-            bar = axes.barh(place, 1e3 * (stop - start), left=1e3 * start, height=0.6, linewidth=1)
-            bar[0].set(edgecolor=INK, **ACTIVITIES[activity])
-    axes.set_yticks(range(len(lanes)), [f"rank {lane[0][0]}" for lane in lanes])
-    for label, lane in zip(axes.get_yticklabels(), lanes, strict=True):
-        label.set(color=rank_colour(lane[0][0]), fontweight="bold")
-    axes.set_ylim(len(lanes) - 0.5, -0.5)
-    axes.set_xlabel("milliseconds since all started the step together")
-    keys = [Patch(label=activity) for activity in ACTIVITIES]
-    for key, style in zip(keys, ACTIVITIES.values(), strict=True):
-        key.set(edgecolor=INK, **style)
-    figure.legend(
-        handles=keys, loc="outside lower center", ncols=len(keys), fontsize=FONT_SIZE, frameon=False
-    )
-    return Picture(figure, step_alt(lanes, title))
+def explain_speedup(alone: Sequence[Span], together: Sequence[Span], cores: int) -> str:
+    """How much faster a step is on several ranks, and where their time went: below 1.2, what ran out.
 
-
-def seconds_of(spans: Sequence[Span], activity: str) -> float:
-    """Seconds that `activity` took in all of `spans`."""
-    return sum(stop - start for _, what, start, stop in spans if what == activity)
-
-
-def shares(spans: Spans) -> dict[str, float]:
-    """The fraction of all ranks' time that each activity took."""
-    every = list(chain.from_iterable(spans))
-    total = sum(stop - start for _, _, start, stop in every)
-    return {activity: seconds_of(every, activity) / total for activity in ACTIVITIES}
-
-
-def step_title(lanes: Spans, cores: int) -> str:
-    """What the ranks did with their time, and whether they had a core each."""
-    ranks, share = len(lanes), shares(lanes)
-    machine = f"{ranks} ranks taking turns on {cores}" if ranks > cores else f"{ranks} ranks on {cores}"
-    return (
-        f"{machine} {'core' if cores == 1 else 'cores'}: {share['compute']:.0%} of the time computing, "
-        f"{share['wait']:.0%} waiting, {share['transfer']:.0%} transferring"
-    )
-
-
-def step_alt(lanes: Spans, title: str) -> str:
-    """The same in words, rank by rank."""
-    lines = []
-    for lane in lanes:
-        done = [f"{activity} {1e3 * seconds_of(lane, activity):.1f} ms" for activity in ACTIVITIES]
-        lines.append(f"rank {lane[0][0]}: {', '.join(done)}")
-    kind = "Lanes of one training step, one a rank, time in milliseconds to the right"
-    return f"{kind}. {title}. {'; '.join(lines)}."
-
-
-def step_seconds(spans: Spans) -> float:
-    """From the common start to the end of the slowest rank."""
-    return max(stop for *_, stop in chain.from_iterable(spans))
-
-
-def explain_speedup(alone: Spans, together: Spans, cores: int) -> str:
-    """How much faster a step is on several ranks, and where their time went: below 1.2, what ran out."""
-    ranks, share = sum(1 for lane in together if lane), shares(together)
+    Both are the spans of a step as `trace_step` gives them, on one rank and on several.
+    """
+    seconds = totals(together)
+    ranks, share, one = len(seconds), shares(seconds), say_seconds(duration(alone))
     if ranks == 1:
-        return f"one core: no second one that a second rank could use; a step takes {_ms(alone)}"
-    speedup = step_seconds(alone) / step_seconds(together)
-    told = f"a step on 1 rank {_ms(alone)}, on {ranks} ranks {_ms(together)}: {speedup:.2f} times as fast"
+        return f"one core: no second one that a second rank could use; a step takes {one}"
+    speedup = duration(alone) / duration(together)
+    several = say_seconds(duration(together))
+    told = f"a step on 1 rank {one}, on {ranks} ranks {several}: {speedup:.2f} times as fast"
     if speedup >= 1.2:
         lost = 1 - share["compute"]
         return f"{told}; {lost:.0%} of the ranks' time went into waiting and transferring"
@@ -97,10 +38,6 @@ def explain_speedup(alone: Spans, together: Spans, cores: int) -> str:
     if share["wait"] > 0.25:
         return f"{told}; they waited {share['wait']:.0%} of the time: some core is slower, or busy elsewhere"
     return f"{told}; they computed nearly all the time, so they share what ran out: memory, or busy cores"
-
-
-def _ms(spans: Spans) -> str:
-    return f"{1e3 * step_seconds(spans):.0f} ms"
 
 
 # ------------------------------------------------------------------ the loss of several runs

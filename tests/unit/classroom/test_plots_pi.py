@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from course_lib.classroom.plots.pi import amdahl, darts_by_rank, error_against_samples, gains
+from course_lib.classroom.plots.pi import (
+    amdahl,
+    darts_by_rank,
+    error_against_samples,
+    error_against_terms,
+    gains,
+)
+from tests.unit.classroom.pictures import check_legible
 
 BULLSEYE, CORNER = np.zeros((2, 3)), np.full((2, 3), 0.99)
 
@@ -52,3 +59,32 @@ def test_amdahl_extrapolates_the_measured_share():
     assert "1.90× on 2 ranks is a serial share of 5.3%" in title(picture)
     assert "1024 ranks gain 19×" in title(picture)
     assert "no serial share to see" in title(amdahl(2.1, 2))
+
+
+COUNTS = [10**k for k in range(1, 6)]
+SERIES = {"arctan": {n: 1 / n for n in COUNTS}, "midpoint": {n: -1 / (12 * n * n) for n in COUNTS}}
+
+
+def test_series_are_compared_by_what_ten_times_the_terms_bring():
+    picture = error_against_terms(SERIES, SERIES)
+    check_legible(picture)
+    assert title(picture) == "10 times the terms: arctan 10 times closer, midpoint 100 times closer"
+    assert "arctan: 0.1 from π at 10, 1e-05 from π at 100,000, with the predicted line" in picture.alt
+
+
+def test_errors_that_are_rounding_do_not_bend_the_slope():
+    rounded = {**SERIES["midpoint"], 10**8: 4e-16, 10**9: 4e-16}
+    assert "midpoint 100 times closer" in title(error_against_terms({"midpoint": rounded}))
+
+
+def test_measured_and_predicted_are_labelled():
+    axes = error_against_terms(SERIES, {"arctan": SERIES["arctan"]}).figure.axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["arctan: predicted", "arctan: measured", "midpoint: measured"]
+
+
+@pytest.mark.parametrize("errors", [{100: 0.01}, {100: 0.0}])
+def test_one_point_and_an_exact_result_can_be_drawn(errors: dict[int, float]):
+    picture = error_against_terms({"exact": errors})
+    check_legible(picture)
+    assert "With the most terms: exact" in title(picture)

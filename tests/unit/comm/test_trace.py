@@ -1,0 +1,94 @@
+"""The recorder on one rank, and moments of one clock on another."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from mpi4py import MPI
+
+from course_lib.comm.spans import Span
+from course_lib.comm.trace import Comparison, Recorder, on_rank_0
+from course_lib.paths import ROOT
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder(MPI.COMM_SELF)
+
+
+def gathered(recorder: Recorder) -> list[Span]:
+    spans = recorder.gather()
+    assert spans is not None
+    return spans
+
+
+def test_spans_nest_and_the_first_begins_at_zero(recorder: Recorder) -> None:
+    with recorder.span("step"):
+        with recorder.span("forward"):
+            pass
+        with recorder.span("sum", kind="collective"):
+            pass
+    step, forward, total = gathered(recorder)
+    assert [(span.name, span.kind) for span in (step, forward, total)] == [
+        ("step", "compute"),
+        ("forward", "compute"),
+        ("sum", "transfer"),
+    ]
+    assert 0 == step.start <= forward.start <= forward.end <= total.start <= total.end <= step.end
+
+
+def test_gathering_empties_the_recorder(recorder: Recorder) -> None:
+    with recorder.span("once"):
+        pass
+    assert len(gathered(recorder)) == 1
+    assert gathered(recorder) == []
+
+
+def test_a_span_that_raised_is_recorded_and_the_error_goes_on(recorder: Recorder) -> None:
+    with pytest.raises(ZeroDivisionError), recorder.span("bad"):
+        _ = 1 / 0
+    assert [span.name for span in gathered(recorder)] == ["bad"]
+
+
+def test_a_span_within_itself_is_two_spans(recorder: Recorder) -> None:
+    with recorder.span("again"), recorder.span("again"):
+        pass
+    outer, inner = gathered(recorder)
+    assert outer.start <= inner.start <= inner.end <= outer.end
+
+
+def test_an_unknown_kind_is_named_with_those_that_exist(recorder: Recorder) -> None:
+    with recorder.span("sum", kind="colective"):  # type: ignore[arg-type]
+        pass
+    with pytest.raises(
+        ValueError, match="rank 0 has a span of the kind 'colective'; use one of compute, wait"
+    ):
+        recorder.gather()
+    assert gathered(recorder) == []
+
+
+def test_one_rank_is_certain_of_its_own_clock(recorder: Recorder) -> None:
+    recorder.gather()
+    assert recorder.uncertainty == 0
+
+
+def test_a_clock_that_runs_ahead_and_drifts_is_put_right() -> None:
+    def ours(moment: float) -> float:
+        return 500 + 1.01 * moment
+
+    before, after = (Comparison(ours(at), ours(at) - at, 0.0) for at in (10.0, 110.0))
+    true = [10.0, 35.0, 60.0, 110.0]
+    assert on_rank_0([ours(moment) for moment in true], before, after) == pytest.approx(true, abs=1e-9)
+    only_before = [ours(moment) - before.ahead for moment in true]  # known wrong: forgets the drift
+    assert only_before[-1] == pytest.approx(111.0)
+
+
+@pytest.mark.slow
+def test_the_benchmark_compares_with_torch_and_with_the_clock() -> None:
+    command = [sys.executable, "-m", "benchmarks.trace", "--quick", "--json", "-"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["unit"] for row in rows] == ["us"] * 3
+    assert "record_function" in rows[0]["peer_name"]
