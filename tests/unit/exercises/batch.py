@@ -64,6 +64,15 @@ class PatientComm(MPI.Intracomm):
     def Bcast(self, buf: Any, root: int = 0) -> None:
         _wait("Bcast", self.Ibcast(buf, root), buf)
 
+    def Reduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: MPI.Op = MPI.SUM
+    ) -> None:
+        request = self.Ireduce_scatter(sendbuf, recvbuf, recvcounts, op)
+        _wait("Reduce_scatter", request, (sendbuf, recvbuf, recvcounts))
+
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
+        _wait("Allgatherv", self.Iallgatherv(sendbuf, recvbuf), (sendbuf, recvbuf))
+
 
 def _wait(name: str, request: MPI.Request, buffers: Any) -> Any:
     deadline = time.monotonic() + PATIENCE_SECONDS
