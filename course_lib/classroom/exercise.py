@@ -6,19 +6,21 @@ untouched cell says "not attempted" and the notebook runs on. What passed is not
 """
 
 import contextlib
-import json
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 from course_lib.classroom.errors import ClusterError
 from course_lib.classroom.job import Verdict, check
-from course_lib.exercises.catalogue import find_exercise
+from course_lib.classroom.progress import note_hint, note_outcome, note_prediction, note_try
+from course_lib.exercises.catalogue import find_exercise, find_prediction
 from course_lib.exercises.model import Exercise, Question, Wrong
-from course_lib.paths import MY_COURSE
 
-PROGRESS = MY_COURSE / ".progress.json"
+_current: "Practice | None" = None
+
+
+def current_practice() -> "Practice | None":
+    """The exercises of this notebook; None before its first start_cluster()."""
+    return _current
 
 
 class Practice:
@@ -33,13 +35,18 @@ class Practice:
         self.last = ""
 
     def register(self) -> None:
-        """Make `%%exercise`, `hint`, `solution`, `predict` and `outcome` known in the notebook."""
+        """Make `%%exercise`, `hint`, `solution`, `predict`, `outcome` and `catch_up` known."""
+        global _current
+        _current = self
+        from course_lib.classroom.catch_up import catch_up  # it imports this module
+
         self.shell.register_magic_function(self.exercise, "cell", "exercise")
         names = {
             "hint": self.hint,
             "solution": self.solution,
             "predict": self.predict,
             "outcome": self.outcome,
+            "catch_up": catch_up,
         }
         self.shell.push(names, interactive=False)
 
@@ -56,7 +63,7 @@ class Practice:
         verdict = self._verdict(exercise, cell)
         if verdict.state != "not attempted":
             self.attempts[exercise.id] = self.attempts.get(exercise.id, 0) + 1
-            note_progress(exercise.id, verdict.state == "right")
+            note_try(exercise.id, verdict.state == "right")
         print(verdict.text)
 
     def _verdict(self, exercise: Exercise | Question, cell: str) -> Verdict:
@@ -66,7 +73,7 @@ class Practice:
             return self._puzzle(exercise, argument(cell, "order"))
         verdict = check(exercise, cell)
         if verdict.loads:
-            self._define(cell)
+            self.define(cell)
         return verdict
 
     def _puzzle(self, exercise: Exercise, order: str) -> Verdict:
@@ -78,10 +85,10 @@ class Practice:
             return Verdict("wrong", f"✗ {exercise.id}: {wrong}")
         verdict = check(exercise, source)
         if verdict.state == "right":
-            self._define(source)
+            self.define(source)
         return verdict
 
-    def _define(self, source: str) -> None:
+    def define(self, source: str) -> None:
         """Run the cell, known to end, in the notebook and, where a cluster is up, on its ranks."""
         if self.cluster.alive:
             try:
@@ -101,6 +108,7 @@ class Practice:
             return
         level = self.hints.get(exercise.id, 0)
         self.hints[exercise.id] = min(level + 1, len(exercise.hints) - 1)
+        note_hint(exercise.id, level + 1)
         text = exercise.hints[level]
         gap = "\n" if "\n" in text else " "  # a picture begins on a line of its own
         print(f"Hint {level + 1} of {len(exercise.hints)} for {exercise.id}:{gap}{text}")
@@ -140,6 +148,8 @@ class Practice:
             print(f"{question}  Write your guess as the second argument, or run on.")
             return
         self.predictions[question] = float(value)
+        if prediction := find_prediction(question):
+            note_prediction(prediction.id, float(value))
         print(f"{question}  You say {value:g}.")
 
     def outcome(
@@ -147,6 +157,8 @@ class Practice:
     ) -> None:
         """Compare what came out with the prediction that was noted under the same question."""
         said = self.predictions.get(question)
+        if said is not None and (prediction := find_prediction(question)):
+            note_outcome(prediction.id, float(value))
         unit = f" {unit}" if unit else ""
         words = f"you said {said:g}{unit}, {word}" if said is not None else word
         print(f"{question}  {words} {value:.3g}{unit}.{' ' + because if because else ''}")
@@ -168,26 +180,3 @@ def argument(cell: str, function: str) -> str:
     """The letters in `function("…")`, with or without the quotes; "" when the cell says nothing."""
     match = re.search(rf"""^\s*{function}\(\s*["']?([^"')]*)""", cell, re.MULTILINE)
     return match[1].strip() if match else ""
-
-
-def note_progress(id: str, passed: bool, path: Path = PROGRESS) -> None:
-    """Remember locally that an exercise was tried and whether it has ever been passed; nothing is sent."""
-    if "IPP_NONINTERACTIVE" in os.environ:
-        return  # an unattended run is nobody's progress
-    notes = read_progress(path)
-    notes[id] = notes.get(id, False) or passed
-    try:
-        path.parent.mkdir(exist_ok=True)
-        scratch = path.with_suffix(".new")
-        scratch.write_text(json.dumps(notes, indent=1, sort_keys=True))
-        os.replace(scratch, path)
-    except OSError as error:
-        print(f"(Your progress could not be saved in {path.name}: {error.strerror}.)")
-
-
-def read_progress(path: Path = PROGRESS) -> dict[str, bool]:
-    """Exercise id → passed, of all that were tried; empty when there is no readable file."""
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        return {}

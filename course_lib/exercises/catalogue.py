@@ -4,7 +4,7 @@ import importlib
 import re
 from pathlib import Path
 
-from course_lib.exercises.model import Exercise, Question
+from course_lib.exercises.model import Exercise, Prediction, Question
 
 _MODULE = re.compile(r"lesson_(\d\d)\.py")
 
@@ -34,3 +34,17 @@ def find_exercise(id: str) -> Exercise | Question:
             return exercise
     known = ", ".join(exercise.id for exercise in found)
     raise LookupError(f"there is no exercise {id!r}; lesson {lesson} has {known}")
+
+
+def predictions_of(lesson: str) -> tuple[Prediction, ...]:
+    """The predictions of a lesson ("04"): those of its `quiz_04`, in order."""
+    if lesson not in lessons():
+        return ()
+    module = importlib.import_module(f"course_lib.exercises.quiz_{lesson}")
+    return tuple(getattr(module, "PREDICTIONS", ()))
+
+
+def find_prediction(question: str) -> Prediction | None:
+    """The prediction that asks this; None when it is nobody's."""
+    everywhere = (prediction for lesson in lessons() for prediction in predictions_of(lesson))
+    return next((prediction for prediction in everywhere if prediction.question == question), None)

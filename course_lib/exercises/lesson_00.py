@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from course_lib.exercises.model import Exercise, WrongAnswer, changed, expect
-from course_lib.exercises.quiz_00 import KERNEL_OR_RANKS, RANKS_AND_CORES
+from course_lib.exercises.quiz_00 import QUESTIONS
 
 # -------------------------------------------------------------------- 00.1 the rank to the right
 
@@ -48,6 +48,7 @@ def right_neighbour(comm):
 RIGHT_NEIGHBOUR = Exercise(
     id="00.1",
     title="Round the table",
+    objectives=(1,),
     stub='''\
 def right_neighbour(comm):
     """The ranks sit round a table, in order: return who sits to the right of this one."""
@@ -97,6 +98,8 @@ def should_download(comm, node):
 SHOULD_DOWNLOAD = Exercise(
     id="00.2",
     title="Spot the bug: once per node",
+    objectives=(1,),
+    targets=("rank-0-serves-all-nodes",),
     stub='''\
 def should_download(comm, node):
     """True on the first rank of every node, which downloads the file for its node; else False."""
@@ -127,4 +130,4 @@ def should_download(comm, node):
     why="all the ranks of a node wait until its file is there. Which of them could go on without waiting?",
 )
 
-EXERCISES = (RIGHT_NEIGHBOUR, KERNEL_OR_RANKS, SHOULD_DOWNLOAD, RANKS_AND_CORES)
+EXERCISES = (RIGHT_NEIGHBOUR, *QUESTIONS, SHOULD_DOWNLOAD)

@@ -44,6 +44,7 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
+    objectives=(2, 4),
     stub='''\
 def shift(comm, value):
     """Send the array `value` to the right neighbour; return the array that comes from the left."""
@@ -123,6 +124,7 @@ def _check_add_left(answer: SimpleNamespace, comm: Any, length: int) -> None:
 ADD_LEFT = Exercise(
     id="01.2",
     title="Put in order: calls that do not wait",
+    objectives=(4,),
     stub='order("")\n',
     opening='''\
 def add_left(comm, mine):
@@ -201,6 +203,8 @@ def counts_and_seconds(comm, count, seconds):
 COUNTS_AND_SECONDS = Exercise(
     id="01.3",
     title="Spot the bug: two kinds of messages",
+    objectives=(1, 2),
+    targets=("tags-sort-themselves",),
     stub='''\
 def counts_and_seconds(comm, count, seconds):
     """On rank 0: the list of all counts and the list of all seconds, by rank. None on the others."""

@@ -67,6 +67,7 @@ def mean_of_all(comm, numbers):
 MEAN_OF_ALL = Exercise(
     id="02.1",
     title="The mean of all numbers",
+    objectives=(1,),
     stub='''\
 def mean_of_all(comm, numbers):
     """Every rank has an array of `numbers`: return the mean of them all on rank 0, None elsewhere."""
@@ -150,6 +151,7 @@ def darts_each(comm, error):
 DARTS_EACH = Exercise(
     id="02.2",
     title="Predict a figure: how many darts?",
+    objectives=(3,),
     stub='''\
 def darts_each(comm, error):
     """Return how many darts each rank throws so that all together are typically off by `error`."""
@@ -208,6 +210,8 @@ def total_darts(comm, darts):
 TOTAL_DARTS = Exercise(
     id="02.3",
     title="Spot the bug: many darts",
+    objectives=(1,),
+    targets=("counts-fit-32-bits",),
     stub='''\
 def total_darts(comm, darts):
     """Return how many darts all ranks have thrown together on rank 0, None elsewhere."""

@@ -3,6 +3,16 @@
 An exercise is checked by calling the learner's code inside a throwaway MPI job, on communicators of 1, 2, 3
 and 4 ranks, smallest case first, and comparing with an oracle. A check raises `Wrong` with words that teach:
 what differs, where, and a question; never a verdict alone.
+
+Every exercise, question and prediction says what it is for; the lints of the lessons hold it:
+
+    Exercise(…,   objectives=(2,), targets=("copy-is-the-tensor",))     # a "Spot the bug" needs targets
+    Question(…,   objectives=(1, 3), beliefs={"a": "kernel-on-ranks", "c": "rank-is-core"})  # wrong options
+    Prediction(id="02.p1", question="…", objectives=(4,), targets=("n-ranks-n-times",))
+
+`objectives` are positions, from 1, in the row "You will be able to" of the lesson's header, divided by `;`.
+Beliefs are names from `misconceptions.py`; one that is not there yet is added there, under its lesson.
+`lesson_NN.py` has EXERCISES (exercises and questions); `quiz_NN.py` has QUESTIONS and PREDICTIONS.
 """
 
 import ast
@@ -54,6 +64,13 @@ class Exercise:
     opening: str = ""
     blocks: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 10.0
+    objectives: tuple[int, ...] = ()
+    targets: tuple[str, ...] = ()
+
+    @property
+    def spot_the_bug(self) -> bool:
+        """Whether the stub is a program with a mistake that is often made."""
+        return self.title.startswith("Spot the bug")
 
     def untouched(self, source: str) -> bool:
         """Whether the cell still does what the stub does: comments, docstrings and layout do not count."""
@@ -73,13 +90,30 @@ class Exercise:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A quiz question: options by letter, the right one, and a reply to each."""
+    """A quiz question: options by letter, the right one, a reply to each, the belief behind wrong ones."""
 
     id: str
     question: str
     options: Mapping[str, str]
     right: str
     replies: Mapping[str, str]
+    objectives: tuple[int, ...] = ()
+    beliefs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The beliefs that its wrong options stand for."""
+        return tuple(self.beliefs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A figure to guess before it is measured: `predict("question", None)`, then `outcome("question", …)`."""
+
+    id: str
+    question: str
+    objectives: tuple[int, ...]
+    targets: tuple[str, ...] = ()
 
 
 def changed(source: str, *changes: tuple[str, str]) -> str:

@@ -1,6 +1,6 @@
-"""Questions of lesson 00, start here: every wrong option is a belief that many hold."""
+"""Quiz and prediction of lesson 00, start here: every wrong option is a belief that many hold."""
 
-from course_lib.exercises.model import Question
+from course_lib.exercises.model import Prediction, Question
 
 KERNEL_OR_RANKS = Question(
     id="00.q1",
@@ -12,6 +12,8 @@ KERNEL_OR_RANKS = Question(
         "c": "NameError on all four ranks",
     },
     right="c",
+    objectives=(2,),
+    beliefs={"a": "kernel-on-ranks", "b": "kernel-is-rank-0"},
     replies={
         "a": "you take variables of the kernel to exist on the ranks. In section 2, `answer` was in "
         'the kernel, and every rank said that it did not know it, until cluster["answer"] = answer '
@@ -32,6 +34,8 @@ RANKS_AND_CORES = Question(
         "d": "ranks 0 and 1 run; ranks 2 and 3 begin when those have ended",
     },
     right="b",
+    objectives=(3,),
+    beliefs={"a": "rank-is-core", "c": "rank-is-core", "d": "rank-is-core"},
     replies={
         "a": "you take a rank to be a core. It is a process, and a machine with two cores runs hundreds of "
         "those: section 4 showed which core each rank was on, and it changed from run to run.",
@@ -41,4 +45,15 @@ RANKS_AND_CORES = Question(
         "d": "you take a rank to keep its core to the end. If it did, four ranks that wait for each other "
         "could never finish here; but they do, in every lesson.",
     },
+)
+
+QUESTIONS = (KERNEL_OR_RANKS, RANKS_AND_CORES)
+
+PREDICTIONS = (
+    Prediction(
+        id="00.p1",
+        question="How many GB for 7 billion parameters?",
+        objectives=(4,),
+        targets=("weights-are-all",),
+    ),
 )

@@ -1,6 +1,6 @@
-"""Questions of lesson 01, MPI basics: every wrong option is a belief that many hold."""
+"""Quiz and prediction of lesson 01, MPI basics: every wrong option is a belief that many hold."""
 
-from course_lib.exercises.model import Question
+from course_lib.exercises.model import Prediction, Question
 
 SEND_RETURNED = Question(
     id="01.q1",
@@ -11,6 +11,8 @@ SEND_RETURNED = Question(
         "c": "rank 1 has called `Recv`",
     },
     right="b",
+    objectives=(2,),
+    beliefs={"a": "returned-is-received", "c": "send-always-waits"},
     replies={
         "a": 'you take "Send returned" for "received". In section 3, Send of the small message '
         "returned while rank 1 was still asleep; it received the message half a second later.",
@@ -23,19 +25,29 @@ SEND_RETURNED = Question(
 SMALL_AND_LARGE = Question(
     id="01.q2",
     question="A program sends round a ring, first `Send`, then `Recv`, and has run for a year with 4 kB. "
-    "Tomorrow the arrays have 1 MB. What do you expect?",
+    "Today the arrays have 1 MB, and a hang report has four lines: rank 0 waiting in Send to rank 1, rank 1 "
+    "to rank 2, rank 2 to rank 3, rank 3 to rank 0. What is wrong?",
     options={
-        "a": "it works: the calls are the same, only the size is another",
-        "b": "it works, only slower: MPI waits until there is room for copies",
-        "c": "it hangs, or it works: that is for the MPI library to decide",
+        "a": "nothing in the program: it ran for a year, and with more time it would end",
+        "b": "rank 0: it is named first, and the others wait because of it",
+        "c": "the program: every Send waits for a Recv that no rank comes to",
+        "d": "MPI: it had no room left for its copies",
     },
     right="c",
+    objectives=(3, 4),
+    beliefs={
+        "a": "small-works-large-works",
+        "b": "first-to-wait-is-guilty",
+        "d": "mpi-keeps-copies",
+    },
     replies={
         "a": "you take what works at 4 kB to work at 1 MB. In section 4 these very lines, with 1 MB, ended "
-        "in a hang report: four ranks in Send, and none came to its Recv.",
-        "b": "you take MPI to keep copies of everything. It promises none: in section 4 each Send waited "
-        "for a Recv, and waiting longer would not have helped.",
+        "in such a report. Nobody in a circle comes to Recv, however long you wait.",
+        "b": "you take the rank that is named first to be the cause. A report goes by number: follow who "
+        "waits for whom, from any rank, and you come back to where you began.",
         "c": "the program relied on copies that nobody had promised; it was wrong with 4 kB, too.",
+        "d": "you take MPI to keep copies of everything. It promises none: when a Send returns early, as in "
+        "section 3 with 8 bytes, that is a present.",
     },
 )
 
@@ -49,8 +61,10 @@ CERTAIN = Question(
         "c": "rank 1 printed after rank 0 had begun to send",
     },
     right="c",
+    objectives=(1,),
+    beliefs={"a": "print-order-is-time-order", "b": "set-on-one-is-set-on-all"},
     replies={
-        "a": "you take the order on the screen for the order in time. In section 6, the token went from 3 "
+        "a": "you take the order on the screen for the order in time. In section 7, the token went from 3 "
         "to 0, and the lines on the screen said nothing about it.",
         "b": "you take a name that one rank sets to exist on all. What came is called y there; in section "
         "1, three ranks raised NameError for a name that only rank 0 had set.",
@@ -59,3 +73,9 @@ CERTAIN = Question(
 )
 
 QUESTIONS = (SEND_RETURNED, SMALL_AND_LARGE, CERTAIN)
+
+PREDICTIONS = (
+    Prediction(
+        id="01.p1", question="Seconds in Send, with 1 MB?", objectives=(2,), targets=("mpi-keeps-copies",)
+    ),
+)

@@ -1,6 +1,6 @@
-"""Questions of lesson 02, Monte Carlo π: every wrong option is a belief that many hold."""
+"""Quiz and prediction of lesson 02, Monte Carlo π: every wrong option is a belief that many hold."""
 
-from course_lib.exercises.model import Question
+from course_lib.exercises.model import Prediction, Question
 
 SAME_SEED = Question(
     id="02.q1",
@@ -12,6 +12,8 @@ SAME_SEED = Question(
         "c": "worse than from 1 000 000 darts: the ranks disturb each other",
     },
     right="b",
+    objectives=(2,),
+    beliefs={"a": "same-seed-adds-samples", "c": "ranks-share-a-stream"},
     replies={
         "a": "you take the same seed everywhere to add samples still. In section 4, all four ranks counted "
         "the very same number of darts inside: four copies of one sample.",
@@ -31,6 +33,8 @@ FOUR_TIMES = Question(
         "c": "one second: the darts are as many as before",
     },
     right="b",
+    objectives=(4,),
+    beliefs={"a": "n-ranks-n-times", "c": "one-after-the-other"},
     replies={
         "a": "you take four ranks to be four times as fast. They take turns on two cores: in section 5, "
         "the bar of four ranks was no shorter than cores allow.",
@@ -42,3 +46,12 @@ FOUR_TIMES = Question(
 )
 
 QUESTIONS = (SAME_SEED, FOUR_TIMES)
+
+PREDICTIONS = (
+    Prediction(
+        id="02.p1",
+        question="Four ranks: how many times faster than one?",
+        objectives=(4,),
+        targets=("n-ranks-n-times",),
+    ),
+)

@@ -1,6 +1,6 @@
-"""Questions of lesson 06, data parallelism by hand: every wrong option is a belief that many hold."""
+"""Quiz and predictions of lesson 06, data parallelism by hand: each wrong option is a common belief."""
 
-from course_lib.exercises.model import Question
+from course_lib.exercises.model import Prediction, Question
 
 NO_BROADCAST = Question(
     id="06.q1",
@@ -12,6 +12,8 @@ NO_BROADCAST = Question(
         "c": "Allreduce raises an error: the networks do not match",
     },
     right="b",
+    objectives=(1,),
+    beliefs={"a": "no-broadcast-no-harm", "c": "mpi-knows-meaning"},
     replies={
         "a": "you take skipping the broadcast to be harmless. Equal steps from different places lead to "
         "different places: weights 1 and 5, both moved by −1, are 0 and 4.",
@@ -31,6 +33,8 @@ WHICH_BATCH = Question(
         "c": "16: the ranks share the 64",
     },
     right="b",
+    objectives=(2,),
+    beliefs={"a": "still-batch-64", "c": "ddp-splits-the-batch"},
     replies={
         "a": "you take 64 on each of 4 ranks to be still batch 64. A step now follows the gradient of 4 · "
         "64 images: an epoch of 60 000 images has 235 steps in place of 938.",
@@ -49,6 +53,8 @@ WHAT_TRAVELS = Question(
         "c": "their shards of the batch",
     },
     right="b",
+    objectives=(1,),
+    beliefs={"a": "weights-are-averaged", "c": "images-travel"},
     replies={
         "a": "you take weights to be averaged, not gradients. In section 5 only `.grad` goes into "
         "Allreduce. Averaged weights are another algorithm: with Adam, one step already differs (More "
@@ -60,3 +66,18 @@ WHAT_TRAVELS = Question(
 )
 
 QUESTIONS = (NO_BROADCAST, WHICH_BATCH, WHAT_TRAVELS)
+
+PREDICTIONS = (
+    Prediction(
+        id="06.p1",
+        question="Networks after one step?",
+        objectives=(3,),
+        targets=("same-program-same-weights",),
+    ),
+    Prediction(
+        id="06.p2",
+        question="Percent of the ranks' time spent waiting?",
+        objectives=(4,),
+        targets=("short-wait-is-good",),
+    ),
+)

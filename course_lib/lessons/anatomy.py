@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 from course_lib.lessons.build import SHOWN_TAG, notebook_of, source_of, tags
 from course_lib.lessons.lesson import Lesson, Problem, label, local_path
 from course_lib.lessons.markdown import read_markdown
+from course_lib.lessons.parts import STOP_LINE
 
 SETUP = "from course_lib.classroom.cluster import start_cluster\n\ncluster = start_cluster(n=4)"
 TEARDOWN = "cluster.stop()"
-STOP_LINE = "**Stop here in a short workshop.**"
 ENDING = ("On GPUs", "Key points", "Pitfalls", "References", "Discuss", "Stretch", "Teardown")
 HEADER_FIELDS = ("You will be able to", "Before this", "Time", "Ranks")
 KNOWN_TAGS = ("nbval-ignore-output", "raises-exception")

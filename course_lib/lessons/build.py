@@ -29,6 +29,7 @@ from nbformat import NotebookNode
 
 from course_lib.lessons.execute import Deadlines, KernelTrouble, LessonRun
 from course_lib.lessons.kernels import unattended
+from course_lib.lessons.parts import RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
 from course_lib.lessons.shown import ShowError, shown
 from course_lib.paths import ROOT, SOURCES
 
@@ -168,12 +169,14 @@ def drift(notebook: Path) -> int | None:
 # -------------------------------------------------------------------- running
 
 
-def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLINES) -> None:
+def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLINES) -> dict[str, int]:
     """Run all cells in `folder` with a fresh kernel and keep their outputs in `notebook`.
 
-    Raises BuildError at the first error, or when a cell or the whole takes too long. No process is left.
+    Returns the seconds that core and More ran. Raises BuildError at the first error, or when a cell or the
+    whole takes too long. No process is left.
     """
-    run = LessonRun(notebook, deadlines, lambda number, cells: None)
+    began = list[float]()
+    run = LessonRun(notebook, deadlines, lambda number, cells: began.append(time.monotonic()))
     problem = ""
     try:
         with unattended() as environment:
@@ -193,6 +196,8 @@ def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLIN
     for index, cell in run.code:
         if "raises-exception" in tags(cell) and not any(out.output_type == "error" for out in cell.outputs):
             raise _cell_error(index, cell, "is tagged raises-exception and did not raise")
+    core = in_core(notebook.cells)
+    return seconds_by_part([core[index] for index, _ in run.code], [*began, time.monotonic()])
 
 
 def _cell_error(index: int, cell: NotebookNode, problem: str) -> BuildError:
@@ -234,12 +239,16 @@ def _without_paths(value: object) -> object:
     if isinstance(value, list):
         return [_without_paths(item) for item in value]
     if isinstance(value, str):
-        for pattern, replacement in _LOCAL_PATHS:
+        for pattern, replacement in _OF_THIS_MACHINE:
             value = pattern.sub(replacement, value)
     return value
 
 
-_LOCAL_PATHS = [
+_OF_THIS_MACHINE = [
+    (
+        re.compile(r"\n[^\n]*(has a cluster running too, and both share the cores|had left behind\.)[^\n]*"),
+        "",
+    ),
     (re.compile(r"/tmp/ipykernel_\d+/\d+\.py"), "<cell>"),
     (re.compile(r"/[^\s:\"'<>]*/site-packages/"), ".../site-packages/"),
     (re.compile(re.escape(str(ROOT)) + "/?"), ""),
@@ -261,8 +270,12 @@ def build(source: Path, deadlines: Deadlines = DEADLINES) -> Path:
     """Build the notebook of one source and return its path; raises BuildError, the old one untouched."""
     target = notebook_of(source)
     notebook = compose(source)
-    execute(notebook, target.parent, deadlines)
+    before = run_seconds(target)
+    if before and drift(target) is not None:
+        before = {}  # another lesson's time
+    seconds = execute(notebook, target.parent, deadlines)
     clean(notebook)
+    notebook.metadata["course"] = {RUN_SECONDS: least(seconds, before)}
     write(notebook, target)
     return target
 

@@ -1,4 +1,6 @@
-"""Holds the anatomy of the lessons, and that their notebooks are built, up to date, small and without errors.
+"""Holds lessons to what a lesson is, and notebooks to be built, up to date, small and without errors.
+
+Anatomy, practice, coverage of the objectives, time and vocabulary have a module of rules each.
 
 python -m course_lib.lessons.lint           all lessons; exit code 1 when there is a finding
 python -m course_lib.lessons.lint 02        one
@@ -15,18 +17,23 @@ from nbformat import NotebookNode
 
 from course_lib.lessons.anatomy import RULES
 from course_lib.lessons.build import BuildError, drift, lesson_sources, notebook_of, source_of, tags
+from course_lib.lessons.coverage import COVERAGE_RULES
 from course_lib.lessons.lesson import Lesson, Problem, local_path
 from course_lib.lessons.markdown import read_html
+from course_lib.lessons.parts import run_seconds
 from course_lib.lessons.practice import PRACTICE_RULES
+from course_lib.lessons.times import TIME_RULES, course_minutes, track_times
+from course_lib.lessons.vocabulary import VOCABULARY_RULES
 from course_lib.paths import NOTEBOOKS, ROOT
 
+SOURCE_RULES = (*RULES, *PRACTICE_RULES, *COVERAGE_RULES, *TIME_RULES, *VOCABULARY_RULES)
 MAX_KILOBYTES = 600
 MIN_ALT_WORDS = 3
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing to change: where, and a sentence with its remedy."""
+    """One thing to change: where (cell 0: no cell in particular), and a sentence with its remedy."""
 
     file: Path
     cell: int
@@ -34,7 +41,7 @@ class Finding:
 
     def __str__(self) -> str:
         file = self.file.relative_to(ROOT) if self.file.is_relative_to(ROOT) else self.file
-        return f"{file}: cell {self.cell}: {self.sentence}"
+        return f"{file}: {f'cell {self.cell}: ' if self.cell else ''}{self.sentence}"
 
 
 # -------------------------------------------------------------------- rules for the built notebook
@@ -73,6 +80,12 @@ def ran(notebook: Path, cells: Sequence[NotebookNode]) -> Iterator[Problem]:
             yield n, f"the cell was not run; run make notebooks LESSON={notebook.stem[:2]}"
 
 
+def run_time(notebook: Path, cells: Sequence[NotebookNode]) -> Iterator[Problem]:
+    """The build wrote down how long the cells ran."""
+    if not run_seconds(notebook):
+        yield 1, f"it does not say how long it ran; run make notebooks LESSON={notebook.stem[:2]}"
+
+
 def outputs(notebook: Path, cells: Sequence[NotebookNode]) -> Iterator[Problem]:
     """Outputs are for every machine and every reader."""
     for n, _, output in all_outputs(cells):
@@ -109,6 +122,7 @@ BUILT_RULES: tuple[Callable[[Path, Sequence[NotebookNode]], Iterator[Problem]], 
     up_to_date,
     size,
     ran,
+    run_time,
     outputs,
 )
 
@@ -121,9 +135,7 @@ def lint_lesson(source: Path, course: Sequence[Path]) -> list[Finding]:
         lesson = Lesson(source, course)
     except BuildError as error:
         return [Finding(source, error.cell or 1, error.sentence)]
-    found = [
-        Finding(source, n, sentence) for rule in (*RULES, *PRACTICE_RULES) for n, sentence in rule(lesson)
-    ]
+    found = [Finding(source, n, sentence) for rule in SOURCE_RULES for n, sentence in rule(lesson)]
     notebook = notebook_of(source)
     if not notebook.exists():
         return [*found, Finding(notebook, 1, f"it is not built; run make notebooks LESSON={lesson.number}")]
@@ -141,6 +153,15 @@ def strangers(folder: Path) -> list[Finding]:
     ]
 
 
+def late_tracks(course: Sequence[Path]) -> list[Finding]:
+    """Tracks that do not fit into their hours."""
+    try:
+        minutes = course_minutes(course)
+    except BuildError:
+        return []  # the lesson's own finding
+    return [Finding(course[0].parent, 0, sentence) for sentence in track_times(minutes)] if course else []
+
+
 def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> int:
     """Print one line for each finding in the named lessons, or in all; 1 when there are any."""
     parser = argparse.ArgumentParser(
@@ -154,7 +175,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
         print(error, file=sys.stderr)
         return 1
     findings = [finding for source in chosen for finding in lint_lesson(source, course)]
-    findings += [] if names else strangers(folder)
+    findings += [] if names else [*late_tracks(course), *strangers(folder)]
     for finding in findings:
         print(finding)
     return 1 if findings else 0

@@ -5,9 +5,9 @@
 #
 # | | |
 # |---|---|
-# | **You will be able to** | start four ranks; tell a cell for the kernel from a cell for the ranks; move values between the two; say why training a large model takes more than one machine |
+# | **You will be able to** | say what a rank knows of itself and of the others; tell a cell for the kernel from a cell for the ranks, and move values between the two; tell a rank from a core; say why training a large model takes more than one machine |
 # | **Before this** | some Python; this page open in JupyterLab (`make lab`) |
-# | **Time** | core 20 min · more 12 min |
+# | **Time** | core 14 min · more 14 min |
 # | **Ranks** | 4 |
 #
 # [Course map](00_start_here.ipynb) · [01 · MPI basics →](01_mpi_basics.ipynb)
@@ -20,10 +20,12 @@
 # | You want to | Do this |
 # |---|---|
 # | run a cell | click on it and press **Shift + Enter**; `[*]` beside it means that it is running, a number that it is done |
-# | stop a cell | press **■** in the toolbar; cells on the ranks also end by themselves after 60 seconds |
+# | stop a cell | press **■** in the toolbar; on the ranks, cells also end by themselves after 60 seconds, and say who waited for whom |
 # | begin again | menu *Kernel → Restart Kernel…*, then run the cells from the top |
 # | see what is wrong | run the doctor in section 5, or type `course doctor` in a terminal |
-# | have this lesson back as it was | type `course reset 00` in a terminal; your version is kept aside |
+# | have this lesson back as it was | type `course reset 00` in a terminal; yours is kept aside |
+# | see what you have passed | type `course progress` in a terminal |
+# | join late | run Setup, then `catch_up("00.2")`: what comes before exercise 00.2 is run for you |
 
 # %% [markdown]
 # ## Setup
@@ -89,11 +91,9 @@ cluster["mine"]
 # ## 3 · Your turn
 #
 # **Exercise 00.1** · The ranks sit round a table, in the order of their numbers. Who sits to the right of a rank?
-# The function is given `comm`, and returns a number.
 #
 # Change the cell and run it. It is checked at once, on 1, 2, 3 and 4 ranks of its own: nothing that you try
-# can do harm. `hint()` says where to look, and a little more each time; `solution()` shows an answer after
-# your first try.
+# can do harm. `hint()` says where to look, and more each time; `solution()` shows an answer after your first try.
 
 
 # %%
@@ -125,42 +125,20 @@ from course_lib.comm.launch import available_cores
 cluster_picture(cluster["core"], available_cores())
 
 # %% [markdown]
-# Run the two cells again: a rank keeps its number and its process, but not its core. Four ranks work on any
-# machine. Where there are fewer cores, the ranks take turns (the machine is *oversubscribed*): nothing breaks, but
-# nothing gets faster either. So whatever this course *times*, it times on at most as many ranks as you have cores.
-
-# %% [markdown]
-# **Quiz 00.q1** · You run `x = 5` in a cell without `%%px`, then a cell with `%%px` and `print(x)`. What
-# happens?
-#
-# - (a) 5 is printed four times
-# - (b) 5 is printed once, by rank 0
-# - (c) NameError on all four ranks
-#
-# Write your letter between the quotes, and run the cell.
-
-# %%
-# %%exercise 00.q1
-answer("")
+# Run the two cells again: a rank keeps its number and its process, but not its core. Where there are fewer cores
+# than ranks, the ranks take turns (the machine is *oversubscribed*): nothing breaks, but nothing gets faster
+# either. So what this course *times*, it times on at most as many ranks as you have cores.
 
 # %% [markdown]
 # ## 5 · Is everything all right?
 #
-# The doctor looks at everything the course needs. What is not right comes with the line that repairs it.
+# The doctor looks at everything the course needs. What is not right comes with the line that repairs it. And when a
+# cell hangs, as one will in the next lesson, on purpose: it ends with a report, and you have four working ranks again.
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.classroom.doctor import CHECKS
+from course_lib.classroom.doctor import doctor
 
-for check in CHECKS:
-    found = check()
-    print("ok  " if found.ok else "FIX ", f"{found.name}: {found.detail}")
-    print("" if found.ok else f"     → {found.remedy}\n", end="")
-
-# %% [markdown]
-# **When a cell hangs.** Programs that wait for each other can wait for ever; in the next lesson yours will,
-# on purpose. You need not be afraid of it: a `%%px` cell that is not done after 60 seconds, or that you stop
-# with **■**, ends with a report of who was waiting for whom, and you have four working ranks again. What they
-# had in their variables may be lost: the report says which cells to run again.
+doctor()
 
 # %% [markdown]
 # ## 6 · Why more than one machine?
@@ -178,7 +156,6 @@ from course_lib.theory.memory import training_state
 parameters = 7_000_000_000
 state = training_state(parameters)
 outcome("How many GB for 7 billion parameters?", state.total / 1e9, "GB", word="computed")
-print(f"The weights themselves are {state.weights / 1e9:.0f} GB of it.")
 
 # %% tags=["nbval-ignore-output"]
 import psutil
@@ -189,17 +166,17 @@ memories = {"this machine": psutil.virtual_memory().total, "one 80 GB GPU": 80 *
 memory_bars(state, memories, parameters=parameters)
 
 # %% [markdown]
-# And nothing has been computed yet: what the layers keep for the backward pass comes on top. A model that
-# does not fit into one memory must be divided among several: its optimizer state (part IV), its layers (part
-# III). And one that does fit is trained faster when several ranks share the data (part II). In all three,
-# ranks exchange messages (part I).
+# A model that does not fit into one memory must be divided among several: its optimizer state (part IV), its
+# layers (part III). One that does fit is trained faster when several ranks share the data (part II). In all
+# three, ranks exchange messages (part I).
 #
 # Change `parameters` to 1 500 000 000, the size of GPT-2, and run both cells again.
 
 # %% [markdown]
 # ## 7 · The course
 #
-# Seventeen lessons in five parts. Each says at the top which lessons it builds on.
+# Seventeen lessons in five parts; section 10 lists them. Each says at the top which lessons it builds on. Every
+# lesson has a core and ends it with a line like the one below; after it comes *More*, for those who have time.
 
 # %% tags=["nbval-ignore-output"]
 from course_lib.classroom.plots.machine import course_map
@@ -207,29 +184,45 @@ from course_lib.classroom.plots.machine import course_map
 course_map(here="00")
 
 # %% [markdown]
-# | Part | Lessons |
-# |---|---|
-# | | 00 · Start here |
-# | **I. Message passing** | [01 · MPI basics](01_mpi_basics.ipynb) · [02 · Monte Carlo π](02_monte_carlo_pi.ipynb) · 03 · arctan π and quadrature · 04 · Collectives |
-# | **II. Data parallelism** | 05 · Training in one process · [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · 07 · DDP on MNIST |
-# | **III. Model parallelism** | 08 · Pipeline parallelism · 09 · Tensor parallelism · 10 · Spatial and hybrid |
-# | **IV. Memory** | 11 · ZeRO from scratch · 12 · DeepSpeed on CIFAR · 13 · DeepSpeed summarization |
-# | **V. In the world** | 14 · Scaling out · 15 · When things fail · 16 · Choose your strategy |
-#
-# Lessons without a link are still being written. Every lesson has a core and ends it with the line below;
-# after it comes *More*, for those who have the time.
-
-# %% [markdown]
 # **Stop here in a short workshop.**
 
 # %% [markdown]
 # ## More
 #
-# ### 8 · World, node, local rank
+# ### 8 · Two questions
 #
-# `MPI.COMM_WORLD` holds all ranks, wherever they run. A **node** is one machine; the ranks on it can share
-# its memory. `Split_type` makes a smaller communicator of just those, and the rank in that one is the **local
-# rank**.
+# Write your letter between the quotes, and run the cell.
+
+# %% [markdown]
+# **Quiz 00.q1** · You run `x = 5` in a cell without `%%px`, then a cell with `%%px` and `print(x)`. What
+# happens?
+#
+# - (a) 5 is printed four times
+# - (b) 5 is printed once, by rank 0
+# - (c) NameError on all four ranks
+
+# %%
+# %%exercise 00.q1
+answer("")
+
+# %% [markdown]
+# **Quiz 00.q2** · Your machine has two cores. What happens when you start four ranks?
+#
+# - (a) MPI refuses: there can be no more ranks than cores
+# - (b) four ranks run and take turns on two cores
+# - (c) four ranks run, and the work is done four times as fast as by one
+# - (d) ranks 0 and 1 run; ranks 2 and 3 begin when those have ended
+
+# %%
+# %%exercise 00.q2
+answer("")
+
+# %% [markdown]
+# ### 9 · World, node, local rank
+#
+# A **communicator** is a group of ranks that can send each other messages. `MPI.COMM_WORLD` holds all ranks,
+# wherever they run. A **node** is one machine; the ranks on it can share its memory. `Split_type` makes a smaller
+# communicator of just those, and the rank in that one is the **local rank**.
 
 # %%
 # %%px
@@ -263,21 +256,18 @@ def should_download(comm, node):
 
 
 # %% [markdown]
-# **Quiz 00.q2** · Your machine has two cores. What happens when you start four ranks?
+# ### 10 · All lessons
 #
-# - (a) MPI refuses: there can be no more ranks than cores
-# - (b) four ranks run and take turns on two cores
-# - (c) four ranks run, and the work is done four times as fast as by one
-# - (d) ranks 0 and 1 run; ranks 2 and 3 begin when those have ended
-
-# %%
-# %%exercise 00.q2
-answer("")
-
-# %% [markdown]
-# ### 9 · Two hours, one day, two days
+# | Part | Lessons |
+# |---|---|
+# | | 00 · Start here |
+# | **I. Message passing** | [01 · MPI basics](01_mpi_basics.ipynb) · [02 · Monte Carlo π](02_monte_carlo_pi.ipynb) · [03 · arctan π and quadrature](03_arctan_pi.ipynb) · 04 · Collectives |
+# | **II. Data parallelism** | 05 · Training in one process · [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · 07 · DDP on MNIST |
+# | **III. Model parallelism** | 08 · Pipeline parallelism · 09 · Tensor parallelism · 10 · Spatial and hybrid |
+# | **IV. Memory** | 11 · ZeRO from scratch · 12 · DeepSpeed on CIFAR · 13 · DeepSpeed summarization |
+# | **V. In the world** | 14 · Scaling out · 15 · When things fail · 16 · Choose your strategy |
 #
-# The course is made for a workshop that mixes lecture, discussion and hands-on.
+# Lessons without a link are still being written. For a workshop that mixes lecture, discussion and hands-on:
 #
 # | Time | Lessons |
 # |---|---|

@@ -5,7 +5,7 @@
 #
 # | | |
 # |---|---|
-# | **You will be able to** | write one program that does different things on different ranks; send arrays and objects from one rank to another; read a hang report; remove a deadlock in two ways |
+# | **You will be able to** | write one program that does different things on different ranks; send arrays from one rank to another; read a hang report; remove a deadlock in two ways |
 # | **Before this** | [00 · Start here](00_start_here.ipynb) |
 # | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
@@ -26,8 +26,6 @@
 
 # %% [markdown]
 # ## Setup
-#
-# Four ranks, and on each of them the imports and the names that every cell below uses.
 
 # %% tags=["nbval-ignore-output"]
 from course_lib.classroom.cluster import start_cluster
@@ -47,8 +45,8 @@ rank, size = comm.rank, comm.size
 # %% [markdown]
 # ## 1 · One program, many ranks
 #
-# All ranks run the same cell; this style is called **SPMD**: single program, multiple data. What makes a
-# difference is `rank`: the program looks at it and decides what to do.
+# All ranks run the same cell; this is called **SPMD**: single program, multiple data. Only `rank` is different,
+# and the program decides by it what to do.
 
 # %%
 # %%px
@@ -66,9 +64,8 @@ print(f"rank {rank}: the secret is {secret}")
 # %% [markdown]
 # ## 2 · Send and receive
 #
-# What one rank has, another gets only in a **message**, and both must take part: one calls `Send`, the other
-# calls `Recv`. The sender names the destination, the receiver the source, and it brings an array to put the
-# numbers in.
+# What one rank has, another gets only in a **message**, and both must take part: one calls `Send` and names the
+# destination, the other calls `Recv`, names the source, and brings an array to put the numbers in.
 
 # %%
 # %%px
@@ -81,31 +78,14 @@ elif rank == 1:
 print(f"rank {rank}: {numbers}")
 
 # %% [markdown]
-# Rank 1 has the numbers, ranks 2 and 3 took no part. With a small first letter, the same calls carry any
-# Python object, and `recv` returns it:
-
-# %%
-# %%px
-if rank == 0:
-    comm.send({"secret": secret, "sent by": rank}, dest=1)
-elif rank == 1:
-    print(comm.recv(source=0))
-
-# %% [markdown]
-# | | `Send`, `Recv` | `send`, `recv` |
-# |---|---|---|
-# | carry | arrays: size and type are known | any Python object |
-# | by | taking the bytes as they are: fast | packing into bytes and unpacking (pickle): slow |
-# | the receiver | brings the array to fill | gets a new object |
-#
-# Use capitals for data, small letters for a few words about it, and the same kind on both sides.
+# Rank 1 has the numbers; ranks 2 and 3 took no part.
 
 # %% [markdown]
 # ## 3 · "Send returned" is not "received"
 #
 # When does `Send` return? Rank 1 is busy for half a second before it receives. Meanwhile rank 0 sends it one
-# number, and the second time a million bytes. We note when each call began and when it returned. (At a
-# `Barrier`, every rank waits until all are there.) How long will `Send` take for the million bytes?
+# number, and the second time a million bytes. (At a `Barrier`, every rank waits until all are there.) How long
+# will `Send` take for the million bytes?
 
 # %%
 predict("Seconds in Send, with 1 MB?", None)
@@ -115,35 +95,31 @@ predict("Seconds in Send, with 1 MB?", None)
 # %%px
 def timed_message(count):
     """Send `count` numbers from rank 0 to a busy rank 1; return when this rank's call began and ended."""
-    numbers = np.zeros(count)
     comm.Barrier()
     if rank == 1:
         time.sleep(0.5)
     began = time.time()
     if rank == 0:
-        comm.Send(numbers, dest=1)
+        comm.Send(np.zeros(count), dest=1)
     elif rank == 1:
-        comm.Recv(numbers, source=0)
+        comm.Recv(np.empty(count), source=0)
     return began, time.time()
 
 
 small, large = timed_message(1), timed_message(125_000)
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.classroom.plots.messages import Message, space_time
+from course_lib.classroom.plots.messages import Message, circular_wait, space_time
 
-messages = [
-    Message(name, source=0, dest=1, send=calls[0], recv=calls[1])
-    for name, calls in {"8 B": cluster["small"], "1 MB": cluster["large"]}.items()
-]
-space_time(messages)
+small, large = cluster["small"], cluster["large"]
+space_time([Message("8 B", 0, 1, *small[:2]), Message("1 MB", 0, 1, *large[:2])])
 
 # %% [markdown]
-# Time runs to the right, each arrow is a message. MPI put a copy of the small one aside and let rank 0 go on,
-# long before rank 1 received it. For the large one it kept no copy, and `Send` had to wait for `Recv`.
+# Time runs to the right. MPI put a copy of the small message aside, and rank 0 went on long before rank 1
+# received it. For the large one it kept no copy: `Send` had to wait for `Recv`.
 
 # %% tags=["nbval-ignore-output"]
-began, ended = cluster["large"][0]
+began, ended = large[0]
 why = "Send waited for Recv." if ended - began > 0.4 else "MPI had put a copy aside."
 outcome("Seconds in Send, with 1 MB?", ended - began, "s", because=why)
 
@@ -186,17 +162,14 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # end. The picture of it:
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.classroom.plots.messages import circular_wait
-
 circular_wait({0: 1, 1: 2, 2: 3, 3: 0}, call="Send")
 
 # %% [markdown]
 # A circle of waiting is called a **deadlock**. The program was wrong with 4 kB, too: it only worked because
-# MPI had put copies aside. Remove one of the four pairs in the cell above and run it again: what does the
-# title say now?
+# MPI had put copies aside.
 #
-# You have working ranks again: they were restarted, and the `--setup` cells run once more. What other cells
-# had put into variables on the ranks is lost. We need none of it, so simply go on.
+# You have working ranks again: they were restarted, and the `--setup` cells run once more. Their
+# other variables are lost; we need none of them.
 
 # %% [markdown]
 # ## 5 · A way out
@@ -212,9 +185,8 @@ comm.Sendrecv(mine, dest=right, recvbuf=theirs, source=left)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
-# **Exercise 01.1 · Pass it on** · All ranks stand in a ring, and each has an array. Write the function that
-# gives it to the right and returns what comes from the left. It must work for any number of ranks, for a
-# million numbers, and for none.
+# **Exercise 01.1 · Pass it on** · Write the function that gives each rank's array to the right and returns what
+# comes from the left. It must work for any number of ranks, for a million numbers, and for none.
 
 
 # %%
@@ -233,7 +205,28 @@ def shift(comm, value):
 # ## More
 
 # %% [markdown]
-# ### 6 · The screen is not a clock
+# ### 6 · Any object: small letters
+#
+# With a small first letter, the same calls carry any Python object, and `recv` returns it:
+
+# %%
+# %%px
+if rank == 0:
+    comm.send({"colours": ["red", "blue"], "sent by": rank}, dest=1)
+elif rank == 1:
+    print(comm.recv(source=0))
+
+# %% [markdown]
+# | | `Send`, `Recv` | `send`, `recv` |
+# |---|---|---|
+# | carry | arrays: size and type are known | any Python object |
+# | by | taking the bytes as they are: fast | packing into bytes and unpacking (pickle): slow |
+# | the receiver | brings the array to fill | gets a new object |
+#
+# Use capitals for data, small letters for a few words about it, and the same kind on both sides.
+
+# %% [markdown]
+# ### 7 · The screen is not a clock
 #
 # A token goes from rank 3 to rank 2 to rank 1 to rank 0. No rank prints before the token has come, so the
 # order in time is certain: 3, 2, 1, 0. In which order are the lines on your screen?
@@ -253,7 +246,7 @@ if rank > 0:
 # after the other has begun its `Send`.
 
 # %% [markdown]
-# ### 7 · Three questions
+# ### 8 · Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
@@ -271,11 +264,13 @@ answer("")
 
 # %% [markdown]
 # **Quiz 01.q2** · A program sends round a ring, first `Send`, then `Recv`, and has run for a year with 4 kB.
-# Tomorrow the arrays have 1 MB. What do you expect?
+# Today the arrays have 1 MB, and a hang report has four lines: rank 0 waiting in Send to rank 1, rank 1 to rank
+# 2, rank 2 to rank 3, rank 3 to rank 0. What is wrong?
 #
-# - (a) it works: the calls are the same, only the size is another
-# - (b) it works, only slower: MPI waits until there is room for copies
-# - (c) it hangs, or it works: that is for the MPI library to decide
+# - (a) nothing in the program: it ran for a year, and with more time it would end
+# - (b) rank 0: it is named first, and the others wait because of it
+# - (c) the program: every Send waits for a Recv that no rank comes to
+# - (d) MPI: it had no room left for its copies
 
 # %%
 # %%exercise 01.q2
@@ -294,10 +289,11 @@ answer("")
 answer("")
 
 # %% [markdown]
-# ### 8 · Break the circle yourself
+# ### 9 · Break the circle yourself
 #
-# The other way out: ranks with an even number send first, the others receive first:
-# now each `Send` meets a `Recv`.
+# In the cell of section 4 that draws the circle, remove one of the four pairs and run it again: what does the
+# title say now? A program can break the circle, too. Ranks with an even number send first, the others receive
+# first: now each `Send` meets a `Recv`.
 
 # %%
 # %%px
@@ -310,7 +306,7 @@ else:
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
-# ### 9 · Calls that do not wait
+# ### 10 · Calls that do not wait
 #
 # A third way out: `Isend` and `Irecv` only *begin* to send and receive, and return at once with a
 # **request**. You can compute in the meantime, and then wait for all requests. Until then the arrays belong
@@ -347,7 +343,7 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 order("")
 
 # %% [markdown]
-# ### 10 · Tags, and messages from anyone
+# ### 11 · Tags, and messages from anyone
 #
 # A message carries a number of your choice, its **tag**; a `Recv` takes only messages with the tag that it
 # asks for. Or it takes any tag from any source, and `Status` tells afterwards who sent what, and how much.
@@ -391,7 +387,7 @@ def counts_and_seconds(comm, count, seconds):
 
 
 # %% [markdown]
-# ### 11 · Threads share, ranks do not
+# ### 12 · Threads share, ranks do not
 #
 # The other way to do several things at once is **threads**: they live in one process and see the same
 # variables. Four threads append to one list; four ranks append to *a* list.
@@ -425,7 +421,7 @@ print(f"rank {rank}: {private}")
 # can see, but your variables stay private. (MPI has an opt-in for real sharing: `MPI.Win.Allocate_shared`.)
 
 # %% [markdown]
-# ### 12 · The same in C
+# ### 13 · The same in C
 #
 # MPI is a standard for C and Fortran; mpi4py calls the C library. Here is the secret of section 1 again, sent
 # by a C program. The file is `notebooks/code/send_recv.c`.
@@ -457,10 +453,10 @@ else:
 # | all wait for all | `MPI_Barrier` | `comm.Barrier` |
 # | one message | `MPI_Send`, `MPI_Recv` | `comm.Send`, `comm.Recv` |
 # | without waiting | `MPI_Isend`, `MPI_Irecv`, `MPI_Waitall` | `comm.Isend`, `comm.Irecv`, `MPI.Request.Waitall` |
-# | collectives (lesson 04) | `MPI_Bcast`, `MPI_Reduce`, … | `comm.Bcast`, `comm.Reduce`, … |
+# | collectives (lessons 02 and 04) | `MPI_Bcast`, `MPI_Reduce`, … | `comm.Bcast`, `comm.Reduce`, … |
 
 # %% [markdown]
-# ### 13 · Names for parallel machines
+# ### 14 · Names for parallel machines
 #
 # Flynn (1966) sorted computers by how many streams of instructions and of data they have at a time:
 #
@@ -481,7 +477,7 @@ taker = "from mpi4py import MPI; print('rank 1 received', MPI.COMM_WORLD.recv(so
 print(run_program(1, [sys.executable, "-c", giver, ":", "-n", "1", sys.executable, "-c", taker]))
 
 # %% [markdown]
-# ### 14 · Others that move bytes
+# ### 15 · Others that move bytes
 #
 # | Library | Made for | In PyTorch |
 # |---|---|---|

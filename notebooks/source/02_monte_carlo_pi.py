@@ -10,7 +10,7 @@
 # | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
 #
-# [← 01 · MPI basics](01_mpi_basics.ipynb) · [Course map](00_start_here.ipynb) · [06 · Data parallelism by hand →](06_data_parallel_by_hand.ipynb)
+# [← 01 · MPI basics](01_mpi_basics.ipynb) · [Course map](00_start_here.ipynb) · [03 · arctan π and quadrature →](03_arctan_pi.ipynb)
 
 # %% [markdown]
 # ## Warm-up
@@ -35,29 +35,26 @@ cluster = start_cluster(n=4)
 # %% [markdown]
 # ## 1 · Throw darts
 #
-# Throw darts blindly at a square with a circle in it. The circle covers π/4 of the square, so about that
-# share of the darts lands inside: four times the share is an estimate of π. Here is the loop of the article
-# that this course grew from, with its bugs removed: one dart, one turn of the loop.
+# Throw darts blindly at a square with a circle in it. The circle covers π/4 of the square, so four times the share
+# that lands inside is an estimate of π. This is the loop of the article that this course grew from, repaired.
 
 # %% tags=["source: course_lib.pi:sample"]
 
 # %% [markdown]
-# How long would 10⁸ darts take? The time grows in step with the darts, so we throw a million and multiply
-# by a hundred. The article did throw 10⁸: **published** 59.8 s, on another machine.
+# How long would 10⁸ darts take? We throw a million and multiply by a hundred. The article threw 10⁸:
+# **published** 59.8 s, on another machine.
 
 # %% tags=["nbval-ignore-output"]
 import timeit
 
-times = timeit.repeat(lambda: sample(1_000_000), number=1, repeat=3)
-loop = 100 * sorted(times)[1]
-print(f"10⁸ darts: {loop:.1f} s, scaled from 10⁶ (the median of 3)")
+loop = 100 * min(timeit.repeat(lambda: sample(1_000_000), number=1, repeat=3))
+print(f"10⁸ darts: {loop:.1f} s, scaled from 10⁶ (the best of 3)")
 
 # %% [markdown]
 # ## 2 · The same darts with NumPy
 #
-# No dart needs to know of another. That makes it the easiest job in the world to share out: each rank throws
-# its own. And no rank should spend its time on a loop in Python: `count_inside` throws 2¹⁴ darts in one call
-# of NumPy, then the next 2¹⁴. (Its few lines are in More.)
+# No dart needs to know of another: the easiest job in the world to share out. Each rank throws its own, and not in a
+# Python loop: `count_inside` throws 2¹⁴ darts in one call of NumPy, then the next 2¹⁴. (More shows it.)
 
 # %%
 # %%px --setup
@@ -77,9 +74,8 @@ print(f"rank {rank}: {inside} inside, so π ≈ {4 * inside / 1_000_000}")
 # %% [markdown]
 # ## 3 · One sum: `Reduce`
 #
-# Which of the four estimates is the best? There is no telling, and no need to choose: four million darts are
-# better than one million, so add up the counts. `Reduce` takes an array from every rank, adds them on the way,
-# and leaves the sum on the `root`, and only there.
+# Four million darts are better than one million, so add up the counts. `Reduce` takes an array from every rank, adds
+# them on the way, and leaves the sum on the `root`, and only there.
 
 # %%
 # %%px
@@ -89,15 +85,13 @@ comm.Reduce(mine, total, root=0)
 print(f"rank {rank}: {total}")
 
 # %% [markdown]
-# That is the whole communication of this program: one message of 8 bytes a rank, however many darts there
-# are. How good is the result? After N darts, the estimate is typically 1.64/√N away from π: its **standard
-# error**.
+# One message of 8 bytes a rank, however many darts: that is all the communication. After N darts, the estimate is
+# typically 1.64/√N away from π: its **standard error**.
 
 # %%
 from course_lib.pi import standard_error
 
-estimate = 4 * int(cluster["total"][0]) / 4_000_000
-print(f"π ≈ {estimate:.5f} ± {standard_error(4_000_000):.5f}")
+print(f"π ≈ {4 * cluster['total'][0] / 4_000_000:.5f} ± {standard_error(4_000_000):.5f}")
 
 # %% [markdown]
 # **Exercise 02.1 · The mean of all** · Every rank has some numbers, not equally many, maybe none. Rank 0 wants to
@@ -116,14 +110,12 @@ def mean_of_all(comm, numbers):
 # %% [markdown]
 # ## 4 · Every rank its own random numbers
 #
-# Random numbers on a computer are a fixed sequence that starts from a seed. So what happens when all ranks
-# start from the same seed? It is an easy mistake: all ranks run the same program, and the line looks
-# harmless.
+# Random numbers on a computer are a fixed sequence that starts from a seed. What happens when all ranks start from
+# the same one? It is an easy mistake, for all of them run the same program.
 
 # %%
 # %%px
-stream = np.random.default_rng(7)  # the same seed on every rank
-same = count_inside(stream, 1_000_000)
+same = count_inside(np.random.default_rng(7), 1_000_000)  # the same seed on every rank
 darts = np.random.default_rng(7).uniform(-1, 1, size=(2, 200))
 print(f"rank {rank}: {same} inside")
 
@@ -133,9 +125,9 @@ from course_lib.classroom.plots.pi import darts_by_rank
 darts_by_rank(cluster["darts"])
 
 # %% [markdown]
-# Four ranks did four times the work for the same darts. The result looks fine, and that is the danger:
-# nothing fails. The repair is one line. `SeedSequence(seed).spawn(size)` makes one child seed for each
-# rank, and mixes seed and rank so well that the streams have nothing to do with each other.
+# Four ranks did the same work four times. The result looks fine, and that is the danger: nothing fails. `rank_stream`
+# has the repair: `SeedSequence(seed).spawn(size)` makes a child seed for each rank, and the streams have nothing to
+# do with each other.
 
 # %% tags=["source: course_lib.pi:rank_stream"]
 # %%px
@@ -150,9 +142,9 @@ darts_by_rank(cluster["darts"])
 # %% [markdown]
 # ## 5 · What NumPy gained, what ranks gained
 #
-# A fair comparison warms up, starts all ranks together, waits for the slowest, and repeats. `seconds_on` does
-# that and returns the median. And it uses no more ranks than there are cores: `one_rank_a_core` makes a
-# communicator of so many, and on the ranks that are left over it makes `COMM_NULL`. What will four ranks gain?
+# A fair comparison warms up, starts all ranks together, waits for the slowest, and repeats: `seconds_on` does. It
+# takes no more ranks than there are cores: `one_rank_a_core` makes a communicator of so many, and `COMM_NULL` on the
+# ranks that are left over. What will four ranks gain?
 
 # %%
 predict("Four ranks: how many times faster than one?", None)
@@ -162,12 +154,11 @@ predict("Four ranks: how many times faster than one?", None)
 from course_lib.comm.timing import one_rank_a_core, seconds_on
 from course_lib.pi import estimate_pi
 
-alone = one_rank_a_core(comm, cores=1)
-team = one_rank_a_core(comm)
+alone, team = one_rank_a_core(comm, cores=1), one_rank_a_core(comm)
 
 # %% [markdown]
-# NumPy on one rank, NumPy on one rank for every core, and last NumPy on all four ranks, even where there are
-# fewer cores. Each has a cell of its own, so that ranks which are left out sleep and are not in the way.
+# NumPy on one rank, then on one rank for every core, then on all four, even where there are fewer cores. Each has a
+# cell of its own, so that ranks which are left out sleep.
 
 # %%
 # %%px
@@ -182,8 +173,8 @@ on_team = seconds_on(team, lambda: estimate_pi(team, 50_000_000, seed=1))
 on_four = seconds_on(comm, lambda: estimate_pi(comm, 50_000_000, seed=1))
 
 # %% [markdown]
-# All times are for 10⁸ darts: NumPy's are doubled, and the loop's is the one of section 1. The axis of the
-# figure is logarithmic: factors that multiply are lengths that add up.
+# All times are for 10⁸ darts: NumPy's are doubled, the loop's is that of section 1. The axis is logarithmic: factors
+# that multiply are lengths that add up.
 
 # %% tags=["nbval-ignore-output"]
 from course_lib.classroom.plots.pi import gains
@@ -191,20 +182,15 @@ from course_lib.comm.launch import available_cores
 
 cores = min(available_cores(), 4)
 numpy, on_team, on_four = (2 * cluster[name][0] for name in ("on_one", "on_team", "on_four"))
-print(f"10⁸ darts, scaled: loop {loop:.1f} s, NumPy {numpy:.2f} s, {cores} ranks {on_team:.2f} s")
-why = f"They have {cores} cores."
-outcome("Four ranks: how many times faster than one?", numpy / on_four, because=why)
-note = "10⁸ darts, scaled from 10⁶ and 5 · 10⁷"
-gains(loop, numpy, {cores: on_team, 4: on_four}, cores=cores, note=note)
+outcome("Four ranks: how many times faster than one?", numpy / on_four, because=f"They have {cores} cores.")
+gains(loop, numpy, {cores: on_team, 4: on_four}, cores=cores, note="10⁸ darts, scaled from 10⁶ and 5 · 10⁷")
 
 # %% [markdown]
-# Read the bars as two factors of one product. If you start with ranks, each of them runs the slow loop; if
-# you start with NumPy, the ranks multiply what is fast already. And count cores, not ranks: more ranks than
-# cores share the same cores, and four ranks are then not four times one.
+# Read the bars as two factors of one product: NumPy makes one rank fast, and ranks multiply that. And count cores, not
+# ranks: more ranks than cores share the same cores.
 
 # %% [markdown]
-# **Stop here in a short workshop.** What follows takes the two factors further: how many ranks are worth
-# it, and what the article's own figures say.
+# **Stop here in a short workshop.**
 
 # %% [markdown]
 # ## More
@@ -343,7 +329,7 @@ print(f"one seed everywhere:     {typical_error(cluster['same']):.4f}")
 # of the one-rank time s. Amdahl's law says that n ranks are then at most 1/(s + (1−s)/n) times faster, and
 # that no number of ranks gets past 1/s.
 
-# %% tags=["source: course_lib.theory.cost_model:amdahl_speedup"]
+# %% tags=["source: course_lib.theory.scaling:amdahl_speedup"]
 
 # %%
 for n in (2, 4, 64, 1024):
@@ -356,7 +342,7 @@ for n in (2, 4, 64, 1024):
 
 # %% tags=["nbval-ignore-output"]
 from course_lib.classroom.plots.pi import amdahl
-from course_lib.theory.cost_model import parallel_efficiency
+from course_lib.theory.scaling import parallel_efficiency
 
 n, seconds = (cores, on_team) if cores > 1 else (4, on_four)
 speedup = numpy / seconds

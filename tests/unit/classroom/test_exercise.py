@@ -1,14 +1,12 @@
 """What a learner types: attempts, hints, solutions, quizzes, puzzles, predictions, and what is remembered."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from course_lib.classroom import exercise as module
 from course_lib.classroom.errors import ClusterError
-from course_lib.classroom.exercise import Practice, argument, note_progress, read_progress
+from course_lib.classroom.exercise import Practice, argument
 from course_lib.exercises.catalogue import find_exercise
 from course_lib.exercises.model import Exercise, Question
 
@@ -67,7 +65,7 @@ def test_all_that_a_learner_types_is_known_in_the_notebook() -> None:
     practice = Practice(Shell(), Cluster())
     practice.register()
     assert ("cell", "exercise") in practice.shell.magics
-    assert practice.shell.names.keys() == {"hint", "solution", "predict", "outcome"}
+    assert practice.shell.names.keys() == {"hint", "solution", "predict", "outcome", "catch_up"}
 
 
 def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
@@ -268,49 +266,28 @@ def test_without_a_prediction_the_notebook_runs_on(
 # -------------------------------------------------------------------- what is remembered
 
 
-@pytest.fixture
-def progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The progress file of a learner."""
-    monkeypatch.delenv("IPP_NONINTERACTIVE", raising=False)
-    return tmp_path / "my_course" / "progress.json"
-
-
-def test_what_was_once_passed_stays_passed(progress: Path) -> None:
-    note_progress("01.2", False, progress)
-    note_progress("01.1", True, progress)
-    note_progress("01.1", False, progress)
-    assert read_progress(progress) == {"01.1": True, "01.2": False}
-    assert [path.name for path in progress.parent.iterdir()] == ["progress.json"]
-
-
-def test_an_unattended_run_leaves_no_progress(progress: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IPP_NONINTERACTIVE", "1")
-    note_progress("01.1", True, progress)
-    assert not progress.exists()
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '"x"', '{"01.1": true'])
-def test_a_spoiled_file_is_an_empty_one(progress: Path, text: str) -> None:
-    progress.parent.mkdir()
-    progress.write_text(text)
-    assert read_progress(progress) == {}
-    note_progress("01.1", True, progress)
-    assert json.loads(progress.read_text()) == {"01.1": True}
-
-
-def test_a_full_disk_is_one_sentence(
-    progress: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    progress.parent.write_text("a file where the folder should be")
-    note_progress("01.1", True, progress)
-    assert said(capsys).startswith("(Your progress could not be saved in progress.json: ")
-
-
 def test_an_attempt_is_noted_with_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[tuple[str, bool]] = []
-    monkeypatch.setattr(module, "note_progress", lambda id, passed: noted.append((id, passed)))
+    monkeypatch.setattr(module, "note_try", lambda id, passed: noted.append((id, passed)))
     practice = Practice(Shell(), Cluster(alive=False))
     practice.exercise("00.q1", 'answer("a")')
     practice.exercise("00.q1", 'answer("c")')
     practice.exercise("00.q1", 'answer("")')
     assert noted == [("00.q1", False), ("00.q1", True)]
+
+
+def test_hints_predictions_and_outcomes_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[tuple[object, ...]] = []
+    for name in ("note_hint", "note_prediction", "note_outcome"):
+        monkeypatch.setattr(module, name, lambda *what, name=name: noted.append((name, *what)))
+    practice = Practice(Shell(), Cluster(alive=False))
+    practice.hint("00.1")
+    practice.predict("Seconds in Send, with 1 MB?", 2)
+    practice.outcome("Seconds in Send, with 1 MB?", 0.5)
+    practice.predict("Seconds of something else?", 2)
+    practice.outcome("How many GB for 7 billion parameters?", 112)
+    assert noted == [
+        ("note_hint", "00.1", 1),
+        ("note_prediction", "01.p1", 2.0),
+        ("note_outcome", "01.p1", 0.5),
+    ]

@@ -7,8 +7,9 @@ import psutil
 import pytest
 
 from course_lib.lessons import build as builder
-from course_lib.lessons.build import BuildError, build, compose, drift, lesson_sources, notebook_of
+from course_lib.lessons.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of
 from course_lib.lessons.execute import Deadlines
+from course_lib.lessons.parts import run_seconds
 
 SHOWN = "source: dealing:deal"
 DEALING = """\
@@ -174,6 +175,22 @@ def test_a_built_notebook_is_valid_and_says_nothing_about_this_machine(built: Pa
         word in text for word in ('execution": {', "iopub", str(Path.home()) + "/", str(builder.ROOT))
     )
     assert ".../site-packages/numpy/__init__.py" in text
+
+
+def test_a_built_notebook_says_how_long_it_ran(built: Path) -> None:
+    assert run_seconds(built).keys() == {"core", "more"}
+
+
+def test_clusters_of_other_notebooks_are_not_told_to_readers() -> None:
+    notes = (
+        "\n04 has a cluster running too, and both share the cores; to stop it: start_cluster(n=…)"
+        "\nStopped a cluster that another notebook had left behind.\n"
+    )
+    output = nbformat.v4.new_output("stream", name="stdout", text=f"4 ranks, started in 4 s{notes}")
+    cell = nbformat.v4.new_code_cell("start_cluster()", outputs=[output])
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    clean(notebook)
+    assert notebook.cells[0].outputs[0].text == "4 ranks, started in 4 s\n"
 
 
 def test_what_the_kernel_started_is_gone_after_the_build(built: Path) -> None:

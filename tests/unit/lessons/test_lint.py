@@ -8,8 +8,11 @@ import pytest
 from nbformat import NotebookNode
 
 from course_lib.lessons import lint
+from course_lib.lessons.anatomy import RULES
 from course_lib.lessons.build import compose, lesson_sources, notebook_of
 from course_lib.lessons.markdown import read_html, read_markdown
+from course_lib.lessons.parts import RUN_SECONDS
+from course_lib.lessons.practice import PRACTICE_RULES
 
 LESSON = """\
 # %% [markdown]
@@ -93,8 +96,9 @@ STEMS = {"00_start_here": FIRST, "01_middle": LESSON, "02_last": LAST}
 
 
 @pytest.fixture
-def course(tmp_path: Path) -> Path:
-    """The `notebooks` folder of a course of three good lessons, built."""
+def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The `notebooks` folder of a course of three lessons, built, held to their anatomy alone."""
+    monkeypatch.setattr(lint, "SOURCE_RULES", (*RULES, *PRACTICE_RULES))
     source = tmp_path / "notebooks" / "source"
     source.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
@@ -111,6 +115,7 @@ def pretend_to_build(source: Path) -> None:
     notebook = compose(source)
     for number, cell in enumerate(cell for cell in notebook.cells if cell.cell_type == "code"):
         cell.execution_count = number + 1
+    notebook.metadata["course"] = {RUN_SECONDS: {"core": 5, "more": 10}}
     nbformat.write(notebook, notebook_of(source))
 
 
@@ -311,6 +316,28 @@ def test_a_cell_that_was_not_run_is_found(course: Path) -> None:
     notebook.cells[6].execution_count = None
     nbformat.write(notebook, path)
     assert findings(course) == [("01_middle.ipynb", 7, "the cell was not run; run make notebooks LESSON=01")]
+
+
+def test_a_notebook_that_does_not_say_how_long_it_ran_is_found(course: Path) -> None:
+    path = course / "01_middle.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    del notebook.metadata["course"]
+    nbformat.write(notebook, path)
+    assert findings(course) == [
+        ("01_middle.ipynb", 1, "it does not say how long it ran; run make notebooks LESSON=01")
+    ]
+
+
+def test_a_track_that_does_not_fit_is_found_once_and_not_for_a_single_lesson(
+    course: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "# ## 1 · One step\n#\n" + "# word " * 7800
+    (course / "source" / "00_start_here.py").write_text(FIRST.replace("# ## 1 · One step", long))
+    pretend_to_build(course / "source" / "00_start_here.py")
+    assert lint.main([], course) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "source: the track two hours takes about 12" in line and line.endswith("120; shorten a lesson")
+    assert lint.main(["00"], course) == 0
 
 
 def test_a_lesson_that_is_not_built_and_a_notebook_without_source_are_found(

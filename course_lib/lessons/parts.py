@@ -1,0 +1,42 @@
+"""The two parts of a lesson, core and More, and how long the cells of each ran."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+STOP_LINE = "**Stop here in a short workshop.**"  # the last cell of the core
+RUN_SECONDS = "run_seconds"
+SECONDS_STEP = 5  # run times are rounded, or every build would change the notebook
+
+
+def in_core(cells: Sequence[NotebookNode]) -> list[bool]:
+    """For every cell whether it is of the core, which ends with the stop line; all are where none is."""
+    stops = [
+        index for index, cell in enumerate(cells) if cell.cell_type == "markdown" and STOP_LINE in cell.source
+    ]
+    return [not stops or index <= stops[0] for index in range(len(cells))]
+
+
+def seconds_by_part(core: Sequence[bool], clock: Sequence[float]) -> dict[str, int]:
+    """The seconds of the cells in the core and in More, rounded; `clock` is when each began, and the end."""
+    seconds = {"core": 0.0, "more": 0.0}
+    for of_core, (begin, end) in zip(core, pairwise(clock), strict=True):
+        seconds["core" if of_core else "more"] += end - begin
+    return {part: SECONDS_STEP * round(spent / SECONDS_STEP) for part, spent in seconds.items()}
+
+
+def run_seconds(notebook: Path) -> dict[str, int]:
+    """What the cells of core and More ran, as the build wrote it down; empty when it did not."""
+    try:
+        metadata = json.loads(notebook.read_text(encoding="utf-8"))["metadata"]
+        return dict(metadata["course"][RUN_SECONDS])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def least(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """The shorter time of each part: what a busy machine adds is not the lesson's."""
+    return {part: min(seconds, other.get(part, seconds)) for part, seconds in one.items()}

@@ -1,0 +1,73 @@
+"""A latecomer catches up with every exercise of every lesson, in a real kernel, and the lesson goes on."""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from course_lib.exercises.catalogue import exercises_of, find_exercise, lessons
+from course_lib.exercises.model import Exercise
+from course_lib.lessons.anatomy import SETUP, TEARDOWN
+from course_lib.lessons.catalogue import find_lessons
+from course_lib.paths import NOTEBOOKS
+from tests.notebooks.kernel import open_notebook
+
+BUILT = {lesson.number: lesson for lesson in find_lessons(NOTEBOOKS)}
+IDS = [item.id for number in lessons() if number in BUILT for item in exercises_of(number)]
+EXERCISES = [id for id in IDS if isinstance(find_exercise(id), Exercise)]
+NEXT = dict(pairwise([*EXERCISES, ""]))
+SECONDS = 240.0  # the training of a whole epoch is among the cells
+
+
+def cells_from(id: str) -> Iterator[tuple[str, bool]]:
+    """The code cells after exercise `id` up to the next, and whether each raises on purpose."""
+    cells = json.loads(BUILT[id[:2]].path.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in code]
+    begin = next(n for n, source in enumerate(sources) if source.startswith(f"%%exercise {id}\n"))
+    for cell, source in zip(code[begin + 1 :], sources[begin + 1 :], strict=True):
+        if source == TEARDOWN or source.startswith(f"%%exercise {NEXT[id]}\n"):
+            return
+        yield source, "raises-exception" in cell["metadata"].get("tags", [])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("id", EXERCISES)
+def test_after_catching_up_the_solution_passes_and_the_lesson_goes_on(id: str) -> None:
+    exercise = find_exercise(id)
+    assert isinstance(exercise, Exercise)
+    with open_notebook(IPP_NONINTERACTIVE="1") as notebook:
+        assert notebook.run(SETUP).error == ""
+        ran = notebook.run(f'catch_up("{id}")', within=SECONDS)
+        assert ran.error == ""
+        assert ran.output.strip().splitlines()[-1].startswith(f"You are at {id}: "), ran.output
+        assert len(ran.output.strip().splitlines()) == 1, "calm"
+        verdict = notebook.run(f"%%exercise {id}\n{exercise.solution}")
+        assert "✓" in verdict.output, verdict.text
+        for source, raises in cells_from(id):
+            after = notebook.run(source, within=SECONDS)
+            assert raises or after.error == "", f"{source}\n{after.text}"
+
+
+def test_catching_up_can_be_imported_and_every_failure_is_one_sentence(tmp_path: Path) -> None:
+    cells = [SETUP, "%%px\nx = 1 / (rank - 1)", "%%exercise 01.1\npass"]
+    content = [{"cell_type": "code", "source": [cell], "metadata": {}} for cell in cells]
+    (tmp_path / "01_broken.ipynb").write_text(json.dumps({"cells": content}))
+    broken = f"from pathlib import Path; catch_up('01.1', folder=Path({str(tmp_path)!r}))"
+    with open_notebook(IPP_NONINTERACTIVE="1") as notebook:
+        notebook.run("from course_lib.classroom.catch_up import catch_up")
+        assert 'run the cell below "Setup"' in notebook.run('catch_up("01.1")').error
+        notebook.run(SETUP.replace("n=4", "n=2"))
+        notebook.run("%%px\nrank = __import__('mpi4py.MPI').MPI.COMM_WORLD.rank")
+        unknown = notebook.run('catch_up("01.9")').error.strip()
+        assert unknown.startswith("CatchUpError: there is no exercise '01.9'; lesson 01 has 01.1")
+        failed = notebook.run(broken)
+        assert failed.error.strip().startswith(
+            "CatchUpError: stopped at cell 2 of 01_broken: rank 1 raised ZeroDivisionError: division by zero."
+        )
+        assert "\n" not in failed.error.strip() and "Traceback" not in failed.text
+        notebook.run("cluster.stop()")
+        assert 'run the cell below "Setup"' in notebook.run('catch_up("01.1")').error

@@ -1,0 +1,139 @@
+"""Catching up: which cells are run, what stands in for an exercise, and how every failure is one sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from course_lib.classroom import catch_up as module
+from course_lib.classroom import exercise
+from course_lib.classroom.catch_up import CatchUpError, catch_up, cells_before
+from course_lib.classroom.errors import HangError
+from course_lib.classroom.exercise import Practice
+from tests.unit.classroom.test_exercise import Cluster
+from tests.unit.classroom.test_exercise import Shell as PlainShell
+
+CELLS = [
+    ("markdown", "# 01 · MPI basics", []),
+    ("code", "from course_lib.classroom.cluster import start_cluster\n\ncluster = start_cluster(n=4)", []),
+    ("code", "x = 1\nprint('shown to nobody')", []),
+    ("code", "raise ValueError('on purpose')", ["raises-exception"]),
+    ("code", "%%exercise 01.1\ndef shift(comm, value):\n    return None", []),
+    ("code", '%%exercise 01.q1\nanswer("")', []),
+    ("code", '%%exercise 01.2\norder("")', []),
+    ("code", "x = 2", []),
+    ("code", "%%exercise 01.3\npass", []),
+    ("code", "x = 3", []),
+]
+
+
+class Shell(PlainShell):
+    def transform_cell(self, source: str) -> str:
+        return source
+
+
+@pytest.fixture
+def lessons(tmp_path: Path) -> Path:
+    """A folder with one lesson."""
+    write(tmp_path, CELLS)
+    return tmp_path
+
+
+def write(folder: Path, cells: list[tuple[str, str, list[str]]]) -> None:
+    content = [
+        {"cell_type": kind, "source": source.splitlines(keepends=True), "metadata": {"tags": tags}}
+        for kind, source, tags in cells
+    ]
+    (folder / "01_mpi_basics.ipynb").write_text(json.dumps({"cells": content}))
+
+
+@pytest.fixture
+def practice(monkeypatch: pytest.MonkeyPatch) -> Practice:
+    practice = Practice(Shell(), Cluster())
+    monkeypatch.setattr(exercise, "_current", practice)
+    return practice
+
+
+def test_the_cells_before_an_exercise_run_with_the_solutions_in_place(
+    lessons: Path, practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catch_up("01.3", folder=lessons)
+    names = practice.shell.names
+    assert names["x"] == 2 and names["cluster"] is practice.cluster
+    assert "Sendrecv" in practice.cluster.ran[0] and "def add_left" in practice.cluster.ran[1]
+    said = capsys.readouterr().out
+    assert said == "You are at 01.3: 7 cells of 01_mpi_basics have run, with the solution of 01.1 and 01.2.\n"
+
+
+def test_the_exercise_itself_and_what_follows_are_left_to_the_learner(
+    lessons: Path, practice: Practice
+) -> None:
+    catch_up("01.1", folder=lessons)
+    assert practice.shell.names["x"] == 1 and "shift" not in practice.shell.names
+    assert practice.cluster.ran == []
+
+
+def test_nothing_is_written(lessons: Path, practice: Practice) -> None:
+    before = {path: path.read_bytes() for path in lessons.iterdir()}
+    catch_up("01.3", folder=lessons)
+    assert {path: path.read_bytes() for path in lessons.iterdir()} == before
+
+
+@pytest.mark.parametrize("id", ["01.9", "99.1", "", "x", "../01.1"])
+def test_an_unknown_exercise_is_one_sentence(lessons: Path, practice: Practice, id: str) -> None:
+    with pytest.raises(CatchUpError, match=r"there is no (exercise|lesson)"):
+        catch_up(id, folder=lessons)
+
+
+def test_without_a_cluster_one_sentence_says_what_to_run(
+    lessons: Path, practice: Practice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    practice.cluster.alive = False
+    with pytest.raises(CatchUpError, match='there is no cluster yet; run the cell below "Setup"'):
+        catch_up("01.1", folder=lessons)
+    monkeypatch.setattr(exercise, "_current", None)
+    with pytest.raises(CatchUpError, match="there is no cluster yet"):
+        catch_up("01.1", folder=lessons)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 3}'])
+def test_a_damaged_lesson_is_one_sentence(lessons: Path, practice: Practice, text: str) -> None:
+    (lessons / "01_mpi_basics.ipynb").write_text(text)
+    with pytest.raises(CatchUpError, match="is not a readable notebook; restore it with git"):
+        catch_up("01.1", folder=lessons)
+
+
+def test_a_lesson_that_is_gone_is_one_sentence(lessons: Path, practice: Practice) -> None:
+    (lessons / "01_mpi_basics.ipynb").unlink()
+    with pytest.raises(CatchUpError, match=r"no lesson in .* has exercise 01.1"):
+        catch_up("01.1", folder=lessons)
+
+
+ERRORS: list[tuple[BaseException, str]] = [
+    (ValueError("boom\nand more"), "ValueError: boom"),
+    (HangError("Not done after 60 s.\n\nrank 0 …"), "Not done after 60 s"),
+    (KeyboardInterrupt(), "you interrupted it"),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), ERRORS, ids=[words for _, words in ERRORS])
+def test_a_failing_cell_is_one_sentence(
+    lessons: Path, practice: Practice, monkeypatch: pytest.MonkeyPatch, error: BaseException, words: str
+) -> None:
+    def run(practice: Any, cell: Any) -> list[str]:
+        if "x = 1" in "".join(cell["source"]):
+            raise error
+        return []
+
+    monkeypatch.setattr(module, "_run", run)
+    with pytest.raises(CatchUpError) as raised:
+        catch_up("01.3", folder=lessons)
+    assert str(raised.value).startswith(f"stopped at cell 3 of 01_mpi_basics: {words}. Restart the kernel")
+    assert str(raised.value).endswith('then catch_up("01.3") again') and "\n" not in str(raised.value)
+
+
+def test_cells_are_numbered_as_in_the_notebook(lessons: Path) -> None:
+    lesson, cells = cells_before("01.2", lessons)
+    assert lesson == "01_mpi_basics"
+    assert [number for number, _ in cells] == [2, 3, 4, 5, 6]

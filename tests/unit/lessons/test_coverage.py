@@ -1,0 +1,155 @@
+"""Every way in which practice can leave something out is found."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from course_lib.exercises.misconceptions import MISCONCEPTIONS, belief
+from course_lib.exercises.model import Exercise, Prediction, Question
+from course_lib.lessons import coverage
+from course_lib.lessons.coverage import COVERAGE_RULES, items, objectives
+from course_lib.lessons.lesson import Lesson, Problem
+from course_lib.lessons.parts import STOP_LINE
+
+SOURCE = f"""\
+# %% [markdown]
+# # 70 · Bread
+#
+# | **You will be able to** | knead; bake; slice |
+
+# %%
+predict("Minutes?", None)
+
+# %%
+outcome("Minutes?", 3)
+
+# %%
+# %%exercise 70.1
+x = 1
+
+# %% [markdown]
+# {STOP_LINE}
+
+# %%
+# %%exercise 70.2
+y = 1
+
+# %%
+# %%exercise 70.q1
+answer("")
+
+# %%
+# %%exercise 70.q2
+answer("")
+"""
+BELIEFS = {"70": {"hot-is-done": "hot bread is done", "longer-is-better": "longer is better"}}
+
+
+def exercise(id: str, **fields: object) -> Exercise:
+    empty = {"title": "Do it", "stub": "", "hints": ("", "", ""), "solution": "", "wrong": (), "why": ""}
+    return Exercise(id=id, check=lambda answer, comm, case: None, **(empty | fields))  # type: ignore[arg-type]
+
+
+KNEAD = exercise("70.1", objectives=(1,))
+BUG = exercise("70.2", title="Spot the bug: x", objectives=(3,), targets=("hot-is-done",))
+OPTIONS = {"a": "A", "b": "B"}
+FIRST = Question("70.q1", "?", OPTIONS, "a", OPTIONS, objectives=(2,), beliefs={"b": "longer-is-better"})
+SECOND = replace(FIRST, id="70.q2")
+MINUTES = Prediction("70.p1", "Minutes?", objectives=(2,), targets=("longer-is-better",))
+GOOD = (KNEAD, BUG, FIRST, SECOND)
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Problem]]:
+    """What the rules say of a lesson with this source and these items."""
+
+    def problems(
+        text: str = SOURCE,
+        exercises: tuple[Exercise | Question, ...] = GOOD,
+        predictions: tuple[Prediction, ...] = (MINUTES,),
+    ) -> list[Problem]:
+        monkeypatch.setattr(coverage, "exercises_of", lambda number: exercises)
+        monkeypatch.setattr(coverage, "predictions_of", lambda number: predictions)
+        monkeypatch.setattr(coverage, "MISCONCEPTIONS", BELIEFS)
+        monkeypatch.setattr(coverage, "KNOWN", set(BELIEFS["70"]))
+        source = tmp_path / "70_bread.py"
+        source.write_text(text)
+        lesson = Lesson(source, [source])
+        return [problem for rule in COVERAGE_RULES for problem in rule(lesson)]
+
+    return problems
+
+
+def test_complete_practice_has_no_findings(check: Callable[..., list[Problem]]) -> None:
+    assert check() == []
+
+
+def changed(old: Exercise | Question, **fields: object) -> dict[str, object]:
+    """The good items with one of them changed."""
+    new = replace(old, **fields)  # type: ignore[arg-type]
+    return {"exercises": tuple(new if item is old else item for item in GOOD)}
+
+
+def texts(*changes: tuple[str, str]) -> dict[str, object]:
+    """The good source with changes."""
+    text = SOURCE
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return {"text": text}
+
+
+CASES: list[tuple[dict[str, object], int, str]] = [
+    (texts(("bake; slice", "bake; slice; eat")), 1, "nothing practises objective 4, 'eat'"),
+    (texts(("# %%exercise 70.2\ny = 1\n", "y = 1\n")), 1, "nothing practises objective 3, 'slice'"),
+    (changed(KNEAD, objectives=(1, 4)), 4, "70.1 serves objective 4; the header has 3"),
+    (changed(SECOND, objectives=()), 8, "70.q2 serves no objective"),
+    (changed(BUG, targets=("longer-is-better",)), 1, "nothing is aimed at the misconception 'hot-is-done'"),
+    (changed(KNEAD, targets=("cold-is-done",)), 4, "'cold-is-done', which misconceptions.py does not have"),
+    (changed(SECOND, beliefs={}), 8, "option b of 70.q2 stands for no misconception"),
+    (changed(SECOND, beliefs={"a": "hot-is-done", "b": "hot-is-done"}), 8, "option a of 70.q2 is right"),
+    ({"predictions": (replace(MINUTES, targets=()),)}, 2, "70.p1 is aimed at no misconception"),
+    (texts(('outcome("Minutes?", 3)', "z = 1")), 2, "no later cell calls outcome('Minutes?', …)"),
+    ({"predictions": ()}, 2, "'Minutes?' is not in PREDICTIONS of quiz_70.py"),
+    (texts(("y = 1\n", "y = 1\n\n# %% [markdown]\n# x\n"), (f"# {STOP_LINE}", "# x")), 1, "core has 2"),
+    (changed(BUG, title="Do it"), 1, "no exercise is called 'Spot the bug: …'"),
+    (texts(('predict("Minutes?", None)', "z = 1")), 1, "nothing is predicted"),
+    (texts(("# %%exercise 70.q2\nanswer", "print")), 1, "the quiz has 1 questions; ask 2 or 3"),
+]
+
+
+@pytest.mark.parametrize(("change", "cell", "words"), CASES, ids=[case[2] for case in CASES])
+def test_what_practice_leaves_out_is_found(
+    check: Callable[..., list[Problem]], change: dict[str, object], cell: int, words: str
+) -> None:
+    assert (cell, True) in {(n, words in sentence) for n, sentence in check(**change)}
+
+
+def test_items_are_those_that_stand_in_the_lesson(
+    check: Callable[..., list[Problem]], tmp_path: Path
+) -> None:
+    check()
+    lesson = Lesson(tmp_path / "70_bread.py", [tmp_path / "70_bread.py"])
+    assert [(n, item.id) for n, item in items(lesson)] == [
+        (2, "70.p1"),
+        (4, "70.1"),
+        (6, "70.2"),
+        (7, "70.q1"),
+        (8, "70.q2"),
+    ]
+    assert objectives(lesson) == ["knead", "bake", "slice"]
+
+
+def names() -> Iterator[str]:
+    for beliefs in MISCONCEPTIONS.values():
+        yield from beliefs
+
+
+def test_a_misconception_has_one_name_and_one_lesson() -> None:
+    assert len(set(names())) == len(list(names()))
+    assert list(MISCONCEPTIONS) == [f"{number:02d}" for number in range(17)]
+    assert belief("rank-is-core") == "a rank is a core"
+    with pytest.raises(LookupError, match="there is no misconception 'x'"):
+        belief("x")

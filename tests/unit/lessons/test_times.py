@@ -1,0 +1,172 @@
+"""What a lesson takes is added up from its parts, and compared with its header and with the tracks."""
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course_lib.lessons.anatomy import SETUP, TEARDOWN
+from course_lib.lessons.build import notebook_of
+from course_lib.lessons.lesson import Lesson
+from course_lib.lessons.parts import RUN_SECONDS, STOP_LINE, in_core, least, run_seconds, seconds_by_part
+from course_lib.lessons.times import (
+    RANKS_SETUP,
+    Minutes,
+    cell_minutes,
+    code_and_words,
+    core_time,
+    count_words,
+    header_time,
+    minutes,
+    track_times,
+)
+
+CODE = "".join(f"x = {n}\n" for n in range(15))
+SOURCE = f"""\
+# %% [markdown]
+# # 01 · Middle
+#
+# | **Time** | core 20 min · more 14 min |
+
+# %% [markdown]
+# ## Warm-up
+#
+# {"word " * 180}
+
+# %% [markdown]
+# ## 1 · Step
+#
+# {"word " * 720}
+
+# %%
+# %%exercise 01.1
+def shift(comm, value):
+    return value
+
+# %%
+# %%px
+{CODE}
+# %% [markdown]
+# {STOP_LINE}
+
+# %% [markdown]
+# ## More
+# {"word " * 1800}
+
+# %%
+# %%exercise 01.q1
+answer("")
+"""
+
+
+@pytest.fixture
+def lesson(tmp_path: Path) -> Lesson:
+    """A lesson of 1 + 3·2 min of warm-up, 4 + 6 + 2 + 1 min of core and 10 + 2 + 2 min of More."""
+    return written(tmp_path, SOURCE)
+
+
+def written(folder: Path, text: str) -> Lesson:
+    source = folder / "source" / "01_middle.py"
+    source.parent.mkdir(exist_ok=True)
+    source.write_text(text)
+    metadata = {"course": {RUN_SECONDS: {"core": 60, "more": 120}}}
+    notebook_of(source).write_text(json.dumps({"metadata": metadata}))
+    return Lesson(source, [source])
+
+
+def test_minutes_are_added_up_by_part(lesson: Lesson) -> None:
+    assert minutes(lesson) == Minutes(warm_up=7, core=13, more=14)
+
+
+def test_a_lesson_that_was_never_built_has_no_run_time(lesson: Lesson) -> None:
+    notebook_of(lesson.source).unlink()
+    assert minutes(lesson) == Minutes(warm_up=7, core=12, more=12)
+
+
+def test_an_honest_header_has_no_findings(lesson: Lesson) -> None:
+    assert [*header_time(lesson), *core_time(lesson)] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("core 20 min", "core 15 min", "the header says core 15 min, and it takes about 20"),
+        ("core 20 min", "core 27 min", "the header says core 27 min"),
+        ("more 14 min", "more 30 min", "the header says more 30 min, and it takes about 14"),
+        (f"{'word ' * 720}", f"{'word ' * 1080}", "the core takes about 15 min without the warm-up"),
+    ],
+)
+def test_a_header_that_is_off_by_more_than_a_quarter_and_a_long_core_are_found(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    assert old in SOURCE
+    lesson = written(tmp_path, SOURCE.replace(old, new, 1))
+    (problem,) = [*header_time(lesson), *core_time(lesson)]
+    assert problem[0] == 1 and words in problem[1]
+
+
+def test_words_are_those_that_are_read() -> None:
+    assert count_words("One [two](three_four.ipynb#five) <b>three</b>\n| four | – |\n|---|---|") == 4
+    assert count_words("one <!-- early: ZeRO: a title --> two") == 2
+
+
+def test_docstrings_and_comments_are_words_and_magics_are_neither() -> None:
+    cell = '%%px\ndef f(x):\n    """Say it\n\n    in words."""\n    # and why\n    return x  # here\n\nf(1)\n'
+    assert code_and_words(cell) == (["def f(x):", "    return x  # here", "f(1)"], 6)
+    assert code_and_words("!ls\nx = 1") == (["!ls", "x = 1"], 0)
+
+
+def test_imports_are_not_read() -> None:
+    assert code_and_words("import time\nfrom a.b import c\nfroms = 1\n") == (["froms = 1"], 0)
+
+
+def test_a_line_that_was_there_before_is_not_read_again() -> None:
+    known = {"cluster.stop()"}
+    assert cell_minutes(nbformat.v4.new_code_cell("x = 1\ncluster.stop()\nx = 1"), known) == 2 * 8 / 60
+    assert cell_minutes(nbformat.v4.new_code_cell("x = 1\ny = 2"), known) == 8 / 60
+
+
+def test_setup_is_new_in_the_first_lesson_only(tmp_path: Path) -> None:
+    cells = "\n".join(f"# %%\n{code}" for code in (SETUP, RANKS_SETUP, "x = 1", TEARDOWN))
+    written(tmp_path, cells)
+    source = tmp_path / "source" / "01_middle.py"
+    first = source.rename(source.with_name("00_first.py"))
+    assert minutes(Lesson(first, [first])).core == 1  # five lines
+    later = first.rename(source)
+    notebook_of(later).unlink()
+    assert minutes(Lesson(later, [later])).core == 0  # one line
+
+
+def test_lessons_that_are_not_written_count_as_reserved() -> None:
+    assert list(track_times({})) == []
+    assert list(track_times({"00": Minutes(0, 14, 12)})) == []
+    assert list(track_times({"00": Minutes(0, 15, 12)})) == [
+        "the track two hours takes about 121 min and has 120; shorten a lesson"
+    ]
+
+
+def test_only_the_longest_track_counts_more() -> None:
+    (sentence,) = track_times({"16": Minutes(0, 14, 200)})
+    assert "two days" in sentence
+
+
+def test_seconds_are_given_to_the_part_of_their_cell_and_rounded() -> None:
+    assert seconds_by_part([True, True, False], [0.0, 10.0, 21.0, 34.0]) == {"core": 20, "more": 15}
+
+
+def test_the_core_ends_with_the_stop_line() -> None:
+    cells = [nbformat.v4.new_markdown_cell(text) for text in ("a", f"{STOP_LINE} More does it.", "b")]
+    assert in_core(cells) == [True, True, False]
+    assert in_core(cells[::2]) == [True, True]
+
+
+def test_a_busy_machine_does_not_make_a_lesson_longer() -> None:
+    assert least({"core": 40, "more": 20}, {"core": 15, "more": 25}) == {"core": 15, "more": 20}
+    assert least({"core": 40, "more": 20}, {}) == {"core": 40, "more": 20}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"metadata": {"course": 3}}'])
+def test_a_notebook_that_says_nothing_of_its_run_has_no_run_time(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.ipynb").write_text(text)
+    assert run_seconds(tmp_path / "x.ipynb") == {} == run_seconds(tmp_path / "y.ipynb")

@@ -1,0 +1,110 @@
+"""Terms are found where no lesson has introduced them yet, and nowhere else."""
+
+from pathlib import Path
+
+import pytest
+
+from course_lib.lessons.glossary import GLOSSARY
+from course_lib.lessons.lesson import Lesson
+from course_lib.lessons.vocabulary import early_terms, find_term, own_terms
+
+SOURCE = """\
+# %% [markdown]
+# # 02 · Middle
+#
+# Plain words.
+
+# %%
+# %%px
+def f(x):
+    "A docstring."
+    y = "a bubble in a string"
+    return x  # a comment
+
+# %% [markdown]
+# ## Key points
+#
+# - One.
+#
+# ## References
+#
+# - S. Rajbhandari and others, ZeRO, 2020: pipeline parallelism, halos
+"""
+
+
+def problems(tmp_path: Path, text: str, name: str = "02_middle.py") -> list[tuple[int, str]]:
+    source = tmp_path / name
+    source.write_text(text)
+    return list(early_terms(Lesson(source, [source])))
+
+
+def test_plain_words_strings_and_references_are_no_early_terms(tmp_path: Path) -> None:
+    assert problems(tmp_path, SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cell", "words"),
+    [
+        ("Plain words.", "Every **shard** is small.", 1, "'shard' is used here, and lesson 06 introduces it"),
+        ("Plain words.", "| a | all-reduce |\n# |---|---|\n# | b | c |", 1, "'all-reduce'"),
+        ("Plain words.", "Call `Bcast` now.", 1, "'bcast' is used here, and lesson 04"),
+        ("# ## Key points", "# ## Pipeline parallelism", 3, "'pipeline parallelism'"),
+        ("A docstring.", "Fill the bucket.", 2, "'bucket'"),
+        ("# a comment", "# the bubble", 2, "'bubble'"),
+        ("- One.", "- One. <details><summary>x</summary>A halo.</details>", 3, "'halo'"),
+        ("Plain words.", "1. Why?\n#    <details><summary>x</summary>A halo.</details>", 1, "'halo'"),
+        ("Plain words.", "Halos (lesson 04).", 1, "'halos' is used here, and lesson 10"),
+    ],
+)
+def test_a_term_that_comes_too_early_is_found(
+    tmp_path: Path, old: str, new: str, cell: int, words: str
+) -> None:
+    assert old in SOURCE
+    ((n, sentence),) = problems(tmp_path, SOURCE.replace(old, new))
+    assert n == cell and words in sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb)",
+        "Halos (lesson 10) and collectives (lesson 04).",
+        "Lessons 04, 06 and 10: broadcasts, shards and halos; no, lessons 04, 06 and 10.",
+        "A halo. <!-- early: halo: a word of the poem above -->",
+        "Divide by zero, reduce the noise, send a DDPX.",
+    ],
+)
+def test_links_announcements_exceptions_and_other_words_are_welcome(tmp_path: Path, text: str) -> None:
+    assert problems(tmp_path, SOURCE.replace("Plain words.", text)) == []
+
+
+def test_an_exception_needs_its_reason_and_its_use(tmp_path: Path) -> None:
+    without = problems(tmp_path, SOURCE.replace("Plain words.", "A halo. <!-- early: halo -->"))
+    assert len(without) == 1 and "gives no reason" in without[0][1]
+    unused = problems(tmp_path, SOURCE.replace("Plain words.", "Bread. <!-- early: halo: a poem -->"))
+    assert len(unused) == 1 and "remove the exception" in unused[0][1]
+
+
+def test_the_map_of_the_course_may_name_everything(tmp_path: Path) -> None:
+    cells = ("## 7 · The course", "ZeRO", "## 8 · On\n# {}")
+    text = "\n\n".join(f"# %% [markdown]\n# {cell}" for cell in cells)
+    assert problems(tmp_path, text.format("x")) == []
+    assert len(problems(tmp_path, text.format("ZeRO"))) == 1
+
+
+def test_a_term_that_its_lesson_does_not_introduce_is_found(tmp_path: Path) -> None:
+    source = tmp_path / "13_summaries.py"
+    source.write_text("# %% [markdown]\n# ROUGE\n")
+    ((_, sentence),) = own_terms(Lesson(source, [source]))
+    assert "'lead-3'" in sentence
+
+
+def test_names_are_told_from_words() -> None:
+    assert find_term("ZeRO", "ZeRO") and not find_term("ZeRO", "zero")
+    assert find_term("shards?", "Shards") and not find_term("shards?", "sharded")
+    assert not find_term("shards?", "optimizer-shards")
+
+
+def test_every_term_is_in_one_lesson() -> None:
+    terms = [term for terms in GLOSSARY.values() for term in terms]
+    assert len(terms) == len(set(terms))
