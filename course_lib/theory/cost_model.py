@@ -1,37 +1,239 @@
-"""What to expect of more ranks, before measuring.
+"""What a collective costs: how many messages, how many bytes, and so how many seconds.
 
-A job has a part that only one rank can do and a part that all share. Amdahl (1967): with a serial share s,
-n ranks make it at most 1 / (s + (1-s)/n) times faster, and no number of ranks makes it faster than 1/s.
+With Hockney's α (seconds a message), β (seconds a byte) and γ (seconds to add a byte), for n ranks and a
+whole of m bytes, the textbooks' forms are
+
+    all-reduce, ring                  2(n-1)α + 2(n-1)/n βm + (n-1)/n γm
+    all-reduce, recursive doubling    log2(n) (α + βm + γm)           (n a power of two)
+    reduce-scatter, ring              (n-1)α + (n-1)/n (β+γ)m
+    all-gather, ring; all-to-all      (n-1)α + (n-1)/n βm
+    broadcast, tree                   ⌈log2 n⌉ (α + βm)
+    broadcast, scatter + all-gather   (⌈log2 n⌉ + n-1)α + 2(n-1)/n βm
+    reduce, tree                      ⌈log2 n⌉ (α + βm + γm)
+    scatter, gather                   (n-1)α + (n-1)/n βm
+    barrier, dissemination            ⌈log2 n⌉ α
+
+Here each is a `Cost`: the steps that follow one another, and what is sent, which can be counted. How long
+it takes, a machine says: one line (`Hockney`) or a measured one (`MeasuredMachine`), see `hockney.py`.
+Collectives that add can cut a long message in pieces (`piece_nbytes`): more messages, the same bytes.
+
+Sources: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH"
+(2005); Rabenseifner, "Optimization of collective reduction operations" (2004); Patarasuk and Yuan,
+"Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
 """
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
-def amdahl_speedup(serial_fraction: float, ranks: int) -> float:
-    """The bound on the speed-up of a fixed job on `ranks` ranks, when `serial_fraction` of it is not shared.
+from course_lib.theory.hockney import Hockney as Hockney
+from course_lib.theory.hockney import MeasuredMachine as MeasuredMachine
+from course_lib.theory.hockney import fit_hockney as fit_hockney
+from course_lib.theory.hockney import fit_piecewise as fit_piecewise
+from course_lib.theory.scaling import amdahl_speedup as amdahl_speedup
+from course_lib.theory.scaling import gustafson_speedup as gustafson_speedup
+from course_lib.theory.scaling import karp_flatt_fraction as karp_flatt_fraction
+from course_lib.theory.scaling import parallel_efficiency as parallel_efficiency
+from course_lib.theory.scaling import strong_scaling_efficiency as strong_scaling_efficiency
+from course_lib.theory.scaling import weak_scaling_efficiency as weak_scaling_efficiency
 
-    `serial_fraction` is a share of the one-rank time, from 0 to 1; the result has no unit. Amdahl (1967),
-    "Validity of the single processor approach to achieving large scale computing capabilities".
+WHOLE = math.inf  # no message is cut
+
+
+class Machine(Protocol):
+    """Seconds of each thing that a collective does, by its bytes."""
+
+    def one_way_seconds(self, nbytes: float) -> float: ...
+    def exchange_seconds(self, nbytes: float) -> float: ...
+    def sum_seconds(self, nbytes: float) -> float: ...
+    def copy_seconds(self, nbytes: float) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Messages that were sent, and their bytes."""
+
+    messages: int = 0
+    nbytes: float = 0
+
+    def __add__(self, other: "Traffic") -> "Traffic":
+        return Traffic(self.messages + other.messages, self.nbytes + other.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that happens `times` times, one after the other: `nbytes` go to another rank in `pieces`."""
+
+    times: int
+    nbytes: float
+    pieces: int = 1
+    both_ways: bool = True  # as many bytes come in meanwhile
+    summed: bool = False  # what came is added to what was there
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The steps that nobody can shorten, what the busiest rank sends, what all send; bytes of local copies.
+
+    `busiest.nbytes` is exact when the ranks divide the length; otherwise a part is an item longer or shorter.
     """
-    if not 0 <= serial_fraction <= 1 or ranks < 1:
-        raise ValueError(
-            f"{serial_fraction} of the work on {ranks} ranks; give a share from 0 to 1, and 1 rank or more"
-        )
-    return 1 / (serial_fraction + (1 - serial_fraction) / ranks)
+
+    steps: tuple[Step, ...]
+    busiest: Traffic
+    total: Traffic
+    copied_nbytes: float = 0.0
 
 
-def parallel_efficiency(speedup: float, ranks: int) -> float:
-    """The share of the ranks' time that was of use: 1 when n ranks are n times faster. No unit."""
-    if ranks < 1:
-        raise ValueError(f"{ranks} ranks do no work; give 1 or more")
-    return speedup / ranks
+def predict_seconds(cost: Cost, machine: Machine, call_seconds: float = 0.0) -> float:
+    """How long a collective takes on `machine`; `call_seconds` is what calling it costs without messages."""
+    copying = machine.copy_seconds(cost.copied_nbytes) if cost.copied_nbytes else 0.0
+    return call_seconds + copying + sum(step.times * _step_seconds(step, machine) for step in cost.steps)
 
 
-def karp_flatt_fraction(speedup: float, ranks: int) -> float:
-    """The serial share that explains a measured speed-up: Amdahl's formula, solved for it; needs 2 ranks.
+def _step_seconds(step: Step, machine: Machine) -> float:
+    message = machine.exchange_seconds if step.both_ways else machine.one_way_seconds
+    added = machine.sum_seconds(step.nbytes) if step.summed else 0.0
+    return message(step.nbytes) + (step.pieces - 1) * message(0) + added
 
-    Above 0 it stands for all that did not shrink: start-up, communication, waiting. Below 0 the ranks were
-    faster than n times one, by a larger cache or by noise. Karp and Flatt (1990), "Measuring parallel
-    processor performance".
+
+# ------------------------------------------------------------------ the collectives
+
+
+def ring_allreduce_cost(ranks: int, nbytes: float, *, piece_nbytes: float = WHOLE) -> Cost:
+    """Every rank sends 2(n-1)/n of its bytes, the least possible (Patarasuk & Yuan 2009)."""
+    others, part = _others(ranks, nbytes), nbytes / ranks
+    pieces = _pieces(part, piece_nbytes)
+    steps = Step(others, part, pieces, summed=True), Step(others, part)
+    messages = others * (pieces + 1)
+    return Cost(steps, Traffic(messages, 2 * others * part), Traffic(ranks * messages, 2 * others * nbytes))
+
+
+def recursive_doubling_allreduce_cost(ranks: int, nbytes: float, *, piece_nbytes: float = WHOLE) -> Cost:
+    """log2(n) exchanges of everything; when n is no power of two, one message before and one after."""
+    _others(ranks, nbytes)
+    rounds, pieces = ranks.bit_length() - 1, _pieces(nbytes, piece_nbytes)
+    extra = ranks - 2**rounds
+    steps = [Step(rounds, nbytes, pieces, summed=True)]
+    if extra:
+        before = Step(1, nbytes, pieces, both_ways=False, summed=True)
+        steps = [before, *steps, Step(1, nbytes, pieces, both_ways=False)]
+    busiest, everyone = rounds + (extra > 0), rounds * 2**rounds + 2 * extra
+    sent = Traffic(busiest * pieces, busiest * nbytes)
+    return Cost(tuple(steps), sent, Traffic(everyone * pieces, everyone * nbytes))
+
+
+def ring_reduce_scatter_cost(ranks: int, nbytes: float, *, piece_nbytes: float = WHOLE) -> Cost:
+    """The first half of the ring all-reduce; the part that is complete is copied out."""
+    others, part = _others(ranks, nbytes), nbytes / ranks
+    pieces = _pieces(part, piece_nbytes)
+    sent = Traffic(others * pieces, others * part)
+    step = Step(others, part, pieces, summed=True)
+    return Cost((step,), sent, Traffic(ranks * others * pieces, others * nbytes), copied_nbytes=part)
+
+
+def ring_allgather_cost(ranks: int, nbytes: float) -> Cost:
+    """The second half; `nbytes` are those of the whole. The own part is copied in."""
+    others, part = _others(ranks, nbytes), nbytes / ranks
+    total = Traffic(ranks * others, others * nbytes)
+    return Cost((Step(others, part),), Traffic(others, others * part), total, copied_nbytes=part)
+
+
+def pairwise_alltoall_cost(ranks: int, nbytes: float) -> Cost:
+    """Like the all-gather in bytes: every rank has a part for every other."""
+    return ring_allgather_cost(ranks, nbytes)
+
+
+def tree_broadcast_cost(ranks: int, nbytes: float) -> Cost:
+    """The root sends everything ⌈log2 n⌉ times."""
+    others, rounds = _others(ranks, nbytes), _doublings(ranks)
+    step = Step(rounds, nbytes, both_ways=False)
+    return Cost((step,), Traffic(rounds, rounds * nbytes), Traffic(others, others * nbytes))
+
+
+def scatter_allgather_broadcast_cost(ranks: int, nbytes: float) -> Cost:
+    """The root sends each part twice: down a tree, then into the ring. For large messages (Thakur 2005)."""
+    others, part = _others(ranks, nbytes), nbytes / ranks
+    jumps = [2**k for k in reversed(range(_doublings(ranks)))]
+    down = tuple(Step(1, min(jump, ranks - jump) * part, both_ways=False) for jump in jumps)
+    handed_on = sum(min(place & -place, ranks - place) for place in range(1, ranks))
+    total = Traffic(others * ranks, (handed_on + others * others) * part)
+    steps = (*down, Step(others, part, both_ways=ranks > 2))
+    return Cost(steps, Traffic(len(jumps) + others, 2 * others * part), total)
+
+
+def tree_reduce_cost(ranks: int, nbytes: float, *, piece_nbytes: float = WHOLE) -> Cost:
+    """The tree of the broadcast, backwards: each other rank sends once, the root adds ⌈log2 n⌉ times."""
+    others = _others(ranks, nbytes)
+    pieces, rounds = _pieces(nbytes, piece_nbytes), _doublings(ranks)
+    step = Step(rounds, nbytes, pieces, both_ways=False, summed=True)
+    busiest = Traffic(pieces, nbytes) if others else Traffic()
+    return Cost((step,), busiest, Traffic(others * pieces, others * nbytes), copied_nbytes=nbytes)
+
+
+def scatter_cost(ranks: int, nbytes: float) -> Cost:
+    """The root sends each other rank its part; `nbytes` are those of the whole."""
+    others, part = _others(ranks, nbytes), nbytes / ranks
+    sent = Traffic(others, others * part)
+    return Cost((Step(others, part, both_ways=False),), sent, sent, copied_nbytes=part)
+
+
+def gather_cost(ranks: int, nbytes: float) -> Cost:
+    """The scatter backwards: every other rank sends one part."""
+    dealt = scatter_cost(ranks, nbytes)
+    busiest = Traffic(1, nbytes / ranks) if ranks > 1 else Traffic()
+    return Cost(dealt.steps, busiest, dealt.total, dealt.copied_nbytes)
+
+
+def dissemination_barrier_cost(ranks: int, nbytes: float = 0) -> Cost:
+    """⌈log2 n⌉ rounds of empty messages (Hensgen, Finkel & Manber 1988); `nbytes` have no effect."""
+    _others(ranks, nbytes)
+    rounds = _doublings(ranks)
+    return Cost((Step(rounds, 0),), Traffic(rounds, 0), Traffic(rounds * ranks, 0))
+
+
+# ------------------------------------------------------------------ which is faster
+
+
+def crossover_nbytes(
+    ranks: int,
+    machine: Hockney,
+    small: Callable[[int, float], Cost] = recursive_doubling_allreduce_cost,
+    large: Callable[[int, float], Cost] = ring_allreduce_cost,
+) -> float:
+    """The bytes from which `large` is the faster: 0 when it always is, infinity when it never is.
+
+    On one Hockney line both times are lines too, a + bm, and cross at most once.
     """
-    if ranks < 2:
-        raise ValueError(f"{ranks} ranks share nothing; give the speed-up of 2 or more")
-    return (1 / speedup - 1 / ranks) / (1 - 1 / ranks)
+    (alpha_small, beta_small), (alpha_large, beta_large) = (
+        _line(cost, ranks, machine) for cost in (small, large)
+    )
+    later, saved = alpha_large - alpha_small, beta_small - beta_large
+    if math.isclose(beta_small, beta_large, rel_tol=1e-9):
+        saved = 0.0
+    if later <= 0 <= saved:
+        return 0.0
+    return later / saved if later > 0 < saved else math.inf
+
+
+def _line(cost: Callable[[int, float], Cost], ranks: int, machine: Hockney) -> tuple[float, float]:
+    """Seconds of 0 bytes, and of each byte more."""
+    start, far = predict_seconds(cost(ranks, 0), machine), 2.0**40
+    return start, (predict_seconds(cost(ranks, far), machine) - start) / far
+
+
+def _others(ranks: int, nbytes: float) -> int:
+    """How many ranks there are besides one. Raises ValueError for less than 1 rank or 0 bytes."""
+    if ranks < 1 or not nbytes >= 0:
+        raise ValueError(f"{nbytes} bytes on {ranks} ranks; give 0 bytes or more, and 1 rank or more")
+    return ranks - 1
+
+
+def _pieces(nbytes: float, piece_nbytes: float) -> int:
+    """How many messages carry `nbytes`; nothing at all still takes one."""
+    return max(1, math.ceil(nbytes / piece_nbytes))
+
+
+def _doublings(ranks: int) -> int:
+    """⌈log2 n⌉: how often a group of one doubles until it holds all ranks."""
+    return (ranks - 1).bit_length()

@@ -1,12 +1,35 @@
-"""Amdahl's bound against worked numbers, its limits, and a job counted second by second."""
+"""Amdahl's bound and the collectives' costs against worked numbers, their limits, and independent forms."""
 
 import math
+from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from course_lib.theory.cost_model import amdahl_speedup, karp_flatt_fraction, parallel_efficiency
+from course_lib.theory.cost_model import (
+    Cost,
+    Hockney,
+    MeasuredMachine,
+    Traffic,
+    amdahl_speedup,
+    crossover_nbytes,
+    dissemination_barrier_cost,
+    gather_cost,
+    karp_flatt_fraction,
+    pairwise_alltoall_cost,
+    parallel_efficiency,
+    predict_seconds,
+    recursive_doubling_allreduce_cost,
+    ring_allgather_cost,
+    ring_allreduce_cost,
+    ring_reduce_scatter_cost,
+    scatter_allgather_broadcast_cost,
+    scatter_cost,
+    tree_broadcast_cost,
+    tree_reduce_cost,
+)
+from course_lib.theory.hockney import Piecewise
 
 fractions = st.floats(0, 1, allow_nan=False)
 many_ranks = st.integers(1, 10**6)
@@ -56,3 +79,152 @@ def test_impossible_arguments_are_refused_in_a_sentence():
         parallel_efficiency(1, 0)
     with pytest.raises(ValueError, match="1 ranks share nothing; give the speed-up of 2 or more"):
         karp_flatt_fraction(1, 1)
+
+
+# ---------------------------------------------------------------- collectives
+
+COSTS = {
+    "ring all-reduce": ring_allreduce_cost,
+    "doubling all-reduce": recursive_doubling_allreduce_cost,
+    "reduce-scatter": ring_reduce_scatter_cost,
+    "all-gather": ring_allgather_cost,
+    "all-to-all": pairwise_alltoall_cost,
+    "tree broadcast": tree_broadcast_cost,
+    "scatter + all-gather": scatter_allgather_broadcast_cost,
+    "tree reduce": tree_reduce_cost,
+    "scatter": scatter_cost,
+    "gather": gather_cost,
+    "barrier": dissemination_barrier_cost,
+}
+IN_PIECES = [
+    ring_allreduce_cost,
+    recursive_doubling_allreduce_cost,
+    ring_reduce_scatter_cost,
+    tree_reduce_cost,
+]
+few_ranks = st.integers(1, 70)
+sizes = st.integers(0, 2**30)
+machines = st.builds(Hockney, st.floats(1e-7, 1e-3), st.floats(1e-12, 1e-7), st.floats(0, 1e-7))
+
+
+def textbook(name: str, n: int, m: float, machine: Hockney) -> float:
+    """The forms as Thakur et al. (2005) print them, for a power of two; the module's opening lists them."""
+    a, b, c = machine.alpha_seconds, machine.beta_seconds_per_byte, machine.gamma_seconds_per_byte
+    log, share = math.log2(n), (n - 1) / n
+    return {
+        "ring all-reduce": 2 * (n - 1) * a + 2 * share * b * m + share * c * m,
+        "doubling all-reduce": log * (a + b * m + c * m),
+        "reduce-scatter": (n - 1) * a + share * (b + c) * m,
+        "all-gather": (n - 1) * a + share * b * m,
+        "all-to-all": (n - 1) * a + share * b * m,
+        "tree broadcast": log * (a + b * m),
+        "scatter + all-gather": (log + n - 1) * a + 2 * share * b * m,
+        "tree reduce": log * (a + b * m + c * m),
+        "scatter": (n - 1) * a + share * b * m,
+        "gather": (n - 1) * a + share * b * m,
+        "barrier": log * a,
+    }[name]
+
+
+@pytest.mark.parametrize("name", COSTS)
+@given(power=st.integers(0, 10), nbytes=sizes, machine=machines)
+@settings(max_examples=25)
+def test_on_one_line_a_cost_is_the_textbooks_form(name: str, power: int, nbytes: int, machine: Hockney):
+    expected = textbook(name, 2**power, nbytes, machine)
+    assert predict_seconds(COSTS[name](2**power, nbytes), machine) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", COSTS)
+@given(ranks=few_ranks, nbytes=sizes)
+@settings(max_examples=25)
+def test_no_rank_sends_more_than_the_busiest_and_nobody_less_than_nothing(name: str, ranks: int, nbytes: int):
+    cost = COSTS[name](ranks, nbytes)
+    assert 0 <= cost.busiest.messages <= cost.total.messages <= ranks * cost.busiest.messages
+    assert 0 <= cost.busiest.nbytes <= cost.total.nbytes * (1 + 1e-9)
+    assert cost.total.nbytes <= ranks * cost.busiest.nbytes * (1 + 1e-9)
+    if ranks == 1:
+        assert cost.total == Traffic(0, 0)
+        assert predict_seconds(cost, Hockney(1, 1, 1)) == 0
+
+
+@pytest.mark.parametrize("cost", IN_PIECES)
+@given(ranks=few_ranks, nbytes=sizes, piece=st.integers(1, 2**22), machine=machines)
+@settings(max_examples=25)
+def test_pieces_cost_messages_and_no_bytes(
+    cost: Callable[..., Cost], ranks: int, nbytes: int, piece: int, machine: Hockney
+):
+    whole, cut = cost(ranks, nbytes), cost(ranks, nbytes, piece_nbytes=piece)
+    assert (whole.total.nbytes, whole.busiest.nbytes) == (cut.total.nbytes, cut.busiest.nbytes)
+    more = sum(step.times * (step.pieces - 1) for step in cut.steps)
+    expected = predict_seconds(whole, machine) + more * machine.alpha_seconds
+    assert predict_seconds(cut, machine) == pytest.approx(expected)
+
+
+@given(few_ranks, sizes)
+def test_no_allreduce_sends_less_than_the_ring(ranks: int, nbytes: int):
+    least = 2 * (ranks - 1) / ranks * nbytes
+    assert ring_allreduce_cost(ranks, nbytes).busiest.nbytes == pytest.approx(least)
+    assert recursive_doubling_allreduce_cost(ranks, nbytes).busiest.nbytes >= least * (1 - 1e-9)
+
+
+@given(few_ranks, sizes, machines)
+def test_an_allreduce_is_a_reduce_scatter_and_an_allgather(ranks: int, nbytes: int, machine: Hockney):
+    halves = ring_reduce_scatter_cost(ranks, nbytes), ring_allgather_cost(ranks, nbytes)
+    together = sum(predict_seconds(half, machine) for half in halves)
+    whole = ring_allreduce_cost(ranks, nbytes)
+    assert predict_seconds(whole, machine) == pytest.approx(together)
+    assert whole.total.messages == sum(half.total.messages for half in halves)
+
+
+def test_ranks_that_are_no_power_of_two_pay_two_messages_more():
+    assert [recursive_doubling_allreduce_cost(n, 8).busiest.messages for n in (4, 5, 7, 8)] == [2, 3, 3, 3]
+    assert [len(recursive_doubling_allreduce_cost(n, 8).steps) for n in (4, 5, 7, 8)] == [1, 3, 3, 1]
+
+
+def test_the_call_and_local_copies_are_added_once():
+    machine = MeasuredMachine(*[Piecewise((math.inf,), (Hockney(a, 0),)) for a in (1.0, 10.0, 100.0, 1000.0)])
+    assert predict_seconds(ring_allgather_cost(3, 30), machine, call_seconds=0.5) == 2 * 10 + 1000 + 0.5
+    assert predict_seconds(ring_reduce_scatter_cost(2, 8), machine) == 10 + 100 + 1000
+    assert predict_seconds(ring_allreduce_cost(2, 8), machine) == 10 + 100 + 10
+    assert predict_seconds(tree_broadcast_cost(4, 8), machine) == 2
+    assert predict_seconds(scatter_allgather_broadcast_cost(2, 8), machine) == 2
+    assert predict_seconds(scatter_allgather_broadcast_cost(3, 9), machine) == 2 + 2 * 10
+
+
+# ---------------------------------------------------------------- crossover
+
+
+@given(st.integers(2, 70), machines)
+@settings(max_examples=200)
+def test_at_the_crossover_both_take_equally_long_and_beyond_it_the_ring_is_faster(
+    ranks: int, machine: Hockney
+):
+    at = crossover_nbytes(ranks, machine)
+
+    def both(nbytes: float) -> tuple[float, float]:
+        doubling = predict_seconds(recursive_doubling_allreduce_cost(ranks, nbytes), machine)
+        return doubling, predict_seconds(ring_allreduce_cost(ranks, nbytes), machine)
+
+    if 0 < at < 2**40:
+        assert both(at)[0] == pytest.approx(both(at)[1], rel=1e-6)
+        assert both(2 * at)[0] > both(2 * at)[1]
+        assert both(at / 2)[0] < both(at / 2)[1]
+
+
+def test_on_two_ranks_they_cross_where_latency_buys_half_a_sum():
+    assert crossover_nbytes(2, Hockney(1e-6, 1e-10, 1e-10)) == pytest.approx(2 * 1e-6 / 1e-10)
+    assert crossover_nbytes(2, Hockney(1e-6, 1e-10)) == math.inf
+
+
+def test_a_tree_and_its_rival_cross_on_many_ranks():
+    at = crossover_nbytes(8, Hockney(1e-6, 1e-9), tree_broadcast_cost, scatter_allgather_broadcast_cost)
+    assert at == pytest.approx((3 + 7 - 3) * 1e-6 / (3 * 1e-9 - 14 / 8 * 1e-9))
+    assert crossover_nbytes(1, Hockney(1e-6, 1e-9)) == 0
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_no_ranks_and_negative_bytes_are_refused_in_a_sentence(name: str):
+    with pytest.raises(ValueError, match="8 bytes on 0 ranks; give 0 bytes or more, and 1 rank or more"):
+        COSTS[name](0, 8)
+    with pytest.raises(ValueError, match="-1 bytes on 2 ranks"):
+        COSTS[name](2, -1)

@@ -1,0 +1,523 @@
+"""Collectives by hand, held to MPI's own on as many ranks as this session has.
+
+The numbers are whole, so that every order of adding gives the same sum in every dtype. Known-wrong variants
+are kept, and the same comparison has to reject them.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from course_lib.comm import collectives
+from course_lib.comm.buffers import PIECE_BYTES
+from course_lib.comm.buffers import split as quick_split
+from course_lib.comm.collectives import (
+    Array,
+    dissemination_barrier,
+    gather,
+    pairwise_alltoall,
+    recursive_doubling_allreduce,
+    ring_allgather,
+    ring_allreduce,
+    ring_reduce_scatter,
+    scatter,
+    scatter_allgather_broadcast,
+    tree_broadcast,
+    tree_reduce,
+)
+
+LENGTHS = (0, 1, 2, 3, 7, 1000, 100_003)
+DTYPES = ("float32", "float64", "int32", "int64", "complex128")
+LONG = 2 * PIECE_BYTES // 8 * 3 + 5  # of float64: several pieces for each of 1, 2 or 3 ranks
+
+InPlace = Callable[[MPI.Comm, Array], None]
+Rooted = Callable[[MPI.Comm, Array, int], None]
+
+
+# ---------------------------------------------------------------- data and oracle
+
+
+def numbers(rank: int, length: int, dtype: str = "float64") -> Array:
+    """Whole numbers that differ from rank to rank and from place to place."""
+    draw = np.random.default_rng([7, rank, length]).integers
+    made = draw(-1000, 1000, length).astype(dtype)
+    if made.dtype.kind == "c":
+        made += 1j * draw(-1000, 1000, length)
+    return made
+
+
+def of_all(comm: MPI.Comm, length: int, dtype: str = "float64") -> list[Array]:
+    return [numbers(rank, length, dtype) for rank in range(comm.size)]
+
+
+def split(comm: MPI.Comm, whole: Array) -> list[Array]:
+    return np.array_split(whole, comm.size)
+
+
+def counts(comm: MPI.Comm, whole: Array) -> list[int]:
+    return [len(part) for part in split(comm, whole)]
+
+
+def allreduce_is_mpis(comm: MPI.Comm, ours: InPlace, length: int, dtype: str) -> bool:
+    mine = numbers(comm.rank, length, dtype)
+    theirs = mine.copy()
+    ours(comm, mine)
+    comm.Allreduce(MPI.IN_PLACE, theirs)
+    return np.array_equal(mine, theirs)
+
+
+def broadcast_is_mpis(comm: MPI.Comm, ours: Rooted, length: int, dtype: str) -> bool:
+    right = []
+    for root in range(comm.size):
+        mine = numbers(comm.rank, length, dtype)
+        theirs = mine.copy()
+        ours(comm, mine, root)
+        comm.Bcast(theirs, root)
+        right.append(np.array_equal(mine, theirs))
+    return all(right)
+
+
+def reduce_is_mpis(comm: MPI.Comm, ours: Rooted, length: int, dtype: str) -> bool:
+    """The root has the sum, and the others have what they had."""
+    right = []
+    for root in range(comm.size):
+        mine = numbers(comm.rank, length, dtype)
+        theirs = mine.copy()
+        ours(comm, mine, root)
+        if comm.rank == root:
+            comm.Reduce(MPI.IN_PLACE, theirs, root=root)
+        else:
+            comm.Reduce(theirs, None, root=root)
+        right.append(np.array_equal(mine, theirs))
+    return all(right)
+
+
+def reduce_scatter_is_mpis(comm: MPI.Comm, ours: Any, length: int, dtype: str) -> bool:
+    mine = numbers(comm.rank, length, dtype)
+    before, out = mine.copy(), np.full_like(split(comm, mine)[comm.rank], 77)
+    theirs = out.copy()
+    ours(comm, mine, out)
+    comm.Reduce_scatter(before, theirs, counts(comm, before))
+    return np.array_equal(out, theirs) and np.array_equal(mine, before)
+
+
+def allgather_is_mpis(comm: MPI.Comm, ours: Any, length: int, dtype: str) -> bool:
+    whole = numbers(9, length, dtype)
+    shard, out = split(comm, whole)[comm.rank].copy(), np.full_like(whole, 77)
+    before, theirs = shard.copy(), out.copy()
+    ours(comm, shard, out)
+    comm.Allgatherv(before, [theirs, counts(comm, theirs)])
+    return np.array_equal(out, theirs) and np.array_equal(shard, before)
+
+
+def scatter_is_mpis(comm: MPI.Comm, ours: Any, length: int, dtype: str) -> bool:
+    right, whole = [], numbers(9, length, dtype)
+    for root in range(comm.size):
+        given = whole.copy() if comm.rank == root else None
+        mine = np.full_like(split(comm, whole)[comm.rank], 77)
+        theirs = mine.copy()
+        ours(comm, given, mine, root)
+        comm.Scatterv([whole, counts(comm, whole)] if comm.rank == root else None, theirs, root)
+        right.append(np.array_equal(mine, theirs))
+        right.append(given is None or np.array_equal(given, whole))
+    return all(right)
+
+
+def gather_is_mpis(comm: MPI.Comm, ours: Any, length: int, dtype: str) -> bool:
+    right, whole = [], numbers(9, length, dtype)
+    for root in range(comm.size):
+        shard = split(comm, whole)[comm.rank].copy()
+        before = shard.copy()
+        mine = np.full_like(whole, 77) if comm.rank == root else None
+        theirs = np.full_like(whole, 77)
+        ours(comm, shard, mine, root)
+        comm.Gatherv(before, [theirs, counts(comm, whole)] if comm.rank == root else None, root)
+        right.append(mine is None or np.array_equal(mine, theirs))
+        right.append(np.array_equal(shard, before))
+    return all(right)
+
+
+def alltoall_is_mpis(comm: MPI.Comm, ours: Any, length: int, dtype: str) -> bool:
+    mine = numbers(comm.rank, length, dtype)
+    before, sizes = mine.copy(), counts(comm, mine)
+    out = np.full(comm.size * sizes[comm.rank], 77, dtype)
+    theirs = out.copy()
+    ours(comm, mine, out)
+    comm.Alltoallv([before, sizes], [theirs, comm.size * [sizes[comm.rank]]])
+    return np.array_equal(out, theirs) and np.array_equal(mine, before)
+
+
+CHECKS: list[tuple[Callable[..., None], Callable[..., bool]]] = [
+    (ring_allreduce, allreduce_is_mpis),
+    (recursive_doubling_allreduce, allreduce_is_mpis),
+    (tree_broadcast, broadcast_is_mpis),
+    (scatter_allgather_broadcast, broadcast_is_mpis),
+    (tree_reduce, reduce_is_mpis),
+    (ring_reduce_scatter, reduce_scatter_is_mpis),
+    (ring_allgather, allgather_is_mpis),
+    (scatter, scatter_is_mpis),
+    (gather, gather_is_mpis),
+    (pairwise_alltoall, alltoall_is_mpis),
+]
+ALL = pytest.mark.parametrize(("ours", "is_mpis"), CHECKS, ids=[ours.__name__ for ours, _ in CHECKS])
+
+
+def everywhere(comm: MPI.Comm, verdict: bool) -> bool:
+    return comm.allreduce(verdict, op=MPI.LAND)
+
+
+# ---------------------------------------------------------------- the same as MPI's
+
+
+@ALL
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_it_does_what_mpi_does_for_every_length(
+    comm: MPI.Comm, ours: Any, is_mpis: Callable[..., bool], dtype: str
+) -> None:
+    wrong = [length for length in LENGTHS if not is_mpis(comm, ours, length, dtype)]
+    assert not wrong
+
+
+@ALL
+def test_it_does_so_when_there_are_more_ranks_than_numbers_and_many_pieces(
+    comm: MPI.Comm, ours: Any, is_mpis: Callable[..., bool]
+) -> None:
+    lengths = (comm.size - 1, comm.size, comm.size + 1, 13 * comm.size - 1, LONG)
+    assert not [length for length in lengths if not is_mpis(comm, ours, length, "float64")]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "float16", "longdouble", "complex64"])
+@pytest.mark.parametrize("ours", [ring_allreduce, recursive_doubling_allreduce])
+def test_other_dtypes_are_summed_too(comm: MPI.Comm, ours: InPlace, dtype: str) -> None:
+    """Their oracle is NumPy: Open MPI has no float16 everywhere, and sums that leave int8 it clips."""
+    expected = sum(np.arange(11) + rank for rank in range(comm.size))
+    mine = (np.arange(11) + comm.rank).astype(dtype)
+    ours(comm, mine)
+    assert mine.tolist() == expected.tolist()
+    assert mine.dtype == dtype
+
+
+@pytest.mark.parametrize("ours", [ring_allreduce, recursive_doubling_allreduce])
+def test_a_sum_has_the_same_bits_on_every_rank(comm: MPI.Comm, ours: InPlace) -> None:
+    everyones = [np.random.default_rng(rank).normal(size=10_001) for rank in range(comm.size)]
+    mine = everyones[comm.rank].copy()
+    ours(comm, mine)
+    assert len(set(comm.allgather(mine.tobytes()))) == 1
+    np.testing.assert_allclose(mine, np.sum(everyones, axis=0), rtol=1e-12, atol=1e-12)
+
+
+def test_one_after_another_without_a_barrier_they_do_not_mix_up_messages(comm: MPI.Comm) -> None:
+    order, pause = random.Random(3), random.Random(comm.rank)
+    for _ in range(60):
+        ours, is_mpis = order.choice(CHECKS)
+        length = order.choice([0, 1, 7, 1000, 20_000])
+        time.sleep(pause.choice([0, 0, 0.002]))
+        assert is_mpis(comm, ours, length, "float64"), (ours.__name__, length)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (7,), (1000,), (7, 3), (2, 0), (0, 4)])
+def test_parts_are_those_of_numpy_and_are_views(comm: MPI.Comm, shape: tuple[int, ...]) -> None:
+    whole = np.arange(np.prod(shape)).reshape(shape)
+    for ours, theirs in zip(quick_split(whole, comm.size), split(comm, whole), strict=True):
+        assert ours.shape == theirs.shape and (ours == theirs).all()
+        assert ours.size == 0 or np.shares_memory(ours, whole)
+
+
+# ---------------------------------------------------------------- the barrier
+
+
+Seconds = tuple[float, float]
+
+
+def entries_and_exits(comm: MPI.Comm, barrier: Callable[[MPI.Comm], None], late: int) -> list[Seconds]:
+    """When each rank entered and left; the clock of one machine is the same for all its processes."""
+    comm.Barrier()
+    if comm.rank == late:
+        time.sleep(0.05)
+    entered = time.monotonic()
+    barrier(comm)
+    return comm.allgather((entered, time.monotonic()))
+
+
+def nobody_left_early(times: Sequence[Seconds]) -> bool:
+    return min(left for _, left in times) >= max(entered for entered, _ in times)
+
+
+def test_nobody_leaves_the_barrier_before_the_last_has_come(comm: MPI.Comm) -> None:
+    for late in range(comm.size):
+        assert nobody_left_early(entries_and_exits(comm, dissemination_barrier, late))
+
+
+def test_a_barrier_without_its_last_round_is_rejected(comm: MPI.Comm) -> None:
+    def a_round_too_few(comm: MPI.Comm) -> None:
+        for distance in collectives.distances(comm.size)[:-1]:
+            to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
+            comm.Sendrecv(b"", to, 1, bytearray(), source, 1)
+
+    if comm.size == 1:
+        pytest.skip("one rank waits for nobody")
+    times = [entries_and_exits(comm, a_round_too_few, late) for late in range(comm.size)]
+    assert not all(nobody_left_early(each) for each in times)
+
+
+# ---------------------------------------------------------------- shapes, strides, arguments
+
+
+def test_sums_and_broadcasts_take_any_shape(comm: MPI.Comm) -> None:
+    for shape in [(), (5, 3), (1, 7), (0, 4), (2, 0, 3)]:
+        mine = np.full(shape, comm.rank + 1.0)
+        ring_allreduce(comm, mine)
+        recursive_doubling_allreduce(comm, mine)
+        assert (mine == comm.size * sum(range(comm.size + 1))).all()
+        for ours in (tree_broadcast, scatter_allgather_broadcast, tree_reduce):
+            mine = np.full(shape, comm.rank + 1.0)
+            ours(comm, mine, 0)
+        assert mine.shape == shape
+
+
+def test_parts_of_a_matrix_are_its_rows(comm: MPI.Comm) -> None:
+    whole = np.arange(21.0).reshape(7, 3)
+    mine = split(comm, whole)[comm.rank]
+    gathered, summed, dealt = np.empty((7, 3)), np.empty(mine.shape), np.empty(mine.shape)
+    ring_allgather(comm, mine, gathered)
+    ring_reduce_scatter(comm, whole, summed)
+    scatter(comm, whole, dealt)
+    assert (gathered == whole).all() and (summed == comm.size * mine).all() and (dealt == mine).all()
+    gathered[:] = 0
+    gather(comm, mine, gathered)
+    assert (gathered == (whole if comm.rank == 0 else 0)).all()
+    received = np.empty((comm.size * len(mine), 3))
+    pairwise_alltoall(comm, whole, received)
+    assert (received == np.concatenate(comm.size * [mine])).all()
+
+
+def test_a_shard_may_lie_in_the_whole_that_it_is_gathered_into(comm: MPI.Comm) -> None:
+    whole = numbers(3, 29)
+    out = np.zeros(29)
+    split(comm, out)[comm.rank][:] = split(comm, whole)[comm.rank]
+    ring_allgather(comm, split(comm, out)[comm.rank], out)
+    assert (out == whole).all()
+
+
+def frozen(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+TEN = np.zeros(10)
+REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
+    ("not contiguous", lambda comm: ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
+    ("not contiguous", lambda comm: recursive_doubling_allreduce(comm, np.zeros((4, 6)).T)),
+    ("not contiguous", lambda comm: tree_broadcast(comm, np.zeros(9)[::2])),
+    ("not contiguous", lambda comm: scatter_allgather_broadcast(comm, np.zeros(9)[::-1])),
+    ("not contiguous", lambda comm: tree_reduce(comm, np.zeros(9)[::2])),
+    ("not contiguous", lambda comm: ring_allgather(comm, np.zeros(2), np.zeros(4 * comm.size)[::2])),
+    ("not contiguous", lambda comm: ring_reduce_scatter(comm, np.zeros(4 * comm.size)[::2], np.zeros(2))),
+    ("not contiguous", lambda comm: scatter(comm, np.zeros(comm.size), np.zeros((2, 2))[:, 0])),
+    ("not contiguous", lambda comm: gather(comm, np.zeros((2, 2))[:, 0], np.zeros(2 * comm.size))),
+    ("not contiguous", lambda comm: pairwise_alltoall(comm, np.zeros(20)[::2], TEN)),
+    ("is read-only", lambda comm: ring_allreduce(comm, frozen(np.zeros(3)))),
+    ("is read-only", lambda comm: recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
+    ("is read-only", lambda comm: ring_allgather(comm, np.zeros(1), frozen(np.zeros(comm.size)))),
+    ("is read-only", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
+    ("is read-only", lambda comm: pairwise_alltoall(comm, np.zeros(comm.size), frozen(np.ones(comm.size)))),
+    (r"out is \(9,\) float64 and must be", lambda comm: ring_reduce_scatter(comm, TEN, np.zeros(9))),
+    (r"shard is \(3, 3\) float64 and must be", lambda comm: ring_allgather(comm, np.zeros((3, 3)), TEN)),
+    (r"incoming is \(999,\) float64", lambda comm: pairwise_alltoall(comm, TEN, np.zeros(999))),
+    (
+        r"float32 and must be .* float64",
+        lambda comm: ring_allgather(comm, np.zeros(1, "f"), np.zeros(comm.size)),
+    ),
+    (r"int32 and must be", lambda comm: ring_reduce_scatter(comm, np.zeros(comm.size), np.zeros(1, "i"))),
+    ("root -1 is not one of", lambda comm: tree_broadcast(comm, TEN, -1)),
+    ("root 99 is not one of", lambda comm: scatter_allgather_broadcast(comm, TEN, 99)),
+    ("root 99 is not one of", lambda comm: tree_reduce(comm, TEN, root=99)),
+    ("root 99 is not one of", lambda comm: scatter(comm, TEN, TEN, 99)),
+    ("root 99 is not one of", lambda comm: gather(comm, TEN, TEN, 99)),
+    ("share memory", lambda comm: ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
+    ("share memory", lambda comm: pairwise_alltoall(comm, (a := np.zeros(comm.size)), a)),
+    ("is of type list", lambda comm: ring_allreduce(comm, [1.0, 2.0])),
+    ("holds object", lambda comm: ring_allreduce(comm, np.array([1, None]))),
+    ("holds bool", lambda comm: recursive_doubling_allreduce(comm, np.array([True]))),
+    ("holds >f8", lambda comm: ring_allreduce(comm, np.zeros(3, ">f8"))),
+    ("is a single number", lambda comm: ring_allgather(comm, np.zeros(1), np.array(1.0))),
+]
+
+
+@pytest.mark.parametrize(("says", "call"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_what_cannot_be_right_is_refused_on_all_ranks_before_the_first_message(
+    comm: MPI.Comm, says: str, call: Callable[[MPI.Comm], None]
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        call(comm)
+    assert not comm.Iprobe()
+
+
+def test_a_shard_that_is_too_long_is_told_where_the_message_comes(comm: MPI.Comm) -> None:
+    if comm.rank == 0:
+        scatter(comm, np.zeros(2 * comm.size), np.empty(2))
+        return
+    with pytest.raises(ValueError, match="shard has 24 bytes, and rank 0 has 16 for it"):
+        scatter(comm, None, np.empty(3))
+
+
+def test_a_shard_that_is_too_short_is_told_at_the_root(comm: MPI.Comm) -> None:
+    if comm.size > 2:
+        comm = comm.Split(0 if comm.rank < 2 else MPI.UNDEFINED)
+    if comm == MPI.COMM_NULL or comm.size == 1:
+        return
+    if comm.rank == 1:
+        gather(comm, np.empty(1), None)
+    else:
+        with pytest.raises(ValueError, match="part 1 of whole has 16 bytes, and rank 1 has 8 for it"):
+            gather(comm, np.empty(2), np.empty(4))
+
+
+# ---------------------------------------------------------------- known-wrong variants
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A variant that the comparison has to reject on `ranks` of them (by default on 2 and more)."""
+
+    what: str
+    variant: Callable[..., None]
+    is_mpis: Callable[..., bool]
+    ranks: Callable[[int], bool] = lambda n: n > 1
+
+
+def ring(comm: MPI.Comm, buffer: Array, *, sums: int, copies: int, shift: int = 0) -> None:
+    """The ring with the number of its steps, and the chunk that it copies first, as arguments."""
+    n, rank = comm.size, comm.rank
+    right, left = (rank + 1) % n, (rank - 1) % n
+    chunks = np.array_split(buffer, n)
+    for step in range(sums):
+        into = chunks[(rank - step - 1) % n]
+        incoming = np.empty_like(into)
+        comm.Sendrecv(chunks[(rank - step) % n], right, recvbuf=incoming, source=left)
+        into += incoming
+    for step in range(copies):
+        outgoing, into = chunks[(rank + 1 + shift - step) % n], chunks[(rank + shift - step) % n]
+        comm.Sendrecv(outgoing, right, recvbuf=into, source=left)
+
+
+def right_ring(comm: MPI.Comm, buffer: Array) -> None:
+    ring(comm, buffer, sums=comm.size - 1, copies=comm.size - 1)
+
+
+def one_chunk_off(comm: MPI.Comm, buffer: Array) -> None:
+    ring(comm, buffer, sums=comm.size - 1, copies=comm.size - 1, shift=1)
+
+
+def one_sum_too_few(comm: MPI.Comm, buffer: Array) -> None:
+    ring(comm, buffer, sums=comm.size - 2, copies=comm.size - 1)
+
+
+def one_copy_too_few(comm: MPI.Comm, buffer: Array) -> None:
+    ring(comm, buffer, sums=comm.size - 1, copies=comm.size - 2)
+
+
+def equal_chunks_only(comm: MPI.Comm, buffer: Array) -> None:
+    right_ring(comm, buffer[: len(buffer) // comm.size * comm.size])
+
+
+def powers_of_two_only(comm: MPI.Comm, buffer: Array) -> None:
+    """Recursive doubling without the ranks that are left over; they would wait, so they stay out."""
+    core = 2 ** (comm.size.bit_length() - 1)
+    for distance in collectives.distances(core):
+        if comm.rank < core:
+            incoming, partner = np.empty_like(buffer), comm.rank ^ distance
+            comm.Sendrecv(buffer, partner, recvbuf=incoming, source=partner)
+            buffer += incoming
+
+
+def last_exchange_only_copies(comm: MPI.Comm, buffer: Array) -> None:
+    recursive_doubling_allreduce(comm, buffer)
+    if comm.rank == comm.size - 1:
+        buffer[:] = numbers(comm.rank, len(buffer), str(buffer.dtype))
+
+
+def always_from_rank_0(comm: MPI.Comm, buffer: Array, root: int) -> None:
+    tree_broadcast(comm, buffer, 0)
+
+
+def one_level_only(comm: MPI.Comm, buffer: Array, root: int) -> None:
+    """Every rank hears from the one before it, if that is the root."""
+    place = (comm.rank - root) % comm.size
+    if place == 0 and comm.size > 1:
+        comm.Send(buffer, (root + 1) % comm.size)
+    elif place == 1:
+        comm.Recv(buffer, root)
+
+
+def sums_on_the_way(comm: MPI.Comm, buffer: Array, root: int) -> None:
+    """A reduction that leaves partial sums in the buffers of others."""
+    ring_allreduce(comm, buffer)
+
+
+def forgets_the_roots_own(comm: MPI.Comm, buffer: Array, root: int) -> None:
+    mine = buffer.copy()
+    tree_reduce(comm, buffer, root)
+    if comm.rank == root:
+        buffer -= mine
+
+
+def the_neighbours_part(comm: MPI.Comm, buffer: Array, out: Array) -> None:
+    total = buffer.copy()
+    ring_allreduce(comm, total)
+    out[:] = np.resize(split(comm, total)[(comm.rank + 1) % comm.size], out.shape)
+
+
+def sums_in_the_input(comm: MPI.Comm, buffer: Array, out: Array) -> None:
+    ring_allreduce(comm, buffer)
+    out[:] = split(comm, buffer)[comm.rank]
+
+
+def forgets_its_own_shard(comm: MPI.Comm, shard: Array, out: Array) -> None:
+    ring_allgather(comm, shard, out)
+    split(comm, out)[comm.rank][:] = 0
+
+
+def in_the_order_of_arrival(comm: MPI.Comm, outgoing: Array, incoming: Array) -> None:
+    """All-to-all whose parts stand in the order of the rounds, not of the ranks."""
+    pairwise_alltoall(comm, outgoing, incoming)
+    incoming[:] = np.roll(incoming, comm.rank * (len(incoming) // comm.size))
+
+
+MISTAKES = [
+    Mistake("ring: copies start one chunk off", one_chunk_off, allreduce_is_mpis),
+    Mistake("ring: the last sum is missing", one_sum_too_few, allreduce_is_mpis),
+    Mistake("ring: the last copy is missing", one_copy_too_few, allreduce_is_mpis),
+    Mistake("ring: what does not divide is left out", equal_chunks_only, allreduce_is_mpis),
+    Mistake(
+        "doubling: powers of two only", powers_of_two_only, allreduce_is_mpis, lambda n: n in (3, 5, 6, 7)
+    ),
+    Mistake("doubling: one rank keeps its own", last_exchange_only_copies, allreduce_is_mpis),
+    Mistake("broadcast: the root is ignored", always_from_rank_0, broadcast_is_mpis),
+    Mistake("broadcast: one level of the tree", one_level_only, broadcast_is_mpis, lambda n: n > 2),
+    Mistake("reduce: other ranks' buffers change", sums_on_the_way, reduce_is_mpis),
+    Mistake("reduce: the root's own is missing", forgets_the_roots_own, reduce_is_mpis),
+    Mistake("reduce-scatter: the neighbour's part", the_neighbours_part, reduce_scatter_is_mpis),
+    Mistake("reduce-scatter: the input changes", sums_in_the_input, reduce_scatter_is_mpis),
+    Mistake("all-gather: the own shard is missing", forgets_its_own_shard, allgather_is_mpis),
+    Mistake("all-to-all: order of arrival", in_the_order_of_arrival, alltoall_is_mpis),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.what for mistake in MISTAKES])
+def test_a_mistake_is_told_from_the_truth(comm: MPI.Comm, mistake: Mistake) -> None:
+    if not mistake.ranks(comm.size):
+        pytest.skip(f"it is no mistake on {comm.size}")
+    length = 7 if comm.size != 7 else 8
+    assert not everywhere(comm, mistake.is_mpis(comm, mistake.variant, length, "float64"))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_ring_that_the_mistakes_are_made_of_is_right(comm: MPI.Comm, length: int) -> None:
+    assert allreduce_is_mpis(comm, right_ring, length, "float64")

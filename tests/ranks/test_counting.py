@@ -1,0 +1,189 @@
+"""What the collectives send, counted, is what the formulas say; on as many ranks as this session has."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from course_lib.comm import collectives
+from course_lib.comm.buffers import PIECE_BYTES
+from course_lib.comm.collectives import Array
+from course_lib.comm.counting import CountedComm, counted
+from course_lib.theory import cost_model
+from course_lib.theory.cost_model import Cost, Traffic
+
+Work = Callable[[MPI.Comm, Array], None]
+
+
+def part_of(comm: MPI.Comm, buffer: Array) -> Array:
+    return np.array_split(buffer, comm.size)[comm.rank].copy()
+
+
+def reduce_scatter(comm: MPI.Comm, buffer: Array) -> None:
+    collectives.ring_reduce_scatter(comm, buffer, part_of(comm, buffer))
+
+
+def allgather(comm: MPI.Comm, buffer: Array) -> None:
+    collectives.ring_allgather(comm, part_of(comm, buffer), buffer)
+
+
+def alltoall(comm: MPI.Comm, buffer: Array) -> None:
+    collectives.pairwise_alltoall(comm, buffer, np.tile(part_of(comm, buffer), comm.size))
+
+
+def last(comm: MPI.Comm) -> int:
+    return comm.size - 1
+
+
+def tree_broadcast(comm: MPI.Comm, buffer: Array) -> None:
+    collectives.tree_broadcast(comm, buffer, last(comm))
+
+
+def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array) -> None:
+    collectives.scatter_allgather_broadcast(comm, buffer, last(comm))
+
+
+def tree_reduce(comm: MPI.Comm, buffer: Array) -> None:
+    collectives.tree_reduce(comm, buffer, last(comm))
+
+
+def scatter(comm: MPI.Comm, buffer: Array) -> None:
+    collectives.scatter(comm, buffer, part_of(comm, buffer), last(comm))
+
+
+def gather(comm: MPI.Comm, buffer: Array) -> None:
+    collectives.gather(comm, part_of(comm, buffer), buffer, last(comm))
+
+
+def barrier(comm: MPI.Comm, buffer: Array) -> None:
+    collectives.dissemination_barrier(comm)
+
+
+def in_pieces(cost: Callable[..., Cost]) -> Callable[[int, float], Cost]:
+    return partial(cost, piece_nbytes=PIECE_BYTES)
+
+
+FORMULAS: list[tuple[Work, Callable[[int, float], Cost]]] = [
+    (collectives.ring_allreduce, in_pieces(cost_model.ring_allreduce_cost)),
+    (collectives.recursive_doubling_allreduce, in_pieces(cost_model.recursive_doubling_allreduce_cost)),
+    (reduce_scatter, in_pieces(cost_model.ring_reduce_scatter_cost)),
+    (allgather, cost_model.ring_allgather_cost),
+    (alltoall, cost_model.pairwise_alltoall_cost),
+    (tree_broadcast, cost_model.tree_broadcast_cost),
+    (scatter_allgather_broadcast, cost_model.scatter_allgather_broadcast_cost),
+    (tree_reduce, in_pieces(cost_model.tree_reduce_cost)),
+    (scatter, cost_model.scatter_cost),
+    (gather, cost_model.gather_cost),
+    (barrier, cost_model.dissemination_barrier_cost),
+]
+IDS = [getattr(work, "__name__", "") for work, _ in FORMULAS]
+
+
+def sent_by_all(comm: MPI.Intracomm, work: Work, items: int) -> list[Traffic]:
+    """What each rank sent when `work` was done on `items` numbers of 8 bytes."""
+    counting = counted(comm)
+    work(counting, np.ones(items))
+    return comm.allgather(counting.sent)
+
+
+@pytest.mark.parametrize(("work", "cost"), FORMULAS, ids=IDS)
+@pytest.mark.parametrize("items", [0, 1, 1000, 2 * PIECE_BYTES // 8])
+def test_what_is_counted_is_what_the_formula_says(
+    comm: MPI.Intracomm, work: Work, cost: Callable[[int, float], Cost], items: int
+) -> None:
+    items *= comm.size  # equal parts
+    sent, expected = sent_by_all(comm, work, items), cost(comm.size, 8 * items)
+    assert sum(sent, Traffic()) == expected.total
+    assert max(each.messages for each in sent) == expected.busiest.messages
+    assert max(each.nbytes for each in sent) == expected.busiest.nbytes
+
+
+@pytest.mark.parametrize(("work", "cost"), FORMULAS, ids=IDS)
+@pytest.mark.parametrize("items", [1, 7, 1001])
+def test_with_uneven_parts_the_messages_are_the_same_and_the_bytes_an_item_a_message_off(
+    comm: MPI.Intracomm, work: Work, cost: Callable[[int, float], Cost], items: int
+) -> None:
+    sent, expected = sent_by_all(comm, work, items), cost(comm.size, 8 * items)
+    assert sum(each.messages for each in sent) == expected.total.messages
+    for traffic in sent:
+        assert traffic.nbytes <= expected.busiest.nbytes + 8 * expected.busiest.messages * comm.size
+
+
+@pytest.mark.parametrize(
+    "name", ["ring_allreduce", "ring_reduce_scatter", "ring_allgather", "pairwise_alltoall", "tree_broadcast"]
+)
+def test_all_ranks_together_send_the_formulas_bytes_even_when_parts_are_uneven(
+    comm: MPI.Intracomm, name: str
+) -> None:
+    works = {
+        "ring_reduce_scatter": reduce_scatter,
+        "ring_allgather": allgather,
+        "pairwise_alltoall": alltoall,
+    }
+    work, cost = works.get(name, getattr(collectives, name)), getattr(cost_model, f"{name}_cost")
+    for items in (1, 7, 1001):
+        nbytes = sum(each.nbytes for each in sent_by_all(comm, work, items))
+        assert nbytes == pytest.approx(cost(comm.size, 8 * items).total.nbytes)
+
+
+def test_a_wasteful_allreduce_is_found_out(comm: MPI.Intracomm) -> None:
+    """Known wrong: everyone sends everything to everyone. The sum is right, and the count is not."""
+
+    def everything_to_everyone(comm: MPI.Comm, buffer: Array) -> None:
+        mine, incoming = buffer.copy(), np.empty_like(buffer)
+        for distance in range(1, comm.size):
+            to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
+            comm.Sendrecv(mine, to, 1, incoming, source, 1)
+            buffer += incoming
+
+    if comm.size < 3:
+        pytest.skip("on two ranks an exchange of everything is what doubling does")
+    total = sum(sent_by_all(comm, everything_to_everyone, 120), Traffic())
+    costs = cost_model.ring_allreduce_cost, cost_model.recursive_doubling_allreduce_cost
+    assert total.nbytes not in [cost(comm.size, 960).total.nbytes for cost in costs]
+
+
+def test_every_way_of_sending_is_counted(comm: MPI.Intracomm) -> None:
+    counting, me, data = counted(comm), comm.rank, np.arange(5.0)
+    into = np.empty_like(data)
+    requests = [counting.Isend(data, me), counting.Issend([data, MPI.DOUBLE], dest=me)]
+    requests += [counting.Isend([data, 3, MPI.DOUBLE], me), counting.isend("a word", dest=me)]
+    for _ in range(3):
+        comm.Recv(into, me)
+    assert comm.recv(source=me) == "a word"
+    MPI.Request.Waitall(requests)
+    counting.Sendrecv(data, dest=me, recvbuf=into, source=me)
+    counting.Sendrecv_replace(data, me, source=me)
+    assert counting.sendrecv(None, me, source=me) is None
+    words = len(MPI.pickle.dumps("a word")) + len(MPI.pickle.dumps(None))
+    assert counting.sent == Traffic(7, 40 + 40 + 24 + 40 + 40 + words)
+    counting.Send(data, MPI.PROC_NULL)
+    assert counting.sent.messages == 7
+    counting.reset()
+    assert counting.sent == Traffic(0, 0)
+
+
+def test_a_counted_communicator_is_the_same_communicator(comm: MPI.Intracomm) -> None:
+    counting = counted(comm)
+    assert counting == comm and (counting.rank, counting.size) == (comm.rank, comm.size)
+    assert isinstance(counting, CountedComm) and counting.sent == Traffic()
+    other = counted(comm)
+    collectives.ring_allreduce(counting, np.ones(12))
+    assert other.sent == Traffic()
+
+
+def test_a_recorded_communicator_stays_recorded(
+    comm: MPI.Intracomm, monkeypatch: Any, tmp_path: Path
+) -> None:
+    from course_lib.comm.recorder import RecordedComm
+
+    counting = counted(RecordedComm(comm))
+    assert isinstance(counting, RecordedComm) and isinstance(counting, CountedComm)
+    buffer = np.full(comm.size, 1.0)
+    collectives.ring_allreduce(counting, buffer)
+    assert (buffer == comm.size).all()
+    assert counting.sent == cost_model.ring_allreduce_cost(comm.size, buffer.nbytes).busiest

@@ -1,0 +1,37 @@
+"""The collectives on more ranks than the suite starts: an odd number, a prime, a power of two.
+
+Each is a job with a deadline; on two cores its ranks take turns.
+"""
+
+import os
+import subprocess
+
+import pytest
+
+from course_lib.comm.launch import run_ranks
+from course_lib.paths import ROOT
+
+DEADLINE = 280
+SESSION = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "tests/ranks/test_collectives.py"]
+
+
+def run(size: int, chosen: str) -> "subprocess.CompletedProcess[str]":
+    """Those of the ranks' tests whose names match, on `size` ranks, from the project's folder."""
+    plain = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": f"--rootdir={ROOT}"}
+    session = [*SESSION[:-1], str(ROOT / SESSION[-1])]
+    return run_ranks(size, [*session, "-k", chosen], timeout=DEADLINE, environment=plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "chosen"),
+    [
+        (5, "does_what_mpi_does or mistake"),
+        (7, "(does_what_mpi_does and complex128) or mistake"),
+        (8, "(does_what_mpi_does and float32) or barrier or same_bits"),
+    ],
+)
+def test_the_collectives_are_mpis_on_five_seven_and_eight_ranks(size: int, chosen: str):
+    done = run(size, chosen)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout and "failed" not in done.stdout
