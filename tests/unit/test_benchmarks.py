@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from benchmarks import harness
+from benchmarks import harness, torch_mpi, torch_mpi_races
 from benchmarks.harness import Row, Timing, on_ranks, row, time_alternately
 from course_lib.paths import ROOT
 
@@ -80,7 +80,20 @@ def test_the_pi_benchmark_prints_json_alone_on_standard_output():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
-    assert [r["ranks"] for r in rows] == [1, 2, 2]
+    assert [r["ranks"] for r in rows] == [1, 2, 2] * 3 + [2, 2, 2, 2]
     assert all(set(r) >= KEYS for r in rows)
     assert all(r["ratio"] == pytest.approx(r["peer"] / r["ours"]) for r in rows)
     assert "NumPy's share" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_torch_benchmark_races_every_collective_over_both_backends():
+    raced = on_ranks(2, torch_mpi_races.race_collectives, timeout=200, sizes=[4, 4096], rounds=1)
+    rows = torch_mpi.collective_rows(raced)
+    assert [r.case for r in rows if not r.case.endswith("4 KiB")] == [
+        *(f"{name}, 4 B" for name in raced if name != "barrier"),
+        "barrier",
+    ]
+    assert len(rows) == 23
+    assert all((r.peer_name, r.unit, r.better) == ("Gloo", "us", "lower") for r in rows)
+    assert all(r.ours > 0 and r.peer > 0 for r in rows)

@@ -1,0 +1,96 @@
+"""torch.distributed over mpi4py beside Gloo: collectives, DDP, FSDP2, DeepSpeed.
+
+One job has both: the default group is ours, a second group of the same ranks is Gloo's, and they take turns
+on the same tensors, models and batches. Each rank has its share of the cores' threads, and the slowest rank
+counts. Gloo talks over loopback, as it does on one machine.
+
+    python -m benchmarks.torch_mpi [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.harness import Row, Timing, main, on_ranks, row
+from benchmarks.torch_mpi_races import (
+    IMAGES,
+    LAYERS,
+    LENGTH,
+    MIB,
+    SEQUENCES,
+    STEPS,
+    WIDTH,
+    Times,
+    race_collectives,
+    race_ddp,
+    race_deepspeed,
+    race_fsdp,
+)
+
+RANKS = 2
+KIB = 2**10
+SIZES = (4, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
+ROUNDS = 7
+
+
+def measure(quick: bool) -> list[Row]:
+    """All rows."""
+    rounds = 3 if quick else ROUNDS
+    sizes = [4, 64 * KIB, 4 * MIB] if quick else list(SIZES)
+    raced = on_ranks(RANKS, race_collectives, timeout=1200, sizes=sizes, rounds=rounds)
+    trained = on_ranks(RANKS, race_ddp, timeout=1200, rounds=rounds, share=0.1 if quick else 1.0)
+    sharded = on_ranks(RANKS, race_fsdp, timeout=600, rounds=rounds, steps=2 if quick else 10)
+    return [
+        *collective_rows(raced),
+        *ddp_rows(trained),
+        *(
+            beside(f"FSDP2, one step of {the_model(int(n))}", times, 1e3, "ms")
+            for n, times in sharded.items()
+        ),
+        *deepspeed_rows(on_ranks(RANKS, race_deepspeed, timeout=900, rounds=rounds, steps=2 if quick else 5)),
+    ]
+
+
+def collective_rows(raced: Mapping[str, Mapping[str, Times]]) -> list[Row]:
+    return [
+        beside(f"{name}, {say_bytes(int(nbytes))}" if nbytes != "0" else name, times, 1e6, "us")
+        for name, sizes in raced.items()
+        for nbytes, times in sizes.items()
+    ]
+
+
+def ddp_rows(trained: Mapping[str, Any]) -> list[Row]:
+    digits = "MNIST" if trained["real"] else "drawn digits"
+    return [
+        beside(f"DDP, {name}, {digits}, {IMAGES} images a rank", trained[name], 1, "images/s")
+        for name in STEPS
+    ]
+
+
+def deepspeed_rows(raced: Mapping[str, Times]) -> list[Row]:
+    return [
+        beside(f"DeepSpeed ZeRO-{stage}, one step of {the_model()}", times, 1e3, "ms")
+        for stage, times in raced.items()
+    ]
+
+
+def the_model(sequences: int = SEQUENCES) -> str:
+    return f"a Transformer (width {WIDTH}, length {LENGTH}, batch {sequences}, {LAYERS} blocks)"
+
+
+def beside(case: str, times: Mapping[str, list[float]], factor: float, unit: str) -> Row:
+    """A row of what both took, in `unit`s."""
+    ours, peer = (Timing.of(times[who]).times(factor) for who in ("ours", "peer"))
+    return row(case, RANKS, ours, peer, "Gloo", unit=unit)
+
+
+def say_bytes(nbytes: int) -> str:
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:g} {name}"
+    return f"{nbytes} B"
+
+
+if __name__ == "__main__":
+    main("torch.distributed over mpi4py beside Gloo", measure)

@@ -1,0 +1,296 @@
+"""What the ranks of benchmarks/torch_mpi.py do: torch.distributed over mpi4py and over Gloo, in turn.
+
+The default group is ours; a second group of the same ranks is Gloo's. "ours" and "peer" in the results.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from course_lib.comm.launch import threads_per_rank
+from course_lib.comm.timing import seconds_of_each
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+    from mpi4py import MPI
+
+MIB = 2**20
+PATIENCE = timedelta(seconds=120)
+IMAGES = 64  # a rank and step
+STEPS = {"mlp": 200, "cnn": 20, "lstm": 60}  # a round
+WIDTH, LENGTH, SEQUENCES, LAYERS = 512, 128, 8, 2  # the Transformer; sequences of all ranks together
+FEW = 2  # sequences, so that moving the weights takes a larger part of a step
+STAGES = (0, 1, 2, 3)
+
+Work = Callable[[], object]
+Contenders = Mapping[str, Work]
+Times = dict[str, list[float]]  # what each contender took, in every round
+
+
+@contextmanager
+def groups(comm: MPI.Intracomm) -> Iterator[dict[str, dist.ProcessGroup]]:
+    """torch.distributed over mpi4py ("ours") and over Gloo ("peer"), among the ranks of `comm`."""
+    import torch
+    import torch.distributed as dist
+
+    from course_lib.comm import torch_mpi
+
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(threads_per_rank(comm.size))
+    torch_mpi.init_process_group(comm, timeout=PATIENCE)
+    try:
+        world = dist.distributed_c10d._get_default_group()
+        yield {"ours": world, "peer": dist.new_group(backend="gloo", timeout=PATIENCE)}
+    finally:
+        comm.Barrier()  # rank 0 hosts the store that Gloo's goodbye needs
+        dist.destroy_process_group()
+
+
+def take_turns(comm: MPI.Intracomm, contenders: Contenders, rounds: int, times: int = 1) -> Times:
+    """Seconds of one run of each, `times` runs in a row being one turn; a warm-up first."""
+    found: Times = {name: [] for name in contenders}
+    for work in contenders.values():
+        work()
+    for _ in range(rounds):
+        for name, work in contenders.items():
+            found[name].append(statistics.median(seconds_of_each(comm, work, times)))
+    return found
+
+
+# ---------------------------------------------------------------- collectives
+
+
+def collectives(group: dist.ProcessGroup, nbytes: int) -> dict[str, Work]:
+    """Every collective on `nbytes` of float32 a rank: what it has, or what it gets where that is more."""
+    import torch
+    import torch.distributed as dist
+
+    rank, size = group.rank(), group.size()
+    whole = torch.zeros(max(size, nbytes // 4))  # zeros: sums of sums never overflow
+    part = torch.zeros(whole.numel() // size)
+    whole = whole[: part.numel() * size]
+    parts, one = list(whole.chunk(size)), torch.zeros(max(1, nbytes // 4))
+    into, at_root = torch.empty_like(whole), rank == 0
+    return {
+        "all_reduce": lambda: dist.all_reduce(one, group=group),
+        "broadcast": lambda: dist.broadcast(one, 0, group=group),
+        "reduce": lambda: dist.reduce(one, 0, group=group),
+        "all_gather": lambda: dist.all_gather(parts, part, group=group),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(whole, part, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter(part, parts, group=group),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
+        "all_to_all_single": lambda: dist.all_to_all_single(into, whole, group=group),
+        "gather": lambda: dist.gather(part, parts if at_root else None, 0, group=group),
+        "scatter": lambda: dist.scatter(part, parts if at_root else None, 0, group=group),
+        "send, recv to and fro": partial(to_and_fro, group, one),
+    }
+
+
+def to_and_fro(group: dist.ProcessGroup, tensor: torch.Tensor) -> None:
+    """From rank 0 to rank 1 and back."""
+    import torch.distributed as dist
+
+    if group.rank() == 0:
+        dist.send(tensor, 1, group=group)
+        dist.recv(tensor, 1, group=group)
+    elif group.rank() == 1:
+        dist.recv(tensor, 0, group=group)
+        dist.send(tensor, 0, group=group)
+
+
+def race_collectives(comm: MPI.Intracomm, sizes: list[int], rounds: int) -> dict[str, dict[str, Times]]:
+    """Seconds of each collective (by name) on each size."""
+    import torch.distributed as dist
+
+    found: dict[str, dict[str, Times]] = {}
+    with groups(comm) as both:
+        for nbytes in sizes:
+            works = {who: collectives(group, nbytes) for who, group in both.items()}
+            for name in works["ours"]:
+                contenders = {who: works[who][name] for who in both}
+                times = max(1, min(100, MIB // nbytes))
+                found.setdefault(name, {})[str(nbytes)] = take_turns(comm, contenders, rounds, times)
+        barriers = {who: partial(dist.barrier, group=group) for who, group in both.items()}
+        found["barrier"] = {"0": take_turns(comm, barriers, rounds, 100)}
+    return found
+
+
+# ---------------------------------------------------------------- DDP
+
+
+def race_ddp(comm: MPI.Intracomm, rounds: int, share: float) -> dict[str, Any]:
+    """Images a second of the three MNIST models; `share` of the usual steps a round."""
+    from course_lib.training.datasets import load_mnist
+
+    data = load_mnist()
+    found: dict[str, Any] = {"real": data.real}
+    with groups(comm) as both:
+        for name, usual in STEPS.items():
+            steps = max(2, int(usual * share))
+            contenders = {who: ddp_steps(name, group, data, steps) for who, group in both.items()}
+            seconds = take_turns(comm, contenders, rounds)
+            images = IMAGES * comm.size * steps
+            found[name] = {who: [images / s for s in each] for who, each in seconds.items()}
+    return found
+
+
+def ddp_steps(name: str, group: dist.ProcessGroup, data: Any, steps: int) -> Work:
+    """A function that trains a model of its own for `steps` steps; each rank has other images."""
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.optim import SGD
+
+    from course_lib.training.loop import image_batch, make_step, summed_cross_entropy
+    from course_lib.training.models import build
+
+    model = DistributedDataParallel(build(name, seed=0), process_group=group, gradient_as_bucket_view=True)
+    step = make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.01))
+    batches = [
+        image_batch(data.train_images, data.train_labels, indices, IMAGES)
+        for indices in indices_of(group.rank(), group.size(), len(data.train_labels), steps)
+    ]
+
+    def run() -> None:
+        for batch in batches:
+            step(batch)
+
+    return run
+
+
+def indices_of(rank: int, size: int, samples: int, steps: int) -> list[Any]:
+    """The images of each step of `rank`."""
+    import numpy as np
+
+    order = np.random.default_rng(0).permutation(samples)[rank::size]
+    return [np.take(order, range(IMAGES * s, IMAGES * (s + 1)), mode="wrap") for s in range(steps)]
+
+
+# ---------------------------------------------------------------- FSDP2
+
+
+def race_fsdp(comm: MPI.Intracomm, rounds: int, steps: int) -> dict[str, Times]:
+    """Seconds of one step of a sharded Transformer, by the number of sequences."""
+    found = {}
+    with groups(comm) as both:
+        for sequences in (SEQUENCES, FEW):
+            contenders = {who: fsdp_step(group, sequences) for who, group in both.items()}
+            found[str(sequences)] = take_turns(comm, contenders, rounds, steps)
+    return found
+
+
+def fsdp_step(group: dist.ProcessGroup, sequences: int) -> Work:
+    """A step of a Transformer whose blocks are sharded over `group`."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.optim import SGD
+
+    model, mesh = transformer(), DeviceMesh.from_group(group, "cpu")
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return transformer_step(model, SGD(model.parameters(), lr=0.01), sequences // group.size())
+
+
+def transformer() -> Any:
+    from course_lib.training.transformer import build_transformer
+
+    return build_transformer(length=LENGTH, width=WIDTH, heads=8, layers=LAYERS, seed=0)
+
+
+def transformer_step(model: Any, optimizer: Any, share: int) -> Work:
+    """Forward, backward and update on this rank's share of the sequences."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    tokens = torch.randint(0, 256, (share, LENGTH))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+        optimizer.step()
+
+    return step
+
+
+# ---------------------------------------------------------------- DeepSpeed
+
+
+class Units:
+    """How the ranks are divided, in DeepSpeed's words: `group` shares the data, nobody shares a model."""
+
+    def __init__(self, group: dist.ProcessGroup, alone: dist.ProcessGroup) -> None:
+        self.group, self.alone = group, alone
+
+    def get_data_parallel_group(self) -> dist.ProcessGroup:
+        return self.group
+
+    def get_data_parallel_rank(self) -> int:
+        return self.group.rank()
+
+    def get_data_parallel_world_size(self) -> int:
+        return self.group.size()
+
+    def get_model_parallel_group(self) -> dist.ProcessGroup:
+        return self.alone
+
+    def get_model_parallel_rank(self) -> int:
+        return 0
+
+    def get_model_parallel_world_size(self) -> int:
+        return 1
+
+
+def race_deepspeed(comm: MPI.Intracomm, rounds: int, steps: int) -> dict[str, Times]:
+    """Seconds of one step of the same Transformer in each ZeRO stage; nothing is compiled.
+
+    Some numbers travel over the default group whichever group the engine has: ours serves both there.
+    """
+    size, local_rank = str(comm.size), os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]
+    told = {"RANK": str(comm.rank), "LOCAL_RANK": local_rank, "WORLD_SIZE": size, "LOCAL_SIZE": size}
+    # It asks for an address, and does not use it: the process group is there already.
+    os.environ |= told | {"DS_ACCELERATOR": "cpu", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    import deepspeed
+    import torch.distributed as dist
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    found = {}
+    with groups(comm) as both:
+        deepspeed.init_distributed("mpi4py", auto_mpi_discovery=False, verbose=False)
+        alone = [dist.new_group([rank]) for rank in range(comm.size)][comm.rank]
+        for stage in STAGES:
+            contenders = {who: deepspeed_step(deepspeed, Units(g, alone), stage) for who, g in both.items()}
+            found[str(stage)] = take_turns(comm, contenders, rounds, steps)
+    return found
+
+
+def deepspeed_step(deepspeed: Any, units: Units, stage: int) -> Work:
+    """A step of an engine whose gradients and shards travel over the group of `units`."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    share = SEQUENCES // units.group.size()
+    settings = {
+        "train_batch_size": SEQUENCES,
+        "train_micro_batch_size_per_gpu": share,
+        "optimizer": {"type": "Adam", "params": {"lr": 1e-4, "torch_adam": True}},
+        "zero_optimization": {"stage": stage},
+        "steps_per_print": 10**9,
+    }
+    model = transformer()
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), config=settings, mpu=units
+    )
+    tokens = torch.randint(0, 256, (share, LENGTH))
+
+    def step() -> None:
+        deepspeed.utils.groups.mpu = units  # a global, which the other engine has set to its own
+        engine.backward(cross_entropy(engine(tokens).flatten(0, 1), tokens.flatten()))
+        engine.step()
+
+    return step

@@ -1,0 +1,79 @@
+"""A barrier that knows who is missing.
+
+Everyone reports to rank 0, which waits until the deadline and then tells those who came who did not. A rank
+that gives up takes its report back; a verdict that comes too late has the number of an old report.
+"""
+
+import time
+
+from mpi4py import MPI
+
+from .channel import Channel
+from .errors import CollectiveTimeoutError
+from .polling import wait_until
+
+GONE = 0  # in place of a report's number
+REPORT, VERDICT = 2, 3  # tags on the group's own communicator
+
+
+def monitored_barrier(channel: Channel, seconds: float, wait_all_ranks: bool) -> None:
+    """Return when all ranks have called it; CollectiveTimeoutError, naming the missing, after `seconds`.
+
+    The errors are worded as Gloo's, which scripts look for.
+    """
+    channel.check_open()
+    if channel.rank != 0:
+        report(channel, seconds)
+        return
+    here = collect(channel, seconds)
+    missing = sorted(set(range(1, channel.size)) - set(here))
+    for rank, number in here.items():
+        channel.comm.send((number, missing), rank, VERDICT)
+    if not missing:
+        return
+    if seconds <= 0:
+        raise CollectiveTimeoutError("Rank 0 timed out in monitoredBarrier after 0 ms")
+    plural, named = ("s", missing) if wait_all_ranks and len(missing) > 1 else ("", missing[:1])
+    raise CollectiveTimeoutError(
+        f"Rank{plural} {listed(named)} failed to pass monitoredBarrier in {1000 * seconds:.0f} ms"
+    )
+
+
+def report(channel: Channel, seconds: float) -> None:
+    """Tell rank 0 that this rank is here, and hear who is not."""
+    comm = channel.comm
+    channel.reports += 1
+    comm.send(channel.reports, 0, REPORT)
+    deadline = time.monotonic() + 1.5 * seconds + 1  # rank 0 may have begun to wait later, and speaks first
+    told, missing = 0, [0]
+    while told != channel.reports and wait_until(
+        lambda: comm.Iprobe(0, VERDICT), deadline - time.monotonic()
+    ):
+        told, missing = comm.recv(source=0, tag=VERDICT)
+    if told != channel.reports:
+        comm.send(GONE, 0, REPORT)
+        missing = [0]
+    if missing:
+        raise CollectiveTimeoutError(
+            f"Rank {channel.rank} successfully reached monitoredBarrier, but received errors while waiting "
+            f"for send/recv from rank 0: rank {listed(missing)} did not come within {seconds:g} s"
+        )
+
+
+def collect(channel: Channel, seconds: float) -> dict[int, int]:
+    """At rank 0: the ranks that report within `seconds`, each with the number of its report."""
+    here: dict[int, int] = {}
+    deadline = time.monotonic() + seconds
+    while len(here) < channel.size - 1:
+        if not wait_until(lambda: channel.comm.Iprobe(MPI.ANY_SOURCE, REPORT), deadline - time.monotonic()):
+            break
+        status = MPI.Status()
+        number = channel.comm.recv(source=MPI.ANY_SOURCE, tag=REPORT, status=status)
+        here[status.source] = number
+        if number == GONE:
+            del here[status.source]
+    return here
+
+
+def listed(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks))

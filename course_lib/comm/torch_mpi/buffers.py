@@ -1,0 +1,87 @@
+"""A tensor as MPI sees it: an address, a count, a type.
+
+Movement needs no arithmetic, so every element of 1, 2, 4, 8 or 16 bytes travels as a plain type of that
+size: bfloat16 and float8 move although MPI has never heard of them. A tensor whose memory is not the plain
+row of its values (strided, conjugated lazily, negated lazily) goes through a copy. MPI counts with 32 bits:
+a larger tensor is one element of a type made for it, or, in reductions, several pieces.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+MAX_COUNT = 2**31 - 1  # the tests lower it
+UNITS = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T, 16: MPI.C_DOUBLE_COMPLEX}
+
+Spec = list[Any]  # [memory, count, datatype], what mpi4py takes for a buffer
+at = MPI.memory.fromaddress
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Are its values one row of memory, as they stand?"""
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def readable(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, or a plain copy of it, to be sent."""
+    if is_plain(tensor):
+        return tensor
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+@contextlib.contextmanager
+def writable(tensors: Sequence[torch.Tensor], *, read: bool = False) -> Iterator[list[torch.Tensor]]:
+    """Plain tensors to receive into; `tensors` have what came afterwards. `read`: they start as copies."""
+    plain = [plain_like(tensor, read) for tensor in tensors]
+    yield plain
+    for tensor, received in zip(tensors, plain, strict=True):
+        if received is not tensor:
+            tensor.detach().copy_(received)
+
+
+def plain_like(tensor: torch.Tensor, read: bool) -> torch.Tensor:
+    if is_plain(tensor):
+        return tensor
+    return readable(tensor) if read else torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+def row(tensor: torch.Tensor, datatype: MPI.Datatype | None = None) -> Spec:
+    """A plain tensor of at most MAX_COUNT elements, as it is moved (or as `datatype`, when it is reduced).
+
+    It holds the address only: the tensor has to have a name of its own until MPI is done.
+    """
+    return [
+        at(tensor.data_ptr(), tensor.nbytes),
+        tensor.numel(),
+        UNITS[tensor.itemsize] if datatype is None else datatype,
+    ]
+
+
+@contextlib.contextmanager
+def whole(tensor: torch.Tensor) -> Iterator[Spec]:
+    """A plain tensor of any size as one message."""
+    if tensor.numel() <= MAX_COUNT:
+        yield row(tensor)
+        return
+    datatype = large_type(UNITS[tensor.itemsize], tensor.numel())
+    yield [at(tensor.data_ptr(), tensor.nbytes), 1, datatype]
+    datatype.Free()  # MPI keeps it until the messages under way are done
+
+
+def large_type(unit: MPI.Datatype, count: int) -> MPI.Datatype:
+    """`count` elements of `unit` as one element."""
+    blocks, rest = divmod(count, MAX_COUNT)
+    block = unit.Create_contiguous(MAX_COUNT)
+    datatype = MPI.Datatype.Create_struct([blocks, rest], [0, blocks * block.Get_extent()[1]], [block, unit])
+    block.Free()
+    return datatype.Commit()
+
+
+def pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    """A plain tensor as rows that MPI can count."""
+    if tensor.numel() <= MAX_COUNT:
+        return (tensor,)
+    return tensor.detach().view(-1).split(MAX_COUNT)

@@ -1,0 +1,109 @@
+"""The gate before every collective: has everyone come, and do all want the same?
+
+Each rank shows a record of 48 bytes to all others. Only when all records are there and agree does the
+collective begin. So a rank that stays away is noticed within the timeout, although MPI's own calls have none,
+and ranks that disagree all get the same account of it, before anything is written.
+
+    record = operation | dtype | root or reduction | shape | elements | what it expects of the others
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+from .errors import CollectiveTimeoutError, MismatchError
+from .polling import wait_until
+
+RECORD = struct.Struct("6q")
+KINDS = [
+    "refused", "all_reduce", "sparse_all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single",
+    "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single",
+    "barrier",
+]  # fmt: skip
+CODE = {name: code for code, name in enumerate(KINDS)}
+DTYPES = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]
+DTYPE_CODE = {dtype: code for code, dtype in enumerate(dict.fromkeys(DTYPES))}
+
+
+def record(
+    kind: str,
+    dtype: torch.dtype | None,
+    *,
+    detail: int = 0,
+    shape: int = 0,
+    elements: int = 0,
+    expects: int = 0,
+) -> bytes:
+    """What this rank shows. `detail`: root or reduction; `shape`: a hash that must be the same everywhere;
+    `expects`: a hash of everyone's `elements` as this rank believes them, 0 for no opinion."""
+    code = DTYPE_CODE[dtype] if dtype is not None else -1
+    return RECORD.pack(CODE[kind], code, detail, shape, elements, expects)
+
+
+REFUSED = record("refused", None)
+
+
+class Gate:
+    """Shows records around in `comm`, one collective at a time."""
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self.mine, self.all = bytearray(RECORD.size), bytearray(RECORD.size * comm.size)
+        self.request = comm.Allgather_init(self.mine, self.all)  # set up once: half the price of Iallgather
+        self.test = self.request.Test
+
+    def enter(self, mine: bytes, story: Callable[[], str], seconds: float) -> None:
+        """Return when all ranks have come with records that agree.
+
+        Raises MismatchError on all ranks when they do not, CollectiveTimeoutError after `seconds`.
+        """
+        if self.comm.size == 1:
+            if mine == REFUSED:
+                raise MismatchError(story())
+            self.all[:] = mine
+            return
+        self.mine[:] = mine
+        self.request.Start()
+        if not (self.test() or wait_until(self.test, seconds)):
+            raise CollectiveTimeoutError(
+                f"{story()}: timeout after {seconds:g} s, not all {self.comm.size} ranks came"
+            )
+        if self.all != mine * self.comm.size or mine == REFUSED:
+            self.compare(story)
+
+    def compare(self, story: Callable[[], str]) -> None:
+        """Records differ: is that in order (each says how many elements it has), or an error for all?"""
+        records = list(RECORD.iter_unpack(self.all))
+        if not agree(records):
+            told = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(self.comm.allgather(story())))
+            raise MismatchError(f"the ranks do not ask for the same collective. {told}")
+
+    def elements(self) -> list[int]:
+        """How many elements each rank has shown."""
+        return [entry[4] for entry in RECORD.iter_unpack(self.all)]
+
+    def close(self) -> None:
+        self.request.Free()
+
+
+def agree(records: Sequence[tuple[Any, ...]]) -> bool:
+    """Do these records, one a rank, describe one collective?"""
+    if len({entry[:4] for entry in records}) > 1 or records[0][0] == CODE["refused"]:
+        return False
+    sizes = expectation([entry[4] for entry in records])
+    return all(entry[5] in (0, sizes) for entry in records)
+
+
+def expectation(elements: Sequence[int]) -> int:
+    """What a rank that believes the others to have these numbers of elements says it `expects`; never 0."""
+    return hash(tuple(elements)) or 1
+
+
+def describe(kind: str, tensors: Sequence[torch.Tensor], detail: str = "") -> str:
+    """A collective in words: `all_reduce of float32 (3, 4), sum`."""
+    shown = ", ".join(f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)}" for t in tensors[:4])
+    more = f" and {len(tensors) - 4} more" if len(tensors) > 4 else ""
+    return f"{kind}{' of ' if tensors else ''}{shown}{more}{', ' if detail else ''}{detail}"

@@ -1,0 +1,292 @@
+"""The process group: torch's names for what operations.py does.
+
+torch calls these methods from Python (torch.distributed.all_reduce …) and from C++ (DDP, DTensor, functional
+collectives), with lists of tensors and an options object. The names and forms are torch 2.13's.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+from torch.distributed import distributed_c10d as c10d
+
+from . import operations
+from .barriers import monitored_barrier
+from .channel import Channel, Refusal, create_from
+from .checks import REFUSED
+from .operations import Plan
+from .point_to_point import Message, PostBox
+from .work import Finished, Many, Outcome
+
+Tensors = Sequence[torch.Tensor]
+CPU = torch.device("cpu")
+in_backward = torch._C._current_graph_task_id
+
+
+ProcessGroup: Any = dist.ProcessGroup  # its stubs have a constructor it has not
+
+
+class MPIGroup(ProcessGroup):
+    """A process group whose ranks talk through an mpi4py communicator, which becomes its own."""
+
+    supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    def __init__(self, comm: MPI.Intracomm, store: dist.Store, seconds: float, name: str) -> None:
+        super().__init__(comm.rank, comm.size)
+        self._store = store
+        self.channel = Channel(comm, seconds, name)
+        self.post = PostBox(self.channel)
+        self.splits = 0
+        self.together: list[Any] | None = None  # the works of a coalescing block
+        self._name, self._desc = name, "undefined"
+
+    # ------------------------------------------------------------------------------- who it is
+
+    def getBackendName(self) -> str:
+        return "mpi4py"
+
+    def name(self) -> str:
+        return "mpi4py"
+
+    def getRank(self) -> int:
+        return self.channel.rank
+
+    def getSize(self) -> int:
+        return self.channel.size
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupDesc(self) -> str:
+        return self._desc
+
+    def setGroupDesc(self, desc: str) -> None:
+        self._desc = desc
+
+    def get_group_store(self) -> dist.Store:
+        return self._store
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [CPU]
+
+    def _get_backend(self, device: torch.device) -> "MPIGroup":
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(f"the mpi4py backend has no {device}; it moves CPU tensors")
+        return self
+
+    def _get_backend_name(self) -> str:
+        return "mpi4py"
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        self.channel.seconds = timeout.total_seconds()
+
+    set_timeout = _set_default_timeout
+
+    def _set_sequence_number_for_group(self) -> None:
+        """MPI counts for itself."""
+
+    def __repr__(self) -> str:
+        return f"MPIGroup(name={self._name!r}, rank={self.channel.rank}, size={self.channel.size})"
+
+    # -------------------------------------------------------------------------------- how it runs
+
+    def _run(self, make: Callable[..., Plan], opts: Any, *arguments: Any) -> Finished | Outcome:
+        """Plan, then run: in the calling thread, or later when the caller may go on meanwhile.
+
+        Inside a backward pass everything runs in the calling thread: there callbacks start collectives, and
+        only one thread keeps them in the same order on all ranks.
+        """
+        channel = self.channel
+        try:
+            plan = make(channel, *arguments)
+        except (ValueError, TypeError) as error:
+            refusal = Refusal(error)
+            plan = Plan(REFUSED, refusal, refusal.body, [])
+        later = getattr(opts, "asyncOp", True) and in_backward() < 0
+        work = channel.run(*plan, self._seconds(opts), later)
+        if self.together is not None:
+            self.together.append(work)
+        return work
+
+    def _seconds(self, opts: Any) -> float:
+        timeout = getattr(opts, "timeout", None)  # an options object says -1 ms for no timeout of its own
+        return self.channel.seconds if timeout is None or timeout.days < 0 else timeout.total_seconds()
+
+    # --------------------------------------------------------------------------------- reductions
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Finished | Outcome:
+        return self._run(operations.all_reduce, opts, listed(tensors), reduction(opts))
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Finished | Outcome:
+        return self._run(operations.all_reduce_coalesced, opts, tensors, reduction(opts))
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Finished | Outcome:
+        return self._run(operations.reduce, opts, tensors, opts.reduceOp, opts.rootRank)
+
+    def reduce_scatter(
+        self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None
+    ) -> Finished | Outcome:
+        return self._run(operations.reduce_scatter, opts, outputs[0], inputs[0], reduction(opts))
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
+    ) -> Finished | Outcome:
+        return self._run(operations.reduce_scatter_single, opts, output, tensor, reduction(opts))
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Many:
+        return Many([self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)])
+
+    # ----------------------------------------------------------------------------------- movement
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> Finished | Outcome:
+        root = opts if isinstance(opts, int) else opts.rootRank
+        return self._run(operations.broadcast, opts, listed(tensors), root)
+
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Finished | Outcome:
+        return self._run(operations.all_gather, opts, outputs[0], inputs[0])
+
+    def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Many:
+        # torch hands one list of outputs a rank
+        lists = [[output[index] for output in outputs] for index in range(len(inputs))]
+        return Many([self.allgather([o], [i], opts) for o, i in zip(lists, inputs, strict=True)])
+
+    def all_gather_single(
+        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
+    ) -> Finished | Outcome:
+        return self._run(operations.all_gather_single, opts, output, tensor)
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Many:
+        return Many([self.all_gather_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)])
+
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Finished | Outcome:
+        return self._run(operations.gather, opts, outputs[0] if outputs else [], inputs[0], opts.rootRank)
+
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Finished | Outcome:
+        return self._run(operations.scatter, opts, outputs[0], inputs[0] if inputs else [], opts.rootRank)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Finished | Outcome:
+        return self._run(operations.all_to_all, opts, outputs, inputs)
+
+    def all_to_all_single(
+        self, output: torch.Tensor, tensor: torch.Tensor, takes: Sequence[int] | None = None,
+        gives: Sequence[int] | None = None, opts: Any = None,
+    ) -> Finished | Outcome:  # fmt: skip
+        return self._run(operations.all_to_all_single, opts, output, tensor, takes or [], gives or [])
+
+    def barrier(self, opts: Any = None) -> Finished | Outcome:
+        return self._run(operations.barrier, opts)
+
+    def monitored_barrier(
+        self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """Return when all ranks have come; after `timeout` (seconds) raise an error that names who has not.
+
+        As torch.distributed.monitored_barrier, which takes the gloo backend only. `wait_all_ranks`: name
+        all missing ranks, not only the first.
+        """
+        timeout = self.channel.seconds if timeout is None else timeout
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        monitored_barrier(self.channel, seconds, wait_all_ranks)
+
+    # ----------------------------------------------------------------------------------- messages
+
+    def send(self, tensors: Tensors, to: int, tag: int = 0) -> Message:
+        return self._remember(self.post.send(operations.only(tensors), to, tag))
+
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Message:
+        return self._remember(self.post.receive(operations.only(tensors), source, tag))
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Message:
+        return self._remember(self.post.receive(operations.only(tensors), MPI.ANY_SOURCE, tag))
+
+    def _remember(self, message: Message) -> Message:
+        if self.together is not None:
+            self.together.append(message)
+        return message
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self.together = []
+
+    def _end_coalescing(self, device: torch.device) -> Many:
+        works, self.together = self.together or [], None
+        return Many(works)
+
+    # --------------------------------------------------------------------------------- life and end
+
+    def split_group(
+        self, ranks: Sequence[int], timeout: timedelta | None = None, opts: Any = None,
+        group_name: str | None = None, group_desc: str | None = None, device_types: Any = None,
+    ) -> "MPIGroup | None":  # fmt: skip
+        """A group of `ranks` of this one, in this order, which only they have to call; None on the others.
+
+        As torch.distributed.split_group, which wants an accelerator. The ranks number their splits alike.
+        """
+        self.channel.check_open()
+        self.splits += 1
+        if self.channel.rank not in ranks:
+            return None
+        name = group_name or f"{self._name}:split{self.splits}:{'-'.join(map(str, ranks))}"
+        comm = create_from(self.channel.comm, list(ranks))
+        seconds = timeout.total_seconds() if timeout else self.channel.seconds
+        part = MPIGroup(comm, dist.PrefixStore(f"{name}/", self._store), seconds, name)
+        part.setGroupDesc(group_desc or "undefined")
+        register(self, part, list(ranks))
+        return part
+
+    splitGroup = split_group
+
+    def mergeRemoteGroup(self, *arguments: Any) -> None:
+        raise NotImplementedError(
+            "the mpi4py backend cannot merge groups of different jobs; start one larger job"
+        )
+
+    merge_remote_group = mergeRemoteGroup
+
+    def shutdown(self) -> None:
+        self.channel.close(self.post.drain)
+
+    def abort(self) -> None:
+        """Give up: fail what is under way here and, where MPI can, on the other ranks."""
+        self.channel.broken = self.channel.broken or "abort() was called"
+        self.channel.revoke()
+        self.shutdown()
+
+
+# The names these had before torch 2.13.
+for old, new in {
+    "_allgather_base": "all_gather_single",
+    "allgather_into_tensor_coalesced": "all_gather_single_coalesced",
+    "_reduce_scatter_base": "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_single_coalesced",
+    "alltoall_base": "all_to_all_single",
+}.items():
+    setattr(MPIGroup, old, getattr(MPIGroup, new))
+
+
+def register(parent: MPIGroup, part: MPIGroup, ranks: list[int]) -> None:
+    """Let torch.distributed know a group that was made without it."""
+    global_ranks = {rank: global_rank for global_rank, rank in c10d._world.pg_group_ranks[parent].items()}
+    c10d._register_pg_in_world(
+        part,
+        backend_name="mpi4py",
+        store=part.get_group_store(),
+        group_name=c10d.GroupName(part.getGroupName()),
+        backend_config="cpu:mpi4py",
+        rank_mapping={global_ranks[rank]: index for index, rank in enumerate(ranks)},
+    )
+
+
+def reduction(opts: Any) -> Any:
+    """The reduction of an options object, or a bare ReduceOp; SUM when there is none."""
+    return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+
+
+def listed(tensors: Tensors | torch.Tensor) -> Tensors:
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors

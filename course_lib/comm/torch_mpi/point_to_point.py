@@ -1,0 +1,184 @@
+"""send and recv: a request of MPI as a work object.
+
+Both begin at once in the calling thread. A send owns its tensor until MPI is done with it, also when the
+caller drops the work. MPI moves a message on whenever this process calls MPI; where a future is asked for, a
+thread looks after it.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+from .buffers import plain_like, readable, whole
+from .channel import Channel
+from .errors import BrokenGroupError, CollectiveTimeoutError, MismatchError
+from .polling import wait_until
+from .work import Outcome
+
+NAP = 5e-4
+
+
+class Message(Outcome):
+    """A send or receive under way. `finish(status)` runs once, when it is done."""
+
+    def __init__(
+        self,
+        post: "PostBox",
+        request: MPI.Request,
+        tensor: torch.Tensor,
+        story: str,
+        finish: Callable[[MPI.Status], None],
+    ) -> None:
+        super().__init__([tensor])
+        self.post, self.request, self.story, self.finish = post, request, story, finish
+        self.status = MPI.Status()
+        self.source = -1
+        self.read: torch.Tensor | None = None
+        self.testing = threading.Lock()  # MPI forbids two tests of one request at a time
+
+    def is_completed(self) -> bool:
+        if not self.done and self.testing.acquire(blocking=False):
+            try:
+                self.test()
+            finally:
+                self.testing.release()
+            if self.done:
+                self.announce()
+        return self.done
+
+    def test(self) -> None:
+        """Look once; the caller holds `testing`."""
+        if self.done:
+            return
+        try:
+            if self.post.channel.broken:
+                self.post.channel.check_open()
+            if not self.request.Test(self.status):
+                return
+            self.finish(self.status)
+        except MPI.Exception as error:
+            self.error = self.post.failure(error, self.story)
+            self.error.__cause__ = error
+        except (MismatchError, BrokenGroupError) as error:
+            self.error = error
+        with self.guard:
+            self.done = True
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        seconds = timeout.total_seconds() if timeout else 0.0
+        seconds = seconds if seconds > 0 else self.post.channel.seconds
+        if not self.is_completed() and not wait_until(self.is_completed, seconds):
+            raise CollectiveTimeoutError(f"{self.story} is not done after {seconds:g} s")
+        if self.error:
+            raise self.error
+        return True
+
+    def source_rank(self) -> int:
+        return self.source
+
+    def _source_rank(self) -> int:
+        return self.source
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        self.post.look_after(self)
+        return super().get_future()
+
+
+class PostBox:
+    """The messages of one group that are under way."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.sent: list[Message] = []  # sends whose tensors MPI may still read
+        self.watched: list[Message] = []
+        self.lock = threading.Lock()
+        self.watcher: threading.Thread | None = None
+
+    def send(self, tensor: torch.Tensor, to: int, tag: int) -> Message:
+        self.check(tensor, tag)
+        plain = readable(tensor)
+        with ExitStack() as types:
+            request = self.start(lambda: self.channel.mail.Isend(types.enter_context(whole(plain)), to, tag))
+        story = f"send of {describe(tensor)} to rank {to}, tag {tag}"
+        message = Message(self, request, tensor, story, lambda status: None)
+        message.read = plain  # what MPI reads lives as long as the message
+        if not message.is_completed():
+            with self.lock:
+                self.sent = [other for other in self.sent if not other.is_completed()] + [message]
+        return message
+
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Message:
+        """`source` may be MPI.ANY_SOURCE."""
+        self.check(tensor, tag)
+        plain = plain_like(tensor, read=False)
+        with ExitStack() as types:
+            request = self.start(
+                lambda: self.channel.mail.Irecv(types.enter_context(whole(plain)), source, tag)
+            )
+        who = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
+        story = f"recv of {describe(tensor)} from {who}, tag {tag}"
+
+        def finish(status: MPI.Status) -> None:
+            message.source = status.source
+            got = status.Get_elements(MPI.BYTE)
+            if got != plain.nbytes:
+                raise MismatchError(f"{story}: rank {status.source} sent {got} bytes, not {plain.nbytes}")
+            if plain is not tensor:
+                tensor.detach().copy_(plain)
+
+        message = Message(self, request, tensor, story, finish)
+        return message
+
+    def check(self, tensor: torch.Tensor, tag: int) -> None:
+        if not tensor.is_cpu or tensor.layout is not torch.strided:
+            raise TypeError(
+                f"the mpi4py backend sends dense CPU tensors, not {tensor.layout} on {tensor.device}"
+            )
+        if tag < 0:
+            raise ValueError(f"tag {tag} is negative; use 0 or more")
+        self.channel.check_open()
+
+    def start(self, begin: Callable[[], MPI.Request]) -> MPI.Request:
+        try:
+            return begin()
+        except MPI.Exception as error:
+            raise self.failure(error, "the start of a message") from error
+
+    def failure(self, error: MPI.Exception, story: str) -> Exception:
+        if error.Get_error_class() == MPI.ERR_TRUNCATE:
+            return MismatchError(f"{story}: the message sent is larger than the tensor")
+        return self.channel.failure(error, lambda: story)
+
+    def look_after(self, message: Message) -> None:
+        """Test `message` in a thread until it is done."""
+        with self.lock:
+            self.watched.append(message)
+            if self.watcher is None or not self.watcher.is_alive():
+                self.watcher = threading.Thread(target=self.watch, name="mpi4py messages", daemon=True)
+                self.watcher.start()
+
+    def watch(self) -> None:
+        while True:
+            with self.lock:
+                self.watched = [message for message in self.watched if not message.done]
+                if not self.watched or self.channel.closed:
+                    self.watcher = None
+                    return
+                watched = list(self.watched)
+            for message in watched:
+                message.is_completed()
+            time.sleep(NAP)
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until all sends have left; False when some have not within `seconds`."""
+        return wait_until(lambda: all(message.is_completed() for message in list(self.sent)), seconds)
+
+
+def describe(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

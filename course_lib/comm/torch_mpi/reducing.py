@@ -1,0 +1,131 @@
+"""The three collectives that compute: all_reduce, reduce, reduce_scatter.
+
+Three ways, by dtype and size:
+    MPI has the type                            MPI's own call, in place
+    a large sum of a type that NumPy has        the ring (Patarasuk & Yuan 2009), in pieces that fit the cache
+    MPI lacks the type                          each rank gets its share of all tensors and adds in float32
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+from course_lib.comm.collectives import ring_allreduce
+from course_lib.theory.partition import even_ranges
+
+from . import buffers
+from .buffers import pieces, readable, row, writable
+from .movement import exchange
+from .reductions import AVG, NATIVE, PREMUL_SUM, average, combine, kind_of, scaled
+
+RING_BYTES = 16 * 2**20  # from here on the ring is faster than MPI_Allreduce
+GATHER_BYTES = 32 * 2**10  # up to here every rank gets everything: one exchange instead of two
+
+
+def all_reduce(comm: MPI.Intracomm, tensor: torch.Tensor, op: Any) -> None:
+    """Reduce `tensor` over the ranks, in place, the same bits on every rank."""
+    kind = kind_of(op)
+    native = NATIVE.get((tensor.dtype, kind))
+    if native and tensor.nbytes < RING_BYTES and kind != PREMUL_SUM and buffers.is_plain(tensor):
+        comm.Allreduce(MPI.IN_PLACE, row(tensor, native[0]), native[1])  # most calls end here
+        if kind == AVG:
+            average(tensor, comm.size)
+        return
+    with writable([tensor], read=True) as (plain,):
+        if kind == PREMUL_SUM:
+            plain.detach().copy_(scaled(plain, op))
+        if native is None:
+            all_reduce_wider(comm, plain.detach().view(-1), kind)
+            return
+        for piece in pieces(plain):
+            if piece.nbytes >= RING_BYTES and native[1] == MPI.SUM:
+                ring_allreduce(comm, piece.detach().view(-1).numpy())
+            else:
+                comm.Allreduce(MPI.IN_PLACE, row(piece, native[0]), native[1])
+        if kind == AVG:
+            average(plain, comm.size)
+
+
+def all_reduce_wider(comm: MPI.Intracomm, flat: torch.Tensor, kind: int) -> None:
+    """All-reduce a row of a type MPI lacks: every rank reduces its share, then the shares are gathered."""
+    ranks = range(comm.size)
+    if flat.nbytes * comm.size <= GATHER_BYTES:
+        rows = torch.empty((comm.size, *flat.shape), dtype=flat.dtype)
+        comm.Allgather(row(flat), [row(rows)[0], flat.numel(), row(rows)[2]])
+        combine(list(rows), kind, flat)
+        return
+    shares = list(flat.split([len(part) for part in even_ranges(flat.numel(), comm.size)]))
+    mine = shares[comm.rank]
+    rows = torch.empty((comm.size, mine.numel()), dtype=flat.dtype)
+    exchange(comm, list(zip(ranks, shares, strict=True)), list(zip(ranks, rows, strict=True)))
+    combine(list(rows), kind, mine)
+    exchange(comm, [(rank, mine) for rank in ranks], list(zip(ranks, shares, strict=True)))
+
+
+def reduce(comm: MPI.Intracomm, tensor: torch.Tensor, op: Any, root: int) -> None:
+    """Reduce `tensor` into the one of `root`; the tensors of the other ranks stay as they are."""
+    kind = kind_of(op)
+    native = NATIVE.get((tensor.dtype, kind))
+    source = readable(scaled(tensor, op) if kind == PREMUL_SUM else tensor)
+    if native is None:
+        total = source.detach().clone().view(-1)
+        all_reduce_wider(comm, total, kind)
+        if comm.rank == root:
+            tensor.detach().copy_(total.view(tensor.shape))
+        return
+    if comm.rank != root:
+        for piece in pieces(source):
+            comm.Reduce(row(piece, native[0]), None, native[1], root)
+        return
+    with writable([tensor]) as (plain,):
+        if plain.data_ptr() != source.data_ptr():
+            plain.detach().copy_(source)
+        for piece in pieces(plain):
+            comm.Reduce(MPI.IN_PLACE, row(piece, native[0]), native[1], root)
+        if kind == AVG:
+            average(plain, comm.size)
+
+
+def reduce_scatter(
+    comm: MPI.Intracomm, output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any
+) -> None:
+    """Reduce the r-th of `inputs` over the ranks into the `output` of rank r; sizes may differ."""
+    reduce_scatter_row(
+        comm,
+        output,
+        torch.cat([readable(tensor).detach().view(-1) for tensor in inputs]),
+        counts_of(inputs),
+        op,
+    )
+
+
+def counts_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    return [tensor.numel() for tensor in tensors]
+
+
+def reduce_scatter_row(
+    comm: MPI.Intracomm, output: torch.Tensor, tensor: torch.Tensor, counts: Sequence[int], op: Any
+) -> None:
+    """As reduce_scatter, of one tensor that is cut into parts of `counts` elements."""
+    kind = kind_of(op)
+    native = NATIVE.get((tensor.dtype, kind))
+    source = readable(scaled(tensor, op) if kind == PREMUL_SUM else tensor)
+    with writable([output]) as (plain,):
+        if native is None or tensor.numel() > buffers.MAX_COUNT:
+            reduce_scatter_parts(comm, plain, source.detach().view(-1).split(list(counts)), kind)
+            return
+        comm.Reduce_scatter(row(source, native[0]), row(plain, native[0]), counts, native[1])
+        if kind == AVG:
+            average(plain, comm.size)
+
+
+def reduce_scatter_parts(
+    comm: MPI.Intracomm, output: torch.Tensor, parts: Sequence[torch.Tensor], kind: int
+) -> None:
+    """As reduce_scatter, of what MPI cannot reduce or count: exchange parts; each rank reduces its own."""
+    rows = torch.empty((comm.size, output.numel()), dtype=output.dtype)
+    ranks = range(comm.size)
+    exchange(comm, list(zip(ranks, parts, strict=True)), list(zip(ranks, rows, strict=True)))
+    combine(list(rows), kind, output.view(-1))

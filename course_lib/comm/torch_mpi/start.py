@@ -1,0 +1,124 @@
+"""Making groups: the world from a communicator, the others from the world.
+
+    init_process_group(comm)                              no environment variable, no port to choose
+    torch.distributed.init_process_group("mpi4py", …)     torch's own way, under mpiexec
+
+The world's group has a copy of the communicator, so nothing of torch's meets messages of yours. A group
+of some ranks is made by those ranks alone (`Create_group`), because torch does not ask the others.
+"""
+
+import atexit
+import os
+import socket
+import tempfile
+import weakref
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from mpi4py import MPI
+from torch.distributed import distributed_c10d as c10d
+
+from .channel import Channel, create_from
+from .group import MPIGroup
+
+NAME = "mpi4py"
+TIMEOUT = timedelta(minutes=30)  # torch's own default for CPU groups
+EXIT_PATIENCE = 5.0  # seconds for what is still under way at exit
+
+_parent: MPI.Intracomm | None = None  # what the next world is made from
+_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta = TIMEOUT) -> None:
+    """Make `comm` (default: all ranks of the job) torch.distributed's default group; all its ranks call this.
+
+    Afterwards torch.distributed works as ever; `destroy_process_group` ends it, and you can begin again.
+    """
+    global _parent
+    comm = MPI.COMM_WORLD if comm is None else comm
+    store = common_store(comm, timeout)
+    _parent = comm
+    try:
+        dist.init_process_group(NAME, store=store, rank=comm.rank, world_size=comm.size, timeout=timeout)
+    finally:
+        _parent = None
+
+
+def common_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
+    """A key-value store of all ranks: a file on one machine; on several, rank 0 hosts it on a free port.
+
+    A file, because torch's TCPStore asks for names of hosts, which takes seconds where no network answers.
+    """
+    neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    one_node = comm.allreduce(neighbours.size == comm.size, op=MPI.LAND)
+    neighbours.Free()
+    return file_store(comm, timeout) if one_node else tcp_store(comm, timeout)
+
+
+def file_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
+    """A store in a temporary file, which the last rank to leave it deletes."""
+    path = None
+    if comm.rank == 0:
+        handle, path = tempfile.mkstemp(prefix="torch-mpi-store-")
+        os.close(handle)
+    store = dist.FileStore(comm.bcast(path), comm.size)
+    store.set_timeout(timeout)
+    return store
+
+
+def tcp_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
+    """A store that rank 0 hosts, on a port that was free."""
+    host, size = comm.bcast(socket.getfqdn()), comm.size
+    store = None
+    if comm.rank == 0:
+        store = dist.TCPStore(host, 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
+    port = comm.bcast(store.port if store else None)
+    return store or dist.TCPStore(host, port, size, is_master=False, timeout=timeout, wait_for_workers=False)
+
+
+def create_group(options: Any, _backend_options: Any = None) -> MPIGroup:
+    """What torch calls to make a group: the world, or one of `global_ranks_in_group`."""
+    ranks = list(options.global_ranks_in_group)
+    comm = sub_communicator(ranks) if ranks else world_communicator(options)
+    group = MPIGroup(comm, options.store, options.timeout.total_seconds(), options.group_id)
+    _channels.add(group.channel)
+    return group
+
+
+def world_communicator(options: Any) -> MPI.Intracomm:
+    """A copy of the parent, its ranks in torch's order."""
+    parent = _parent or MPI.COMM_WORLD
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise RuntimeError(
+            "MPI was started without MPI_THREAD_MULTIPLE; let mpi4py start it with its default"
+        )
+    if parent.size != options.group_size:
+        raise ValueError(
+            f"torch was told of {options.group_size} ranks, MPI started {parent.size}; "
+            f"start with mpiexec -n {options.group_size}, or call torch_mpi.init_process_group()"
+        )
+    comm: MPI.Intracomm = parent.Split(0, options.group_rank)  # type: ignore[assignment]
+    return comm
+
+
+def sub_communicator(ranks: list[int]) -> MPI.Intracomm:
+    """A communicator of these ranks of the default group; only they take part."""
+    world = c10d._get_default_group()
+    if not isinstance(world, MPIGroup):
+        raise RuntimeError(f"the default group is {world.name()}; a group of mpi4py needs an mpi4py world")
+    world.channel.check_open()
+    return create_from(world.channel.comm, ranks)
+
+
+def close_all() -> None:
+    """At exit: end the owner threads of groups that were not destroyed, before MPI is finalised."""
+    for channel in list(_channels):
+        channel.lane.close(EXIT_PATIENCE)
+
+
+def register() -> None:
+    """Tell torch of the backend."""
+    if not hasattr(dist.Backend, NAME.upper()):
+        dist.Backend.register_backend(NAME, create_group, extended_api=True, devices=["cpu"])
+        atexit.register(close_all)

@@ -1,0 +1,232 @@
+"""Work objects, and the lane on which a group's collectives run one after the other.
+
+MPI matches the collectives of a communicator by their order, so all of one group must begin in the order
+in which they were called, also when some are asynchronous. An asynchronous collective is a Pending in the
+group's lane. Whoever holds the lane's lock runs the next one: the owner thread, a thread that waits for its
+result, or a blocking collective that came later. A blocking collective on an empty lane runs where it was
+called, with no thread and no queue.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .errors import CollectiveTimeoutError
+from .polling import wait_until
+
+Result = list[torch.Tensor]
+
+
+class Finished(dist.Work):
+    """The work of a collective that is done."""
+
+    def __init__(self, tensors: Result) -> None:
+        super().__init__()
+        self.tensors = tensors
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def result(self) -> Result:
+        return self.tensors
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(self.tensors or None)
+        return future
+
+
+class Outcome(dist.Work):
+    """What Pending and PointToPoint share: an end, an error, a future that tells of it."""
+
+    def __init__(self, tensors: Result) -> None:
+        super().__init__()
+        self.tensors = tensors
+        self.error: BaseException | None = None
+        self.done = False
+        self.guard = threading.Lock()
+        self.ended: torch.futures.Future[Any] | None = None
+        self.future: torch.futures.Future[Any] | None = None
+
+    def is_completed(self) -> bool:
+        return self.done
+
+    def is_success(self) -> bool:
+        return self.done and self.error is None
+
+    def exception(self) -> BaseException | None:
+        return self.error
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> Result:
+        self.wait()
+        return self.tensors
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        # `set_exception` hides an error from C++, which then reads a tensor that is not there; an exception
+        # out of a callback arrives.
+        with self.guard:
+            if self.future is None:
+                self.ended = torch.futures.Future()
+                self.future = self.ended.then(lambda _: self.value())
+            done = self.done
+        if done:
+            self.announce()
+        return self.future
+
+    def value(self) -> Result | None:
+        if self.error:
+            raise self.error
+        return self.tensors or None
+
+    def announce(self) -> None:
+        """Tell the future, once; its callbacks run here and may start collectives."""
+        with self.guard:
+            ended, self.ended = self.ended, None
+        if ended is not None:
+            ended.set_result(None)
+
+
+class Pending(Outcome):
+    """An asynchronous collective: `execute` runs it, once, on whatever thread holds the lane."""
+
+    def __init__(self, lane: "Lane", execute: Callable[[], None], tensors: Result) -> None:
+        super().__init__(tensors)
+        self.lane, self.execute = lane, execute
+
+    def run(self) -> None:
+        try:
+            self.execute()
+        except BaseException as error:
+            self.error = error
+        del self.execute  # and with it the tensors that only it holds
+        with self.guard:
+            self.done = True
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        if not self.done:
+            self.lane.help(self, timeout.total_seconds() if timeout else 0.0)
+        if self.error:
+            raise self.error
+        return True
+
+
+class Many(dist.Work):
+    """Several works as one."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        super().__init__()
+        self.works = works
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return sum(work.wait(timeout) for work in self.works) == len(self.works)
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return sum(work.is_completed() for work in self.works) == len(self.works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self.works)
+
+    def exception(self) -> BaseException | None:
+        return next((work.exception() for work in self.works if work.exception()), None)
+
+    def result(self) -> Result:
+        return [tensor for work in self.works for tensor in work.result()]
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        everyone = torch.futures.collect_all([work.get_future() for work in self.works])
+        return everyone.then(lambda done: [tensor for future in done.value() for tensor in future.value()])
+
+
+class Lane:
+    """The order of one group's collectives."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock = threading.Lock()  # who holds it runs a collective
+        self.queue: deque[Pending] = deque()
+        self.tickets = threading.Semaphore(0)
+        self.owner: threading.Thread | None = None
+        self.closing = False
+
+    def submit(self, work: Pending) -> None:
+        """Queue `work`; the owner thread begins with it as soon as it can."""
+        self.queue.append(work)
+        if self.owner is None:
+            self.owner = threading.Thread(target=self.own, name=f"mpi4py group {self.name}", daemon=True)
+            self.owner.start()
+        self.tickets.release()
+
+    def own(self) -> None:
+        while True:
+            self.tickets.acquire()
+            if self.closing:
+                return
+            self.step(self.lock.acquire())
+
+    def step(self, locked: bool) -> None:
+        """Run the next in the queue, if there is one; gives the lock back."""
+        if not locked:
+            return
+        try:
+            work = self.queue[0] if self.queue else None
+            if work:
+                work.run()
+                self.queue.popleft()  # only now: until then a blocking call must not pass it
+        finally:
+            self.lock.release()
+        if work:
+            work.announce()
+
+    def help(self, work: Pending, seconds: float) -> None:
+        """Run what is queued until `work` is done; with a limit of `seconds`, watch the owner thread do it.
+
+        Raises CollectiveTimeoutError after `seconds`; the collective goes on.
+        """
+        if seconds > 0:
+            if not wait_until(lambda: work.done, seconds):
+                raise CollectiveTimeoutError(
+                    f"the collective is not done: timeout after {seconds:g} s; it goes on"
+                )
+            return
+        while not work.done:
+            self.lock.acquire()
+            if work.done:
+                self.lock.release()
+            else:
+                self.step(True)
+
+    def close(self, seconds: float) -> bool:
+        """Finish what is queued and end the owner thread; False when that takes longer than `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self.queue and time.monotonic() < deadline:
+            self.step(self.lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
+        self.closing = True
+        if self.owner is None or self.owner is threading.current_thread():
+            return not self.queue
+        self.tickets.release()
+        self.owner.join(max(0.1, deadline - time.monotonic()))
+        return not self.queue and not self.owner.is_alive()
