@@ -133,7 +133,9 @@ make_step(model, summed_cross_entropy, optimizer)(batch)
 alone = weight_hash(model)
 
 # %%
-outcome("Networks after one step?", len(set(cluster["alone"])), word="counted", because="Their shards differ.")
+outcome(
+    "Networks after one step?", len(set(cluster["alone"])), word="counted", because="Their shards differ."
+)
 
 # %% [markdown]
 # But the loss of the batch is a sum over images, divided once. Cut the sum into shards, and the shards' gradients
