@@ -150,7 +150,7 @@ class Practice:
         self.predictions[question] = float(value)
         if prediction := find_prediction(question):
             note_prediction(prediction.id, float(value))
-        print(f"{question}  You say {value:g}.")
+        print(f"{question}  You say {value:.10g}.")
 
     def outcome(
         self, question: str, value: float, unit: str = "", because: str = "", word: str = "measured"
@@ -160,8 +160,13 @@ class Practice:
         if said is not None and (prediction := find_prediction(question)):
             note_outcome(prediction.id, float(value))
         unit = f" {unit}" if unit else ""
-        words = f"you said {said:g}{unit}, {word}" if said is not None else word
-        print(f"{question}  {words} {value:.3g}{unit}.{' ' + because if because else ''}")
+        words = f"you said {said:.10g}{unit}, {word}" if said is not None else word
+        print(f"{question}  {words} {in_digits(value)}{unit}.{' ' + because if because else ''}")
+
+
+def in_digits(value: float) -> str:
+    """Three digits that count, or all before the point: 1.88, 0.0213, 4194."""
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
 def reply(question: Question, letter: str) -> Verdict:

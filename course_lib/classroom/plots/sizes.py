@@ -115,7 +115,8 @@ def _residuals(axes: Axes, misses: Residuals, fitted: Collection[int]) -> None:
 
 
 def _finish(figure: Figure, panels: Sequence[Axes], machine: str) -> None:
-    panels[0].legend(fontsize=FONT_SIZE, frameon=False)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
     panels[-1].set_xlabel(f"message size ({machine})")
     low, high = panels[0].dataLim.intervalx
     ticks = [4**power for power in range(18) if low / 2 <= 4**power <= 2 * high]

@@ -6,7 +6,7 @@ import pytest
 
 from course_lib.classroom import exercise as module
 from course_lib.classroom.errors import ClusterError
-from course_lib.classroom.exercise import Practice, argument
+from course_lib.classroom.exercise import Practice, argument, in_digits
 from course_lib.exercises.catalogue import find_exercise
 from course_lib.exercises.model import Exercise, Question
 
@@ -261,6 +261,13 @@ def test_without_a_prediction_the_notebook_runs_on(
     assert said(capsys) == "How long?  measured 12 s."
     practice.outcome("How much?", 112.0, "GB", word="computed")
     assert said(capsys) == "How much?  computed 112 GB."
+
+
+@pytest.mark.parametrize(
+    ("value", "digits"), [(1.876, "1.88"), (4194.304, "4194"), (0.02134, "0.0213"), (5e6, "5000000")]
+)
+def test_figures_have_three_digits_that_count_and_no_exponent(value: float, digits: str) -> None:
+    assert in_digits(value) == digits
 
 
 # -------------------------------------------------------------------- what is remembered

@@ -12,8 +12,7 @@ RING = {size: 2e-5 + size / 5e9 for size in SIZES}
 
 
 def labels_of(picture: Picture) -> list[str]:
-    legend = picture.figure.axes[0].get_legend()
-    assert legend is not None
+    legend = picture.figure.legends[0]
     return [text.get_text() for text in legend.get_texts()]
 
 
