@@ -1,6 +1,7 @@
 """A latecomer catches up with an exercise, in a real kernel, and the lesson goes on.
 
-The last exercise of every lesson, which needs all that comes before it; with COURSE_EVERY_EXERCISE=1, every one.
+The last exercise of each lesson, which needs all that comes before it; all of them with
+COURSE_EVERY_EXERCISE=1.
 """
 
 import json

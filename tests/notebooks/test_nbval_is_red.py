@@ -306,6 +306,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a shell's background
     ) as process:
         wait_until(busy.exists)
         yield Running(process, mark)
