@@ -54,7 +54,13 @@ def course(*arguments):
 
 def start_course(home, *arguments, **options):
     command = [sys.executable, "-c", PROGRAM, str(home), *arguments]
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    streams = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, preexec_fn=interruptible, **streams, **options)
+
+
+def interruptible() -> None:
+    """What a shell starts in its background ignores interrupts; a learner's run does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(condition, seconds=30):
