@@ -207,6 +207,13 @@ def test_use_after_destroy() -> None:
         dist.all_reduce(torch.ones(1))
 
 
+def test_merging_groups_of_different_jobs_is_refused_and_nothing_crashes() -> None:
+    group = dist.distributed_c10d._get_default_group()
+    for merge in (group.mergeRemoteGroup, group.merge_remote_group):
+        with pytest.raises(NotImplementedError, match="start one larger job"):
+            merge(None, 2)
+
+
 def test_a_world_of_the_wrong_size_is_refused(comm: MPI.Intracomm) -> None:
     dist.destroy_process_group()
     store = torch_mpi.start.common_store(comm, timedelta(seconds=20))

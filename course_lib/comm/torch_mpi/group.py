@@ -243,6 +243,7 @@ class MPIGroup(ProcessGroup):
     splitGroup = split_group
 
     def mergeRemoteGroup(self, *arguments: Any) -> None:
+        """Refuse: torch's own would end the process with a segmentation fault."""
         raise NotImplementedError(
             "the mpi4py backend cannot merge groups of different jobs; start one larger job"
         )
