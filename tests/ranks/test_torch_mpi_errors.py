@@ -141,6 +141,35 @@ def test_a_message_of_another_size_is_an_error_of_the_receiver() -> None:
     still_works()
 
 
+def test_a_message_of_another_dtype_is_an_error_of_the_receiver() -> None:
+    rank, size = rank_and_size()
+    if size == 1:
+        return
+    if rank == 0:
+        dist.send(torch.ones(4, dtype=torch.int32), 1)
+    elif rank == 1:
+        with pytest.raises(torch_mpi.MismatchError, match=r"recv of float32 \(4,\).*rank 0 sent int32"):
+            dist.recv(torch.empty(4), 0)
+    still_works()
+
+
+def test_a_member_that_does_not_come_to_a_new_group_is_named(comm: MPI.Intracomm) -> None:
+    rank, size = rank_and_size()
+    if size == 1:
+        return
+    late = size - 1
+    if rank == late:
+        comm.Barrier()  # until the others have given up
+    with pytest.raises(torch_mpi.CollectiveTimeoutError, match=rf"new_group .*rank {late} did not come"):
+        dist.new_group(list(range(size)), timeout=timedelta(seconds=0.3), use_local_synchronization=True)
+    if rank != late:
+        comm.Barrier()
+    group = dist.new_group(list(range(size)), use_local_synchronization=True)  # the next one is another call
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.item() == size
+
+
 def test_a_rank_that_stays_away_is_noticed_in_time_and_the_group_is_done_for(comm: MPI.Intracomm) -> None:
     rank, size = rank_and_size()
     if size == 1:

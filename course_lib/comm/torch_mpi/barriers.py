@@ -2,15 +2,20 @@
 
 Everyone reports to rank 0, which waits until the deadline and then tells those who came who did not. A rank
 that gives up takes its report back; a verdict that comes too late has the number of an old report.
+`roll_call` does the same before there is a communicator, through torch's store.
 """
 
 import time
+from collections.abc import Sequence
+from datetime import timedelta
 
+import torch.distributed as dist
 from mpi4py import MPI
+
+from course_lib.comm.polling import wait_until
 
 from .channel import Channel
 from .errors import CollectiveTimeoutError
-from .polling import wait_until
 
 GONE = 0  # in place of a report's number
 REPORT, VERDICT = 2, 3  # tags on the group's own communicator
@@ -73,6 +78,27 @@ def collect(channel: Channel, seconds: float) -> dict[int, int]:
         if number == GONE:
             del here[status.source]
     return here
+
+
+def roll_call(store: dist.Store, name: str, ranks: Sequence[int], me: int, seconds: float) -> None:
+    """Return when all `ranks` have called this with that `name`; CollectiveTimeoutError names the missing.
+
+    MPI has no deadline for making a communicator. The first to be sure of the outcome says it for all: who
+    comes late finds that it was given up, and does not wait for those who left.
+    """
+    keys = {rank: f"{name}: rank {rank}" for rank in ranks}
+    store.set(keys[me], "here")
+    try:
+        store.wait(list(keys.values()), timedelta(seconds=seconds))
+        outcome = "complete"
+    except RuntimeError:  # each kind of store has its own words for a timeout
+        missing = [rank for rank, key in keys.items() if not store.check([key])]
+        if not missing:
+            raise
+        outcome = f"rank {listed(missing)} did not come within {seconds:g} s"
+    said = store.compare_set(f"{name}: outcome", "", outcome).decode()
+    if said != "complete":
+        raise CollectiveTimeoutError(f"new_group of ranks {list(ranks)}: {said}")
 
 
 def listed(ranks: list[int]) -> str:

@@ -10,8 +10,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 MAX_COUNT = 2**31 - 1  # the tests lower it
 UNITS = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T, 16: MPI.C_DOUBLE_COMPLEX}
@@ -69,6 +71,25 @@ def whole(tensor: torch.Tensor) -> Iterator[Spec]:
     datatype = large_type(UNITS[tensor.itemsize], tensor.numel())
     yield [at(tensor.data_ptr(), tensor.nbytes), 1, datatype]
     datatype.Free()  # MPI keeps it until the messages under way are done
+
+
+LABEL_BYTES = 8
+
+
+@contextlib.contextmanager
+def labelled(tensor: torch.Tensor, label: NDArray[np.int64]) -> Iterator[Spec]:
+    """A plain tensor of any size and one number behind it, as one message: no copy, nothing to match."""
+    unit = UNITS[tensor.itemsize]
+    many = large_type(unit, tensor.numel()) if tensor.numel() > MAX_COUNT else None
+    datatype = MPI.Datatype.Create_struct(
+        [1 if many else tensor.numel(), 1],
+        [MPI.Get_address(at(tensor.data_ptr(), tensor.nbytes)), MPI.Get_address(label)],
+        [many or unit, MPI.INT64_T],
+    ).Commit()
+    if many:
+        many.Free()
+    yield [MPI.BOTTOM, 1, datatype]
+    datatype.Free()
 
 
 def large_type(unit: MPI.Datatype, count: int) -> MPI.Datatype:

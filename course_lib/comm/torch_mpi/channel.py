@@ -8,14 +8,17 @@ still write to its tensors, so they are kept, and every later call says why it c
 import contextlib
 import zlib
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
 from mpi4py import MPI
 
+from course_lib.comm.polling import wait_until
+
 from .checks import Gate
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, MismatchError
-from .polling import wait_until
+from .shared import SharedRows, shared_rows
 from .work import Finished, Lane, Outcome, Pending
 
 Body = Callable[[], None]
@@ -52,6 +55,11 @@ class Channel:
         self.wreck: list[Any] = []  # what MPI may still write to after a failure
         self.reports = 0  # to monitored barriers
 
+    @cached_property
+    def rows(self) -> SharedRows | None:
+        """Memory that all ranks see, made when all are in the first collective that wants it; or None."""
+        return shared_rows(self.comm)
+
     def run(
         self,
         record: bytes,
@@ -63,7 +71,7 @@ class Channel:
     ) -> Finished | Outcome:
         """Run one collective: here and now, or `later` on the owner thread."""
         lane = self.lane
-        if not later and not lane.queue and lane.lock.acquire(blocking=False):
+        if not later and not lane.queue and lane.lock.acquire(False):
             try:
                 self.execute(record, story, body, seconds)
             finally:

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
+from course_lib.comm.polling import wait_until
+
 from .errors import CollectiveTimeoutError, MismatchError
-from .polling import wait_until
 
 RECORD = struct.Struct("6q")
 KINDS = [
@@ -24,8 +25,8 @@ KINDS = [
     "barrier",
 ]  # fmt: skip
 CODE = {name: code for code, name in enumerate(KINDS)}
-DTYPES = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]
-DTYPE_CODE = {dtype: code for code, dtype in enumerate(dict.fromkeys(DTYPES))}
+DTYPES = list(dict.fromkeys(value for value in vars(torch).values() if isinstance(value, torch.dtype)))
+DTYPE_CODE = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 
 def record(

@@ -4,6 +4,7 @@ torch calls these methods from Python (torch.distributed.all_reduce …) and fro
 collectives), with lists of tensors and an options object. The names and forms are torch 2.13's.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -40,6 +41,7 @@ class MPIGroup(ProcessGroup):
         self.channel = Channel(comm, seconds, name)
         self.post = PostBox(self.channel)
         self.splits = 0
+        self.calls: Counter[tuple[int, ...]] = Counter()  # for groups of these ranks
         self.together: list[Any] | None = None  # the works of a coalescing block
         self._name, self._desc = name, "undefined"
 

@@ -80,7 +80,7 @@ def all_reduce(channel: Channel, tensors: Sequence[torch.Tensor], op: Any) -> Pl
     if (tensor.dtype, kind) not in NATIVE:
         refuse_unknown(tensor.dtype, kind)
     mine = RECORD.pack(CODE["all_reduce"], DTYPE_CODE[tensor.dtype], kind, hash(tensor.shape), 0, 0)
-    body = partial(reducing.all_reduce, channel.comm, tensor, op)
+    body = partial(reducing.all_reduce, channel, tensor, op, kind)
     return Plan(mine, partial(describe, "all_reduce", [tensor], NAMES[kind]), body, [tensor])
 
 
@@ -108,12 +108,12 @@ def all_reduce_coalesced(channel: Channel, tensors: Sequence[torch.Tensor], op: 
         if len({tensor.dtype for tensor in tensors}) == 1 and small:
             with torch.no_grad():
                 packed = torch.cat([tensor.reshape(-1) for tensor in tensors])
-                reducing.all_reduce(channel.comm, packed, op)
+                reducing.all_reduce(channel, packed, op, kind)
                 for tensor, part in zip(tensors, packed.split(reducing.counts_of(tensors)), strict=True):
                     tensor.copy_(part.view(tensor.shape))
             return
         for tensor in tensors:
-            reducing.all_reduce(channel.comm, tensor, op)
+            reducing.all_reduce(channel, tensor, op, kind)
 
     mine = record("all_reduce", None, detail=kind, shape=form)
     return Plan(mine, partial(describe, "all_reduce_coalesced", tensors, NAMES[kind]), body, list(tensors))
@@ -138,7 +138,7 @@ def reduce_scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torc
     same_count(output.numel(), inputs[channel.rank].numel(), "output for this rank's input")
     form = hash(tuple(tensor.shape for tensor in inputs))
     mine = record("reduce_scatter", output.dtype, detail=kind, shape=form)
-    body = partial(reducing.reduce_scatter, channel.comm, output, inputs, op)
+    body = partial(reducing.reduce_scatter, channel, output, inputs, op)
     return Plan(mine, partial(describe, "reduce_scatter", inputs, NAMES[kind]), body, [output])
 
 
@@ -149,7 +149,7 @@ def reduce_scatter_single(channel: Channel, output: torch.Tensor, tensor: torch.
     same_count(tensor.numel(), channel.size * output.numel(), f"input for {channel.size} outputs")
     mine = record("reduce_scatter_single", output.dtype, detail=kind, shape=tensor.numel())
     counts = [output.numel()] * channel.size
-    body = partial(reducing.reduce_scatter_row, channel.comm, output, tensor, counts, op)
+    body = partial(reducing.reduce_scatter_row, channel, output, tensor, counts, op)
     return Plan(mine, partial(describe, "reduce_scatter_single", [tensor], NAMES[kind]), body, [output])
 
 

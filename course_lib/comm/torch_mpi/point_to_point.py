@@ -2,23 +2,25 @@
 
 Both begin at once in the calling thread. A send owns its tensor until MPI is done with it, also when the
 caller drops the work. MPI moves a message on whenever this process calls MPI; where a future is asked for, a
-thread looks after it.
+thread looks after it. Behind its values a message carries the code of its dtype, which the receiver compares.
 """
 
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 from mpi4py import MPI
 
-from .buffers import plain_like, readable, whole
+from course_lib.comm.polling import wait_until
+
+from .buffers import LABEL_BYTES, labelled, plain_like, readable
 from .channel import Channel
+from .checks import DTYPE_CODE, DTYPES
 from .errors import BrokenGroupError, CollectiveTimeoutError, MismatchError
-from .polling import wait_until
 from .work import Outcome
 
 NAP = 5e-4
@@ -39,7 +41,7 @@ class Message(Outcome):
         self.post, self.request, self.story, self.finish = post, request, story, finish
         self.status = MPI.Status()
         self.source = -1
-        self.read: torch.Tensor | None = None
+        self.read: object = None
         self.testing = threading.Lock()  # MPI forbids two tests of one request at a time
 
     def is_completed(self) -> bool:
@@ -102,12 +104,12 @@ class PostBox:
 
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Message:
         self.check(tensor, tag)
-        plain = readable(tensor)
-        with ExitStack() as types:
-            request = self.start(lambda: self.channel.mail.Isend(types.enter_context(whole(plain)), to, tag))
+        plain, label = readable(tensor), np.array([DTYPE_CODE[tensor.dtype]])
+        with labelled(plain, label) as spec:
+            request = self.start(lambda: self.channel.mail.Isend(spec, to, tag))
         story = f"send of {describe(tensor)} to rank {to}, tag {tag}"
         message = Message(self, request, tensor, story, lambda status: None)
-        message.read = plain  # what MPI reads lives as long as the message
+        message.read = (plain, label)  # what MPI reads lives as long as the message
         if not message.is_completed():
             with self.lock:
                 self.sent = [other for other in self.sent if not other.is_completed()] + [message]
@@ -116,19 +118,19 @@ class PostBox:
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Message:
         """`source` may be MPI.ANY_SOURCE."""
         self.check(tensor, tag)
-        plain = plain_like(tensor, read=False)
-        with ExitStack() as types:
-            request = self.start(
-                lambda: self.channel.mail.Irecv(types.enter_context(whole(plain)), source, tag)
-            )
+        plain, label = plain_like(tensor, read=False), np.empty(1, dtype=np.int64)
+        with labelled(plain, label) as spec:
+            request = self.start(lambda: self.channel.mail.Irecv(spec, source, tag))
         who = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         story = f"recv of {describe(tensor)} from {who}, tag {tag}"
 
         def finish(status: MPI.Status) -> None:
             message.source = status.source
-            got = status.Get_elements(MPI.BYTE)
+            got = status.Get_elements(MPI.BYTE) - LABEL_BYTES
             if got != plain.nbytes:
                 raise MismatchError(f"{story}: rank {status.source} sent {got} bytes, not {plain.nbytes}")
+            if label[0] != DTYPE_CODE[tensor.dtype]:
+                raise MismatchError(f"{story}: rank {status.source} sent {name_of(DTYPES[label[0]])}")
             if plain is not tensor:
                 tensor.detach().copy_(plain)
 
@@ -181,4 +183,8 @@ class PostBox:
 
 
 def describe(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+    return f"{name_of(tensor.dtype)} {tuple(tensor.shape)}"
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

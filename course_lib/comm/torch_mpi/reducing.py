@@ -1,8 +1,9 @@
 """The three collectives that compute: all_reduce, reduce, reduce_scatter.
 
-Three ways, by dtype and size:
+Four ways, by dtype, size and machine:
     MPI has the type                            MPI's own call, in place
-    a large sum of a type that NumPy has        the ring (Patarasuk & Yuan 2009), in pieces that fit the cache
+    … from 4 kB on, all ranks on one machine    through memory that all of them see
+    … a large sum over several machines         the ring (Patarasuk & Yuan 2009), in pieces that fit the cache
     MPI lacks the type                          each rank gets its share of all tensors and adds in float32
 """
 
@@ -17,35 +18,45 @@ from course_lib.theory.partition import even_ranges
 
 from . import buffers
 from .buffers import pieces, readable, row, writable
+from .channel import Channel
 from .movement import exchange
 from .reductions import AVG, NATIVE, PREMUL_SUM, average, combine, kind_of, scaled
 
+SHARED_BYTES = 4 * 2**10  # from here on memory that all see is faster than MPI's calls
 RING_BYTES = 16 * 2**20  # from here on the ring is faster than MPI_Allreduce
 GATHER_BYTES = 32 * 2**10  # up to here every rank gets everything: one exchange instead of two
 
 
-def all_reduce(comm: MPI.Intracomm, tensor: torch.Tensor, op: Any) -> None:
+def all_reduce(channel: Channel, tensor: torch.Tensor, op: Any, kind: int) -> None:
     """Reduce `tensor` over the ranks, in place, the same bits on every rank."""
-    kind = kind_of(op)
     native = NATIVE.get((tensor.dtype, kind))
-    if native and tensor.nbytes < RING_BYTES and kind != PREMUL_SUM and buffers.is_plain(tensor):
-        comm.Allreduce(MPI.IN_PLACE, row(tensor, native[0]), native[1])  # most calls end here
+    if native and kind != PREMUL_SUM and buffers.is_plain(tensor):
+        all_reduce_row(channel, tensor, *native)  # most calls end here
         if kind == AVG:
-            average(tensor, comm.size)
+            average(tensor, channel.size)
         return
     with writable([tensor], read=True) as (plain,):
         if kind == PREMUL_SUM:
             plain.detach().copy_(scaled(plain, op))
         if native is None:
-            all_reduce_wider(comm, plain.detach().view(-1), kind)
+            all_reduce_wider(channel.comm, plain.detach().view(-1), kind)
             return
-        for piece in pieces(plain):
-            if piece.nbytes >= RING_BYTES and native[1] == MPI.SUM:
-                ring_allreduce(comm, piece.detach().view(-1).numpy())
-            else:
-                comm.Allreduce(MPI.IN_PLACE, row(piece, native[0]), native[1])
+        all_reduce_row(channel, plain, *native)
         if kind == AVG:
-            average(plain, comm.size)
+            average(plain, channel.size)
+
+
+def all_reduce_row(channel: Channel, tensor: torch.Tensor, datatype: MPI.Datatype, op: MPI.Op) -> None:
+    """All-reduce a plain tensor of a type that MPI has, in the fastest way."""
+    nbytes = tensor.nbytes
+    if nbytes >= SHARED_BYTES and channel.rows:
+        channel.rows.all_reduce(tensor.data_ptr(), tensor.numel(), datatype, op)
+        return
+    for piece in pieces(tensor):
+        if nbytes >= RING_BYTES and op == MPI.SUM:
+            ring_allreduce(channel.comm, piece.detach().view(-1).numpy())
+        else:
+            channel.comm.Allreduce(MPI.IN_PLACE, row(piece, datatype), op)
 
 
 def all_reduce_wider(comm: MPI.Intracomm, flat: torch.Tensor, kind: int) -> None:
@@ -88,12 +99,10 @@ def reduce(comm: MPI.Intracomm, tensor: torch.Tensor, op: Any, root: int) -> Non
             average(plain, comm.size)
 
 
-def reduce_scatter(
-    comm: MPI.Intracomm, output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any
-) -> None:
+def reduce_scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> None:
     """Reduce the r-th of `inputs` over the ranks into the `output` of rank r; sizes may differ."""
     reduce_scatter_row(
-        comm,
+        channel,
         output,
         torch.cat([readable(tensor).detach().view(-1) for tensor in inputs]),
         counts_of(inputs),
@@ -106,19 +115,22 @@ def counts_of(tensors: Sequence[torch.Tensor]) -> list[int]:
 
 
 def reduce_scatter_row(
-    comm: MPI.Intracomm, output: torch.Tensor, tensor: torch.Tensor, counts: Sequence[int], op: Any
+    channel: Channel, output: torch.Tensor, tensor: torch.Tensor, counts: Sequence[int], op: Any
 ) -> None:
     """As reduce_scatter, of one tensor that is cut into parts of `counts` elements."""
     kind = kind_of(op)
     native = NATIVE.get((tensor.dtype, kind))
     source = readable(scaled(tensor, op) if kind == PREMUL_SUM else tensor)
     with writable([output]) as (plain,):
-        if native is None or tensor.numel() > buffers.MAX_COUNT:
-            reduce_scatter_parts(comm, plain, source.detach().view(-1).split(list(counts)), kind)
+        if native and source.nbytes >= SHARED_BYTES and channel.rows:
+            channel.rows.reduce_scatter(plain.data_ptr(), source.data_ptr(), counts, *native)
+        elif native is None or tensor.numel() > buffers.MAX_COUNT:
+            reduce_scatter_parts(channel.comm, plain, source.detach().view(-1).split(list(counts)), kind)
             return
-        comm.Reduce_scatter(row(source, native[0]), row(plain, native[0]), counts, native[1])
+        else:
+            channel.comm.Reduce_scatter(row(source, native[0]), row(plain, native[0]), counts, native[1])
         if kind == AVG:
-            average(plain, comm.size)
+            average(plain, channel.size)
 
 
 def reduce_scatter_parts(

@@ -19,7 +19,11 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
+from course_lib.comm.polling import wait_until
+
+from .barriers import roll_call
 from .channel import Channel, create_from
+from .errors import CollectiveTimeoutError
 from .group import MPIGroup
 
 NAME = "mpi4py"
@@ -37,6 +41,11 @@ def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta 
     """
     global _parent
     comm = MPI.COMM_WORLD if comm is None else comm
+    if not wait_until(comm.Ibarrier().Test, timeout.total_seconds()):
+        raise CollectiveTimeoutError(
+            f"init_process_group: not all {comm.size} ranks of the communicator came "
+            f"within {timeout.total_seconds():g} s"
+        )
     store = common_store(comm, timeout)
     _parent = comm
     try:
@@ -80,8 +89,9 @@ def tcp_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
 def create_group(options: Any, _backend_options: Any = None) -> MPIGroup:
     """What torch calls to make a group: the world, or one of `global_ranks_in_group`."""
     ranks = list(options.global_ranks_in_group)
-    comm = sub_communicator(ranks) if ranks else world_communicator(options)
-    group = MPIGroup(comm, options.store, options.timeout.total_seconds(), options.group_id)
+    seconds = options.timeout.total_seconds()
+    comm = sub_communicator(ranks, seconds) if ranks else world_communicator(options)
+    group = MPIGroup(comm, options.store, seconds, options.group_id)
     _channels.add(group.channel)
     return group
 
@@ -102,12 +112,19 @@ def world_communicator(options: Any) -> MPI.Intracomm:
     return comm
 
 
-def sub_communicator(ranks: list[int]) -> MPI.Intracomm:
-    """A communicator of these ranks of the default group; only they take part."""
+def sub_communicator(ranks: list[int], seconds: float) -> MPI.Intracomm:
+    """A communicator of these ranks of the default group; only they take part.
+
+    CollectiveTimeoutError on those who came, when one has not within `seconds`.
+    """
     world = c10d._get_default_group()
     if not isinstance(world, MPIGroup):
         raise RuntimeError(f"the default group is {world.name()}; a group of mpi4py needs an mpi4py world")
     world.channel.check_open()
+    world.calls[tuple(ranks)] += 1  # the members make their groups in the same order, others take no part
+    roll_call(
+        world.get_group_store(), f"group {ranks}, {world.calls[tuple(ranks)]}", ranks, world.rank(), seconds
+    )
     return create_from(world.channel.comm, ranks)
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course_lib.comm.polling import wait_until
+
 from .errors import CollectiveTimeoutError
-from .polling import wait_until
 
 Result = list[torch.Tensor]
 

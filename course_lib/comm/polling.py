@@ -8,6 +8,11 @@ more than 5 % (or 1 ms) late, and a rank that waits long leaves the core to thos
 import time
 from collections.abc import Callable
 
+from mpi4py import MPI
+
+from course_lib.comm import record
+from course_lib.comm.record import NO_OPERATION
+
 SPINS = 2000  # a test takes 0.1 to 0.5 us, and yields the core when ranks share it
 LONGEST_NAP = 1e-3
 
@@ -24,3 +29,13 @@ def wait_until(done: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(min(LONGEST_NAP, waited / 20))
     return True
+
+
+def wait_for(request: MPI.Request, seconds: float, what: str) -> None:
+    """Wait until `request` is complete, which a recorded rank notes as a `Wait`.
+
+    Raises TimeoutError with `what` in it after `seconds`; then MPI goes on using the request's memory.
+    """
+    of = getattr(request, "_of", NO_OPERATION)
+    if not record.waiting("Wait", of, wait_until, request.Test, seconds):
+        raise TimeoutError(f"{what} is not there after {seconds:g} s; has a rank died, or gone another way?")

@@ -1,0 +1,68 @@
+"""More elements than MPI counts with 32 bits, for real: 13 GiB of memory and a minute, so only when asked for.
+
+COURSE_LARGE=1 python -m course_lib.comm.launch 2 -m pytest -q tests/ranks/test_torch_mpi_large.py
+"""
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from course_lib.comm import torch_mpi
+from course_lib.comm.torch_mpi import reducing
+
+MANY = 2**31 + 1003  # bytes
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("COURSE_LARGE"), reason="set COURSE_LARGE=1; takes 13 GiB"),
+    pytest.mark.deadline(240),
+]
+
+
+@pytest.fixture(autouse=True)
+def world(comm: MPI.Intracomm) -> Iterator[None]:
+    if comm.size != 2:
+        pytest.skip("for 2 ranks: each holds up to 6 GiB")
+    torch_mpi.init_process_group(comm, timeout=timedelta(seconds=200))
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("through", ["memory that all see", "the ring", "MPI"])
+def test_all_reduce(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, through: str) -> None:
+    if through != "memory that all see":
+        monkeypatch.setattr(reducing, "SHARED_BYTES", 2**60)
+    if through == "MPI":
+        monkeypatch.setattr(reducing, "RING_BYTES", 2**60)
+    tensor = torch.full((MANY,), comm.rank + 1, dtype=torch.uint8)
+    tensor[-1] = 100 + comm.rank
+    dist.all_reduce(tensor)
+    assert (tensor[:-1] == 3).all()
+    assert tensor[-1] == 201
+
+
+def test_broadcast_and_messages(comm: MPI.Intracomm) -> None:
+    tensor = torch.full((MANY,), comm.rank + 1, dtype=torch.uint8)
+    dist.broadcast(tensor, 1)
+    assert (tensor == 2).all()
+    if comm.rank == 0:
+        tensor[-1] = 77
+        dist.send(tensor, 1)
+    else:
+        dist.recv(tensor.zero_(), 0)
+        assert (tensor[:-1] == 2).all()
+        assert tensor[-1] == 77
+
+
+def test_all_gather_and_reduce_scatter(comm: MPI.Intracomm) -> None:
+    part = torch.full((MANY // 2 + 1,), comm.rank + 1, dtype=torch.uint8)
+    whole = torch.empty(2 * part.numel(), dtype=torch.uint8)
+    dist.all_gather_into_tensor(whole, part)
+    assert (whole[: part.numel()] == 1).all()
+    assert (whole[part.numel() :] == 2).all()
+    dist.reduce_scatter_tensor(part, whole)
+    assert (part == 2 * (comm.rank + 1)).all()

@@ -1,0 +1,132 @@
+"""Reductions through shared memory against MPI's own, and where there is no shared memory."""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from course_lib.comm import torch_mpi
+from course_lib.comm.torch_mpi import reducing, shared
+from course_lib.comm.torch_mpi.shared import SharedRows, shared_rows
+from course_lib.theory.partition import even_ranges
+
+ROW = 4096  # bytes, so that a few thousand values are several pieces
+COUNTS = [1, 2, 3, 511, 512, 513, 1024, 5000]
+TYPES = [(np.float32, MPI.FLOAT), (np.float64, MPI.DOUBLE), (np.int8, MPI.INT8_T)]
+
+
+@pytest.fixture
+def rows(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> SharedRows:
+    monkeypatch.setattr(shared, "ROW_BYTES", ROW)
+    monkeypatch.setattr(shared, "DIRECT_BYTES", ROW // 4)
+    found = shared_rows(comm)
+    if found is None:
+        pytest.skip("one rank shares with nobody")
+    return found
+
+
+@pytest.fixture
+def world(comm: MPI.Intracomm) -> Iterator[None]:
+    torch_mpi.init_process_group(comm)
+    yield
+    dist.destroy_process_group()
+
+
+def values(comm: MPI.Intracomm, count: int, kind: type[np.generic]) -> np.ndarray:
+    """Of every rank others; some are not numbers where the type has that."""
+    made = np.random.default_rng([comm.rank, count]).integers(-9, 9, count).astype(kind)
+    if np.issubdtype(kind, np.floating) and count > 9:
+        made[comm.rank :: 7] = np.nan
+    return made
+
+
+@pytest.mark.parametrize(("kind", "datatype"), TYPES)
+def test_all_reduce_is_mpis(
+    comm: MPI.Intracomm, rows: SharedRows, kind: type[np.generic], datatype: MPI.Datatype
+) -> None:
+    for op, count in product([MPI.SUM, MPI.PROD, MPI.MAX], COUNTS):
+        mine = values(comm, count, kind)
+        everyone = np.array(comm.allgather(mine))
+        rows.all_reduce(mine.ctypes.data, count, datatype, op)
+        assert len(set(comm.allgather(mine.tobytes()))) == 1  # the same bits, also of what is not a number
+        if op == MPI.SUM or not np.isnan(everyone.astype(float)).any():
+            expected = everyone[0].copy()
+            for other in everyone[1:]:
+                op.Reduce_local(other, expected)
+            np.testing.assert_array_equal(mine, expected)
+
+
+def test_reduce_scatter_of_uneven_parts(comm: MPI.Intracomm, rows: SharedRows) -> None:
+    for count in COUNTS:
+        parts = even_ranges(count, comm.size + 1)  # the last rank's part is twice as large
+        counts = [len(part) for part in parts[: comm.size]]
+        counts[-1] += len(parts[-1])
+        mine = values(comm, count, np.float64)
+        expected = np.sum(comm.allgather(mine), axis=0)
+        start = sum(counts[: comm.rank])
+        output = np.empty(counts[comm.rank])
+        rows.reduce_scatter(output.ctypes.data, mine.ctypes.data, counts, MPI.DOUBLE, MPI.SUM)
+        np.testing.assert_array_equal(output, expected[start : start + counts[comm.rank]])
+
+
+def test_pieces_in_turn_do_not_meet(comm: MPI.Intracomm, rows: SharedRows) -> None:
+    """A rank that runs ahead must not write where another still reads."""
+    for turn in range(300):
+        mine = np.full(ROW // 8, float(turn * (comm.rank + 1)))
+        if (turn + comm.rank) % 50 == 0:
+            mine = mine + 0  # and now and then one is late
+            MPI.COMM_SELF.Barrier()
+        rows.all_reduce(mine.ctypes.data, len(mine), MPI.DOUBLE, MPI.SUM)
+        assert (mine == turn * sum(range(1, comm.size + 1))).all()
+
+
+@pytest.mark.parametrize("who", [0, -1])
+def test_without_room_mpi_does_it(
+    comm: MPI.Intracomm, world: None, monkeypatch: pytest.MonkeyPatch, who: int
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if comm.rank == who % comm.size:
+        monkeypatch.setattr(shared, "make_file" if who == 0 else "map_file", full)
+    tensor = torch.full((5000,), float(comm.rank + 1))
+    dist.all_reduce(tensor)
+    assert (tensor == sum(range(1, comm.size + 1))).all()
+    group: Any = dist.distributed_c10d._get_default_group()
+    assert group.channel.rows is None
+    part = torch.empty(1024)
+    dist.reduce_scatter_tensor(part, torch.ones(1024 * comm.size))
+    assert (part == comm.size).all()
+
+
+def test_a_full_device_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OSError, match="bytes left"):
+        shared.make_file(b"", 2**60)
+
+
+def test_the_file_is_gone_at_once(comm: MPI.Intracomm, rows: SharedRows) -> None:
+    comm.Barrier()
+    folder = Path("/dev/shm")
+    assert not (folder.is_dir() and list(folder.glob("torch-mpi-rows-*")))
+
+
+def test_another_machines_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(b"theirs" + bytes(4096))
+    with pytest.raises(ValueError, match="rank 0"):
+        shared.map_file(path, b"ours..", 4096)
+
+
+def test_large_tensors_go_through_it(comm: MPI.Intracomm, world: None) -> None:
+    tensor = torch.ones(reducing.SHARED_BYTES // 4)
+    group: Any = dist.distributed_c10d._get_default_group()
+    dist.all_reduce(tensor[:-1])
+    assert "rows" not in vars(group.channel)  # nothing is made for small ones
+    dist.all_reduce(tensor)
+    assert (group.channel.rows is None) == (comm.size == 1)
