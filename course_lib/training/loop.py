@@ -74,6 +74,47 @@ def make_step(
     return step
 
 
+def microbatches(batch: Batch, size: int) -> Iterator[Batch]:
+    """The samples of `batch` in pieces of `size`, the last maybe shorter; parts of the same global batch."""
+    if size < 1:
+        raise ValueError(f"a micro-batch of {size} samples cannot be trained on; use at least 1")
+    pieces = zip(batch.inputs.split(size), batch.targets.split(size), strict=True)
+    return (Batch(inputs, targets, batch.global_size) for inputs, targets in pieces)
+
+
+def accumulate_gradients(model: nn.Module, loss_fn: SummedLoss, batch: Batch, microbatch_size: int) -> float:
+    """Add the gradients of `batch` to those of `model`, one micro-batch after the other; return its loss.
+
+    The activations in memory are those of one micro-batch. The result is that of the whole batch, unless a
+    layer looks at the other samples, as batch-norm does.
+    """
+    total = 0.0
+    for part in microbatches(batch, microbatch_size):
+        loss = loss_fn(model(part.inputs), part.targets) / part.global_size
+        loss.backward()  # adds to the gradients that are there
+        total += loss.item()
+    return total
+
+
+def make_accumulating_step(
+    model: nn.Module,
+    loss_fn: SummedLoss,
+    optimizer: Optimizer,
+    microbatch_size: int,
+    synchronize: Synchronize = do_nothing,
+) -> Step:
+    """The step of `make_step` in micro-batches: ranks still meet once, when all gradients are there."""
+
+    def step(batch: Batch) -> float:
+        optimizer.zero_grad(set_to_none=False)
+        loss = accumulate_gradients(model, loss_fn, batch, microbatch_size)
+        synchronize()
+        optimizer.step()
+        return loss
+
+    return step
+
+
 def fit(step: Step, batches: Iterable[Batch]) -> Epoch:
     """Call `step` on every batch, and time it all, the loading of the batches included."""
     start = time.perf_counter()

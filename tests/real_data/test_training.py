@@ -81,3 +81,32 @@ def test_the_first_steps_end_with_the_weights_of_one_process(ranks: int) -> None
     done = run_ranks(ranks, ["-c", FIRST_STEPS], timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) < 1e-5
+
+
+# ------------------------------------------------------------------ five epochs in one process
+
+RECIPE = """
+import json, sys
+import torch
+from course_lib.training.datasets import load_mnist
+from course_lib.training.models import build
+from course_lib.training.recipes import RECIPES, train
+
+torch.set_num_threads(1)
+name, seed, data = sys.argv[1], int(sys.argv[2]), load_mnist()
+last = train(build(name, seed=seed), RECIPES[name], data, seed=seed)[-1]
+print(json.dumps([data.real, last.score.samples, last.score.accuracy]))
+"""
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    ("name", "seed", "least"), [("mlp", 0, 0.978), ("mlp", 1, 0.978), ("mlp", 2, 0.978), ("cnn", 0, 0.986)]
+)
+def test_five_epochs_by_recipe_reach_their_accuracy(name: str, seed: int, least: float) -> None:
+    done = run_ranks(1, ["-c", RECIPE, name, str(seed)], timeout=1400)
+    assert done.returncode == 0, done.stderr
+    real, tested, accuracy = json.loads(done.stdout)
+    assert real, "COURSE_DATA holds no MNIST"
+    assert tested == 10_000
+    assert accuracy >= least

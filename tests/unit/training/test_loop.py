@@ -7,11 +7,14 @@ from torch.nn import functional as F
 
 from course_lib.training.loop import (
     Batch,
+    accumulate_gradients,
     evaluate,
     fit,
     image_batch,
     image_batches,
+    make_accumulating_step,
     make_step,
+    microbatches,
     shuffled_batches,
     summed_cross_entropy,
 )
@@ -159,3 +162,96 @@ def test_pixels_are_standardised_and_labels_are_what_cross_entropy_takes() -> No
     assert batch.targets.dtype == torch.int64
     assert batch.targets.tolist() == [LABELS[3], LABELS[5]]
     assert batch.global_size == 8
+
+
+# ------------------------------------------------------------------ micro-batches
+
+
+def double_batch(samples: int, global_size: int) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(samples, 1, 28, 28, generator=generator, dtype=torch.float64)
+    return Batch(inputs, torch.arange(samples) % 10, global_size)
+
+
+def gradients(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "lstm"])
+@pytest.mark.parametrize("size", [1, 3, 4, 10, 99])
+def test_gradients_accumulated_over_microbatches_are_those_of_the_mean_loss(name: str, size: int) -> None:
+    model, batch = build(name, seed=0).double(), double_batch(10, 10)
+    expected = F.cross_entropy(model(batch.inputs), batch.targets)
+    expected.backward()
+    whole = gradients(model)
+    model.zero_grad()
+    loss = accumulate_gradients(model, summed_cross_entropy, batch, size)
+    assert loss == pytest.approx(expected.item(), rel=1e-12)
+    assert (gradients(model) - whole).abs().max() < 1e-10
+
+
+def mean_of_means(model: torch.nn.Module, batch: Batch, size: int) -> torch.Tensor:
+    """The known-wrong way: each micro-batch counts alike, however few samples it has."""
+    parts = list(microbatches(batch, size))
+    model.zero_grad()
+    for part in parts:
+        (F.cross_entropy(model(part.inputs), part.targets) / len(parts)).backward()
+    return gradients(model)
+
+
+def test_the_mean_of_means_is_right_for_even_microbatches_only() -> None:
+    model, batch = build("mlp", seed=0).double(), double_batch(10, 10)
+    model.zero_grad()
+    accumulate_gradients(model, summed_cross_entropy, batch, 10)
+    whole = gradients(model)
+    assert (mean_of_means(model, batch, 5) - whole).abs().max() < 1e-10
+    assert (mean_of_means(model, batch, 4) - whole).norm() > 0.05 * whole.norm()
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 20])
+def test_three_steps_in_microbatches_end_with_the_weights_of_three_whole_steps(size: int) -> None:
+    batches = [double_batch(7, 7), double_batch(3, 3), double_batch(5, 5)]
+    together, apart = build("cnn", seed=0).double(), build("cnn", seed=0).double()
+    whole = make_step(together, summed_cross_entropy, sgd(together))
+    pieces = make_accumulating_step(apart, summed_cross_entropy, sgd(apart), size)
+    for batch in batches:
+        assert pieces(batch) == pytest.approx(whole(batch), rel=1e-10)
+    for one, other in zip(together.parameters(), apart.parameters(), strict=True):
+        assert (one - other).abs().max() < 1e-10
+
+
+def sgd(model: torch.nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def test_ranks_meet_once_a_step_with_all_gradients_there() -> None:
+    model, batch, seen = build("mlp", seed=0).double(), double_batch(10, 10), []
+    F.cross_entropy(model(batch.inputs), batch.targets).backward()
+    whole = gradients(model)
+
+    def synchronize() -> None:
+        seen.append(bool((gradients(model) - whole).abs().max() < 1e-10))
+
+    make_accumulating_step(model, summed_cross_entropy, sgd(model), 3, synchronize)(batch)
+    assert seen == [True]
+
+
+def test_microbatches_keep_order_samples_and_the_global_batch() -> None:
+    batch = double_batch(7, 40)
+    parts = list(microbatches(batch, 3))
+    assert [len(part.targets) for part in parts] == [3, 3, 1]
+    assert torch.equal(torch.cat([part.inputs for part in parts]), batch.inputs)
+    assert torch.equal(torch.cat([part.targets for part in parts]), batch.targets)
+    assert {part.global_size for part in parts} == {40}
+
+
+def test_a_shard_without_samples_has_gradients_of_zero_all_the_same() -> None:
+    model = build("mlp", seed=0).double()
+    model.zero_grad()
+    assert accumulate_gradients(model, summed_cross_entropy, double_batch(0, 8), 4) == 0
+    assert not gradients(model).any()
+
+
+def test_a_microbatch_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="a micro-batch of 0 samples cannot be trained on"):
+        microbatches(double_batch(3, 3), 0)

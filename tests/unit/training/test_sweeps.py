@@ -1,0 +1,79 @@
+"""Sweeps: alike in all but what is swept; what diverges is said to; what is not reached as well."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from course_lib.training.datasets import Dataset
+from course_lib.training.loop import (
+    evaluate,
+    fit,
+    image_batches,
+    make_step,
+    shuffled_batches,
+    summed_cross_entropy,
+)
+from course_lib.training.models import build
+from course_lib.training.sweeps import batch_sweep, learning_rate_sweep, samples_to_reach
+from course_lib.training.trials import Reached
+
+
+def striped(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images that a network learns soon: label k is a bright stripe over rows 2k and 2k + 1."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 10, samples)
+    images = rng.integers(0, 100, (samples, 28, 28)).astype(np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[2 * label : 2 * label + 2] = 255
+    return images, labels
+
+
+DATA = Dataset("striped", False, *striped(400, 0), *striped(100, 1))
+
+
+def test_a_trial_is_the_training_loop() -> None:
+    (trial,) = learning_rate_sweep(DATA, [0.05], batch_size=32, steps=20, seed=4)
+    model = build("mlp", seed=4)
+    step = make_step(model, summed_cross_entropy, torch.optim.SGD(model.parameters(), lr=0.05))
+    order = [*shuffled_batches(400, 32, seed=4), *shuffled_batches(400, 32, seed=4, epoch=1)][:20]
+    epoch = fit(step, image_batches(DATA.train_images, DATA.train_labels, order))
+    score = evaluate(
+        model, summed_cross_entropy, image_batches(DATA.test_images, DATA.test_labels, [np.arange(100)])
+    )
+    assert np.allclose(trial.losses, epoch.losses, rtol=1e-6)
+    assert trial.loss == pytest.approx(score.mean_loss, rel=1e-6)
+    assert (trial.steps, trial.samples) == (20, epoch.samples)
+    assert not trial.diverged
+
+
+def test_too_small_stands_still_too_large_diverges_and_one_between_learns() -> None:
+    small, good, large = learning_rate_sweep(DATA, [1e-6, 0.1, 1e5], batch_size=32, steps=40)
+    assert small.loss == pytest.approx(small.losses[0], rel=0.1)
+    assert good.loss < 0.2 * small.loss
+    assert large.diverged and math.isinf(large.loss)
+    assert large.steps < 40, "a training without numbers goes on for nothing"
+
+
+def test_all_trials_begin_with_the_same_loss() -> None:
+    trials = learning_rate_sweep(DATA, [0.001, 0.1], steps=2)
+    assert len({trial.losses[0] for trial in trials}) == 1
+
+
+def test_what_it_took_is_told_in_samples_and_steps() -> None:
+    few, many = batch_sweep(DATA, [(16, 0.05), (100, 0.05)], target=0.5, most=8000)
+    assert few.samples is not None and many.samples is not None
+    assert few.samples % 16 == 0 and few.steps == few.samples // 16
+    assert many.samples > 2 * few.samples, "at one learning rate, big batches see more samples for the same"
+    assert few == samples_to_reach(DATA, 16, 0.05, target=0.5, most=8000)
+
+
+def test_a_target_out_of_reach_ends_after_the_most_samples() -> None:
+    reached = samples_to_reach(DATA, 50, 1e-7, target=0.01, most=500)
+    assert reached == Reached(1e-7, 50, 0.01, None)
+    assert reached.steps is None
+
+
+def test_a_diverging_training_reaches_nothing_and_ends() -> None:
+    assert samples_to_reach(DATA, 50, 1e5, target=0.01, most=10**9).samples is None
