@@ -1,0 +1,264 @@
+"""ZeRO from scratch against AdamW on the whole model in one process, twenty steps, in float64."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import AdamW
+
+from course_lib.parallel.zero import (
+    LossScaler,
+    TiledLinear,
+    Zero1,
+    Zero2,
+    Zero3,
+    held_bytes,
+    offload_state,
+    slices,
+)
+from course_lib.theory.partition import even_range
+
+STEPS, BATCH, WIDTH, CLASSES = 20, 12, 11, 5  # sizes that no number of ranks divides
+BUCKET = 700  # bytes: several buckets
+STAGES = [1, 2, 3]
+
+
+class Net(nn.Module):
+    """Tied weights (first and last layer), a frozen layer, norms, and a layer used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = True
+        self.embed = nn.Embedding(CLASSES, WIDTH)
+        self.frozen = nn.Linear(WIDTH, WIDTH)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 13), nn.GELU(), nn.Linear(13, WIDTH), nn.LayerNorm(WIDTH))
+            for _ in range(3)
+        )
+        self.head = nn.Linear(WIDTH, CLASSES, bias=False)
+        self.head.weight = self.embed.weight
+        self.frozen.requires_grad_(requires_grad=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.frozen(self.embed(tokens)))
+        for block in (*self.blocks, *self.blocks[: self.again]):
+            x = x + block(x)
+        return self.head(x)
+
+
+def net() -> Net:
+    torch.manual_seed(3)
+    return Net().double()
+
+
+def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(4)
+    shape = (STEPS, BATCH)
+    tokens, targets = torch.randint(0, CLASSES, shape), torch.randint(0, CLASSES, shape)
+    return list(zip(tokens, targets, strict=True))
+
+
+def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(model(tokens), targets, reduction="sum") / BATCH
+
+
+def adamw(parameters: Any) -> AdamW:
+    return AdamW(parameters, lr=0.02, weight_decay=0.1)
+
+
+def alone(max_norm: float | None) -> tuple[dict[str, torch.Tensor], list[float]]:
+    model = net()
+    optimizer = adamw([p for p in model.parameters() if p.requires_grad])
+    norms = []
+    for tokens, targets in batches():
+        optimizer.zero_grad()
+        loss_of(model, tokens, targets).backward()
+        if max_norm:
+            norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), max_norm)))
+        optimizer.step()
+    return {name: value.detach().clone() for name, value in model.named_parameters()}, norms
+
+
+def make(comm: MPI.Intracomm, model: Net, stage: int, **settings: Any) -> Any:
+    if stage == 3:
+        return Zero3(comm, model, adamw, layers=[model.frozen, *model.blocks], **settings)
+    return (Zero1, Zero2)[stage - 1](comm, model, adamw, bucket_bytes=BUCKET, **settings)
+
+
+def whole_weights(zero: Any, model: nn.Module) -> dict[str, torch.Tensor]:
+    if isinstance(zero, Zero3):
+        with zero.whole():
+            return {name: value.detach().clone() for name, value in model.named_parameters()}
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+def train(comm: MPI.Intracomm, model: Net, zero: Any, passes: int = 1) -> list[float | None]:
+    mine = even_range(BATCH, comm.size, comm.rank)
+    norms = []
+    for tokens, targets in batches():
+        for part in range(passes):
+            micro = even_range(len(mine), passes, part)
+            rows = slice(mine.start + micro.start, mine.start + micro.stop)
+            loss_of(model, tokens[rows], targets[rows]).backward()
+        norms.append(zero.step())
+        zero.zero_grad()
+    return norms
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"max_norm": 0.3, "passes": 3}, {"prefetch": True}],
+    ids=["plain", "clipped, accumulated", "prefetch"],
+)
+def test_equals_one_process(comm: MPI.Intracomm, stage: int, settings: dict[str, Any]) -> None:
+    settings = dict(settings)
+    passes, model = settings.pop("passes", 1), net()
+    if stage != 3:
+        settings.pop("prefetch", None)
+    zero = make(comm, model, stage, **settings)
+    norms = train(comm, model, zero, passes)
+    expected, expected_norms = alone(settings.get("max_norm"))
+    if expected_norms:
+        torch.testing.assert_close(norms, expected_norms, rtol=1e-5, atol=0)
+    for name, value in whole_weights(zero, model).items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_norm_of_a_ranks_own_slices_is_a_wrong_norm(
+    comm: MPI.Intracomm, stage: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if comm.size == 1:
+        return
+    model = net()
+    zero = make(comm, model, stage, max_norm=0.3)
+
+    class Alone:
+        """Every rank sums for itself."""
+
+        def allreduce(self, value: float) -> float:
+            return value
+
+    module = {1: "stage1", 2: "stage2", 3: "stage3"}[stage]
+    right: Callable[..., float] = slices.clip_gradients
+    monkeypatch.setattr(
+        f"course_lib.parallel.zero.{module}.clip_gradients", lambda _comm, *rest: right(Alone(), *rest)
+    )
+    train(comm, model, zero)
+    expected, _ = alone(0.3)
+    found = whole_weights(zero, model)
+    assert max(float((found[name] - expected[name]).abs().max()) for name in found) > 1e-4
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_bytes_held_are_those_of_the_formula(comm: MPI.Intracomm, stage: int) -> None:
+    model = net()
+    zero = make(comm, model, stage)
+    train(comm, model, zero)
+    held = {what: held_bytes(tensors) for what, tensors in zero.held().items()}
+    trainable = sum(p.numel() for p in net().parameters() if p.requires_grad)
+    frozen = sum(p.numel() for p in net().parameters() if not p.requires_grad)
+    whole = {
+        "weights": 8 * (trainable + (frozen if stage == 3 else 0)),
+        "gradients": 8 * trainable,
+        "optimizer": 16 * trainable,
+    }
+    for what, first_sharded in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
+        if stage < first_sharded:
+            assert held[what] == whole[what]
+        else:
+            assert comm.allreduce(held[what]) == whole[what]  # every byte is on one rank
+    shares = comm.allgather(held["optimizer"])
+    assert max(shares) - min(shares) <= 16 * len(zero.masters)  # one element of each bucket
+
+
+def test_stage_3_has_at_most_one_layer_whole(comm: MPI.Intracomm) -> None:
+    for prefetch, most in ((False, 1), (True, 2)):
+        model = net()
+        model.again = False
+        zero = make(comm, model, 3, prefetch=prefetch)
+        layers = [rows for _, rows in zero.layers[1:]]  # the first is the model, whole all the while
+        seen: list[int] = []
+
+        def look(*_: Any, layers: Any = layers, seen: list[int] = seen) -> None:
+            seen.append(sum(any(row.weights.untyped_storage().nbytes() for row in rows) for rows in layers))
+
+        for block in model.blocks:
+            block.register_forward_pre_hook(look)
+            block.register_full_backward_pre_hook(look)
+        train(comm, model, zero)
+        assert max(seen) == most
+        assert not any(row.weights.untyped_storage().nbytes() for row in zero.rows)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_bfloat16_with_float32_masters(comm: MPI.Intracomm, stage: int) -> None:
+    """All ranks end with the same bits, close to one process that trains so."""
+    results = []
+    for group in (comm, MPI.COMM_SELF):
+        model = net().bfloat16()
+        zero = make(group, model, stage)
+        train(group, model, zero)
+        assert {master.dtype for master in zero.masters} == {torch.float32}
+        results.append(whole_weights(zero, model))
+    for name, value in results[0].items():
+        bits = comm.allgather(value.view(torch.int16).numpy().tobytes())
+        assert len(set(bits)) == 1
+        torch.testing.assert_close(value, results[1][name], rtol=0.1, atol=0.08)
+
+
+def test_state_in_a_file_changes_nothing(comm: MPI.Intracomm, tmp_path: Path) -> None:
+    expected, _ = alone(None)
+    model = net()
+    zero = make(comm, model, 2)
+    folder = tmp_path / str(comm.rank)
+    assert offload_state(zero.optimizer, folder, comm.rank) == sum(f.stat().st_size for f in folder.iterdir())
+    train(comm, model, zero)
+    for name, value in whole_weights(zero, model).items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-10)
+    with pytest.raises(ValueError, match="before the first step"):
+        offload_state(zero.optimizer, folder, comm.rank)
+
+
+def test_a_tiled_layer_is_the_layer(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(7, 10).double()
+    x = torch.randn(3, 7, dtype=torch.float64)
+    tiled = TiledLinear(linear, 3)
+    zero = Zero3(comm, tiled, adamw, layers=[*tiled.tiles])
+    tiled(x).square().sum().backward()
+    expected = linear(x)
+    expected.square().sum().backward()
+    torch.testing.assert_close(tiled(x), expected)
+    assert linear.weight.grad is not None
+    assert linear.bias.grad is not None
+    total = sum(float(row.slice.sum()) for row in zero.trained if row.slice is not None)
+    own = float(linear.weight.grad.sum() + linear.bias.grad.sum()) * comm.size  # every rank had the batch
+    assert comm.allreduce(total) == pytest.approx(own)
+    with pytest.raises(ValueError, match="10 outputs make 1 to 10 tiles, not 11"):
+        TiledLinear(linear, 11)
+
+
+def test_an_overflow_on_one_rank_is_skipped_by_all(comm: MPI.Intracomm) -> None:
+    scaler = LossScaler(factor=8.0, patience=2)
+    gradient = torch.tensor([16.0, float("inf") if comm.rank == comm.size - 1 else 1.0])
+    assert not scaler.unscale(comm, [gradient])
+    assert scaler.factor == 4.0
+    for _ in range(2):
+        gradient = torch.tensor([16.0])
+        assert scaler.unscale(comm, [gradient])
+    assert gradient.item() == 4.0
+    assert scaler.factor == 8.0
+
+
+def test_nothing_to_train_is_said(comm: MPI.Intracomm) -> None:
+    model = nn.Linear(2, 2).requires_grad_(requires_grad=False)
+    for stage in (Zero1, Zero2, Zero3):
+        with pytest.raises(ValueError, match="nothing to train"):
+            stage(comm, model)
