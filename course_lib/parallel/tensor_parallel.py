@@ -6,7 +6,9 @@
 The column layer's outputs are a shard, and the row layer takes one: those two all-reduces are all there is.
 Sequence parallelism cuts what lies between such pairs (norms, residuals) along the sequence, by two swaps:
 
-    x_r ─ all_gather ─→ [ A_r ] ─ gelu ─→ [ B_r ] ─ reduce_scatter ─→ y_r       the same bytes, less memory
+    x_r ─ all-gather ─→ [ A_r ] ─ gelu ─→ [ B_r ] ─ reduce_scatter ─→ y_r       the same bytes, less memory
+
+What was gathered is not kept: backward gathers it once more.
 
 Everything is cut from a whole layer, so that any number of ranks starts from the same weights. Shoeybi et al.
 (2019), "Megatron-LM"; Korthikanti et al. (2022), "Reducing Activation Recomputation" for the sequence.
@@ -15,25 +17,35 @@ Everything is cut from a whole layer, so that any number of ranks starts from th
 import copy
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-from course_lib.comm.regions import all_gather, copy_to, reduce_from, reduce_scatter, shard_of
+from course_lib.comm.regions import copy_to, joined, reduce_from, reduce_scatter, shard_of, summed_shard
 from course_lib.theory.partition import even_range
 from course_lib.training.transformer import Attention, Block, FeedForward, Transformer
 
 Region = Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor]
+SEQUENCE = 1  # the dimension of (B, T, width)
 
 # ---------------------------------------------------------------- shards of layers
 
 
 def cut(comm: MPI.Intracomm, whole: torch.Tensor, dim: int, *, unit: int = 1) -> nn.Parameter:
-    """A copy of this rank's share of `whole` along `dim`, dealt in pieces of `unit` that stay together."""
-    mine = even_range(whole.shape[dim] // unit, comm.size, comm.rank)
+    """A copy of this rank's share of `whole` along `dim`, dealt in pieces of `unit` that stay together.
+
+    The shares may differ by one piece. ValueError, on all ranks, when there are fewer pieces than ranks.
+    """
+    pieces = whole.shape[dim] // unit
+    if pieces < comm.size or pieces * unit != whole.shape[dim]:
+        raise ValueError(
+            f"dimension {dim} of {tuple(whole.shape)}, in pieces of {unit}, cannot be shared by {comm.size} "
+            f"ranks; use at most {pieces} ranks and whole pieces"
+        )
+    mine = even_range(pieces, comm.size, comm.rank)
     return nn.Parameter(whole.detach().narrow(dim, mine.start * unit, len(mine) * unit).clone())
 
 
@@ -51,6 +63,33 @@ class ColumnLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This rank's columns of the result."""
         return F.linear(self.enter(self.comm, x), self.weight, self.bias)
+
+
+class _GatheredLinear(torch.autograd.Function):
+    """A linear layer of a sequence that is put together for it, forward and once more backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, comm: MPI.Intracomm, shard: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        ctx.comm = comm
+        ctx.save_for_backward(shard, weight)
+        return F.linear(joined(comm, shard, SEQUENCE), weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        shard, weight = ctx.saved_tensors
+        whole, gradients = joined(ctx.comm, shard, SEQUENCE).flatten(0, 1), gradient.flatten(0, 1)
+        of_shard = summed_shard(ctx.comm, gradient @ weight, SEQUENCE)
+        return None, of_shard, gradients.T @ whole, gradients.sum(0) if ctx.needs_input_grad[3] else None
+
+
+class GatheredColumnLinear(ColumnLinear):
+    """A column layer of a sequence that is dealt out: this rank's (B, T / size, in) to (B, T, out / size)."""
+
+    def forward(self, shard: torch.Tensor) -> torch.Tensor:
+        """This rank's columns of the result, for all positions."""
+        return cast(torch.Tensor, _GatheredLinear.apply(self.comm, shard, self.weight, self.bias))
 
 
 class RowLinear(nn.Module):
@@ -134,11 +173,16 @@ def vocabulary_cross_entropy(
     `logits` (B, T, vocabulary / size), `targets` (B, T); the result (B, T), the same on every rank. The whole
     logits, the largest tensor of a language model, are never put together.
     """
+    mine = even_range(vocabulary, comm.size, comm.rank)
+    if logits.shape[-1] != len(mine):
+        raise ValueError(
+            f"logits of {logits.shape[-1]} tokens are not rank {comm.rank}'s {len(mine)} of a vocabulary of "
+            f"{vocabulary}; pass the shard that a ColumnLinear gives"
+        )
     largest = logits.detach().amax(dim=-1)
     comm.Allreduce(MPI.IN_PLACE, largest.numpy(), op=MPI.MAX)
     shifted = logits - largest.unsqueeze(-1)
     total = reduce_from(comm, shifted.exp().sum(dim=-1))
-    mine = even_range(vocabulary, comm.size, comm.rank)
     here = (targets >= mine.start) & (targets < mine.stop)
     picked = shifted.gather(-1, (targets - mine.start).where(here, 0).unsqueeze(-1)).squeeze(-1)
     return total.log() - reduce_from(comm, picked * here)
@@ -147,47 +191,51 @@ def vocabulary_cross_entropy(
 # ---------------------------------------------------------------- a whole Transformer
 
 
-def along_sequence(region: Callable[[MPI.Intracomm, torch.Tensor, int], torch.Tensor]) -> Region:
-    """`all_gather` or `reduce_scatter` along dim 1, the sequence of (B, T, width)."""
-    return lambda comm, x: region(comm, x, 1)
-
-
 def parallel_feed_forward(
-    comm: MPI.Intracomm, whole: FeedForward, enter: Region = copy_to, leave: Region = reduce_from
+    comm: MPI.Intracomm,
+    whole: FeedForward,
+    column: Callable[..., ColumnLinear] = ColumnLinear,
+    leave: Region = reduce_from,
 ) -> nn.Sequential:
     """A column layer, GeLU on the shard, a row layer."""
-    return nn.Sequential(
-        ColumnLinear(comm, whole.up, enter=enter), nn.GELU(), RowLinear(comm, whole.down, leave=leave)
-    )
+    return nn.Sequential(column(comm, whole.up), nn.GELU(), RowLinear(comm, whole.down, leave=leave))
+
+
+def merged(whole: Attention) -> nn.Linear:
+    """Query, key and value as one layer, head by head: (q, k, v) of the first head, then of the second, …"""
+    layers = (whole.query, whole.key, whole.value)
+    qkv = nn.Linear(whole.query.in_features, 3 * whole.query.out_features, bias=whole.query.bias is not None)
+    for name, parameter in qkv.named_parameters():
+        parts = [getattr(layer, name).detach().unflatten(0, (-1, whole.head_width)) for layer in layers]
+        parameter.data = torch.stack(parts, dim=1).flatten(0, 2)
+    return qkv
 
 
 class ParallelAttention(Attention):
     """Attention in which each rank has some of the heads, whole ones."""
 
     def __init__(
-        self, comm: MPI.Intracomm, whole: Attention, enter: Region = copy_to, leave: Region = reduce_from
+        self,
+        comm: MPI.Intracomm,
+        whole: Attention,
+        column: Callable[..., ColumnLinear] = ColumnLinear,
+        leave: Region = reduce_from,
     ) -> None:
         nn.Module.__init__(self)
-        self.comm, self.enter, self.head_width = comm, enter, whole.head_width
+        self.comm, self.head_width = comm, whole.head_width
         heads = whole.query.out_features // whole.head_width
         if heads < comm.size:
             raise ValueError(
                 f"{heads} heads cannot be shared by {comm.size} ranks; use at most {heads} ranks"
             )
-        unit = whole.head_width
-        self.query, self.key, self.value = (  # type: ignore[assignment]
-            ColumnLinear(comm, layer, unit=unit, enter=_as_is)  # entered once, for all three
-            for layer in (whole.query, whole.key, whole.value)
-        )
-        self.project = RowLinear(comm, whole.project, unit=unit, leave=leave)  # type: ignore[assignment]
+        self.qkv = column(comm, merged(whole), unit=3 * whole.head_width)
+        self.project = RowLinear(comm, whole.project, unit=whole.head_width, leave=leave)  # type: ignore[assignment]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, width) to the same, on every rank; with sequence parallelism (B, T / size, width)."""
-        return super().forward(self.enter(self.comm, x))
-
-
-def _as_is(comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
-    return x
+        qkv = self.qkv(x).unflatten(2, (-1, 3, self.head_width))  # (B, T, our heads, 3, head_width)
+        mixed = self.mix(*(part.transpose(1, 2) for part in qkv.unbind(3)))
+        return self.project(mixed.transpose(1, 2).flatten(2))
 
 
 class SequenceNorm(nn.Module):
@@ -209,10 +257,10 @@ class ParallelBlock(Block):
 
     def __init__(self, comm: MPI.Intracomm, whole: Block, *, sequence: bool) -> None:
         nn.Module.__init__(self)
-        enter, leave, norm = _regions(comm, sequence)
+        column, leave, norm = _edges(comm, sequence)
         self.norm1, self.norm2 = norm(whole.norm1), norm(whole.norm2)  # type: ignore[assignment]
-        self.attention = ParallelAttention(comm, whole.attention, enter, leave)
-        self.mlp = parallel_feed_forward(comm, whole.mlp, enter, leave)  # type: ignore[assignment]
+        self.attention = ParallelAttention(comm, whole.attention, column, leave)
+        self.mlp = parallel_feed_forward(comm, whole.mlp, column, leave)  # type: ignore[assignment]
 
 
 class ParallelTransformer(nn.Module):
@@ -220,13 +268,13 @@ class ParallelTransformer(nn.Module):
 
     def __init__(self, comm: MPI.Intracomm, whole: Transformer, *, sequence: bool = False) -> None:
         super().__init__()
-        enter, leave, norm = _regions(comm, sequence)
+        column, leave, norm = _edges(comm, sequence)
         self.comm, self.sequence = comm, sequence
         self.token = VocabularyEmbedding(comm, whole.embedding.token, leave=leave)
         self.position = nn.Parameter(whole.embedding.position.weight.detach().clone())
         blocks = cast(Iterable[Block], whole.blocks)
         self.blocks = nn.ModuleList(ParallelBlock(comm, block, sequence=sequence) for block in blocks)
-        self.norm, self.head = norm(whole.norm), ColumnLinear(comm, whole.head, enter=enter)
+        self.norm, self.head = norm(whole.norm), column(comm, whole.head)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Tokens (B, T), the same on all ranks, to this rank's (B, T, vocabulary / size) of the logits."""
@@ -239,11 +287,13 @@ class ParallelTransformer(nn.Module):
         """What is added to the first `length` tokens, or to those of this rank's shard of the sequence."""
         if not self.sequence:
             return self.position[:length]
-        return shard_of(self.comm, copy_to(self.comm, self.position)[:length], 0)
+        return shard_of(self.comm, copy_to(self.comm, self.position)[:length], dim=0)
 
 
-def _regions(comm: MPI.Intracomm, sequence: bool) -> tuple[Region, Region, Callable[..., nn.Module]]:
-    """How a layer is entered and left, and what a norm becomes."""
+def _edges(
+    comm: MPI.Intracomm, sequence: bool
+) -> tuple[Callable[..., ColumnLinear], Region, Callable[..., nn.Module]]:
+    """How a pair of layers is entered and left, and what a norm becomes."""
     if sequence:
-        return along_sequence(all_gather), along_sequence(reduce_scatter), partial(SequenceNorm, comm)
-    return copy_to, reduce_from, copy.deepcopy
+        return GatheredColumnLinear, partial(reduce_scatter, dim=SEQUENCE), partial(SequenceNorm, comm)
+    return ColumnLinear, reduce_from, copy.deepcopy

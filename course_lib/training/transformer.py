@@ -33,8 +33,12 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, width) to the same; a position sees itself and what came before."""
         query, key, value = (self.split(layer(x)) for layer in (self.query, self.key, self.value))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)  # (B, heads, T, head_width)
+        mixed = self.mix(query, key, value)  # (B, heads, T, head_width)
         return self.project(mixed.transpose(1, 2).flatten(2))
+
+    def mix(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """The attention itself: (B, heads, T, head_width) each, to the same."""
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, heads · head_width) to (B, heads, T, head_width); as many heads as there are in `x`."""

@@ -31,9 +31,12 @@ from course_lib.parallel.tensor_parallel import (
     ParallelTransformer,
     RowConv,
     RowLinear,
+    SequenceNorm,
+    VocabularyEmbedding,
     parallel_feed_forward,
     vocabulary_cross_entropy,
 )
+from course_lib.theory.partition import even_range
 from course_lib.training.transformer import FeedForward, Transformer, build_transformer
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
@@ -278,7 +281,7 @@ def test_attention_costs_one_allreduce_each_way(comm: MPI.Intracomm) -> None:
 
 def wrong_without_copy(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
     """The gradient of the input lacks what the other ranks' columns add to it."""
-    return parallel_feed_forward(comm, whole, enter=lambda comm, x: x)
+    return parallel_feed_forward(comm, whole, column=partial(ColumnLinear, enter=lambda comm, x: x))
 
 
 def wrong_mean(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
@@ -305,7 +308,21 @@ def wrong_gelu_of_a_part(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
     return Wrong()
 
 
-WRONG = [wrong_without_copy, wrong_mean, wrong_allreduce_backward, wrong_gelu_of_a_part]
+def wrong_bias_on_every_rank(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
+    """The bias inside the sum: it comes as often as there are ranks."""
+    parallel = parallel_feed_forward(comm, whole)
+    row = parallel[2]
+    row.forward = lambda shard: reduce_from(comm, F.linear(shard, row.weight, row.bias))  # type: ignore[method-assign, operator, arg-type]
+    return parallel
+
+
+WRONG = [
+    wrong_without_copy,
+    wrong_mean,
+    wrong_allreduce_backward,
+    wrong_gelu_of_a_part,
+    wrong_bias_on_every_rank,
+]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -315,3 +332,153 @@ def test_wrong_variants_are_told_apart(comm: MPI.Intracomm, wrong: Callable[...,
     (y, gradient), (expected, expected_gradient) = run(wrong(comm, whole), x), run(whole, x)
     right = comm.allreduce(same(y, expected) and same(gradient, expected_gradient), op=MPI.LAND)
     assert right == (comm.size == 1)
+
+
+def vocabulary_step(
+    comm: MPI.Intracomm, loss: Callable[..., torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The losses of some tokens and the gradient of this rank's logits."""
+    logits, targets = numbers(3, 9, VOCABULARY), TOKENS[0][:, 1:]
+    mine = shard_of(comm, logits, -1).clone().requires_grad_()
+    losses = loss(comm, mine, targets, VOCABULARY)
+    losses.sum().backward()
+    return losses, mine.grad
+
+
+def vocabulary_oracle(comm: MPI.Intracomm) -> tuple[torch.Tensor, torch.Tensor]:
+    logits, targets = numbers(3, 9, VOCABULARY).requires_grad_(), TOKENS[0][:, 1:]
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(3, 9)
+    losses.sum().backward()
+    assert logits.grad is not None
+    return losses, shard_of(comm, logits.grad, -1)
+
+
+def wrong_softmax_of_a_shard(
+    comm: MPI.Intracomm, logits: torch.Tensor, targets: torch.Tensor, vocabulary: int
+) -> torch.Tensor:
+    """Each rank normalises over its own part of the vocabulary."""
+    mine = even_range(vocabulary, comm.size, comm.rank)
+    here = (targets >= mine.start) & (targets < mine.stop)
+    logs = F.log_softmax(logits, dim=-1)
+    picked = logs.gather(-1, (targets - mine.start).where(here, 0).unsqueeze(-1)).squeeze(-1)
+    return -reduce_from(comm, picked * here)
+
+
+def wrong_indices_without_offset(
+    comm: MPI.Intracomm, logits: torch.Tensor, targets: torch.Tensor, vocabulary: int
+) -> torch.Tensor:
+    """Token 20 of the vocabulary is taken for token 20 of the shard, or for its last one."""
+    mine = even_range(vocabulary, comm.size, comm.rank)
+    here = (targets >= mine.start) & (targets < mine.stop)
+    total = reduce_from(comm, logits.exp().sum(dim=-1))
+    picked = logits.gather(-1, targets.clamp(max=len(mine) - 1).unsqueeze(-1)).squeeze(-1)
+    return total.log() - reduce_from(comm, picked * here)
+
+
+def wrong_gradient_of_the_sum(
+    comm: MPI.Intracomm, logits: torch.Tensor, targets: torch.Tensor, vocabulary: int
+) -> torch.Tensor:
+    """The losses are right; the gradient is too large, for it was summed on its way back."""
+    return vocabulary_cross_entropy(comm, copy_to(comm, logits), targets, vocabulary)
+
+
+def test_the_cross_entropy_of_a_cut_vocabulary_is_that_of_the_whole(comm: MPI.Intracomm) -> None:
+    (losses, gradient), expected = vocabulary_step(comm, vocabulary_cross_entropy), vocabulary_oracle(comm)
+    assert same(losses, expected[0])
+    assert same(gradient, expected[1])
+
+
+@pytest.mark.parametrize(
+    "wrong", [wrong_softmax_of_a_shard, wrong_indices_without_offset, wrong_gradient_of_the_sum]
+)
+def test_wrong_cross_entropies_are_told_apart(
+    comm: MPI.Intracomm, wrong: Callable[..., torch.Tensor]
+) -> None:
+    if wrong is wrong_gradient_of_the_sum and VOCABULARY % comm.size:
+        return  # shards of different sizes do not even add up
+    (losses, gradient), expected = vocabulary_step(comm, wrong), vocabulary_oracle(comm)
+    right = comm.allreduce(same(losses, expected[0]) and same(gradient, expected[1]), op=MPI.LAND)
+    assert right == (comm.size == 1)
+
+
+def test_large_logits_do_not_overflow(comm: MPI.Intracomm) -> None:
+    logits = torch.zeros(1, 1, VOCABULARY, dtype=torch.float64)
+    logits[..., 30] = 2000.0
+    targets = torch.tensor([[30]])
+    loss = vocabulary_cross_entropy(comm, shard_of(comm, logits, -1), targets, VOCABULARY)
+    assert loss.item() == 0.0
+
+
+def test_whole_logits_are_refused(comm: MPI.Intracomm) -> None:
+    if comm.size == 1:
+        return
+    with pytest.raises(ValueError, match=f"of a vocabulary of {VOCABULARY}"):
+        vocabulary_cross_entropy(comm, numbers(3, 9, VOCABULARY), TOKENS[0][:, 1:], VOCABULARY)
+
+
+def test_an_embedding_is_cut_by_its_rows(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    whole = nn.Embedding(VOCABULARY, 6).double()
+    make: Make = partial(VocabularyEmbedding, comm)  # type: ignore[arg-type]
+    parallel = make(whole)
+    for layer in (parallel, whole):
+        layer(TOKENS[0]).pow(2).sum().backward()
+    assert same(parallel(TOKENS[0]), whole(TOKENS[0]))
+    assert gradients_are_those_of(parallel, whole, make)
+
+
+def test_embedding_indices_without_an_offset_are_told_apart(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    whole = nn.Embedding(VOCABULARY, 6).double()
+    parallel = VocabularyEmbedding(comm, whole)
+    here = (TOKENS[0] >= parallel.mine.start) & (TOKENS[0] < parallel.mine.stop)
+    rows = F.embedding(TOKENS[0].clamp(max=len(parallel.weight) - 1), parallel.weight)
+    assert same(reduce_from(comm, rows * here.unsqueeze(-1)), whole(TOKENS[0])) == (comm.size == 1)
+
+
+def test_a_sequence_norm_whose_gradients_are_not_summed_is_told_apart(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    whole, x = nn.LayerNorm(6).double(), numbers(2, 5, 6)
+    right = SequenceNorm(comm, whole)
+    wrong = copy.deepcopy(whole)  # as if each rank's part of the gradient were all of it
+    for layer, part in ((whole, x), (right, shard_of(comm, x, 1)), (wrong, shard_of(comm, x, 1))):
+        layer(part).pow(2).sum().backward()
+    assert same(right.weight.grad, whole.weight.grad) and same(right.bias.grad, whole.bias.grad)
+    told_apart = not same(wrong.weight.grad, whole.weight.grad)
+    assert comm.allreduce(told_apart, op=MPI.LOR) == (comm.size > 1)
+
+
+def test_a_channel_layer_that_averages_is_told_apart(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    whole, x = nn.Conv2d(5, 7, 3).double(), numbers(2, 5, 9, 8)
+    parallel = RowConv(comm, whole)
+    y = parallel(shard_of(comm, x, 1))
+    assert same(y, whole(x))
+    assert same(y / comm.size, whole(x)) == (comm.size == 1)
+
+
+@pytest.mark.parametrize("layer", [ColumnLinear, RowLinear])
+def test_fewer_features_than_ranks_are_refused(
+    comm: MPI.Intracomm, layer: Callable[[MPI.Intracomm, nn.Linear], nn.Module]
+) -> None:
+    whole = nn.Linear(1, 1)
+    if comm.size == 1:
+        layer(comm, whole)
+        return
+    with pytest.raises(ValueError, match=f"cannot be shared by {comm.size} ranks; use at most 1 "):
+        layer(comm, whole)
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_sequence_parallelism_of_fewer_tokens_than_ranks(comm: MPI.Intracomm, length: int) -> None:
+    whole, tokens = small(4), TOKENS[0][:, :length]
+    make: Make = partial(ParallelTransformer, comm, sequence=True)  # type: ignore[arg-type]
+    parallel = make(whole)
+    for model in (parallel, whole):
+        logits = model(tokens)
+        (joined_logits(comm, logits, model) ** 2).sum().backward()
+    assert gradients_are_those_of(parallel, whole, make)
+
+
+def joined_logits(comm: MPI.Intracomm, logits: torch.Tensor, model: nn.Module) -> torch.Tensor:
+    return logits if isinstance(model, Transformer) else gather_from(comm, logits, -1)

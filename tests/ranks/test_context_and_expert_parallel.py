@@ -1,0 +1,230 @@
+"""Ring attention and experts on other ranks, held to full attention and to the mixture in one process."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.nn import functional as F
+
+from course_lib.comm.regions import all_to_all, ring_shift
+from course_lib.parallel import context_parallel, expert_parallel
+from course_lib.parallel.context_parallel import ContextBlock, ring_attention
+from course_lib.parallel.expert_parallel import Mixture, ParallelMixture
+from course_lib.theory.partition import even_range
+from course_lib.training.transformer import Block
+
+CLOSE = {"rtol": 0.0, "atol": 1e-10}
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def same(ours: torch.Tensor | None, expected: torch.Tensor | None) -> bool:
+    if ours is None or expected is None:
+        return False
+    return ours.shape == expected.shape and torch.allclose(ours, expected, **CLOSE)
+
+
+def everywhere(comm: MPI.Intracomm, verdict: bool) -> bool:
+    return comm.allreduce(verdict, op=MPI.LAND)
+
+
+def dealt(comm: MPI.Intracomm, lengths: Sequence[int]) -> slice:
+    """This rank's part of a whole that is dealt in these lengths."""
+    start = sum(lengths[: comm.rank])
+    return slice(start, start + lengths[comm.rank])
+
+
+# ---------------------------------------------------------------- the two regions
+
+
+def test_a_shift_and_its_gradient_go_opposite_ways(comm: MPI.Intracomm) -> None:
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    x = torch.full((comm.rank + 1, 2), float(comm.rank), requires_grad=True)
+    came = ring_shift(comm, x, (left + 1, 2))
+    assert torch.equal(came, torch.full((left + 1, 2), float(left)))
+    (came * (10 + comm.rank)).sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, torch.full_like(x, 10.0 + right))
+
+
+def test_rows_go_to_their_ranks_and_their_gradients_come_back(comm: MPI.Intracomm) -> None:
+    leave = [comm.rank + to for to in range(comm.size)]  # rank 0 sends itself nothing
+    come = [source + comm.rank for source in range(comm.size)]
+    rows = torch.tensor([[float(comm.rank), to] for to in range(comm.size) for _ in range(leave[to])])
+    rows = rows.reshape(-1, 2).requires_grad_()
+    came = all_to_all(comm, rows, leave, come)
+    assert came.tolist() == [[s, comm.rank] for s in range(comm.size) for _ in range(come[s])]
+    (came * (1 + comm.rank)).sum().backward()
+    assert rows.grad is not None
+    assert torch.equal(rows.grad, (1 + rows.detach()[:, 1:]).expand(-1, 2))
+
+
+# ---------------------------------------------------------------- ring attention
+
+
+def full_attention(parts: torch.Tensor, causal: bool) -> torch.Tensor:
+    return F.scaled_dot_product_attention(*parts, is_causal=causal)
+
+
+def ring_is_full(comm: MPI.Intracomm, lengths: Sequence[int], causal: bool) -> bool:
+    """Whether outputs and the gradients of queries, keys and values are those of full attention."""
+    whole = (4 * numbers(3, 2, 2, sum(lengths), 5)).requires_grad_()
+    expected = full_attention(whole, causal)
+    expected.pow(2).sum().backward()
+    mine = dealt(comm, lengths)
+    parts = whole.detach()[..., mine, :].clone().requires_grad_()
+    mixed = ring_attention(comm, *parts, causal=causal)
+    mixed.pow(2).sum().backward()
+    assert whole.grad is not None
+    right = same(mixed, expected[..., mine, :]) and same(parts.grad, whole.grad[..., mine, :])
+    return everywhere(comm, right)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("lengths", [[3, 3, 3, 3], [4, 3, 3, 3], [1, 5, 2, 3]], ids=str)
+def test_ring_attention_is_full_attention(comm: MPI.Intracomm, lengths: list[int], causal: bool) -> None:
+    assert ring_is_full(comm, lengths[: comm.size], causal)
+
+
+def test_a_rank_without_queries_is_refused_by_all(comm: MPI.Intracomm) -> None:
+    if comm.size == 1:
+        return
+    mine = numbers(3, 1, 1, int(comm.rank == 0), 4)
+    with pytest.raises(ValueError, match=r"a sequence of 1, dealt as .*; use at most 1 ranks"):
+        ring_attention(comm, *mine)
+
+
+def shift_without_gradient(comm: MPI.Intracomm, x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    return ring_shift(comm, x.detach(), shape)
+
+
+def shift_the_same_again(comm: MPI.Intracomm, x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Its own block once more: as if nothing had been passed on."""
+    return x if tuple(shape) == tuple(x.shape) else ring_shift(comm, x, shape)
+
+
+@pytest.mark.parametrize("shift", [shift_without_gradient, shift_the_same_again])
+def test_a_ring_that_loses_blocks_or_gradients_is_told_apart(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, shift: Callable[..., torch.Tensor]
+) -> None:
+    monkeypatch.setattr(context_parallel, "ring_shift", shift)
+    assert ring_is_full(comm, [3] * comm.size, causal=True) == (comm.size == 1)
+
+
+def test_averaging_softmaxes_of_blocks_is_not_the_softmax(comm: MPI.Intracomm) -> None:
+    """Known-wrong: each block is normalised for itself, and the results are averaged."""
+    whole = numbers(3, 1, 2, 3 * comm.size, 5)
+    query = whole[0][..., dealt(comm, [3] * comm.size), :]
+    blocks = zip(whole[1].chunk(comm.size, -2), whole[2].chunk(comm.size, -2), strict=True)
+    wrong = sum(F.scaled_dot_product_attention(query, *block) for block in blocks) / comm.size
+    expected = full_attention(whole, causal=False)[..., dealt(comm, [3] * comm.size), :]
+    assert everywhere(comm, same(wrong, expected)) == (comm.size == 1)  # type: ignore[arg-type]
+
+
+def test_a_block_on_a_cut_sequence_trains_like_the_whole(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    whole = Block(12, 3).double()
+    parallel = ContextBlock(comm, whole)
+    lengths = [5, 3, 4, 2][: comm.size]
+    mine = dealt(comm, lengths)
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for net in (whole, parallel)]
+    for step in range(3):
+        x = numbers(2, sum(lengths), 12, seed=step)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        y, expected = parallel(x[:, mine]), whole(x)
+        assert everywhere(comm, same(y, expected[:, mine]))
+        for result in (y, expected):
+            (result.pow(2).sum() / expected.numel()).backward()
+        for p, q in zip(parallel.parameters(), whole.parameters(), strict=True):
+            assert same(p.grad, q.grad)
+        for optimizer in optimizers:
+            optimizer.step()
+    pairs = zip(parallel.parameters(), whole.parameters(), strict=True)
+    assert all(same(p, q) for p, q in pairs)
+
+
+# ---------------------------------------------------------------- experts
+
+
+def mixture(experts: int) -> Mixture:
+    torch.manual_seed(0)
+    nets = [nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 4)) for _ in range(experts)]
+    return Mixture(4, nets).double()
+
+
+def experts_are_the_mixture(comm: MPI.Intracomm, experts: int, counts: Sequence[int]) -> bool:
+    """Whether three steps give the outputs, gradients and weights of the mixture of all ranks' tokens."""
+    whole = mixture(experts)
+    parallel = ParallelMixture(comm, whole)
+    mine, here = dealt(comm, counts), even_range(experts, comm.size, comm.rank)
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for net in (whole, parallel)]
+    right = True
+    for step in range(3):
+        x = numbers(sum(counts), 4, seed=step).requires_grad_()
+        part = x.detach()[mine].clone().requires_grad_()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        y, expected = parallel(part), whole(x)
+        for result in (y, expected):
+            result.pow(2).sum().backward()
+        assert x.grad is not None
+        right &= same(y, expected[mine]) and same(part.grad, x.grad[mine])
+        there = [*whole.router.parameters(), *whole.experts[here.start : here.stop].parameters()]
+        pairs = list(zip(parallel.parameters(), there, strict=True))
+        right &= all(same(p.grad, q.grad) for p, q in pairs)
+        for optimizer in optimizers:
+            optimizer.step()
+        right &= all(same(p, q) for p, q in pairs)
+    return everywhere(comm, right)
+
+
+@pytest.mark.parametrize("counts", [[5, 5, 5, 5], [7, 1, 4, 2], [3, 0, 6, 1]], ids=str)
+@pytest.mark.parametrize("experts", [2, 5])
+def test_experts_on_other_ranks_are_the_mixture(comm: MPI.Intracomm, experts: int, counts: list[int]) -> None:
+    assert experts_are_the_mixture(comm, experts, counts[: comm.size])
+
+
+def test_the_ranks_are_asked_unevenly(comm: MPI.Intracomm) -> None:
+    """What the tests above rely on: the two experts are not asked by equally many tokens."""
+    choice = mixture(2).router(numbers(14, 4)).argmax(-1)
+    assert 0 < int(choice.sum()) < 14 and int(choice.sum()) != 7
+
+
+def back_in_the_wrong_order(
+    comm: MPI.Intracomm, rows: torch.Tensor, leave: Sequence[int], come: Sequence[int]
+) -> torch.Tensor:
+    return all_to_all(comm, rows, leave, come).flip(0)
+
+
+def lost_on_the_way_back(
+    comm: MPI.Intracomm, rows: torch.Tensor, leave: Sequence[int], come: Sequence[int]
+) -> torch.Tensor:
+    return all_to_all(comm, rows.detach(), leave, come)
+
+
+@pytest.mark.parametrize("wrong", [back_in_the_wrong_order, lost_on_the_way_back])
+def test_wrong_exchanges_are_told_apart(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., torch.Tensor]
+) -> None:
+    monkeypatch.setattr(expert_parallel, "all_to_all", wrong)
+    assert not experts_are_the_mixture(comm, 2, [4, 6, 3, 5][: comm.size])
+
+
+def test_a_router_whose_gradients_are_not_summed_is_told_apart(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expert_parallel, "copy_to", lambda comm, x: x)
+    assert experts_are_the_mixture(comm, 2, [4, 6, 3, 5][: comm.size]) == (comm.size == 1)
+
+
+def test_the_mixture_asks_one_expert_a_token() -> None:
+    """Against the definition, a token at a time."""
+    net, x = mixture(3), numbers(6, 4)
+    chances = net.router(x).softmax(-1)
+    asked = [net.experts[int(c.argmax())] for c in chances]
+    expected = [c.max() * ask(row) for c, ask, row in zip(chances, asked, x, strict=True)]
+    assert same(net(x), torch.stack(expected))

@@ -1,0 +1,84 @@
+"""PyTorch's own cut, beside ours: the same Transformer by DTensor, over Gloo and over "mpi4py".
+
+Both are held to one process; what a column or row layer of DTensor computes is also held to ours.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+
+from course_lib.comm import torch_mpi
+from course_lib.parallel.dtensor_parallel import (
+    dtensor_feed_forward,
+    dtensor_loss_backward,
+    dtensor_transformer,
+)
+from course_lib.parallel.tensor_parallel import parallel_feed_forward
+from course_lib.training.transformer import FeedForward, build_transformer
+from tests.ranks.one_process import Tensors, Trained, alone, assert_trained_alike, model, sgd, train
+
+TIMEOUT = timedelta(seconds=50)
+
+
+@pytest.fixture(params=["gloo", "mpi4py"], autouse=True)
+def world(
+    comm: MPI.Intracomm, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    if request.param == "mpi4py":
+        torch_mpi.init_process_group(comm, timeout=TIMEOUT)
+    else:
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        first = comm.rank == 0
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if first else None
+        port = comm.bcast(store.port if store else None)
+        store = store or dist.TCPStore("127.0.0.1", port, is_master=False)
+        dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+    yield
+    comm.Barrier()
+    dist.destroy_process_group()
+
+
+def whole(tensors: Tensors) -> Tensors:
+    return {name: t.full_tensor() if isinstance(t, DTensor) else t for name, t in tensors.items()}
+
+
+def test_a_transformer_by_dtensor_equals_one_process() -> None:
+    net = dtensor_transformer(init_device_mesh("cpu", (dist.get_world_size(),)), model())
+
+    def backward(tokens: torch.Tensor) -> float:
+        return dtensor_loss_backward(net(tokens[:, :-1]), tokens[:, 1:]).item()
+
+    got = train(net, sgd(net.parameters()), backward)
+    expected = alone()
+    assert_trained_alike(Trained([], whole(got.gradients), whole(got.weights)), expected)
+    assert got.losses == pytest.approx(expected.losses, abs=1e-12)
+
+
+def test_a_feed_forward_net_by_dtensor_equals_ours(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    net, x = FeedForward(6).double(), torch.randn(2, 3, 6, dtype=torch.float64)
+    ours = parallel_feed_forward(comm, net)
+    theirs = dtensor_feed_forward(init_device_mesh("cpu", (comm.size,)), net)
+    for layer in (ours, theirs):
+        layer(x).pow(2).sum().backward()
+    torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=1e-10)
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert isinstance(q.grad, DTensor)
+        torch.testing.assert_close(p.grad, q.grad.to_local(), rtol=0, atol=1e-10)
+
+
+def test_heads_that_do_not_divide_are_refused(comm: MPI.Intracomm) -> None:
+    net = build_transformer(vocabulary=16, length=4, width=10, heads=5, layers=1, seed=0)
+    mesh = init_device_mesh("cpu", (comm.size,))
+    if comm.size == 1:
+        assert isinstance(dtensor_transformer(mesh, net), nn.Module)
+        return
+    with pytest.raises(ValueError, match=f"5 heads cannot be dealt evenly to {comm.size} ranks"):
+        dtensor_transformer(mesh, net)
