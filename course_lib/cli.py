@@ -180,6 +180,38 @@ def fetch() -> None:
 
 
 @app.command()
+def study(
+    quick: Annotated[bool, typer.Option("--quick", help="For the room: two minutes, drawn digits.")] = False,
+    models: Annotated[str, typer.Option(metavar="NAMES", help="Some of mlp,cnn,lstm.")] = "",
+    only: Annotated[str, typer.Option(metavar="PARTS", help="Some of timing,threads,accuracy.")] = "",
+    ranks: Annotated[str, typer.Option(metavar="NUMBERS", help="For example 1,2,4.")] = "",
+    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Each run is made N times.")] = None,
+    results: Annotated[str, typer.Option(metavar="FOLDER", help="Where the results are kept.")] = "",
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Measure nothing; write the report anew.")
+    ] = False,
+) -> None:
+    """Measure data parallelism on this machine, in the way of the published study.
+
+    One process, the course's own MPI, DDP over Gloo and over MPI: seconds of an epoch, speed-up, waiting
+    apart from transfer, accuracy. Results (CSV) and a report (HTML) are in build/study. When it is stopped,
+    the same command goes on where it was.
+    """
+    with one_sentence():
+        from pathlib import Path
+
+        from course_lib import paths
+        from course_lib.study import command
+
+        folder = Path(results) if results else paths.BUILD / ("study-quick" if quick else "study")
+        if report_only:
+            command.report(folder)
+        else:
+            names, parts, counts = command.lists(models, only, ranks)
+            command.measure(folder, quick=quick, models=names, parts=parts, ranks=counts, seeds=seeds or 0)
+
+
+@app.command()
 def clean(
     all_: Annotated[
         bool, typer.Option("--all", help="Also the clusters of notebooks that are in use.")

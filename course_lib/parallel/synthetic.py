@@ -1,0 +1,115 @@
+"""The synthetic benchmark: random images, so that only computing and communicating are timed.
+
+    warm up 10 batches,  then again and again:  10 batches  →  one reading of images per second
+
+The protocol is that of Horovod's `pytorch_synthetic_benchmark.py`: the mean of all readings, ± 1.96
+deviations. It is weak scaling: every rank has the same batch on any number of ranks. Horovod multiplies what
+one rank read by the number of ranks; here the readings of all ranks are summed, reading by reading, so that
+a slow rank counts.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.optim import SGD
+
+from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights
+from course_lib.training.loop import Batch, Step, make_step, summed_cross_entropy
+from course_lib.training.models import build
+
+DEVIATIONS = 1.96  # of a normal distribution, 95 % lie within so many
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Images per second: the mean of the readings, and what 95 % of them lie within, if they are normal."""
+
+    mean: float
+    within: float
+
+    @classmethod
+    def of(cls, readings: Sequence[float]) -> "Rate":
+        return cls(statistics.fmean(readings), DEVIATIONS * statistics.pstdev(readings))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.within:.1f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Synthetic:
+    """What came out, the same on all ranks: images per second of each rank, of a rank on average, of all."""
+
+    ranks: int
+    batch_size: int
+    each: tuple[Rate, ...]
+    per_rank: Rate
+    total: Rate
+
+
+def synthetic_benchmark(
+    comm: MPI.Intracomm,
+    step: Step | None = None,
+    *,
+    batch_size: int = 32,
+    warm_up: int = 10,
+    iterations: int = 10,
+    batches: int = 10,
+    model: str = "resnet",
+) -> Synthetic:
+    """Train `model` on random images with all ranks of `comm`; `batch_size` is that of each rank.
+
+    `step`: another way to train than with our own bucket, made by the caller. All ranks call it.
+    """
+    if min(batch_size, iterations, batches) < 1 or warm_up < 0:
+        raise ValueError(f"{iterations} × {batches} batches of {batch_size}; give 1 or more of each")
+    batch = random_images(comm, batch_size)
+    step = step or own_step(comm, build(model, seed=0))
+    for _ in range(warm_up):
+        step(batch)
+    mine = [read(comm, lambda: step(batch), batches, batch_size) for _ in range(iterations)]
+    return summary(comm, mine, batch_size)
+
+
+def read(comm: MPI.Intracomm, work: Callable[[], object], batches: int, batch_size: int) -> float:
+    """This rank's images per second over `batches` batches."""
+    start = MPI.Wtime()
+    for _ in range(batches):
+        work()
+    return batches * batch_size / (MPI.Wtime() - start)
+
+
+def summary(comm: MPI.Intracomm, mine: Sequence[float], batch_size: int) -> Synthetic:
+    """The readings of all ranks put together: the total is summed over ranks, reading by reading."""
+    everyone = np.empty((comm.size, len(mine)))
+    comm.Allgather(np.array(mine), everyone)
+    total = np.empty(len(mine))
+    comm.Allreduce(np.array(mine), total)
+    each = tuple(Rate.of(readings.tolist()) for readings in everyone)
+    per_rank = Rate.of((total / comm.size).tolist())
+    return Synthetic(comm.size, batch_size, each, per_rank, Rate.of(total.tolist()))
+
+
+def own_step(comm: MPI.Intracomm, model: nn.Module) -> Step:
+    """Data parallelism by our own bucket."""
+    broadcast_weights(comm, model)
+    bucket = GradientBucket(model)
+    optimizer = SGD(model.parameters(), lr=0.01)
+    return make_step(model, summed_cross_entropy, optimizer, lambda: bucket.sum(comm))
+
+
+def random_images(comm: MPI.Intracomm, batch_size: int) -> Batch:
+    """This rank's images (batch_size, 3, 32, 32) and labels: random, and others on every rank."""
+    generator = torch.Generator().manual_seed(comm.rank)
+    images = torch.randn(batch_size, 3, 32, 32, generator=generator)
+    labels = torch.randint(10, (batch_size,), generator=generator)
+    return Batch(images, labels, comm.size * batch_size)
+
+
+def weak_scaling(alone: Synthetic, together: Synthetic) -> float:
+    """How many times the images of one rank all ranks trained on, in the same time. Ideal: their number."""
+    return together.total.mean / alone.total.mean

@@ -1,0 +1,74 @@
+"""The synthetic benchmark counts the images of all ranks."""
+
+import statistics
+
+import pytest
+from mpi4py import MPI
+
+from course_lib.parallel.data_parallel import replicas_agree
+from course_lib.parallel.synthetic import (
+    Rate,
+    own_step,
+    random_images,
+    summary,
+    synthetic_benchmark,
+    weak_scaling,
+)
+from course_lib.training.models import build
+
+COMM = MPI.COMM_WORLD
+
+
+def test_the_total_is_the_sum_over_ranks_of_each_reading():
+    mine = [10.0 * (COMM.rank + 1), 30.0]  # what ranks read differs, and so does the sum from n times one
+    found = summary(COMM, mine, batch_size=4)
+    totals = [10.0 * sum(range(1, COMM.size + 1)), 30.0 * COMM.size]
+    assert found.total.mean == pytest.approx(statistics.fmean(totals))
+    assert found.total.within == pytest.approx(1.96 * statistics.pstdev(totals))
+    assert found.per_rank.mean == pytest.approx(found.total.mean / COMM.size)
+    assert [rate.mean for rate in found.each] == [5.0 * (rank + 1) + 15.0 for rank in range(COMM.size)]
+    assert len(set(COMM.allgather(found))) == 1
+
+
+def test_the_benchmark_runs_warm_up_and_all_batches_and_all_ranks_get_the_result():
+    calls = []
+    step = own_step(COMM, build("resnet", seed=COMM.rank))
+
+    def counted(batch):
+        calls.append(len(batch.targets))
+        return step(batch)
+
+    found = synthetic_benchmark(COMM, counted, batch_size=2, warm_up=1, iterations=2, batches=2)
+    assert calls == [2] * 5
+    assert found.ranks == COMM.size
+    assert found.total.mean > 0
+    assert len(set(COMM.allgather(found))) == 1
+
+
+def test_ranks_train_on_other_images_and_stay_equal():
+    batch = random_images(COMM, 2)
+    assert batch.global_size == 2 * COMM.size
+    assert len(set(COMM.allgather(float(batch.inputs.sum())))) == COMM.size
+    model = build("resnet", seed=COMM.rank).eval()  # batch-norm would see other images on every rank
+    own_step(COMM, model)(batch)
+    assert COMM.allreduce(replicas_agree_on_parameters(model), op=MPI.LAND)
+
+
+def replicas_agree_on_parameters(model):
+    for norm in (module for module in model.modules() if hasattr(module, "running_mean")):
+        norm.reset_running_stats()
+    return replicas_agree(COMM, model)
+
+
+def test_weak_scaling_is_how_many_times_the_images_of_one_rank():
+    one, two = summary(MPI.COMM_SELF, [100.0], 4), summary(COMM, [90.0], 4)
+    assert weak_scaling(one, two) == pytest.approx(0.9 * COMM.size)
+
+
+def test_horovod_s_interval_is_of_the_readings():
+    assert str(Rate.of([316.0, 320.0])) == "318.0 ± 3.9"
+
+
+def test_no_batches_are_refused_on_all_ranks():
+    with pytest.raises(ValueError, match="0 × 10 batches of 32; give 1 or more of each"):
+        synthetic_benchmark(COMM, iterations=0)

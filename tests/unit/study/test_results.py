@@ -1,0 +1,91 @@
+"""The file of results: what is written is read, a row of it is a run, and a failed write costs nothing."""
+
+import errno
+import os
+
+import pytest
+from rows import ABOUT, a_case, a_row
+
+from course_lib.study.plan import MODELS
+from course_lib.study.results import (
+    ACCURACY,
+    COLUMNS,
+    COMMITTED,
+    LOCAL,
+    MEASUREMENTS,
+    OWN_MPI,
+    SCALED,
+    ResultsError,
+    load,
+    save,
+)
+
+ROWS = [
+    a_row(),
+    a_row(a_case(OWN_MPI, 2), seconds=1.25, wait=0.25, transfer=0.125),
+    a_row(a_case(OWN_MPI, 3, 7, ACCURACY, batch_rule=LOCAL, rate_rule=SCALED, epochs=2), epoch=2),
+    a_row(a_case(OWN_MPI, 8, replayed=True)),
+]
+
+
+def test_what_is_written_is_read(tmp_path):
+    save(tmp_path, ROWS, ABOUT)
+    study = load(tmp_path)
+    assert list(study.rows) == ROWS
+    assert study.about == ABOUT
+    assert study.cores == 2
+
+
+def test_a_row_read_back_belongs_to_the_case_that_was_planned(tmp_path):
+    cases = [a_case(OWN_MPI, ranks, batch_rule=LOCAL, rate_rule=SCALED) for ranks in (2, 3, 5, 7)]
+    save(tmp_path, [a_row(case) for case in cases], ABOUT)
+    assert [row.case for row in load(tmp_path).rows] == cases
+
+
+@pytest.mark.parametrize(
+    ("ranks", "threads", "replayed", "label"),
+    [
+        (2, 1, False, "measured"),
+        (1, 2, False, "measured"),
+        (2, 2, False, "oversubscribed"),
+        (4, 1, False, "oversubscribed"),
+        (4, 1, True, "replayed"),
+    ],
+)
+def test_a_row_says_how_to_read_its_times(ranks, threads, replayed, label):
+    assert a_row(a_case(OWN_MPI, ranks, threads=threads, replayed=replayed), cores=2).label == label
+
+
+def test_no_results_and_damaged_ones_are_told_in_a_sentence(tmp_path):
+    with pytest.raises(ResultsError, match="holds no results of a study"):
+        load(tmp_path)
+    save(tmp_path, ROWS, ABOUT)
+    path = tmp_path / MEASUREMENTS
+    path.write_text(path.read_text().replace("timing,mlp,mpi,2", "timing,mlp,mpi,two"))
+    with pytest.raises(ResultsError, match="cannot be read"):
+        load(tmp_path)
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ResultsError, match="its columns are others"):
+        load(tmp_path)
+
+
+def test_a_full_disk_leaves_the_results_that_were_there(tmp_path, monkeypatch):
+    save(tmp_path, ROWS[:1], ABOUT)
+    before = (tmp_path / MEASUREMENTS).read_bytes()
+
+    def full(number):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        save(tmp_path, ROWS, ABOUT)
+    assert (tmp_path / MEASUREMENTS).read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 2  # no scratch file is left
+
+
+@pytest.mark.skipif(not (COMMITTED / MEASUREMENTS).exists(), reason="no results are committed yet")
+def test_the_committed_results_can_be_read_and_are_of_real_mnist():
+    study = load(COMMITTED)
+    assert study.about["data"] == "MNIST"
+    assert {row.model for row in study.rows} <= set(MODELS)
+    assert len(COLUMNS) == len(set(COLUMNS))

@@ -1,0 +1,181 @@
+"""A study that is stopped goes on where it was: nothing is measured twice, and the table is the same."""
+
+import json
+import sys
+from dataclasses import asdict
+
+import pytest
+from rows import ABOUT, a_case, a_row
+
+from course_lib.study import job, run
+from course_lib.study.display import StudyDisplay, say_left
+from course_lib.study.job import StudyError, how_it_ended
+from course_lib.study.plan import DRAW
+from course_lib.study.results import MEASUREMENTS, OWN_MPI, load
+from course_lib.study.run import Clock, run_study
+
+DATA = (DRAW, 640, 100)
+CASES = [a_case(seed=seed) for seed in range(3)] + [a_case(OWN_MPI, 2, seed, epochs=2) for seed in range(3)]
+
+
+class Ranks:
+    """Stands in for the jobs: tells rows like real ranks, and stops where it is told to."""
+
+    def __init__(self, monkeypatch, stop_in=None, error=KeyboardInterrupt):
+        self.measured, self.stop_in, self.error = [], stop_in, error
+        monkeypatch.setattr(run, "run_job", self)
+
+    def __call__(self, cases, data):
+        for number, case in enumerate(cases):
+            yield {"case": number, "share": 0.0}
+            for epoch in range(1, case.epochs + 1):
+                if case == self.stop_in:
+                    raise self.error
+                seconds = 1.0 + CASES.index(case)
+                yield {"case": number, "row": asdict(a_row(case, epoch=epoch, seconds=seconds))}
+            self.measured.append(case)
+            yield {"case": number, "done": True}
+
+
+def study(folder, cases=CASES, about=ABOUT):
+    return run_study(cases, DATA, folder, about, StudyDisplay())
+
+
+@pytest.mark.parametrize("stop", range(len(CASES)))
+def test_an_interrupted_study_goes_on_and_ends_with_the_same_table(stop, tmp_path, monkeypatch):
+    Ranks(monkeypatch)
+    study(tmp_path / "whole")
+    first = Ranks(monkeypatch, stop_in=CASES[stop])
+    with pytest.raises(KeyboardInterrupt):
+        study(tmp_path / "halves")
+    second = Ranks(monkeypatch)
+    study(tmp_path / "halves")
+    assert first.measured + second.measured == CASES
+    whole, halves = ((tmp_path / name / MEASUREMENTS).read_text() for name in ("whole", "halves"))
+    assert halves == whole
+
+
+def test_a_complete_study_measures_nothing(tmp_path, monkeypatch, capsys):
+    Ranks(monkeypatch)
+    study(tmp_path)
+    again = Ranks(monkeypatch)
+    assert len(study(tmp_path).rows) == 9
+    assert again.measured == []
+    assert "6 of 6 runs are here already" in capsys.readouterr().out
+
+
+def test_another_selection_adds_to_what_is_there(tmp_path, monkeypatch):
+    Ranks(monkeypatch)
+    study(tmp_path, CASES[3:])
+    more = Ranks(monkeypatch)
+    study(tmp_path, CASES[:4])
+    assert more.measured == CASES[:3]
+    Ranks(monkeypatch)
+    study(tmp_path / "whole")
+    assert (tmp_path / MEASUREMENTS).read_text() == (tmp_path / "whole" / MEASUREMENTS).read_text()
+
+
+def test_results_of_another_machine_or_other_data_are_refused(tmp_path, monkeypatch):
+    Ranks(monkeypatch)
+    study(tmp_path)
+    other = ABOUT | {"machine": ABOUT["machine"] | {"cores": 64}}
+    with pytest.raises(StudyError, match=r"other results \(cores was 2 and is 64\); choose another folder"):
+        study(tmp_path, about=other)
+    with pytest.raises(StudyError, match="the data were drawn digits and are MNIST"):
+        study(tmp_path, about=ABOUT | {"data": "MNIST"})
+
+
+def test_two_studies_do_not_write_to_one_folder(tmp_path, monkeypatch):
+    Ranks(monkeypatch)
+    with run.alone_in(tmp_path), pytest.raises(StudyError, match="another study is writing to"):
+        study(tmp_path)
+
+
+def test_a_full_disk_is_told_before_anything_is_measured(tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(28, "No space left on device")
+
+    ranks = Ranks(monkeypatch)
+    monkeypatch.setattr("course_lib.study.results.replace_file", full)
+    with pytest.raises(
+        StudyError, match=r"no space is left for .*measurements.csv .* make room and try again"
+    ):
+        study(tmp_path)
+    assert ranks.measured == []
+
+
+def test_what_ends_a_job_is_told_with_the_run_and_what_is_kept(tmp_path, monkeypatch):
+    Ranks(monkeypatch, stop_in=CASES[4], error=StudyError("rank 1 was ended by signal 9 (Killed)"))
+    with pytest.raises(StudyError) as caught:
+        study(tmp_path)
+    assert str(caught.value) == (
+        "rank 1 was ended by signal 9 (Killed), during mlp mpi on 2 ranks, seed 1; "
+        "the 4 runs measured so far are kept, and the same command goes on from there"
+    )
+    assert {row.case for row in load(tmp_path).rows} == set(CASES[:4])
+
+
+# ---------------------------------------------------------------- how a job ends
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "words"),
+    [
+        (
+            137,
+            [
+                "prterun noticed that process rank 1 with PID 4711 on node here exited on",
+                "signal 9 (Killed).",
+            ],
+            "rank 1 was ended by signal 9 (Killed)",
+        ),
+        (
+            1,
+            [
+                "Traceback (most recent call last):",
+                '  File "x"',
+                "ValueError: there are 5 images",
+                "MPI_ABORT was",
+            ],
+            "a rank raised ValueError: there are 5 images",
+        ),
+        (-15, [], "mpiexec was ended by signal 15"),
+        (3, ["", "  something was wrong", ""], "the job ended with exit code 3: something was wrong"),
+        (3, [], "the job ended with exit code 3: it said nothing"),
+    ],
+)
+def test_the_end_of_a_job_is_told_in_a_few_words(code, lines, words):
+    assert how_it_ended(code, lines) == words
+
+
+def test_ranks_that_are_silent_are_ended(monkeypatch):
+    monkeypatch.setattr(
+        job, "mpiexec_command", lambda size, command: [sys.executable, "-c", "import time; time.sleep(99)"]
+    )
+    with pytest.raises(StudyError, match="have not been heard of for 0 s, and were ended"):
+        list(job.run_job(CASES[:1], DATA, silence=0.2))
+
+
+def test_what_ranks_print_besides_is_no_message(monkeypatch):
+    text = f"print('a warning'); print({job.MARK!r} + {json.dumps({'ready': 1})!r})"
+    monkeypatch.setattr(job, "mpiexec_command", lambda size, command: [sys.executable, "-c", text])
+    assert list(job.run_job(CASES[:1], DATA)) == [{"ready": 1}]
+
+
+# ---------------------------------------------------------------- the time left
+
+
+def test_the_clock_believes_what_cases_took():
+    clock, case = Clock(cores=2), a_case(images=60_000)
+    guessed = clock.seconds(case)
+    clock.note(case, 3 * guessed)
+    assert clock.seconds(case) == pytest.approx(3 * guessed)
+    other = a_case(model="cnn")
+    assert clock.seconds(other) == pytest.approx(3 * Clock(cores=2).seconds(other))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(2, "about 5 s left"), (41, "about 40 s left"), (600, "about 10 min left")]
+)
+def test_the_time_left_is_said_as_people_say_it(seconds, words):
+    assert say_left(seconds) == words
