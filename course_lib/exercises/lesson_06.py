@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from course_lib.exercises.lesson_06_trace import TRACE
+from course_lib.exercises.lesson_06_wait import WAIT_FIRST
 from course_lib.exercises.model import (
     Exercise,
     Wrong,
@@ -248,4 +249,4 @@ def start_equal(comm, model):
     why="nothing failed, and training would have run on. Which line of the lesson would have told you?",
 )
 
-EXERCISES = (BATCH_GRADIENTS, *QUESTIONS, START_EQUAL, TRACE)
+EXERCISES = (BATCH_GRADIENTS, *QUESTIONS, START_EQUAL, TRACE, WAIT_FIRST)

@@ -80,4 +80,16 @@ PREDICTIONS = (
         objectives=(4,),
         targets=("short-wait-is-good",),
     ),
+    Prediction(
+        id="06.p3",
+        question="Percent of a step saved by overlap?",
+        objectives=(4,),
+        targets=("started-moves-by-itself",),
+    ),
+    Prediction(
+        id="06.p4",
+        question="Updates by others before a gradient arrives, on average?",
+        objectives=(3,),
+        targets=("asynchronous-is-the-same",),
+    ),
 )

@@ -29,6 +29,7 @@ from course_lib.comm.spans import Span, duration
 from course_lib.comm.trace import Recorder
 from course_lib.theory.partition import even_range
 from course_lib.training.datasets import Dataset
+from course_lib.training.flat import copy_back, flatten, parts_of
 from course_lib.training.loop import (
     EVALUATION_BATCH,
     Batch,
@@ -57,26 +58,17 @@ def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
     copy_back(bucket, parameters)
 
 
-def flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """A copy of all `tensors`, one after the other, in one flat bucket."""
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+def broadcast_buffers(comm: MPI.Intracomm, model: nn.Module) -> None:
+    """Give every rank the buffers of rank 0, such as batch-norm's running statistics, in place.
 
-
-@torch.no_grad()
-def copy_back(bucket: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """The reverse of `flatten`: overwrite the `tensors` with what is in the bucket."""
-    pieces = bucket.split([tensor.numel() for tensor in tensors])
-    for tensor, piece in zip(tensors, pieces, strict=True):
-        tensor.copy_(piece.view_as(tensor))
-
-
-def parts_of(bucket: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The parts of a flat bucket, each seen with the shape and the memory layout of one of the `tensors`."""
-    pieces = bucket.split([tensor.numel() for tensor in tensors])
-    return [
-        piece.as_strided(tensor.size(), tensor.stride())
-        for piece, tensor in zip(pieces, tensors, strict=True)
-    ]
+    Each rank's buffers have seen its own shards. A model without buffers sends nothing.
+    """
+    buffers = list(model.buffers())
+    for dtype in dict.fromkeys(buffer.dtype for buffer in buffers):  # floats, and counts of batches
+        alike = [buffer for buffer in buffers if buffer.dtype == dtype]
+        bucket = flatten(alike)
+        comm.Bcast(bucket.numpy(), root=0)
+        copy_back(bucket, alike)
 
 
 # ---------------------------------------------------------------- phase 2
@@ -176,6 +168,7 @@ def train_epoch(
     step = make_step(model, summed_cross_entropy, optimizer, lambda: bucket.sum(comm))
     epoch = fit(step, batches)  # 3 to 6, for every batch
     comm.Barrier()  # 7
+    broadcast_buffers(comm, model)  # if it has any: the replicas are to agree on them, too
     score = evaluate_shard(comm, model, data.test_images, data.test_labels)
     return gather_metrics(comm, epoch, score)  # 8
 

@@ -27,6 +27,21 @@ def even_range(total: int, parts: int, index: int) -> range:
     return even_ranges(total, parts)[index]
 
 
+def fused_ranges(sizes: Sequence[int], limit: int) -> list[range]:
+    """Cut range(len(sizes)) into consecutive ranges, as long as can be, of sizes that add up to `limit`.
+
+    What is larger than `limit` gets a range of its own. Tensor fusion, Sergeev & Del Balso (2018).
+    """
+    starts: list[int] = []
+    filled = 0
+    for index, size in enumerate(sizes):
+        if not starts or filled + size > limit:
+            starts.append(index)
+            filled = 0
+        filled += size
+    return [range(start, stop) for start, stop in pairwise([*starts, len(sizes)])]
+
+
 def balanced_ranges(costs: Sequence[float], parts: int) -> list[range]:
     """Cut range(len(costs)) into `parts` consecutive ranges, none empty, so that the dearest costs least.
 

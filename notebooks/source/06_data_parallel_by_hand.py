@@ -7,10 +7,10 @@
 # |---|---|
 # | **You will be able to** | name the ten phases of data-parallel training and the MPI call of each; deal a batch to ranks, also where it does not divide; sum gradients so that they are those of the whole batch; say where the time of a step goes |
 # | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [02 · Monte Carlo π](02_monte_carlo_pi.ipynb); a training loop in PyTorch |
-# | **Time** | core 20 min · more 42 min |
+# | **Time** | core 20 min · more 60 min |
 # | **Ranks** | 4 |
 #
-# [← 04 · Collectives](04_collectives.ipynb) · [Course map](00_start_here.ipynb)
+# [← 05 · Training in one process](05_training_one_process.ipynb) · [Course map](00_start_here.ipynb) · [07 · DDP on MNIST →](07_ddp_on_mnist.ipynb)
 
 # %% [markdown]
 # ## Warm-up
@@ -541,6 +541,214 @@ for batch_size, report in zip((128, 512), cluster["reports"][0], strict=True):
 # the same. Studies that keep the *local* batch see accuracy fall with every rank, and blame the ranks.
 
 # %% [markdown]
+# ### Start the sum before backward is done
+#
+# Backward begins at the last layer. Its gradients are ready while the first layers still have to be worked on,
+# so their sum could start: **overlap**. `register_post_accumulate_grad_hook` calls a function of yours whenever a
+# gradient is ready, and `Iallreduce` starts a sum and returns at once. This is all it takes:
+
+# %% tags=["source: course_lib.parallel.gradient_buckets:sum_as_they_come"]
+# %%px
+
+# %%
+# %%px
+model = build("mlp", seed=0)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+make_step(model, summed_cross_entropy, optimizer, sum_as_they_come(comm, model))(batch)
+agree = replicas_agree(comm, model)
+
+# %%
+print("started during backward, replicas agree:", cluster["agree"][0])
+
+# %% [markdown]
+# `GradientBuckets` of the library does the same with **fused** buckets: neighbours share one message, up to a
+# limit. And its buckets leave in the same order on all ranks, even if hooks fire in another. A bucket is *on its
+# way* from its start until the rank finds it complete:
+
+# %%
+# %%px
+from course_lib.parallel.bucket_trace import trace_buckets
+
+model = build("cnn", seed=0)
+flights = trace_buckets(comm, model, batch, bucket_bytes=2**16)
+
+# %% tags=["nbval-ignore-output"]
+from course_lib.classroom.plots.buckets import bucket_overlap, explain_overlap
+
+bucket_overlap(cluster["flights"][0], cores=cores)
+
+# %% [markdown]
+# On its way is not *moving*. MPI moves bytes only while the rank is inside an MPI call, and backward makes none.
+# So every hook also looks at the buckets that are under way, which gives MPI a moment to work. What is left is
+# the wait at the end. Is a whole step shorter now, on one rank for every core?
+
+# %%
+predict("Percent of a step saved by overlap?", None)
+
+# %%
+# %%px
+from course_lib.parallel.engines import ENGINES
+
+
+def seconds_of_step(engine):
+    """Seconds of a step of the CNN on one rank for every core; None on ranks that are left out."""
+    if team == MPI.COMM_NULL:
+        return None
+    model = build("cnn", seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    step = make_step(model, summed_cross_entropy, optimizer, ENGINES[engine](team, model))
+    return seconds_on(team, lambda: step(batch), repetitions=15)
+
+
+after, during = seconds_of_step("one bucket"), seconds_of_step("overlapped buckets")
+
+# %% tags=["nbval-ignore-output"]
+after, during = cluster["after"][0], cluster["during"][0]
+why = explain_overlap(after, during, min(cores, 4))
+outcome("Percent of a step saved by overlap?", 100 * (1 - during / after), "%", because=why)
+
+# %% [markdown]
+# Overlap pays where sums are long and something else moves the bytes: a network card, or a GPU's own engines.
+# Between ranks that share the memory of one machine, the sum takes little of the step, and copies need a core.
+
+# %% [markdown]
+# **Exercise 06.4 · Spot the bug** · Somebody's update with sums that are started early. On one rank it is right.
+
+
+# %%
+# %%exercise 06.4
+def update(comm, weights, gradients, rate):
+    """Sum every gradient over all ranks, in place, and step along the sums."""
+    requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
+    for i, weight in enumerate(weights):
+        weight -= rate * gradients[i]
+        requests[i].Wait()
+
+
+# %% [markdown]
+# ### Fewer messages, fewer bytes
+#
+# How full should a bucket be? Small ones leave early, but each is a message; Horovod calls its limit the
+# **fusion threshold**. Here every threshold sends the gradients of the CNN once:
+
+
+# %%
+# %%px
+from course_lib.parallel.gradient_buckets import GradientBuckets
+
+
+def messages_bytes_seconds(**settings):
+    """Of the sum of all gradients on `team`."""
+    if team == MPI.COMM_NULL:
+        return None
+    buckets = GradientBuckets(team, build("cnn", seed=0), overlap=False, **settings)
+    seconds = seconds_on(team, buckets.wait, repetitions=15)
+    return len(buckets.buckets), buckets.nbytes, seconds
+
+
+found = [messages_bytes_seconds(bucket_bytes=limit) for limit in (1, 2**14, 2**20, 2**25)]
+
+# %% tags=["nbval-ignore-output"]
+for limit, (messages, nbytes, seconds) in zip((1, 2**14, 2**20, 2**25), cluster["found"][0], strict=True):
+    print(f"threshold {limit:>8} B: {messages} messages, {nbytes} B, {1e3 * seconds:.2f} ms")
+
+# %% [markdown]
+# Fewer bytes: **compress**. With `wire_dtype=torch.float16` a bucket travels in 16 bits a number and is added in
+# them. What does rounding cost?
+
+
+# %%
+# %%px
+def summed_gradients(wire_dtype):
+    """The gradients of one batch, summed over all ranks, and the bytes that a rank hands to MPI."""
+    model = build("cnn", seed=0)
+    buckets = GradientBuckets(comm, model, wire_dtype=wire_dtype)
+    loss = summed_cross_entropy(model(batch.inputs), batch.targets) / batch.global_size
+    loss.backward()
+    buckets.wait()
+    return flatten([parameter.grad for parameter in model.parameters()]), buckets.nbytes
+
+
+exact, full = summed_gradients(None)
+errors = {}
+for dtype in (torch.float16, torch.bfloat16):
+    rounded, half = summed_gradients(dtype)
+    errors[str(dtype)] = float((rounded - exact).norm() / exact.norm())
+
+# %%
+print("bytes of the gradients:", cluster["full"][0], "and compressed:", cluster["half"][0])
+
+# %% tags=["nbval-ignore-output"]
+for dtype, error in cluster["errors"][0].items():
+    print(f"{dtype}: off by {error:.4%} of the gradient's length")
+
+# %% [markdown]
+# All ranks round alike, so the replicas still agree, but not with one process any more. A float16 ends at 65 504,
+# and a bfloat16 has 8 bits: in it, 256 + 1 is 256. On one machine, converting costs more than the bytes it saves.
+
+# %% [markdown]
+# ### A parameter server
+#
+# The older way: rank 0 keeps the weights and the optimizer. The **workers** send it gradients, and get new weights
+# back. *Synchronous*, it waits for everybody and updates once; that is data parallelism again, except that one
+# rank moves all the bytes. *Asynchronous*, it updates at every gradient. Then a slow rank delays nobody, but its
+# gradients are **stale**: others have changed the weights meanwhile. Three workers have 40 batches each, first all
+# alike, then with one that rests after each batch. Between reading the weights and changing them, how many updates do
+# others make?
+
+
+# %%
+predict("Updates by others before a gradient arrives, on average?", None)
+
+
+# %%
+# %%px --timeout 100
+import time
+
+from course_lib.parallel.parameter_server import train_asynchronously
+
+
+def with_a_server(slow):
+    """Train the MLP; rank `slow` rests after each batch. What the server did, on rank 0; None elsewhere."""
+    model = build("mlp", seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    mine = order[40 * rank : 40 * (rank + 1)] if rank > 0 else []
+
+    def batches():
+        for indices in mine:
+            yield image_batch(data.train_images, data.train_labels, indices, len(indices))
+            time.sleep(0.05 if rank == slow else 0)
+
+    _, service = train_asynchronously(comm, model, summed_cross_entropy, optimizer, batches())
+    return service
+
+
+alike, straggling = with_a_server(slow=None), with_a_server(slow=3)
+
+# %% tags=["nbval-ignore-output"]
+from course_lib.classroom.plots.buckets import staleness
+
+alike, straggling = cluster["alike"][0], cluster["straggling"][0]
+mean = sum(alike.staleness) / len(alike.staleness)
+because = "If the three took turns, it would be 2: one update by each of the others."
+outcome("Updates by others before a gradient arrives, on average?", mean, because=because)
+staleness({"workers alike": alike.histogram(), "rank 3 rests": straggling.histogram()})
+
+# %% [markdown]
+# A stale gradient is the slope of a place that the weights have left: a little when all are alike, far when its
+# rank is slow. And all of it goes through one rank:
+
+# %%
+weights = 4 * 235_146  # bytes of the MLP's weights
+moved, updates = alike.received + alike.sent, len(alike.order)
+print("rank 0 moved the weights", moved / weights, "times for", updates, "updates")
+
+# %% [markdown]
+# For *w* workers, a round of gradients costs the server 2 *w* times the weights; in a ring all-reduce no rank
+# sends more than twice the weights. With the same batches, an asynchronous run never gives the same numbers
+# twice: who comes first decides.
+
+# %% [markdown]
 # ### With a small letter
 #
 # `comm.allreduce`, in small letters, takes any object, tensors too: it packs them, sends them, and adds
@@ -574,6 +782,8 @@ print(f"8 packed messages {1e3 * cluster['packed'][0]:.1f} ms, 1 bucket {one:.2f
 # - Divide the loss by the global batch once; then the gradients of the shards only have to be added.
 # - 1, 2, 3 and 4 ranks end with the same weights, to rounding. If not, it is a mistake, not a cost.
 # - One flat bucket: one message for each step, however many tensors there are.
+# - Overlap starts sums during backward. What it hides depends on who moves the bytes: measure it.
+# - An asynchronous server waits for nobody; it pays with stale gradients.
 # - A step lasts as long as its slowest rank. Tell waiting from transferring before you blame the network.
 #
 # ## Pitfalls
@@ -583,6 +793,8 @@ print(f"8 packed messages {1e3 * cluster['packed'][0]:.1f} ms, 1 bucket {one:.2f
 # - Forgetting one tensor in the sum: training goes on, and the replicas drift apart.
 # - `zero_grad()` without `set_to_none=False`: the gradients leave their bucket. Ours notices.
 # - Comparing runs with different global batches.
+# - Updating before the sums that were started are waited for.
+# - Resuming with the weights alone: `broadcast_optimizer` sends momentum and step counts, too.
 #
 # ## References
 #
@@ -590,7 +802,9 @@ print(f"8 packed messages {1e3 * cluster['packed'][0]:.1f} ms, 1 bucket {one:.2f
 #   published.
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches.
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: data parallelism over MPI,
-#   with buckets.
+#   with fusion of tensors and 16-bit compression.
+# - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: buckets that overlap with backward.
+# - J. Dean and others, *Large scale distributed deep networks*, 2012: the asynchronous parameter server.
 # - mpi4py, [Tutorial](https://mpi4py.readthedocs.io/en/stable/tutorial.html): in-place reductions.
 #
 # ## Discuss
@@ -605,9 +819,9 @@ print(f"8 packed messages {1e3 * cluster['packed'][0]:.1f} ms, 1 bucket {one:.2f
 #
 # ## Stretch
 #
-# The bucket is sent when backward is done. But the gradient of the last layer is ready first! Cut the bucket
-# in two, and start the sum of the second half with `Iallreduce` while backward still works on the first.
-# (`Tensor.register_post_accumulate_grad_hook` tells you when a gradient is ready.)
+# Compression forgets what it rounds away. Remember it: keep, on each rank, the difference between its gradient and
+# what it sent, and add it to the gradient of the next step (*error feedback*). Train 60 steps with bfloat16, with and
+# without, and compare the weights with those of the exact sums.
 
 # %% [markdown]
 # ## Teardown

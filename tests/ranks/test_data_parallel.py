@@ -31,6 +31,7 @@ from course_lib.parallel.data_parallel import (
     train_epoch,
     weight_hash,
 )
+from course_lib.parallel.engines import ENGINES, one_bucket
 from course_lib.training.datasets import Dataset
 from course_lib.training.loop import Batch, Epoch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.metrics import Score
@@ -86,21 +87,12 @@ def one_process(name: str, dtype: torch.dtype, optimizers: Optimizers) -> Trace:
     return finish(model, gradients, dtype)
 
 
-def bucket(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
-    gradients = GradientBucket(model)
-    return lambda: gradients.sum(comm)
-
-
-def one_by_one(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
-    return lambda: sum_gradients_one_by_one(comm, model)
-
-
 def together(
     comm: MPI.Intracomm,
     name: str = "mlp",
     dtype: torch.dtype = torch.float64,
     optimizers: Optimizers = sgd,
-    synchronizers: Synchronizers = bucket,
+    synchronizers: Synchronizers = one_bucket,
     broadcast: Callable[[MPI.Intracomm, nn.Module], None] = broadcast_weights,
     loss_of: Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor] = lambda comm, loss: loss,
     after: Callable[[MPI.Intracomm, nn.Module], None] = lambda comm, model: None,
@@ -137,13 +129,13 @@ def worst(comm: MPI.Intracomm, ours: Trace, theirs: Trace) -> float:
     return comm.allreduce(max(differences(ours, theirs)), op=MPI.MAX)
 
 
-@pytest.mark.parametrize("synchronizers", [bucket, one_by_one])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("optimizers", [sgd, adam])
 @pytest.mark.parametrize("name", MNIST_MODELS)
 def test_all_ranks_together_train_as_one_process_does(
-    comm: MPI.Intracomm, name: str, optimizers: Optimizers, synchronizers: Synchronizers
+    comm: MPI.Intracomm, name: str, optimizers: Optimizers, engine: str
 ) -> None:
-    ours = together(comm, name, torch.float64, optimizers, synchronizers)
+    ours = together(comm, name, torch.float64, optimizers, ENGINES[engine])
     theirs = one_process(name, torch.float64, optimizers)
     for mine, expected in zip(ours.gradients, theirs.gradients, strict=True):
         assert (mine - expected).abs().max() < 1e-10
@@ -151,12 +143,10 @@ def test_all_ranks_together_train_as_one_process_does(
     assert (ours.outputs - theirs.outputs).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("synchronizers", [bucket, one_by_one])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", MNIST_MODELS)
-def test_in_single_precision_they_agree_to_rounding(
-    comm: MPI.Intracomm, name: str, synchronizers: Synchronizers
-) -> None:
-    ours = together(comm, name, torch.float32, sgd, synchronizers)
+def test_in_single_precision_they_agree_to_rounding(comm: MPI.Intracomm, name: str, engine: str) -> None:
+    ours = together(comm, name, torch.float32, sgd, ENGINES[engine])
     assert worst(comm, ours, one_process(name, torch.float32, sgd)) < 1e-5
 
 
@@ -286,14 +276,12 @@ def test_shards_are_disjoint_ordered_and_complete(comm: MPI.Intracomm) -> None:
         assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
-@pytest.mark.parametrize("synchronizers", [bucket, one_by_one])
-def test_decimal_coded_gradients_show_that_everyone_contributed(
-    comm: MPI.Intracomm, synchronizers: Synchronizers
-) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_decimal_coded_gradients_show_that_everyone_contributed(comm: MPI.Intracomm, engine: str) -> None:
     model = build("cnn", seed=0)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    synchronize = synchronizers(comm, model)
+    synchronize = ENGINES[engine](comm, model)
     for parameter in model.parameters():
         parameter.grad.fill_(10**comm.rank)
     synchronize()

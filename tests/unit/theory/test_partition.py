@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from course_lib.theory.partition import balanced_ranges, even_range, even_ranges
+from course_lib.theory.partition import balanced_ranges, even_range, even_ranges, fused_ranges
 
 
 @given(st.integers(0, 300), st.integers(1, 40))
@@ -61,3 +61,23 @@ def test_balanced_ranges_are_as_good_as_trying_every_cut(costs: list[int], data:
 def test_costs_that_cannot_be_cut_are_refused(costs: list[int], parts: int) -> None:
     with pytest.raises(ValueError, match=f"{len(costs)} costs, the least .* cannot make {parts} parts"):
         balanced_ranges(costs, parts)
+
+
+# ---------------------------------------------------------------- fused
+
+
+@given(st.lists(st.integers(0, 50), max_size=20), st.integers(1, 60))
+def test_fused_ranges_are_full_and_in_order(sizes: list[int], limit: int) -> None:
+    ranges = fused_ranges(sizes, limit)
+    assert [index for part in ranges for index in part] == list(range(len(sizes)))
+    sums = [sum(sizes[index] for index in part) for part in ranges]
+    assert all(total <= limit or len(part) == 1 for total, part in zip(sums, ranges, strict=True))
+    follows = [sizes[part.stop] for part in ranges[:-1]]
+    assert all(total + size > limit for total, size in zip(sums, follows, strict=False))  # none is too short
+
+
+def test_fusion_is_drawn() -> None:
+    assert fused_ranges([4, 3, 9, 1, 1], 8) == [range(2), range(2, 3), range(3, 5)]
+    assert fused_ranges([4, 3, 9, 1, 1], 1) == [range(index, index + 1) for index in range(5)]
+    assert fused_ranges([4, 3, 9, 1, 1], 18) == [range(5)]
+    assert fused_ranges([], 8) == []

@@ -1,0 +1,237 @@
+"""Gradient buckets whose sums start while backward still works: fused, and compressed if you like.
+
+    backward     fc2 ──→ fc1 ──→ conv2 ──→ conv1          backward begins with the last layer
+    bucket 0     [fc2 fc1.bias]→ · · · · · done
+    bucket 1                [fc1.weight]→ · · · · done    the sum of a bucket starts when its last gradient is
+    bucket 2                       [conv2 conv1]→ · done  there, and is waited for before the update
+
+*Fusion*: neighbouring parameters share a bucket of up to `bucket_bytes`, so few messages carry many tensors.
+*Overlap*: a hook on every parameter tells when its gradient is there. Hooks may fire in another order on
+every rank; buckets leave in the same order on all of them, so that the sums of the same bucket meet.
+*Compression*: a bucket travels as 16-bit numbers, half the bytes, and is wrong by their rounding.
+
+MPI moves data only while some thread of the rank is inside one of its calls. So every hook also looks at the
+buckets on their way: that is all the progress they make during backward.
+
+Sergeev & Del Balso, "Horovod" (2018), fuse what is ready at the same time; Li and others, "PyTorch
+Distributed" (2020), fuse once and for all, in reverse order of the parameters, as here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from mpi4py import MPI
+from torch import nn
+
+from course_lib.comm.polling import wait_for
+from course_lib.theory.partition import fused_ranges
+from course_lib.training.flat import flatten, parts_of
+
+BUCKET_BYTES = 2**19  # for models of a few MB; PyTorch takes 25 MiB, Horovod up to 128 MiB
+PATIENCE_SECONDS = 60.0
+HALVES = (torch.float16, torch.bfloat16)
+_lost: list[torch.Tensor] = []  # memory that MPI may still write to
+
+
+def sum_as_they_come(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
+    """Overlap in its smallest form: start the sum of each gradient when backward has it.
+
+    The function that is returned waits for all. Hooks have to fire in the same order on all ranks.
+    """
+    requests: list[MPI.Request] = []
+
+    def start(parameter: Any) -> None:
+        requests.append(comm.Iallreduce(MPI.IN_PLACE, parameter.grad.numpy()))
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(start)
+
+    def wait() -> None:
+        MPI.Request.Waitall(requests)
+        requests.clear()
+
+    return wait
+
+
+class Bucket:
+    """Some parameters whose gradients live in one flat tensor, and travel in one message."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], wire_dtype: torch.dtype | None) -> None:
+        self.parameters = parameters
+        self.flat = torch.zeros_like(flatten(parameters))
+        self.parts = parts_of(self.flat, parameters)
+        for parameter, part in zip(parameters, self.parts, strict=True):
+            parameter.grad = part  # backward adds to it
+        self.message = self.flat if wire_dtype is None else torch.zeros_like(self.flat, dtype=wire_dtype)
+        self.missing = set(parameters)
+        self.request = MPI.REQUEST_NULL
+
+    def start(self, comm: MPI.Intracomm) -> None:
+        """Start the sum over `comm`; nobody may touch the gradients until `finish`."""
+        if self.message is not self.flat:
+            self.message.copy_(self.flat)  # rounds
+        self.request = comm.Iallreduce(MPI.IN_PLACE, *sent_as(self.message))
+
+    def look(self) -> bool:
+        """Whether the sum is there; lets MPI work on it."""
+        return self.request.Test()
+
+    def finish(self, seconds: float, what: str) -> None:
+        """Wait for the sum, and leave it in the gradients."""
+        wait_for(self.request, seconds, what)
+        if self.message is not self.flat:
+            self.flat.copy_(self.message)
+        self.missing = set(self.parameters)
+
+
+class GradientBuckets:
+    """Sums the gradients of `model` over `comm` in buckets; all ranks make it together.
+
+        buckets = GradientBuckets(comm, model)
+        step = make_step(model, loss_fn, optimizer, buckets.wait)
+
+    The gradients live in the buckets: clear them in place (`set_to_none=False`). With `overlap`, buckets
+    leave during backward; for several backward passes a step, wrap all but the last in `paused()`, or set
+    it to False. `wire_dtype`: float16 or bfloat16, to halve the bytes. A wait longer than `patience` seconds
+    raises TimeoutError. The communicator is a duplicate: the caller's collectives may come in between.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        model: nn.Module,
+        *,
+        bucket_bytes: int = BUCKET_BYTES,
+        overlap: bool = True,
+        wire_dtype: torch.dtype | None = None,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        last_first = [p for p in model.parameters() if p.requires_grad][::-1]
+        check_alike(comm, last_first, bucket_bytes, wire_dtype)
+        fused = fused_ranges([p.nbytes for p in last_first], bucket_bytes)
+        self.comm, self.overlap, self.patience = comm.Dup(), overlap, patience
+        self.buckets = [self.make_bucket(last_first[r.start : r.stop], wire_dtype) for r in fused]
+        self._home = {
+            p: (b, part) for b in self.buckets for p, part in zip(b.parameters, b.parts, strict=True)
+        }
+        self._left = 0  # how many buckets have left in this step
+        self._hooks = [p.register_post_accumulate_grad_hook(self._ready) for p in last_first]
+
+    def make_bucket(self, parameters: Sequence[nn.Parameter], wire_dtype: torch.dtype | None) -> Bucket:
+        """A bucket of these parameters."""
+        return Bucket(parameters, wire_dtype)
+
+    def _ready(self, parameter: torch.Tensor) -> None:
+        """The gradient of `parameter` is there: start what can start, in order."""
+        bucket, part = self._home[parameter]  # type: ignore[index]
+        if parameter.grad is not part:
+            raise ValueError("a gradient left its bucket; clear gradients with zero_grad(set_to_none=False)")
+        if not self.overlap:
+            return
+        if parameter not in bucket.missing:
+            raise ValueError(
+                f"a second gradient of a parameter of shape {tuple(parameter.shape)} in one step; "
+                "do all backward passes but the last inside `with buckets.paused():`"
+            )
+        bucket.missing.discard(parameter)
+        for started in self.buckets[: self._left]:
+            started.look()
+        while self._left < len(self.buckets) and not self.buckets[self._left].missing:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        self.buckets[self._left].start(self.comm)
+        self._left += 1
+
+    def wait(self) -> None:
+        """Wait until all gradients are the sums over all ranks; what has not left yet leaves now.
+
+        Raises TimeoutError when a rank does not come; then these buckets cannot be used any more.
+        """
+        for bucket in self.buckets:
+            if any(p.grad is not part for p, part in zip(bucket.parameters, bucket.parts, strict=True)):
+                raise ValueError(
+                    "a gradient left its bucket; clear gradients with zero_grad(set_to_none=False)"
+                )
+        while self._left < len(self.buckets):
+            self._start_next()
+        try:
+            for index, bucket in enumerate(self.buckets):
+                bucket.finish(self.patience, f"the sum of bucket {index} of {len(self.buckets)}")
+        except BaseException:  # MPI still has the memory, whatever becomes of these buckets
+            _lost.extend(bucket.message for bucket in self.buckets)
+            raise
+        self._left = 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Backward passes in here only add to the gradients; no bucket leaves."""
+        overlap, self.overlap = self.overlap, False
+        try:
+            yield
+        finally:
+            self.overlap = overlap
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all messages of a step, before MPI cuts them up."""
+        return sum(bucket.message.nbytes for bucket in self.buckets)
+
+    def close(self) -> None:
+        """Take the hooks away and free the communicator; all ranks call it, between steps."""
+        for hook in self._hooks:
+            hook.remove()
+        self.comm.Free()
+
+
+def check_alike(
+    comm: MPI.Intracomm, parameters: Sequence[nn.Parameter], bucket_bytes: int, wire_dtype: torch.dtype | None
+) -> None:
+    """ValueError on all ranks unless all have the same parameters and settings, and MPI can sum them."""
+    dtypes = {p.dtype for p in parameters}
+    mine = ([tuple(p.shape) for p in parameters], sorted(map(str, dtypes)), bucket_bytes, str(wire_dtype))
+    everyone = comm.allgather(mine)
+    different = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+    if different:
+        raise ValueError(
+            f"ranks {different} have other trainable parameters, bucket_bytes or wire_dtype than rank 0; "
+            "build the same model and buckets on all ranks"
+        )
+    if not parameters:
+        raise ValueError("the model has no trainable parameter, so there is nothing to sum")
+    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+        raise ValueError(
+            f"parameters of {', '.join(sorted(map(str, dtypes)))}; use float32 or float64 for all, and "
+            "`in_bfloat16(model)` to compute in 16 bits"
+        )
+    if bucket_bytes < 1 or wire_dtype not in (None, *HALVES):
+        raise ValueError(
+            f"bucket_bytes {bucket_bytes}, wire_dtype {wire_dtype}; give at least 1 byte, and torch.float16, "
+            "torch.bfloat16 or None"
+        )
+
+
+# ---------------------------------------------------------------- 16-bit sums, which MPI does not have
+
+
+def sent_as(message: torch.Tensor) -> tuple[Any, MPI.Op]:
+    """The flat `message` as MPI sees it, and the operation that adds such messages."""
+    if message.dtype in HALVES:
+        return [message.view(torch.int16).numpy(), MPI.INT16_T], sum_of_halves(message.dtype)
+    return message.numpy(), MPI.SUM
+
+
+@cache
+def sum_of_halves(dtype: torch.dtype) -> MPI.Op:
+    """An MPI operation that takes 16-bit integers for numbers of `dtype` and adds them; made once."""
+
+    def add(received: Any, total: Any, _: MPI.Datatype) -> None:
+        if len(total):
+            torch.frombuffer(total, dtype=dtype).add_(torch.frombuffer(received, dtype=dtype))
+
+    return MPI.Op.Create(add, commute=True)

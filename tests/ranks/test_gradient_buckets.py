@@ -1,0 +1,330 @@
+"""Fused, overlapped and compressed buckets: what may differ between ranks and steps, and what must not.
+
+That they train as one process does is held, for every engine, in test_data_parallel.py.
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.nn import functional as F
+
+from course_lib.comm.spans import by_rank
+from course_lib.parallel.bucket_trace import trace_buckets
+from course_lib.parallel.data_parallel import GradientBucket, replicas_agree, shard_batches, weight_hash
+from course_lib.parallel.engines import ENGINES
+from course_lib.parallel.gradient_buckets import HALVES, GradientBuckets, sum_as_they_come
+from course_lib.training.flat import flatten
+from course_lib.training.loop import make_accumulating_step, microbatches, summed_cross_entropy
+from course_lib.training.models import build
+from tests.ranks.test_data_parallel import (
+    IMAGES,
+    LABELS,
+    STEPS,
+    convert,
+    one_process,
+    sgd,
+    together,
+    worst,
+)
+
+FEW_BYTES = 2**17  # several buckets for each of the three models
+
+
+def gradients_of(model: nn.Module) -> torch.Tensor:
+    return flatten([parameter.grad for parameter in model.parameters()])
+
+
+def fill(model: nn.Module, value: float) -> None:
+    for parameter in model.parameters():
+        parameter.grad.fill_(value)
+
+
+# ---------------------------------------------------------------- fusion
+
+
+def test_a_larger_threshold_fuses_more_tensors_into_fewer_messages(comm: MPI.Intracomm) -> None:
+    def names(limit: int) -> list[list[str]]:
+        model = build("mlp", seed=0)
+        of = {parameter: name for name, parameter in model.named_parameters()}
+        buckets = GradientBuckets(comm, model, bucket_bytes=limit)
+        buckets.close()
+        return [[of[parameter] for parameter in bucket.parameters] for bucket in buckets.buckets]
+
+    fc1, fc2, fc3 = (["fc1.bias", "fc1.weight"], ["fc2.bias", "fc2.weight"], ["fc3.bias", "fc3.weight"])
+    assert names(1) == [[name] for name in (*fc3, *fc2, *fc1)]  # backward's order
+    assert names(2**18) == [[*fc3, *fc2, "fc1.bias"], ["fc1.weight"]]
+    assert names(2**20) == [[*fc3, *fc2, *fc1]]
+
+
+@pytest.mark.parametrize("limit", [1, FEW_BYTES, 2**30])
+def test_the_threshold_does_not_change_the_training(comm: MPI.Intracomm, limit: int) -> None:
+    def engine(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
+        return GradientBuckets(comm, model, bucket_bytes=limit).wait
+
+    ours = together(comm, "cnn", synchronizers=engine)
+    assert worst(comm, ours, one_process("cnn", torch.float64, sgd)) < 1e-10
+
+
+# ---------------------------------------------------------------- order, and what is missing
+
+
+class Fork(nn.Module):
+    """Two layers side by side; which is called first, and so whose gradient comes last, is up to the rank."""
+
+    def __init__(self, first: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.left, self.right, self.first = nn.Linear(3, 4), nn.Linear(3, 4), first
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.first == "left":
+            left = self.left(inputs)
+            return left * self.right(inputs)
+        right = self.right(inputs)
+        return right * self.left(inputs)
+
+
+def test_hooks_may_fire_in_another_order_on_every_rank(comm: MPI.Intracomm) -> None:
+    model, alone = Fork(("left", "right")[comm.rank % 2]), Fork("left")
+    inputs = torch.arange(12.0).reshape(4, 3)
+    fired: list[str] = []
+    for name, parameter in model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: fired.append(name))
+    buckets = GradientBuckets(comm, model, bucket_bytes=1)
+    model(inputs).sum().backward()
+    comm.Allreduce(MPI.IN_PLACE, torch.ones(3).numpy())  # somebody else's collective comes in between
+    buckets.wait()
+    alone(inputs).sum().backward()
+    orders = comm.allgather(fired)
+    assert len({tuple(order) for order in orders}) == min(comm.size, 2)
+    assert torch.allclose(gradients_of(model), comm.size * gradients_of(alone), rtol=1e-6)
+
+
+def test_buckets_leave_during_backward_in_one_order(comm: MPI.Intracomm) -> None:
+    model = Fork("left")
+    buckets, left = GradientBuckets(comm, model, bucket_bytes=1), []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _: left.append(buckets._left))
+    model(torch.ones(2, 3)).sum().backward()
+    assert left == [1, 2, 3, 4] or (left[-1] == 4 and sorted(left) == left)
+    buckets.wait()
+
+
+def test_a_layer_that_a_rank_does_not_use_counts_as_zero(comm: MPI.Intracomm) -> None:
+    model = Fork("left")
+    buckets = GradientBuckets(comm, model, bucket_bytes=1)
+    used = model.left if comm.rank == 0 else model.right
+    for _ in range(2):
+        model.zero_grad(set_to_none=False)
+        used(torch.ones(1, 3)).sum().backward()
+        buckets.wait()
+        assert (model.left.bias.grad == 1).all()
+        assert (model.right.bias.grad == comm.size - 1).all()
+
+
+def test_the_smallest_overlap_trains_as_one_process_does(comm: MPI.Intracomm) -> None:
+    ours = together(comm, "mlp", synchronizers=sum_as_they_come)
+    assert worst(comm, ours, one_process("mlp", torch.float64, sgd)) < 1e-10
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_traced_step_tells_when_its_buckets_were_on_their_way(comm: MPI.Intracomm, overlap: bool) -> None:
+    model = build("mlp", seed=0)
+    before = weight_hash(model)
+    (batch,) = shard_batches(comm, IMAGES, LABELS, STEPS[:1])
+    spans = trace_buckets(comm, model, batch, bucket_bytes=FEW_BYTES, overlap=overlap, steps=3)
+    assert (spans is not None) == (comm.rank == 0)
+    assert weight_hash(model) == before
+    for lane in by_rank(spans or []).values():
+        when = {span.name: span for span in lane}
+        assert [name for name in when if not name.startswith("bucket")] == [
+            *("forward", "backward", "wait", "update")
+        ]
+        buckets = [span for span in lane if span.name.startswith("bucket")]
+        assert [span.name for span in buckets] == [f"bucket {index}" for index in range(4)]
+        end = when["backward"].end
+        assert all((span.start < end) == overlap for span in buckets)
+        assert all(span.end <= when["wait"].end for span in buckets)
+    assert trace_buckets(MPI.COMM_NULL, model, batch) is None
+
+
+# ---------------------------------------------------------------- several backward passes a step
+
+
+def accumulate(comm: MPI.Intracomm, make_step: Callable[..., Callable[..., float]]) -> float:
+    """How far from one process training in micro-batches of 2 ends: shards have other numbers of them."""
+    model = build("mlp", seed=0).double()
+    optimizer = sgd(model)
+    step = make_step(model, optimizer)
+    for batch in shard_batches(comm, IMAGES, LABELS, STEPS):
+        step(convert(batch, torch.float64))
+    theirs = one_process("mlp", torch.float64, sgd).weights
+    return float((flatten(list(model.parameters())) - theirs).abs().max())
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "overlapped buckets"])
+def test_microbatches_add_up_before_the_ranks_meet(comm: MPI.Intracomm, engine: str) -> None:
+    def make(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[..., float]:
+        synchronize = ENGINES[engine](comm, model)
+        return make_accumulating_step(model, summed_cross_entropy, optimizer, 2, synchronize)
+
+    assert accumulate(comm, make) < 1e-10
+
+
+def test_paused_buckets_leave_in_the_last_backward_pass(comm: MPI.Intracomm) -> None:
+    def make(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[..., float]:
+        buckets = GradientBuckets(comm, model, bucket_bytes=FEW_BYTES)
+
+        def backward(part) -> None:
+            (summed_cross_entropy(model(part.inputs), part.targets) / part.global_size).backward()
+
+        def step(batch) -> float:
+            *first, last = microbatches(batch, 2)
+            optimizer.zero_grad(set_to_none=False)
+            with buckets.paused():
+                for part in first:
+                    backward(part)
+            assert buckets._left == 0
+            backward(last)
+            assert buckets._left == len(buckets.buckets)
+            buckets.wait()
+            optimizer.step()
+            return 0.0
+
+        return step
+
+    assert accumulate(comm, make) < 1e-10
+
+
+def test_a_second_backward_pass_that_was_not_announced_is_refused(comm: MPI.Intracomm) -> None:
+    model = build("mlp", seed=0)
+    buckets = GradientBuckets(comm, model)
+    images = torch.zeros(2, 1, 28, 28)
+    model(images).sum().backward()
+    with pytest.raises(ValueError, match="paused"):
+        model(images).sum().backward()
+    buckets.wait()
+
+
+# ---------------------------------------------------------------- compression
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_compressed_buckets_send_half_the_bytes_and_round(comm: MPI.Intracomm, dtype: torch.dtype) -> None:
+    model, exact = build("cnn", seed=0), build("cnn", seed=0)
+    buckets, plain = GradientBuckets(comm, model, wire_dtype=dtype), GradientBucket(exact)
+    inputs = torch.from_numpy(IMAGES[comm.rank : comm.rank + 3]).unsqueeze(1).float() / 255
+    for replica in (model, exact):
+        F.cross_entropy(replica(inputs), torch.arange(3)).backward()
+    buckets.wait()
+    plain.sum(comm)
+    assert buckets.nbytes * 2 == plain.flat.nbytes
+    ours, theirs = gradients_of(model), gradients_of(exact)
+    error = float((ours - theirs).norm() / theirs.norm())
+    assert 1e-6 < error < 3 * torch.finfo(dtype).eps
+    assert len({*comm.allgather(ours.numpy().tobytes())}) == 1  # wrong alike on all ranks
+
+
+def test_halves_are_added_as_numbers_not_as_integers(comm: MPI.Intracomm) -> None:
+    model = build("cnn", seed=0)
+    buckets = GradientBuckets(comm, model, wire_dtype=torch.float16)
+    fill(model, 10**comm.rank)
+    buckets.wait()
+    assert (gradients_of(model) == sum(10**rank for rank in range(comm.size))).all()
+
+
+def test_half_precision_overflows_and_bfloat16_forgets_small_parts(comm: MPI.Intracomm) -> None:
+    """Why sums stay in float32 unless someone asks."""
+    values = {torch.float16: (40000.0, float("inf")), torch.bfloat16: (256.0, 256.0)}
+    for dtype, (large, expected) in values.items():
+        model = Fork("left")
+        buckets = GradientBuckets(comm, model, wire_dtype=dtype)
+        fill(model, large if comm.rank == 0 or dtype == torch.float16 else 1.0 / comm.size)
+        buckets.wait()
+        assert (gradients_of(model) == (expected if comm.size > 1 else large)).all()
+
+
+# ---------------------------------------------------------------- known-wrong variants
+
+
+def test_an_update_before_the_wait_is_told_from_the_truth(comm: MPI.Intracomm) -> None:
+    """Rank 0 starts its sums and updates at once; the others come when it has done so."""
+    if comm.size == 1:
+        pytest.skip("one rank has nobody to wait for")
+    made: list[GradientBuckets] = []
+
+    def starts_only(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], object]:
+        made.append(GradientBuckets(comm, model, overlap=False))
+
+        def synchronize() -> None:
+            if comm.rank > 0:
+                comm.recv(source=0)
+                made[0].wait()
+            else:
+                while made[0]._left < len(made[0].buckets):
+                    made[0]._start_next()
+
+        return synchronize
+
+    def wait_too_late(comm: MPI.Intracomm, _: nn.Module) -> None:
+        if comm.rank == 0:
+            for other in range(1, comm.size):
+                comm.send(None, other)
+            made[0].wait()
+
+    ours = together(comm, synchronizers=starts_only, after=wait_too_late)
+    assert worst(comm, ours, one_process("mlp", torch.float64, sgd)) > 1e-4
+
+
+# ---------------------------------------------------------------- refusals and deadlines
+
+
+def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(comm: MPI.Intracomm) -> None:
+    if comm.size == 1:
+        pytest.skip("one rank waits for nobody")
+    buckets = GradientBuckets(comm, build("mlp", seed=0), patience=0.2)
+    if comm.rank == 0:
+        with pytest.raises(TimeoutError, match=r"bucket 0 of 2 is not there after 0\.2 s"):
+            buckets.wait()
+    comm.Barrier()
+    if comm.rank > 0:
+        buckets.patience = 30
+        buckets.wait()
+    comm.Barrier()
+
+
+def test_other_parameters_or_settings_are_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
+    if comm.size > 1:
+        with pytest.raises(ValueError, match="the same model and buckets on all ranks"):
+            GradientBuckets(comm, nn.Linear(2 + comm.rank, 1))
+        with pytest.raises(ValueError, match="the same model and buckets on all ranks"):
+            GradientBuckets(comm, nn.Linear(2, 1), bucket_bytes=1 + comm.rank)
+    with pytest.raises(ValueError, match="bfloat16"):
+        GradientBuckets(comm, nn.Linear(2, 1).bfloat16())
+    with pytest.raises(ValueError, match="wire_dtype"):
+        GradientBuckets(comm, nn.Linear(2, 1), wire_dtype=torch.float64)
+    with pytest.raises(ValueError, match="no trainable parameter"):
+        GradientBuckets(comm, nn.ReLU())
+
+
+def test_a_gradient_that_left_its_bucket_is_noticed_when_it_comes(comm: MPI.Intracomm) -> None:
+    model = nn.Linear(2, 1)
+    buckets = GradientBuckets(comm, model)
+    model.zero_grad(set_to_none=True)
+    with pytest.raises(ValueError, match="set_to_none=False"):
+        buckets.wait()
+    with pytest.raises(ValueError, match="set_to_none=False"):
+        model(torch.ones(1, 2)).sum().backward()
+
+
+def test_closed_buckets_leave_the_model_alone(comm: MPI.Intracomm) -> None:
+    model = build("mlp", seed=0)
+    GradientBuckets(comm, model).close()
+    before = weight_hash(model)
+    model.zero_grad(set_to_none=True)
+    model(torch.zeros(2, 1, 28, 28)).sum().backward()
+    assert weight_hash(model) == before
+    assert replicas_agree(comm, model)
