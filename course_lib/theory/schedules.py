@@ -176,9 +176,14 @@ def simulate(schedule: Schedule, forward: Seconds, backward: Seconds, transfer: 
     `transfer` is seconds from a stage to one on another rank; ranks compute meanwhile. ValueError with the
     actions that wait for each other when the schedule can never finish.
     """
-    owner = {(action.replica, action.stage): rank for rank, row in enumerate(schedule) for action in row}
+    owner = owners(schedule)
     last = {replica: max(stage for r, stage in owner if r == replica) for replica, _ in owner}
-    seconds = {"F": _seconds(forward), "B": _seconds(backward)}
+    seconds = {
+        "F": _seconds(forward, 1 + max(last.values())),
+        "B": _seconds(backward, 1 + max(last.values())),
+    }
+    if transfer < 0:
+        raise ValueError(f"a transfer of {transfer} s cannot be; give 0 or more")
     ended: dict[Action, float] = {}
     free, place, spans = [0.0] * len(schedule), [0] * len(schedule), []
     while len(ended) < sum(map(len, schedule)):
@@ -211,12 +216,32 @@ def needs(action: Action, last_stage: dict[int, int]) -> list[Action]:
     return [Action("F", stage, i, replica), *after]
 
 
-def _seconds(given: Seconds) -> Callable[[Action], float]:
+def owners(schedule: Schedule) -> dict[tuple[int, int], int]:
+    """The rank of each (replica, stage). ValueError when two ranks run one, or an action comes twice."""
+    owner: dict[tuple[int, int], int] = {}
+    for rank, row in enumerate(schedule):
+        for action in row:
+            first = owner.setdefault((action.replica, action.stage), rank)
+            if first != rank:
+                raise ValueError(f"ranks {first} and {rank} both run stage {action.stage}; give it to one")
+        if len(set(row)) < len(row):
+            twice = next(action for action in row if row.count(action) > 1)
+            raise ValueError(f"rank {rank} runs {twice} of stage {twice.stage} twice; it runs once a step")
+    if not owner:
+        raise ValueError(f"a schedule of {len(schedule)} ranks without an action does nothing; give it some")
+    return owner
+
+
+def _seconds(given: Seconds, stages: int) -> Callable[[Action], float]:
     if callable(given):
         return given
-    if isinstance(given, Sequence):
-        return lambda action: given[action.stage]
-    return lambda action: given
+    each = list(given) if isinstance(given, Sequence) else [given] * stages
+    if len(each) != stages or min(each) < 0:
+        raise ValueError(
+            f"{len(each)} times, the least {min(each, default=0)} s, for {stages} stages; give one "
+            "of at least 0 s for each"
+        )
+    return lambda action: each[action.stage]
 
 
 def _stuck(schedule: Schedule, place: Sequence[int], last: dict[int, int], ended: dict[Action, float]) -> str:

@@ -1,10 +1,11 @@
-"""Two layers for looking at pipelines: one that takes its time, one that throws the same dice everywhere."""
+"""Layers for looking at pipelines: one that takes its time, one that throws the same dice everywhere."""
 
 import time
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from course_lib.training.models import derived_seed
 
@@ -44,13 +45,25 @@ class Repeatable(nn.Module):
     So micro-batches get the same dice on any number of stages, as long as each layer sees them in order.
     """
 
+    runs: torch.Tensor
+
     def __init__(self, layer: nn.Module, *, seed: int, name: str) -> None:
         super().__init__()
-        self.layer, self.seed, self.name, self.runs = layer, seed, name, 0
+        self.layer, self.seed, self.name = layer, seed, name
+        self.register_buffer("runs", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """What the layer makes of `x`."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed(self.seed, f"{self.name}/{self.runs}"))
+            torch.manual_seed(derived_seed(self.seed, f"{self.name}/{int(self.runs)}"))
             self.runs += 1
             return self.layer(x)
+
+
+def with_repeatable_dropout(model: nn.Module, *, seed: int) -> nn.Module:
+    """`model`, each of its dropout layers made `Repeatable` in place; give it to ranks before it is cut."""
+    for name, parent in list(model.named_modules()):
+        for child, layer in parent.named_children():
+            if isinstance(layer, _DropoutNd) and not isinstance(parent, Repeatable):
+                setattr(parent, child, Repeatable(layer, seed=seed, name=f"{name}.{child}"))
+    return model

@@ -4,7 +4,7 @@ Known-wrong variants are kept and have to be told from it.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,8 +14,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from course_lib.comm.trace import Recorder
+from course_lib.parallel.emulation import emulate
 from course_lib.parallel.gems import flat_gradient, place_replicas, sum_replicas
-from course_lib.parallel.pipeline import run_schedule, split_batch, split_layers
+from course_lib.parallel.pipeline import (
+    layer_flops,
+    make_pipeline_step,
+    run_schedule,
+    split_batch,
+    split_layers,
+)
+from course_lib.parallel.recomputation import Recomputed, SavedBytes
 from course_lib.theory.schedules import (
     Schedule,
     gems_mast,
@@ -26,12 +34,21 @@ from course_lib.theory.schedules import (
     one_f_one_b,
     peak_activations,
 )
-from course_lib.training.layers import Repeatable, Sleep
-from course_lib.training.loop import Batch, summed_cross_entropy
+from course_lib.training.layers import Repeatable, Sleep, with_repeatable_dropout
+from course_lib.training.loop import Batch, make_step, summed_cross_entropy
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 MICROBATCHES = [1, 2, 3, 4, 7, 8]
 SCHEDULES = [naive, gpipe, one_f_one_b]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small layers, and more ranks than cores: threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def layers(*, dropout: bool = False) -> nn.Sequential:
@@ -175,6 +192,115 @@ def test_a_rank_without_its_module_is_named_on_every_rank(comm: MPI.Intracomm) -
         run_schedule(comm, gpipe(comm.size, 1), modules, summed_cross_entropy, split_batch(batches()[0], 1))
 
 
+# ---------------------------------------------------------------- all sorts of layers
+
+
+def assorted() -> nn.Sequential:
+    """Tokens (B, 3) that pass a stage as integers, batch-norm, dropout, and layers that work in place."""
+    torch.manual_seed(7)
+    norms = [nn.Sequential(nn.Linear(12, 10), nn.BatchNorm1d(10)), nn.ReLU(inplace=True)]
+    found = [nn.Flatten(), nn.Embedding(11, 4), nn.Flatten(), *norms, nn.Dropout(0.3), nn.Linear(10, 5)]
+    found += [nn.LeakyReLU(0.1, inplace=True), nn.Linear(5, 4)]
+    return with_repeatable_dropout(nn.Sequential(*found).double(), seed=3)
+
+
+def tokens(samples: int = 11) -> Batch:
+    generator = torch.Generator().manual_seed(2)
+    draw = torch.randint(0, 11, (samples, 3), generator=generator)
+    return Batch(draw, torch.randint(0, 4, (samples,), generator=generator), samples)
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("make", SCHEDULES)
+def test_assorted_layers_remember_and_learn_what_one_process_does(
+    comm: MPI.Intracomm, make: Callable[[int, int], Schedule], recomputed: bool
+) -> None:
+    whole = assorted()
+    costs = [1.0] * len(whole)  # so that stages begin with all sorts of layers
+    mine = split_layers(copy.deepcopy(whole), comm.size, costs)[comm.rank]
+    theirs = split_layers(whole, comm.size, costs)[comm.rank]
+    stage, parts = Recomputed(mine) if recomputed else mine, split_batch(tokens(), 4)
+    seen: list[torch.Tensor] = []
+
+    def loss_fn(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        seen.append(outputs.detach().clone())
+        return summed_cross_entropy(outputs, targets)
+
+    for _ in range(2):
+        run_schedule(comm, make(comm.size, 4), {(0, comm.rank): stage}, loss_fn, parts)
+        expected = []
+        for part in parts:
+            expected.append(whole(part.inputs))
+            (summed_cross_entropy(expected[-1], part.targets) / part.global_size).backward()
+    if comm.rank == comm.size - 1:
+        assert torch.allclose(torch.cat(seen[-4:]), torch.cat(expected).detach(), **CLOSE)
+    for got, right in zip(mine.buffers(), theirs.buffers(), strict=True):
+        assert torch.allclose(got, right, **CLOSE)
+    for parameter, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert parameter.grad is not None and torch.allclose(parameter.grad, other.grad, **CLOSE)
+
+
+def test_a_second_forward_that_remembers_is_noticed(comm: MPI.Intracomm) -> None:
+    """Known-wrong: going forward twice without going back to what batch-norm and the dice were."""
+    model, same = assorted(), assorted()
+    run_schedule(MPI.COMM_SELF, gpipe(1, 1), {(0, 0): Recomputed(model)}, summed_cross_entropy, [tokens()])
+    same(tokens().inputs)
+    assert all(torch.equal(a, b) for a, b in zip(model.buffers(), same.buffers(), strict=True))
+    same(tokens().inputs)
+    assert not all(torch.equal(a, b) for a, b in zip(model.buffers(), same.buffers(), strict=True))
+
+
+def test_a_pipeline_step_trains_like_a_step_of_one_process(comm: MPI.Intracomm) -> None:
+    whole = layers()
+    mine = split_layers(copy.deepcopy(whole), comm.size)[comm.rank]
+    theirs = split_layers(whole, comm.size)[comm.rank]
+    schedule = one_f_one_b(comm.size, 3)
+    step = make_pipeline_step(comm, schedule, {(0, comm.rank): mine}, summed_cross_entropy, sgd(mine))
+    expected = make_step(whole, summed_cross_entropy, sgd(whole))
+    for batch in batches():
+        assert step(batch) == pytest.approx(expected(batch), abs=1e-10)
+    assert all_close(list(mine.parameters()), list(theirs.parameters()))
+
+
+def test_autograd_keeps_no_more_than_the_micro_batches_that_1f1b_holds(comm: MPI.Intracomm) -> None:
+    schedule = one_f_one_b(comm.size, 16)
+    batch = Batch(torch.ones(16, 100, requires_grad=True), torch.zeros(16), 16)
+    stage = nn.Linear(100, 100)
+    with SavedBytes(stage) as counter:
+        run_schedule(
+            comm, schedule, {(0, comm.rank): stage}, lambda out, _: out.sum(), split_batch(batch, 16)
+        )
+    assert counter.live == 0
+    first = comm.rank == 0
+    assert counter.peak <= 4 * 100 * (16 if first else peak_activations(schedule[comm.rank]) + 1)
+
+
+def test_what_no_message_can_hold_is_refused() -> None:
+    class Pair(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, x
+
+    two_stages = [[action for row in gpipe(2, 1) for action in row if action.kind == "F"]]
+    with pytest.raises(TypeError, match="stage 0 made a tuple"):
+        run_schedule(
+            MPI.COMM_SELF,
+            two_stages,
+            {(0, 0): Pair(), (0, 1): nn.Identity()},
+            summed_cross_entropy,
+            [tokens()],
+        )
+
+
+def test_an_emulated_pipeline_does_all_there_is_to_do(comm: MPI.Intracomm) -> None:
+    schedule = one_f_one_b(comm.size, 3)
+    step, spans = emulate(comm, schedule, 0.001, 0.002)
+    assert step.peak_activations == peak_activations(schedule[comm.rank])
+    if spans is not None:
+        compute = [span for span in spans if span.kind == "compute"]
+        assert len(compute) == 2 * 3 * comm.size
+        assert all(span.seconds >= 0.001 * (1 + (span.name[0] == "B")) for span in compute)
+
+
 # ---------------------------------------------------------------- GEMS
 
 
@@ -240,3 +366,22 @@ def test_more_stages_than_layers_and_more_microbatches_than_samples_are_refused(
         split_layers(layers(), 9)
     with pytest.raises(ValueError, match="11 samples cannot make 12 micro-batches"):
         split_batch(batches()[0], 12)
+
+
+def test_a_parameter_of_two_stages_is_refused() -> None:
+    shared = nn.Linear(3, 3)
+    with pytest.raises(ValueError, match="stages 0 and 1 would share the parameter"):
+        split_layers(nn.Sequential(shared, nn.Tanh(), shared), 2, costs=[1, 1, 1])
+    assert len(split_layers(nn.Sequential(shared, nn.Tanh(), shared), 1)) == 1
+
+
+def test_costs_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 costs do not fit 8 layers"):
+        split_layers(layers(), 2, costs=[1, 1])
+
+
+def test_operations_of_layers_are_counted_and_leave_no_trace() -> None:
+    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+    before = copy.deepcopy(model.state_dict())
+    assert layer_flops(model, torch.ones(4, 3)) == [1 + 2 * 4 * 3 * 5, 1, 1 + 2 * 4 * 5 * 2]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -163,3 +163,21 @@ def test_a_gems_that_swaps_its_pair_on_one_rank_is_stuck() -> None:
 def test_what_makes_no_schedule_is_refused_with_the_numbers(make: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         make()  # type: ignore[operator]
+
+
+def test_a_stage_on_two_ranks_and_an_action_twice_are_refused() -> None:
+    with pytest.raises(ValueError, match="ranks 0 and 1 both run stage 0"):
+        simulate([[Action("F", 0, 0)], [Action("B", 0, 0)]], 1, 1)
+    with pytest.raises(ValueError, match="rank 0 runs F0 of stage 0 twice"):
+        simulate([[Action("F", 0, 0), Action("F", 0, 0)]], 1, 1)
+    with pytest.raises(ValueError, match="a schedule of 2 ranks without an action"):
+        simulate([[], []], 1, 1)
+
+
+def test_times_that_do_not_fit_the_stages_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 times, the least 1 s, for 3 stages"):
+        simulate(gpipe(3, 2), [1, 1], 1)
+    with pytest.raises(ValueError, match=r"the least -1 s"):
+        simulate(gpipe(2, 2), 1, -1)
+    with pytest.raises(ValueError, match=r"a transfer of -0.5 s"):
+        simulate(gpipe(2, 2), 1, 1, transfer=-0.5)

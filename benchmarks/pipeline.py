@@ -1,0 +1,274 @@
+"""Our pipeline over MPI beside torch.distributed.pipelining over Gloo; what `simulate` predicts of it.
+
+Two stages on two ranks, with the same cut, micro-batches and loss, take turns in one job: a Transformer of
+width 512, length 128, a batch of 8 sequences as 8 micro-batches of one. PyTorch's pipelining also runs over
+the course's MPI backend, to tell messages from the rest; and the uncut model runs in one process, on one
+thread and on as many as there are cores. The prediction is fed with the times of the single actions of that
+step. And four ranks count how many micro-batches they hold.
+
+    python -m benchmarks.pipeline [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.harness import Row, Timing, main, on_ranks, row
+from course_lib.comm.launch import available_cores
+from course_lib.comm.timing import seconds_of_each
+
+if TYPE_CHECKING:
+    import torch
+    from mpi4py import MPI
+    from torch import nn
+
+    from course_lib.training.loop import Batch
+
+RANKS, MICROBATCHES = 2, 8
+WIDTH, LENGTH, HEADS, BLOCKS, VOCABULARY = 512, 128, 8, 4, 256
+ACCURACY = 10.0  # percent that the predicted step may be off
+PATIENCE = timedelta(seconds=120)
+NAMES = {"gpipe": "GPipe", "one_f_one_b": "1F1B"}
+PEAK_RANKS = 4
+
+Work = Callable[[], object]
+
+# ---------------------------------------------------------------- on the ranks
+
+
+def token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The cross entropy of all tokens, added up."""
+    from torch.nn import functional as F
+
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+
+def build(blocks: int = BLOCKS, width: int = WIDTH, length: int = LENGTH) -> tuple[nn.Sequential, Batch]:
+    """The uncut model, and a batch of 8 sequences."""
+    import torch
+
+    from course_lib.training.loop import Batch
+    from course_lib.training.transformer import build_transformer
+
+    sizes = {"vocabulary": VOCABULARY, "length": length, "width": width, "heads": HEADS, "layers": blocks}
+    tokens = torch.randint(VOCABULARY, (MICROBATCHES, length + 1), generator=torch.Generator().manual_seed(0))
+    batch = Batch(tokens[:, :-1], tokens[:, 1:], MICROBATCHES * length)
+    return build_transformer(**sizes, seed=0).stack(), batch
+
+
+def ours(comm: MPI.Intracomm, stage: nn.Module, batch: Batch, name: str) -> Work:
+    """Forward and backward of the batch with a schedule of ours."""
+    from course_lib.parallel.pipeline import run_schedule, split_batch
+    from course_lib.theory import schedules
+
+    schedule = getattr(schedules, name)(comm.size, MICROBATCHES)
+    parts = split_batch(batch, MICROBATCHES)
+
+    def step(recorder: Any = None) -> None:
+        stage.zero_grad()
+        run_schedule(comm, schedule, {(0, comm.rank): stage}, token_loss, parts, recorder)
+
+    return step
+
+
+def torchs(group: Any, stage: nn.Module, batch: Batch, name: str) -> Work:
+    """The same with PyTorch's pipelining on `group`; the loss is divided as ours is, and nothing else."""
+    import torch
+    from torch.distributed import pipelining
+
+    place = pipelining.PipelineStage(stage, group.rank(), group.size(), torch.device("cpu"), group=group)
+    kind = {"gpipe": pipelining.ScheduleGPipe, "one_f_one_b": pipelining.Schedule1F1B}[name]
+
+    def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return token_loss(logits, targets) / batch.global_size
+
+    schedule = kind(place, MICROBATCHES, loss_fn=loss, scale_grads=False)
+    inputs = (batch.inputs,) if group.rank() == 0 else ()
+    targets: dict[str, Any] = {"target": batch.targets} if group.rank() == group.size() - 1 else {}
+
+    def step() -> None:
+        stage.zero_grad()
+        schedule.step(*inputs, **targets, return_outputs=False)
+
+    return step
+
+
+def uncut(comm: MPI.Intracomm, model: nn.Module, batch: Batch, threads: int) -> Work:
+    """Forward and backward of the whole batch at once, on rank 0 alone; the others sleep meanwhile."""
+    import torch
+
+    def step() -> None:
+        if comm.rank == 0:
+            torch.set_num_threads(threads)
+            model.zero_grad()
+            (token_loss(model(batch.inputs), batch.targets) / batch.global_size).backward()
+            torch.set_num_threads(1)
+        done = comm.Ibarrier()
+        while not done.Test():
+            time.sleep(1e-3)  # a rank that waits in MPI would take a core from the threads
+
+    return step
+
+
+@contextmanager
+def groups(comm: MPI.Intracomm) -> Iterator[dict[str, Any]]:
+    """torch.distributed over Gloo and over the course's MPI backend, among the ranks of `comm`."""
+    import os
+
+    import torch.distributed as dist
+
+    from course_lib.comm import torch_mpi
+
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch_mpi.init_process_group(comm, timeout=PATIENCE)
+    try:
+        world = dist.distributed_c10d._get_default_group()
+        yield {"Gloo": dist.new_group(backend="gloo", timeout=PATIENCE), "mpi4py": world}
+    finally:
+        comm.Barrier()  # rank 0 hosts the store that Gloo's goodbye needs
+        dist.destroy_process_group()
+
+
+def race(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, list[float]]:
+    """Milliseconds of a step of every contender, in every round; a warm-up of two steps first."""
+    import torch
+
+    from course_lib.parallel.pipeline import split_layers
+
+    torch.set_num_threads(1)
+    model, batch = build(blocks)
+    alone = copy.deepcopy(model) if comm.rank == 0 else model
+    stage = split_layers(model, comm.size)[comm.rank]
+    with groups(comm) as found:
+        works: dict[str, Work] = {}
+        for name in NAMES:
+            works[name] = ours(comm, stage, batch, name)
+            for backend, group in found.items():
+                works[f"{name} {backend}"] = torchs(group, stage, batch, name)
+        for threads in sorted({1, available_cores()}):
+            works[f"uncut {threads}"] = uncut(comm, alone, batch, threads)
+        times: dict[str, list[float]] = {name: [] for name in works}
+        for turn in range(2 + rounds):
+            for name, work in works.items():
+                seconds = statistics.median(seconds_of_each(comm, work, 1))
+                times[name] += [1e3 * seconds] if turn >= 2 else []
+    return times
+
+
+def predict(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, dict[str, list[float]]]:
+    """Milliseconds of each schedule's steps, as measured and as `simulate` says from the actions' times."""
+    import torch
+
+    from course_lib.classroom.plots.schedules import boxes, length, measured_seconds
+    from course_lib.comm.trace import Recorder
+    from course_lib.parallel.pipeline import split_layers
+    from course_lib.theory import schedules
+
+    torch.set_num_threads(1)
+    model, batch = build(blocks)
+    stage, recorder = split_layers(model, comm.size)[comm.rank], Recorder(comm)
+    found: dict[str, dict[str, list[float]]] = {name: {"measured": [], "predicted": []} for name in NAMES}
+    for name in [*NAMES, *list(NAMES) * rounds]:  # each once to warm up
+        schedule = getattr(schedules, name)(comm.size, MICROBATCHES)
+        comm.Barrier()
+        ours(comm, stage, batch, name)(recorder)  # type: ignore[call-arg]
+        spans = recorder.gather()
+        if spans is not None:
+            seconds = measured_seconds(schedule, spans)
+            simulated = schedules.simulate(schedule, seconds, seconds)
+            found[name]["measured"].append(1e3 * length(boxes(spans)))
+            found[name]["predicted"].append(1e3 * schedules.makespan(simulated))
+    return {name: {who: values[1:] for who, values in both.items()} for name, both in found.items()}
+
+
+def peaks(comm: MPI.Intracomm) -> dict[str, list[int]]:
+    """The most micro-batches that each rank held, counted while it ran."""
+    import torch
+
+    from course_lib.parallel.pipeline import run_schedule, split_batch, split_layers
+    from course_lib.theory import schedules
+
+    torch.set_num_threads(1)
+    model, batch = build(blocks=PEAK_RANKS, width=32, length=8)
+    stage = {(0, comm.rank): split_layers(model, comm.size)[comm.rank]}
+    held = {}
+    for name in NAMES:
+        schedule = getattr(schedules, name)(comm.size, MICROBATCHES)
+        step = run_schedule(comm, schedule, stage, token_loss, split_batch(batch, MICROBATCHES))
+        held[name] = comm.allgather(step.peak_activations)
+    return held
+
+
+# ---------------------------------------------------------------- rows
+
+
+def measure(quick: bool) -> list[Row]:
+    """All rows."""
+    rounds, blocks = (3, 2) if quick else (15, BLOCKS)
+    times = on_ranks(RANKS, race, timeout=900, rounds=rounds, blocks=blocks)
+    predicted = on_ranks(RANKS, predict, timeout=600, rounds=rounds, blocks=blocks)
+    model = f"Transformer (width {WIDTH}, length {LENGTH}, {blocks} blocks)"
+    return [
+        *race_rows(times, model),
+        *prediction_rows(predicted),
+        *peak_rows(on_ranks(PEAK_RANKS, peaks, timeout=120)),
+    ]
+
+
+def race_rows(times: Mapping[str, list[float]], model: str) -> list[Row]:
+    """Each schedule of ours beside PyTorch's over both backends, and 1F1B beside the uncut model."""
+    timings = {name: Timing.of(values) for name, values in times.items()}
+    rows = [
+        row(f"{said}, {model}", RANKS, timings[name], timings[f"{name} {backend}"], peer, unit="ms")
+        for name, said in NAMES.items()
+        for backend in ("Gloo", "mpi4py")
+        for peer in [f"torch.distributed.pipelining, {backend}"]
+    ]
+    for name in times:
+        if name.startswith("uncut"):
+            peer = f"uncut, one process, threads: {name.split()[1]}"
+            rows.append(row(f"1F1B, {model}", RANKS, timings["one_f_one_b"], timings[name], peer, unit="ms"))
+    return rows
+
+
+def prediction_rows(predicted: Mapping[str, Mapping[str, list[float]]]) -> list[Row]:
+    """The measured step beside the predicted one, and by how many percent they typically differ."""
+    rows = []
+    for name, said in NAMES.items():
+        measured, simulated = predicted[name]["measured"], predicted[name]["predicted"]
+        off = Timing.of([100 * abs(m / s - 1) for m, s in zip(measured, simulated, strict=True)])
+        timings = Timing.of(measured), Timing.of(simulated)
+        rows.append(row(f"{said}, a step as measured", RANKS, *timings, "simulate()", unit="ms"))
+        ratio = ACCURACY / max(off.median, 1e-9)
+        case, peer = f"{said}, what simulate() is off by", "what it may be off by"
+        rows.append(Row(case, RANKS, off.median, ACCURACY, peer, ratio, "%", "lower", off.spread, 0.0))
+    return rows
+
+
+def peak_rows(held: Mapping[str, list[int]]) -> list[Row]:
+    """What each rank held at most with 1F1B, beside GPipe."""
+    return [
+        Row(
+            f"1F1B, micro-batches held by rank {rank} of {PEAK_RANKS}",
+            PEAK_RANKS,
+            float(ours),
+            float(theirs),
+            "GPipe",
+            theirs / ours,
+            "micro-batches",
+            "lower",
+            0.0,
+            0.0,
+        )
+        for rank, (ours, theirs) in enumerate(zip(held["one_f_one_b"], held["gpipe"], strict=True))
+    ]
+
+
+if __name__ == "__main__":
+    main("Pipelines over MPI beside PyTorch's over Gloo; predicted and measured", measure)

@@ -1,0 +1,40 @@
+"""Pipelines with more ranks than cores: stages that sleep as long as they would compute, and real messages.
+
+A rank that sleeps needs no core, so a laptop with two cores shows what four ranks would do with four. Figures
+from here are measured in all but the computing: call them emulated.
+"""
+
+import torch
+from mpi4py import MPI
+
+from course_lib.comm.spans import Span
+from course_lib.comm.trace import Recorder
+from course_lib.parallel.pipeline import Modules, Step, run_schedule, split_batch
+from course_lib.theory.schedules import Schedule
+from course_lib.training.layers import Sleep
+from course_lib.training.loop import Batch
+
+NUMBERS = 1000  # in the activations of a micro-batch
+
+
+def emulate(
+    comm: MPI.Intracomm, schedule: Schedule, forward_seconds: float, backward_seconds: float
+) -> tuple[Step, list[Span] | None]:
+    """Run `schedule` with stages that sleep so long for every micro-batch; a warm-up first.
+
+    What this rank learned from the step, and on rank 0 what all ranks did when.
+    """
+    count = 1 + max(action.microbatch for row in schedule for action in row)
+    parts = split_batch(Batch(torch.ones(count, NUMBERS), torch.zeros(count), count), count)
+    places = {(action.replica, action.stage) for action in schedule[comm.rank]}
+    quick: Modules = {place: Sleep(0, 0) for place in places}
+    run_schedule(comm, schedule, quick, _summed, parts)
+    slow: Modules = {place: Sleep(forward_seconds, backward_seconds) for place in places}
+    recorder = Recorder(comm)
+    comm.Barrier()
+    step = run_schedule(comm, schedule, slow, _summed, parts, recorder)
+    return step, recorder.gather()
+
+
+def _summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return outputs.sum()

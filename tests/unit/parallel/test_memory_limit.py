@@ -1,0 +1,29 @@
+"""A model that one limited process cannot hold, and two can; the limit is theirs alone."""
+
+import re
+
+import pytest
+
+from course_lib.parallel.memory_limit import STATUS, fits, layer_bytes
+
+pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")
+
+
+def test_one_rank_fails_in_clear_words_and_two_ranks_train() -> None:
+    alone, together = fits(1, 192), fits(2, 192)
+    assert not alone.trained and together.trained
+    assert (found := re.fullmatch(r"rank 0 has no memory left after (\d+) of its 16 layers", alone.story))
+    assert int(found[1]) * layer_bytes() < 192 * 2**20 < 16 * layer_bytes()
+
+
+def test_this_process_may_still_use_what_it_likes() -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    fits(1, 64, layers=2)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_ranks_without_a_layer_are_refused() -> None:
+    with pytest.raises(ValueError, match="16 layers on 17 ranks"):
+        fits(17, 192)
