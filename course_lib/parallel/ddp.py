@@ -1,0 +1,120 @@
+"""Data parallelism by torch: `DistributedDataParallel` (DDP), and what it leaves to you.
+
+    init         process_group(comm, "gloo" or "mpi4py")     which ranks, and who moves the bytes
+    broadcast    DDP does it when it wraps the model
+    shard        dealt_batches, or a DistributedSampler      DDP never divides a batch
+    sum          DDP does it during backward, in buckets     it averages; summing_ddp adds up instead
+    the rest     the step of one process, unchanged
+
+Torch averages the gradients of the ranks: right when every rank has the mean of equally many samples. Our
+losses are divided by the global batch once, so their gradients have to be added, and shards may be uneven.
+
+Li and others, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training" (2020).
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler
+
+from course_lib.comm import torch_mpi
+from course_lib.comm.torch_mpi.start import common_store
+from course_lib.training.loop import Batch, image_batch
+
+PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
+Future = torch.futures.Future[torch.Tensor]
+
+# ---------------------------------------------------------------- init
+
+
+def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIENCE) -> None:
+    """Make all ranks of `comm` the group of torch.distributed, with the backend "gloo" or "mpi4py".
+
+    A group that somebody left behind is ended first. A rank that waits longer than `timeout` raises.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    comm = MPI.Intracomm(comm)  # torch calls MPI on any thread: a lesson's ranks do not note it
+    if backend == torch_mpi.NAME:
+        torch_mpi.init_process_group(comm, timeout=timeout)
+        return
+    store = common_store(comm, timeout)  # where the ranks write how they can be reached
+    if isinstance(store, dist.FileStore):  # all on one machine: its own network will do
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=timeout)
+    comm.Barrier()  # who left at once would cut off those that are still connecting
+
+
+@contextmanager
+def process_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIENCE) -> Iterator[None]:
+    """`with process_group(comm, "gloo"):` the group of `start_group`, for as long as the body runs."""
+    start_group(comm, backend, timeout=timeout)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+# ---------------------------------------------------------------- sum
+
+
+def sum_bucket(state: object, bucket: dist.GradBucket) -> Future:
+    """A communication hook: the sum of a bucket of gradients, where DDP would average."""
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
+
+
+def summing_ddp(model: nn.Module, **options: Any) -> DistributedDataParallel:
+    """`model` on all ranks, with the weights of rank 0, and gradients that are added up; use in `make_step`.
+
+    `options` go to DistributedDataParallel.
+    """
+    replica = DistributedDataParallel(model, **options)
+    replica.register_comm_hook(None, sum_bucket)
+    return replica
+
+
+# ---------------------------------------------------------------- shard
+
+
+def dealt_batches(
+    order: NDArray[np.int64], batch_size: int, *, rank: int, size: int
+) -> Iterator[tuple[NDArray[np.int64], int]]:
+    """This rank's part of every global batch, and how large that is; `order` is the same on all ranks.
+
+    Dealt like cards, one sample to each rank in turn: what a DistributedSampler does, but nothing is repeated
+    at the end. There, parts differ by one sample, and may be empty.
+    """
+    if batch_size < 1:
+        raise ValueError(f"a batch of {batch_size} samples cannot be dealt; use at least 1")
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        yield batch[rank::size], len(batch)
+
+
+def sampled_batches(
+    images: NDArray[np.uint8], labels: NDArray[np.integer], sampler: DistributedSampler, batch_size: int
+) -> Iterator[Batch]:
+    """The batches of one epoch of this rank's `sampler`, for `make_step`; `batch_size` is the global one.
+
+    All ranks get equally many samples, because the sampler repeats some or drops some.
+    """
+    size = sampler.num_replicas
+    if batch_size % size:
+        raise ValueError(
+            f"a batch of {batch_size} is not divisible by {size} ranks; use {batch_size // size * size}"
+        )
+    mine: Sequence[int] = list(sampler)
+    for start in range(0, len(mine), batch_size // size):
+        part = np.array(mine[start : start + batch_size // size])
+        yield image_batch(images, labels, part, global_size=size * len(part))

@@ -1,0 +1,166 @@
+"""Train a CNN on MNIST with DistributedDataParallel: one file, three ways to start it.
+
+    torchrun --standalone --nproc-per-node 2 train_mnist_ddp.py
+    mpiexec -n 2 python -m mpi4py train_mnist_ddp.py
+    python train_mnist_ddp.py --spawn 2 --meet file         (or tcp, or env)
+
+Two ranks end with the same weights whichever way, to the last bit. They do not use a GPU.
+"""
+
+import argparse
+import gc
+import hashlib
+import os
+import socket
+import tempfile
+import time
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from course_lib.training.datasets import load_mnist
+from course_lib.training.models import build
+
+PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
+SPAWN_PATIENCE = 600.0  # seconds for all of training, when we start the ranks ourselves
+
+# ------------------------------------------------------------------ how the ranks find each other
+
+
+def join_group(options: argparse.Namespace) -> None:
+    """Join the process group as the launcher says: its variables tell a rank from the others."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has set RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+        dist.init_process_group("gloo", init_method="env://", timeout=PATIENCE)
+        return
+    from mpi4py import MPI  # only here: the other launchers start no MPI
+
+    from course_lib.parallel import ddp  # has torch's backend "mpi4py"
+
+    ddp.start_group(MPI.COMM_WORLD, options.backend, timeout=PATIENCE)
+
+
+def start_spawned(rank: int, options: argparse.Namespace, address: str) -> None:
+    """What each process of `spawn` runs: its rank comes as the first argument, the rest from us."""
+    if address == "env://":
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(options.spawn)}
+        dist.init_process_group("gloo", timeout=PATIENCE)
+    else:
+        dist.init_process_group(
+            "gloo", init_method=address, rank=rank, world_size=options.spawn, timeout=PATIENCE
+        )
+    train_and_leave(options)
+
+
+def spawn_all(options: argparse.Namespace) -> None:
+    """Start the ranks ourselves, tell them where to meet, and end them when they take too long."""
+    with tempfile.TemporaryDirectory() as folder:
+        address = {"file": f"file://{folder}/meet", "tcp": f"tcp://127.0.0.1:{free_port()}", "env": "env://"}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}  # read by env:// alone
+        ranks = mp.spawn(start_spawned, (options, address[options.meet]), options.spawn, join=False)
+        deadline = time.monotonic() + SPAWN_PATIENCE
+        while not ranks.join(timeout=1):  # raises what a rank has raised
+            if time.monotonic() > deadline:
+                for process in ranks.processes:
+                    process.terminate()
+                raise TimeoutError(f"training took longer than {SPAWN_PATIENCE:g} s")
+
+
+def free_port() -> int:
+    """A port that nobody uses now: 12355, as in many a tutorial, may be your neighbour's."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# ------------------------------------------------------------------ training, the same for all launchers
+
+
+def train_and_leave(options: argparse.Namespace) -> None:
+    """Train in the group that this rank has joined, tell what came out, and leave the group."""
+    try:
+        train(options)
+    finally:
+        gc.collect()  # the model holds the group, and Gloo's threads must end before Python does
+        dist.destroy_process_group()
+
+
+def train(options: argparse.Namespace) -> None:
+    """All epochs on this rank's share of the images."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank > 0:
+        dist.barrier()  # rank 0 comes first: it downloads, the others find the files
+    data = load_mnist()
+    if rank == 0:
+        dist.barrier()
+    images = TensorDataset(*tensors(data.train_images, data.train_labels, options.samples))
+    sampler = DistributedSampler(images, shuffle=True, seed=options.seed)  # a share for each rank
+    loader = DataLoader(images, batch_size=options.batch_size // size, sampler=sampler)
+    model = DistributedDataParallel(build("cnn", seed=options.seed))  # takes the weights of rank 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for epoch in range(options.epochs):
+        sampler.set_epoch(epoch)  # or every epoch has the order of the first
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs), labels).backward()  # shares are equal: the mean of means is right
+            optimizer.step()
+    accuracy = evaluate(model.module, *tensors(data.test_images, data.test_labels, options.samples))
+    if rank == 0:
+        print(
+            f"{size} ranks, {dist.get_backend()}: weights {weight_hash(model.module)}, {accuracy:.1%} right"
+        )
+        if options.save:
+            torch.save(model.module.state_dict(), options.save)
+
+
+def tensors(images: np.ndarray, labels: np.ndarray, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first `samples` images (N, 1, 28, 28), standardised, and their labels (N)."""
+    pixels = torch.from_numpy(images[:samples]).unsqueeze(1).float() / 255
+    return (pixels - 0.1307) / 0.3081, torch.from_numpy(labels[:samples].astype(np.int64))
+
+
+@torch.no_grad()
+def evaluate(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
+    """The accuracy on all test images; each is tested by one rank: no sampler, which may repeat some."""
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    model.eval()
+    right = (model(images[mine]).argmax(1) == labels[mine]).sum()
+    dist.all_reduce(right)
+    return right.item() / len(labels)
+
+
+def weight_hash(model: torch.nn.Module) -> str:
+    """A few digits that change when any bit of the weights does."""
+    numbers = b"".join(tensor.contiguous().numpy().tobytes() for tensor in model.state_dict().values())
+    return hashlib.sha256(numbers).hexdigest()[:16]
+
+
+# ------------------------------------------------------------------ the command line
+
+
+def main() -> None:
+    """Find out how we were started, join the others, train."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--spawn", type=int, metavar="N", help="start N ranks from here")
+    parser.add_argument("--meet", choices=("file", "tcp", "env"), default="file", help="where they meet")
+    parser.add_argument("--backend", choices=("mpi4py", "gloo"), default="mpi4py", help="under mpiexec")
+    parser.add_argument("--samples", type=int, default=60_000)
+    parser.add_argument("--batch-size", type=int, default=128, help="of all ranks together")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save", metavar="FILE", help="where rank 0 writes the weights")
+    options = parser.parse_args()
+    if options.spawn:
+        spawn_all(options)
+    else:
+        join_group(options)
+        train_and_leave(options)
+
+
+if __name__ == "__main__":
+    main()

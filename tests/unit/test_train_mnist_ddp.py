@@ -1,0 +1,81 @@
+"""The script of lesson 07 under each launcher, with two ranks: one training, whichever way it is started."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from course_lib.comm.compile import output_of
+from course_lib.comm.launch import mpiexec_command, rank_environment
+from course_lib.paths import NOTEBOOKS
+
+SCRIPT = NOTEBOOKS / "code" / "train_mnist_ddp.py"
+TIMEOUT = 300  # seconds; a few are enough on a quiet machine
+OPTIONS = ("--samples", "256", "--epochs", "2")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT), *OPTIONS)
+SPAWN = (str(SCRIPT), *OPTIONS, "--spawn", "2", "--meet")
+WAYS: Mapping[str, list[str]] = {
+    "torchrun": [sys.executable, *TORCHRUN],
+    "mpiexec": mpiexec_command(2, [sys.executable, "-m", "mpi4py", str(SCRIPT), *OPTIONS]),
+    "mpiexec, gloo": mpiexec_command(
+        2, [sys.executable, "-m", "mpi4py", str(SCRIPT), *OPTIONS, "--backend", "gloo"]
+    ),
+    "spawn, file": [sys.executable, *SPAWN, "file"],
+    "spawn, tcp": [sys.executable, *SPAWN, "tcp"],
+    "spawn, env": [sys.executable, *SPAWN, "env"],
+}
+
+
+def environment() -> dict[str, str]:
+    """As a lesson starts it; without the real images, so that it is the same everywhere."""
+    base = {name: value for name, value in os.environ.items() if name != "COURSE_DATA"}
+    return rank_environment(2, base) | {"GLOO_SOCKET_IFNAME": "lo", "COURSE_OFFLINE": "1"}
+
+
+@cache
+def said(way: str) -> str:
+    return output_of(WAYS[way], environment(), timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_launcher_trains_the_same_network(way: str) -> None:
+    size, backend, result = said(way).replace(", ", ": ", 1).split(": ")
+    assert size == "2 ranks"
+    assert backend == ("mpi4py" if way == "mpiexec" else "gloo")
+    assert result == said("mpiexec").split(": ")[1]
+
+
+def test_two_ranks_train_as_one_does(tmp_path: Path) -> None:
+    alone = [sys.executable, str(SCRIPT), *OPTIONS, "--spawn", "1"]
+    weights = []
+    for number, command in enumerate((alone, WAYS["mpiexec"])):
+        file = tmp_path / f"{number}.pt"
+        output_of([*command, "--save", str(file)], environment(), timeout=TIMEOUT)
+        state = torch.load(file, weights_only=True)
+        weights.append(torch.cat([tensor.flatten() for tensor in state.values()]))
+    assert float((weights[0] - weights[1]).norm() / weights[0].norm()) < 1e-5
+
+
+def test_a_training_that_takes_too_long_is_ended_with_all_its_ranks() -> None:
+    late = (
+        "import sys, train_mnist_ddp as script\n"
+        "script.SPAWN_PATIENCE = 0.5\n"
+        "if __name__ == '__main__':\n"
+        "    script.main()\n"
+    )
+    given = environment() | {"PYTHONPATH": str(SCRIPT.parent)}
+    command = [sys.executable, "-c", late, *OPTIONS, "--spawn", "2"]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 1
+    assert "TimeoutError: training took longer than 0.5 s" in done.stderr
+
+
+def test_nobody_asks_for_a_fixed_port() -> None:
+    code = SCRIPT.read_text()
+    assert 'bind(("127.0.0.1", 0))' in code
+    assert "MASTER_PORT" in code and '"12355"' not in code
