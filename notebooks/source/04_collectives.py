@@ -10,7 +10,7 @@
 # | **Time** | core 20 min · more 61 min |
 # | **Ranks** | 4 |
 #
-# [← 03 · arctan π and quadrature](03_arctan_pi.ipynb) · [Course map](00_start_here.ipynb) · [06 · Data parallelism by hand →](06_data_parallel_by_hand.ipynb)
+# [← 03 · arctan π and quadrature](03_arctan_pi.ipynb) · [Course map](00_start_here.ipynb) · [05 · Training in one process →](05_training_one_process.ipynb)
 
 # %% [markdown]
 # ## Warm-up

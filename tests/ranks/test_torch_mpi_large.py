@@ -1,4 +1,4 @@
-"""More elements than MPI counts with 32 bits, for real: 13 GiB of memory and a minute, so only when asked for.
+"""More elements than MPI counts with 32 bits, for real: 13 GiB and minutes, so only when asked for.
 
 COURSE_LARGE=1 python -m course_lib.comm.launch 2 -m pytest -q tests/ranks/test_torch_mpi_large.py
 """

@@ -40,7 +40,7 @@ def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta 
     Afterwards torch.distributed works as ever; `destroy_process_group` ends it, and you can begin again.
     """
     global _parent
-    comm = MPI.COMM_WORLD if comm is None else comm
+    comm = bare(MPI.COMM_WORLD if comm is None else comm)
     if not wait_until(comm.Ibarrier().Test, timeout.total_seconds()):
         raise CollectiveTimeoutError(
             f"init_process_group: not all {comm.size} ranks of the communicator came "
@@ -52,6 +52,11 @@ def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta 
         dist.init_process_group(NAME, store=store, rank=comm.rank, world_size=comm.size, timeout=timeout)
     finally:
         _parent = None
+
+
+def bare(comm: MPI.Intracomm) -> MPI.Intracomm:
+    """The communicator without a record of its calls, which torch makes from several threads by chance."""
+    return MPI.Intracomm(comm)
 
 
 def common_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
@@ -98,7 +103,7 @@ def create_group(options: Any, _backend_options: Any = None) -> MPIGroup:
 
 def world_communicator(options: Any) -> MPI.Intracomm:
     """A copy of the parent, its ranks in torch's order."""
-    parent = _parent or MPI.COMM_WORLD
+    parent = _parent or bare(MPI.COMM_WORLD)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError(
             "MPI was started without MPI_THREAD_MULTIPLE; let mpi4py start it with its default"

@@ -1,0 +1,107 @@
+"""Who has what in a hybrid: data × replica × pipeline × tile × tensor, as places on a grid of ranks.
+
+    position      0         1         2          3           two stages: 2 tiles, then 2 tensor shards
+    replica 0   tile 0    tile 1    shard 0    shard 1
+    replica 1   shard 1   shard 0   tile 1     tile 0        the mirror image, on the same ranks (GEMS)
+
+A stage of the pipeline has tiles × tensor ranks, one position each; the data axis repeats all positions. Jain
+et al. (2022), "Hy-Fi: Hybrid Five-Dimensional Parallel DNN Training on High-Performance GPU Clusters".
+"""
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Literal
+
+Kind = Literal["F", "B"]
+Action = tuple[Kind, int, int]  # forward or backward, replica, micro-batch
+
+
+@dataclass(frozen=True, slots=True)
+class StageShape:
+    """How many ranks a stage has: `rows` × `columns` tiles, each `tensor` times."""
+
+    rows: int = 1
+    columns: int = 1
+    tensor: int = 1
+
+    @property
+    def tiles(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def ranks(self) -> int:
+        return self.tiles * self.tensor
+
+
+@dataclass(frozen=True, slots=True)
+class HybridShape:
+    """How many ways along each axis; `stages` from the first to the last, `replicas` 1, or 2 for GEMS."""
+
+    stages: tuple[StageShape, ...]
+    data: int = 1
+    replicas: int = 1
+
+    @property
+    def positions(self) -> int:
+        """Ranks that hold a model."""
+        return sum(stage.ranks for stage in self.stages)
+
+    @property
+    def ranks(self) -> int:
+        return self.data * self.positions
+
+    def first(self, stage: int) -> int:
+        """The first position of a stage."""
+        return sum(one.ranks for one in self.stages[:stage])
+
+    def place(self, replica: int, position: int) -> "Place":
+        """What `position` holds of `replica`."""
+        mirrored = self.positions - 1 - position if replica else position
+        ends = list(accumulate(stage.ranks for stage in self.stages))
+        stage = next(index for index, end in enumerate(ends) if mirrored < end)
+        tile, tensor = divmod(mirrored - self.first(stage), self.stages[stage].tensor)
+        return Place(stage, tile, tensor)
+
+    def position(self, replica: int, place: "Place") -> int:
+        """Who has `place` of `replica`."""
+        found = self.first(place.stage) + place.tile * self.stages[place.stage].tensor + place.tensor
+        return self.positions - 1 - found if replica else found
+
+    def check(self, ranks: int) -> None:
+        """ValueError unless the axes fit each other and this many ranks."""
+        if not self.stages or self.data < 1 or self.replicas not in (1, 2):
+            raise ValueError(
+                f"{len(self.stages)} stages, {self.data} data and {self.replicas} replicas make no grid; "
+                "use at least one stage and one data rank, and 1 or 2 replicas"
+            )
+        if self.ranks != ranks:
+            raise ValueError(
+                f"{self.data} data × {self.positions} positions are {self.ranks} ranks, and there are {ranks}"
+            )
+        for before, after in pairwise(self.stages):
+            same = (before.rows, before.columns) == (after.rows, after.columns)
+            if not same and before.tiles > 1 and after.tiles > 1:
+                raise ValueError(
+                    f"{before.rows} × {before.columns} tiles cannot be followed by "
+                    f"{after.rows} × {after.columns}; keep them, or join them in a stage of one tile"
+                )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A stage, and the tile and tensor shard of it."""
+
+    stage: int
+    tile: int
+    tensor: int
+
+
+def actions(shape: HybridShape, rounds: int, microbatches: int) -> list[Action]:
+    """What every rank does in a step: the replicas in turn, `rounds` of them; in each round the micro-batches
+    go forward one after the other, and backward, as in GPipe."""
+    done: list[Action] = []
+    for turn in range(rounds * shape.replicas):
+        mine = range(turn * microbatches, (turn + 1) * microbatches)
+        done += [("F", turn % shape.replicas, i) for i in mine]
+        done += [("B", turn % shape.replicas, i) for i in reversed(mine)]
+    return done

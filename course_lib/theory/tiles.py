@@ -1,0 +1,180 @@
+"""Tiles of an image and their halos: who needs which pixels of whom, one dimension at a time.
+
+    image      0  1  2  3  4 | 5  6  7  8  9         two tiles; a convolution with kernel 3 and padding 1
+    tile 0   . 0  1  2  3  4   5                     needs pixel 5 of tile 1; the dot is the image's padding
+    tile 1                4    5  6  7  8  9 .       needs pixel 4 of tile 0
+
+Any kernel, stride, padding and dilation is a `Window`; which inputs an output needs is all there is to know.
+The outputs of a layer are dealt evenly to the tiles, whatever they had of its inputs. Dryden et al. (2019),
+"Improving Strong-Scaling of CNN Training by Exploiting Finer-Grained Parallelism"; Jain et al. (2022),
+"Hy-Fi", for several layers with one exchange.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+Piece = tuple[int, range]  # a rank, and places of the image
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a convolution or pooling sees along one dimension; `before` and `after` are its padding."""
+
+    kernel: int
+    stride: int = 1
+    before: int = 0
+    after: int = 0
+    dilation: int = 1
+
+    @property
+    def reach(self) -> int:
+        """Pixels from the first that an output sees to the last, both counted."""
+        return self.dilation * (self.kernel - 1) + 1
+
+    def outputs(self, length: int) -> int:
+        """How many outputs `length` inputs make; ValueError when there would be none."""
+        padded = length + self.before + self.after
+        if padded < self.reach:
+            raise ValueError(
+                f"a window of {self.reach} pixels does not fit into {padded}, padding included; "
+                "use a larger image or a smaller kernel"
+            )
+        return (padded - self.reach) // self.stride + 1
+
+    def needs(self, outputs: range) -> range:
+        """The inputs of `outputs`, which may lie outside the image; none for no outputs."""
+        first = outputs.start * self.stride - self.before
+        return range(first, first + (len(outputs) - 1) * self.stride + self.reach if outputs else first)
+
+
+@dataclass(frozen=True, slots=True)
+class Halo:
+    """What one tile has along a dimension, and what it needs; all places are those of the whole image.
+
+    `gives` and `gets` are other ranks, and the places that they are given or that come from them. What is
+    needed and nobody has lies outside the image.
+    """
+
+    owned: range
+    needed: range
+    gives: tuple[Piece, ...]
+    gets: tuple[Piece, ...]
+
+    @property
+    def kept(self) -> range:
+        """What this tile needs of its own."""
+        start = min(max(self.owned.start, self.needed.start), self.needed.stop)
+        return range(start, max(start, min(self.owned.stop, self.needed.stop)))
+
+    @property
+    def before(self) -> int:
+        """Pixels needed before its own."""
+        return self.kept.start - self.needed.start
+
+    @property
+    def after(self) -> int:
+        """Pixels needed after its own."""
+        return self.needed.stop - self.kept.stop
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the tile needs exactly what it has, and nobody needs any of it."""
+        return self.owned == self.needed and not self.gives
+
+    def of_own(self, places: range) -> tuple[int, int]:
+        """Where `places` begin in this rank's tile, and how many they are: what `narrow` takes."""
+        return (places.start - self.owned.start, len(places)) if places else (0, 0)
+
+
+def overlap(one: range, other: range) -> range:
+    """The places that both have."""
+    start = max(one.start, other.start)
+    return range(start, max(start, min(one.stop, other.stop)))
+
+
+def halo_of(owned: Sequence[range], needed: Sequence[range], rank: int) -> Halo:
+    """The halo of `rank`, when rank r has the places `owned[r]` and needs `needed[r]`."""
+    if len(owned) != len(needed):
+        raise ValueError(f"{len(owned)} tiles and {len(needed)} needs; give one need a tile")
+    others = [other for other in range(len(owned)) if other != rank]
+    gives = [(other, overlap(owned[rank], needed[other])) for other in others]
+    gets = [(other, overlap(owned[other], needed[rank])) for other in others]
+    return Halo(
+        owned[rank],
+        needed[rank],
+        tuple(piece for piece in gives if piece[1]),
+        tuple(piece for piece in gets if piece[1]),
+    )
+
+
+# ---------------------------------------------------------------- shapes of tiles
+
+
+def tile_shape(shape: str, tiles: int) -> tuple[int, int]:
+    """Rows and columns of tiles: "vertical" strips, "horizontal" ones, or a "square" of tiles."""
+    shapes = {"vertical": (1, tiles), "horizontal": (tiles, 1), "square": (isqrt(tiles), isqrt(tiles))}
+    if shape not in shapes:
+        raise ValueError(f"there is no shape {shape!r}; choose one of {', '.join(shapes)}")
+    rows, columns = shapes[shape]
+    if rows * columns != tiles:
+        raise ValueError(f"{tiles} tiles make no square; use {isqrt(tiles) ** 2} tiles, or strips")
+    return rows, columns
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def halo_nbytes(
+    tile: tuple[int, int],
+    width: int,
+    *,
+    channels: int,
+    batch: int = 1,
+    shape: str = "square",
+    itemsize: int = 4,
+) -> int:
+    """Bytes that a tile with neighbours on all sides sends, and gets, for a halo of `width` pixels.
+
+    `tile` is (h, w). A square tile sends N·C·[2o(h+w) + 4o²] numbers, the corners included; a strip sends
+    2o rows or columns, however many strips there are. Dryden et al. (2019).
+    """
+    height, breadth = tile
+    pixels = {
+        "square": 2 * width * (height + breadth) + 4 * width**2,
+        "horizontal": 2 * width * breadth,
+        "vertical": 2 * width * height,
+    }
+    if shape not in pixels:
+        raise ValueError(f"there is no shape {shape!r}; choose one of {', '.join(pixels)}")
+    return pixels[shape] * batch * channels * itemsize
+
+
+def fused_needs(windows: Sequence[Window], outputs: range) -> list[range]:
+    """What a tile needs before each layer, and its outputs last, when nothing is exchanged in between."""
+    needs = [outputs]
+    for window in reversed(windows):
+        needs.append(window.needs(needs[-1]))
+    return needs[::-1]
+
+
+def fused_halo(windows: Sequence[Window]) -> int:
+    """Pixels of halo on a side before the first of `windows`: h ← s·h + d(k-1)/2, from the last on."""
+    halo = 0
+    for window in reversed(windows):
+        halo = window.stride * halo + (window.reach - 1) // 2
+    return halo
+
+
+def extra_pixels(windows: Sequence[Window], tile: tuple[int, int]) -> float:
+    """How much more is computed with one fused exchange: extra outputs, as a share of the tile's own.
+
+    `tile` is (h, w) after the last layer, with neighbours on all sides.
+    """
+    needs = [fused_needs(windows, range(side)) for side in tile]
+    computed = sum(len(rows) * len(columns) for rows, columns in list(zip(*needs, strict=True))[1:])
+    scale, own = 1, 0
+    for window in reversed(windows):
+        own += tile[0] * tile[1] * scale**2
+        scale *= window.stride
+    return computed / own - 1

@@ -1,0 +1,141 @@
+"""The halo exchange, held to slices of the whole image, and to its own transpose: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩."""
+
+import pytest
+import torch
+from mpi4py import MPI
+
+from course_lib.comm import halo
+from course_lib.comm.halo import ghost_rows, halo_exchange, owned_ranges, return_ghost_rows, with_ghost_rows
+from course_lib.theory.partition import even_range, even_ranges
+from course_lib.theory.tiles import Window
+
+WINDOWS = [
+    Window(1),
+    Window(3, before=1, after=1),
+    Window(5, before=2, after=2),
+    Window(4, before=1, after=2),
+    Window(3, stride=2, before=1, after=1),
+    Window(2, stride=2),
+    Window(3, stride=3, before=0, after=1),
+    Window(1, stride=4),
+    Window(3, before=4, after=4, dilation=4),
+    Window(7, stride=2, before=3, after=3, dilation=2),
+]
+LENGTHS = [13, 29]
+
+
+def numbers(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def inner(comm: MPI.Intracomm, one: torch.Tensor, other: torch.Tensor) -> float:
+    return comm.allreduce((one * other).sum().item())
+
+
+def mine_of(comm: MPI.Intracomm, image: torch.Tensor, dim: int) -> torch.Tensor:
+    part = even_range(image.shape[dim], comm.size, comm.rank)
+    return image.narrow(dim, part.start, len(part)).clone()
+
+
+def needs_of(comm: MPI.Intracomm, window: Window, length: int) -> list[range]:
+    return [window.needs(part) for part in even_ranges(window.outputs(length), comm.size)]
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("window", WINDOWS)
+def test_a_tile_gets_what_the_whole_image_has_there(
+    comm: MPI.Intracomm, window: Window, length: int, dim: int
+) -> None:
+    shape = [2, 3, 4, 4]
+    shape[dim] = length
+    image, needed = numbers(*shape, seed=1), needs_of(comm, window, length)
+    got = halo_exchange(comm, mine_of(comm, image, dim), dim, needed, fill=7.0)
+    places = needed[comm.rank]
+    assert got.shape[dim] == len(places)
+    for index, place in enumerate(places):
+        expected = image.select(dim, place) if 0 <= place < length else torch.tensor(7.0).double()
+        assert torch.equal(got.select(dim, index), expected.expand_as(got.select(dim, index)))
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("window", WINDOWS)
+def test_backward_is_the_transpose(comm: MPI.Intracomm, window: Window, length: int, dim: int) -> None:
+    shape = [2, 3, 4, 4]
+    shape[dim] = length
+    x = mine_of(comm, numbers(*shape, seed=1), dim).requires_grad_()
+    got = halo_exchange(comm, x, dim, needs_of(comm, window, length))
+    y = numbers(*got.shape, seed=2 + comm.rank)
+    got.backward(y)
+    assert x.grad is not None
+    assert inner(comm, got.detach(), y) == pytest.approx(inner(comm, x.detach(), x.grad), abs=1e-10)
+
+
+def test_without_the_adjoint_it_is_not_the_transpose(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halo, "add_returned", lambda gradient, *_: gradient)  # what came home is dropped
+    x = mine_of(comm, numbers(1, 1, 12, 5, seed=1), 2).requires_grad_()
+    got = halo_exchange(comm, x, 2, needs_of(comm, Window(3, before=1, after=1), 12))
+    got.backward(got.detach())
+    assert x.grad is not None
+    difference = inner(comm, got.detach(), got.detach()) - inner(comm, x.detach(), x.grad)
+    assert (abs(difference) > 0.1) == (comm.size > 1)
+
+
+def test_owned_tiles_of_any_size_even_empty_ones(comm: MPI.Intracomm) -> None:
+    lengths = [5, 0, 1, 9][: comm.size]
+    image = numbers(1, 2, sum(lengths), 3, seed=3)
+    start = sum(lengths[: comm.rank])
+    x = image[:, :, start : start + lengths[comm.rank]].clone().requires_grad_()
+    assert owned_ranges(comm, x.shape[2])[comm.rank] == range(start, start + lengths[comm.rank])
+    everything = [range(-1, sum(lengths) + 1)] * comm.size
+    got = halo_exchange(comm, x, 2, everything)
+    assert torch.equal(got[:, :, 1:-1], image)
+    got.sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, torch.full_like(x, comm.size))
+
+
+def test_bfloat16_travels(comm: MPI.Intracomm) -> None:
+    image = numbers(1, 1, 8, 2, seed=3).bfloat16()
+    got = halo_exchange(comm, mine_of(comm, image, 2), 2, [range(8)] * comm.size)
+    assert torch.equal(got, image)
+
+
+def test_tiles_that_contradict_what_is_said_of_them_are_refused(comm: MPI.Intracomm) -> None:
+    owned = [range(3 * rank, 3 * rank + 3) for rank in range(comm.size)]
+    with pytest.raises(ValueError, match="a tile of 4 pixels was said to have 3"):
+        halo_exchange(comm, torch.zeros(1, 1, 4, 1), 2, owned, owned=owned)
+    with pytest.raises(ValueError, match="give one need a tile"):
+        halo_exchange(comm, torch.zeros(1, 1, 3, 1), 2, [*owned, range(1)])
+
+
+# ---------------------------------------------------------------- the version that lessons show
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_ghost_rows_are_what_the_general_exchange_gives(comm: MPI.Intracomm, width: int) -> None:
+    image = numbers(2, 3, 3 * comm.size + 1, 5, seed=4)
+    ours, theirs = (mine_of(comm, image, 2).requires_grad_() for _ in range(2))
+    rows = even_ranges(image.shape[2], comm.size)
+    needed = [range(part.start - width, part.stop + width) for part in rows]
+    got, expected = ghost_rows(comm, ours, width), halo_exchange(comm, theirs, 2, needed)
+    assert torch.equal(got, expected)
+    y = numbers(*got.shape, seed=comm.rank)
+    got.backward(y)
+    expected.backward(y)
+    assert ours.grad is not None and torch.allclose(ours.grad, theirs.grad, rtol=0, atol=1e-14)
+
+
+def test_return_ghost_rows_is_the_transpose_of_with_ghost_rows(comm: MPI.Intracomm) -> None:
+    x = numbers(1, 2, 4, 3, seed=comm.rank)
+    y = numbers(1, 2, 8, 3, seed=10 + comm.rank)
+    left = inner(comm, with_ghost_rows(comm, x, 2), y)
+    assert left == pytest.approx(inner(comm, x, return_ghost_rows(comm, y, 2)), abs=1e-10)
+
+
+def test_ghost_rows_that_a_strip_does_not_have_are_refused_on_every_rank(comm: MPI.Intracomm) -> None:
+    x = torch.zeros(1, 1, 1 if comm.rank == comm.size - 1 else 4, 2)
+    with pytest.raises(ValueError, match="a strip of 1 rows has no 2 rows to give"):
+        ghost_rows(comm, x, 2)

@@ -1,0 +1,73 @@
+"""Data, replica, pipeline, tile and tensor in all pairs that fit this session, held to one process.
+
+Known-wrong variants are kept and have to be told from it. The shapes of 8 ranks run as a job of their own.
+"""
+
+import dataclasses
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+
+from course_lib.parallel import hybrid as hybrid_module
+from course_lib.parallel.hybrid import Hybrid
+from course_lib.parallel.spatial_parallel import sum_over_tiles
+from course_lib.theory.hybrid_places import HybridShape, StageShape
+from course_lib.training.loop import Batch, summed_cross_entropy
+from tests.ranks.hybrids import ONE, ROWS, SHAPES, equals_one_process
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_hybrid_equals_one_process(comm: MPI.Intracomm, name: str) -> None:
+    if SHAPES[name].ranks == comm.size:
+        assert equals_one_process(comm, SHAPES[name])
+
+
+@pytest.mark.parametrize("name", ["tile", "data × tile", "replica × tile", "tile × tensor"])
+def test_an_average_over_tiles_is_found_out(
+    comm: MPI.Intracomm, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def average(tiles, modules):  # type: ignore[no-untyped-def]
+        sum_over_tiles(tiles, modules)
+        for parameter in (p for module in modules for p in module.parameters()):
+            parameter.grad /= tiles.comm.size
+
+    monkeypatch.setattr(hybrid_module, "sum_over_tiles", average)
+    if SHAPES[name].ranks == comm.size:
+        assert not equals_one_process(comm, SHAPES[name])
+
+
+@pytest.mark.parametrize("name", ["replica × pipeline", "replica × tile", "Hy-Fi without data"])
+def test_replicas_that_are_not_summed_are_found_out(
+    comm: MPI.Intracomm, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hybrid_module, "sum_replicas", lambda *_: None)
+    if SHAPES[name].ranks == comm.size:
+        assert not equals_one_process(comm, SHAPES[name])
+
+
+def test_replicas_need_the_mirrored_place(comm: MPI.Intracomm) -> None:
+    for shape in SHAPES.values():
+        for position in range(shape.positions):
+            for replica in range(shape.replicas):
+                place = shape.place(replica, position)
+                assert shape.position(replica, place) == position
+                assert shape.place(1 - replica, shape.positions - 1 - position) == place
+                assert dataclasses.astuple(place) >= (0, 0, 0)
+
+
+def test_shapes_that_do_not_fit_are_refused_on_every_rank(comm: MPI.Intracomm) -> None:
+    stages = [nn.Identity()]
+    with pytest.raises(ValueError, match=f"and there are {comm.size}"):
+        Hybrid(comm, HybridShape((ONE,), data=comm.size + 1), stages)
+    with pytest.raises(ValueError, match="1 or 2 replicas"):
+        Hybrid(comm, HybridShape((ONE,), data=comm.size, replicas=3), stages)
+    with pytest.raises(ValueError, match="2 stages were given for a shape of 1"):
+        Hybrid(comm, HybridShape((ONE,), data=comm.size), [*stages, *stages])
+    with pytest.raises(ValueError, match="cannot be followed by"):
+        HybridShape((ROWS, StageShape(columns=2))).check(4)
+    hybrid = Hybrid(comm, HybridShape((ONE,), data=comm.size), [nn.Linear(1, 2)])
+    batch = Batch(torch.zeros(comm.size, 1), torch.zeros(comm.size, dtype=torch.long), comm.size)
+    with pytest.raises(ValueError, match="cannot make 2 micro-batches"):
+        hybrid.step(batch, summed_cross_entropy, microbatches=2)

@@ -1,0 +1,258 @@
+"""Tiles in all shapes that this session's ranks can make, held to the whole image in one process.
+
+Known-wrong variants are kept and have to be told from it.
+"""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+
+from course_lib.comm import halo
+from course_lib.parallel import tile_convolution
+from course_lib.parallel.spatial_parallel import (
+    SpatialBatchNorm,
+    SpatialConv,
+    Tiles,
+    join_tiles,
+    make_tiles,
+    padded_tile,
+    split_tiles,
+    sum_over_tiles,
+    tile_model,
+    tile_of,
+)
+from course_lib.training.models import ResidualBlock
+from tests.ranks.tiled import CLOSE, close, numbers, randomised, shapes, small_net, trains_alike
+
+CONVOLUTIONS: list[dict[str, Any]] = [
+    {"kernel_size": 1},
+    {"kernel_size": 3, "padding": 1},
+    {"kernel_size": 3, "padding": "same", "dilation": 2, "bias": False},
+    {"kernel_size": 4, "padding": "same"},
+    {"kernel_size": 3, "padding": 0},
+    {"kernel_size": (1, 5), "padding": (0, 2), "groups": 2},
+    {"kernel_size": 3, "stride": 2, "padding": 1},
+    {"kernel_size": 4, "stride": (3, 2), "padding": (3, 0)},
+    {"kernel_size": 2, "stride": 3},
+    {"kernel_size": 7, "padding": 3, "dilation": (1, 2)},
+    {"kernel_size": 5, "padding": 9},
+]
+SIZES = [(12, 12), (17, 11)]
+
+
+def every_shape(comm: MPI.Intracomm) -> list[Tiles]:
+    return [make_tiles(comm, *shape) for shape in shapes(comm.size)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("how", CONVOLUTIONS, ids=str)
+def test_a_convolution_of_tiles_is_that_of_the_image(
+    comm: MPI.Intracomm, how: dict[str, Any], size: tuple[int, int]
+) -> None:
+    layers = nn.Sequential(nn.Conv2d(2, 4, **how))
+    assert all(trains_alike(tiles, layers, size) for tiles in every_shape(comm))
+
+
+@pytest.mark.parametrize("how", CONVOLUTIONS[1::4], ids=str)
+def test_without_copying_the_tile_it_is_the_exchange_and_a_convolution(
+    comm: MPI.Intracomm, how: dict[str, Any]
+) -> None:
+    for tiles in every_shape(comm):
+        layer = SpatialConv(tiles, randomised(nn.Conv2d(2, 4, **how)))  # type: ignore[arg-type]
+        x = tile_of(tiles, numbers(1, 2, 13, 14)).clone()
+        padded, outputs = padded_tile(tiles, x, layer.windows)
+        stride, dilation = ([getattr(w, name) for w in layer.windows] for name in ("stride", "dilation"))
+        expected = torch.conv2d(padded, layer.weight, layer.bias, stride, 0, dilation, layer.groups)
+        assert list(expected.shape[2:]) == outputs
+        assert close(layer(x), expected)
+
+
+def test_ghosts_may_come_from_beyond_the_neighbour_and_tiles_may_stay_empty(comm: MPI.Intracomm) -> None:
+    wide = nn.Sequential(nn.Conv2d(2, 3, 9, padding=4), nn.Conv2d(3, 2, 3, padding=1))
+    shrinking = nn.Sequential(nn.Conv2d(2, 3, 3, stride=2), nn.Tanh(), nn.Conv2d(3, 2, 2), nn.MaxPool2d(1))
+    for tiles in every_shape(comm):
+        assert trains_alike(tiles, wide, (5, 6))
+        assert trains_alike(tiles, shrinking, (5, 6))  # a single row in the end
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.MaxPool2d(2),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        nn.MaxPool2d(3, stride=1, padding=1, dilation=2),
+        nn.AvgPool2d(2),
+        nn.AvgPool2d((3, 2), stride=(2, 1), padding=1),
+        nn.AdaptiveAvgPool2d(1),
+    ],
+    ids=str,
+)
+def test_a_pooling_of_tiles_is_that_of_the_image(comm: MPI.Intracomm, pool: nn.Module) -> None:
+    layers = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), pool)
+    assert all(trains_alike(tiles, layers, (13, 10)) for tiles in every_shape(comm))
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.BatchNorm2d(2),
+        nn.BatchNorm2d(2, momentum=None),
+        nn.BatchNorm2d(2, affine=False),
+        nn.BatchNorm2d(2, track_running_stats=False),
+    ],
+    ids=str,
+)
+def test_batch_norm_of_tiles_is_that_of_the_image(comm: MPI.Intracomm, norm: nn.Module) -> None:
+    for tiles in every_shape(comm):
+        assert trains_alike(tiles, nn.Sequential(norm), (7, 9))
+        assert trains_alike(tiles, nn.Sequential(norm).eval(), (7, 9))
+
+
+def test_a_small_net_and_a_residual_block_train_alike(comm: MPI.Intracomm) -> None:
+    for tiles in every_shape(comm):
+        assert trains_alike(tiles, small_net(), (14, 19))
+        assert trains_alike(tiles, ResidualBlock(2, 4, stride=2), (11, 12))
+        assert trains_alike(tiles, ResidualBlock(2, 2, stride=1), (11, 12))
+
+
+class Classifier(nn.Module):
+    """Tiled layers, joined, and a fully connected layer that every rank computes alike."""
+
+    def __init__(self, tiles: Tiles | None, whole: nn.Sequential) -> None:
+        super().__init__()
+        self.tiles, self.below = tiles, tile_model(tiles, whole[0]) if tiles else whole[0]
+        self.above = copy.deepcopy(whole[1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.below(x)
+        return self.above(x if self.tiles is None else join_tiles(self.tiles, x))
+
+
+def test_tiles_are_joined_before_a_fully_connected_layer(comm: MPI.Intracomm) -> None:
+    below = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.MaxPool2d(2))
+    whole = nn.Sequential(below, nn.Sequential(nn.Flatten(), nn.Linear(3 * 5 * 4, 4)))
+    for tiles in every_shape(comm):
+        assert trains_alike(tiles, whole, (10, 9), make=lambda t, w: Classifier(t, w))  # type: ignore[arg-type]
+
+
+def test_what_was_computed_alike_can_be_split_again(comm: MPI.Intracomm) -> None:
+    for tiles in every_shape(comm):
+        image = numbers(2, 3, 9, 7).requires_grad_()
+        joined = join_tiles(tiles, split_tiles(tiles, image))
+        assert torch.equal(joined, image)
+        joined.backward(numbers(2, 3, 9, 7, seed=1))
+        assert close(image.grad, numbers(2, 3, 9, 7, seed=1))
+
+
+def test_running_statistics_are_those_of_the_image(comm: MPI.Intracomm) -> None:
+    whole = nn.BatchNorm2d(3).double()
+    tiled = SpatialBatchNorm(make_tiles(comm, 1, comm.size), whole)
+    image = numbers(2, 3, 5, 6)
+    whole(image), tiled(tile_of(tiled.tiles, image))
+    assert close(tiled.running_mean, whole.running_mean) and close(tiled.running_var, whole.running_var)
+    assert tiled.num_batches_tracked == 1
+
+
+# ---------------------------------------------------------------- known to be wrong
+
+
+def two_convolutions() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.Tanh(), nn.Conv2d(3, 2, 3, padding=1))
+
+
+def test_without_the_adjoint_the_first_layers_gradients_are_wrong(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (halo, tile_convolution):
+        monkeypatch.setattr(module, "add_returned", lambda gradient, *_: gradient)
+    verdicts = [trains_alike(tiles, two_convolutions(), (12, 12)) for tiles in every_shape(comm)]
+    assert all(agree == (comm.size == 1) for agree in verdicts)
+
+
+def test_without_ghosts_a_tile_is_an_image_of_its_own(comm: MPI.Intracomm) -> None:
+    verdicts = [
+        trains_alike(tiles, two_convolutions(), (12, 12), make=lambda _, whole: copy.deepcopy(whole))
+        for tiles in every_shape(comm)
+    ]
+    assert all(agree == (comm.size == 1) for agree in verdicts)
+
+
+def test_an_average_over_tiles_is_not_their_sum(comm: MPI.Intracomm) -> None:
+    def average(tiles: Tiles, modules: Any) -> None:
+        sum_over_tiles(tiles, modules)
+        for module in modules:
+            for parameter in module.parameters():
+                parameter.grad /= tiles.comm.size
+
+    for tiles in every_shape(comm):
+        assert trains_alike(tiles, two_convolutions(), (12, 12), combine=average) == (comm.size == 1)
+
+
+def test_without_the_sum_every_tile_trains_a_net_of_its_own(comm: MPI.Intracomm) -> None:
+    for tiles in every_shape(comm):
+        got = trains_alike(tiles, two_convolutions(), (12, 12), combine=lambda *_: None)
+        assert got == (comm.size == 1)
+
+
+def test_batch_norm_of_each_tile_is_another_layer(comm: MPI.Intracomm) -> None:
+    def own_statistics(tiles: Tiles, whole: nn.Module) -> nn.Module:
+        alone = make_tiles(MPI.COMM_SELF, 1, 1)
+        first, norm = whole
+        return nn.Sequential(tile_model(tiles, first), SpatialBatchNorm(alone, norm))
+
+    layers = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3))
+    for tiles in every_shape(comm):
+        assert trains_alike(tiles, layers, (12, 12), make=own_statistics) == (comm.size == 1)
+
+
+# ---------------------------------------------------------------- what is kept, and what is refused
+
+
+def test_what_is_kept_for_backward_is_the_tile_and_its_ghosts(comm: MPI.Intracomm) -> None:
+    tiles, kept = make_tiles(comm, comm.size, 1), {}
+    layers = tile_model(
+        tiles, nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
+    )
+    weights = {p.data_ptr() for p in layers.parameters()}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in weights:
+            kept[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    x = torch.zeros(1, 8, 16 * comm.size, 32)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layers(tile_of(tiles, x).clone())
+    tile = 8 * 16 * 32 * 4
+    assert sum(kept.values()) < 2.5 * tile  # the two inputs and their ghosts; what ReLU keeps is the second
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), "padding_mode='zeros'"),
+        (nn.MaxPool2d(2, ceil_mode=True), "ceil_mode=False"),
+        (nn.AvgPool2d(2, count_include_pad=False), "count_include_pad=True"),
+        (nn.Linear(2, 2), "join them before"),
+        (nn.GroupNorm(1, 2), "join them before"),
+    ],
+    ids=str,
+)
+def test_what_tiles_cannot_do_is_refused(comm: MPI.Intracomm, layer: nn.Module, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        tile_model(make_tiles(comm, 1, comm.size), layer)
+
+
+def test_an_image_smaller_than_the_kernel_is_refused_on_every_rank(comm: MPI.Intracomm) -> None:
+    tiles = make_tiles(comm, 1, comm.size)
+    layer = SpatialConv(tiles, nn.Conv2d(1, 1, 9))
+    with pytest.raises(ValueError, match="a window of 9 pixels does not fit into 8"):
+        layer(tile_of(tiles, torch.zeros(1, 1, 8, 8)))
+
+
+def test_tolerances_are_those_of_float64() -> None:
+    assert CLOSE == {"rtol": 0.0, "atol": 1e-10}

@@ -1,0 +1,36 @@
+"""What needs more ranks than a session has: tiles on 5 and 6, five dimensions on 8. Oversubscribed."""
+
+from subprocess import TimeoutExpired
+
+import pytest
+
+from course_lib.comm.launch import run_ranks
+from course_lib.theory.tiles import tile_shape
+
+
+def lines(size: int, module: str) -> list[str]:
+    done = run_ranks(size, ["-m", module], timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("size", [5, 6])
+def test_tiles_in_all_shapes_equal_the_whole_image(size: int) -> None:
+    told = lines(size, "tests.ranks.tiled")
+    assert len(told) >= 2 and all(line.endswith(": equal") for line in told), told
+    for shape in ("vertical", "horizontal"):
+        rows, columns = tile_shape(shape, size)
+        assert f"{rows} x {columns}: equal" in told
+
+
+def test_five_dimensions_on_8_ranks_equal_one_process() -> None:
+    told = lines(8, "tests.ranks.hybrids")
+    assert "Hy-Fi: equal" in told and "five dimensions: equal" in told, told
+    assert all(line.endswith(": equal") for line in told), told
+
+
+def test_replicas_summed_in_another_order_wait_for_ever() -> None:
+    program = ["-m", "tests.ranks.gems_swapped"]
+    assert run_ranks(2, program, timeout=120).stdout.splitlines() == ["summed"] * 2
+    with pytest.raises(TimeoutExpired):
+        run_ranks(2, [*program, "swapped"], timeout=12)

@@ -1,0 +1,129 @@
+"""Windows, halos and their costs, held to drawings, to brute force and to the papers' formulas."""
+
+import pytest
+
+from course_lib.theory.partition import even_ranges
+from course_lib.theory.tiles import (
+    Window,
+    extra_pixels,
+    fused_halo,
+    fused_needs,
+    halo_nbytes,
+    halo_of,
+    overlap,
+    tile_shape,
+)
+
+WINDOWS = [
+    Window(1),
+    Window(3, before=1, after=1),
+    Window(4, stride=2, before=2, after=1),
+    Window(3, stride=3, before=1, after=1, dilation=2),
+]
+
+
+def seen_by(window: Window, output: int) -> list[int]:
+    """Straight from the definition of a convolution."""
+    return [output * window.stride - window.before + window.dilation * i for i in range(window.kernel)]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("length", [7, 12])
+def test_outputs_are_those_whose_windows_fit(window: Window, length: int) -> None:
+    fits = [o for o in range(length) if seen_by(window, o)[-1] < length + window.after]
+    assert window.outputs(length) == len(fits)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_needs_are_all_places_from_the_first_to_the_last(window: Window) -> None:
+    for outputs in (range(1), range(2, 5), range(4, 4)):
+        places = [place for output in outputs for place in seen_by(window, output)]
+        needs = window.needs(outputs)
+        assert len(needs) == (max(places) - min(places) + 1 if places else 0)
+        assert not places or (needs.start, needs.stop) == (min(places), max(places) + 1)
+
+
+def test_the_halo_of_the_drawing() -> None:
+    owned, window = even_ranges(10, 2), Window(3, before=1, after=1)
+    first, second = (halo_of(owned, [window.needs(part) for part in owned], rank) for rank in range(2))
+    assert (first.needed, first.gives, first.gets) == (range(-1, 6), ((1, range(4, 5)),), ((1, range(5, 6)),))
+    assert (first.before, first.after, first.kept) == (1, 1, range(5))
+    assert (second.needed, second.gives, second.gets) == (
+        range(4, 11),
+        ((0, range(5, 6)),),
+        ((0, range(4, 5)),),
+    )
+    assert not first.is_nothing
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("tiles", [1, 2, 3, 5])
+def test_everything_needed_is_kept_got_or_outside_and_what_is_given_is_got(
+    window: Window, tiles: int
+) -> None:
+    owned = even_ranges(12, tiles)
+    needed = [window.needs(part) for part in even_ranges(window.outputs(12), tiles)]
+    halos = [halo_of(owned, needed, rank) for rank in range(tiles)]
+    for rank, halo in enumerate(halos):
+        found = [*halo.kept, *(place for _, places in halo.gets for place in places)]
+        assert sorted(found) == [place for place in needed[rank] if 0 <= place < 12]
+        assert halo.before + len(halo.kept) + halo.after == len(halo.needed)
+        for other, places in halo.gives:
+            assert (rank, places) in halos[other].gets
+
+
+def test_a_tile_may_need_nothing_of_its_own() -> None:
+    halo = halo_of([range(4), range(4, 8)], [range(6, 8), range(2)], 0)
+    assert (halo.kept, halo.before, halo.after) == (range(6, 6), 0, 2)
+    assert halo.of_own(halo.kept) == (0, 0)
+    other = halo_of([range(4), range(4, 8)], [range(6, 8), range(2)], 1)
+    assert (len(other.kept), other.before, other.after) == (0, 2, 0)
+
+
+def test_overlaps() -> None:
+    assert overlap(range(5), range(3, 9)) == range(3, 5)
+    assert len(overlap(range(2), range(5, 9))) == 0
+
+
+def test_shapes_of_tiles() -> None:
+    assert [tile_shape(s, 4) for s in ("vertical", "horizontal", "square")] == [(1, 4), (4, 1), (2, 2)]
+    with pytest.raises(ValueError, match="6 tiles make no square; use 4 tiles"):
+        tile_shape("square", 6)
+    with pytest.raises(ValueError, match="there is no shape 'round'"):
+        tile_shape("round", 4)
+
+
+def test_bytes_of_a_halo_are_those_of_the_papers() -> None:
+    n, c, o, h, w = 2, 3, 2, 8, 10
+    assert halo_nbytes((h, w), o, channels=c, batch=n) == 4 * n * c * (2 * o * (h + w) + 4 * o**2)
+    assert halo_nbytes((h, w), o, channels=c, batch=n, shape="horizontal") == 2 * o * w * n * c * 4
+    assert halo_nbytes((h, w), o, channels=c, batch=n, shape="vertical") == 2 * o * h * n * c * 4
+    with pytest.raises(ValueError, match="there is no shape"):
+        halo_nbytes((h, w), o, channels=c, shape="round")
+
+
+def test_bytes_of_a_square_tile_are_the_ghosts_around_it() -> None:
+    o, h, w = 2, 8, 10
+    around = (h + 2 * o) * (w + 2 * o) - h * w
+    assert halo_nbytes((h, w), o, channels=1, itemsize=1) == around
+
+
+def test_a_fused_halo_grows_from_the_last_layer_to_the_first() -> None:
+    assert fused_halo([Window(3, before=1, after=1)] * 3) == 3
+    strided = [Window(3, stride=2, before=1, after=1), Window(5, before=2, after=2)]
+    assert fused_halo(strided) == 2 * 2 + 1
+    needs = fused_needs([Window(3, before=1, after=1)] * 3, range(4, 8))
+    assert needs == [range(1, 11), range(2, 10), range(3, 9), range(4, 8)]
+
+
+def test_extra_pixels_are_counted() -> None:
+    layers = [Window(3, before=1, after=1)] * 2
+    assert extra_pixels(layers[:1], (4, 4)) == 0
+    assert extra_pixels(layers, (4, 4)) == pytest.approx((36 + 16) / 32 - 1)
+
+
+def test_a_window_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="a window of 9 pixels does not fit into 8"):
+        Window(5, dilation=2).outputs(8)
+    with pytest.raises(ValueError, match="give one need a tile"):
+        halo_of([range(3)], [], 0)
