@@ -15,6 +15,7 @@ import shutil
 import threading
 import time
 import tomllib
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -194,7 +195,9 @@ def fetch_file(name: str, sha256: str, mirrors: list[str], folder: Path, deadlin
 
 def transfer(url: str, sha256: str, path: Path, deadline: float) -> None:
     """Download `url` to `path` with a progress bar; ValueError when it has another sha256."""
-    import pooch
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pooch looks for a progress bar made of widgets; ours is another
+        import pooch
 
     pooch.get_logger().setLevel("WARNING")
     with DeadlineBar(deadline, path.name) as bar:

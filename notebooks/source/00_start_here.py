@@ -263,7 +263,7 @@ def should_download(comm, node):
 # | | 00 · Start here |
 # | **I. Message passing** | [01 · MPI basics](01_mpi_basics.ipynb) · [02 · Monte Carlo π](02_monte_carlo_pi.ipynb) · [03 · arctan π and quadrature](03_arctan_pi.ipynb) · 04 · Collectives |
 # | **II. Data parallelism** | [05 · Training in one process](05_training_one_process.ipynb) · [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) |
-# | **III. Model parallelism** | 08 · Pipeline parallelism · 09 · Tensor parallelism · 10 · Spatial and hybrid |
+# | **III. Model parallelism** | [08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) · [09 · Tensor parallelism](09_tensor_parallelism.ipynb) · [10 · Spatial and hybrid](10_spatial_and_hybrid.ipynb) |
 # | **IV. Memory** | 11 · ZeRO from scratch · 12 · DeepSpeed on CIFAR · 13 · DeepSpeed summarization |
 # | **V. In the world** | 14 · Scaling out · 15 · When things fail · 16 · Choose your strategy |
 #
