@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from course_lib.exercises.model import Exercise, WrongAnswer, changed, expect_array
 
@@ -13,19 +12,23 @@ RATE = 0.5
 _kept: list[Any] = []  # a sum that nobody waits for goes on writing to its array
 
 
-class Late(MPI.Intracomm):
+def _late(comm: Any) -> Any:
     """The same communicator; higher ranks are later at every sum, so that lower ones return without it."""
+    from mpi4py import MPI  # here, because it starts MPI, which the notebook must not
 
-    def Iallreduce(self, *args: Any, **kwargs: Any) -> MPI.Request:
-        time.sleep(0.03 * self.rank)
-        return super().Iallreduce(*args, **kwargs)
+    class Late(MPI.Intracomm):
+        def Iallreduce(self, *args: Any, **kwargs: Any) -> MPI.Request:
+            time.sleep(0.03 * self.rank)
+            return super().Iallreduce(*args, **kwargs)
+
+    return Late(comm)
 
 
 def _check_update(answer: SimpleNamespace, comm: Any, case: None) -> None:
     gradients = [np.full(2, 10.0**comm.rank), np.full(3, 3 * 10.0**comm.rank)]
     weights = [np.zeros(2), np.zeros(3)]
     _kept.append(gradients)
-    answer.update(Late(comm), weights, gradients, RATE)
+    answer.update(_late(comm), weights, gradients, RATE)
     total = sum(10.0**rank for rank in range(comm.size))
     for index, weight in enumerate(weights):
         factor = 1 + 2 * index

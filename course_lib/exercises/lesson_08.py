@@ -115,7 +115,6 @@ def rank_1(F, B, m):
     wrong=(
         WrongAnswer('order("C D F")', "Rank 1 waits for a gradient"),
         WrongAnswer('order("C D C F")', "holds 4 micro-batches at once"),
-        WrongAnswer('order("E G A D B")', "Rank 1 waits for a gradient"),
         WrongAnswer('order("E G D A")', "never does B3"),
         WrongAnswer('order("G D A B")', "before F0"),
         WrongAnswer('order("E C D A B")', "does F0 twice"),
