@@ -15,9 +15,10 @@ from course_lib.comm.record import NO_OPERATION
 
 SPINS = 2000  # a test takes 0.1 to 0.5 us, and yields the core when ranks share it
 LONGEST_NAP = 1e-3
+SHORT_NAP = 2e-5  # for large messages, which move on only while both ranks call MPI
 
 
-def wait_until(done: Callable[[], bool], seconds: float) -> bool:
+def wait_until(done: Callable[[], bool], seconds: float, longest_nap: float = LONGEST_NAP) -> bool:
     """Wait until `done()`; False when that took more than `seconds`."""
     for _ in range(SPINS):
         if done():
@@ -27,7 +28,7 @@ def wait_until(done: Callable[[], bool], seconds: float) -> bool:
         waited = time.monotonic() - start
         if waited > seconds:
             return False
-        time.sleep(min(LONGEST_NAP, waited / 20))
+        time.sleep(min(longest_nap, waited / 20))
     return True
 
 

@@ -12,6 +12,7 @@ losses are divided by the global batch once, so their gradients have to be added
 Li and others, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training" (2020).
 """
 
+import atexit
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from course_lib.comm.torch_mpi.start import common_store
 from course_lib.training.loop import Batch, image_batch
 
 PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
+ended: list[dist.ProcessGroup] = []  # the last group, kept until the next one starts: see `end_group`
 Future = torch.futures.Future[torch.Tensor]
 
 # ---------------------------------------------------------------- init
@@ -42,8 +44,8 @@ def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIE
 
     A group that somebody left behind is ended first. A rank that waits longer than `timeout` raises.
     """
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    end_group()
+    ended.clear()
     comm = MPI.Intracomm(comm)  # torch calls MPI on any thread: a lesson's ranks do not note it
     if backend == torch_mpi.NAME:
         torch_mpi.init_process_group(comm, timeout=timeout)
@@ -55,6 +57,21 @@ def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIE
     comm.Barrier()  # who left at once would cut off those that are still connecting
 
 
+def end_group() -> None:
+    """End the group of torch.distributed, if there is one; nobody's models may use it any more.
+
+    A DDP model holds its group too, and whoever frees the last of the two waits for Gloo's threads. If that is
+    the model, right after a step, the threads may still want Python's lock, which the waiting thread holds: a
+    deadlock. So the group stays until the next one starts, or the program ends: all are idle then.
+    """
+    if dist.is_initialized():
+        ended[:] = [dist.group.WORLD]
+        dist.destroy_process_group()
+
+
+atexit.register(ended.clear)
+
+
 @contextmanager
 def process_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIENCE) -> Iterator[None]:
     """`with process_group(comm, "gloo"):` the group of `start_group`, for as long as the body runs."""
@@ -62,7 +79,7 @@ def process_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PAT
     try:
         yield
     finally:
-        dist.destroy_process_group()
+        end_group()
 
 
 # ---------------------------------------------------------------- sum

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-from course_lib.comm.polling import wait_until
+from course_lib.comm.polling import LONGEST_NAP, SHORT_NAP, wait_until
 
 from .buffers import LABEL_BYTES, labelled, plain_like, readable
 from .channel import Channel
@@ -24,6 +24,7 @@ from .errors import BrokenGroupError, CollectiveTimeoutError, MismatchError
 from .work import Outcome
 
 NAP = 5e-4
+LARGE = 2**20  # bytes from which a message comes in many parts
 
 
 class Message(Outcome):
@@ -39,6 +40,7 @@ class Message(Outcome):
     ) -> None:
         super().__init__([tensor])
         self.post, self.request, self.story, self.finish = post, request, story, finish
+        self.tensor_bytes = tensor.nbytes
         self.status = MPI.Status()
         self.source = -1
         self.read: object = None
@@ -75,7 +77,8 @@ class Message(Outcome):
     def wait(self, timeout: timedelta | None = None) -> bool:
         seconds = timeout.total_seconds() if timeout else 0.0
         seconds = seconds if seconds > 0 else self.post.channel.seconds
-        if not self.is_completed() and not wait_until(self.is_completed, seconds):
+        nap = SHORT_NAP if self.tensor_bytes > LARGE else LONGEST_NAP
+        if not self.is_completed() and not wait_until(self.is_completed, seconds, nap):
             raise CollectiveTimeoutError(f"{self.story} is not done after {seconds:g} s")
         if self.error:
             raise self.error

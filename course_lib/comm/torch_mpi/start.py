@@ -19,6 +19,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
+from course_lib.comm.launch import job_folder
 from course_lib.comm.polling import wait_until
 
 from .barriers import roll_call
@@ -71,10 +72,10 @@ def common_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
 
 
 def file_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
-    """A store in a temporary file, which the last rank to leave it deletes."""
+    """A store in a temporary file, which the last rank to leave it deletes, or else mpiexec."""
     path = None
     if comm.rank == 0:
-        handle, path = tempfile.mkstemp(prefix="torch-mpi-store-")
+        handle, path = tempfile.mkstemp(prefix="torch-mpi-store-", dir=job_folder())
         os.close(handle)
     store = dist.FileStore(comm.bcast(path), comm.size)
     store.set_timeout(timeout)
