@@ -5,14 +5,21 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
 READY := .venv/.ready
 RANKS := 1 2 3 4
+# So many files of tests run at once, as most of them wait, and so many lessons; JOBS=0 LESSONS=0: one by one.
+JOBS := 3
+LESSONS := 2
+BESIDE := --dist loadfile --no-loadscope-reorder --durations=15
+# Ranks need no other plugins of pytest, and each would import them for seconds.
+ALONE := PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup course lab test test-fast check format notebooks bench clean lock
+.PHONY: help setup course lab test test-fast test-slow check format notebooks bench clean lock
 
 help:
 	@echo 'make course      set up, run every lesson on a 4-rank MPI cluster, write build/'
 	@echo 'make lab         set up, open JupyterLab on my_course/, your own copy of the lessons'
 	@echo 'make test        set up, run all tests (test-fast: without the lessons)'
+	@echo 'make test-slow   the rare cases that make test leaves out (tests marked slow)'
 	@echo 'make check       format, lint, types, layers, notebook drift: seconds'
 	@echo 'make notebooks   build the lessons from notebooks/source (one: make notebooks LESSON=02)'
 	@echo 'make bench       run the benchmarks into benchmarks/results'
@@ -44,12 +51,17 @@ lab: setup
 	$(BIN)/course lab
 
 test: test-fast
-	$(BIN)/python -m pytest --nbval notebooks
+	$(BIN)/python -m pytest -n $(LESSONS) $(BESIDE) --nbval notebooks
 
 test-fast: setup
-	$(BIN)/python -m pytest tests --ignore=tests/ranks
+	$(BIN)/python -m pytest -n $(JOBS) $(BESIDE) tests --ignore=tests/ranks
 	@set -e; for n in $(RANKS); do \
-	  echo "tests/ranks, $$n at once"; $(BIN)/python -m course_lib.comm.launch $$n -m pytest -q tests/ranks; done
+	  echo "tests/ranks, $$n at once"; $(ALONE) $(BIN)/python -m course_lib.comm.launch $$n -m pytest -p pytest_timeout -q tests/ranks; done
+
+# What takes long and rarely finds anything.
+test-slow: setup
+	$(BIN)/python -m pytest -m slow tests --ignore=tests/ranks
+	$(ALONE) $(BIN)/python -m course_lib.comm.launch 2 -m pytest -p pytest_timeout -q -m slow tests/ranks
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -206,6 +206,26 @@ def check_data() -> Check:
         return Check("data sets", False, str(error), remedy)
 
 
+def check_larger_data() -> Check:
+    """Where CIFAR-10 and CNN/DailyMail are; nothing is downloaded or read for this."""
+    from course_lib.training import cifar, cnn_dailymail, datasets
+
+    try:
+        images, news = cifar.find(), cnn_dailymail.find()
+    except datasets.DataError as error:
+        return Check("larger data", False, str(error), "do as it says")
+    found = {
+        "CIFAR-10": ("cifar10", images and images.path),
+        "CNN/DailyMail": ("cnn_dailymail", news and news["train"][0].parent),
+    }
+    parts = [
+        f"{title} is " + (f"in {datasets.place(path)}" if path else f"not here (course fetch {name} gets it)")
+        for title, (name, path) in found.items()
+    ]
+    aside = "" if images and news else "; lessons make data in their stead"
+    return Check("larger data", True, ", ".join(parts) + aside)
+
+
 def _damaged(folder: Path, file: Any) -> Path | None:
     """The compressed file when its checksum is another one; one that was unpacked is looked at when read."""
     path = find_file(folder, file)
@@ -228,6 +248,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_host,
     check_leftovers,
     check_data,
+    check_larger_data,
     check_ranks,
     check_torch,
     check_deepspeed,

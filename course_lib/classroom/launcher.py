@@ -78,7 +78,8 @@ class Launcher:
             ranks = mpiexec_command(n, engine)
         except FileNotFoundError as error:
             raise ClusterError(str(error)) from None
-        watchdog = 'read nothing; exec "$0" -m course_lib.classroom.processes "$1"'
+        # Whoever ends the kernel and all it started must leave the watchdog the time to clear up.
+        watchdog = 'trap "" TERM; read nothing; exec "$0" -m course_lib.classroom.processes "$1"'
         self._spawn("controller", controller, os.environ | mark)
         self._spawn("ranks", ranks, rank_environment(n) | mark)
         self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], os.environ)

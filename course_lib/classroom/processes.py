@@ -4,6 +4,9 @@ Every process of a cluster (controller, mpiexec, engines and whatever they start
 environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel that
 started it, as "pid:start time:pid namespace"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking
 the processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
+
+A process in whose environment COURSE_SCOPE is set knows only those with the same one: so tests leave the
+clusters of open notebooks alone, and those of the tests beside them.
 """
 
 import contextlib
@@ -17,6 +20,7 @@ from pathlib import Path
 import psutil
 
 CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
+SCOPE = "COURSE_SCOPE"
 EXERCISE = "an exercise"  # in the place of the notebook's name
 
 
@@ -53,7 +57,8 @@ def _pid_namespace() -> str:
 
 
 def marked_processes(variable: str = CLUSTER) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
-    """Every other process of this user whose environment has `variable`, and that environment."""
+    """Every other process of this user and scope whose environment has `variable`, and that environment."""
+    scope = os.environ.get(SCOPE)
     for process in psutil.process_iter():
         try:
             if hasattr(os, "getuid") and process.uids().real != os.getuid():
@@ -61,7 +66,8 @@ def marked_processes(variable: str = CLUSTER) -> Iterator[tuple[psutil.Process, 
             environment = process.environ()
         except (psutil.Error, OSError):
             continue
-        if variable in environment and process.pid != os.getpid():
+        ours = scope is None or environment.get(SCOPE) == scope
+        if variable in environment and ours and process.pid != os.getpid():
             yield process, environment
 
 

@@ -9,6 +9,7 @@ ranks than cores (they yield while they wait), and gets its share of the threads
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -69,6 +70,15 @@ def rank_environment(size: int, base: Mapping[str, str] | None = None) -> dict[s
     return environment
 
 
+def job_folder() -> str | None:
+    """Where ranks of one machine may leave files: mpiexec removes this folder with the job, however it ends.
+
+    None for a process that mpiexec did not start; the usual temporary folder will do then.
+    """
+    own = Path(os.environ.get("OMPI_FILE_LOCATION", "nowhere"))  # this rank's, inside the job's
+    return str(own.parent) if own.is_dir() else None
+
+
 def mpiexec_command(size: int, command: Sequence[str]) -> list[str]:
     """The command line that runs `command` on `size` ranks; start it with `rank_environment(size)`."""
     return [str(find_mpiexec()), "-n", str(size), *command]
@@ -79,19 +89,41 @@ def run_ranks(
 ) -> subprocess.CompletedProcess[str]:
     """Run `python *arguments` on `size` ranks and return its exit code and output, within `timeout` seconds.
 
-    Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone.
+    Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone, and a note
+    on the error tells where they stood.
     """
     command = mpiexec_command(size, [sys.executable, *arguments])
     pipe = subprocess.PIPE
+    told = {"PYTHONFAULTHANDLER": "1"}  # see where_they_stand
     with subprocess.Popen(
-        command, env=rank_environment(size, environment), stdout=pipe, stderr=pipe, text=True
+        command, env=rank_environment(size, environment) | told, stdout=pipe, stderr=pipe, text=True
     ) as job:
         try:
             output, errors = job.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as late:
+            late.add_note(where_they_stand(job))
+            end_job(job)
+            raise
         except BaseException:
             end_job(job)
             raise
     return subprocess.CompletedProcess(command, job.returncode, output, errors)
+
+
+def where_they_stand(job: "subprocess.Popen[str]", patience: float = 3.0) -> str:
+    """The end of what the ranks of a job wrote, with their Python stacks; they do not survive the question.
+
+    Python's fault handler answers SIGABRT with the stack, also while the rank is blocked inside MPI.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(job.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(signal.SIGABRT)
+    try:
+        output, errors = job.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        return "The ranks did not say where they stand."
+    return f"{output[-2000:]}\n{errors[-8000:]}".strip()
 
 
 def end_job(job: "subprocess.Popen[Any]", patience: float = 2.0) -> None:

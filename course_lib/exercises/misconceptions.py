@@ -113,6 +113,12 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "zero-splits-computation": "ZeRO splits the computation",
         "zero-shards-activations": "ZeRO shards activations",
         "stage-3-is-free": "stage 3 costs no more messages",
+        "every-stage-an-nth": "with n ranks, every stage needs an n-th of the memory",
+        "owner-runs-the-layer": "a layer runs on the rank that owns its weights",
+        "gather-grows-with-n": "what a rank receives in an all-gather grows with the number of ranks",
+        "slices-follow-layers": "a rank owns whole layers",
+        "view-is-small": "a small view of a large array is a small array",
+        "own-norm-is-the-norm": "the norm of a rank's own gradients is the norm to clip by",
     },
     "12": {
         "micro-batch-is-global-batch": "the micro-batch is the global batch",
@@ -122,6 +128,10 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "13": {
         "rouge-up-facts-right": "a higher ROUGE means that the facts are right",
         "token-counts-do-not-matter": "the loss is the mean of the ranks' losses, whatever their tokens",
+        "rouge-is-accuracy": "ROUGE is the share of summaries that are right",
+        "held-out-is-everywhere": "what scores well on held-out articles does so on any",
+        "skills-come-evenly": "every part of a training brings about as much as the one before",
+        "low-loss-can-write": "a model with a low training loss can write",
     },
     "14": {
         "bandwidth-explains-small-messages": "bandwidth explains the time of small messages",

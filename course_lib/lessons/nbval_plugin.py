@@ -135,7 +135,10 @@ class LessonFile(IPyNbFile):
     def teardown(self) -> None:
         """Stop the kernel, then whatever it left behind."""
         with self.leftovers:
+            dead = self.kernel is not None and not self.kernel.is_alive()
             super().teardown()
+            if dead:
+                self.kernel.stop()  # nbval would leave its connection file
 
 
 def active(options: object) -> bool:

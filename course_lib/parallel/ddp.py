@@ -33,7 +33,7 @@ from course_lib.comm.torch_mpi.start import common_store
 from course_lib.training.loop import Batch, image_batch
 
 PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
-ended: list[dist.ProcessGroup] = []  # the last group, kept until the next one starts: see `end_group`
+ended: list[dist.ProcessGroup | None] = []  # the last group, kept until the next one ends: see `end_group`
 Future = torch.futures.Future[torch.Tensor]
 
 # ---------------------------------------------------------------- init
@@ -45,7 +45,6 @@ def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIE
     A group that somebody left behind is ended first. A rank that waits longer than `timeout` raises.
     """
     end_group()
-    ended.clear()
     comm = MPI.Intracomm(comm)  # torch calls MPI on any thread: a lesson's ranks do not note it
     if backend == torch_mpi.NAME:
         torch_mpi.init_process_group(comm, timeout=timeout)
@@ -60,9 +59,9 @@ def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIE
 def end_group() -> None:
     """End the group of torch.distributed, if there is one; nobody's models may use it any more.
 
-    A DDP model holds its group too, and whoever frees the last of the two waits for Gloo's threads. If that is
-    the model, right after a step, the threads may still want Python's lock, which the waiting thread holds: a
-    deadlock. So the group stays until the next one starts, or the program ends: all are idle then.
+    A DDP model holds its group too, and whoever frees the last of the two waits for Gloo's threads. If that
+    is the model, right after a step, the threads may still want Python's lock, which the waiting thread has:
+    a deadlock. So the group stays until the next one ends, or the program: its threads are idle then.
     """
     if dist.is_initialized():
         ended[:] = [dist.group.WORLD]

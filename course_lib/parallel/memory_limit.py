@@ -54,10 +54,14 @@ def fits(ranks: int, limit_mib: int, *, layers: int = LAYERS, timeout: float = 6
             f"{layers} layers on {ranks} ranks of {limit_mib} MiB cannot be tried; "
             f"use 1 to {layers} ranks and at least 1 MiB"
         )
+    return run_limited("course_lib.parallel.memory_limit", ranks, [limit_mib, layers], timeout)
+
+
+def run_limited(module: str, ranks: int, arguments: Sequence[int], timeout: float) -> Fit:
+    """Run `python -m module *arguments` on `ranks` ranks, and read what one of them tells."""
     if not STATUS.exists():
         raise OSError(f"{STATUS} is missing: a process's memory can be limited on Linux only; go on without")
-    arguments = ["-m", "course_lib.parallel.memory_limit", str(limit_mib), str(layers)]
-    job = run_ranks(ranks, arguments, timeout=timeout)
+    job = run_ranks(ranks, ["-m", module, *map(str, arguments)], timeout=timeout)
     told = [line.removeprefix(MARK) for line in job.stdout.splitlines() if line.startswith(MARK)]
     if not told:
         raise RuntimeError(f"the job of {ranks} ranks ended without a word:\n{job.stdout}\n{job.stderr}")

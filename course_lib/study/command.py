@@ -17,6 +17,9 @@ from course_lib.study.report import page
 from course_lib.study.results import MEASURED, REPORT, ResultsError, Study, load
 from course_lib.study.run import run_study, store_report
 from course_lib.study.tables import Final, Timing, finals, timings
+from course_lib.study.zero import run_zero
+from course_lib.study.zero_report import peak_of, zero_page
+from course_lib.study.zero_results import RANDOM, ZeroRow, cases_of, load_zero, zero_cases
 from course_lib.training.datasets import DataError, load_mnist
 
 
@@ -74,6 +77,47 @@ def report(folder: Path, study: Study | None = None) -> None:
     store_report(folder / REPORT, page(study))
     show(study)
     print(f"\nThe report is {folder / REPORT}")
+
+
+def measure_zero(folder: Path, *, quick: bool, ranks: Sequence[int] = ()) -> None:
+    """Run the cases of ZeRO that are not in `folder` yet, write the report, and show it; StudyError."""
+    try:
+        cases = zero_cases(quick=quick, cores=available_cores(), ranks=ranks)
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+    for rows in run_zero(cases, folder, about_this_study(RANDOM)):
+        held = max(row.held.total for row in rows)
+        took = f"{held / 1e6:.3g} MB held, {rows[0].step_seconds:.3g} s a step"
+        print(f"{rows[0].case.name}: {took}", flush=True)
+    report_zero(folder)
+
+
+def report_zero(folder: Path) -> None:
+    """Write the report of the ZeRO study in `folder`, and show its table; StudyError."""
+    try:
+        rows, about = load_zero(folder)
+    except ResultsError as error:
+        raise StudyError(str(error)) from None
+    store_report(folder / REPORT, zero_page(rows, about))
+    Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH).print(zero_table(rows))
+    print(f"\nThe report is {folder / REPORT}")
+
+
+def zero_table(rows: Sequence[ZeroRow]) -> Table:
+    """A line a case."""
+    table = Table("stage", "ranks", title="ZeRO", title_justify="left", box=box.SIMPLE)
+    for name in ("held", "peak", "a step"):
+        table.add_column(name, justify="right")
+    for case, group in cases_of(rows).items():
+        peak, label = peak_of(group), group[0].label
+        table.add_row(
+            str(case.stage),
+            str(case.ranks) + (f" ({label})" if label != MEASURED else ""),
+            f"{max(row.held.total for row in group) / 1e6:.4g} MB",
+            "" if peak is None else f"{peak / 1e6:.4g} MB",
+            f"{group[0].step_seconds:.3g} s",
+        )
+    return table
 
 
 def show(study: Study) -> None:

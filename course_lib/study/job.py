@@ -51,8 +51,15 @@ def run_job(
 ) -> Iterator[dict[str, Any]]:
     """What rank 0 tells while a job runs `cases`, all of one `job_size`; StudyError when it ends badly."""
     ranks, threads, _ = job_size(cases[0])
-    task = json.dumps({"data": data, "cases": [asdict(case) for case in cases]})
-    command = [sys.executable, "-m", "mpi4py", "-m", "course_lib.study.rank", task]
+    task = {"data": data, "cases": [asdict(case) for case in cases]}
+    return listen("course_lib.study.rank", task, ranks, threads, silence=silence)
+
+
+def listen(
+    module: str, task: dict[str, Any], ranks: int, threads: int = 1, *, silence: float = SILENCE_SECONDS
+) -> Iterator[dict[str, Any]]:
+    """What rank 0 of a job of `module` tells, which is given the `task`; StudyError when it ends badly."""
+    command = [sys.executable, "-m", "mpi4py", "-m", module, json.dumps(task)]
     job = subprocess.Popen(
         mpiexec_command(ranks, command),
         env=environment_of(ranks, threads),

@@ -15,13 +15,16 @@ the study that the course was published with.
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from course_lib.paths import ROOT
+from course_lib.training.storage import replace_file
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 COMMITTED = ROOT / "benchmarks" / "results" / "study"
 MEASUREMENTS, MACHINE, REPORT = "measurements.csv", "machine.json", "report.html"
@@ -129,45 +132,62 @@ class ResultsError(RuntimeError):
 
 
 COLUMNS = tuple(each.name for each in fields(Row))
+Line = TypeVar("Line", bound="DataclassInstance")  # one of which is a line of a file
 
 
 def load(folder: Path = COMMITTED) -> Study:
     """The results in `folder`; ResultsError when there are none or they are damaged."""
+    return Study(read_rows(folder, MEASUREMENTS, Row), read_about(folder))
+
+
+def read_rows(folder: Path, name: str, kind: type[Line]) -> tuple[Line, ...]:
+    """The lines of a CSV, each a dataclass of this `kind`; ResultsError as `load`."""
+    columns = tuple(each.name for each in fields(kind))
     try:
-        with open(folder / MEASUREMENTS, newline="", encoding="utf-8") as file:
+        with open(folder / name, newline="", encoding="utf-8") as file:
             table = csv.reader(file)
-            if tuple(next(table, ())) != COLUMNS:
+            if tuple(next(table, ())) != columns:
                 raise ValueError("its columns are others")
-            rows = tuple(_row(line) for line in table)
-        about = json.loads((folder / MACHINE).read_text(encoding="utf-8"))
+            return tuple(_row(line, kind) for line in table)
     except FileNotFoundError as error:
         raise ResultsError(f"{folder} holds no results of a study: {error.filename} is missing") from None
     except ValueError as error:
-        raise ResultsError(f"{folder / MEASUREMENTS} cannot be read ({error}); move it away") from None
-    return Study(rows, about)
+        raise ResultsError(f"{folder / name} cannot be read ({error}); move it away") from None
 
 
-def _row(line: Sequence[str]) -> Row:
-    if len(line) != len(COLUMNS):
-        raise ValueError(f"a line has {len(line)} entries instead of {len(COLUMNS)}")
-    return Row(*(_value(text, each.type) for text, each in zip(line, fields(Row), strict=True)))
+def read_about(folder: Path) -> dict[str, Any]:
+    """Where and how the results in `folder` were measured; ResultsError as `load`."""
+    try:
+        return dict(json.loads((folder / MACHINE).read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise ResultsError(f"{folder} holds no results of a study: {error.filename} is missing") from None
+    except ValueError as error:
+        raise ResultsError(f"{folder / MACHINE} cannot be read ({error}); move it away") from None
+
+
+def _row(line: Sequence[str], kind: type[Line]) -> Line:
+    columns = fields(kind)
+    if len(line) != len(columns):
+        raise ValueError(f"a line has {len(line)} entries instead of {len(columns)}")
+    return kind(*(_value(text, each.type) for text, each in zip(line, columns, strict=True)))
 
 
 def _value(text: str, kind: Any) -> Any:
     if kind is bool:
         return text == "True"
-    if kind == float | None:
-        return float(text) if text else None
+    for number in (int, float):
+        if kind == number | None:
+            return number(text) if text else None
     return kind(text)
 
 
-def as_csv(rows: Iterable[Row]) -> str:
-    """The rows as the text of measurements.csv; seconds in microseconds' precision."""
-    text = io.StringIO()
+def as_csv(rows: Iterable[Any], kind: type = Row) -> str:
+    """The rows, of a `kind`, as the text of a CSV; seconds in microseconds' precision."""
+    text, columns = io.StringIO(), [each.name for each in fields(kind)]
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
+    table.writerow(columns)
     for row in rows:
-        table.writerow([_entry(getattr(row, name)) for name in COLUMNS])
+        table.writerow([_entry(getattr(row, name)) for name in columns])
     return text.getvalue()
 
 
@@ -175,21 +195,10 @@ def _entry(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def save(folder: Path, rows: Iterable[Row], about: dict[str, Any]) -> None:
+def save(
+    folder: Path, rows: Iterable[Any], about: dict[str, Any], *, name: str = MEASUREMENTS, kind: type = Row
+) -> None:
     """Replace the results in `folder`; OSError leaves those that were there."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / MACHINE, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
-    replace_file(folder / MEASUREMENTS, as_csv(rows))
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write `text` to `path`, all of it or nothing."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(scratch, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    replace_file(folder / name, as_csv(rows, kind))

@@ -27,11 +27,10 @@ from course_lib.study.results import (
     Row,
     Study,
     load,
-    replace_file,
     save,
 )
 from course_lib.training.models import MNIST_MODELS
-from course_lib.training.storage import could_not_write
+from course_lib.training.storage import could_not_write, replace_file
 
 
 class Display(Protocol):

@@ -8,6 +8,7 @@ data set; `source` is the sentence that a lesson prints.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,7 @@ from course_lib.training.downloads import (
     read_registry,
 )
 from course_lib.training.drawn_digits import RECIPE, SEED, draw_digits
-from course_lib.training.idx import find_file, read_idx
+from course_lib.training.idx import IdxFile, find_file, read_idx
 from course_lib.training.storage import (
     Arrays,
     DataError,
@@ -39,14 +40,16 @@ from course_lib.training.storage import (
 TRAIN, TEST = 60_000, 10_000
 LESSON_PATIENCE, FETCH_PATIENCE = 60.0, 900.0  # seconds that a download may take
 DRAW_SECONDS = 300.0  # that the others wait for the one that draws
+DIGITS = tuple("0123456789")
 SUBFOLDERS = ("", "mnist", "MNIST/raw")  # of COURSE_DATA; the last is torchvision's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Images (N, 28, 28) of bytes and labels (N) from 0 to 9, to train on and to test with.
+    """Images of bytes and labels (N) from 0 to 9, to train on and to test with.
 
-    `source` says in one sentence what they are and where they come from, `real` whether they are MNIST.
+    Grey images are (N, 28, 28), coloured ones (N, 3, 32, 32), their planes red, green and blue. `source` says
+    in one sentence what they are and where they come from, `real` whether they are the data set itself.
     """
 
     source: str
@@ -55,6 +58,7 @@ class Dataset:
     train_labels: NDArray[np.int64] = field(repr=False)
     test_images: NDArray[np.uint8] = field(repr=False)
     test_labels: NDArray[np.int64] = field(repr=False)
+    classes: tuple[str, ...] = field(default=DIGITS, repr=False)  # what each label means
 
 
 def load_mnist() -> Dataset:
@@ -155,7 +159,8 @@ def unfinished(download: Download) -> str:
 
 def read(download: Download, folder: Path) -> Dataset:
     """The data set whose files are in `folder`; DataError unless each is the right one."""
-    train_images, train_labels, test_images, test_labels = (read_idx(folder, file) for file in download.files)
+    files = (file for file in download.files if isinstance(file, IdxFile))
+    train_images, train_labels, test_images, test_labels = (read_idx(folder, file) for file in files)
     sizes = f"{spaced(len(train_labels))} + {spaced(len(test_labels))} images"
     source = f"{download.title} ({sizes}) from {place(folder)}.{remark(download)}"
     return Dataset(source, True, train_images, to_labels(train_labels), test_images, to_labels(test_labels))
@@ -183,33 +188,46 @@ def stand_in(reason: str) -> Dataset:
     """The drawn digits, and the `reason` why they are needed."""
     arrays, uncached = drawn(TRAIN, TEST)
     source = f"Drawn digits ({spaced(TRAIN)} + {spaced(TEST)}) that stand in for MNIST: {reason}{uncached}"
-    return Dataset(source, False, **arrays)
+    return drawn_dataset(source, arrays, DIGITS)
+
+
+def drawn_dataset(source: str, arrays: Arrays, classes: tuple[str, ...]) -> Dataset:
+    """The data set of `arrays` that are named as its fields."""
+    names = ("train_images", "train_labels", "test_images", "test_labels")
+    train_images, train_labels, test_images, test_labels = (arrays[name] for name in names)
+    return Dataset(source, False, train_images, train_labels, test_images, test_labels, classes)
 
 
 def drawn(train: int, test: int) -> tuple[Arrays, str]:
     """`train` and `test` drawn digits, from a cache or put there, and a remark when there can be no cache."""
     recipe = f"{RECIPE} seed {SEED} sizes {train} {test} matplotlib {version('matplotlib')}"
+    return keep_drawn("digits", recipe, lambda: draw(train, test))
+
+
+def keep_drawn(name: str, recipe: str, draw: Callable[[], Arrays]) -> tuple[Arrays, str]:
+    """What `draw()` returns, from the cache `name` or put there, and a remark when there can be no cache.
+
+    One process of the machine draws, the others wait for it.
+    """
     home = writable_home()
-    if arrays := cached(recipe):
+    if arrays := cached(name, recipe):
         return arrays, ""
     if home is None:
-        return draw(
-            train, test
-        ), " They are drawn anew each time: no folder of this machine can be written to."
+        return draw(), " They are drawn anew each time: no folder of this machine can be written to."
     with machine_lock(home, DRAW_SECONDS):
-        if arrays := cached(recipe):  # another process drew them while we waited
+        if arrays := cached(name, recipe):  # another process drew them while we waited
             return arrays, ""
-        arrays = draw(train, test)
+        arrays = draw()
         try:
-            write_npz(home / "cache" / "digits.npz", recipe, arrays)
+            write_npz(home / "cache" / f"{name}.npz", recipe, arrays)
         except DataError as error:
             return arrays, f" They are drawn anew each time: {error}."
     return arrays, ""
 
 
-def cached(recipe: str) -> Arrays | None:
-    """The digits of `recipe` in the first cache that has them whole."""
-    found = (read_npz(home / "cache" / "digits.npz", recipe) for home in homes())
+def cached(name: str, recipe: str) -> Arrays | None:
+    """The images of `recipe` in the first cache `name` that has them whole."""
+    found = (read_npz(home / "cache" / f"{name}.npz", recipe) for home in homes())
     return next((arrays for arrays in found if arrays), None)
 
 

@@ -19,13 +19,16 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from tqdm import tqdm
 
 from course_lib.paths import DATA
-from course_lib.training.idx import IdxFile, find_file
+from course_lib.training.idx import GZIP_MAGIC, IdxFile, find_file
 from course_lib.training.storage import (
     NO_SPACE,
     DataError,
@@ -37,6 +40,8 @@ from course_lib.training.storage import (
 REGISTRY = DATA / "registry.toml"
 ANSWER_SECONDS = 5.0  # for a mirror to send some kilobytes, or anything at all later
 LOCK_SECONDS = 30.0  # that another process may need beyond its download
+PACE_SECONDS = 5.0  # after which the pace of a download is judged
+SMALL_NBYTES = 1_000_000  # of a file that a mirror can send whole for an answer
 REMEMBERED_SECONDS = 600.0  # until a network that was away is tried again
 
 
@@ -49,20 +54,39 @@ class DownloadError(DataError):
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file that is kept as it was sent; its length and its sha256, where they are known."""
+
+    name: str
+    nbytes: int = 0
+    sha256: str = ""
+
+    @property
+    def sent_name(self) -> str:
+        """What the file is called where it is downloaded from."""
+        return self.name
+
+    @property
+    def magic(self) -> bytes:
+        """What it begins with."""
+        return b"PAR1" if self.name.endswith(".parquet") else GZIP_MAGIC
+
+
+@dataclass(frozen=True, slots=True)
 class Download:
     """A data set that can be downloaded: `mirrors` are addresses that a file's name completes."""
 
     name: str  # of its folder
     title: str
     mirrors: tuple[str, ...]
-    files: tuple[IdxFile, ...]
+    files: tuple[IdxFile | RemoteFile, ...]
 
     @property
     def nbytes(self) -> int:
         """The length of all its files."""
         return sum(file.nbytes for file in self.files)
 
-    def missing(self, folder: Path) -> list[IdxFile]:
+    def missing(self, folder: Path) -> list[IdxFile | RemoteFile]:
         """The files that are not in `folder`."""
         return [file for file in self.files if find_file(folder, file) is None]
 
@@ -70,8 +94,13 @@ class Download:
 def read_registry(name: str) -> Download:
     """The data set `name` of data/registry.toml."""
     entry = tomllib.loads(REGISTRY.read_text())[name]
-    files = [IdxFile(**{**file, "shape": tuple(file["shape"])}) for file in entry["files"]]
+    files = [to_file(file) for file in entry["files"]]
     return Download(name, entry["title"], tuple(entry["mirrors"]), tuple(files))
+
+
+def to_file(entry: dict[str, Any]) -> IdxFile | RemoteFile:
+    """What the registry says of a file: an array's if it has a shape."""
+    return IdxFile(**{**entry, "shape": tuple(entry["shape"])}) if "shape" in entry else RemoteFile(**entry)
 
 
 def is_offline() -> bool:
@@ -126,10 +155,10 @@ def fetch(download: Download, folder: Path, patience: float) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for file in download.missing(folder):
-            fetch_file(f"{file.name}.gz", file.sha256, mirrors, partial, deadline)
-            os.replace(partial / f"{file.name}.gz", folder / f"{file.name}.gz")
+            fetch_file(file.sent_name, file.sha256, mirrors, partial, deadline)
+            os.replace(partial / file.sent_name, folder / file.sent_name)
     except TimeoutError:
-        raise DownloadError(f"downloading {download.title} took longer than {patience:.0f} s") from None
+        raise DownloadError(f"downloading {download.title} takes longer than {patience:.0f} s") from None
     except OSError as error:
         raise DownloadError(could_not_write(folder, error)) from error
     finally:
@@ -145,7 +174,7 @@ def rank_mirrors(download: Download) -> list[str]:
     file = min(download.files, key=lambda file: file.nbytes)
     answers: queue.Queue[tuple[str, str]] = queue.Queue()
     for mirror in download.mirrors:
-        arguments = (mirror, f"{file.name}.gz", file.sha256, answers)
+        arguments = (mirror, file, answers)
         threading.Thread(target=ask, args=arguments, daemon=True).start()
     failed: dict[str, str] = {}
     deadline = time.monotonic() + ANSWER_SECONDS
@@ -162,16 +191,25 @@ def rank_mirrors(download: Download) -> list[str]:
     raise DownloadError(f"no mirror of {download.title} could be reached", tuple(details))
 
 
-def ask(mirror: str, name: str, sha256: str, answers: "queue.Queue[tuple[str, str]]") -> None:
+def ask(mirror: str, file: IdxFile | RemoteFile, answers: "queue.Queue[tuple[str, str]]") -> None:
     """Put `mirror` on `answers`, and what was wrong with the file it sent, if anything."""
-    received = io.BytesIO()
     try:
-        http_downloader(ANSWER_SECONDS)(mirror + name, received, None)
-    except OSError as error:
+        right = sends(mirror + file.sent_name, file)
+    except (OSError, HTTPException) as error:
         answers.put((mirror, type(error).__name__))
         return
-    right = hashlib.sha256(received.getvalue()).hexdigest() == sha256
     answers.put((mirror, "" if right else "another file (a login page of the network?)"))
+
+
+def sends(url: str, file: IdxFile | RemoteFile) -> bool:
+    """Whether `url` is `file`; of a large one only whether it begins as it should and has its length."""
+    if 0 < file.nbytes <= SMALL_NBYTES:
+        received = io.BytesIO()
+        http_downloader(ANSWER_SECONDS)(url, received, None)
+        return hashlib.sha256(received.getvalue()).hexdigest() == file.sha256
+    with urlopen(url, timeout=ANSWER_SECONDS) as response:
+        length, first = response.headers.get("Content-Length"), response.read(len(file.magic))
+    return first == file.magic and (not file.nbytes or length in (None, str(file.nbytes)))
 
 
 def fetch_file(name: str, sha256: str, mirrors: list[str], folder: Path, deadline: float) -> None:
@@ -194,7 +232,7 @@ def fetch_file(name: str, sha256: str, mirrors: list[str], folder: Path, deadlin
 
 
 def transfer(url: str, sha256: str, path: Path, deadline: float) -> None:
-    """Download `url` to `path` with a progress bar; ValueError when it has another sha256."""
+    """Download `url` to `path` with a progress bar; ValueError when its sha256 is known and another."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pooch looks for a progress bar made of widgets; ours is another
         import pooch
@@ -202,7 +240,8 @@ def transfer(url: str, sha256: str, path: Path, deadline: float) -> None:
     pooch.get_logger().setLevel("WARNING")
     with DeadlineBar(deadline, path.name) as bar:
         download = http_downloader(ANSWER_SECONDS, bar)
-        pooch.retrieve(url, f"sha256:{sha256}", path.name, path.parent, downloader=download)
+        known = f"sha256:{sha256}" if sha256 else None
+        pooch.retrieve(url, known, path.name, path.parent, downloader=download)
 
 
 def describe(error: OSError | ValueError) -> str:
@@ -218,17 +257,28 @@ def http_downloader(seconds: float, bar: "DeadlineBar | None" = None) -> Callabl
 
 
 class DeadlineBar(tqdm):
-    """A progress bar that raises TimeoutError after `deadline` (time.monotonic): some mirrors dribble."""
+    """A progress bar that raises TimeoutError after `deadline` (time.monotonic): some mirrors dribble.
+
+    It does so before when the file, at the pace it comes, would take more than twice the time that is left.
+    """
 
     def __init__(self, deadline: float, name: str) -> None:
         super().__init__(desc=name, unit="B", unit_scale=True, leave=False, mininterval=0.5, delay=1)
-        self.deadline = deadline
+        self.deadline, self.began = deadline, time.monotonic()
 
     def __bool__(self) -> bool:  # pooch asks whether there is a bar, tqdm would say whether it has a total
         return True
 
     def update(self, n: float | None = 1) -> bool | None:
         """Count `n` bytes more."""
-        if time.monotonic() > self.deadline:
-            raise TimeoutError("the download has taken too long")
+        now = time.monotonic()
+        if now > self.deadline or self.is_hopeless(now):
+            raise TimeoutError("the download takes too long")
         return super().update(n)
+
+    def is_hopeless(self, now: float) -> bool:
+        """Whether it has gone on for a while, too slowly to end in time."""
+        elapsed = now - self.began
+        if elapsed < PACE_SECONDS or not self.total:
+            return False
+        return (self.total - self.n) * elapsed > 2 * (self.deadline - now) * self.n

@@ -13,6 +13,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,16 @@ class IdxFile:
     content_sha256: str
 
     @property
+    def sent_name(self) -> str:
+        """What the file is called where it is downloaded from."""
+        return f"{self.name}.gz"
+
+    @property
+    def magic(self) -> bytes:
+        """What it begins with there."""
+        return GZIP_MAGIC
+
+    @property
     def header(self) -> bytes:
         """The bytes before the first entry."""
         return struct.pack(f">4B{len(self.shape)}I", 0, 0, 8, len(self.shape), *self.shape)
@@ -44,7 +55,15 @@ class IdxFile:
         return len(self.header) + math.prod(self.shape)
 
 
-def find_file(folder: Path, file: IdxFile) -> Path | None:
+class Named(Protocol):
+    """Anything with a name."""
+
+    @property
+    def name(self) -> str:
+        """It."""
+
+
+def find_file(folder: Path, file: Named) -> Path | None:
     """Where `file` is in `folder`, unpacked or gzipped."""
     candidates = (folder / file.name, folder / f"{file.name}.gz")
     return next((path for path in candidates if path.is_file()), None)

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from course_lib.training.metrics import Score, count_correct
 
 MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081  # of the training pixels, scaled to 0..1
+CIFAR_MEAN, CIFAR_DEVIATION = 0.4734, 0.2516  # likewise, of all three colours
 EVALUATION_BATCH = 250
 
 SummedLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -149,10 +150,15 @@ def shuffled_batches(samples: int, batch_size: int, *, seed: int, epoch: int = 0
 def image_batch(
     images: NDArray[np.uint8], labels: NDArray[np.integer], indices: NDArray[np.int64], global_size: int
 ) -> Batch:
-    """The images (N, 28, 28) and labels (N) at `indices`, as standardised inputs (B, 1, 28, 28)."""
-    pixels = torch.from_numpy(images[indices]).unsqueeze(1).float() / 255
+    """The images (N, 28, 28) and labels (N) at `indices`, as standardised inputs (B, 1, 28, 28).
+
+    Images (N, 3, 32, 32) become inputs (B, 3, 32, 32).
+    """
+    grey = images.ndim == 3
+    mean, deviation = (MNIST_MEAN, MNIST_DEVIATION) if grey else (CIFAR_MEAN, CIFAR_DEVIATION)
+    pixels = torch.from_numpy(images[indices]).float() / 255
     targets = torch.from_numpy(labels[indices].astype(np.int64))
-    return Batch((pixels - MNIST_MEAN) / MNIST_DEVIATION, targets, global_size)
+    return Batch(((pixels.unsqueeze(1) if grey else pixels) - mean) / deviation, targets, global_size)
 
 
 def image_batches(

@@ -94,6 +94,19 @@ def could_not_write(path: Path, error: OSError) -> str:
     return f"{shown(path)} could not be written ({error.strerror or error}); make its folder writable"
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Write `text` to `path`, all of it or nothing; OSError leaves what was there."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(scratch, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
 def write_npz(path: Path, recipe: str, arrays: Arrays) -> None:
     """Write `arrays` and the `recipe` they were made by; whatever goes wrong, an older file at `path` stays.
 

@@ -259,7 +259,7 @@ answer("")
 #
 # `process_group` is two calls of torch around a cell. `dist.init_process_group` wants to know who takes part and
 # where they meet; `dist.destroy_process_group` belongs at the end, or Gloo's threads may crash the program
-# when it exits.
+# when it exits. `end_group` calls it.
 
 # %% tags=["source: course_lib.parallel.ddp:start_group"]
 # %%px

@@ -7,6 +7,7 @@ with its traceback, an interrupt may come at any time.
 import contextlib
 import os
 import re
+import tempfile
 import threading
 import time
 import uuid
@@ -112,14 +113,18 @@ class _Shown:
 
 @contextlib.contextmanager
 def open_notebook(**environment: str) -> Iterator[Notebook]:
-    """A notebook with `environment` added to this process's; on leaving, nothing it started is left."""
+    """A notebook with `environment` added to this process's; on leaving, nothing it started is left.
+
+    Not even the folder of a cluster whose watchdog is killed with it.
+    """
     mark = uuid.uuid4().hex
     inherited = {name: value for name, value in os.environ.items() if name != "IPP_NONINTERACTIVE"}
-    try:
-        notebook = Notebook(inherited | {MARK: mark} | environment)
+    with tempfile.TemporaryDirectory(prefix="notebook-", ignore_cleanup_errors=True) as folder:
         try:
-            yield notebook
+            notebook = Notebook(inherited | {MARK: mark, "TMPDIR": folder} | environment)
+            try:
+                yield notebook
+            finally:
+                notebook.close()
         finally:
-            notebook.close()
-    finally:
-        processes.end_marked(MARK, mark)
+            processes.end_marked(MARK, mark)

@@ -7,6 +7,7 @@ the others still wait for it gives them a few seconds; a test that is not done b
 """
 
 import faulthandler
+import gc
 import io
 import os
 import shutil
@@ -22,8 +23,14 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
+from course_lib.comm.launch import job_folder
+
+# Models are tiny here: threads would wait for each other more than they compute. Before torch is imported.
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
 DEADLINE_SECONDS = 60.0
 GRACE_SECONDS = 5.0
+BEGIN_SECONDS = 240.0  # for the imports of all ranks on a busy machine
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ class Watch:
 
     def __init__(self, verdicts: MPI.Intracomm, stderr: io.TextIOBase) -> None:
         self.comm, self.stderr = verdicts, stderr
-        folder = tempfile.mkdtemp(prefix="ranks-") if verdicts.rank == 0 else None
+        folder = tempfile.mkdtemp(prefix="ranks-", dir=job_folder()) if verdicts.rank == 0 else None
         self.folder = Path(verdicts.bcast(folder))
         self.pids = verdicts.allgather(os.getpid())
         self.stack = open(self.folder / str(verdicts.rank), "w")  # noqa: SIM115 (faulthandler writes to it)
@@ -97,6 +104,7 @@ class Ranks:
     def __init__(self, config: pytest.Config) -> None:
         self.comm = MPI.COMM_WORLD.Dup()
         self.watch = Watch(self.comm, real_stderr(config))
+        self.watch.start(BEGIN_SECONDS, f"not all tests are collected after {BEGIN_SECONDS:g} s")
         if self.comm.rank > 0:
             config.get_terminal_writer()._file = io.StringIO()
 
@@ -104,6 +112,7 @@ class Ranks:
         """All ranks run the same tests in the same order, or none."""
         mine = (session.testsfailed, [item.nodeid for item in session.items])
         everyone = self.comm.allgather(mine)
+        self.watch.cancel()
         different = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
         errors = self.comm.allgather("\n".join(ERRORS))
         if different:
@@ -177,6 +186,8 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[KEY].collected(session)
+    gc.collect()
+    gc.freeze()  # what was imported stays: no later collection need look at it
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -203,7 +214,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave together: mpiexec ends the job as soon as one rank has exited with a failure."""
     sys.stdout.flush()
     ranks = config.stash[KEY]
+    ranks.watch.start(DEADLINE_SECONDS, "the others do not come to the end")
     ranks.comm.Barrier()
+    ranks.watch.cancel()
     faulthandler.unregister(signal.SIGUSR1)
     if ranks.comm.rank == 0:
         shutil.rmtree(ranks.watch.folder, ignore_errors=True)

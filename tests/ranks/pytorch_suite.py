@@ -31,6 +31,8 @@ from typing import Any
 
 from mpi4py import MPI
 
+from course_lib.comm.launch import job_folder
+
 # What torch refuses by the name of the backend, before it asks the group.
 ONLY_GLOO = {
     "monitored_barrier": "torch.distributed.monitored_barrier takes the name gloo only; the group's is called"
@@ -51,7 +53,8 @@ HUNG_SECONDS = 150  # a test that is not done by then ends the job, with everyon
 
 def prepare() -> None:
     """Stand in the same temporary folder on all ranks, and for what the suite would have set up."""
-    folder = WORLD.bcast(tempfile.mkdtemp(prefix="pytorch-suite-") if WORLD.rank == 0 else None)
+    folder = tempfile.mkdtemp(prefix="pytorch-suite-", dir=job_folder()) if WORLD.rank == 0 else None
+    folder = WORLD.bcast(folder)
     for name in ("barrier", "test_dir", "init_dir"):
         Path(folder, name).mkdir(exist_ok=True)
     os.environ |= {

@@ -369,6 +369,9 @@ def test_a_file_is_recorded(both, tmp_path):
     file = RecordedFile.Open(recorded, path, MPI.MODE_CREATE | MPI.MODE_RDWR)
     assert type(file) is RecordedFile
     file.Write_at_all(8 * comm.rank, np.full(1, float(comm.rank)))
+    file.Sync()
+    comm.Barrier()  # a collective write may return before the others have written
+    file.Sync()
     everything = np.zeros(comm.size)
     file.Read_at_all(0, everything)
     file.Close()

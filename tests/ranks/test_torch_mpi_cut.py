@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.optim import Optimizer
 
 from course_lib.comm import torch_mpi
+from course_lib.comm.launch import job_folder
 from tests.ranks.one_process import (
     SEQUENCES,
     STEPS,
@@ -54,7 +55,7 @@ def world(comm: MPI.Intracomm) -> Iterator[None]:
 @pytest.fixture
 def folder(comm: MPI.Intracomm) -> Iterator[str]:
     """One empty folder for all ranks."""
-    path = comm.bcast(tempfile.mkdtemp(prefix="ranks-") if comm.rank == 0 else None)
+    path = comm.bcast(tempfile.mkdtemp(prefix="ranks-", dir=job_folder()) if comm.rank == 0 else None)
     yield path
     comm.Barrier()
     if comm.rank == 0:

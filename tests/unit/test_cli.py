@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from course_lib import cli, paths
 from course_lib.classroom import doctor, leftovers, processes
 from course_lib.lessons.progress import RunDisplay
-from course_lib.training import datasets
+from course_lib.training import cifar, cnn_dailymail, datasets
 
 # The same command on the lessons of a test.
 PROGRAM = """
@@ -63,7 +63,7 @@ def interruptible() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def wait_for(condition, seconds=30):
+def wait_for(condition, seconds=60):
     end = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < end, "waited in vain"
@@ -155,7 +155,7 @@ def test_an_interrupt_ends_with_the_table_so_far_and_nothing_running(home):
     run = start_course(home, "run")
     kernel = kernel_of(home)
     run.send_signal(signal.SIGINT)
-    output, _ = run.communicate(timeout=30)
+    output, _ = run.communicate(timeout=60)
     assert run.returncode == 130
     assert output.strip().splitlines()[-1] == "Stopped after 1 of 3 lessons; nothing is left running."
     assert "Traceback" not in output
@@ -169,7 +169,7 @@ def test_a_killed_run_leaves_no_kernel(home):
     kernel = kernel_of(home)
     run.kill()
     run.wait()
-    wait_for(lambda: not alive(kernel), seconds=10)  # the kernel sees that its parent is gone
+    wait_for(lambda: not alive(kernel))  # the kernel sees that its parent is gone
 
 
 def test_clean_ends_what_a_killed_run_left_when_it_cannot_end_itself(home):
@@ -196,7 +196,7 @@ def test_clean_leaves_a_living_run_alone(home):
     assert "01_mpi_basics" not in course("clean").output
     assert alive(kernel)
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=30)
+    run.communicate(timeout=60)
 
 
 def test_clean_ends_a_run_whose_make_was_killed(home):
@@ -324,6 +324,24 @@ def test_fetch_says_where_the_data_is_or_why_it_is_not(monkeypatch):
         1,
         "course: no mirror of MNIST could be reached; try again later\n",
     )
+
+
+def test_fetch_gets_the_sets_that_are_named_even_if_one_cannot_be_had(monkeypatch):
+    def fail():
+        raise datasets.DataError("no mirror of CIFAR-10 could be reached")
+
+    monkeypatch.setattr(datasets, "fetch_mnist", None)
+    monkeypatch.setattr(cifar, "fetch_cifar", fail)
+    monkeypatch.setattr(cnn_dailymail, "fetch_news", lambda: "CNN/DailyMail is here.")
+    result = course("fetch", "cifar10", "cnn_dailymail")
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [
+        "course: no mirror of CIFAR-10 could be reached",
+        "CNN/DailyMail is here.",
+    ]
+    result = course("fetch", "imagenet", "cifar10")
+    assert result.exit_code == 2
+    assert "imagenet: name some of mnist, cifar10, cnn_dailymail" in result.output
 
 
 def test_version_and_help():

@@ -5,7 +5,6 @@ Each case is a test file that must fail, run on two ranks with the conftest of t
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 from course_lib.comm.launch import run_ranks
@@ -14,9 +13,11 @@ from course_lib.paths import ROOT
 HEAD = "import pytest\n\n\n"
 
 
-def run(tmp_path: Path, body: str) -> tuple[int, str]:
-    """Exit code and plain output of a session with `body` as its only test file."""
-    shutil.copy(ROOT / "tests" / "ranks" / "conftest.py", tmp_path)
+def run(tmp_path: Path, body: str, seconds: str = "240.0") -> tuple[int, str]:
+    """Exit code and plain output of a session with `body` as its only test file, read within `seconds`."""
+    conftest = (ROOT / "tests" / "ranks" / "conftest.py").read_text()
+    assert "BEGIN_SECONDS = 240.0" in conftest
+    (tmp_path / "conftest.py").write_text(conftest.replace("SECONDS = 240.0", f"SECONDS = {seconds}"))
     (tmp_path / "test_it.py").write_text(HEAD + body)
     arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
     plain = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they take seconds to import
@@ -67,6 +68,14 @@ def test_a_test_that_hangs_is_ended_at_its_deadline_with_every_stack(tmp_path: P
     assert code != 0
     assert "is not done after 1 s" in output
     assert len(re.findall(r"rank \d stands at.*\n.*test_it\.py\", line 6 in test_it", output)) == 2
+
+
+def test_a_file_that_one_rank_does_not_come_to_the_end_of_ends_the_session_with_every_stack(tmp_path: Path):
+    body = "import os, time\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n    time.sleep(1000)\n"
+    code, output = run(tmp_path, body, "4.0")
+    assert code != 0
+    assert "not all tests are collected after 4 s" in output
+    assert re.search(r"rank 1 stands at.*\n.*test_it\.py\", line 6 in <module>", output)
 
 
 def test_a_file_that_one_rank_cannot_import_ends_the_session(tmp_path: Path):

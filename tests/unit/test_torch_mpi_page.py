@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from course_lib.comm.launch import find_mpiexec, rank_environment, run_ranks
 from course_lib.comm.torch_mpi import internals
 from course_lib.paths import ROOT
@@ -21,7 +19,6 @@ def program(words: str, folder: Path) -> str:
     return str(folder / "program.py")
 
 
-@pytest.mark.slow
 def test_the_first_program_prints_what_the_page_says(tmp_path: Path) -> None:
     job = run_ranks(2, ["-m", "mpi4py", program("DistributedDataParallel(", tmp_path)], timeout=120)
     assert job.returncode == 0, job.stderr
@@ -29,7 +26,6 @@ def test_the_first_program_prints_what_the_page_says(tmp_path: Path) -> None:
     assert len(lines) == 2 and all(line in PAGE for line in lines), lines
 
 
-@pytest.mark.slow
 def test_the_survivors_of_a_killed_rank_go_on(tmp_path: Path) -> None:
     command = [
         str(find_mpiexec()),
@@ -45,7 +41,6 @@ def test_the_survivors_of_a_killed_rank_go_on(tmp_path: Path) -> None:
     assert survivors == ["was rank 0, is 0 of 2: 2.0", "was rank 2, is 1 of 2: 2.0"], job.stdout + job.stderr
 
 
-@pytest.mark.slow
 def test_deepspeed_starts_as_the_page_says(tmp_path: Path) -> None:
     path = program("init_distributed", tmp_path)
     with open(path, "a") as file:

@@ -10,6 +10,7 @@
     stage1.py   stage 1: the optimizer is sharded         stage2.py   stage 2: so are the gradients
     stage3.py   stage 3: so are the weights               scaling.py  fp16: the loss is scaled
     offload.py  optimizer state in a file                 tiling.py   a linear layer that is gathered in tiles
+    stage0.py   stage 0, to compare with                  measured.py what is held, and what is moved
 
 Computation is not split: every rank runs the whole model on its own part of the batch.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from mpi4py import MPI
@@ -34,7 +34,8 @@ class Bucket:
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
         self.comm, self.parameters = comm, list(parameters)
         self.weights = flatten(self.parameters)
-        for parameter, part in zip(self.parameters, parts_of(self.weights, self.parameters), strict=True):
+        self.parts = parts_of(self.weights, self.parameters)
+        for parameter, part in zip(self.parameters, self.parts, strict=True):
             parameter.data = part
         comm.Bcast(raw(self.weights), root=0)  # all replicas start equal
         self.mine = slices_of(self.weights, comm.size)[comm.rank]
@@ -49,16 +50,8 @@ class Bucket:
         all_gather(self.comm, self.weights)
 
 
-class Zero1:
-    """An optimizer of `model` whose state is sharded over `comm`; all ranks make it and step together.
-
-        optimizer = Zero1(comm, model, lambda slices: AdamW(slices, lr=1e-3))
-        loss.backward(); optimizer.step(); optimizer.zero_grad()
-
-    Losses are divided by the global batch: gradients are summed over the ranks. `max_norm` clips by the norm
-    of all gradients. `make_optimizer` gets this rank's slices, one a bucket: it must treat every element
-    alike (SGD, Adam, AdamW do; one that looks at whole matrices does not).
-    """
+class Sharded:
+    """What stages 1 and 2 share: buckets, an optimizer of this rank's slices of them, and the update."""
 
     def __init__(
         self,
@@ -71,17 +64,14 @@ class Zero1:
     ) -> None:
         self.comm, self.max_norm = comm, max_norm
         self.buckets = [Bucket(comm, each) for each in buckets_of(model.parameters(), bucket_bytes)]
-        self.gradients = [torch.zeros_like(bucket.weights) for bucket in self.buckets]
-        for bucket, gradient in zip(self.buckets, self.gradients, strict=True):
-            for parameter, part in zip(bucket.parameters, parts_of(gradient, bucket.parameters), strict=True):
-                parameter.grad = part  # backward adds to it
         self.masters = [bucket.master for bucket in self.buckets]
         self.optimizer = make_optimizer(list(self.masters))
+        self.gradients: list[torch.Tensor] = []  # those that a rank keeps, a row for each bucket
 
-    def step(self) -> float | None:
-        """Sum the gradients, update this rank's slices, and share them; the norm if there is a `max_norm`."""
-        for bucket, gradient in zip(self.buckets, self.gradients, strict=True):
-            bucket.master.grad = reduce_scatter(self.comm, gradient).to(bucket.master.dtype)
+    def update(self, slices: Iterable[torch.Tensor]) -> float | None:
+        """Update this rank's slices with their gradients, share them; the norm if there is a `max_norm`."""
+        for master, gradient in zip(self.masters, slices, strict=True):
+            master.grad = gradient.to(master.dtype)
         norm = self.max_norm and clip_gradients(self.comm, self.masters, self.max_norm)
         self.optimizer.step()
         for bucket in self.buckets:
@@ -101,6 +91,31 @@ class Zero1:
             "gradients": self.gradients,
             "optimizer": state_of(self.optimizer, self.buckets),
         }
+
+
+class Zero1(Sharded):
+    """An optimizer of `model` whose state is sharded over `comm`; all ranks make it and step together.
+
+        optimizer = Zero1(comm, model, lambda slices: AdamW(slices, lr=1e-3))
+        loss.backward(); optimizer.step(); optimizer.zero_grad()
+
+    Losses are divided by the global batch: gradients are summed over the ranks. `max_norm` clips by the norm
+    of all gradients. `make_optimizer` gets this rank's slices, one a bucket: it must treat every element
+    alike (SGD, Adam, AdamW do; one that looks at whole matrices does not).
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, model: nn.Module, make_optimizer: MakeOptimizer = AdamW, **settings: Any
+    ) -> None:
+        super().__init__(comm, model, make_optimizer, **settings)
+        self.gradients = [torch.zeros_like(bucket.weights) for bucket in self.buckets]
+        for bucket, gradient in zip(self.buckets, self.gradients, strict=True):
+            for parameter, part in zip(bucket.parameters, parts_of(gradient, bucket.parameters), strict=True):
+                parameter.grad = part  # backward adds to it
+
+    def step(self) -> float | None:
+        """Sum the gradients, update this rank's slices, and share them; the norm if there is a `max_norm`."""
+        return self.update([reduce_scatter(self.comm, gradient) for gradient in self.gradients])
 
 
 class HasMaster(Protocol):

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 import torch
 from mpi4py import MPI
 from torch import nn
 from torch.optim import AdamW
 
-from course_lib.parallel.zero.slices import BUCKET_BYTES, buckets_of, clip_gradients, reduce_scatter
-from course_lib.parallel.zero.stage1 import Bucket, MakeOptimizer, state_of
+from course_lib.parallel.zero.slices import reduce_scatter
+from course_lib.parallel.zero.stage1 import MakeOptimizer, Sharded
 from course_lib.training.flat import flatten
 
 
-class Zero2:
-    """As `Zero1`, and of the gradients a rank keeps its slices only.
+class Zero2(Sharded):
+    """As `Zero1`, and of the gradients a rank keeps its `slices` only.
 
     Every backward pass sums its gradients: for several passes a step, the slices add up. Parameters that
     backward did not reach have a gradient of zero. All ranks must reach the same buckets in the same order.
     """
 
     def __init__(
-        self,
-        comm: MPI.Intracomm,
-        model: nn.Module,
-        make_optimizer: MakeOptimizer = AdamW,
-        *,
-        max_norm: float | None = None,
-        bucket_bytes: int = BUCKET_BYTES,
+        self, comm: MPI.Intracomm, model: nn.Module, make_optimizer: MakeOptimizer = AdamW, **settings: Any
     ) -> None:
-        self.comm, self.max_norm = comm, max_norm
-        self.buckets = [Bucket(comm, each) for each in buckets_of(model.parameters(), bucket_bytes)]
-        self.slices = [torch.zeros_like(bucket.mine) for bucket in self.buckets]  # of the gradients
+        super().__init__(comm, model, make_optimizer, **settings)
+        self.slices = self.gradients = [torch.zeros_like(bucket.mine) for bucket in self.buckets]
         self.bucket_of = {p: index for index, bucket in enumerate(self.buckets) for p in bucket.parameters}
         self.missing = [set(bucket.parameters) for bucket in self.buckets]
         for parameter in self.bucket_of:
             parameter.register_post_accumulate_grad_hook(self.ready)
-        self.masters = [bucket.master for bucket in self.buckets]
-        self.optimizer = make_optimizer(list(self.masters))
         self.left = 0  # the buckets that have left in this pass, in their order
 
     def ready(self, parameter: torch.Tensor) -> None:
@@ -70,24 +61,4 @@ class Zero2:
             for index in range(self.left, len(self.buckets)):  # backward did not reach all parameters
                 self.reduce(index)
         self.begin()
-        for bucket, gradient in zip(self.buckets, self.slices, strict=True):
-            bucket.master.grad = gradient.to(bucket.master.dtype)
-        norm = self.max_norm and clip_gradients(self.comm, self.masters, self.max_norm)
-        self.optimizer.step()
-        for bucket in self.buckets:
-            bucket.update()
-            bucket.master.grad = None
-        return norm
-
-    def zero_grad(self) -> None:
-        """Clear this rank's slices of the gradients."""
-        for gradient in self.slices:
-            gradient.zero_()
-
-    def held(self) -> dict[str, Iterable[torch.Tensor | None]]:
-        """What this rank keeps between two steps: weights, gradients, optimizer state."""
-        return {
-            "weights": [bucket.weights for bucket in self.buckets],
-            "gradients": self.slices,
-            "optimizer": state_of(self.optimizer, self.buckets),
-        }
+        return self.update(self.slices)

@@ -20,8 +20,6 @@ from course_lib.classroom.cluster import Cluster, RankFacts, check_world, start_
 from course_lib.classroom.errors import ClusterError
 from course_lib.comm import launch
 
-pytestmark = pytest.mark.slow
-
 
 def wait_until(condition, seconds=20.0):
     deadline = time.monotonic() + seconds

@@ -11,7 +11,7 @@ import pytest
 
 from course_lib.classroom import doctor, doctor_jobs, launcher, leftovers, processes
 from course_lib.classroom.doctor import GIB, MIB, Check
-from course_lib.training import datasets
+from course_lib.training import cifar, cnn_dailymail, datasets
 
 
 def red(check):
@@ -195,6 +195,35 @@ def test_a_damaged_data_set_is_red(monkeypatch, tmp_path):
         (tmp_path / f"{file.name}.gz").write_bytes(b"half a file")
     monkeypatch.setenv("COURSE_DATA", str(tmp_path))
     assert red(doctor.check_data())
+
+
+def test_larger_data_sets_are_looked_for_and_not_missed(monkeypatch, tmp_path):
+    monkeypatch.setattr(cifar, "obtain", None)
+    monkeypatch.setattr(cnn_dailymail, "obtain", None)
+    monkeypatch.setattr(cifar, "homes", list)
+    monkeypatch.setattr(cnn_dailymail, "homes", list)
+    monkeypatch.delenv("COURSE_DATA", raising=False)
+    check = doctor.check_larger_data()
+    assert check.ok and check.detail == (
+        "CIFAR-10 is not here (course fetch cifar10 gets it), CNN/DailyMail is not here (course fetch"
+        " cnn_dailymail gets it); lessons make data in their stead"
+    )
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path))
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"not read")
+    for split in cnn_dailymail.SPLITS:
+        (tmp_path / f"{split}.jsonl").write_bytes(b"not read")
+    check = doctor.check_larger_data()
+    assert check.ok
+    assert check.detail == (
+        "CIFAR-10 is in COURSE_DATA/cifar-10-python.tar.gz, CNN/DailyMail is in COURSE_DATA"
+    )
+
+
+def test_a_part_of_a_larger_data_set_is_red(monkeypatch, tmp_path):
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path))
+    (tmp_path / "train.jsonl").write_bytes(b"not read")
+    check = doctor.check_larger_data()
+    assert red(check) and "has a part of CNN/DailyMail only; add validation.jsonl" in check.detail
 
 
 def test_the_report_carries_what_a_bug_report_needs():

@@ -17,10 +17,9 @@ from course_lib.classroom import processes
 from tests.notebooks.broken_cells import BROKEN_CELLS, RARE, RESTARTED, row
 from tests.notebooks.kernel import Notebook, open_notebook
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(240)
 
 STANDSTILL = 1.5  # instead of ten seconds
-EVERYTHING = "COURSE_RARE_CELLS" in os.environ  # takes minutes more
 START = f"""
 from course_lib.classroom import watch
 from course_lib.classroom.cluster import start_cluster
@@ -48,17 +47,19 @@ def notebook():
 
 def works(notebook: Notebook) -> None:
     """The next cell, an all-reduce over all ranks, gives the right number."""
-    after = notebook.run("%%px\nprint(comm.allreduce(rank))", within=40)
+    after = notebook.run("%%px\nprint(comm.allreduce(rank))", within=90)
     assert sorted(after.output.split("\n"))[-4:] == ALL_RANKS.split("\n"), after.text
     assert after.error == ""
 
 
 @pytest.mark.parametrize(
-    "broken", [*BROKEN_CELLS, *(RARE if EVERYTHING else [])], ids=lambda broken: broken.name
+    "broken",
+    [*BROKEN_CELLS, *(pytest.param(broken, marks=pytest.mark.slow) for broken in RARE)],
+    ids=lambda broken: broken.name,
 )
 def test_a_broken_cell_ends_with_its_report_and_the_next_one_works(notebook, broken):
     cell = f"%%px {broken.options}\n{broken.source}"
-    ran = notebook.run(cell, within=40, interrupt_after=broken.interrupt_after)
+    ran = notebook.run(cell, within=90, interrupt_after=broken.interrupt_after)
     for pattern in broken.reads:
         assert re.search(pattern, ran.error), f"{pattern!r} is not in\n{ran.text}"
     assert "Traceback" not in ran.error
@@ -103,7 +104,7 @@ def test_output_comes_while_the_cell_runs_and_a_status_line_from_three_seconds_o
 
 
 def test_what_a_rank_printed_before_it_hung_is_shown(notebook):
-    ran = notebook.run("%%px\nprint('so far', rank)\nif rank: comm.Barrier()", within=40)
+    ran = notebook.run("%%px\nprint('so far', rank)\nif rank: comm.Barrier()", within=90)
     assert all(f"[stdout:{rank}] so far {rank}" in ran.output for rank in range(4))
     works(notebook)
 
@@ -140,7 +141,7 @@ def test_a_thread_left_waiting_in_mpi_does_not_make_a_computing_rank_look_stuck(
         "Thread(target=comm.recv, args=(None, rank, 77), daemon=True).start()"
     )
     ran = notebook.run(
-        f"%%px\nend = time.time() + {STANDSTILL + 1.5}\nwhile time.time() < end: pass", within=40
+        f"%%px\nend = time.time() + {STANDSTILL + 1.5}\nwhile time.time() < end: pass", within=90
     )
     assert ran.error == ""
     works(notebook)
@@ -222,7 +223,7 @@ def test_a_controller_killed_during_a_cell(notebook):
     _, controller, _ = ranks_of(notebook)
     cell = f"import os, threading\nthreading.Timer(1, os.kill, ({controller}, 9)).start()"
     notebook.run(cell)
-    ran = notebook.run("%%px\ntime.sleep(20)", within=40)
+    ran = notebook.run("%%px\ntime.sleep(20)", within=90)
     assert ran.error.startswith("HangError: the controller ended with signal 9")
     assert re.search(RESTARTED, ran.error)
     works(notebook)
@@ -235,7 +236,7 @@ def test_ranks_that_are_stopped_for_a_while_go_on(notebook):
         os.kill(pid, signal.SIGSTOP)
     try:
         threading.Timer(3, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids.values()]).start()
-        ran = notebook.run(message, within=40)
+        ran = notebook.run(message, within=90)
     finally:
         for pid in pids.values():
             os.kill(pid, signal.SIGCONT)
@@ -257,13 +258,13 @@ def test_ranks_that_are_stopped_for_longer_than_heartbeats_may_be_missed_go_on(n
 def test_ranks_that_stay_stopped_end_at_the_deadline_and_are_replaced(notebook):
     pids, _, _ = ranks_of(notebook)
     os.kill(pids[2], signal.SIGSTOP)
-    ran = notebook.run("%%px --timeout 1\ncomm.Barrier()", within=40)
+    ran = notebook.run("%%px --timeout 1\ncomm.Barrier()", within=90)
     assert re.search(row(0, "waiting in Barrier", 2), ran.error) and re.search(RESTARTED, ran.error), ran.text
     assert re.search(row(2, r"is stopped \(process \d+\)"), ran.error) and "kill -CONT" in ran.error
     works(notebook)
 
 
-@pytest.mark.parametrize("seconds", [6, float(os.environ.get("COURSE_SLEEP_SECONDS", "25"))])
+@pytest.mark.parametrize("seconds", [6, pytest.param(25, marks=pytest.mark.slow)])
 def test_a_laptop_that_sleeps_does_not_use_up_the_deadline(notebook, seconds):
     """Everything is stopped for longer than the cell may take or heartbeats may be missed; it goes on."""
     notebook.run("%%px\nkept = rank")
@@ -341,7 +342,7 @@ def test_a_restart_runs_the_setup_cells_and_names_what_is_lost(notebook):
     sources = "model = 1\ndef f(x): y = x", "print(model)", "losses = [model]\nimport json", "comm.Barrier()"
     cells = [notebook.run(f"%%px\n{source}") for source in sources]
     assert all(cell.error == "" for cell in cells)
-    ran = notebook.run("%%px\nif rank: comm.Barrier()", within=40)
+    ran = notebook.run("%%px\nif rank: comm.Barrier()", within=90)
     lost = f"lost on the ranks: f, json, losses, model. Run cells {cells[0].number}, {cells[2].number} again."
     assert f"and the setup cell run again; {lost}" in ran.error, ran.text
     works(notebook)
@@ -370,7 +371,7 @@ def test_a_setup_cell_that_fails_when_it_is_run_again_is_told_and_dropped(notebo
 
 
 def test_the_cell_that_hangs_is_never_run_again_even_when_it_is_for_setup(notebook):
-    ran = notebook.run("%%px --setup\nif rank: comm.Barrier()", within=40)
+    ran = notebook.run("%%px --setup\nif rank: comm.Barrier()", within=90)
     assert re.search(RESTARTED, ran.error) or "setup cells run again" in ran.error, ran.text
     works(notebook)
 
@@ -381,8 +382,8 @@ def test_the_cell_that_hangs_is_never_run_again_even_when_it_is_for_setup(notebo
 def test_the_clusters_own_timeout_is_the_default(notebook):
     notebook.run("cluster.timeout = 1.5")
     try:
-        assert "Not done after 1.5 s" in notebook.run("%%px\ntime.sleep(30)", within=40).error
-        assert notebook.run("%%px --timeout 9\ntime.sleep(2)", within=40).error == ""
+        assert "Not done after 1.5 s" in notebook.run("%%px\ntime.sleep(30)", within=90).error
+        assert notebook.run("%%px --timeout 9\ntime.sleep(2)", within=90).error == ""
     finally:
         notebook.run("cluster.timeout = 60")
     works(notebook)
@@ -416,7 +417,7 @@ def test_a_timeout_that_is_none_is_one_sentence(notebook, timeout):
 def test_local_runs_the_cell_in_the_notebook_too_and_is_guarded(notebook):
     ran = notebook.run("%%px --local\nhere = 'both'\nprint(here)")
     assert ran.output.count("both") == 5 and notebook.run("print(here)").output == "both\n"
-    ran = notebook.run("%%px --local --timeout 1\nif 'comm' in globals(): comm.recv(source=0)", within=40)
+    ran = notebook.run("%%px --local --timeout 1\nif 'comm' in globals(): comm.recv(source=0)", within=90)
     assert "Not done after 1 s" in ran.error
     works(notebook)
 
@@ -431,7 +432,7 @@ def test_no_stream_prints_by_rank_at_the_end(notebook):
     ran = notebook.run("%%px --no-stream\nprint('one', rank); rank")
     assert [int(n) for n in re.findall(r"one (\d)", ran.output)] == [0, 1, 2, 3]
     ran = notebook.run(
-        "%%px --no-stream --timeout 1\nprint('before', rank)\nif rank: comm.Barrier()", within=40
+        "%%px --no-stream --timeout 1\nprint('before', rank)\nif rank: comm.Barrier()", within=90
     )
     assert "[stdout:0] before 0" in ran.output and "Not done after 1 s" in ran.error
     works(notebook)
@@ -441,9 +442,9 @@ def test_the_line_magic_and_autopx_are_guarded_too(notebook):
     assert notebook.run("%px print(rank + 40)").output.count("4") >= 4
     assert "cell line 1   1 / 0" in notebook.run("%px 1 / 0").error
     notebook.run("cluster.timeout = 1")
-    assert "Not done after 1 s" in notebook.run("%px comm.recv(source=0)", within=40).error
+    assert "Not done after 1 s" in notebook.run("%px comm.recv(source=0)", within=90).error
     notebook.run("%autopx")
-    ran = notebook.run("while True: time.sleep(0.1)", within=40)
+    ran = notebook.run("while True: time.sleep(0.1)", within=90)
     assert "Not done after 1 s" in ran.text
     notebook.run("%autopx")
     notebook.run("cluster.timeout = 60")
@@ -452,7 +453,7 @@ def test_the_line_magic_and_autopx_are_guarded_too(notebook):
 
 def test_a_cell_in_the_background_that_hangs_is_reported_by_the_next(notebook):
     number = notebook.run("%%px --noblock\ncomm.recv(source=(rank + 1) % size)").number
-    ran = notebook.run("%%px\ncomm.Barrier()", within=40)
+    ran = notebook.run("%%px\ncomm.Barrier()", within=90)
     assert "no rank can go on" in ran.error
     assert len(re.findall(rf"cell line 2 .*\(of cell {number}, still running\)", ran.error)) == 4, ran.text
     works(notebook)
@@ -462,7 +463,7 @@ def test_pxresult_waits_for_a_cell_in_the_background_but_not_for_ever(notebook):
     notebook.run("%%px --noblock\ntime.sleep(1)\nprint('done', rank)")
     assert notebook.run("%pxresult").output.count("done") == 4
     notebook.run("%%px --noblock\ncomm.Barrier()\nif rank == 1: comm.recv(source=0)")
-    ran = notebook.run("%pxresult", within=40)
+    ran = notebook.run("%pxresult", within=90)
     assert "rank 1 is in recv from rank 0, but rank 0 has finished" in ran.error
     works(notebook)
 
@@ -472,14 +473,14 @@ def test_a_wait_for_a_rank_that_computes_in_the_background_is_no_standstill(note
         f"%%px --noblock --targets 0\nend = time.time() + {STANDSTILL + 2}\n"
         "while time.time() < end: pass\ncomm.send('late', dest=1)"
     )
-    ran = notebook.run("%%px --targets 1\nprint(comm.recv(source=0))", within=40)
+    ran = notebook.run("%%px --targets 1\nprint(comm.recv(source=0))", within=90)
     assert ran.error == "" and "late" in ran.output
     works(notebook)
 
 
 def test_cells_of_the_kernel_keep_their_variables_through_all_this(notebook):
     notebook.run("kept = 41")
-    notebook.run("%%px\nif rank: comm.Barrier()", within=40)
+    notebook.run("%%px\nif rank: comm.Barrier()", within=90)
     assert notebook.run("print(kept + 1)").output == "42\n"
 
 
@@ -512,7 +513,7 @@ def test_unattended_a_hang_ends_the_same_way_and_output_is_printed_by_rank():
             *("[stdout:0]", "from", "0"),
             *("[stdout:1]", "from", "1"),
         ]
-        ran = unattended.run("%%px\nprint('before', rank)\nif rank: comm.Barrier()", within=40)
+        ran = unattended.run("%%px\nprint('before', rank)\nif rank: comm.Barrier()", within=90)
         assert "[stdout:0] before 0\n[stdout:1] before 1\n" in ran.output
         assert re.search(row(1, "waiting in Barrier", 3), ran.error) and re.search(RESTARTED, ran.error)
         assert unattended.run("%%px\nprint(comm.allreduce(rank))").output.split() == [

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 NAME = "nowhere-at-all"
 ALONE = f"ip link set lo up && hostname {NAME} && exec {sys.executable} -c "

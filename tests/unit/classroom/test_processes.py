@@ -106,6 +106,15 @@ def test_two_clusters_of_one_notebook_are_two(start, tmp_path):
     assert found(first).notebook == "lesson.ipynb"
 
 
+def test_who_has_a_scope_sees_it_alone_and_who_has_none_sees_all(start, monkeypatch, tmp_path):
+    start("sleep", "600", **mark(tmp_path))
+    assert processes.SCOPE in os.environ, "tests have one: they must not end the clusters of open notebooks"
+    monkeypatch.setenv(processes.SCOPE, "another")
+    assert found(tmp_path) is None
+    monkeypatch.delenv(processes.SCOPE)
+    assert found(tmp_path)
+
+
 # -------------------------------------------------------------------- the end
 
 

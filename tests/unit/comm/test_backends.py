@@ -77,7 +77,7 @@ def only(table: BackendTable, operation: str) -> Probe:
 
 def test_garbage_a_hang_and_a_crash_are_told_apart_and_the_rest_is_tried_all_the_same(fakes: str) -> None:
     operations = ["garbage", "hangs", "raises", "killed", "all_reduce"]
-    table = probe_backends(["gloo"], operations=operations, seconds=2.0, module=fakes)
+    table = probe_backends(["gloo"], operations=operations, seconds=4.0, module=fakes)
     states = {probe.operation: probe.state for probe in table.probes}
     expected = ["wrong", "hangs", "raises", "crashes", "works"]
     assert states == dict(zip(operations, expected, strict=True))
@@ -90,7 +90,7 @@ def test_garbage_a_hang_and_a_crash_are_told_apart_and_the_rest_is_tried_all_the
 
 def test_one_rank_is_enough_to_fail(fakes: str) -> None:
     operations = ["garbage_on_rank_1", "raises_on_rank_0", "hangs_on_rank_1", "leaves"]
-    table = probe_backends(["gloo"], operations=operations, seconds=2.0, module=fakes)
+    table = probe_backends(["gloo"], operations=operations, seconds=4.0, module=fakes)
     assert [probe.state for probe in table.probes] == ["wrong", "raises", "hangs", "crashes"]
     assert "in place of [11.0, 11.0]" in only(table, "garbage_on_rank_1").reason
     assert only(table, "raises_on_rank_0").reason == (
@@ -101,7 +101,7 @@ def test_one_rank_is_enough_to_fail(fakes: str) -> None:
 
 def test_what_one_operation_leaves_behind_does_not_reach_the_next(fakes: str) -> None:
     operations = ["changes_the_group", "all_reduce"]
-    table = probe_backends(["gloo"], operations=operations, seconds=3.0, module=fakes)
+    table = probe_backends(["gloo"], operations=operations, seconds=4.0, module=fakes)
     assert only(table, "all_reduce").state == "works"
 
 
@@ -110,7 +110,7 @@ def test_ranks_that_cannot_start_are_an_error_not_a_verdict() -> None:
         pytest.raises(RuntimeError, match=r"(?s)did not start; they said: .*no_such_module"),
         Job([("gloo", "all_reduce")], "no_such_module") as job,
     ):
-        job.watch(2.0)
+        job.watch(4.0)
 
 
 # -------------------------------------------------------------------- the real ones

@@ -22,7 +22,6 @@ def run(size: int, chosen: str) -> "subprocess.CompletedProcess[str]":
     return run_ranks(size, [*session, "-k", chosen], timeout=DEADLINE, environment=plain)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "chosen"),
     [

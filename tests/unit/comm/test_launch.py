@@ -13,6 +13,7 @@ from course_lib.comm import launch
 from course_lib.comm.launch import (
     available_cores,
     find_mpiexec,
+    job_folder,
     mpiexec_command,
     rank_environment,
     run_ranks,
@@ -62,7 +63,7 @@ MPI.COMM_WORLD.recv()
 
 def test_a_job_that_does_not_end_leaves_neither_ranks_nor_shared_memory(tmp_path):
     with pytest.raises(subprocess.TimeoutExpired):
-        run_ranks(2, ["-c", HANG, str(tmp_path)], timeout=8)
+        run_ranks(2, ["-c", HANG, str(tmp_path)], timeout=12)
     facts = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
     assert len(facts) == 2
     alive = [fact["pid"] for fact in facts if psutil.pid_exists(fact["pid"])]
@@ -70,6 +71,27 @@ def test_a_job_that_does_not_end_leaves_neither_ranks_nor_shared_memory(tmp_path
     assert all(state == psutil.STATUS_ZOMBIE for state in states)
     segments = {name for fact in facts for name in fact["shared"]}
     assert segments and not [name for name in segments if os.path.exists(name)]
+
+
+def test_a_job_that_does_not_end_says_where_its_ranks_stand():
+    code = "from mpi4py import MPI\ndef stuck_here():\n    MPI.COMM_WORLD.recv()\nstuck_here()"
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
+        run_ranks(2, ["-c", code], timeout=10)
+    (note,) = caught.value.__notes__
+    assert note.count("line 3 in stuck_here") == 2, note
+
+
+def test_ranks_that_are_killed_leave_nothing_in_the_folder_of_their_job(tmp_path):
+    code = (
+        "import os, pathlib, signal\nfrom mpi4py import MPI\nfrom course_lib.comm.launch import job_folder\n"
+        "path = pathlib.Path(job_folder(), f'{MPI.COMM_WORLD.rank}'); path.touch(); print(path, flush=True)\n"
+        "MPI.COMM_WORLD.Barrier(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = run_ranks(2, ["-c", code], timeout=60)
+    assert done.returncode != 0
+    paths = [line for line in done.stdout.splitlines() if line.startswith("/")]
+    assert len(paths) == 2 and not [path for path in paths if os.path.exists(path)]
+    assert job_folder() is None, "this process is no rank"
 
 
 def test_a_job_may_be_started_from_inside_a_rank():

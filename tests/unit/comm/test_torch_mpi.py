@@ -38,7 +38,6 @@ def test_the_group_overrides_all_that_torch_calls() -> None:
     assert {*internals.CALLED_FROM_CPP, *internals.CALLED_FROM_PYTHON} - own == set()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("size", [3, 4])
 def test_what_passes_over_gloo_in_pytorchs_own_suite_passes_over_mpi4py(size: int, tmp_path: Path) -> None:

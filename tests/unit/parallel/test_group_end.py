@@ -20,7 +20,7 @@ class Slow:
     def __call__(self, done):
         return done.value()[0]
 
-    def __del__(self):  # Gloo's thread frees the callback: it takes the lock, lets go of it, and wants it back
+    def __del__(self):  # Gloo's thread frees the callback: it has the lock, drops it, wants it back
         time.sleep(0.3)
 
 

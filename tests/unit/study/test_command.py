@@ -70,7 +70,6 @@ def lines_of(folder):
         return []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # half a minute on a quiet machine
 def test_a_study_survives_a_killed_rank_and_an_interrupt_and_measures_nothing_twice(tmp_path):
     killed = start(tmp_path)

@@ -1,9 +1,30 @@
-"""The memory of a model in training, against the published figures and against PyTorch's own Adam."""
+"""The memory of a model in training, against published figures, PyTorch's Adam, and what autograd keeps."""
 
 import pytest
 import torch
 
-from course_lib.theory.memory import ADAM_FP32, ADAM_MIXED, GB, StateBytes, training_state
+from course_lib.theory.memory import (
+    ADAM_FP32,
+    ADAM_MIXED,
+    GB,
+    MOMENTUM_FP32,
+    MOMENTUM_MIXED,
+    SGD_FP32,
+    SGD_MIXED,
+    STAGES,
+    StateBytes,
+    bucket_rows,
+    bytes_a_parameter,
+    held_state,
+    moved_bytes,
+    step_buffers,
+    training_state,
+    transformer_activations,
+    volume,
+    whole_weights,
+)
+from course_lib.training.kept import kept_bytes
+from course_lib.training.transformer import build_transformer
 
 
 @pytest.mark.parametrize(("parameters", "published_gb"), [(1_500_000_000, 24), (7_500_000_000, 120)])
@@ -43,3 +64,93 @@ def test_forgetting_the_master_copy_is_caught_by_the_published_figures() -> None
 def test_a_model_without_parameters_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 parameter, not 0"):
         training_state(0)
+
+
+# ------------------------------------------------------------------ ZeRO
+
+PUBLISHED_GB = {0: 120.0, 1: 31.4, 2: 16.6, 3: 1.9}  # figure 1 of the paper: 7.5 billion parameters, 64 ranks
+
+
+@pytest.mark.parametrize(("stage", "published"), PUBLISHED_GB.items())
+def test_bytes_a_rank_are_those_of_the_zero_papers_figure(stage: int, published: float) -> None:
+    assert round(7.5 * bytes_a_parameter(stage, 64), 1) == published
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_one_rank_saves_nothing(stage: int) -> None:
+    assert bytes_a_parameter(stage, 1, ADAM_FP32) == 16
+    assert held_state([10, 3], stage, 1, 0) == StateBytes(52, 52, 104)
+
+
+def test_float32_adam_on_four_ranks() -> None:
+    assert [bytes_a_parameter(stage, 4, ADAM_FP32) for stage in STAGES] == [16, 10, 7, 4]
+
+
+def test_slices_of_every_row_are_even_to_one_number() -> None:
+    held = [held_state([10, 3], 3, 4, rank, ADAM_FP32) for rank in range(4)]
+    assert [each.weights for each in held] == [16, 16, 12, 8]  # 3 + 1, 3 + 1, 2 + 1, 2 + 0 numbers
+    assert sum(each.total for each in held) == 16 * 13
+
+
+def test_frozen_rows_have_weights_only_and_are_dealt_in_stage_3() -> None:
+    for stage in (0, 1, 2):
+        assert held_state([4], stage, 2, 0, frozen=[6]).weights == 4 * 10
+    assert held_state([4], 3, 2, 1, frozen=[6]) == StateBytes(4 * 5, 4 * 2, 8 * 2)
+    assert held_state([4], 3, 2, 1, MOMENTUM_MIXED, frozen=[6]) == StateBytes(2 * 5, 2 * 2, 8 * 2)
+
+
+def test_the_formula_is_the_mean_of_what_ranks_hold() -> None:
+    for each in (ADAM_FP32, ADAM_MIXED, MOMENTUM_FP32, MOMENTUM_MIXED, SGD_FP32, SGD_MIXED):
+        for stage in STAGES:
+            total = sum(held_state([8, 12], stage, 4, rank, each).total for rank in range(4))
+            assert total / 4 / 20 == bytes_a_parameter(stage, 4, each)
+
+
+def test_buckets_are_filled_from_the_last_parameter_on() -> None:
+    assert bucket_rows([5, 1, 2, 3], bucket_bytes=4 * 5) == [3 + 2, 1, 5]
+    assert bucket_rows([5, 1, 2, 3], bucket_bytes=4 * 6) == [3 + 2 + 1, 5]
+    assert bucket_rows([5, 1, 2, 3], bucket_bytes=4 * 6, weight_bytes=2) == [11]
+
+
+def test_stage_3_has_one_layer_whole_or_two_that_follow_each_other() -> None:
+    layers = [10, 30, 20, 25]
+    assert whole_weights(layers, ADAM_FP32) == 4 * 30
+    assert whole_weights(layers, ADAM_FP32, rest=7, prefetch=True) == 4 * (7 + 30 + 20)
+    assert whole_weights([10], ADAM_MIXED, prefetch=True) == 2 * 10
+    assert whole_weights([], ADAM_FP32, rest=7) == 4 * 7
+
+
+def test_a_step_needs_room_for_what_comes_and_goes() -> None:
+    rows = [8, 12]
+    assert step_buffers(rows, 0, 4) == step_buffers(rows, 1, 4) == 4 * 3  # a slice of the longest row
+    assert step_buffers(rows, 2, 4) == 4 * 3 + 2 * 4 * 12
+    assert step_buffers(rows, 3, 4) == 4 * 3 + 4 * 12 + 4 * 12
+    assert step_buffers(rows, 3, 4, rest=2, prefetch=True) == 4 * 3 + 4 * (2 + 20) + 4 * (2 + 12)
+    assert step_buffers(rows, 1, 4, ADAM_MIXED) == 3 * (2 + 4) + 4 * (2 + 3)  # received, summed; masters'
+    assert step_buffers(rows, 0, 4, ADAM_MIXED) == 3 * (2 + 4) + 4 * 20
+
+
+def test_stage_3_moves_half_as_much_again() -> None:
+    assert [volume(stage) for stage in STAGES] == [2, 2, 2, 3]
+    moved = [moved_bytes(100, stage, 4) for stage in STAGES]
+    assert moved == [2400, 2400, 2400, 3600]
+    assert [moved_bytes(100, stage, 1) for stage in STAGES] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "width", "heads", "layers"),
+    [(2, 16, 32, 4, 1), (3, 33, 64, 8, 3), (1, 7, 24, 2, 2)],
+)
+def test_activations_are_what_autograd_keeps(
+    batch: int, length: int, width: int, heads: int, layers: int
+) -> None:
+    model = build_transformer(vocabulary=50, length=40, width=width, heads=heads, layers=layers, seed=0)
+    tokens = torch.randint(50, (batch, length))
+    predicted = transformer_activations(batch=batch, length=length, width=width, heads=heads, layers=layers)
+    assert predicted == kept_bytes(model, lambda: model(tokens))
+
+
+def test_a_stage_or_a_number_of_ranks_that_is_not_is_refused() -> None:
+    for stage, ranks in ((4, 2), (-1, 2), (1, 0)):
+        with pytest.raises(ValueError, match=f"no stage {stage} on {ranks} ranks"):
+            bytes_a_parameter(stage, ranks)

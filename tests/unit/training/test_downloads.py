@@ -1,5 +1,6 @@
 """Downloads against mirrors on loopback: good ones, bad ones, none."""
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -8,7 +9,15 @@ import pytest
 
 from course_lib.training import downloads
 from course_lib.training.datasets import fetch_mnist, load_mnist
-from course_lib.training.downloads import DeadlineBar, DownloadError, obtain, read_registry
+from course_lib.training.downloads import (
+    DeadlineBar,
+    Download,
+    DownloadError,
+    RemoteFile,
+    obtain,
+    read_registry,
+)
+from course_lib.training.idx import IdxFile
 from course_lib.training.storage import DataError
 from tests.unit.training.test_storage import full_disk
 
@@ -109,7 +118,7 @@ def test_an_unfinished_download_is_finished(small_mnist, mirrors):
 
 def test_a_download_ends_when_patience_does(small_mnist, mirrors):
     small_mnist.register(mirrors("good"))
-    with pytest.raises(DownloadError, match="downloading MNIST took longer than 0 s"):
+    with pytest.raises(DownloadError, match="downloading MNIST takes longer than 0 s"):
         obtain(read_registry("mnist"), patience=0)
 
 
@@ -165,3 +174,66 @@ def test_four_processes_ask_a_dead_network_once(small_mnist, mirrors):
     sources = load_in_processes(small_mnist.data, 4)
     assert len(set(sources)) == 1 and "no mirror of MNIST could be reached" in sources[0]
     assert mirrors.asked == {("missing", LABELS): 1}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "received", "hopeless"),
+    [
+        (4, 1, False),  # too early to say
+        (10, 1_000, True),  # 0.1 kB/s: 990 s to go
+        (10, 40_000, False),  # 4 kB/s: 15 s to go, and 90 are left
+        (10, 6_000, False),  # 0.6 kB/s: 157 s to go, less than twice what is left
+        (95, 50_000, True),  # 95 s to go, and 5 are left
+    ],
+)
+def test_a_download_that_cannot_end_in_time_is_given_up_early(seconds, received, hopeless):
+    with DeadlineBar(0.0, "paced") as bar:
+        bar.began, bar.deadline = 1_000.0, 1_100.0
+        assert not bar.is_hopeless(1_000.0 + seconds)  # of an unknown length
+        bar.total, bar.n = 100_000, received
+        assert bar.is_hopeless(1_000.0 + seconds) is hopeless
+
+
+@pytest.fixture
+def large_mnist(small_mnist, mirrors, monkeypatch):
+    """Its files are too large to be sent whole for an answer."""
+    monkeypatch.setattr(downloads, "SMALL_NBYTES", 0)
+    return small_mnist
+
+
+def test_of_a_large_file_a_mirror_is_asked_for_the_beginning_only(large_mnist, mirrors):
+    large_mnist.register(mirrors("missing"), mirrors("login"), mirrors("hangs"), mirrors("good"))
+    folder = obtain(read_registry("mnist"), patience=20)
+    assert not read_registry("mnist").missing(folder)
+    assert load_mnist().real
+    assert mirrors.asked["login", TRAIN_IMAGES] == mirrors.asked["missing", TRAIN_IMAGES] == 0
+
+
+@pytest.mark.parametrize("bad", ["missing", "login", "hangs"])
+def test_no_mirror_of_a_large_file_is_one_sentence(bad, large_mnist, mirrors):
+    large_mnist.register(mirrors(bad))
+    with pytest.raises(DownloadError, match="no mirror of MNIST could be reached"):
+        obtain(read_registry("mnist"), patience=20)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_file_is_kept_as_it_was_sent_and_checked_if_its_sha256_is_known(known, small_mnist, mirrors):
+    name, content = LABELS, small_mnist.gzipped["t10k-labels-idx1-ubyte"]
+    sha256 = hashlib.sha256(content).hexdigest() if known else ""
+    file = RemoteFile(name, len(content) if known else 0, sha256)
+    assert (file.sent_name, file.magic) == (name, b"\x1f\x8b")
+    assert RemoteFile("test.parquet").magic == b"PAR1"
+    folder = obtain(Download("other", "Others", (mirrors("good"),), (file,)), patience=20)
+    assert (folder / name).read_bytes() == content
+    altered = Download("altered", "Others", (mirrors("good"),), (RemoteFile(name, 0, "0" * 64),))
+    with pytest.raises(DownloadError, match=f"no mirror sent all of {name}"):
+        obtain(altered, patience=20)
+    assert files_in(small_mnist.data / "altered") == []
+
+
+def test_the_registry_lists_arrays_and_files():
+    assert {type(file) for file in read_registry("mnist").files} == {IdxFile}
+    for name in ("cifar10", "cnn_dailymail"):
+        download = read_registry(name)
+        assert {type(file) for file in download.files} == {RemoteFile}
+        assert all(mirror.startswith("https://") and mirror.endswith("/") for mirror in download.mirrors)

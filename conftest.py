@@ -1,0 +1,38 @@
+"""What holds for every test session: whose clusters it sees, how many threads it has, what comes first."""
+
+import os
+import uuid
+
+import pytest
+
+from course_lib.classroom.processes import SCOPE
+from course_lib.comm.launch import available_cores
+
+# A session neither sees nor ends the clusters of others on this machine; each worker of pytest-xdist is one.
+os.environ[SCOPE] = uuid.uuid4().hex
+
+# Workers share the cores (what ranks get of them is set where they are started).
+if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // workers)))
+
+# The files that take longest, so that no worker is left with one of them at the end.
+LONGEST = (
+    "test_guard.py",
+    "test_catch_up.py",
+    "test_training.py",
+    "test_learners.py",
+    "test_nbval_is_red.py",
+    "test_exercises.py",
+    "test_more_ranks.py",
+    "test_command.py",
+    "test_train_mnist_ddp.py",
+    "test_torch_mpi.py",
+    "test_cluster.py",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several workers, begin with the longest files."""
+    if hasattr(config, "workerinput"):
+        places = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: places.get(item.path.name, len(places)))

@@ -1,0 +1,104 @@
+"""DeepSpeed's own checkpoints, in a folder that a kill cannot damage.
+
+DeepSpeed writes its files under their final names, without waiting for the disk, and `latest` in place; it
+reads them back as pickles that may run code. Here it writes into a folder aside, which gets its name when all
+files are on disk and in the manifest; and reads only tensors, numbers and the classes that it saves itself.
+A file that cannot be written fails on all ranks together: DeepSpeed alone would wait in a barrier.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+from course_lib.parallel.checkpoint.disk import CheckpointError, read_tensors, together, write_tensors
+from course_lib.parallel.checkpoint.folder import Found, find, save
+from course_lib.parallel.checkpoint.training import file_of, random_state, set_random_state
+
+TAG = "deepspeed"
+
+
+def save_deepspeed(
+    comm: MPI.Intracomm,
+    folder: Path,
+    engine: Any,
+    *,
+    progress: Mapping[str, Any] | None = None,
+    keep: int = 2,
+) -> Path:
+    """What `engine.save_checkpoint` writes, and each rank's random numbers, as a new checkpoint; where it is.
+
+    CheckpointError on all ranks, with the checkpoint before untouched, when a rank cannot write.
+    """
+    files = SafeFiles(engine.checkpoint_engine)
+
+    def write(path: Path) -> None:
+        files.save(random_state(), str(path / file_of(comm.rank)))
+        with_files(engine, files, lambda: engine.save_checkpoint(str(path), tag=TAG, save_latest=False))
+        if files.error:
+            raise files.error
+
+    weights = sum(p.element_size() * getattr(p, "ds_numel", p.numel()) for p in engine.module.parameters())
+    return save(comm, folder, write, step=engine.global_steps, progress=progress, needed=weights, keep=keep)
+
+
+def load_deepspeed(comm: MPI.Intracomm, folder: Path, engine: Any) -> Found | None:
+    """Bring the `engine` and the dice to the newest whole checkpoint; None when there is none.
+
+    CheckpointError when there are only damaged ones, or on another number of ranks than wrote it.
+    """
+    found = find(comm, folder)
+    if found is None:
+        return None
+    if found.ranks != comm.size:
+        raise CheckpointError(
+            f"{found.path} was written by {found.ranks} ranks, and DeepSpeed reads it on as many, not on"
+            f" {comm.size}; start {found.ranks} ranks"
+        )
+    files = SafeFiles(engine.checkpoint_engine)
+    with_files(engine, files, lambda: engine.load_checkpoint(str(found.path), tag=TAG))
+    dice = together(comm, "the other ranks' dice", lambda: read_tensors(found.path / file_of(comm.rank)))
+    set_random_state(dice[comm.rank])
+    return found
+
+
+def with_files(engine: Any, files: "SafeFiles", do: Any) -> None:
+    """`do()` while `engine` reads and writes through `files`."""
+    before, engine.checkpoint_engine = engine.checkpoint_engine, files
+    try:
+        do()
+    finally:
+        engine.checkpoint_engine = before
+
+
+class SafeFiles:
+    """DeepSpeed's checkpoint engine, but for reading and writing a file."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+        self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def save(self, state_dict: Any, path: str) -> None:
+        """Write the file; an error is told later, by all ranks: the others wait for this one now."""
+        try:
+            if not self.error:
+                write_tensors(Path(path), state_dict)
+        except OSError as error:
+            self.error = error
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        """Read the file: nothing in it is run."""
+        return read_tensors(Path(path), safe_classes())
+
+
+def safe_classes() -> tuple[Any, ...]:
+    """What is in DeepSpeed's files besides tensors and numbers."""
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    return (LossScaler, DynamicLossScaler, ZeroStageEnum, fragment_address)

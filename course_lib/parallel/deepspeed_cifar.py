@@ -1,0 +1,146 @@
+"""CIFAR-10 with DeepSpeed: whole trainings, and the stages side by side.
+
+    run = run_stage(comm, data, stage_config(2, comm.size))                    bytes, time, accuracy
+    accuracy = train_and_test(comm, "cifar", config, data, epochs=10)          as one process would
+
+Every rank takes its samples of every global batch: dealt like cards, shuffled anew in every epoch. A short
+batch at the end is left out, for DeepSpeed counts micro-batches, not samples.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from torch import nn
+
+from course_lib.parallel.deepspeed_config import Config, StageRun
+from course_lib.parallel.deepspeed_engine import (
+    as_precise,
+    counted_messages,
+    deepspeed_step,
+    end_engine,
+    held_bytes,
+    start_engine,
+    whole_weights,
+)
+from course_lib.theory.memory import StateBytes
+from course_lib.training.datasets import Dataset
+from course_lib.training.flat import copy_back
+from course_lib.training.loop import (
+    EVALUATION_BATCH,
+    Batch,
+    evaluate,
+    fit,
+    image_batch,
+    shuffled_batches,
+    summed_cross_entropy,
+)
+from course_lib.training.metrics import Score
+from course_lib.training.models import build
+
+
+def dealt(
+    data: Dataset,
+    batch_size: int,
+    *,
+    rank: int,
+    size: int,
+    seed: int,
+    epoch: int = 0,
+    steps: int | None = None,
+) -> Iterator[Batch]:
+    """This rank's part of the full global batches of an epoch, or of its first `steps`."""
+    batches = shuffled_batches(len(data.train_labels), batch_size, seed=seed, epoch=epoch)
+    for indices in [batch for batch in batches if len(batch) == batch_size][:steps]:
+        yield image_batch(data.train_images, data.train_labels, indices[rank::size], batch_size)
+
+
+def run_stage(
+    comm: MPI.Intracomm,
+    data: Dataset,
+    config: Config,
+    *,
+    model: str = "cifar",
+    steps: int = 20,
+    seed: int = 0,
+    test: int = 0,
+) -> StageRun:
+    """Train `model` for some steps as `config` says, and count and time them; all ranks of `comm` call it.
+
+    DeepSpeed's world is `comm`. The first step prepares and is not timed; bytes are counted in two more.
+    """
+    net = build(model, seed=seed)
+    parameters = sum(weight.numel() for weight in net.parameters())
+    engine = start_engine(net, config)
+    step = deepspeed_step(engine, summed_cross_entropy)
+    batch_size = config["train_batch_size"]
+    batches = list(dealt(data, batch_size, rank=comm.rank, size=comm.size, seed=seed, steps=steps))
+    losses, seconds = [], []
+    for batch in batches:
+        comm.Barrier()
+        start = time.perf_counter()
+        losses.append(step(batch))
+        seconds.append(comm.allreduce(time.perf_counter() - start, MPI.MAX))
+    accuracy = score_whole(comm, engine, model, data, test) if test else float("nan")
+    with counted_messages() as sent:
+        step(batches[-1])
+    held = held_while_adding(engine, batches[-1])
+    end_engine(engine)
+    return StageRun(
+        stage=engine.zero_optimization_stage(),
+        ranks=comm.size,
+        parameters=parameters,
+        held=max(comm.allgather(held), key=lambda each: each.total),
+        sent=comm.allreduce(sent.nbytes) / comm.size,
+        seconds=statistics.median(seconds[1:] or seconds),
+        losses=tuple(comm.allreduce(loss) for loss in losses),
+        accuracy=accuracy,
+    )
+
+
+def held_while_adding(engine: Any, batch: Batch) -> StateBytes:
+    """What the rank keeps after the first micro-batch of a step; the others follow, so that the step ends."""
+    size, counted = engine.train_micro_batch_size_per_gpu(), []
+    for inputs, targets in zip(batch.inputs.split(size), batch.targets.split(size), strict=True):
+        outputs = engine(as_precise(engine, inputs)).float()
+        engine.backward(summed_cross_entropy(outputs, targets) / batch.global_size)
+        counted.append(held_bytes(engine))
+        engine.step()
+    return counted[0]
+
+
+def train_and_test(
+    comm: MPI.Intracomm, model: str, config: Config, data: Dataset, *, epochs: int, seed: int = 0
+) -> float:
+    """The accuracy on the test images after some epochs; DeepSpeed's world is `comm`."""
+    engine = start_engine(build(model, seed=seed), config)
+    step = deepspeed_step(engine, summed_cross_entropy)
+    for epoch in range(epochs):
+        fit(
+            step,
+            dealt(data, config["train_batch_size"], rank=comm.rank, size=comm.size, seed=seed, epoch=epoch),
+        )
+    accuracy = score_whole(comm, engine, model, data, len(data.test_labels))
+    end_engine(engine)
+    return accuracy
+
+
+def score_whole(comm: MPI.Intracomm, engine: Any, model: str, data: Dataset, images: int) -> float:
+    """The accuracy of the whole model on the first `images` test images, each tested by one rank."""
+    net = whole_model(engine, build(model, seed=0))
+    mine = range(min(images, len(data.test_labels)))[comm.rank :: comm.size]
+    parts = (mine[start : start + EVALUATION_BATCH] for start in range(0, len(mine), EVALUATION_BATCH))
+    batches = (image_batch(data.test_images, data.test_labels, np.array(part), len(part)) for part in parts)
+    score = evaluate(net, summed_cross_entropy, batches)
+    return sum(comm.allgather(score), Score()).accuracy
+
+
+def whole_model(engine: Any, net: nn.Module) -> nn.Module:
+    """`net` with the weights of `engine`, in float32, and this rank's statistics of batch-norm."""
+    copy_back(whole_weights(engine).float(), list(net.parameters()))
+    for mine, theirs in zip(net.buffers(), engine.module.buffers(), strict=True):
+        mine.copy_(theirs)
+    return net

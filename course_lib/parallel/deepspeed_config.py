@@ -1,0 +1,238 @@
+"""DeepSpeed's JSON file: written for a stage, explained key by key, and what it costs.
+
+    config = stage_config(2, ranks=4, micro_batch=8, accumulation=2)
+    config["train_batch_size"]          64 = 8 images × 2 micro-batches × 4 ranks
+    explained(config)                   every key, its value, and what it does
+    state_bytes(config, 62_006, 4)      what a rank keeps      step_bytes(…)   what it sends in a step
+
+The formulas are those of ZeRO (Rajbhandari and others, 2020) as DeepSpeed 0.19 carries them out: from stage 1
+on, its optimizer works on a 32-bit copy of a rank's slice of the weights, also where these have 32 bits.
+
+https://www.deepspeed.ai/docs/config-json/
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from course_lib.theory.memory import StateBytes
+
+Config = dict[str, Any]
+STAGES = (0, 1, 2, 3)
+MOMENTS = {"AdamW": 2, "SGD": 0}  # numbers that the optimizer keeps for each parameter; SGD: without momentum
+COPY = 4  # bytes of a parameter in the copy that the optimizer works on
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the file, as a path ("zero_optimization.stage"), its value, and what it does."""
+
+    path: str
+    value: Any
+    effect: str
+    group: str  # batch, update, memory or messages: what it is about
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """What a stage took: bytes that a rank keeps and sends, the seconds of a step; and what it learned."""
+
+    stage: int
+    ranks: int
+    parameters: int
+    held: StateBytes  # of the rank that keeps most, between two micro-batches
+    sent: float  # in one step, on average over the ranks
+    seconds: float  # the median step, of the slowest rank
+    losses: tuple[float, ...]  # of every step, on the global batch
+    accuracy: float  # on the test images; nan when there was no test
+
+
+# What each key does, by what it is about. {…} is the value.
+EFFECTS: Mapping[str, Mapping[str, str]] = {
+    "batch": {
+        "train_batch_size": "the global batch: {} samples an update",
+        "train_micro_batch_size_per_gpu": "a rank computes {} samples at a time",
+        "gradient_accumulation_steps": "micro-batches that a rank adds up: {}",
+    },
+    "update": {
+        "optimizer.type": "{} of torch.optim",
+        "optimizer.params.lr": "the learning rate",
+        "optimizer.params.momentum": "of the last update, this fraction is repeated",
+        "optimizer.params.torch_adam": "PyTorch's own: the other is compiled",
+        "zero_allow_untested_optimizer": "ZeRO takes any optimizer, not only Adam",
+        "scheduler.type": "the rate climbs at first; Decay: then falls",
+        "scheduler.params.warmup_max_lr": "the rate that it climbs to",
+        "scheduler.params.warmup_num_steps": "updates that the climb takes",
+        "scheduler.params.warmup_type": "in equal steps",
+        "scheduler.params.total_num_steps": "updates until it has fallen to 0",
+        "gradient_clipping": "the largest norm of the gradient; 0: any. Left out, it is 1!",
+    },
+    "memory": {
+        "zero_optimization.stage": "the ZeRO stage: what is sharded",
+        "bf16.enabled": "weights and gradients of 16 bits",
+        "zero_optimization.stage3_param_persistence_threshold": "smaller parameters stay whole; 0: none",
+        "zero_optimization.stage3_max_live_parameters": "gathered weights that stay; 0: none",
+        "zero_optimization.stage3_max_reuse_distance": "stay when needed that soon; 0: never",
+        "zero_optimization.reduce_bucket_size": "so many gradients leave together",
+    },
+    "messages": {
+        "zero_optimization.use_multi_rank_bucket_allreduce": "false: a gradient goes to its owner only",
+        "zero_optimization.stage3_prefetch_bucket_size": "weights that are gathered ahead; 0: none",
+        "steps_per_print": "steps between two lines of the log",
+    },
+}
+
+
+def stage_config(
+    stage: int,
+    ranks: int,
+    *,
+    micro_batch: int = 8,
+    accumulation: int = 1,
+    optimizer: str = "AdamW",
+    learning_rate: float = 1e-3,
+    momentum: float = 0.0,
+    warmup_steps: int = 0,
+    total_steps: int = 0,
+    clip: float = 0.0,
+    bf16: bool = False,
+    bucket: int = 500_000,
+) -> Config:
+    """The contents of a DeepSpeed file that trains on `ranks` CPUs in the ZeRO `stage`, compiling nothing.
+
+    The learning rate climbs for `warmup_steps` updates, if any, and falls to 0 by `total_steps`, if any. A
+    `clip` of 0 leaves the gradient as it is. `bucket` counts parameters. Raises ValueError for a stage, a
+    batch or an optimizer that is none.
+    """
+    if stage not in STAGES:
+        raise ValueError(f"there is no stage {stage}; choose 0, 1, 2 or 3")
+    if min(micro_batch, accumulation, ranks) < 1:
+        raise ValueError(
+            f"{micro_batch} × {accumulation} samples on {ranks} ranks are no batch; use at least 1 of each"
+        )
+    if optimizer not in MOMENTS:
+        raise ValueError(f"the optimizer {optimizer!r} is not known; choose one of {', '.join(MOMENTS)}")
+    settings = {"lr": learning_rate, **({"torch_adam": True} if optimizer == "AdamW" else {})}
+    settings |= {"momentum": momentum} if momentum else {}
+    config: Config = {
+        "train_batch_size": micro_batch * accumulation * ranks,
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "gradient_accumulation_steps": accumulation,
+        "optimizer": {"type": optimizer, "params": settings},
+        "gradient_clipping": clip,
+        "zero_optimization": zero_settings(stage, bucket),
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 10**9,
+    }
+    if warmup_steps or total_steps:
+        climb: Config = {"warmup_max_lr": learning_rate, "warmup_type": "linear"}
+        climb["warmup_num_steps"] = max(1, warmup_steps)  # it refuses 0
+        fall = {"total_num_steps": total_steps} if total_steps else {}
+        config["scheduler"] = {"type": "WarmupDecayLR" if fall else "WarmupLR", "params": climb | fall}
+    if bf16:
+        config["bf16"] = {"enabled": True}
+    return config
+
+
+def zero_settings(stage: int, bucket: int) -> Config:
+    """The part "zero_optimization": DeepSpeed's defaults are for large GPUs, these save memory."""
+    settings: Config = {"stage": stage}
+    if stage:
+        settings["reduce_bucket_size"] = bucket
+    if stage in (1, 2):
+        settings["use_multi_rank_bucket_allreduce"] = False
+    if stage == 3:
+        names = ("param_persistence_threshold", "max_live_parameters", "max_reuse_distance")
+        settings |= {f"stage3_{name}": 0 for name in (*names, "prefetch_bucket_size")}
+    return settings
+
+
+# ---------------------------------------------------------------- explained
+
+
+def explained(config: Config) -> list[Key]:
+    """Every key of `config` that has no keys below it, with what it does; ValueError for one not known."""
+    return [explain(path, value) for path, value in flattened(config)]
+
+
+def explain(path: str, value: Any) -> Key:
+    """What the key at `path` does."""
+    for group, effects in EFFECTS.items():
+        if path in effects:
+            return Key(path, value, effects[path].format(value), group)
+    raise ValueError(f"nobody knows the key {path!r} here; its meaning is in DeepSpeed's documentation")
+
+
+def flattened(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Paths and values of what is in `config`, in its order."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{above}{name}.")
+        else:
+            yield above + name, value
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def stage_of(config: Config) -> int:
+    """The ZeRO stage that `config` asks for."""
+    return int(config.get("zero_optimization", {}).get("stage", 0))
+
+
+def weight_bytes(config: Config) -> int:
+    """Bytes of a weight, of a gradient, and of a number in a message."""
+    return 2 if config.get("bf16", {}).get("enabled") else 4
+
+
+def moments(config: Config) -> int:
+    """How many numbers the optimizer keeps for each parameter."""
+    optimizer = config["optimizer"]
+    return MOMENTS[optimizer["type"]] + bool(optimizer["params"].get("momentum"))
+
+
+def state_bytes(config: Config, parameters: int, ranks: int) -> StateBytes:
+    """Bytes of weights, gradients and optimizer that one of `ranks` keeps, while micro-batches add up.
+
+    Activations and buffers come on top: in stage 3 a bucket of gradients is there all the time. In stage 2
+    a rank keeps the gradients of its slice parameter by parameter: `touched` is what that comes to.
+    """
+    stage, each = stage_of(config), weight_bytes(config)
+    has_copy = stage > 0 or each < COPY
+    of_optimizer = parameters * (COPY * moments(config) + COPY * has_copy)
+    share = -(-parameters // ranks)
+    return StateBytes(
+        weights=each * (share if stage == 3 else parameters),
+        gradients=each * (share if stage >= 2 else parameters),
+        optimizer=-(-of_optimizer // ranks) if stage else of_optimizer,
+    )
+
+
+def touched(sizes: Sequence[int], ranks: int) -> int:
+    """How many gradients a rank keeps at most in stage 2: those of all parameters that its slice touches.
+
+    `sizes` are those of the parameters, in their order. One that lies in two slices is kept whole by both.
+    """
+    share = -(-sum(sizes) // ranks)
+    ends = list(accumulate(sizes))
+    places = [(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    return max(
+        sum(end - start for start, end in places if start < (rank + 1) * share and end > rank * share)
+        for rank in range(ranks)
+    )
+
+
+def step_bytes(config: Config, parameters: int, ranks: int) -> float:
+    """Bytes that one of `ranks` sends for an update, on average over the ranks.
+
+        stage 0   all-reduce of the gradients: their size twice, once for an update
+        stage 1   a sum at each owner, once for an update; then the new weights to all
+        stage 2   a sum at each owner, for every micro-batch; then the new weights to all
+        stage 3   the same sums, and all weights twice for every micro-batch: forward and backward
+
+    All of it times (ranks − 1) / ranks: nobody sends to itself.
+    """
+    micro_batches = config.get("gradient_accumulation_steps", 1)
+    times = {0: 2, 1: 2, 2: micro_batches + 1, 3: 3 * micro_batches}[stage_of(config)]
+    return times * weight_bytes(config) * parameters * (ranks - 1) / ranks

@@ -1,0 +1,98 @@
+"""Summaries on several ranks: a loss over tokens, trained by DeepSpeed, and summaries written by all ranks.
+
+    loss of the batch  =  sum over its tokens  /  tokens of the batch, on all ranks together
+
+Summaries have different lengths, so ranks with equally many articles have unequal numbers of tokens. Each
+rank divides its sum by the *global* number: then the parts add up to the loss of the batch. DeepSpeed
+averages gradients over ranks: so the part times their number goes to `engine.backward`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from course_lib.parallel.data_parallel import shard
+from course_lib.training.summaries.decode import summarize
+from course_lib.training.summaries.model import TokenBatch, count_tokens, summed_loss, token_batch
+from course_lib.training.summaries.tokens import Encoded
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Share = Callable[[MPI.Intracomm, torch.Tensor, torch.Tensor], torch.Tensor]
+
+# -------------------------------------------------------------------- the loss
+
+
+def global_tokens(comm: MPI.Intracomm, labels: torch.Tensor) -> int:
+    """How many tokens the labels (B, S) of all ranks have together; the same on every rank."""
+    count = np.array([count_tokens(labels)], np.int64)
+    comm.Allreduce(MPI.IN_PLACE, count)
+    return int(count[0])
+
+
+def token_share(comm: MPI.Intracomm, summed: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """This rank's part of the mean loss over all tokens of all ranks; the parts add up to it."""
+    return summed / max(global_tokens(comm, labels), 1)
+
+
+def mean_share(comm: MPI.Intracomm, summed: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Known-wrong: the mean of the ranks' means. A token of a rank that has few of them counts for more."""
+    return summed / max(count_tokens(labels), 1) / comm.size
+
+
+# -------------------------------------------------------------------- training
+
+
+def summary_step(
+    comm: MPI.Intracomm, engine: Any, part: TokenBatch, smoothing: float = 0.0, share: Share = token_share
+) -> float:
+    """Train DeepSpeed's `engine` on this rank's part of a global batch; its part of the loss."""
+    loss = share(comm, summed_loss(engine, part, smoothing=smoothing), part.labels)
+    engine.backward(loss * comm.size)  # DeepSpeed averages over ranks; the parts have to be added
+    engine.step()
+    return loss.item()
+
+
+def train_summaries(
+    comm: MPI.Intracomm,
+    engine: Any,
+    encoded: Encoded,
+    batches: Iterable[NDArray[np.int64]],
+    *,
+    smoothing: float = 0.0,
+    share: Share = token_share,
+) -> list[float]:
+    """Train DeepSpeed's `engine` on the global `batches` of articles, the same on all ranks; their losses."""
+    parts = (token_batch(encoded, shard(comm, indices)) for indices in batches)
+    losses = [summary_step(comm, engine, part, smoothing, share) for part in parts]
+    return comm.allreduce(np.array(losses)).tolist()
+
+
+# -------------------------------------------------------------------- writing
+
+
+def summarize_together(
+    comm: MPI.Intracomm,
+    model: Any,
+    tokenizer: "Tokenizer",
+    encoded: Encoded,
+    *,
+    longest: int,
+    beams: int = 1,
+) -> list[str]:
+    """A summary of every article of `encoded`, in their order, on every rank; each rank writes its shard."""
+    mine = shard(comm, np.arange(len(encoded)))
+    texts = summarize(model, tokenizer, encoded, mine, longest=longest, beams=beams)
+    return [text for part in comm.allgather(texts) for text in part]
+
+
+def global_batches(articles: int, size: int) -> Sequence[NDArray[np.int64]]:
+    """Indices of `articles` in global batches of `size`, in order; a short one at the end is left out."""
+    if not 1 <= size <= articles:
+        raise ValueError(f"{articles} articles have no batch of {size}; use 1 to {articles}")
+    return np.arange(articles // size * size).reshape(-1, size)  # type: ignore[return-value]

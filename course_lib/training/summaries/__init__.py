@@ -1,0 +1,1 @@
+"""Summaries of articles by a small encoder-decoder: tokens, model, decoding, scores. No communication."""

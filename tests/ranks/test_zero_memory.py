@@ -1,0 +1,274 @@
+"""What ZeRO holds and moves, to the byte, against theory/memory.py; and what is there within a step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.optim import SGD, Adam, AdamW
+
+from course_lib.parallel.zero.measured import (
+    Moving,
+    held_state,
+    kept_activations,
+    start,
+    tensors_of,
+    train,
+    whole_weights,
+)
+from course_lib.parallel.zero.stage3 import Zero3
+from course_lib.theory import memory
+from course_lib.theory.memory import STAGES, StateBytes
+from course_lib.training.kept import kept_bytes
+from course_lib.training.memory_use import LiveBytes, resident_bytes
+from course_lib.training.transformer import build_transformer
+
+BUCKET = 700  # bytes
+WIDTH = 11
+BLOCKS = [332, 332, 332]  # numbers: 11·13 + 13, 13·11 + 11, 11 + 11
+TIED, FROZEN = 5 * WIDTH, WIDTH * WIDTH + WIDTH
+SIZES = [TIED, *[143, 13, 143, 11, 11, 11] * 3]  # of the trained parameters, in their order
+
+
+class Net(nn.Module):
+    """Odd sizes, tied weights, and a frozen layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, WIDTH)
+        self.frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(requires_grad=False)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 13), nn.GELU(), nn.Linear(13, WIDTH), nn.LayerNorm(WIDTH))
+            for _ in BLOCKS
+        )
+        self.head = nn.Linear(WIDTH, 5, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.frozen(self.embed(tokens)))
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+def trained(comm: MPI.Intracomm, stage: int, make: Callable[..., Any], dtype: torch.dtype) -> tuple[Any, Net]:
+    """Two steps of a new net, after which all state is there."""
+    torch.manual_seed(comm.rank)
+    model = Net().to(dtype)
+    layers = [model.frozen, *model.blocks]
+    zero = start(comm, model, stage, make, layers=layers, bucket_bytes=BUCKET)
+    for _ in range(2):
+        model(torch.randint(5, (4,))).float().square().sum().backward()
+        zero.step()
+        zero.zero_grad()
+    return zero, model
+
+
+def rows(stage: int, weight_bytes: int) -> list[int]:
+    """The flat rows of the trained parameters."""
+    return [TIED, *BLOCKS] if stage == 3 else memory.bucket_rows(SIZES, BUCKET, weight_bytes)
+
+
+OPTIMIZERS: dict[str, tuple[Callable[..., Any], int]] = {  # and how many numbers it keeps of each parameter
+    "Adam": (Adam, 2),
+    "AdamW": (AdamW, 2),
+    "momentum": (lambda slices: SGD(slices, lr=0.1, momentum=0.9), 1),
+    "SGD": (lambda slices: SGD(slices, lr=0.1), 0),
+}
+
+
+def per_parameter(dtype: torch.dtype, kept: int) -> StateBytes:
+    """What a parameter needs by itself; the numbers are written out, not asked of the theory."""
+    if dtype == torch.bfloat16:
+        return StateBytes(2, 2, 4 + 4 * kept)  # a float32 master, and float32 state
+    return StateBytes(dtype.itemsize, dtype.itemsize, dtype.itemsize * kept)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_bytes_held_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dtype: torch.dtype) -> None:
+    for make, kept in OPTIMIZERS.values():
+        zero, model = trained(comm, stage, make, dtype)
+        each = per_parameter(dtype, kept)
+        expected = memory.held_state(
+            rows(stage, dtype.itemsize), stage, comm.size, comm.rank, each, frozen=[FROZEN]
+        )
+        assert held_state(zero, model) == expected
+        for other in set(STAGES) - {stage}:
+            elsewhere = memory.held_state(
+                rows(other, dtype.itemsize), other, comm.size, comm.rank, each, frozen=[FROZEN]
+            )
+            sharded_alike = {stage, other} == {0, 1} and not each.optimizer
+            assert comm.size == 1 or sharded_alike or expected.total != elsewhere.total
+
+
+def test_a_layer_that_stays_whole_is_noticed(comm: MPI.Intracomm) -> None:
+    zero, model = trained(comm, 3, AdamW, torch.float32)
+    before = held_state(zero, model)
+    zero.rows[1].gather()
+    after = held_state(zero, model)
+    assert after.weights == before.weights + zero.rows[1].nbytes
+
+
+def test_a_slice_that_is_a_view_of_the_whole_is_noticed(comm: MPI.Intracomm) -> None:
+    if comm.size == 1:
+        return
+    zero, model = trained(comm, 2, AdamW, torch.float32)
+    before = held_state(zero, model)
+    zero.slices[0] = torch.zeros_like(zero.buckets[0].weights)[: len(zero.slices[0])]
+    assert held_state(zero, model).gradients > before.gradients
+
+
+# ------------------------------------------------------------------ all that is live, not only what is named
+
+
+def words() -> tuple[nn.Module, Callable[[], torch.Tensor], list[int], int]:
+    """A Transformer, a pass through it, the numbers in each of its blocks, and in the rest."""
+    model = build_transformer(vocabulary=40, length=8, width=48, layers=4, seed=0)
+    tokens = torch.randint(40, (2, 8), generator=torch.manual_seed(0))
+    blocks = [sum(p.numel() for p in block.parameters()) for block in model.blocks]
+    rest = sum(p.numel() for p in model.parameters()) - sum(blocks)
+    return model, lambda: model(tokens).square().sum(), blocks, rest
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_nothing_else_is_live_between_steps(comm: MPI.Intracomm, stage: int) -> None:
+    with LiveBytes() as live:
+        model, loss, _, _ = words()
+        zero = start(comm, model, stage, layers=model.blocks)
+        for _ in range(2):
+            loss().backward()
+            zero.step()
+            zero.zero_grad()
+        held = held_state(zero, model).total
+        assert held <= live.live <= held + 2000  # tokens, numbers of steps
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_step_needs_no_more_than_the_theory_says(comm: MPI.Intracomm, stage: int) -> None:
+    """At its peak: what is held, the activations, and the buffers of the theory."""
+    model, loss, blocks, rest = words()
+    activations = kept_bytes(model, loss)
+    sizes = [p.numel() for p in model.parameters()]
+    zero = start(comm, model, stage, layers=model.blocks)
+    loss().backward()
+    zero.step()
+    zero.zero_grad()
+    held = held_state(zero, model).total
+    with LiveBytes(tensors_of(zero, model)) as live:
+        loss().backward()
+        zero.step()
+    buckets = memory.bucket_rows(sizes, 4 * 2**20)
+    buffers = (
+        memory.step_buffers(blocks, 3, comm.size, rest=rest)
+        if stage == 3
+        else memory.step_buffers(buckets, stage, comm.size)
+    )
+    updating = 2 * 4 * max(len(master) for master in zero.masters)  # within AdamW: two of a slice's length
+    passing = 100_000  # what an operation makes of activations, and lets go of
+    assert held < live.peak <= held + max(activations + buffers, updating) + passing
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_stage_3_is_within_a_layer_of_its_slices(comm: MPI.Intracomm, *, prefetch: bool) -> None:
+    """Weights that are whole at any moment of a step: one layer, two with prefetch, besides the rest."""
+    model, loss, blocks, rest = words()
+    zero = start(comm, model, 3, layers=model.blocks, prefetch=prefetch)
+    assert isinstance(zero, Zero3)
+    seen: list[int] = []
+    with LiveBytes(look=lambda: seen.append(whole_weights(zero))):
+        for _ in range(2):
+            loss().backward()
+            zero.step()
+    one, two = 4 * (rest + blocks[0]), 4 * (rest + 2 * blocks[0])
+    assert max(seen) == (two if prefetch else one)
+    expected = memory.whole_weights(blocks, memory.ADAM_FP32, rest=rest, prefetch=prefetch)
+    assert max(seen) == expected
+    assert seen[-1] == 0
+
+
+def test_without_layers_stage_3_has_the_whole_model_whole(comm: MPI.Intracomm) -> None:
+    model, loss, blocks, rest = words()
+    zero = start(comm, model, 3)
+    assert isinstance(zero, Zero3)
+    seen: list[int] = []
+    with LiveBytes(look=lambda: seen.append(whole_weights(zero))):
+        loss().backward()
+    assert max(seen) == 4 * (rest + sum(blocks))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_activations_are_not_sharded(comm: MPI.Intracomm, stage: int) -> None:
+    """Of the same batch a rank keeps the same activations in every stage."""
+    model, loss, _, _ = words()
+    alone = kept_bytes(model, loss)
+    zero = start(comm, model, stage, layers=model.blocks)
+    loss().backward()
+    zero.step()
+    assert kept_activations(zero, model, loss) == alone
+
+
+# ------------------------------------------------------------------ what is moved
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_bytes_moved_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dtype: torch.dtype) -> None:
+    model, _, _, _ = words()
+    model = model.to(dtype)
+    tokens = torch.randint(40, (2, 8))
+    moving = Moving(comm)
+    zero = start(moving, model, stage, layers=model.blocks)
+    model(tokens).float().square().sum().backward()
+    zero.step()
+    parameters = sum(p.numel() for p in words()[0].parameters())
+    each = per_parameter(dtype, 2)
+    assert comm.allreduce(moving.nbytes) == memory.moved_bytes(parameters, stage, comm.size, each)
+
+
+def test_resident_memory_shrinks_with_the_stage(comm: MPI.Intracomm) -> None:
+    """The system sees it, too: 16 MiB of weights in float32, 64 with gradients and Adam's state."""
+    if comm.size < 3:
+        return
+    grown = {}
+    for stage in (0, 3):
+        comm.Barrier()
+        before = resident_bytes()
+        model = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(4)))
+        zero = start(comm, model, stage, lambda slices: AdamW(slices, foreach=False), layers=model)
+        model(torch.ones(1, 1024)).sum().backward()
+        zero.step()
+        grown[stage] = resident_bytes() - before
+        held = held_state(zero, model).total
+        assert 0.9 * held < grown[stage] < held + 40 * 2**20
+        del model, zero
+    assert grown[3] < 0.8 * grown[0]
+
+
+def test_all_stages_have_the_same_loss(comm: MPI.Intracomm) -> None:
+    model, _, blocks, rest = words()
+    tokens = torch.randint(40, (2, 9), generator=torch.manual_seed(comm.rank))
+    runs = [train(comm, model.double(), tokens, stage) for stage in STAGES]
+    for run in runs[1:]:
+        assert run["loss"] == pytest.approx(runs[0]["loss"], abs=1e-10)
+    for stage, run in enumerate(runs):
+        moved = memory.moved_bytes(rest + sum(blocks), stage, comm.size, StateBytes(8, 8, 16))
+        assert comm.allreduce(run["moved"]) == moved
+
+
+def test_stage_0_clips_by_the_norm_that_the_others_take(comm: MPI.Intracomm) -> None:
+    norms = []
+    for stage in STAGES:
+        model, loss, _, _ = words()
+        zero = start(comm, model.double(), stage, layers=model.blocks, max_norm=0.5)
+        loss().backward()
+        norms.append(zero.step())
+    assert norms == pytest.approx([norms[1]] * 4, rel=1e-12)
+    assert norms[0] is not None and norms[0] > 0.5
+
+
+def test_a_stage_that_is_not_is_refused(comm: MPI.Intracomm) -> None:
+    with pytest.raises(ValueError, match="no stage 4; use 0"):
+        start(comm, nn.Linear(2, 2), 4)

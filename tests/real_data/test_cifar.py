@@ -1,0 +1,106 @@
+"""Real CIFAR-10, from the folder that COURSE_DATA names."""
+
+import os
+
+import numpy as np
+import pytest
+
+from course_lib.training.cifar import find, known_batches, load_cifar
+from course_lib.training.loop import CIFAR_DEVIATION, CIFAR_MEAN
+from course_lib.training.pickled import read_pickle
+from course_lib.training.storage import DataError
+from course_lib.training.unpacking import unpack
+
+pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURSE_DATA is not set")
+
+BATCH_COUNTS = [
+    [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981],
+    [984, 1007, 1010, 995, 1010, 988, 1008, 1026, 987, 985],
+    [994, 1042, 965, 997, 990, 1029, 978, 1015, 961, 1029],
+    [1003, 963, 1041, 976, 1004, 1021, 1004, 981, 1024, 983],
+    [1014, 1014, 952, 1016, 997, 1025, 980, 977, 1003, 1022],
+]
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setenv("COURSE_OFFLINE", "1")
+
+
+@pytest.fixture(scope="module")
+def source():
+    found = find()
+    if found is None:
+        pytest.skip("COURSE_DATA holds no CIFAR-10")
+    return found
+
+
+@pytest.fixture(scope="module")
+def cifar(source):
+    os.environ["COURSE_OFFLINE"] = "1"
+    return load_cifar()
+
+
+def test_all_training_images_are_read_and_the_counts_are_the_known_ones(source, cifar):
+    whole = source.has(known_batches()[1])
+    train = 5 if whole else 4
+    sizes = f"{train}0 000 + 10 000 images"
+    assert cifar.real and cifar.source.startswith(f"CIFAR-10 ({sizes}) from COURSE_DATA")
+    assert cifar.train_images.shape == (train * 10_000, 3, 32, 32)
+    assert cifar.test_images.shape == (10_000, 3, 32, 32)
+    batches = np.split(cifar.train_labels, train)
+    assert [np.bincount(labels).tolist() for labels in batches] == BATCH_COUNTS[:train]
+    expected = [1000] * 10 if whole else BATCH_COUNTS[4]
+    assert np.bincount(cifar.test_labels).tolist() == expected
+
+
+def test_the_pixels_have_their_known_means_and_deviations(source, cifar):
+    images = (
+        [cifar.train_images] if len(cifar.train_labels) == 50_000 else [cifar.train_images, cifar.test_images]
+    )
+    counts = sum(
+        np.stack([np.bincount(batch[:, plane].ravel(), minlength=256) for plane in range(3)])
+        for batch in images
+    )
+    values, shares = np.arange(256) / 255, counts / counts.sum(1, keepdims=True)
+    means = shares @ values
+    assert means == pytest.approx([0.49139968, 0.48215841, 0.44653091], abs=1e-7)
+    assert np.sqrt(shares @ values**2 - means**2) == pytest.approx(
+        [0.24703223, 0.24348513, 0.26158784], abs=1e-7
+    )
+    all_three = shares.mean(0)
+    mean = all_three @ values
+    assert mean == pytest.approx(CIFAR_MEAN, abs=5e-5)
+    assert np.sqrt(all_three @ values**2 - mean**2) == pytest.approx(CIFAR_DEVIATION, abs=5e-5)
+
+
+def test_the_first_images_are_the_known_ones(cifar):
+    assert [cifar.classes[label] for label in cifar.train_labels[:5]] == [
+        "frog",
+        "truck",
+        "truck",
+        "deer",
+        "automobile",
+    ]
+    assert cifar.train_images[0, :, 0, 0].tolist() == [59, 62, 63]
+
+
+def test_a_few_images_are_the_first_of_all(source, cifar):
+    few = load_cifar(train=500, test=100)
+    np.testing.assert_array_equal(few.train_images, cifar.train_images[:500])
+    np.testing.assert_array_equal(few.test_labels, cifar.test_labels[:100])
+
+
+def test_a_real_file_with_one_changed_pixel_is_refused(source, tmp_path):
+    if not source.path.is_dir() or source.version.suffix:
+        pytest.skip("not the files of the Python version")
+    for batch in known_batches()[0]:
+        os.symlink(source.file(batch.name), tmp_path / source.file(batch.name).name)
+    path = tmp_path / source.file("data_batch_1").name
+    content = bytearray(unpack(path, 40_000_000, ""))
+    assert len(read_pickle(bytes(content))["labels"]) == 10_000
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    (tmp_path / "data_batch_1").write_bytes(content)
+    with pytest.raises(DataError, match=r"data_batch_1 is not the original file: expected the sha256"):
+        load_cifar(tmp_path, train=1)

@@ -1,0 +1,88 @@
+"""DeepSpeed's file: it is JSON, every key is explained, DeepSpeed accepts it, and costs are the formulas'."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from course_lib.parallel.deepspeed_config import (
+    STAGES,
+    Key,
+    explain,
+    explained,
+    flattened,
+    stage_config,
+    state_bytes,
+    step_bytes,
+    touched,
+)
+from course_lib.paths import NOTEBOOKS
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"bf16": True, "clip": 1.0},
+    {"optimizer": "SGD", "momentum": 0.9, "warmup_steps": 10},
+    {"warmup_steps": 10, "total_steps": 100},
+]
+CASES = list(itertools.product(STAGES, OPTIONS))
+
+
+@pytest.mark.parametrize(("stage", "options"), CASES)
+def test_a_config_is_json_and_each_of_its_keys_is_explained(stage: int, options: dict[str, Any]) -> None:
+    config = stage_config(stage, 4, micro_batch=8, accumulation=3, **options)
+    assert json.loads(json.dumps(config)) == config
+    keys = explained(config)
+    assert [(key.path, key.value) for key in keys] == list(flattened(config))
+    assert all(key.effect and "{" not in key.effect for key in keys)
+    assert config["train_batch_size"] == 96
+
+
+def test_the_file_beside_the_script_is_explained_too() -> None:
+    config = json.loads((NOTEBOOKS / "code" / "ds_config.json").read_text())
+    assert len(explained(config)) >= 9
+
+
+def test_a_key_that_nobody_knows_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"nobody knows the key 'zero_optimization\.stag' here"):
+        explained({"zero_optimization": {"stag": 2}})
+    assert explain("train_batch_size", 64) == Key(
+        "train_batch_size", 64, "the global batch: 64 samples an update", "batch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"stage": 4, "ranks": 2}, "there is no stage 4"),
+        ({"stage": 1, "ranks": 0}, "on 0 ranks are no batch"),
+        ({"stage": 1, "ranks": 2, "micro_batch": 0}, "0 × 1 samples"),
+        ({"stage": 1, "ranks": 2, "optimizer": "Adam"}, "the optimizer 'Adam' is not known"),
+    ],
+)
+def test_what_is_no_config_is_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        stage_config(**arguments)
+
+
+def test_bytes_on_four_ranks_are_those_of_the_lessons_table() -> None:
+    each = {stage: state_bytes(stage_config(stage, 4), 4000, 4) for stage in STAGES}
+    assert [each[stage].total / 4000 for stage in STAGES] == [16, 11, 8, 5]
+    half = {stage: state_bytes(stage_config(stage, 4, bf16=True), 4000, 4) for stage in STAGES}
+    assert [half[stage].total / 4000 for stage in STAGES] == [16, 7, 5.5, 4]
+
+
+def test_an_update_sends_what_rajbhandari_says_and_accumulation_makes_it_more() -> None:
+    sent = {
+        accumulation: [step_bytes(stage_config(s, 4, accumulation=accumulation), 1000, 4) for s in STAGES]
+        for accumulation in (1, 4)
+    }
+    assert [nbytes / 3000 for nbytes in sent[1]] == [2, 2, 2, 3]
+    assert [nbytes / 3000 for nbytes in sent[4]] == [2, 2, 5, 12]
+    assert step_bytes(stage_config(3, 1), 1000, 1) == 0
+
+
+def test_a_parameter_in_two_slices_is_counted_on_both_ranks() -> None:
+    assert touched([10, 10, 10, 10], 4) == 10
+    assert touched([2, 36, 2], 4) == 38  # rank 0 has a part of the first two
+    assert touched([7], 1) == 7

@@ -1,0 +1,446 @@
+"""Which images `load_cifar` returns, in every form that CIFAR-10 is met in, and what it refuses."""
+
+import gzip
+import hashlib
+import lzma
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from course_lib.training import cifar
+from course_lib.training.cifar import (
+    BINARY,
+    PYTHON,
+    checksum,
+    fetch_cifar,
+    known_batches,
+    load_cifar,
+    read_binary,
+    read_pickled,
+)
+from course_lib.training.downloads import read_registry
+from course_lib.training.drawn_shapes import CLASS_NAMES, draw_shapes
+from course_lib.training.storage import DataError
+from tests.unit.training.cifar_files import (
+    NAMES,
+    PIXELS,
+    TRAIN_NAMES,
+    array,
+    dict_of,
+    list_of,
+    number,
+    pickled,
+    tar_of,
+    text,
+)
+
+IMAGES = 4  # of a batch
+PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+
+
+@dataclass
+class SmallCifar:
+    """CIFAR-10 with four images a batch, and the data folder whose registry knows it."""
+
+    data: Path
+    rows: dict[str, np.ndarray]  # of each batch, (4, 3073)
+
+    def files(self, kind: str) -> dict[str, bytes]:
+        """The files of the `python` or the `binary` version."""
+        if kind == "python":
+            return {name: pickled(rows) for name, rows in self.rows.items()}
+        return {f"{name}.bin": rows.tobytes() for name, rows in self.rows.items()}
+
+    def put(self, folder: Path, kind: str = "python", packed: str = "", only: list[str] = NAMES) -> Path:
+        """Write the files of some batches to `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files(kind).items():
+            if name.removesuffix(".bin") in only:
+                (folder / f"{name}{packed}").write_bytes(PACKERS[packed](content))
+        return folder
+
+    def archive(self, kind: str = "python") -> bytes:
+        """The original archive of a version."""
+        folder = {"python": "cifar-10-batches-py", "binary": "cifar-10-batches-bin"}[kind]
+        meta = "batches.meta" if kind == "python" else "batches.meta.txt"
+        files = {meta: b"names", "readme.html": b"<html>", **self.files(kind)}
+        return tar_of({f"{folder}/{name}": files[name] for name in sorted(files, reverse=True)})
+
+    def register(self, *mirrors: str) -> None:
+        """Write the registry."""
+        archive = self.archive()
+        lines = ["[cifar10]", 'title = "CIFAR-10"', f"mirrors = {list(mirrors)}"]
+        lines += [
+            "batches = [",
+            *(
+                f'{{ name = "{name}", images = 4, sha256 = "{sums(self.rows[name])}" }},'
+                for name in TRAIN_NAMES
+            ),
+        ]
+        lines += ['{ name = "test_batch", images = 4 },', "]", "[[cifar10.files]]"]
+        lines += ['name = "cifar-10-python.tar.gz"', f"nbytes = {len(archive)}"]
+        lines += [f'sha256 = "{hashlib.sha256(archive).hexdigest()}"']
+        (self.data / "registry.toml").write_text("\n".join(lines))
+
+
+def sums(rows: np.ndarray) -> str:
+    """The checksum of a batch, from its description."""
+    return hashlib.sha256(b"".join(sorted(bytes(row) for row in rows))).hexdigest()
+
+
+@pytest.fixture
+def small(small_mnist, monkeypatch):
+    """COURSE_OFFLINE=1 and no data."""
+    rng = np.random.default_rng(2)
+    rows = {name: rng.integers(0, 256, (IMAGES, 1 + PIXELS)).astype(np.uint8) for name in NAMES}
+    for batch in rows.values():
+        batch[:, 0] %= 10
+    found = SmallCifar(small_mnist.data, rows)
+    found.register()
+    monkeypatch.setattr(cifar, "TRAIN", 60)
+    monkeypatch.setattr(cifar, "TEST", 40)
+    monkeypatch.setenv("COURSE_OFFLINE", "1")
+    return found
+
+
+@pytest.fixture
+def mine(small, tmp_path, monkeypatch):
+    """A folder that COURSE_DATA names."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    monkeypatch.setenv("COURSE_DATA", str(folder))
+    return folder
+
+
+def assert_is_cifar(data, small, train=TRAIN_NAMES, test="test_batch"):
+    expected = np.concatenate([small.rows[name] for name in train])
+    assert data.real and data.classes[3] == "cat" and len(data.classes) == 10
+    for images, labels, rows in (
+        (data.train_images, data.train_labels, expected),
+        (data.test_images, data.test_labels, small.rows[test]),
+    ):
+        assert images.shape == (len(rows), 3, 32, 32) and images.dtype == np.uint8
+        assert labels.dtype == np.int64
+        np.testing.assert_array_equal(images.reshape(len(rows), -1), rows[:, 1:])
+        np.testing.assert_array_equal(labels, rows[:, 0])
+
+
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("kind", ["python", "binary"])
+@pytest.mark.parametrize("folder", ["", "cifar10", "its own", "cifar10/its own"])
+def test_folders_are_read_in_every_form(folder, kind, packed, small, mine):
+    own = {"python": "cifar-10-batches-py", "binary": "cifar-10-batches-bin"}[kind]
+    at = folder.replace("its own", own)
+    small.put(mine / at, kind, packed)
+    data = load_cifar()
+    assert_is_cifar(data, small)
+    assert data.source == f"CIFAR-10 (20 + 4 images) from {f'COURSE_DATA/{at}'.rstrip('/')}."
+    assert fetch_cifar() == f"{data.source} Checksums right."
+
+
+@pytest.mark.parametrize("kind", ["python", "binary"])
+@pytest.mark.parametrize("unpacked", [False, True])
+def test_the_original_archives_are_read(kind, unpacked, small, mine):
+    name = f"cifar-10-{kind}.tar" + ("" if unpacked else ".gz")
+    content = small.archive(kind)
+    (mine / name).write_bytes(gzip.decompress(content) if unpacked else content)
+    data = load_cifar()
+    assert_is_cifar(data, small)
+    assert data.source == f"CIFAR-10 (20 + 4 images) from COURSE_DATA/{name}."
+
+
+def test_the_folder_is_read_before_the_archive_beside_it(small, mine):
+    (mine / "cifar-10-python.tar.gz").write_bytes(b"not read")
+    small.put(mine / "cifar-10-batches-py")
+    assert_is_cifar(load_cifar(), small)
+
+
+def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(small, mine, monkeypatch):
+    (small.data / "cifar10").mkdir()
+    (small.data / "cifar10" / "cifar-10-python.tar.gz").write_bytes(small.archive())
+    (mine / "mnist").mkdir()
+    data = load_cifar()
+    assert data.source == "CIFAR-10 (20 + 4 images) from data/cifar10/cifar-10-python.tar.gz."
+    small.put(mine / "cifar10")
+    assert load_cifar().source.endswith("from COURSE_DATA/cifar10.")
+
+
+def test_a_source_is_read_in_the_place_of_all_others(small, mine, tmp_path):
+    small.put(mine)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    archive = elsewhere / "cifar-10-binary.tar.gz"
+    archive.write_bytes(small.archive("binary"))
+    for source in (archive, elsewhere, str(archive)):
+        assert load_cifar(source).source == f"CIFAR-10 (20 + 4 images) from {archive}."
+    with pytest.raises(DataError, match=r"none holds no CIFAR-10; name cifar-10-python.tar.gz or"):
+        load_cifar(elsewhere / "none")
+    (elsewhere / "notes.txt").write_text("notes")
+    with pytest.raises(DataError, match=r"notes.txt holds no CIFAR-10"):
+        load_cifar(elsewhere / "notes.txt")
+
+
+@pytest.mark.parametrize("partial", [[], ["test_batch_first1017.xz"]])
+def test_without_the_whole_test_batch_the_last_one_is_held_out(partial, small, mine):
+    small.put(mine, only=TRAIN_NAMES)
+    for name in partial:
+        (mine / name).write_bytes(b"not read")
+    data = load_cifar()
+    assert_is_cifar(data, small, TRAIN_NAMES[:4], "data_batch_5")
+    assert data.source == (
+        "CIFAR-10 (16 + 4 images) from COURSE_DATA. The whole test batch is not there, so data_batch_5 is"
+        " held out to test with."
+    )
+
+
+@pytest.mark.parametrize(("train", "batches"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3), (20, 5), (99, 5)])
+def test_only_as_many_batches_are_read_as_are_asked_for(train, batches, small, mine):
+    small.put(mine)
+    for name in TRAIN_NAMES[batches:]:
+        (mine / name).write_bytes(b"not read")
+    data = load_cifar(train=train, test=3)
+    expected = np.concatenate([small.rows[name] for name in TRAIN_NAMES])[:train]
+    np.testing.assert_array_equal(data.train_labels, expected[:, 0])
+    assert data.source.startswith(f"CIFAR-10 ({len(expected)} + 3 images)")
+    assert len(data.test_labels) == len(data.test_images) == 3
+    if batches < 5:
+        with pytest.raises(DataError, match=f"{TRAIN_NAMES[batches]} is not the original"):
+            load_cifar(train=batches * IMAGES + 1)
+
+
+@pytest.mark.parametrize("limits", [{"train": -1}, {"test": -1}])
+def test_numbers_below_zero_are_refused(limits, small):
+    with pytest.raises(ValueError, match="-1 images"):
+        load_cifar(**limits)
+
+
+def test_a_folder_with_some_of_the_batches_is_an_error(small, mine):
+    small.put(mine / "cifar10", only=["data_batch_1", "data_batch_3", "data_batch_4", "test_batch"])
+    with pytest.raises(
+        DataError, match=r"cifar10 has a part of CIFAR-10 only; add data_batch_2, data_batch_5, or remove"
+    ):
+        load_cifar()
+
+
+def test_the_shapes_stand_in_and_say_why(small, mine):
+    (mine / "mnist").mkdir()
+    data = load_cifar()
+    assert data.source == (
+        "Drawn shapes (60 + 40) that stand in for CIFAR-10: COURSE_OFFLINE=1 forbids downloads."
+        " The real ones: `course fetch cifar10`, with a network. COURSE_DATA holds no CIFAR-10."
+    )
+    assert not data.real and data.classes == CLASS_NAMES
+    images, labels = draw_shapes(60)
+    np.testing.assert_array_equal(data.train_images, images)
+    np.testing.assert_array_equal(data.train_labels, labels)
+    few = load_cifar(train=10, test=5)
+    assert few.source.startswith("Drawn shapes (10 + 5) that")
+    np.testing.assert_array_equal(few.train_images, images[:10])
+    np.testing.assert_array_equal(few.test_images, data.test_images[:5])
+
+
+def test_the_shapes_are_drawn_once(small, monkeypatch):
+    first = load_cifar()
+    monkeypatch.setattr(cifar, "draw", None)
+    np.testing.assert_array_equal(load_cifar().train_images, first.train_images)
+    assert (small.data / "cache" / "shapes.npz").exists()
+
+
+def test_what_fetch_cannot_get_is_a_sentence_with_a_remedy(small):
+    with pytest.raises(
+        DataError, match=r"CIFAR-10 is not here and COURSE_OFFLINE=1 forbids .*; unset COURSE"
+    ):
+        fetch_cifar()
+
+
+def test_it_is_downloaded_as_it_is(small, monkeypatch, tmp_path):
+    monkeypatch.delenv("COURSE_OFFLINE")
+    asked = []
+
+    def transfer(url, sha256, path, deadline):
+        asked.append(url)
+        path.write_bytes(small.archive())
+        assert hashlib.sha256(small.archive()).hexdigest() == sha256
+
+    monkeypatch.setattr(cifar.downloads, "transfer", transfer)
+    monkeypatch.setattr(cifar.downloads, "sends", lambda url, file: True)
+    small.register("https://mirror.example/")
+    data = load_cifar()
+    assert_is_cifar(data, small)
+    assert asked == ["https://mirror.example/cifar-10-python.tar.gz"]
+    assert data.source == "CIFAR-10 (20 + 4 images) from data/cifar10/cifar-10-python.tar.gz."
+    assert load_cifar().source == data.source and len(asked) == 1
+
+
+def test_a_network_that_is_away_leads_to_the_shapes(small, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("the network is cut")
+
+    monkeypatch.delenv("COURSE_OFFLINE")
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    small.register("https://mirror.example/")
+    assert "no mirror of CIFAR-10 could be reached" in load_cifar().source
+    with pytest.raises(
+        DataError, match=r"mirror.example: .*; try again later, or put cifar-10-python.tar.gz"
+    ):
+        fetch_cifar()
+
+
+FORGED = {  # a file of the Python version → what is said of it
+    "a label of 300": (
+        dict_of(labels=list_of([number(300)]), data=array((1, PIXELS), bytes(PIXELS))),
+        "label 300",
+    ),
+    "a label below 0": (
+        dict_of(labels=list_of([number(-1)]), data=array((1, PIXELS), bytes(PIXELS))),
+        "label -1",
+    ),
+    "a label of text": (
+        dict_of(labels=list_of([text("3")]), data=array((1, PIXELS), bytes(PIXELS))),
+        "label '3'",
+    ),
+    "true as a label": (
+        dict_of(labels=list_of([b"\x88"]), data=array((1, PIXELS), bytes(PIXELS))),
+        "label True",
+    ),
+    "a label too few": (
+        dict_of(labels=list_of([]), data=array((1, PIXELS), bytes(PIXELS))),
+        "one label for each",
+    ),
+    "labels as text": (
+        dict_of(labels=text("3"), data=array((1, PIXELS), bytes(PIXELS))),
+        "one label for each",
+    ),
+    "another shape": (dict_of(labels=list_of([number(3)]), data=array((1, 3071), bytes(3071))), "the shape"),
+    "a claim of rows": (
+        dict_of(labels=list_of([number(3)]), data=array((2**31 - 1, PIXELS), bytes(PIXELS))),
+        "do not have the 2147483647 × 3072 bytes",
+    ),
+    "no labels": (dict_of(data=array((1, PIXELS), bytes(PIXELS))), "no labels"),
+    "no data": (dict_of(labels=list_of([number(3)])), "no data"),
+    "CIFAR-100": (
+        dict_of(fine_labels=list_of([number(3)]), data=array((1, PIXELS), bytes(PIXELS))),
+        "no labels",
+    ),
+    "a list": (b"\x80\x02].", "a dict is needed where there is a list"),
+    "text": (b"<html>Welcome to the hotel", "truncated or damaged|instruction"),
+    "nothing": (b"", "truncated or damaged"),
+    "a call": (
+        dict_of(labels=list_of([]), data=b"cposix\nsystem\nU\x08touch ./\x85R"),
+        "asks for 'posix system'",
+    ),
+    "one image": (pickled(np.zeros((1, 1 + PIXELS), np.uint8)), "it has 1 images, expected 4"),
+    "other images": (pickled(np.zeros((4, 1 + PIXELS), np.uint8)), "expected the sha256 .*, found"),
+    "an archive": (tar_of({"a": b""}, mode="w"), "truncated or damaged|instruction"),
+    "a longer file": (bytes(200_000), "unpacks to more than"),
+}
+
+
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_file_is_refused_with_its_name(kind, packed, small, mine, tmp_path):
+    content, clause = FORGED[kind]
+    small.put(mine, packed=packed)
+    path = mine / f"data_batch_2{packed}"
+    path.write_bytes(PACKERS[packed](content))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match=clause) as caught:
+        load_cifar()
+    sentence = str(caught.value)
+    assert str(path) in sentence and "\n" not in sentence and len(sentence) < 400
+    assert sentence.endswith("delete it and run `course fetch cifar10`, or put the original in its place")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_member_of_an_archive_is_refused(kind, small, mine):
+    content, clause = FORGED[kind]
+    files = {f"cifar-10-batches-py/{name}": file for name, file in small.files("python").items()}
+    files["cifar-10-batches-py/data_batch_2"] = content
+    (mine / "cifar-10-python.tar.gz").write_bytes(tar_of(files))
+    with pytest.raises(DataError, match=f"{clause}|claims 200000 bytes") as caught:
+        load_cifar()
+    assert "data_batch_2" in str(caught.value) and "cifar-10-python.tar.gz" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "clause"),
+    [
+        (bytes(3073 * 4 - 1), "its 12291 bytes are not rows of 3073"),
+        (bytes([10]) + bytes(3073 * 4 - 1), "the label 10"),
+        (bytes(3073 * 3), "it has 3 images, expected 4"),
+        (b"", "it has 0 images"),
+        (bytes(3073 * 4), "expected the sha256"),
+        (bytes(3073 * 9), "unpacks to more than"),
+    ],
+)
+def test_a_forged_binary_file_is_refused(content, clause, small, mine):
+    small.put(mine, "binary")
+    (mine / "data_batch_2.bin").write_bytes(content)
+    with pytest.raises(DataError, match=rf"data_batch_2.bin .*{clause}"):
+        load_cifar()
+
+
+@pytest.mark.parametrize("packed", [".gz", ".xz"])
+@pytest.mark.parametrize("kind", ["python", "binary"])
+def test_a_truncated_file_is_refused(kind, packed, small, mine):
+    small.put(mine, kind, packed)
+    path = next(mine.glob("data_batch_3*"))
+    whole = path.read_bytes()
+    for length in (0, 1, 5, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DataError, match=rf"{path} is (truncated|damaged|not the original)"):
+            load_cifar()
+
+
+def test_a_truncated_archive_is_refused(small, mine):
+    whole = small.archive()
+    for length in (0, 1, 5, len(whole) // 4, len(whole) // 2):
+        (mine / "cifar-10-python.tar.gz").write_bytes(whole[:length])
+        with pytest.raises(DataError, match=r"cifar-10-python.tar.gz is (truncated|damaged)"):
+            load_cifar()
+
+
+def test_one_changed_pixel_is_found(small, mine):
+    small.put(mine)
+    small.rows["data_batch_4"][2, 100] ^= 1
+    small.put(mine, only=["data_batch_4"])
+    with pytest.raises(DataError, match=r"data_batch_4 is not the original file: expected the sha256"):
+        load_cifar()
+
+
+def test_the_checksum_knows_the_rows_and_not_their_order(small):
+    rows = small.rows["data_batch_1"]
+    assert checksum(rows) == checksum(rows[::-1]) == sums(rows)
+    other = rows.copy()
+    other[0, 0], other[1, 0] = rows[0, 0] ^ 1, rows[1, 0]
+    assert checksum(other) != checksum(rows)
+
+
+def test_both_versions_hold_the_same(small):
+    rows = small.rows["data_batch_1"]
+    np.testing.assert_array_equal(read_pickled(small.files("python")["data_batch_1"]), rows)
+    np.testing.assert_array_equal(read_binary(small.files("binary")["data_batch_1.bin"]), rows)
+    assert PYTHON.rows is read_pickled and BINARY.rows is read_binary
+
+
+def test_the_registry_knows_the_original():
+    train, test = known_batches()
+    assert [batch.name for batch in train] == TRAIN_NAMES and test.name == "test_batch"
+    assert {batch.images for batch in (*train, test)} == {10_000}
+    assert len({batch.sha256 for batch in train}) == 5 and all(len(batch.sha256) == 64 for batch in train)
+    (file,) = read_registry("cifar10").files
+    assert file.sent_name == "cifar-10-python.tar.gz" and file.magic == b"\x1f\x8b"
+    original = 10_000 * (1 + PIXELS)
+    assert original < train[0].limit < 1.05 * original
+
+
+def test_the_data_folder_is_left_as_it_was(small, mine):
+    small.put(mine)
+    before = {path: path.stat().st_mtime_ns for path in mine.rglob("*")}
+    load_cifar()
+    assert {path: path.stat().st_mtime_ns for path in mine.rglob("*")} == before
+    assert not (small.data / "cifar10").exists()

@@ -1,0 +1,302 @@
+"""Which articles `load_news` returns, and what it refuses."""
+
+import gzip
+import importlib.util
+import json
+import lzma
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from course_lib.training import cnn_dailymail
+from course_lib.training.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines, to_article
+from course_lib.training.news import Article, make_news
+from course_lib.training.storage import DataError
+
+PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+ARTICLES = {
+    split: [
+        Article(f"The {split} of {i} — “news”. More of it.", f"{split} {i} .\nMore .") for i in range(count)
+    ]
+    for split, count in (("train", 5), ("validation", 3), ("test", 2))
+}
+REMEDY = "delete it and put the original in its place"
+
+
+def lines(articles: list[Article]) -> bytes:
+    """The articles as JSON, one object a line."""
+    records = ({"id": "x", "article": a.text, "highlights": a.summary} for a in articles)
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+def put(folder, packed=""):
+    """Write the three files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, articles in ARTICLES.items():
+        (folder / f"{split}.jsonl{packed}").write_bytes(PACKERS[packed](lines(articles)))
+    return folder
+
+
+@pytest.fixture
+def offline(small_mnist, monkeypatch):
+    """COURSE_OFFLINE=1 and no data; a few generated articles."""
+    monkeypatch.setenv("COURSE_OFFLINE", "1")
+    monkeypatch.setattr(cnn_dailymail, "NUMBERS", {"train": 30, "validation": 10, "test": 10})
+    registry = ["[cnn_dailymail]", 'title = "CNN/DailyMail"', 'mirrors = ["https://hub.example/"]']
+    registry += [f'[[cnn_dailymail.files]]\nname = "{split}-00000-of-00001.parquet"' for split in SPLITS]
+    (small_mnist.data / "registry.toml").write_text("\n".join(registry))
+    return small_mnist.data
+
+
+@pytest.fixture
+def mine(offline, tmp_path, monkeypatch):
+    """A folder that COURSE_DATA names."""
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    return tmp_path / "mine"
+
+
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("folder", ["", "cnn_dailymail", "3.0.0", "cnn_dailymail/3.0.0"])
+def test_lines_are_read_in_the_order_they_have(folder, packed, mine):
+    put(mine / folder, packed)
+    news = load_news()
+    assert (news.train, news.validation, news.test) == tuple(ARTICLES[split] for split in SPLITS)
+    where = f"COURSE_DATA/{folder}".rstrip("/")
+    assert news.real and news.source == f"CNN/DailyMail (5 + 3 + 2 articles) from {where}."
+    assert fetch_news() == news.source
+
+
+def test_the_data_of_the_checkout_are_read_unless_course_data_has_them(offline, mine):
+    put(offline / "cnn_dailymail")
+    (mine / "mnist").mkdir()
+    assert load_news().source == "CNN/DailyMail (5 + 3 + 2 articles) from data/cnn_dailymail."
+    put(mine)
+    assert load_news().source.endswith("from COURSE_DATA.")
+
+
+def test_no_more_is_read_than_is_asked_for(mine):
+    put(mine)
+    with (mine / "train.jsonl").open("ab") as file:
+        file.write(b"not read")
+    news = load_news(train=4, validation=0, test=9)
+    assert (len(news.train), len(news.validation), len(news.test)) == (4, 0, 2)
+    with pytest.raises(DataError, match="line 6 of"):
+        load_news()
+    with pytest.raises(ValueError, match="use numbers from 0"):
+        load_news(train=-1)
+
+
+def test_a_source_is_read_in_the_place_of_all_others(mine, tmp_path):
+    put(mine)
+    assert load_news(put(tmp_path / "other")).source.endswith(f"from {tmp_path}/other.")
+    with pytest.raises(
+        DataError, match=r"none holds no CNN/DailyMail; name the folder of train.jsonl, valid"
+    ):
+        load_news(tmp_path / "none")
+
+
+def test_a_part_of_it_is_an_error_in_course_data_and_passed_over_at_home(offline, mine):
+    (put(offline / "cnn_dailymail") / "test.jsonl").unlink()
+    (mine / "mnist").mkdir()
+    assert not load_news().real
+    (put(mine) / "test.jsonl").unlink()
+    with pytest.raises(DataError, match=r"mine has a part of CNN/DailyMail only; add test.jsonl"):
+        load_news()
+
+
+def test_generated_news_stands_in_and_says_why(mine):
+    (mine / "mnist").mkdir()
+    news = load_news()
+    assert news.source == (
+        "Generated news (30 + 10 + 10 articles) in place of CNN/DailyMail: COURSE_OFFLINE=1 forbids"
+        " downloads. COURSE_DATA holds no CNN/DailyMail."
+    )
+    assert not news.real
+    assert news.train == make_news(30, seed=1) and news.test == make_news(10, seed=3, split="held_out")
+    few = load_news(train=7, test=0)
+    assert few.train == news.train[:7] and few.test == [] and few.validation == news.validation
+    assert not {a.text for a in news.validation} & {a.text for a in news.test}
+
+
+def test_without_pyarrow_nothing_is_downloaded(offline, monkeypatch):
+    monkeypatch.delenv("COURSE_OFFLINE")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(cnn_dailymail, "obtain", None)
+    assert load_news().source.endswith(
+        "install pyarrow to read parquet files: python -m pip install pyarrow."
+    )
+    with pytest.raises(
+        DataError, match=r"python -m pip install pyarrow; try again later, or put train.jsonl"
+    ):
+        fetch_news()
+
+
+def test_what_is_downloaded_is_read(offline, monkeypatch):
+    monkeypatch.delenv("COURSE_OFFLINE")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    calls = []
+
+    def obtain(download, *, patience, insist):
+        calls.append((download.name, patience, insist))
+        return put(offline / "cnn_dailymail")
+
+    monkeypatch.setattr(cnn_dailymail, "obtain", obtain)
+    assert load_news().source == "CNN/DailyMail (5 + 3 + 2 articles) from data/cnn_dailymail."
+    assert fetch_news() == load_news().source
+    assert calls == [("cnn_dailymail", 60.0, False)]
+
+
+def line(**record) -> bytes:
+    return json.dumps(record).encode()
+
+
+FORGED = {
+    "no JSON": (b"<html>", "Expecting value"),
+    "not UTF-8": (
+        '{"article": "Caf\xe9", "highlights": "b"}'.encode("latin-1"),
+        "'utf-8' codec can't decode",
+    ),
+    "UTF-16": ('{"article": "a", "highlights": "b"}'.encode("utf-16"), "codec can't decode|Expecting|BOM"),
+    "half a line": (b'{"article": "a", "highl', "Invalid control character|Unterminated"),
+    "a list": (b"[]", "no JSON object"),
+    "a number": (b"7", "no JSON object"),
+    "no article": (line(highlights="b"), "no text 'article'"),
+    "no highlights": (line(article="a"), "no text 'highlights'"),
+    "other keys": (line(document="a", summary="b"), "no text 'article'"),
+    "an article of numbers": (line(article=[1, 2], highlights="b"), "no text 'article'"),
+    "nothing as highlights": (line(article="a", highlights=None), "no text 'highlights'"),
+    "a deep nest": (b"[" * 200_000, "recursion|no JSON"),
+    "a huge number": (b'{"article": ' + b"9" * 10_000 + b"}", "digits|no text"),
+    "a monstrous line": (line(article="a" * (1 << 20), highlights="b"), "more of it than of any article"),
+    "a line without an end": (b" " * (1 << 22), "more of it than of any article"),
+}
+
+
+@pytest.mark.parametrize("packed", PACKERS)
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_line_is_refused_with_its_number(kind, packed, mine):
+    put(mine, packed)
+    content, clause = FORGED[kind]
+    path = mine / f"train.jsonl{packed}"
+    path.write_bytes(PACKERS[packed](lines(ARTICLES["train"][:2]) + content + b"\n"))
+    with pytest.raises(DataError, match=rf"line 3 of {path} is no article: .*({clause})") as caught:
+        load_news()
+    assert str(caught.value).endswith(REMEDY) and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("packed", [".gz", ".xz"])
+def test_a_truncated_file_is_refused(packed, mine):
+    put(mine, packed)
+    path = mine / f"test.jsonl{packed}"
+    whole = path.read_bytes()
+    for length in (7, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(DataError, match=rf"{path} is (truncated|damaged)"):
+            load_news()
+
+
+def test_a_bomb_of_lines_is_refused(mine, monkeypatch):
+    put(mine, ".gz")
+    monkeypatch.setattr(cnn_dailymail, "FILE_NBYTES", 1 << 20)
+    path = mine / "train.jsonl.gz"
+    path.write_bytes(gzip.compress(line(article="a" * 100_000, highlights="b").join([b"", b"\n"]) * 100))
+    with pytest.raises(DataError, match=rf"line 11 of {path} .*more of it"):
+        load_news()
+    monkeypatch.setattr(cnn_dailymail, "ROWS", 4)
+    with pytest.raises(DataError, match=rf"line 5 of {path} .*more of it"):
+        load_news()
+
+
+def test_lines_and_articles_without_text_are_left_out(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(
+        b"\n" + line(article=" ", highlights="b") + b"\n  \n" + line(article=" a ", highlights="b\n")
+    )
+    assert list(read_lines(path)) == [Article("a", "b")]
+
+
+def test_a_file_without_articles_is_refused(mine):
+    (put(mine) / "validation.jsonl").write_bytes(b"\n")
+    with pytest.raises(DataError, match=r"validation.jsonl has no article in it; delete it"):
+        load_news()
+
+
+@given(st.binary(max_size=100))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_articles_or_an_error(tmp_path, content):
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(content)
+    try:
+        assert all(isinstance(article, Article) for article in read_lines(path))
+    except DataError as error:
+        assert str(path) in str(error)
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
+def test_every_text_comes_back(text, summary):
+    record = json.loads(json.dumps({"article": text, "highlights": summary}))
+    assert to_article(record) == Article(text.strip(), summary.strip())
+
+
+def test_parquet_without_pyarrow_says_what_to_install(mine, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for split in SPLITS:
+        (mine / f"{split}-00000-of-00001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"train-.*parquet cannot be read; install pyarrow to read"):
+        load_news()
+
+
+@pytest.fixture
+def write_parquet():
+    """Write columns to a parquet file."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    def write(path, **columns):
+        parquet.write_table(pyarrow.table(columns), path)
+
+    return write
+
+
+def put_parquet(folder, write) -> None:
+    for split, articles in ARTICLES.items():
+        texts, summaries = [a.text for a in articles], [a.summary for a in articles]
+        parts = [slice(0, 1), slice(1, None)] if split == "train" else [slice(None)]
+        for number, part in enumerate(parts):
+            path = folder / f"{split}-0000{number}-of-0000{len(parts)}.parquet"
+            write(path, article=texts[part], highlights=summaries[part], id=["x"] * len(texts[part]))
+
+
+def test_parquet_files_are_read_one_after_the_other(mine, write_parquet):
+    put_parquet(mine, write_parquet)
+    news = load_news()
+    assert (news.train, news.validation, news.test) == tuple(ARTICLES[split] for split in SPLITS)
+
+
+def test_a_damaged_parquet_file_is_refused(mine, write_parquet):
+    put_parquet(mine, write_parquet)
+    path = mine / "test-00000-of-00001.parquet"
+    whole = path.read_bytes()
+    for content in (b"", b"PAR1", whole[: len(whole) // 2], whole[:-1], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=rf"{path} is not the original file: .*{REMEDY}"):
+            load_news()
+
+
+def test_a_parquet_file_of_other_columns_is_refused(mine, write_parquet):
+    put_parquet(mine, write_parquet)
+    path = mine / "test-00000-of-00001.parquet"
+    for columns in ({"article": ["a"]}, {"article": [1], "highlights": ["b"]}, {"text": ["a"]}):
+        write_parquet(path, **columns)
+        with pytest.raises(DataError, match=rf"{path} is not the original file: .*no text"):
+            load_news()
+
+
+def test_a_parquet_file_that_claims_too_much_is_refused(mine, write_parquet, monkeypatch):
+    put_parquet(mine, write_parquet)
+    monkeypatch.setattr(cnn_dailymail, "FILE_NBYTES", 50)
+    with pytest.raises(DataError, match=r"it claims \d+ articles of \d+ bytes"):
+        load_news()

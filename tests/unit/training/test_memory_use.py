@@ -1,0 +1,71 @@
+"""Live bytes against torch's own tracker, and resident bytes against what was allocated."""
+
+import torch
+from torch import nn
+from torch.distributed._tools.mem_tracker import MemTracker
+
+from course_lib.training.memory_use import LiveBytes, resident_bytes
+
+MIB = 2**20
+
+
+def model_and_optimizer() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(30, 40), nn.GELU(), nn.Linear(40, 20), nn.LayerNorm(20))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def a_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+    model(x).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_the_peak_is_that_of_torchs_own_tracker() -> None:
+    model, optimizer = model_and_optimizer()
+    x = torch.randn(50, 30)
+    with LiveBytes([*model.parameters(), x]) as ours:
+        a_step(model, optimizer, x)
+    model, optimizer = model_and_optimizer()
+    theirs = MemTracker()
+    theirs.track_external(model, optimizer, x)
+    with theirs:
+        a_step(model, optimizer, x)
+    assert ours.peak == theirs.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+
+
+def test_what_is_freed_or_emptied_is_not_counted() -> None:
+    with LiveBytes() as memory:
+        row = torch.zeros(1000)
+        view = row[10:]
+        assert memory.live == 4000  # a view has no memory of its own
+        copy = row.clone()
+        assert memory.live == 8000
+        row.untyped_storage().resize_(0)
+        assert memory.live == 4000
+        del copy
+        assert memory.live == 0
+    assert memory.peak == 8000
+    assert len(view) == 990
+
+
+def test_look_is_called_after_every_operation() -> None:
+    seen: list[int] = []
+    with LiveBytes(look=lambda: seen.append(memory.live)) as memory:
+        torch.ones(5) + 1
+    assert seen == memory.history == [20, 40]
+
+
+def test_resident_bytes_grow_by_what_is_used_and_shrink_again() -> None:
+    before = resident_bytes()
+    kept = torch.ones(32 * MIB // 4)
+    with_it = resident_bytes()
+    assert 31 * MIB < with_it - before < 34 * MIB
+    del kept
+    assert resident_bytes() - before < 2 * MIB
+
+
+def test_memory_that_was_never_touched_is_not_resident() -> None:
+    before = resident_bytes()
+    untouched = torch.empty(32 * MIB // 4)
+    assert resident_bytes() - before < 2 * MIB < untouched.nbytes
