@@ -35,6 +35,7 @@ IMPORT = re.compile(r"\s*(import |from \S+ import )")
 FIRST = "00"  # the lesson in which setup and teardown are new
 RESERVED_CORE = 14  # of a lesson that is not written yet
 RESERVED_MORE = 28
+ELECTIVE = 10  # for whoever chooses it, in place of another lesson's More
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,11 @@ class Track:
 
 TWO_HOURS = ("00", "01", "02", "04", "06", "07", "11", "12")
 DEMONSTRATION = {"13": 8}
+TWO_DAYS = tuple(f"{number:02d}" for number in range(17) if number != ELECTIVE)
 TRACKS = (
     Track("two hours", TWO_HOURS, 120, DEMONSTRATION),
     Track("one day", (*TWO_HOURS, "03", "05", "08", "09"), 7 * 60, DEMONSTRATION),
-    Track("two days", tuple(f"{number:02d}" for number in range(17)), 14 * 60, {}, more=True),
+    Track("two days", TWO_DAYS, 14 * 60, {}, more=True),
 )
 
 # -------------------------------------------------------------------- what a lesson takes

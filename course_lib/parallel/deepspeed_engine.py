@@ -165,6 +165,18 @@ def end_engine(engine: Any) -> None:
     if stage_of(engine.config) == 3:  # its hooks hold it by way of autograd, where Python cannot find them
         for tensor in tensors_in(kept(engine)):
             tensor.untyped_storage().resize_(0)
+    if not any(stage_of(other.config) == 3 for other in ENGINES):
+        restore_linear()
+
+
+def restore_linear() -> None:
+    """Put `functional.linear` back: stage 3 replaces it for good by one whose gradients come in another order.
+
+    Ranks that have been in stage 3 would fill their buckets otherwise than those that have not: wrong sums.
+    """
+    from deepspeed.runtime.zero.partition_parameters import InsertPostInitMethodToModuleSubClasses as Patches
+
+    nn.functional.linear = getattr(Patches, "linear_bk", nn.functional.linear)
 
 
 def deepspeed_step(engine: Any, loss_fn: SummedLoss) -> Step:

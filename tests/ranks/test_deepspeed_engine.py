@@ -35,6 +35,7 @@ from course_lib.training.models import build
 
 BATCH, STEPS = 24, 4  # divisible by 1 to 4 ranks, twice
 pytestmark = pytest.mark.deadline(120)
+plain_linear = torch.nn.functional.linear
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +252,9 @@ def test_worlds_come_and_go_with_either_backend(world: MPI.Intracomm) -> None:
         ds.start_deepspeed(MPI.COMM_SELF)
         trained(MPI.COMM_SELF, settings(3, 1))
     ds.start_deepspeed(world)
+    assert differ(trained(world, settings(2, world.size))[1], expected) < 1e-6
     assert differ(trained(world, settings(3, world.size))[1], expected) < 1e-6
+    assert torch.nn.functional.linear is plain_linear  # stage 3 had replaced it
     ds.stop_deepspeed()
     assert not dist.is_initialized() and "WORLD_SIZE" not in os.environ
     ds.stop_deepspeed()
