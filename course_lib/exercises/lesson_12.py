@@ -167,7 +167,7 @@ def config_that_fits(parameters, ranks, mebibytes):
     check=_check_fits,
     cases=(0, 1, 2, 3),
     describe=lambda lowest: f"room for stage {lowest}",
-    sizes=(2, 4, 1),
+    sizes=(2, 4, 3, 1),
     wrong=(
         WrongAnswer(changed(_FITS, ('"stage": fits[0]', '"stage": 3')), "stage 3 fits, and so does"),
         WrongAnswer(changed(_FITS, ('"stage": fits[0]', '"stage": 0')), "there are"),

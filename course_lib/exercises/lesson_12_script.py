@@ -124,7 +124,6 @@ def train(net, initialize, batches):
     check=_check_script,
     cases=((1, False), (2, False), (1, True)),
     describe=lambda case: f"{case[0]} micro-batches an update, fp16 {'on' if case[1] else 'off'}",
-    sizes=(1, 2),
     imports="import torch\nfrom torch.nn import functional as F",
     seconds=30.0,
     wrong=(

@@ -14,7 +14,7 @@ AN_UPDATE = Question(
         "a": "you take the micro-batch for the global batch. It is what a rank computes at a time: 4 of them "
         "are added up, on each of 4 ranks.",
         "b": "8 × 4 × 4. Start the same file on 8 ranks, and it is 256: then the learning rate is due, too.",
-        "c": "you left out the ranks. Each of them trains on its own 32, and all go into one update.",
+        "c": "you take a rank's batch for all. Each rank trains on its own 32, and all go into one update.",
     },
 )
 
@@ -33,8 +33,8 @@ SMALL_NET = Question(
     replies={
         "a": "you take a higher stage to be faster. ZeRO shares memory, not computation: every rank runs the "
         "whole net, as section 3 measured.",
-        "b": "stage 3 sends half as much again: the weights twice, for forward and for backward, and the "
-        "gradients. It sends them layer by layer, in many small messages.",
+        "b": "you take stage 3 to be free. It sends half as much again: the weights twice, for forward and "
+        "for backward, and the gradients; and it sends them layer by layer, in many small messages.",
         "c": "a higher stage is for nets that do not fit. Take the lowest that does.",
     },
 )

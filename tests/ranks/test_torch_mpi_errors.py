@@ -153,6 +153,25 @@ def test_a_message_of_another_dtype_is_an_error_of_the_receiver() -> None:
     still_works()
 
 
+def test_with_detail_a_large_message_of_another_dtype_is_one_too() -> None:
+    rank, size = rank_and_size()
+    if size == 1:
+        return
+    before = dist.get_debug_level()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        group = dist.new_group()
+    finally:
+        dist.set_debug_level(before)
+    if rank == 0:
+        dist.send(torch.ones(4000, dtype=torch.int32), 1, group=group)
+    elif rank == 1:
+        with pytest.raises(torch_mpi.MismatchError, match=r"recv of float32 \(4000,\).*rank 0 sent int32"):
+            dist.recv(torch.empty(4000), 0, group=group)
+    dist.destroy_process_group(group)
+    still_works()
+
+
 def test_a_member_that_does_not_come_to_a_new_group_is_named(comm: MPI.Intracomm) -> None:
     rank, size = rank_and_size()
     if size == 1:

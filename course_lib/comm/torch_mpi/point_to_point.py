@@ -2,7 +2,9 @@
 
 Both begin at once in the calling thread. A send owns its tensor until MPI is done with it, also when the
 caller drops the work. MPI moves a message on whenever this process calls MPI; where a future is asked for, a
-thread looks after it. Behind its values a message carries the code of its dtype, which the receiver compares.
+thread looks after it. Behind its values a small message carries the code of its dtype, which the receiver
+compares. A large one does not: one block of memory is copied by the receiver alone, while the sender computes
+on. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on all ranks, all carry it.
 """
 
 import threading
@@ -13,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from mpi4py import MPI
 
 from course_lib.comm.polling import LONGEST_NAP, SHORT_NAP, wait_until
 
-from .buffers import LABEL_BYTES, labelled, plain_like, readable
+from .buffers import LABEL_BYTES, labelled, plain_like, readable, whole
 from .channel import Channel
 from .checks import DTYPE_CODE, DTYPES
 from .errors import BrokenGroupError, CollectiveTimeoutError, MismatchError
@@ -25,6 +28,7 @@ from .work import Outcome
 
 NAP = 5e-4
 LARGE = 2**20  # bytes from which a message comes in many parts
+LABELLED_BYTES = 4096  # up to here MPI sends a message at once, label and all
 
 
 class Message(Outcome):
@@ -100,6 +104,7 @@ class PostBox:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
+        self.detail = dist.get_debug_level() == dist.DebugLevel.DETAIL
         self.sent: list[Message] = []  # sends whose tensors MPI may still read
         self.watched: list[Message] = []
         self.lock = threading.Lock()
@@ -108,7 +113,7 @@ class PostBox:
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Message:
         self.check(tensor, tag)
         plain, label = readable(tensor), np.array([DTYPE_CODE[tensor.dtype]])
-        with labelled(plain, label) as spec:
+        with labelled(plain, label) if self.labels(tensor) else whole(plain) as spec:
             request = self.start(lambda: self.channel.mail.Isend(spec, to, tag))
         story = f"send of {describe(tensor)} to rank {to}, tag {tag}"
         message = Message(self, request, tensor, story, lambda status: None)
@@ -121,15 +126,15 @@ class PostBox:
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Message:
         """`source` may be MPI.ANY_SOURCE."""
         self.check(tensor, tag)
-        plain, label = plain_like(tensor, read=False), np.empty(1, dtype=np.int64)
-        with labelled(plain, label) as spec:
+        plain, label = plain_like(tensor, read=False), np.array([DTYPE_CODE[tensor.dtype]])
+        with labelled(plain, label) if self.labels(tensor) else whole(plain) as spec:
             request = self.start(lambda: self.channel.mail.Irecv(spec, source, tag))
         who = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         story = f"recv of {describe(tensor)} from {who}, tag {tag}"
 
         def finish(status: MPI.Status) -> None:
             message.source = status.source
-            got = status.Get_elements(MPI.BYTE) - LABEL_BYTES
+            got = status.Get_elements(MPI.BYTE) - LABEL_BYTES * self.labels(tensor)
             if got != plain.nbytes:
                 raise MismatchError(f"{story}: rank {status.source} sent {got} bytes, not {plain.nbytes}")
             if label[0] != DTYPE_CODE[tensor.dtype]:
@@ -148,6 +153,10 @@ class PostBox:
         if tag < 0:
             raise ValueError(f"tag {tag} is negative; use 0 or more")
         self.channel.check_open()
+
+    def labels(self, tensor: torch.Tensor) -> bool:
+        """Whether a message of this size carries its dtype."""
+        return tensor.nbytes <= LABELLED_BYTES or self.detail
 
     def start(self, begin: Callable[[], MPI.Request]) -> MPI.Request:
         try:
