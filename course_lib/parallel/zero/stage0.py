@@ -11,7 +11,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW
 
 from course_lib.parallel.zero.slices import BUCKET_BYTES, all_gather, buckets_of, raw, reduce_scatter
-from course_lib.parallel.zero.stage1 import MakeOptimizer
+from course_lib.parallel.zero.stage1 import MakeOptimizer, state_of
 from course_lib.training.flat import flatten, parts_of
 
 
@@ -69,15 +69,8 @@ class Zero0:
 
     def held(self) -> dict[str, Iterable[torch.Tensor | None]]:
         """What a rank keeps between two steps: weights, gradients, optimizer state."""
-        kept = [
-            value
-            for state in self.optimizer.state.values()
-            for value in state.values()
-            if torch.is_tensor(value) and value.dim()  # not the number of steps
-        ]
-        masters = [bucket.master for bucket in self.buckets if bucket.master.dtype != bucket.mine.dtype]
         return {
             "weights": [bucket.mine for bucket in self.buckets],
             "gradients": [bucket.gradients for bucket in self.buckets],
-            "optimizer": [*kept, *masters],
+            "optimizer": state_of(self.optimizer, self.buckets),
         }
