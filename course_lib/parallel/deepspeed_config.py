@@ -126,13 +126,18 @@ def stage_config(
         "steps_per_print": 10**9,
     }
     if warmup_steps or total_steps:
-        climb: Config = {"warmup_max_lr": learning_rate, "warmup_type": "linear"}
-        climb["warmup_num_steps"] = max(1, warmup_steps)  # it refuses 0
-        fall = {"total_num_steps": total_steps} if total_steps else {}
-        config["scheduler"] = {"type": "WarmupDecayLR" if fall else "WarmupLR", "params": climb | fall}
+        config["scheduler"] = scheduler_settings(learning_rate, warmup_steps, total_steps)
     if bf16:
         config["bf16"] = {"enabled": True}
     return config
+
+
+def scheduler_settings(learning_rate: float, warmup_steps: int, total_steps: int) -> Config:
+    """The part "scheduler": the rate climbs, and falls to 0 by `total_steps`, if any."""
+    climb: Config = {"warmup_max_lr": learning_rate, "warmup_type": "linear"}
+    climb["warmup_num_steps"] = max(1, warmup_steps)  # it refuses 0
+    fall = {"total_num_steps": total_steps} if total_steps else {}
+    return {"type": "WarmupDecayLR" if fall else "WarmupLR", "params": climb | fall}
 
 
 def zero_settings(stage: int, bucket: int) -> Config:

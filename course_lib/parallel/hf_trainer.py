@@ -33,10 +33,9 @@ def train_with_trainer(
     To be called on all ranks of a world that `start_deepspeed` has made.
     """
     be_quiet()
-    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+    from transformers import PrinterCallback, Trainer, TrainerCallback
 
     losses: list[float] = []
-    scheduled = config.get("scheduler", {}).get("params", {})
 
     class Note(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
@@ -58,27 +57,9 @@ def train_with_trainer(
 
     tell_accelerate()
     with tempfile.TemporaryDirectory() as folder:
-        arguments = TrainingArguments(
-            output_dir=folder,
-            deepspeed=copy.deepcopy(config),  # it writes into it
-            per_device_train_batch_size=config["train_micro_batch_size_per_gpu"],
-            gradient_accumulation_steps=config["gradient_accumulation_steps"],
-            learning_rate=config["optimizer"]["params"]["lr"],
-            max_grad_norm=config["gradient_clipping"],
-            max_steps=steps,
-            warmup_steps=scheduled.get("warmup_num_steps", 0),
-            accelerator_config={"use_configured_state": True},
-            train_sampling_strategy="sequential",
-            remove_unused_columns=False,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            dataloader_pin_memory=False,
-        )
         trainer = Trainer(
             model=model,
-            args=arguments,
+            args=training_arguments(config, folder, steps),
             train_dataset=list(range(len(encoded))),
             data_collator=collate,
             compute_loss_func=loss_fn,
@@ -87,6 +68,31 @@ def train_with_trainer(
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return losses
+
+
+def training_arguments(config: Config, folder: str, steps: int) -> Any:
+    """What the Trainer wants to be told: the same as DeepSpeed's config, or it refuses; the rest is quiet."""
+    from transformers import TrainingArguments
+
+    scheduled = config.get("scheduler", {}).get("params", {})
+    return TrainingArguments(
+        output_dir=folder,
+        deepspeed=copy.deepcopy(config),  # it writes into it
+        per_device_train_batch_size=config["train_micro_batch_size_per_gpu"],
+        gradient_accumulation_steps=config["gradient_accumulation_steps"],
+        learning_rate=config["optimizer"]["params"]["lr"],
+        max_grad_norm=config["gradient_clipping"],
+        max_steps=steps,
+        warmup_steps=scheduled.get("warmup_num_steps", 0),
+        accelerator_config={"use_configured_state": True},
+        train_sampling_strategy="sequential",
+        remove_unused_columns=False,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
 
 
 def tell_accelerate() -> None:

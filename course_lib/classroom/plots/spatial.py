@@ -52,13 +52,7 @@ def halo_arrows(rows: Sequence[int], width: int = 1) -> Picture:
         _arrow(axes, 2.0, one[2] + width / 2, other[0] + width / 2, "#222222", "-")
         _arrow(axes, 3.4, one[3] + width / 2, other[1] + width / 2, "#D55E00", "--")
         _arrow(axes, 4.2, other[0] + width / 2, one[2] + width / 2, "#D55E00", "--")
-    keys = [
-        Patch(label="own rows", facecolor="#cccccc", edgecolor=INK),
-        Patch(label="ghosts", facecolor="white", edgecolor=INK, hatch="///"),
-    ]
-    axes.legend(handles=keys, loc="lower left", bbox_to_anchor=(0.7, 0.75), fontsize=FONT_SIZE, frameon=False)
-    for x, words, colour in ((1.6, "forward:\npixels", "#222222"), (3.8, "backward:\ngradients", "#D55E00")):
-        axes.text(x, -0.25, words, ha="center", va="bottom", fontsize=FONT_SIZE, color=colour)
+    _legend(axes)
     axes.set(xlim=(-1.2, 8.2), ylim=(top - GAP + 0.2, -2.1))
     axes.axis("off")
     lengths = listed([str(count) for count in rows])
@@ -71,6 +65,16 @@ def halo_arrows(rows: Sequence[int], width: int = 1) -> Picture:
         f"ghosts, and {pairs} dashed arrows from the ghosts back to those rows."
     )
     return Picture(figure, alt)
+
+
+def _legend(axes: Axes) -> None:
+    keys = [
+        Patch(label="own rows", facecolor="#cccccc", edgecolor=INK),
+        Patch(label="ghosts", facecolor="white", edgecolor=INK, hatch="///"),
+    ]
+    axes.legend(handles=keys, loc="lower left", bbox_to_anchor=(0.7, 0.75), fontsize=FONT_SIZE, frameon=False)
+    for x, words, colour in ((1.6, "forward:\npixels", "#222222"), (3.8, "backward:\ngradients", "#D55E00")):
+        axes.text(x, -0.25, words, ha="center", va="bottom", fontsize=FONT_SIZE, color=colour)
 
 
 def _strip(axes: Axes, rank: int, top: float, counts: tuple[int, int, int]) -> None:
