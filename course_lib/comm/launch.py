@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 
+from course_lib.comm.segments import segment_environment
+
 
 def available_cores() -> int:
     """Cores this process may use: its affinity mask, and the quota of its container where there is one."""
@@ -62,7 +64,7 @@ def rank_environment(size: int, base: Mapping[str, str] | None = None) -> dict[s
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
-    }
+    } | segment_environment()
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         for prefix in ("OMPI", "PRTE"):
             environment[f"{prefix}_ALLOW_RUN_AS_ROOT"] = "1"

@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 from mpi4py import MPI
 
+from course_lib.comm.segments import place_for_shared_files
 from course_lib.theory.partition import even_ranges
 
 ROW_BYTES: Final = 2**19  # a piece that is still in the cache when the others read it
@@ -143,7 +144,7 @@ def shared_rows(comm: MPI.Intracomm) -> SharedRows | None:
 
 def make_file(nonce: bytes, nbytes: int) -> Path:
     """A new file of `nbytes`, all reserved, that begins with `nonce`; OSError when there is no room."""
-    folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+    folder = place_for_shared_files()
     room = shutil.disk_usage(folder).free
     if room < SPARE * nbytes:
         raise OSError(f"{folder} has {room} bytes left; MPI itself needs some of them")

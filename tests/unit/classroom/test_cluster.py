@@ -307,7 +307,7 @@ def test_a_rank_that_does_not_answer_is_told_with_a_remedy(running):
 
 def segments(pids):
     """The files in shared memory that these processes map."""
-    return {m.path for pid in pids for m in psutil.Process(pid).memory_maps() if "/dev/shm/sm_" in m.path}
+    return {m.path for pid in pids for m in psutil.Process(pid).memory_maps() if "/sm_segment" in m.path}
 
 
 def test_a_restart_gives_fresh_ranks_without_variables(running):
