@@ -165,7 +165,7 @@ def predict(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, dict[str
     """Milliseconds of each schedule's steps, as measured and as `simulate` says from the actions' times."""
     import torch
 
-    from course_lib.classroom.plots.schedules import boxes, length, measured_seconds
+    from course_lib.classroom.plots.schedules import boxes, length, measured_seconds, measured_weights
     from course_lib.comm.trace import Recorder
     from course_lib.parallel.pipeline import split_layers
     from course_lib.theory import schedules
@@ -181,7 +181,8 @@ def predict(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, dict[str
         spans = recorder.gather()
         if spans is not None:
             seconds = measured_seconds(schedule, spans)
-            simulated = schedules.simulate(schedule, seconds, seconds)
+            weights = measured_weights(schedule, spans)
+            simulated = schedules.simulate(schedule, seconds, seconds, weights=weights)
             found[name]["measured"].append(1e3 * length(boxes(spans)))
             found[name]["predicted"].append(1e3 * schedules.makespan(simulated))
     return {name: {who: values[1:] for who, values in both.items()} for name, both in found.items()}

@@ -19,6 +19,7 @@ from typing import Any
 COMPUTE, WAIT, TRANSFER = "compute", "wait", "transfer"
 COLLECTIVE = "collective"  # not split yet into waiting and transfer
 KINDS = (COMPUTE, WAIT, TRANSFER)
+WEIGHTS = "weights of"  # what a pipeline computes of a backward after it has sent the gradient of its inputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,11 +169,19 @@ class Span:
     end: float
 
 
-def simulate(schedule: Schedule, forward: Seconds, backward: Seconds, transfer: float = 0.0) -> list[Span]:
+def simulate(
+    schedule: Schedule,
+    forward: Seconds,
+    backward: Seconds,
+    transfer: float = 0.0,
+    *,
+    weights: Seconds = 0.0,
+) -> list[Span]:
     """When each action of `schedule` runs, in order of their starts.
 
     `forward` and `backward` are seconds an action: one number, one a stage, or a function of the action.
-    `transfer` is seconds from a stage to one on another rank; ranks compute meanwhile. ValueError with the
+    `transfer` is seconds from a stage to one on another rank; ranks compute meanwhile. `weights` are those
+    of a backward's seconds that come after its gradient has left for the stage before. ValueError with the
     actions that wait for each other when the schedule can never finish.
     """
     owner = owners(schedule)
@@ -182,8 +190,13 @@ def simulate(schedule: Schedule, forward: Seconds, backward: Seconds, transfer: 
         "F": _seconds(forward, 1 + max(last.values())),
         "B": _seconds(backward, 1 + max(last.values())),
     }
+    late = _seconds(weights, 1 + max(last.values()))
     if transfer < 0:
         raise ValueError(f"a transfer of {transfer} s cannot be; give 0 or more")
+
+    def early(need: Action) -> float:
+        return late(need) if need.kind == "B" else 0.0
+
     ended: dict[Action, float] = {}
     free, place, spans = [0.0] * len(schedule), [0] * len(schedule), []
     while len(ended) < sum(map(len, schedule)):
@@ -197,7 +210,7 @@ def simulate(schedule: Schedule, forward: Seconds, backward: Seconds, transfer: 
         for rank in ready:
             action = schedule[rank][place[rank]]
             arrivals = [
-                ended[need] + transfer * (owner[need.replica, need.stage] != rank)
+                ended[need] + (transfer - early(need)) * (owner[need.replica, need.stage] != rank)
                 for need in needs(action, last)
             ]
             start = max([free[rank], *arrivals])

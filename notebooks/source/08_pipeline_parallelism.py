@@ -344,12 +344,13 @@ if team != MPI.COMM_NULL:
     measured["1F1B"] = timed(one_f_one_b(team.size, 8), stage)
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.classroom.plots.schedules import measured_seconds
+from course_lib.classroom.plots.schedules import measured_seconds, measured_weights
 
 spans = cluster["measured"][0]["1F1B"]
 stages = 1 + max(span.rank for span in spans)
 seconds = measured_seconds(one_f_one_b(stages, 8), spans)
-predicted = simulate(one_f_one_b(stages, 8), seconds, seconds)
+weights = measured_weights(one_f_one_b(stages, 8), spans)  # these of a backward's seconds nobody waits for
+predicted = simulate(one_f_one_b(stages, 8), seconds, seconds, weights=weights)
 predicted_and_measured(predicted, spans, cores=cores)
 
 # %% [markdown]

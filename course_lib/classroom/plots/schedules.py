@@ -23,7 +23,7 @@ from course_lib.classroom.plots.style import (
     say_seconds,
     time_unit,
 )
-from course_lib.comm.spans import COMPUTE
+from course_lib.comm.spans import COMPUTE, WEIGHTS
 from course_lib.comm.spans import Span as Recorded
 from course_lib.theory.schedules import Action, Schedule
 from course_lib.theory.schedules import Span as Simulated
@@ -91,6 +91,19 @@ def measured_seconds(schedule: Schedule, spans: Sequence[Recorded]) -> Callable[
             raise ValueError(f"rank {rank} did {names}, and the schedule says {row}; give the one that ran")
         seconds |= {action: box.end - box.start for action, box in zip(row, mine, strict=True)}
     return seconds.__getitem__
+
+
+def measured_weights(schedule: Schedule, spans: Sequence[Recorded]) -> Callable[[Action], float]:
+    """How long each backward of that run took for weights, after its gradient had left: for `simulate`."""
+    seconds: dict[Action, float] = {}
+    for rank, row in enumerate(schedule):
+        backwards = iter([action for action in row if action.kind == "B"])
+        for span in sorted((span for span in spans if span.rank == rank), key=lambda span: span.start):
+            if span.kind == COMPUTE and span.name[:1] == "B":
+                action = next(backwards)
+            elif span.name.startswith(WEIGHTS):
+                seconds[action] = span.seconds
+    return lambda action: seconds.get(action, 0.0)
 
 
 # ---------------------------------------------------------------- who does what when

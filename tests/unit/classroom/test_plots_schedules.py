@@ -8,6 +8,7 @@ from course_lib.classroom.plots.schedules import (
     length,
     live_activations,
     measured_seconds,
+    measured_weights,
     predicted_and_measured,
     schedule_grids,
 )
@@ -73,6 +74,20 @@ def test_what_ranks_hold_is_counted_from_the_spans() -> None:
 def test_simulating_with_measured_times_gives_the_measured_makespan(schedule: Schedule) -> None:
     seconds = measured_seconds(schedule, recorded(schedule, 1.5, 2.5))
     assert makespan(simulate(schedule, seconds, seconds)) == makespan(simulate(schedule, 1.5, 2.5))
+
+
+@pytest.mark.parametrize("schedule", [one_f_one_b(2, 3), interleaved_one_f_one_b(2, 4, chunks=2)])
+def test_what_backwards_took_for_weights_is_found_inside_them(schedule: Schedule) -> None:
+    spans = recorded(schedule, 1.5, 2.5)
+    backwards = [span for span in spans if span.kind == "compute" and span.name[0] == "B"]
+    spans += [
+        Recorded(one.rank, f"weights of {one.name}", "compute", one.end - 0.1 * number, one.end)
+        for number, one in enumerate(backwards)
+    ]
+    weights = measured_weights(schedule, spans)
+    found = [weights(one.action) for one in simulate(schedule, 1.5, 2.5) if one.action.kind == "B"]
+    assert found == pytest.approx([0.1 * number for number in range(len(backwards))])
+    assert weights(schedule[0][0]) == 0, "a forward has none"
 
 
 def test_spans_of_another_schedule_and_of_none_are_refused() -> None:
