@@ -355,7 +355,11 @@ predicted_and_measured(predicted, spans, cores=cores)
 
 # %% [markdown]
 # A model of the schedule, fed with the times of single actions, tells the time of the step. When it does not, something that it
-# does not know took time: messages, or ranks that share a core. And does one order take longer than the other?
+# does not know took time: messages, or ranks that share a core.
+#
+# Look closely: a backward of rank 0 may begin *before* that of rank 1 has ended. Ours sends the gradient of its inputs, for
+# which a rank waits, before it computes those of its weights, for which nobody does. Zero-bubble schedules (Qi et al., 2024)
+# take this idea to its end. And does one order take longer than the other?
 
 # %% tags=["nbval-ignore-output"]
 for name in ("GPipe", "1F1B"):
