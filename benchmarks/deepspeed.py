@@ -2,7 +2,8 @@
 
 Both backends take turns in one job: a world, an engine, a step to warm up, some steps to time, and the end of
 that world, before the other has its turn. Everything of a turn travels over its backend. Each rank has its
-share of the cores' threads, and the slowest rank counts. Nothing is compiled (see docs/torch_mpi.md).
+share of the cores' threads, and the slowest rank counts. Nothing is compiled (see docs/torch_mpi.md). With
+many sequences a rank, computing takes most of a step on any backend; with one, communication counts.
 
 The bytes of weights, gradients and optimizer are read off the tensors that a rank has between two
 micro-batches, and stand beside those of stage 0, and beside the formulas.
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 RANKS = 2
-BATCH, LENGTH, WIDTH, HEADS, LAYERS = 8, 128, 512, 8, 6  # of a rank; of the Transformer
+BATCHES = (8, 1)  # sequences of a rank
+LENGTH, WIDTH, HEADS, LAYERS = 128, 512, 8, 6  # of the Transformer
 BUCKET = 4_000_000  # gradients that leave together: 16 MiB
 STAGES = (1, 2, 3)
 BACKENDS = ("mpi4py", "gloo")
@@ -34,16 +36,17 @@ def measure(quick: bool) -> list[Row]:
     """All rows."""
     layers = 2 if quick else LAYERS
     sizes: dict[str, Any] = {"rounds": 2 if quick else 4, "steps": 2 if quick else 3, "layers": layers}
-    raced = on_ranks(RANKS, race, timeout=900, **sizes)
+    raced = {batch: on_ranks(RANKS, race, timeout=900, batch=batch, **sizes) for batch in BATCHES}
     counted = on_ranks(RANKS, count, timeout=300, layers=layers)
-    return [*time_rows(raced, layers), *byte_rows(counted, layers)]
+    timed = [one for batch, times in raced.items() for one in time_rows(times, layers, batch)]
+    return [*timed, *byte_rows(counted, layers)]
 
 
-def time_rows(raced: Mapping[str, Mapping[str, list[float]]], layers: int) -> list[Row]:
+def time_rows(raced: Mapping[str, Mapping[str, list[float]]], layers: int, batch: int) -> list[Row]:
     """Milliseconds of a step."""
     return [
         row(
-            f"ZeRO-{stage}, one step of {the_model(layers)}",
+            f"ZeRO-{stage}, one step of {the_model(layers)}, sequences a rank: {batch}",
             RANKS,
             *(Timing.of(times[backend]).times(1e3) for backend in BACKENDS),
             "DeepSpeed over Gloo",
@@ -73,13 +76,15 @@ def byte_rows(counted: Mapping[str, Mapping[str, float]], layers: int) -> list[R
 
 
 def the_model(layers: int) -> str:
-    return f"a Transformer (width {WIDTH}, length {LENGTH}, {layers} blocks), {BATCH} sequences a rank"
+    return f"a Transformer (width {WIDTH}, length {LENGTH}, {layers} blocks)"
 
 
 # ---------------------------------------------------------------- on the ranks
 
 
-def race(comm: MPI.Intracomm, rounds: int, steps: int, layers: int) -> dict[str, dict[str, list[float]]]:
+def race(
+    comm: MPI.Intracomm, rounds: int, steps: int, layers: int, batch: int
+) -> dict[str, dict[str, list[float]]]:
     """Seconds of a step over both backends, for each stage: a figure for every round, of the slowest rank."""
     import torch
 
@@ -88,11 +93,13 @@ def race(comm: MPI.Intracomm, rounds: int, steps: int, layers: int) -> dict[str,
     for _ in range(rounds):
         for stage in STAGES:
             for backend in BACKENDS:
-                found[str(stage)][backend] += a_turn(comm, backend, stage, steps, layers)
+                found[str(stage)][backend] += a_turn(comm, backend, stage, steps, layers, batch)
     return found
 
 
-def a_turn(comm: MPI.Intracomm, backend: str, stage: int, steps: int, layers: int) -> list[float]:
+def a_turn(
+    comm: MPI.Intracomm, backend: str, stage: int, steps: int, layers: int, batch: int
+) -> list[float]:
     """Seconds of some steps in a new world."""
     import torch
     from torch.nn.functional import cross_entropy
@@ -100,8 +107,8 @@ def a_turn(comm: MPI.Intracomm, backend: str, stage: int, steps: int, layers: in
     from course_lib.parallel.deepspeed_engine import deepspeed_world, start_engine
 
     with deepspeed_world(comm, backend):
-        engine = start_engine(transformer(layers), settings(stage, comm.size))
-        tokens = torch.randint(0, 256, (BATCH, LENGTH))
+        engine = start_engine(transformer(layers), settings(stage, comm.size, batch))
+        tokens = torch.randint(0, 256, (batch, LENGTH))
 
         def step() -> None:
             engine.backward(cross_entropy(engine(tokens).flatten(0, 1), tokens.flatten()))
@@ -111,11 +118,11 @@ def a_turn(comm: MPI.Intracomm, backend: str, stage: int, steps: int, layers: in
         return seconds_of_each(comm, step, steps)
 
 
-def settings(stage: int, ranks: int, accumulation: int = 1) -> dict[str, Any]:
+def settings(stage: int, ranks: int, batch: int, accumulation: int = 1) -> dict[str, Any]:
     """The configuration of the race: gradients leave in buckets of 16 MiB."""
     from course_lib.parallel.deepspeed_config import stage_config
 
-    return stage_config(stage, ranks, micro_batch=BATCH, accumulation=accumulation, bucket=BUCKET)
+    return stage_config(stage, ranks, micro_batch=batch, accumulation=accumulation, bucket=BUCKET)
 
 
 def transformer(layers: int) -> Any:
@@ -145,7 +152,7 @@ def count(comm: MPI.Intracomm, layers: int) -> dict[str, dict[str, float]]:
         for stage in ALL:
             model = transformer(layers)
             parameters = sum(weight.numel() for weight in model.parameters())
-            config = settings(stage, comm.size, accumulation=2)
+            config = settings(stage, comm.size, batch=1, accumulation=2)
             engine = start_engine(model, config)
             kept = []
             for _ in range(2):  # the first update prepares

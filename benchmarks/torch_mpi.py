@@ -32,6 +32,7 @@ RANKS = 2
 KIB = 2**10
 SIZES = (4, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 ROUNDS = 7
+PEERS = {"peer": "Gloo", "alone": "no communication"}
 
 
 def measure(quick: bool) -> list[Row]:
@@ -44,10 +45,7 @@ def measure(quick: bool) -> list[Row]:
     return [
         *collective_rows(raced),
         *ddp_rows(trained),
-        *(
-            beside(f"FSDP2, one step of {the_model(int(n))}", times, 1e3, "ms")
-            for n, times in sharded.items()
-        ),
+        *fsdp_rows(sharded),
         *deepspeed_rows(on_ranks(RANKS, race_deepspeed, timeout=900, rounds=rounds, steps=2 if quick else 5)),
     ]
 
@@ -63,8 +61,17 @@ def collective_rows(raced: Mapping[str, Mapping[str, Times]]) -> list[Row]:
 def ddp_rows(trained: Mapping[str, Any]) -> list[Row]:
     digits = "MNIST" if trained["real"] else "drawn digits"
     return [
-        beside(f"DDP, {name}, {digits}, {IMAGES} images a rank", trained[name], 1, "images/s")
+        beside(f"DDP, {name}, {digits}, {IMAGES} images a rank", trained[name], 1, "images/s", peer)
         for name in STEPS
+        for peer in PEERS
+    ]
+
+
+def fsdp_rows(sharded: Mapping[str, Times]) -> list[Row]:
+    return [
+        beside(f"FSDP2, one step of {the_model(int(sequences))}", times, 1e3, "ms", peer)
+        for sequences, times in sharded.items()
+        for peer in PEERS
     ]
 
 
@@ -79,10 +86,10 @@ def the_model(sequences: int = SEQUENCES) -> str:
     return f"a Transformer (width {WIDTH}, length {LENGTH}, batch {sequences}, {LAYERS} blocks)"
 
 
-def beside(case: str, times: Mapping[str, list[float]], factor: float, unit: str) -> Row:
+def beside(case: str, times: Mapping[str, list[float]], factor: float, unit: str, peer: str = "peer") -> Row:
     """A row of what both took, in `unit`s."""
-    ours, peer = (Timing.of(times[who]).times(factor) for who in ("ours", "peer"))
-    return row(case, RANKS, ours, peer, "Gloo", unit=unit)
+    ours, theirs = (Timing.of(times[who]).times(factor) for who in ("ours", peer))
+    return row(case, RANKS, ours, theirs, PEERS[peer], unit=unit)
 
 
 def say_bytes(nbytes: int) -> str:

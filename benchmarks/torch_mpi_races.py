@@ -1,6 +1,7 @@
 """What the ranks of benchmarks/torch_mpi.py do: torch.distributed over mpi4py and over Gloo, in turn.
 
-The default group is ours; a second group of the same ranks is Gloo's. "ours" and "peer" in the results.
+The default group is ours; a second group of the same ranks is Gloo's. "ours" and "peer" in the results. In
+DDP and FSDP2 also "alone": the ranks compute the same and send nothing, which no backend can beat.
 """
 
 from __future__ import annotations
@@ -134,27 +135,29 @@ def race_ddp(comm: MPI.Intracomm, rounds: int, share: float) -> dict[str, Any]:
     with groups(comm) as both:
         for name, usual in STEPS.items():
             steps = max(2, int(usual * share))
-            contenders = {who: ddp_steps(name, group, data, steps) for who, group in both.items()}
+            indices = indices_of(comm.rank, comm.size, len(data.train_labels), steps)
+            contenders = {
+                who: ddp_steps(name, group, data, indices) for who, group in {**both, "alone": None}.items()
+            }
             seconds = take_turns(comm, contenders, rounds)
             images = IMAGES * comm.size * steps
             found[name] = {who: [images / s for s in each] for who, each in seconds.items()}
     return found
 
 
-def ddp_steps(name: str, group: dist.ProcessGroup, data: Any, steps: int) -> Work:
-    """A function that trains a model of its own for `steps` steps; each rank has other images."""
+def ddp_steps(name: str, group: dist.ProcessGroup | None, data: Any, indices: list[Any]) -> Work:
+    """A function that trains a model of its own on the images of `indices`, step by step."""
     from torch.nn.parallel import DistributedDataParallel
     from torch.optim import SGD
 
     from course_lib.training.loop import image_batch, make_step, summed_cross_entropy
     from course_lib.training.models import build
 
-    model = DistributedDataParallel(build(name, seed=0), process_group=group, gradient_as_bucket_view=True)
+    model = build(name, seed=0)
+    if group is not None:
+        model = DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
     step = make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.01))
-    batches = [
-        image_batch(data.train_images, data.train_labels, indices, IMAGES)
-        for indices in indices_of(group.rank(), group.size(), len(data.train_labels), steps)
-    ]
+    batches = [image_batch(data.train_images, data.train_labels, of_step, IMAGES) for of_step in indices]
 
     def run() -> None:
         for batch in batches:
@@ -180,6 +183,7 @@ def race_fsdp(comm: MPI.Intracomm, rounds: int, steps: int) -> dict[str, Times]:
     with groups(comm) as both:
         for sequences in (SEQUENCES, FEW):
             contenders = {who: fsdp_step(group, sequences) for who, group in both.items()}
+            contenders["alone"] = transformer_step(transformer(), sequences // comm.size)
             found[str(sequences)] = take_turns(comm, contenders, rounds, steps)
     return found
 
@@ -188,13 +192,12 @@ def fsdp_step(group: dist.ProcessGroup, sequences: int) -> Work:
     """A step of a Transformer whose blocks are sharded over `group`."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
-    from torch.optim import SGD
 
     model, mesh = transformer(), DeviceMesh.from_group(group, "cpu")
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return transformer_step(model, SGD(model.parameters(), lr=0.01), sequences // group.size())
+    return transformer_step(model, sequences // group.size())
 
 
 def transformer() -> Any:
@@ -203,11 +206,13 @@ def transformer() -> Any:
     return build_transformer(length=LENGTH, width=WIDTH, heads=8, layers=LAYERS, seed=0)
 
 
-def transformer_step(model: Any, optimizer: Any, share: int) -> Work:
+def transformer_step(model: Any, share: int) -> Work:
     """Forward, backward and update on this rank's share of the sequences."""
     import torch
     from torch.nn.functional import cross_entropy
+    from torch.optim import SGD
 
+    optimizer = SGD(model.parameters(), lr=0.01)
     tokens = torch.randint(0, 256, (share, LENGTH))
 
     def step() -> None:

@@ -1,6 +1,6 @@
 """A latecomer catches up with an exercise, in a real kernel, and the lesson goes on.
 
-Of each lesson, one exercise far down, which needs all that comes before it, and a few cells after it. All
+Of each lesson, one exercise some way down, which needs what comes before it, and a few cells after it. All
 exercises, up to the next or to the lesson's end, are slow tests: trainings are among the cells.
 """
 
@@ -22,7 +22,7 @@ BUILT = {lesson.number: lesson for lesson in find_lessons(NOTEBOOKS)}
 IDS = [item.id for number in lessons() if number in BUILT for item in exercises_of(number)]
 EXERCISES = [id for id in IDS if isinstance(find_exercise(id), Exercise)]
 NEXT = dict(pairwise([*EXERCISES, ""]))
-FAR, FEW = 25, 6  # cells
+FAR, FEW = 18, 6  # cells
 SECONDS = 240.0  # the training of a whole epoch is among the cells
 
 

@@ -105,7 +105,13 @@ print(json.dumps([data.real, last.score.samples, last.score.accuracy]))
 
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
-    ("name", "seed", "least"), [("mlp", 0, 0.978), ("mlp", 1, 0.978), ("mlp", 2, 0.978), ("cnn", 0, 0.986)]
+    ("name", "seed", "least"),
+    [
+        ("mlp", 0, 0.978),
+        ("mlp", 1, 0.978),
+        ("mlp", 2, 0.978),
+        pytest.param("cnn", 0, 0.986, marks=pytest.mark.slow),  # four minutes; the study's results have it
+    ],
 )
 def test_five_epochs_by_recipe_reach_their_accuracy(name: str, seed: int, least: float) -> None:
     done = run_ranks(1, ["-c", RECIPE, name, str(seed)], timeout=1400)
