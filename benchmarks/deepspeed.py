@@ -97,9 +97,7 @@ def race(
     return found
 
 
-def a_turn(
-    comm: MPI.Intracomm, backend: str, stage: int, steps: int, layers: int, batch: int
-) -> list[float]:
+def a_turn(comm: MPI.Intracomm, backend: str, stage: int, steps: int, layers: int, batch: int) -> list[float]:
     """Seconds of some steps in a new world."""
     import torch
     from torch.nn.functional import cross_entropy
