@@ -6,7 +6,9 @@ files are on disk and in the manifest; and reads only tensors, numbers and the c
 A file that cannot be written fails on all ranks together: DeepSpeed alone would wait in a barrier.
 """
 
+import copyreg
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,9 @@ class SafeFiles:
 
     def save(self, state_dict: Any, path: str) -> None:
         """Write the file; an error is told later, by all ranks: the others wait for this one now."""
+        from deepspeed.runtime.zero.config import ZeroStageEnum
+
+        copyreg.pickle(ZeroStageEnum, by_value)
         try:
             if not self.error:
                 write_tensors(Path(path), state_dict)
@@ -93,6 +98,11 @@ class SafeFiles:
     def load(self, path: str, map_location: Any = None) -> Any:
         """Read the file: nothing in it is run."""
         return read_tensors(Path(path), safe_classes())
+
+
+def by_value(member: Enum) -> tuple[type[Enum], tuple[Any]]:
+    """How a member of an enumeration is written: Python 3.11.3 would call getattr, which is not safe."""
+    return type(member), (member.value,)
 
 
 def safe_classes() -> tuple[Any, ...]:
