@@ -22,7 +22,7 @@ from IPython.core.getipython import get_ipython
 
 from course_lib.classroom.awake import Deadline
 from course_lib.classroom.engine import prepare
-from course_lib.classroom.errors import ClusterError
+from course_lib.classroom.errors import ClusterError, NoAnswerError
 from course_lib.classroom.exercise import Practice
 from course_lib.classroom.guard import GuardedMagics
 from course_lib.classroom.launcher import Launcher
@@ -30,6 +30,7 @@ from course_lib.classroom.welcome import StatusLine, other_clusters
 from course_lib.comm.launch import available_cores, threads_per_rank
 
 START_SECONDS = 60.0
+FIRST_ANSWER_SECONDS = 12.0
 ANSWER_SECONDS = 15.0
 PORT_TAKEN = "Address already in use"
 
@@ -151,9 +152,9 @@ class Cluster:
         try:
             self._start(report)
         except ClusterError as problem:
-            if PORT_TAKEN not in str(problem):
+            if PORT_TAKEN not in str(problem) and not isinstance(problem, NoAnswerError):
                 raise
-            self._start(report)  # somebody took the port between its choice and its use
+            self._start(report)  # somebody took the port between its choice and its use, or ranks are stuck
 
     def _start(self, report: Callable[[str], None]) -> None:
         self._launcher = Launcher(self.n)
@@ -192,7 +193,14 @@ class Cluster:
         time.sleep(0.02)
 
     def _introduce(self) -> None:
-        answers = self.ask(prepare, str(self.folder), seconds=START_SECONDS)
+        deadline = Deadline(START_SECONDS / 2)
+        while True:
+            try:
+                answers = self.ask(prepare, str(self.folder), seconds=FIRST_ANSWER_SECONDS)
+                break
+            except NoAnswerError:  # the controller drops what comes before an engine is connected for cells
+                if deadline.over:
+                    raise
         self.facts = tuple(RankFacts(*answer) for answer in answers)
         check_world(self.facts, self.n)
 
@@ -214,7 +222,7 @@ class Cluster:
         while not result.wait(0.05):
             self.check_alive()
             if deadline.over:
-                raise ClusterError(f"a rank did not answer within {seconds:g} s; run cluster.restart()")
+                raise NoAnswerError(f"a rank did not answer within {seconds:g} s; run cluster.restart()")
         try:
             return result.get()
         except error.CompositeError as problem:

@@ -12,5 +12,9 @@ class ClusterError(CourseError):
     """The cluster could not start, or is no longer there."""
 
 
+class NoAnswerError(ClusterError):
+    """A rank did not answer in time: it is busy, or stuck, or the question did not reach it."""
+
+
 class HangError(CourseError):
     """A cell did not end: who waited for what, and why."""

@@ -17,7 +17,7 @@ import pytest
 from course_lib.classroom import cluster as cluster_module
 from course_lib.classroom import launcher, processes
 from course_lib.classroom.cluster import Cluster, RankFacts, check_world, start_cluster
-from course_lib.classroom.errors import ClusterError
+from course_lib.classroom.errors import ClusterError, NoAnswerError
 from course_lib.comm import launch
 
 
@@ -151,6 +151,25 @@ def test_a_port_that_somebody_else_took_meanwhile_is_chosen_anew(monkeypatch, le
     cluster = Cluster(1)
     cluster.start()
     assert (tmp_path / "tried").exists() and cluster.alive
+    cluster.stop()
+
+
+@pytest.mark.parametrize(("method", "folders"), [("ask", 1), ("_introduce", 2)])
+def test_a_first_question_that_is_lost_is_asked_again_and_ranks_that_are_stuck_are_replaced(
+    method, folders, monkeypatch, leaves_nothing
+):
+    seen, real = [], getattr(Cluster, method)
+
+    def in_vain_at_first(cluster, *arguments, **options):
+        seen.append(cluster.folder)
+        if len(seen) == 1:
+            raise NoAnswerError("a rank did not answer within 12 s")
+        return real(cluster, *arguments, **options)
+
+    monkeypatch.setattr(Cluster, method, in_vain_at_first)
+    cluster = Cluster(1)
+    cluster.start()
+    assert len(seen) == 2 and len(set(seen)) == folders and len(cluster.facts) == 1
     cluster.stop()
 
 
