@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from course_lib.comm.segments import segment_environment
+from course_lib.comm.folders import folder_environment
 
 
 def available_cores() -> int:
@@ -64,7 +64,7 @@ def rank_environment(size: int, base: Mapping[str, str] | None = None) -> dict[s
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
-    } | segment_environment()
+    } | folder_environment()
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         for prefix in ("OMPI", "PRTE"):
             environment[f"{prefix}_ALLOW_RUN_AS_ROOT"] = "1"

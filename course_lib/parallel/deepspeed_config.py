@@ -111,15 +111,11 @@ def stage_config(
         raise ValueError(
             f"{micro_batch} × {accumulation} samples on {ranks} ranks are no batch; use at least 1 of each"
         )
-    if optimizer not in MOMENTS:
-        raise ValueError(f"the optimizer {optimizer!r} is not known; choose one of {', '.join(MOMENTS)}")
-    settings = {"lr": learning_rate, **({"torch_adam": True} if optimizer == "AdamW" else {})}
-    settings |= {"momentum": momentum} if momentum else {}
     config: Config = {
         "train_batch_size": micro_batch * accumulation * ranks,
         "train_micro_batch_size_per_gpu": micro_batch,
         "gradient_accumulation_steps": accumulation,
-        "optimizer": {"type": optimizer, "params": settings},
+        "optimizer": optimizer_settings(optimizer, learning_rate, momentum),
         "gradient_clipping": clip,
         "zero_optimization": zero_settings(stage, bucket),
         "zero_allow_untested_optimizer": True,
@@ -130,6 +126,15 @@ def stage_config(
     if bf16:
         config["bf16"] = {"enabled": True}
     return config
+
+
+def optimizer_settings(optimizer: str, learning_rate: float, momentum: float) -> Config:
+    """The part "optimizer": PyTorch's own, which needs no compiler."""
+    if optimizer not in MOMENTS:
+        raise ValueError(f"the optimizer {optimizer!r} is not known; choose one of {', '.join(MOMENTS)}")
+    settings: Config = {"lr": learning_rate, **({"torch_adam": True} if optimizer == "AdamW" else {})}
+    settings |= {"momentum": momentum} if momentum else {}
+    return {"type": optimizer, "params": settings}
 
 
 def scheduler_settings(learning_rate: float, warmup_steps: int, total_steps: int) -> Config:

@@ -186,38 +186,34 @@ def simulate(
     """
     owner = owners(schedule)
     last = {replica: max(stage for r, stage in owner if r == replica) for replica, _ in owner}
-    seconds = {
-        "F": _seconds(forward, 1 + max(last.values())),
-        "B": _seconds(backward, 1 + max(last.values())),
-    }
-    late = _seconds(weights, 1 + max(last.values()))
+    stages = 1 + max(last.values())
+    seconds = {"F": _seconds(forward, stages), "B": _seconds(backward, stages)}
+    after_sending = {"F": _seconds(0.0, stages), "B": _seconds(weights, stages)}
     if transfer < 0:
         raise ValueError(f"a transfer of {transfer} s cannot be; give 0 or more")
-
-    def early(need: Action) -> float:
-        return late(need) if need.kind == "B" else 0.0
-
-    ended: dict[Action, float] = {}
+    ended: dict[Action, float] = {}  # here
+    sent: dict[Action, float] = {}  # and there, on another rank
     free, place, spans = [0.0] * len(schedule), [0] * len(schedule), []
     while len(ended) < sum(map(len, schedule)):
         ready = [
-            rank
-            for rank, row in enumerate(schedule)
-            if place[rank] < len(row) and all(need in ended for need in needs(row[place[rank]], last))
+            rank for rank in range(len(schedule)) if _can_run(schedule[rank][place[rank] :], last, ended)
         ]
         if not ready:
             raise ValueError(_stuck(schedule, place, last, ended))
         for rank in ready:
             action = schedule[rank][place[rank]]
-            arrivals = [
-                ended[need] + (transfer - early(need)) * (owner[need.replica, need.stage] != rank)
-                for need in needs(action, last)
-            ]
-            start = max([free[rank], *arrivals])
+            inputs = [(need, owner[need.replica, need.stage] == rank) for need in needs(action, last)]
+            start = max([free[rank], *(ended[need] if own else sent[need] for need, own in inputs)])
             free[rank] = ended[action] = start + seconds[action.kind](action)
+            sent[action] = ended[action] - after_sending[action.kind](action) + transfer
             place[rank] += 1
             spans.append(Span(rank, action, start, free[rank]))
     return sorted(spans, key=lambda span: (span.start, span.rank))
+
+
+def _can_run(rest: Actions, last: dict[int, int], ended: dict[Action, float]) -> bool:
+    """Is there a next action of a rank, and is all there that it works on?"""
+    return bool(rest) and all(need in ended for need in needs(rest[0], last))
 
 
 def needs(action: Action, last_stage: dict[int, int]) -> list[Action]:

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 from mpi4py import MPI
 
-from course_lib.comm.segments import place_for_shared_files
+from course_lib.comm.folders import place_for_shared_files
 from course_lib.theory.partition import even_ranges
 
 ROW_BYTES: Final = 2**19  # a piece that is still in the cache when the others read it
