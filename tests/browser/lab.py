@@ -112,6 +112,14 @@ class Lesson:
         """What stands to the left of every code cell: `[ ]:`, `[*]:` or `[7]:`."""
         return self.code.locator(".jp-InputPrompt").all_text_contents()
 
+    def is_ready(self) -> bool:
+        """Is the kernel idle, and still so a moment later? JupyterLab drops what is run before that."""
+        for _ in range(10):
+            if not self.page.locator(IDLE).count():
+                return False
+            self.page.wait_for_timeout(100)
+        return True
+
     def output(self, cell: Locator) -> str:
         """What a cell shows below itself, one output after the other; of a picture, its alt text."""
         return "\n".join(cell.locator(".jp-OutputArea-output").evaluate_all(SHOWN))
@@ -140,7 +148,7 @@ def open_lesson(browser: Browser, address: str, cells: int, name: str) -> Iterat
     try:
         lesson.page.goto(address, timeout=OPEN_SECONDS * 1000)
         lesson.until(lambda: lesson.cells.count() == cells, OPEN_SECONDS, "the lesson is not open")
-        lesson.page.locator(IDLE).wait_for(timeout=OPEN_SECONDS * 1000)
+        lesson.until(lesson.is_ready, OPEN_SECONDS, "the kernel is not ready")
         yield lesson
     except BaseException as error:
         error.add_note(keep_evidence(lesson, EVIDENCE / name))

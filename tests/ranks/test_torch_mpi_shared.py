@@ -1,6 +1,7 @@
 """Reductions through shared memory against MPI's own, and where there is no shared memory."""
 
 import sys
+import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from course_lib.comm import torch_mpi
-from course_lib.comm.torch_mpi import reducing, shared
+from course_lib.comm.torch_mpi import shared
 from course_lib.comm.torch_mpi.shared import SharedRows, shared_rows
 from course_lib.theory.partition import even_ranges
 
@@ -126,10 +127,37 @@ def test_another_machines_file_is_refused(tmp_path: Path) -> None:
         shared.map_file(path, b"ours..", 4096)
 
 
-def test_large_tensors_go_through_it(comm: MPI.Intracomm, world: None) -> None:
-    tensor = torch.ones(reducing.SHARED_BYTES // 4)
+def test_the_memory_is_made_at_the_first_reduction(comm: MPI.Intracomm, world: None) -> None:
     group: Any = dist.distributed_c10d._get_default_group()
-    dist.all_reduce(tensor[:-1])
-    assert "rows" not in vars(group.channel)  # nothing is made for small ones
-    dist.all_reduce(tensor)
+    dist.broadcast(torch.ones(1), 0)
+    assert group.channel.rows is None
+    dist.all_reduce(torch.ones(1))
     assert (group.channel.rows is None) == (comm.size == 1)
+
+
+def test_small_and_large_in_turn(comm: MPI.Intracomm, world: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown before the gate must not meet what is still read, and only a piece is shown."""
+    monkeypatch.setattr(shared, "ROW_BYTES", ROW)
+    total = sum(range(1, comm.size + 1))
+    for turn in range(100):
+        for count in [1, ROW // 4, 0, ROW // 4 + 1, 3 * ROW // 4]:
+            if (turn + comm.rank) % 25 == 0:
+                time.sleep(0.001)  # now and then one is late
+            tensor = torch.full((count,), float(turn * (comm.rank + 1)))
+            dist.all_reduce(tensor)
+            assert (tensor == turn * total).all(), (turn, count)
+            if turn % 3 == 0:
+                average = torch.full((count,), float(comm.rank + 1), dtype=torch.float64)
+                dist.all_reduce(average, dist.ReduceOp.AVG)
+                assert (average == total / comm.size).all(), (turn, count)
+
+
+def test_after_a_mismatch_what_was_shown_is_forgotten(comm: MPI.Intracomm, world: None) -> None:
+    if comm.size == 1:
+        pytest.skip("one rank agrees with itself")
+    dist.all_reduce(torch.ones(1))
+    with pytest.raises(torch_mpi.MismatchError):
+        dist.all_reduce(torch.full((4 + comm.rank,), 9.0))
+    parts = [torch.zeros(3), torch.ones(2)]
+    dist.all_reduce_coalesced(parts)  # nothing is shown before its gate
+    assert torch.cat(parts).tolist() == [0.0] * 3 + [float(comm.size)] * 2

@@ -8,7 +8,6 @@ still write to its tensors, so they are kept, and every later call says why it c
 import contextlib
 import zlib
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -54,11 +53,14 @@ class Channel:
         self.closed = False
         self.wreck: list[Any] = []  # what MPI may still write to after a failure
         self.reports = 0  # to monitored barriers
+        self.rows: SharedRows | None = None  # see find_rows
+        self.searched = False
 
-    @cached_property
-    def rows(self) -> SharedRows | None:
+    def find_rows(self) -> SharedRows | None:
         """Memory that all ranks see, made when all are in the first collective that wants it; or None."""
-        return shared_rows(self.comm)
+        if not self.searched:
+            self.rows, self.searched = shared_rows(self.comm), True
+        return self.rows
 
     def run(
         self,
@@ -66,6 +68,7 @@ class Channel:
         story: Callable[[], str],
         body: Body,
         tensors: list[torch.Tensor],
+        before: Body | None,
         seconds: float,
         later: bool,
     ) -> Finished | Outcome:
@@ -73,22 +76,26 @@ class Channel:
         lane = self.lane
         if not later and not lane.queue and lane.lock.acquire(False):
             try:
-                self.execute(record, story, body, seconds)
+                self.execute(record, story, body, before, seconds)
             finally:
                 lane.lock.release()
             return Finished(tensors)
         self.check_open()
-        work = Pending(lane, lambda: self.execute(record, story, body, seconds), tensors)
+        work = Pending(lane, lambda: self.execute(record, story, body, before, seconds), tensors)
         lane.submit(work)
         if not later:
             work.wait()
         return work
 
-    def execute(self, record: bytes, story: Callable[[], str], body: Body, seconds: float) -> None:
-        """The gate, then the collective; the calling thread holds the lane."""
+    def execute(
+        self, record: bytes, story: Callable[[], str], body: Body, before: Body | None, seconds: float
+    ) -> None:
+        """What comes before the gate, the gate, the collective; the calling thread holds the lane."""
         if self.broken or self.closed:
             self.check_open()
         try:
+            if before:
+                before()
             self.gate.enter(record, story, seconds)
             body()
         except MismatchError as mismatch:
@@ -98,6 +105,9 @@ class Channel:
         except (MPI.Exception, CollectiveTimeoutError) as error:
             self.wreck.append(body)
             raise self.failure(error, story) from error
+        finally:
+            if before and self.rows:
+                self.rows.filled = False
 
     def check_open(self) -> None:
         if self.closed:

@@ -25,6 +25,7 @@ class Plan(NamedTuple):
     story: Callable[[], str]
     body: Body
     tensors: Tensors  # the result
+    before: Body | None = None  # what this rank does before it comes to the gate
 
 
 def check_tensors(*tensors: torch.Tensor, sparse: bool = False) -> None:
@@ -81,7 +82,8 @@ def all_reduce(channel: Channel, tensors: Sequence[torch.Tensor], op: Any) -> Pl
         refuse_unknown(tensor.dtype, kind)
     mine = RECORD.pack(CODE["all_reduce"], DTYPE_CODE[tensor.dtype], kind, hash(tensor.shape), 0, 0)
     body = partial(reducing.all_reduce, channel, tensor, op, kind)
-    return Plan(mine, partial(describe, "all_reduce", [tensor], NAMES[kind]), body, [tensor])
+    story = partial(describe, "all_reduce", [tensor], NAMES[kind])
+    return Plan(mine, story, body, [tensor], partial(reducing.show, channel, tensor, kind))
 
 
 def sparse_all_reduce(channel: Channel, tensor: torch.Tensor, kind: int) -> Plan:

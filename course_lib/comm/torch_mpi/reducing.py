@@ -2,7 +2,7 @@
 
 Four ways, by dtype, size and machine:
     MPI has the type                            MPI's own call, in place
-    … from 4 kB on, all ranks on one machine    through memory that all of them see
+    … all ranks on one machine                  through memory that all of them see
     … a large sum over several machines         the ring (Patarasuk & Yuan 2009), in pieces that fit the cache
     MPI lacks the type                          each rank gets its share of all tensors and adds in float32
 """
@@ -22,9 +22,14 @@ from .channel import Channel
 from .movement import exchange
 from .reductions import AVG, NATIVE, PREMUL_SUM, average, combine, kind_of, scaled
 
-SHARED_BYTES = 4 * 2**10  # from here on memory that all see is faster than MPI's calls
 RING_BYTES = 16 * 2**20  # from here on the ring is faster than MPI_Allreduce
 GATHER_BYTES = 32 * 2**10  # up to here every rank gets everything: one exchange instead of two
+
+
+def show(channel: Channel, tensor: torch.Tensor, kind: int) -> None:
+    """Before the gate of an all_reduce: put its first piece where all see it, if there is such a place."""
+    if channel.rows and (tensor.dtype, kind) in NATIVE and kind != PREMUL_SUM and buffers.is_plain(tensor):
+        channel.rows.fill(tensor.data_ptr(), tensor.nbytes)
 
 
 def all_reduce(channel: Channel, tensor: torch.Tensor, op: Any, kind: int) -> None:
@@ -48,12 +53,12 @@ def all_reduce(channel: Channel, tensor: torch.Tensor, op: Any, kind: int) -> No
 
 def all_reduce_row(channel: Channel, tensor: torch.Tensor, datatype: MPI.Datatype, op: MPI.Op) -> None:
     """All-reduce a plain tensor of a type that MPI has, in the fastest way."""
-    nbytes = tensor.nbytes
-    if nbytes >= SHARED_BYTES and channel.rows:
-        channel.rows.all_reduce(tensor.data_ptr(), tensor.numel(), datatype, op)
+    rows = channel.find_rows()
+    if rows:
+        rows.all_reduce(tensor.data_ptr(), tensor.numel(), datatype, op)
         return
     for piece in pieces(tensor):
-        if nbytes >= RING_BYTES and op == MPI.SUM:
+        if tensor.nbytes >= RING_BYTES and op == MPI.SUM:
             ring_allreduce(channel.comm, piece.detach().view(-1).numpy())
         else:
             channel.comm.Allreduce(MPI.IN_PLACE, row(piece, datatype), op)
@@ -122,8 +127,9 @@ def reduce_scatter_row(
     native = NATIVE.get((tensor.dtype, kind))
     source = readable(scaled(tensor, op) if kind == PREMUL_SUM else tensor)
     with writable([output]) as (plain,):
-        if native and source.nbytes >= SHARED_BYTES and channel.rows:
-            channel.rows.reduce_scatter(plain.data_ptr(), source.data_ptr(), counts, *native)
+        rows = channel.find_rows() if native else None
+        if native and rows:
+            rows.reduce_scatter(plain.data_ptr(), source.data_ptr(), counts, *native)
         elif native is None or tensor.numel() > buffers.MAX_COUNT:
             reduce_scatter_parts(channel.comm, plain, source.detach().view(-1).split(list(counts)), kind)
             return
