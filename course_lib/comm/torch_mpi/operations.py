@@ -13,7 +13,7 @@ import torch
 from . import movement, reducing
 from .channel import Body, Channel
 from .checks import CODE, DTYPE_CODE, RECORD, describe, expectation, record
-from .reductions import NAMES, NATIVE, SUM, kind_of, refuse_unknown
+from .reductions import NAMES, PREMUL_SUM, SUM, kind_of, refuse_unknown
 from .sparse import all_reduce_sparse
 
 Tensors = list[torch.Tensor]
@@ -78,12 +78,13 @@ def all_reduce(channel: Channel, tensors: Sequence[torch.Tensor], op: Any) -> Pl
         if tensor.layout is torch.sparse_coo:
             return sparse_all_reduce(channel, tensor, kind)
         check_tensors(tensor)
-    if (tensor.dtype, kind) not in NATIVE:
-        refuse_unknown(tensor.dtype, kind)
     mine = RECORD.pack(CODE["all_reduce"], DTYPE_CODE[tensor.dtype], kind, hash(tensor.shape), 0, 0)
-    body = partial(reducing.all_reduce, channel, tensor, op, kind)
     story = partial(describe, "all_reduce", [tensor], NAMES[kind])
-    return Plan(mine, story, body, [tensor], partial(reducing.show, channel, tensor, kind))
+    if reducing.is_native_row(tensor, kind) and kind != PREMUL_SUM:  # as most are
+        body = partial(reducing.all_reduce_row, channel, tensor, kind)
+        return Plan(mine, story, body, [tensor], partial(reducing.show, channel, tensor))
+    refuse_unknown(tensor.dtype, kind)
+    return Plan(mine, story, partial(reducing.all_reduce, channel, tensor, op, kind), [tensor])
 
 
 def sparse_all_reduce(channel: Channel, tensor: torch.Tensor, kind: int) -> Plan:

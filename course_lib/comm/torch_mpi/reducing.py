@@ -26,33 +26,36 @@ RING_BYTES = 16 * 2**20  # from here on the ring is faster than MPI_Allreduce
 GATHER_BYTES = 32 * 2**10  # up to here every rank gets everything: one exchange instead of two
 
 
-def show(channel: Channel, tensor: torch.Tensor, kind: int) -> None:
-    """Before the gate of an all_reduce: put its first piece where all see it, if there is such a place."""
-    if channel.rows and (tensor.dtype, kind) in NATIVE and kind != PREMUL_SUM and buffers.is_plain(tensor):
-        channel.rows.fill(tensor.data_ptr(), tensor.nbytes)
-
-
 def all_reduce(channel: Channel, tensor: torch.Tensor, op: Any, kind: int) -> None:
     """Reduce `tensor` over the ranks, in place, the same bits on every rank."""
-    native = NATIVE.get((tensor.dtype, kind))
-    if native and kind != PREMUL_SUM and buffers.is_plain(tensor):
-        all_reduce_row(channel, tensor, *native)  # most calls end here
-        if kind == AVG:
-            average(tensor, channel.size)
-        return
     with writable([tensor], read=True) as (plain,):
         if kind == PREMUL_SUM:
             plain.detach().copy_(scaled(plain, op))
-        if native is None:
+        if is_native_row(plain, kind):
+            all_reduce_row(channel, plain, kind)
+        else:
             all_reduce_wider(channel.comm, plain.detach().view(-1), kind)
-            return
-        all_reduce_row(channel, plain, *native)
-        if kind == AVG:
-            average(plain, channel.size)
 
 
-def all_reduce_row(channel: Channel, tensor: torch.Tensor, datatype: MPI.Datatype, op: MPI.Op) -> None:
+def is_native_row(tensor: torch.Tensor, kind: int) -> bool:
+    """Can MPI reduce it as it stands?"""
+    return (tensor.dtype, kind) in NATIVE and buffers.is_plain(tensor)
+
+
+def show(channel: Channel, tensor: torch.Tensor) -> None:
+    """Before the gate: put the first piece of what is about to be reduced where all see it, if they can."""
+    if channel.rows:
+        channel.rows.fill(tensor.data_ptr(), tensor.nbytes)
+
+
+def all_reduce_row(channel: Channel, tensor: torch.Tensor, kind: int) -> None:
     """All-reduce a plain tensor of a type that MPI has, in the fastest way."""
+    add_up_row(channel, tensor, *NATIVE[tensor.dtype, kind])
+    if kind == AVG:
+        average(tensor, channel.size)
+
+
+def add_up_row(channel: Channel, tensor: torch.Tensor, datatype: MPI.Datatype, op: MPI.Op) -> None:
     rows = channel.find_rows()
     if rows:
         rows.all_reduce(tensor.data_ptr(), tensor.numel(), datatype, op)
