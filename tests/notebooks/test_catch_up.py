@@ -1,7 +1,7 @@
 """A latecomer catches up with an exercise, in a real kernel, and the lesson goes on.
 
-Of each lesson, its first exercise and a few cells after it. All exercises, up to the next or to the lesson's
-end, are slow tests: trainings are among the cells.
+Of each lesson before DeepSpeed, its first exercise and a few cells after it. All exercises, up to the next or
+to the lesson's end, are slow tests: trainings are among the cells.
 """
 
 import json
@@ -48,7 +48,7 @@ def cells_from(id: str) -> Iterator[tuple[str, bool]]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("id", [id for id in EXERCISES if id.endswith(".1")])
+@pytest.mark.parametrize("id", [id for id in EXERCISES if id.endswith(".1") and id < "12"])
 def test_after_catching_up_the_solution_passes_and_the_lesson_goes_on(id: str) -> None:
     catches_up_and_goes_on(id, FEW)
 
