@@ -30,7 +30,7 @@ WIDTH = 1024  # numbers between two layers: a layer's weights are 4 MiB, with gr
 LAYERS = 16
 STATUS = Path("/proc/self/status")
 MARK = "memory limit: "
-# A freed tensor goes back at once. Left to itself, glibc keeps a part of what was freed, another one every time.
+# A freed tensor goes back at once. Left to itself, glibc keeps a part of what was freed, each time another.
 TENSORS_APART = {"MALLOC_MMAP_THRESHOLD_": str(MIB // 4), "MALLOC_ARENA_MAX": "1"}
 
 
