@@ -196,7 +196,9 @@ def simulate(
     free, place, spans = [0.0] * len(schedule), [0] * len(schedule), []
     while len(ended) < sum(map(len, schedule)):
         ready = [
-            rank for rank in range(len(schedule)) if _can_run(schedule[rank][place[rank] :], last, ended)
+            rank
+            for rank, row in enumerate(schedule)
+            if _can_run(row[place[rank] : place[rank] + 1], last, ended)
         ]
         if not ready:
             raise ValueError(_stuck(schedule, place, last, ended))
@@ -211,9 +213,9 @@ def simulate(
     return sorted(spans, key=lambda span: (span.start, span.rank))
 
 
-def _can_run(rest: Actions, last: dict[int, int], ended: dict[Action, float]) -> bool:
-    """Is there a next action of a rank, and is all there that it works on?"""
-    return bool(rest) and all(need in ended for need in needs(rest[0], last))
+def _can_run(following: Actions, last: dict[int, int], ended: dict[Action, float]) -> bool:
+    """Is there an action to follow, and is all there that it works on?"""
+    return bool(following) and all(need in ended for need in needs(following[0], last))
 
 
 def needs(action: Action, last_stage: dict[int, int]) -> list[Action]:

@@ -50,12 +50,13 @@ def show(channel: Channel, tensor: torch.Tensor) -> None:
 
 def all_reduce_row(channel: Channel, tensor: torch.Tensor, kind: int) -> None:
     """All-reduce a plain tensor of a type that MPI has, in the fastest way."""
-    add_up_row(channel, tensor, *NATIVE[tensor.dtype, kind])
+    reduce_row(channel, tensor, *NATIVE[tensor.dtype, kind])
     if kind == AVG:
         average(tensor, channel.size)
 
 
-def add_up_row(channel: Channel, tensor: torch.Tensor, datatype: MPI.Datatype, op: MPI.Op) -> None:
+def reduce_row(channel: Channel, tensor: torch.Tensor, datatype: MPI.Datatype, op: MPI.Op) -> None:
+    """As all_reduce_row, by what MPI knows: its type and its operation."""
     rows = channel.find_rows()
     if rows:
         rows.all_reduce(tensor.data_ptr(), tensor.numel(), datatype, op)
