@@ -3,7 +3,8 @@
 Each rank runs the same pytest session. After every phase of a test (set-up, call, tear-down) the ranks
 exchange their verdicts: when one fails, all fail, and rank 0 tells for everyone. A rank that fails while
 the others still wait for it gives them a few seconds; a test that is not done by its deadline (60 s, or
-`@pytest.mark.deadline(120)`) has hung. In both cases the job prints where every rank stands and aborts.
+`@pytest.mark.deadline(120)`) has hung. In both cases the job prints where every rank stands and aborts; where
+a call holds the interpreter's lock, so that Python can do neither, each rank prints its own stacks and ends.
 """
 
 import faulthandler
@@ -30,6 +31,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 DEADLINE_SECONDS = 60.0
 GRACE_SECONDS = 5.0
+LOCKED_SECONDS = 10.0  # after which a watch that has not aborted the job cannot
 BEGIN_SECONDS = 240.0  # for the imports of all ranks on a busy machine
 
 
@@ -54,7 +56,8 @@ class Watch:
     """Aborts the job, with every rank's stack, unless it is cancelled in time.
 
     Every rank dumps its stack to a file of its own when it gets SIGUSR1, even while it is blocked
-    inside MPI; the rank whose time is up first asks all for it, prints the files and aborts.
+    inside MPI; the rank whose time is up first asks all for it, prints the files and aborts. That takes a
+    thread that runs; `dump_traceback_later` takes none.
     """
 
     def __init__(self, verdicts: MPI.Intracomm, stderr: io.TextIOBase) -> None:
@@ -72,8 +75,10 @@ class Watch:
         self.timer = threading.Timer(seconds + 0.5 * self.comm.rank, self.abort, [reason])
         self.timer.daemon = True
         self.timer.start()
+        faulthandler.dump_traceback_later(seconds + LOCKED_SECONDS, exit=True, file=self.stderr)
 
     def cancel(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
         if self.timer:
             self.timer.cancel()
 

@@ -1,6 +1,7 @@
 """Reductions through shared memory against MPI's own, and where there is no shared memory."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from course_lib.comm import torch_mpi
-from course_lib.comm.torch_mpi import shared
+from course_lib.comm.torch_mpi import channel, shared
 from course_lib.comm.torch_mpi.shared import SharedRows, shared_rows
 from course_lib.theory.partition import even_ranges
 
@@ -133,6 +134,29 @@ def test_the_memory_is_made_at_the_first_reduction(comm: MPI.Intracomm, world: N
     assert group.channel.rows is None
     dist.all_reduce(torch.ones(1))
     assert (group.channel.rows is None) == (comm.size == 1)
+
+
+def test_whoever_waits_for_the_memory_of_others_lets_its_threads_work(
+    comm: MPI.Intracomm, world: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups may make their memory in two threads at once, in another order on each rank."""
+    if comm.size == 1:
+        pytest.skip("one rank shares with nobody")
+    inside = threading.Event()
+
+    def after_a_message(of: MPI.Intracomm) -> SharedRows | None:
+        inside.set()
+        if comm.rank == 1:
+            comm.recv(source=0)
+        return shared_rows(of)
+
+    monkeypatch.setattr(channel, "shared_rows", after_a_message)
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    if comm.rank == 0:
+        inside.wait()
+        time.sleep(0.2)  # its other thread waits for rank 1, and rank 1 for this thread
+        comm.send(None, dest=1)
+    work.wait()
 
 
 def test_small_and_large_in_turn(comm: MPI.Intracomm, world: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,3 +83,10 @@ def test_a_file_that_one_rank_cannot_import_ends_the_session(tmp_path: Path):
     code, output = run(tmp_path, body)
     assert code != 0
     assert "ranks [1] did not collect" in output and "No module named 'nonsense'" in output
+
+
+def test_a_call_that_lets_no_other_thread_run_ends_with_its_stack(tmp_path: Path):
+    body = "import ctypes\n@pytest.mark.deadline(1)\ndef test_it(comm):\n    ctypes.PyDLL(None).sleep(1000)\n"
+    code, output = run(tmp_path, body)
+    assert code != 0
+    assert re.search(r"Timeout[\s\S]*test_it\.py\", line 7 in test_it", output)

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from mpi4py import MPI
 
@@ -101,6 +102,17 @@ def agree(records: Sequence[tuple[Any, ...]]) -> bool:
 def expectation(elements: Sequence[int]) -> int:
     """What a rank that believes the others to have these numbers of elements says it `expects`; never 0."""
     return hash(tuple(elements)) or 1
+
+
+def all_agree(comm: MPI.Intracomm, mine: bool) -> bool:
+    """Is `mine` true on every rank?
+
+    By MPI's own call: mpi4py's `allreduce` duplicates the communicator when it is first used, and waits for
+    the other ranks with the interpreter's lock held, so that no other thread of this rank goes on.
+    """
+    answer = np.array([mine])
+    comm.Allreduce(MPI.IN_PLACE, answer, MPI.LAND)
+    return bool(answer[0])
 
 
 def describe(kind: str, tensors: Sequence[torch.Tensor], detail: str = "") -> str:

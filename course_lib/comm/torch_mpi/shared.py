@@ -27,6 +27,8 @@ from mpi4py import MPI
 from course_lib.comm.folders import place_for_shared_files
 from course_lib.theory.partition import even_ranges
 
+from .checks import all_agree
+
 ROW_BYTES: Final = 2**19  # a piece that is still in the cache when the others read it
 DIRECT_BYTES: Final = 2**16  # up to here every rank adds up everything, also among many
 NONCE_BYTES: Final = 16
@@ -148,7 +150,7 @@ def shared_rows(comm: MPI.Intracomm) -> SharedRows | None:
     if path is not None:
         with contextlib.suppress(OSError, ValueError):
             memory = map_file(path, nonce, 2 * ROW_BYTES * comm.size)
-    everyone = comm.allreduce(memory is not None, MPI.LAND)
+    everyone = all_agree(comm, memory is not None)
     if comm.rank == 0 and path is not None:
         path.unlink(missing_ok=True)
     return SharedRows(comm, memory) if everyone and memory is not None else None

@@ -24,6 +24,7 @@ from course_lib.comm.polling import wait_until
 
 from .barriers import roll_call
 from .channel import Channel, create_from
+from .checks import all_agree
 from .errors import CollectiveTimeoutError
 from .group import MPIGroup
 
@@ -66,7 +67,7 @@ def common_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
     A file, because torch's TCPStore asks for names of hosts, which takes seconds where no network answers.
     """
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    one_node = comm.allreduce(neighbours.size == comm.size, op=MPI.LAND)
+    one_node = all_agree(comm, neighbours.size == comm.size)
     neighbours.Free()
     return file_store(comm, timeout) if one_node else tcp_store(comm, timeout)
 
