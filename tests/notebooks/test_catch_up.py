@@ -1,7 +1,7 @@
 """A latecomer catches up with an exercise, in a real kernel, and the lesson goes on.
 
-Of each lesson before DeepSpeed, its first exercise and a few cells after it. All exercises, up to the next or
-to the lesson's end, are slow tests: trainings are among the cells.
+Of a few lessons, the first exercise and a few cells after it. All exercises, up to the next or to the
+lesson's end, are slow tests: trainings are among the cells.
 """
 
 import json
@@ -23,6 +23,7 @@ IDS = [item.id for number in lessons() if number in BUILT for item in exercises_
 EXERCISES = [id for id in IDS if isinstance(find_exercise(id), Exercise)]
 NEXT = dict(pairwise([*EXERCISES, ""]))
 FEW = 3  # cells
+QUICK = [id for id in ("00.1", "02.1", "04.1", "10.1") if id in IDS]
 SECONDS = 240.0  # the training of a whole epoch is among the cells
 
 
@@ -48,7 +49,7 @@ def cells_from(id: str) -> Iterator[tuple[str, bool]]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("id", [id for id in EXERCISES if id.endswith(".1") and id < "12"])
+@pytest.mark.parametrize("id", QUICK)
 def test_after_catching_up_the_solution_passes_and_the_lesson_goes_on(id: str) -> None:
     catches_up_and_goes_on(id, FEW)
 

@@ -85,6 +85,7 @@ def test_the_pi_benchmark_prints_json_alone_on_standard_output():
     assert "NumPy's share" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_torch_benchmark_races_every_collective_over_both_backends():
     raced = on_ranks(2, torch_mpi_races.race_collectives, timeout=200, sizes=[4, 4096], rounds=1)
     rows = torch_mpi.collective_rows(raced)
