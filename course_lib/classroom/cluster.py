@@ -30,6 +30,7 @@ from course_lib.classroom.welcome import StatusLine, other_clusters
 from course_lib.comm.launch import available_cores, threads_per_rank
 
 START_SECONDS = 60.0
+LOOK_AGAIN_SECONDS = 4.0
 FIRST_ANSWER_SECONDS = 12.0
 ANSWER_SECONDS = 15.0
 PORT_TAKEN = "Address already in use"
@@ -171,17 +172,37 @@ class Cluster:
         report(f"starting {self.n} ranks: controller")
         while (connection := launcher.connection_file()) is None:
             self._pause(deadline, "the controller to answer")
+        patience = LOOK_AGAIN_SECONDS
+        while not self._finds_all(connection, patience, deadline, report):
+            patience *= 2
+        self._view = self._client[:]
+        self._view.block = True
+
+    def _finds_all(
+        self, connection: Path, patience: float, deadline: Deadline, report: Callable[[str], None]
+    ) -> bool:
+        """Connect as a client; whether it knows all engines, or another one should try.
+
+        The controller tells a client which engines it has, and from then on of each that registers, but of
+        those in between, while the client makes its sockets, it tells nobody. The next client hears of them.
+        """
+        if self._client is not None:
+            self._client.close(linger=0)
         try:
             self._client = ipyparallel.Client(
-                str(connection), profile_dir=str(launcher.folder), timeout=int(START_SECONDS)
+                str(connection), profile_dir=str(self.folder), timeout=int(patience)
             )
-        except (TimeoutError, OSError) as problem:  # a machine that has far too much to do
-            raise ClusterError(f"the controller did not answer: {problem}; close other programs") from None
+        except (TimeoutError, OSError) as problem:  # it is very busy, or has ended as its port was taken
+            self._client = None
+            self._pause(deadline, f"the controller to answer ({problem})")
+            return False
+        until = Deadline(patience)
         while (up := len(self._client.ids)) < self.n:
             report(f"starting {self.n} ranks: {up} of {self.n} are up")
             self._pause(deadline, f"{self.n} engines to register, {up} have")
-        self._view = self._client[:]
-        self._view.block = True
+            if until.over:
+                return False
+        return True
 
     def _pause(self, deadline: Deadline, what: str) -> None:
         self.check_alive()

@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import ipyparallel
 import psutil
 import pytest
+from ipyparallel.client import client
 
 from course_lib.classroom import cluster as cluster_module
 from course_lib.classroom import launcher, processes
@@ -177,15 +179,56 @@ def test_a_first_question_that_is_lost_is_asked_again_and_ranks_that_are_stuck_a
     cluster.stop()
 
 
+def test_ranks_that_register_while_the_client_connects_are_found_all_the_same(monkeypatch, leaves_nothing):
+    cluster, connect, calls = Cluster(2), client.util.connect, []
+
+    def after_the_ranks(*arguments, **options):
+        """Let the first client have its sockets when all ranks are there, of which it was told none."""
+        calls.append(arguments)
+        if len(calls) == 1:
+            file = cluster.folder / "security" / "ipcontroller-client.json"
+            wait_until(lambda: len(ipyparallel.Client(str(file)).ids) == 2, 60)
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(client.util, "connect", after_the_ranks)
+    cluster.start()
+    assert len(cluster.facts) == 2
+    cluster.stop()
+
+
 def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_nothing):
     def late(*arguments, **options):
         raise TimeoutError("Hub connection request timed out")
 
     monkeypatch.setattr(cluster_module.ipyparallel, "Client", late)
+    monkeypatch.setattr(cluster_module, "START_SECONDS", 3.0)
     words = refusal(1)
-    assert words == "the controller did not answer: Hub connection request timed out; close other programs"
+    assert words.startswith(
+        "waited 3 s in vain for the controller to answer (Hub connection request timed out); close other"
+    )
     with pytest.raises(ClusterError, match=r"^the ranks could not be restarted; run the cell with start_cl"):
         Cluster(1).replace()
+
+
+def test_a_controller_that_ends_while_it_is_asked_is_replaced_when_its_port_was_taken(
+    monkeypatch, leaves_nothing
+):
+    cluster, seen, real = Cluster(1), [], ipyparallel.Client
+
+    def ends_at_first(*arguments, **options):
+        seen.append(cluster.folder)
+        if len(seen) > 1:
+            return real(*arguments, **options)
+        (cluster.folder / "controller.log").write_text(f"zmq.error.ZMQError: {cluster_module.PORT_TAKEN}\n")
+        controller = cluster._running()._processes["controller"]
+        controller.kill()
+        controller.wait()
+        raise TimeoutError("Hub connection request timed out")
+
+    monkeypatch.setattr(cluster_module.ipyparallel, "Client", ends_at_first)
+    cluster.start()
+    assert len(set(seen)) == 2 and len(cluster.facts) == 1
+    cluster.stop()
 
 
 def test_a_folder_for_temporary_files_that_is_not_there(monkeypatch, tmp_path):
