@@ -101,7 +101,15 @@ class Launcher:
         client, engine = (security / f"ipcontroller-{who}.json" for who in ("client", "engine"))
         if not (_is_json(client) and _is_json(engine)):
             return None
-        os.replace(engine, self.folder / "engine.json")  # they must not read half a file
+        # The engines must not read half a file, and the controller, which may still be at work on its own,
+        # must find it where it was.
+        aside = self.folder / "engine.json.part"
+        try:
+            aside.touch(mode=0o600)
+            aside.write_text(engine.read_text())
+            os.replace(aside, self.folder / "engine.json")
+        except OSError as error:
+            raise ClusterError(f"the cluster cannot be started: {error}") from None
         return client
 
     def check_alive(self) -> None:

@@ -196,6 +196,15 @@ def test_ranks_that_register_while_the_client_connects_are_found_all_the_same(mo
     cluster.stop()
 
 
+def test_the_controllers_own_files_stay_where_it_works_on_them(leaves_nothing):
+    cluster = Cluster(1)
+    cluster.start()
+    names = {path.name for path in (cluster.folder / "security").iterdir()}
+    assert names == {"ipcontroller-client.json", "ipcontroller-engine.json"}
+    assert stat.S_IMODE((cluster.folder / "engine.json").stat().st_mode) == 0o600
+    cluster.stop()
+
+
 def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_nothing):
     def late(*arguments, **options):
         raise TimeoutError("Hub connection request timed out")
@@ -255,6 +264,14 @@ def test_a_disk_that_fills_up_during_the_start(monkeypatch, leaves_nothing):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(launcher.Launcher, "_spawn", full)
+    assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
+
+
+def test_a_disk_that_fills_up_when_the_controller_is_there(monkeypatch, leaves_nothing):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher.Path, "write_text", full)
     assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
 
 
