@@ -206,10 +206,16 @@ class Cluster:
 
     def _pause(self, deadline: Deadline, what: str) -> None:
         self.check_alive()
+        if PORT_TAKEN in (
+            words := self.last_words()
+        ):  # parts of the controller go on without the one it was for
+            raise ClusterError(
+                f"another program took a port of the controller's; run the cell again\n{words}"
+            )
         if deadline.over:
             raise ClusterError(
                 f"waited {START_SECONDS:.0f} s in vain for {what}; close other programs and run the cell "
-                f"again\n{self.last_words()}"
+                f"again\n{words}"
             )
         time.sleep(0.02)
 

@@ -160,6 +160,18 @@ def test_a_port_that_somebody_else_took_meanwhile_is_chosen_anew(monkeypatch, le
     cluster.stop()
 
 
+def test_a_controller_that_goes_on_without_the_port_of_a_part_is_replaced(
+    monkeypatch, leaves_nothing, tmp_path
+):
+    once = f"if mkdir {tmp_path}/tried 2>/dev/null; then echo 'Address already in use' >&2; sleep 600; fi"
+    python_with(monkeypatch, tmp_path, once)
+    monkeypatch.setattr(cluster_module, "START_SECONDS", 1e6)
+    cluster = Cluster(1)
+    cluster.start()
+    assert (tmp_path / "tried").exists() and cluster.alive
+    cluster.stop()
+
+
 @pytest.mark.parametrize(("method", "folders"), [("ask", 1), ("_introduce", 2)])
 def test_a_first_question_that_is_lost_is_asked_again_and_ranks_that_are_stuck_are_replaced(
     method, folders, monkeypatch, leaves_nothing
