@@ -206,9 +206,8 @@ class Cluster:
 
     def _pause(self, deadline: Deadline, what: str) -> None:
         self.check_alive()
-        if PORT_TAKEN in (
-            words := self.last_words()
-        ):  # parts of the controller go on without the one it was for
+        words = self.last_words()
+        if PORT_TAKEN in words:  # a part of the controller has ended, and the others wait for it
             raise ClusterError(
                 f"another program took a port of the controller's; run the cell again\n{words}"
             )
