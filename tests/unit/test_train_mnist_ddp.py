@@ -42,15 +42,7 @@ def said(way: str) -> str:
     return output_of(WAYS[way], environment(), timeout=TIMEOUT)
 
 
-RARE = {
-    "spawn, file",
-    "spawn, tcp",
-}  # they differ from env in how the ranks find each other, and in nothing else
-
-
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=[pytest.mark.slow] if way in RARE else []) for way in WAYS]
-)
+@pytest.mark.parametrize("way", WAYS)
 def test_every_launcher_trains_the_same_network(way: str) -> None:
     size, backend, result = said(way).replace(", ", ": ", 1).split(": ")
     assert size == "2 ranks"
