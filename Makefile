@@ -56,26 +56,26 @@ test: test-fast
 test-fast: setup
 	$(BIN)/python -m pytest -n $(JOBS) $(BESIDE) tests --ignore=tests/ranks
 	@set -e; for n in $(RANKS); do \
-	  echo "tests/ranks, $$n at once"; $(ALONE) $(BIN)/python -m course_lib.comm.launch $$n -m pytest -p pytest_timeout -q tests/ranks; done
+	  echo "tests/ranks, $$n at once"; $(ALONE) $(BIN)/python -m mpi_classroom.launch $$n -m pytest -p pytest_timeout -q tests/ranks; done
 
 # What takes long and rarely finds anything.
 test-slow: setup
 	$(BIN)/python -m pytest -m slow tests --ignore=tests/ranks
-	$(ALONE) $(BIN)/python -m course_lib.comm.launch 2 -m pytest -p pytest_timeout -q -m slow tests/ranks
+	$(ALONE) $(BIN)/python -m mpi_classroom.launch 2 -m pytest -p pytest_timeout -q -m slow tests/ranks
 
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m course_lib.lessons.lint
+	$(BIN)/python -m course.tools.lint
 
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 notebooks: setup
-	$(BIN)/python -m course_lib.lessons.build $(LESSON)
+	$(BIN)/python -m course.tools.build $(LESSON)
 
 bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); \
@@ -87,4 +87,4 @@ clean:
 	rm -rf build
 
 lock: setup
-	$(BIN)/python -m course_lib.lessons.pins > constraints.new && mv constraints.new constraints.txt
+	$(BIN)/python -m course.tools.pins > constraints.new && mv constraints.new constraints.txt

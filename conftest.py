@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from course_lib.classroom.processes import SCOPE
-from course_lib.comm.launch import available_cores
+from mpi_classroom.launch import available_cores
+from mpi_classroom.processes import SCOPE
 
 # A session neither sees nor ends the clusters of others on this machine; each worker of pytest-xdist is one.
 os.environ[SCOPE] = uuid.uuid4().hex

@@ -31,7 +31,6 @@ from course_lib.comm.collectives import (
     scatter_allgather_broadcast,
     tree_broadcast,
 )
-from course_lib.comm.launch import available_cores
 from course_lib.comm.ping_pong import SIZES as FITTED
 from course_lib.comm.ping_pong import measure_ping_pong
 from course_lib.comm.timing import seconds_of_each
@@ -45,6 +44,7 @@ from course_lib.theory.cost_model import (
     scatter_allgather_broadcast_cost,
     tree_broadcast_cost,
 )
+from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
     from mpi4py import MPI

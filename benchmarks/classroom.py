@@ -25,10 +25,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from mpi4py import MPI
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from course_lib.classroom.cluster import Cluster
-from course_lib.classroom.guard import GuardedMagics
-from course_lib.comm.launch import find_mpiexec, rank_environment
-from course_lib.comm.recorder import RecordedComm
+from mpi_classroom.cluster import Cluster
+from mpi_classroom.guard import GuardedMagics
+from mpi_classroom.launch import find_mpiexec, rank_environment
+from mpi_classroom.recording.recorder import RecordedComm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

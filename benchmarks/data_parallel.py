@@ -77,7 +77,7 @@ def images_per_s(seconds: Times, images: int) -> dict[str, list[float]]:
 
 def our_steps(comm: MPI.Intracomm, name: str, engine: str, data: Any, steps: int) -> Work:
     """A function that trains a model of its own for `steps` steps, on this rank's images."""
-    from course_lib.parallel.engines import ENGINES
+    from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
 
     mine = indices_of(comm.rank, comm.size, len(data.train_labels), steps)
     return training(name, lambda model: ENGINES[engine](comm, model), data, mine, IMAGES * comm.size)

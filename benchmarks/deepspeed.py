@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from course_lib.comm.launch import threads_per_rank
 from course_lib.comm.timing import seconds_of_each
+from mpi_classroom.launch import threads_per_rank
 
 if TYPE_CHECKING:
     from mpi4py import MPI

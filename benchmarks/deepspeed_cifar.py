@@ -68,7 +68,7 @@ def with_mean(rows: Sequence[Row]) -> list[Row]:
 
 def with_deepspeed(comm: MPI.Intracomm, seed: int, epochs: int, **images: int | None) -> dict[str, Any]:
     """Train with DeepSpeed on all ranks of `comm`."""
-    from course_lib.parallel.deepspeed_cifar import train_and_test
+    from course.lessons.l12_deepspeed_on_cifar.runs import train_and_test
     from course_lib.parallel.deepspeed_engine import deepspeed_world
 
     data = held_out(**images)
@@ -83,7 +83,7 @@ def in_one_process(comm: MPI.Intracomm, seed: int, epochs: int, **images: int | 
     import numpy as np
     import torch
 
-    from course_lib.parallel.deepspeed_cifar import dealt
+    from course.lessons.l12_deepspeed_on_cifar.runs import dealt
     from course_lib.training.loop import evaluate, image_batches, make_step, summed_cross_entropy
     from course_lib.training.models import build
 

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from course.paths import ROOT
 from rich.console import Console
 from rich.table import Table
 
-from course_lib.comm.launch import available_cores, run_ranks
-from course_lib.paths import ROOT
+from mpi_classroom.launch import available_cores, run_ranks
 
 if TYPE_CHECKING:
     from mpi4py import MPI

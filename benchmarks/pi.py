@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row, time_alternately
-from course_lib.comm.spawn import spawn_pi
+from course.lessons.l03_arctan_pi.spawn import spawn_pi
 from course_lib.pi import (
     arctan_loop,
     arctan_part,

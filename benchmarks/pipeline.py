@@ -20,8 +20,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from course_lib.comm.launch import available_cores
 from course_lib.comm.timing import seconds_of_each
+from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
     import torch
@@ -165,7 +165,7 @@ def predict(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, dict[str
     """Milliseconds of each schedule's steps, as measured and as `simulate` says from the actions' times."""
     import torch
 
-    from course_lib.classroom.plots.schedules import boxes, length, measured_seconds, measured_weights
+    from course.lessons.shared.figures.schedules import boxes, length, measured_seconds, measured_weights
     from course_lib.comm.trace import Recorder
     from course_lib.parallel.pipeline import split_layers
     from course_lib.theory import schedules

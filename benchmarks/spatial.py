@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from course_lib.comm.launch import available_cores
+from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
     import torch

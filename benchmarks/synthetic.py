@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from course_lib.comm.launch import available_cores
+from mpi_classroom.launch import available_cores
 
 RANKS = (1, 2)
 
@@ -35,8 +35,8 @@ def rates(comm: Any, *, iterations: int, batches: int) -> list[tuple[float, floa
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
+    from course.tools.study.engines import Groups
     from course_lib.parallel.synthetic import synthetic_benchmark
-    from course_lib.study.engines import Groups
     from course_lib.training.loop import make_step, summed_cross_entropy
     from course_lib.training.models import build
 

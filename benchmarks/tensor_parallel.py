@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row, time_alternately
-from course_lib.comm.launch import available_cores
+from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from course_lib.comm.launch import threads_per_rank
 from course_lib.comm.timing import seconds_of_each
+from mpi_classroom.launch import threads_per_rank
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
-from course_lib.comm import record
-from course_lib.comm.record import NO_OPERATION
+from mpi_classroom.recording import record
+from mpi_classroom.recording.record import NO_OPERATION
 
 SPINS = 2000  # a test takes 0.1 to 0.5 us, and yields the core when ranks share it
 LONGEST_NAP = 1e-3

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from course_lib.comm.launch import available_cores
+from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
     from mpi4py import MPI

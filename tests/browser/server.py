@@ -15,10 +15,10 @@ from pathlib import Path
 from urllib.request import ProxyHandler, Request, build_opener
 
 import psutil
+from course.paths import NOTEBOOKS
 
-from course_lib.classroom import processes
-from course_lib.lessons.copies import update_copies
-from course_lib.paths import NOTEBOOKS
+from course.tools.copies import update_copies
+from mpi_classroom import processes
 
 START_SECONDS = 60
 END_SECONDS = 30
@@ -30,7 +30,8 @@ urlopen = build_opener(ProxyHandler({})).open  # this machine is asked directly,
 PROGRAM = """
 import sys
 from pathlib import Path
-from course_lib import cli, paths
+from course.tools import cli
+from course import paths
 paths.NOTEBOOKS, paths.MY_COURSE = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
 cli.app()
 """

@@ -6,12 +6,12 @@ from pathlib import Path
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from course.paths import NOTEBOOKS
 
-from course_lib.exercises.catalogue import exercises_of
-from course_lib.exercises.model import Question
-from course_lib.lessons.catalogue import Lesson, find_lessons
-from course_lib.lessons.execute import write_results
-from course_lib.paths import NOTEBOOKS
+from course.tools.catalogue import Lesson, find_lessons
+from course.tools.execute import write_results
+from mpi_classroom.exercises import Question
+from mpi_classroom.lessons import exercises_of
 
 LESSONS = find_lessons(NOTEBOOKS)
 

@@ -99,7 +99,7 @@ def check_network() -> None:
 
 def check_ranks() -> None:
     """Four ranks are one world."""
-    code, text = run([sys.executable, "-m", "course_lib.comm.launch", str(RANKS), "-c", SUM_OVER_RANKS], 60)
+    code, text = run([sys.executable, "-m", "mpi_classroom.launch", str(RANKS), "-c", SUM_OVER_RANKS], 60)
     answers = text.split("\n")[:-1]
     assert code == 0 and answers == [f"{RANKS} 1111"] * RANKS, answers
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from course_lib.classroom import processes
+from mpi_classroom import processes
 
 MARK = "COURSE_TEST_KERNEL"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -10,12 +10,12 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
+from course.paths import NOTEBOOKS
 
-from course_lib.exercises.catalogue import exercises_of, find_exercise, lessons
-from course_lib.exercises.model import Exercise
-from course_lib.lessons.anatomy import SETUP, TEARDOWN
-from course_lib.lessons.catalogue import find_lessons
-from course_lib.paths import NOTEBOOKS
+from course.tools.anatomy import SETUP, TEARDOWN
+from course.tools.catalogue import find_lessons
+from mpi_classroom.exercises import Exercise
+from mpi_classroom.lessons import exercises_of, find_exercise, lessons
 from tests.notebooks.kernel import open_notebook
 
 BUILT = {lesson.number: lesson for lesson in find_lessons(NOTEBOOKS)}
@@ -84,7 +84,7 @@ def test_catching_up_can_be_imported_and_every_failure_is_one_sentence(tmp_path:
     (tmp_path / "01_broken.ipynb").write_text(json.dumps({"cells": content}))
     broken = f"from pathlib import Path; catch_up('01.1', folder=Path({str(tmp_path)!r}))"
     with open_notebook(IPP_NONINTERACTIVE="1") as notebook:
-        notebook.run("from course_lib.classroom.catch_up import catch_up")
+        notebook.run("from mpi_classroom.catch_up import catch_up")
         assert 'run the cell below "Setup"' in notebook.run('catch_up("01.1")').error
         notebook.run(SETUP.replace("n=4", "n=2"))
         notebook.run("%%px\nrank = __import__('mpi4py.MPI').MPI.COMM_WORLD.rank")

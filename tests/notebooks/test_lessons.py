@@ -1,10 +1,10 @@
 """The lessons in the repository are what their sources say, and keep the anatomy of a lesson."""
 
 import pytest
+from course.paths import NOTEBOOKS
 
-from course_lib.lessons.build import lesson_sources
-from course_lib.lessons.lint import lint_lesson, strangers
-from course_lib.paths import NOTEBOOKS
+from course.tools.build import lesson_sources
+from course.tools.lint import lint_lesson, strangers
 
 COURSE = lesson_sources()
 

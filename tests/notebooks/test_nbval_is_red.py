@@ -20,7 +20,7 @@ import psutil
 import pytest
 from nbformat import NotebookNode
 
-from course_lib.classroom import processes
+from mpi_classroom import processes
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(600)
@@ -29,7 +29,7 @@ SESSION_SECONDS = 240
 CONFTEST = f"""
 import os
 import pytest
-from course_lib.classroom import processes
+from mpi_classroom import processes
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item, nextitem):
@@ -42,7 +42,7 @@ def pytest_runtest_teardown(item, nextitem):
     return result
 """
 IGNORED = ("nbval-ignore-output",)
-START = "from course_lib.classroom.cluster import start_cluster\n\ncluster = start_cluster(n=2)"
+START = "from mpi_classroom.cluster import start_cluster\n\ncluster = start_cluster(n=2)"
 
 
 def code(

@@ -1,4 +1,4 @@
-"""Tests that every rank runs together: `python -m course_lib.comm.launch 3 -m pytest -q tests/ranks`.
+"""Tests that every rank runs together: `python -m mpi_classroom.launch 3 -m pytest -q tests/ranks`.
 
 Each rank runs the same pytest session. After every phase of a test (set-up, call, tear-down) the ranks
 exchange their verdicts: when one fails, all fail, and rank 0 tells for everyone. A rank that fails while
@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from course_lib.comm.launch import job_folder
+from mpi_classroom.launch import job_folder
 
 # Models are tiny here: threads would wait for each other more than they compute. Before torch is imported.
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -1,6 +1,6 @@
 """PyTorch's own tests of torch.distributed, on the ranks of this MPI job, over any backend.
 
-    python -m course_lib.comm.launch 3 tests/ranks/pytorch_suite.py mpi4py [--only NAME …] [--json FILE]
+    python -m mpi_classroom.launch 3 tests/ranks/pytorch_suite.py mpi4py [--only NAME …] [--json FILE]
 
 The suite (torch.testing._internal.distributed.distributed_test, in every wheel of torch) starts processes of
 its own; here the ranks are there already, and each test gets a group, new and destroyed afterwards. The suite
@@ -31,7 +31,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from course_lib.comm.launch import job_folder
+from mpi_classroom.launch import job_folder
 
 # What torch refuses by the name of the backend, before it asks the group.
 ONLY_GLOO = {

@@ -179,7 +179,7 @@ def test_a_counted_communicator_is_the_same_communicator(comm: MPI.Intracomm) ->
 def test_a_recorded_communicator_stays_recorded(
     comm: MPI.Intracomm, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    from course_lib.comm.recorder import RecordedComm
+    from mpi_classroom.recording.recorder import RecordedComm
 
     counting = counted(RecordedComm(comm))
     assert isinstance(counting, RecordedComm) and isinstance(counting, CountedComm)

@@ -15,6 +15,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
+from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
 from course_lib.comm.spans import by_rank, innermost
 from course_lib.parallel.data_parallel import (
     GradientBucket,
@@ -31,7 +32,6 @@ from course_lib.parallel.data_parallel import (
     train_epoch,
     weight_hash,
 )
-from course_lib.parallel.engines import ENGINES, one_bucket
 from course_lib.training.datasets import Dataset
 from course_lib.training.loop import Batch, Epoch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.metrics import Score

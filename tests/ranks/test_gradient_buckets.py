@@ -11,10 +11,10 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
+from course.lessons.l06_data_parallel_by_hand.bucket_trace import trace_buckets
+from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
 from course_lib.comm.spans import by_rank
-from course_lib.parallel.bucket_trace import trace_buckets
 from course_lib.parallel.data_parallel import GradientBucket, replicas_agree, shard_batches, weight_hash
-from course_lib.parallel.engines import ENGINES
 from course_lib.parallel.gradient_buckets import HALVES, GradientBuckets, sum_as_they_come
 from course_lib.training.flat import flatten
 from course_lib.training.loop import make_accumulating_step, microbatches, summed_cross_entropy

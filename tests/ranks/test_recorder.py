@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from course_lib.comm import mailbox, record, recorder
-from course_lib.comm.calls import ALIKE, COLLECTIVES, MAKERS, POINT_TO_POINT, ROOTED
-from course_lib.comm.recorder import RecordedCart, RecordedComm, RecordedFile, RecordedWin
-from course_lib.comm.requests import RecordedPrequest, RecordedRequest
+from mpi_classroom.recording import mailbox, record, recorder
+from mpi_classroom.recording.calls import ALIKE, COLLECTIVES, MAKERS, POINT_TO_POINT, ROOTED
+from mpi_classroom.recording.recorder import RecordedCart, RecordedComm, RecordedFile, RecordedWin
+from mpi_classroom.recording.requests import RecordedPrequest, RecordedRequest
 
 
 @pytest.fixture

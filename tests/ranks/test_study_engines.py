@@ -4,10 +4,10 @@ import pytest
 import torch
 from mpi4py import MPI
 
+from course.lessons.l07_ddp_on_mnist.study_results import DDP_GLOO, DDP_MPI4PY, OWN_MPI, SEQUENTIAL
+from course.tools.study.engines import Engine, Groups, engine
 from course_lib.comm.trace import Recorder
 from course_lib.parallel.data_parallel import flatten, gradients, shard
-from course_lib.study.engines import Engine, Groups, engine
-from course_lib.study.results import DDP_GLOO, DDP_MPI4PY, OWN_MPI, SEQUENTIAL
 from course_lib.training.loop import Batch, make_step, summed_cross_entropy
 from course_lib.training.models import build
 

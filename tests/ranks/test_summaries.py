@@ -8,11 +8,8 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from course_lib.parallel import deepspeed_engine as ds
-from course_lib.parallel.data_parallel import shard
-from course_lib.parallel.deepspeed_config import Config, stage_config
-from course_lib.parallel.hf_trainer import train_with_trainer
-from course_lib.parallel.summaries import (
+from course.lessons.l13_deepspeed_summarization.hf_trainer import train_with_trainer
+from course.lessons.l13_deepspeed_summarization.summaries import (
     global_batches,
     global_tokens,
     mean_share,
@@ -20,6 +17,9 @@ from course_lib.parallel.summaries import (
     token_share,
     train_summaries,
 )
+from course_lib.parallel import deepspeed_engine as ds
+from course_lib.parallel.data_parallel import shard
+from course_lib.parallel.deepspeed_config import Config, stage_config
 from course_lib.training.flat import flatten
 from course_lib.training.news import make_news
 from course_lib.training.summaries.decode import summarize

@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.optim import Optimizer
 
 from course_lib.comm import torch_mpi
-from course_lib.comm.launch import job_folder
+from mpi_classroom.launch import job_folder
 from tests.ranks.one_process import (
     SEQUENCES,
     STEPS,

@@ -1,6 +1,6 @@
 """More elements than MPI counts with 32 bits, for real: 13 GiB and minutes.
 
-python -m course_lib.comm.launch 2 -m pytest -q -m slow tests/ranks/test_torch_mpi_large.py
+python -m mpi_classroom.launch 2 -m pytest -q -m slow tests/ranks/test_torch_mpi_large.py
 """
 
 from collections.abc import Iterator

@@ -9,6 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam, Optimizer
 
+from course.lessons.l05_training_one_process.mixed_precision import in_bfloat16
+from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
 from course_lib.parallel.data_parallel import (
     broadcast_buffers,
     broadcast_weights,
@@ -17,12 +19,10 @@ from course_lib.parallel.data_parallel import (
     train_epoch,
     weight_hash,
 )
-from course_lib.parallel.engines import ENGINES
 from course_lib.parallel.training_state import broadcast_optimizer
 from course_lib.training.datasets import Dataset
 from course_lib.training.flat import flatten
 from course_lib.training.loop import make_step, summed_cross_entropy
-from course_lib.training.mixed_precision import in_bfloat16
 from course_lib.training.models import build, derived_seed
 from tests.ranks.test_data_parallel import (
     FEW,

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
-from course_lib.parallel.zero.measured import (
+from course.lessons.l11_zero_from_scratch.runs import (
     Moving,
     held_state,
     kept_activations,

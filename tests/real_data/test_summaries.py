@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.comm.launch import run_ranks
 from course_lib.training.cnn_dailymail import load_news
 from course_lib.training.summaries.scores import score_baselines
+from mpi_classroom.launch import run_ranks
 
 pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURSE_DATA is not set")
 
@@ -31,7 +31,7 @@ def test_lead_3_is_where_it_is_published() -> None:
 def test_a_training_on_two_ranks_runs_to_its_scores(tmp_path: Path) -> None:
     """A minute of training does not come near lead-3: it runs, and the loss falls, is the claim."""
     path = tmp_path / "told.json"
-    program = "from course_lib.parallel.summary_training import main; main({})"
+    program = "from course.lessons.l13_deepspeed_summarization.summary_training import main; main({})"
     arguments = ["--real", "--steps", "30", "--test", "12", "--json", str(path)]
     done = run_ranks(2, ["-c", program.format(arguments)], timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from course_lib.comm.launch import run_ranks
+from mpi_classroom.launch import run_ranks
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("COURSE_DATA"), reason="COURSE_DATA names no folder with real data"

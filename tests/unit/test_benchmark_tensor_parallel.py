@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from course.paths import ROOT
 
 from benchmarks.tensor_parallel import (
     GLOO,
@@ -17,7 +18,6 @@ from benchmarks.tensor_parallel import (
     must_agree,
     rows,
 )
-from course_lib.paths import ROOT
 
 
 def test_ours_stands_beside_each_of_dtensors():

@@ -15,21 +15,23 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from course_lib import cli, paths
-from course_lib.classroom import doctor, leftovers, processes
-from course_lib.lessons.progress import RunDisplay
+from course import paths
+from course.tools import cli
+from course.tools.run_display import RunDisplay
 from course_lib.training import cifar, cnn_dailymail, datasets
+from mpi_classroom import doctor, leftovers, processes
 
 # The same command on the lessons of a test.
 PROGRAM = """
 import sys
 from pathlib import Path
-from course_lib import cli, paths
+from course.tools import cli
+from course import paths
 here = Path(sys.argv.pop(1))
 paths.NOTEBOOKS, paths.BUILD, paths.MY_COURSE = here / "notebooks", here / "build", here / "my_course"
 cli.app()
 """
-CLUSTER = "from course_lib.classroom.cluster import start_cluster\ncluster = start_cluster(n=2)"
+CLUSTER = "from mpi_classroom.cluster import start_cluster\ncluster = start_cluster(n=2)"
 SLOW = "import os, time\nopen('started', 'w').write(str(os.getpid()))\ntime.sleep(600)"
 
 
@@ -237,7 +239,7 @@ def test_lab_opens_the_first_lesson_of_the_learners_copy(home, monkeypatch):
     assert {"--no-browser", "--ServerApp.port=8899", "--ServerApp.ip=127.0.0.1"} <= set(command)
     assert not any("token" in word or "password" in word for word in command)
     kernels, prefix, *_ = environment["JUPYTER_PATH"].split(os.pathsep)
-    assert kernels.endswith("course_lib/lessons/jupyter_data") and prefix == f"{sys.prefix}/share/jupyter"
+    assert kernels.endswith("course/tools/jupyter_data") and prefix == f"{sys.prefix}/share/jupyter"
     assert shutil.which("course", path=environment["PATH"]) == shutil.which(
         "course", path=f"{sys.prefix}/bin"
     )
@@ -353,7 +355,7 @@ def test_version_and_help():
 
 
 def test_the_command_starts_without_the_heavy_packages():
-    program = "import sys, course_lib.cli; print([name for name in sys.modules])"
+    program = "import sys, course.tools.cli; print([name for name in sys.modules])"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout

@@ -4,8 +4,8 @@ from subprocess import TimeoutExpired
 
 import pytest
 
-from course_lib.comm.launch import run_ranks
 from course_lib.theory.tiles import tile_shape
+from mpi_classroom.launch import run_ranks
 
 
 def lines(size: int, module: str) -> list[str]:

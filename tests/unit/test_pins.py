@@ -7,11 +7,11 @@ import sys
 
 import pytest
 import yaml
+from course.paths import ROOT
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from course_lib.lessons.pins import ACCELERATOR, NotInstalledError, closure
-from course_lib.paths import ROOT
+from course.tools.pins import ACCELERATOR, NotInstalledError, closure
 
 REFERENCE = (sys.version_info[:2] == (3, 11), sys.platform == "linux", platform.machine() == "x86_64")
 

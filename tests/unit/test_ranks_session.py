@@ -7,8 +7,9 @@ import os
 import re
 from pathlib import Path
 
-from course_lib.comm.launch import run_ranks
-from course_lib.paths import ROOT
+from course.paths import ROOT
+
+from mpi_classroom.launch import run_ranks
 
 HEAD = "import pytest\n\n\n"
 

@@ -5,9 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from course_lib.comm.launch import find_mpiexec, rank_environment, run_ranks
+from course.paths import ROOT
+
 from course_lib.comm.torch_mpi import internals
-from course_lib.paths import ROOT
+from mpi_classroom.launch import find_mpiexec, rank_environment, run_ranks
 
 PAGE = (ROOT / "docs" / "torch_mpi.md").read_text()
 

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from course.paths import NOTEBOOKS
 
-from course_lib.comm.compile import output_of
-from course_lib.comm.launch import end_job, mpiexec_command, rank_environment
-from course_lib.paths import NOTEBOOKS
+from course.lessons.shared.programs import output_of
+from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 
 SCRIPT, LAUNCH = NOTEBOOKS / "code" / "train_cifar_deepspeed.py", NOTEBOOKS / "code" / "run_ds.sh"
 TIMEOUT = 300  # seconds; a few are enough on a quiet machine

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from course.paths import NOTEBOOKS
 
-from course_lib.comm.compile import output_of
-from course_lib.comm.launch import mpiexec_command, rank_environment
-from course_lib.paths import NOTEBOOKS
+from course.lessons.shared.programs import output_of
+from mpi_classroom.launch import mpiexec_command, rank_environment
 
 SCRIPT = NOTEBOOKS / "code" / "train_mnist_ddp.py"
 TIMEOUT = 300  # seconds; a few are enough on a quiet machine

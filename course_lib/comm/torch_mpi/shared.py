@@ -24,8 +24,8 @@ from typing import Final
 import numpy as np
 from mpi4py import MPI
 
-from course_lib.comm.folders import place_for_shared_files
 from course_lib.theory.partition import even_ranges
+from mpi_classroom.folders import place_for_shared_files
 
 from .checks import all_agree
 

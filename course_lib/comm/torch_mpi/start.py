@@ -19,8 +19,8 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
-from course_lib.comm.launch import job_folder
 from course_lib.comm.polling import wait_until
+from mpi_classroom.launch import job_folder
 
 from .barriers import roll_call
 from .channel import Channel, create_from

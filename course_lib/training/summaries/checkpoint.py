@@ -2,7 +2,7 @@
 
 `data/summarizer` holds one that was stopped 100 steps before its end. It was made by
 
-    python -m course_lib.comm.launch 2 -m course_lib.parallel.summary_training --save
+    python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training --save
 """
 
 import json

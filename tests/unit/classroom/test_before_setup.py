@@ -7,10 +7,10 @@ from ipykernel.kernelspec import get_kernel_dict
 from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.kernelspec import get_kernel_spec
 
-from course_lib.classroom import before_setup
-from course_lib.classroom.errors import ClusterError
-from course_lib.classroom.exercise import Practice
-from course_lib.lessons.jupyter import lab_environment
+from course.tools.jupyter import lab_environment
+from mpi_classroom import before_setup
+from mpi_classroom.errors import ClusterError
+from mpi_classroom.practice import Practice
 
 
 @pytest.fixture(scope="module")

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from course_lib.classroom import catch_up as module
-from course_lib.classroom import exercise
-from course_lib.classroom.catch_up import CatchUpError, catch_up, cells_before
-from course_lib.classroom.errors import HangError
-from course_lib.classroom.exercise import Practice
+from mpi_classroom import catch_up as module
+from mpi_classroom import practice as exercise
+from mpi_classroom.catch_up import CatchUpError, catch_up, cells_before
+from mpi_classroom.errors import HangError
+from mpi_classroom.practice import Practice
 from tests.unit.classroom.test_exercise import Cluster
 from tests.unit.classroom.test_exercise import Shell as PlainShell
 
 CELLS = [
     ("markdown", "# 01 · MPI basics", []),
-    ("code", "from course_lib.classroom.cluster import start_cluster\n\ncluster = start_cluster(n=4)", []),
+    ("code", "from mpi_classroom.cluster import start_cluster\n\ncluster = start_cluster(n=4)", []),
     ("code", "x = 1\nprint('shown to nobody')", []),
     ("code", "raise ValueError('on purpose')", ["raises-exception"]),
     ("code", "%%exercise 01.1\ndef shift(comm, value):\n    return None", []),

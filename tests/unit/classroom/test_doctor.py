@@ -9,9 +9,10 @@ from collections import namedtuple
 
 import pytest
 
-from course_lib.classroom import doctor, doctor_jobs, launcher, leftovers, processes
-from course_lib.classroom.doctor import GIB, MIB, Check
+from course import doctor_jobs
 from course_lib.training import cifar, cnn_dailymail, datasets
+from mpi_classroom import doctor, launcher, leftovers, processes
+from mpi_classroom.doctor import GIB, MIB, Check
 
 
 def red(check):

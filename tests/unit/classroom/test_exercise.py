@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from course_lib.classroom import exercise as module
-from course_lib.classroom.errors import ClusterError
-from course_lib.classroom.exercise import Practice, argument, in_digits
-from course_lib.exercises.catalogue import find_exercise
-from course_lib.exercises.model import Exercise, Question
+from mpi_classroom import practice as module
+from mpi_classroom.errors import ClusterError
+from mpi_classroom.exercises import Exercise, Question
+from mpi_classroom.lessons import find_exercise
+from mpi_classroom.practice import Practice, argument, in_digits
 
 RIGHT = "def right_neighbour(comm):\n    return (comm.rank + 1) % comm.size\n"
 WRONG = "def right_neighbour(comm):\n    return comm.rank + 1\n"

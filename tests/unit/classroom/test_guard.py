@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 
-from course_lib.classroom import processes
+from mpi_classroom import processes
 from tests.notebooks.broken_cells import BROKEN_CELLS, RARE, RESTARTED, row
 from tests.notebooks.kernel import Notebook, open_notebook
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.timeout(240)
 
 STANDSTILL = 1.5  # instead of ten seconds
 START = f"""
-from course_lib.classroom import watch
-from course_lib.classroom.cluster import start_cluster
+from mpi_classroom import watch
+from mpi_classroom.cluster import start_cluster
 watch.STANDSTILL_SECONDS = {STANDSTILL}
 cluster = start_cluster(n=4)
 """

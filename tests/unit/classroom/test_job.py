@@ -5,10 +5,10 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from course_lib.classroom import job
-from course_lib.classroom.job import LINES, Verdict, check
-from course_lib.exercises.catalogue import find_exercise
-from course_lib.exercises.model import Exercise
+from mpi_classroom import answer_job as job
+from mpi_classroom.answer_job import LINES, Verdict, check
+from mpi_classroom.exercises import Exercise
+from mpi_classroom.lessons import find_exercise
 
 
 def exercise(id: str = "01.1") -> Exercise:

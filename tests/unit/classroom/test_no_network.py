@@ -18,10 +18,10 @@ try:
     raise SystemExit("the host name is known")
 except OSError:
     print("name:", socket.gethostname())
-from course_lib.classroom import doctor
-from course_lib.classroom.cluster import start_cluster
-from course_lib.classroom.job import check
-from course_lib.exercises.catalogue import find_exercise
+from mpi_classroom import doctor
+from mpi_classroom.cluster import start_cluster
+from mpi_classroom.answer_job import check
+from mpi_classroom.lessons import find_exercise
 
 cluster = start_cluster(n=3)
 cluster.view.execute("from mpi4py import MPI; total = MPI.COMM_WORLD.allreduce(1)").get(timeout=60)

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from course_lib.comm import backend_operations
-from course_lib.comm.backends import OPERATIONS, BackendTable, Job, Probe, probe_backends
-from course_lib.exercises.catalogue import predictions_of
+from course.lessons.l04_collectives import backend_operations
+from course.lessons.l04_collectives.backends import OPERATIONS, BackendTable, Job, Probe, probe_backends
+from mpi_classroom.lessons import predictions_of
 
 FAKES = '''
 import os, signal, time
 import torch
 import torch.distributed as dist
-from course_lib.comm.backend_operations import all_reduce, expect
+from course.lessons.l04_collectives.backend_operations import all_reduce, expect
 
 def hangs(p):
     time.sleep(60)

@@ -7,9 +7,9 @@ import os
 import subprocess
 
 import pytest
+from course.paths import ROOT
 
-from course_lib.comm.launch import run_ranks
-from course_lib.paths import ROOT
+from mpi_classroom.launch import run_ranks
 
 DEADLINE = 280
 SESSION = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", "tests/ranks/test_collectives.py"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from course.paths import ROOT
 
-from course_lib.comm.launch import mpiexec_command
-from course_lib.comm.spawn import SpawnError, prepare_to_spawn, spawned_pi, what_happened
-from course_lib.paths import ROOT
+from course.lessons.l03_arctan_pi.spawn import SpawnError, prepare_to_spawn, spawned_pi, what_happened
 from course_lib.pi import midpoint_loop
+from mpi_classroom.launch import mpiexec_command
 
 INTERVALS = 10_000
 PACKAGES = sysconfig.get_path("purelib")
@@ -89,7 +89,7 @@ def test_intervals_of_32_bits_are_the_articles_mistake() -> None:
         np.array(2**40 + 3, dtype="i")
 
 
-PARENT = [sys.executable, "-m", "course_lib.comm.spawn", "3", str(INTERVALS)]
+PARENT = [sys.executable, "-m", "course.lessons.l03_arctan_pi.spawn", "3", str(INTERVALS)]
 
 
 def test_a_process_that_nobody_started_with_mpiexec_can_spawn() -> None:
@@ -130,7 +130,7 @@ def test_the_parent_learns_where_prte_is_and_that_root_may(monkeypatch: pytest.M
 
 
 def test_a_worker_that_was_not_spawned_says_how_to_spawn_it() -> None:
-    done = run([sys.executable, "-m", "course_lib.pi_worker"])
+    done = run([sys.executable, "-m", "course.lessons.l03_arctan_pi.pi_worker"])
     assert done.returncode == 1
     assert done.stderr.startswith("this worker was not spawned; start parent and workers with: python -m ")
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib.comm.launch import find_mpiexec, rank_environment, run_ranks
 from course_lib.comm.torch_mpi import MPIGroup, internals
+from mpi_classroom.launch import find_mpiexec, rank_environment, run_ranks
 
 RANKS = Path(__file__).parents[2] / "ranks"
 PASSED_OVER_GLOO = json.loads(

@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from course.paths import ROOT
 from mpi4py import MPI
 
 from course_lib.comm.spans import Span
 from course_lib.comm.trace import Comparison, Recorder, on_rank_0
-from course_lib.paths import ROOT
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Many answers judged in one MPI job: `python -m course_lib.comm.launch 4 batch.py ANSWERS RESULTS`.
+"""Many answers judged in one MPI job: `python -m mpi_classroom.launch 4 batch.py ANSWERS RESULTS`.
 
 ANSWERS is a JSON list of [exercise id, source]; RESULTS gets, for each, the list of what was wrong, with the
 smallest case that failed. The job of a learner is watched from outside; here a call that is not over after a
@@ -15,9 +15,9 @@ from typing import Any
 
 from mpi4py import MPI
 
-from course_lib.exercises.catalogue import find_exercise
-from course_lib.exercises.judge import left_over, load_answer, names_at_hand
-from course_lib.exercises.model import Exercise, Wrong
+from mpi_classroom.exercises import Exercise, Wrong
+from mpi_classroom.judge import left_over, load_answer, names_at_hand
+from mpi_classroom.lessons import find_exercise
 
 PATIENCE_SECONDS = 1.0
 NEVER_FREED: list[Any] = []  # buffers and requests of calls that MPI may still be busy with

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.classroom.exercise import argument
-from course_lib.classroom.job import LINES, Verdict, check
-from course_lib.comm.launch import run_ranks
-from course_lib.exercises.catalogue import exercises_of, find_exercise, lessons
-from course_lib.exercises.model import Exercise, Question
+from mpi_classroom.answer_job import LINES, Verdict, check
+from mpi_classroom.exercises import Exercise, Question
+from mpi_classroom.launch import run_ranks
+from mpi_classroom.lessons import exercises_of, find_exercise, lessons
+from mpi_classroom.practice import argument
 from tests.unit.exercises.mutants import mutants, orders
 
 ALL = [item for lesson in lessons() for item in exercises_of(lesson)]
@@ -105,7 +105,7 @@ def test_every_option_of_a_question_has_its_reply(question: Question) -> None:
 
 def test_only_what_needs_torch_imports_it_and_nothing_starts_mpi() -> None:
     code = (
-        "import sys; from course_lib.exercises.catalogue import exercises_of, lessons\n"
+        "import sys; from mpi_classroom.lessons import exercises_of, lessons\n"
         "for lesson in lessons(): exercises_of(lesson)\n"
         "print(*{'torch', 'mpi4py'} & set(sys.modules))"
     )

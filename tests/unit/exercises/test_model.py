@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from course_lib.exercises import model
-from course_lib.exercises.catalogue import find_exercise
-from course_lib.exercises.model import Exercise, Wrong, changed, expect_array, missing_ranks, same_code
+from mpi_classroom import exercises as model
+from mpi_classroom.exercises import Exercise, Wrong, changed, expect_array, missing_ranks, same_code
+from mpi_classroom.lessons import find_exercise
 
 STUB = 'def f(a):\n    """Do it."""\n    return a\n'
 

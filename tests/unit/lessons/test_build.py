@@ -6,10 +6,10 @@ import nbformat
 import psutil
 import pytest
 
-from course_lib.lessons import build as builder
-from course_lib.lessons.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of
-from course_lib.lessons.execute import Deadlines
-from course_lib.lessons.parts import run_seconds
+from course.tools import build as builder
+from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of
+from course.tools.execute import Deadlines
+from course.tools.parts import run_seconds
 
 SHOWN = "source: dealing:deal"
 DEALING = """\

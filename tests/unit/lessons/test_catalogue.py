@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from course_lib.lessons.catalogue import UnknownLesson, find_lessons, resolve
+from course.tools.catalogue import UnknownLesson, find_lessons, resolve
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from datetime import datetime
 import nbformat
 import pytest
 
-from course_lib.lessons.catalogue import UnknownLesson, find_lessons
-from course_lib.lessons.copies import CopyError, clean_copy, reset_copies, update_copies
+from course.tools.catalogue import UnknownLesson, find_lessons
+from course.tools.copies import CopyError, clean_copy, reset_copies, update_copies
 
 NOON = datetime(2026, 11, 20, 15, 30)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.exercises.misconceptions import MISCONCEPTIONS, belief
-from course_lib.exercises.model import Exercise, Prediction, Question
-from course_lib.lessons import coverage
-from course_lib.lessons.coverage import COVERAGE_RULES, items, objectives
-from course_lib.lessons.lesson import Lesson, Problem
-from course_lib.lessons.parts import STOP_LINE
+from course.lessons.shared.misconceptions import MISCONCEPTIONS, belief
+from course.tools import coverage
+from course.tools.coverage import COVERAGE_RULES, items, objectives
+from course.tools.lesson import Lesson, Problem
+from course.tools.parts import STOP_LINE
+from mpi_classroom.exercises import Exercise, Prediction, Question
 
 SOURCE = f"""\
 # %% [markdown]

@@ -10,10 +10,10 @@ import psutil
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 
-from course_lib.classroom import leftovers, processes
-from course_lib.lessons import execute
-from course_lib.lessons.catalogue import find_lessons
-from course_lib.lessons.execute import Deadlines, run_lesson
+from course.tools import execute
+from course.tools.catalogue import find_lessons
+from course.tools.execute import Deadlines, run_lesson
+from mpi_classroom import leftovers, processes
 
 SLEEPER = (
     "import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\nprint(child.pid)"
@@ -191,7 +191,7 @@ def test_a_damaged_notebook_is_one_sentence(lesson_of, build, text):
 
 def test_a_rank_that_raises_is_named_and_its_cluster_is_gone(lesson_of, build):
     lesson = lesson_of(
-        "from course_lib.classroom.cluster import start_cluster\ncluster = start_cluster(n=2)",
+        "from mpi_classroom.cluster import start_cluster\ncluster = start_cluster(n=2)",
         "%%px\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank",
         "%%px\nif rank == 1:\n    raise ValueError('boom')",
     )
@@ -204,7 +204,7 @@ def test_a_rank_that_raises_is_named_and_its_cluster_is_gone(lesson_of, build):
 def test_a_cluster_whose_kernel_is_killed_is_gone_after_the_lesson(lesson_of, build):
     began = time.time()
     lesson = lesson_of(
-        "from course_lib.classroom.cluster import start_cluster\ncluster = start_cluster(n=2)",
+        "from mpi_classroom.cluster import start_cluster\ncluster = start_cluster(n=2)",
         "import os; os.kill(os.getpid(), 9)",
     )
     result = run_lesson(lesson, build=build)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from course_lib.lessons.failures import LONGEST, Failure, cell_failure, one_line
+from course.tools.failures import LONGEST, Failure, cell_failure, one_line
 
 COMPOSITE = "one or more exceptions raised in: %px\n[1:execute]ValueError: boom"
 TRACEBACK = [

@@ -7,12 +7,12 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from course_lib.lessons import lint
-from course_lib.lessons.anatomy import RULES
-from course_lib.lessons.build import compose, lesson_sources, notebook_of
-from course_lib.lessons.markdown import read_html, read_markdown
-from course_lib.lessons.parts import RUN_SECONDS
-from course_lib.lessons.practice import PRACTICE_RULES
+from course.tools import lint
+from course.tools.anatomy import RULES
+from course.tools.build import compose, lesson_sources, notebook_of
+from course.tools.markdown import read_html, read_markdown
+from course.tools.parts import RUN_SECONDS
+from course.tools.practice import PRACTICE_RULES
 
 LESSON = """\
 # %% [markdown]
@@ -40,7 +40,7 @@ LESSON = """\
 # ## Setup
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.classroom.cluster import start_cluster
+from mpi_classroom.cluster import start_cluster
 
 cluster = start_cluster(n=4)
 

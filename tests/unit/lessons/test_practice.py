@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.exercises.catalogue import exercises_of, find_exercise, lessons
-from course_lib.exercises.model import Exercise, Question
-from course_lib.lessons.build import lesson_sources
-from course_lib.lessons.lesson import Lesson
-from course_lib.lessons.practice import MAGIC, exercise_cells, stub
+from course.tools.build import lesson_sources
+from course.tools.lesson import Lesson
+from course.tools.practice import MAGIC, exercise_cells, stub
+from mpi_classroom.exercises import Exercise, Question
+from mpi_classroom.lessons import exercises_of, find_exercise, lessons
 
 SHIFT, QUIZ, PUZZLE = find_exercise("01.1"), find_exercise("01.q1"), find_exercise("01.2")
 assert isinstance(SHIFT, Exercise) and isinstance(QUIZ, Question) and isinstance(PUZZLE, Exercise)

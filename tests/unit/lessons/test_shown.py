@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.lessons.shown import ShowError, free_names, shown
+from course.tools.shown import ShowError, free_names, shown
 
 MODULE = '''\
 """A module."""

@@ -6,11 +6,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_lib.lessons.anatomy import SETUP, TEARDOWN
-from course_lib.lessons.build import notebook_of
-from course_lib.lessons.lesson import Lesson
-from course_lib.lessons.parts import RUN_SECONDS, STOP_LINE, in_core, least, run_seconds, seconds_by_part
-from course_lib.lessons.times import (
+from course.tools.anatomy import SETUP, TEARDOWN
+from course.tools.build import notebook_of
+from course.tools.lesson import Lesson
+from course.tools.parts import RUN_SECONDS, STOP_LINE, in_core, least, run_seconds, seconds_by_part
+from course.tools.times import (
     RANKS_SETUP,
     Minutes,
     cell_minutes,

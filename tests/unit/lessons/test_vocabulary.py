@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.lessons.glossary import GLOSSARY
-from course_lib.lessons.lesson import Lesson
-from course_lib.lessons.vocabulary import early_terms, find_term, own_terms
+from course.lessons.shared.glossary import GLOSSARY
+from course.tools.lesson import Lesson
+from course.tools.vocabulary import early_terms, find_term, own_terms
 
 SOURCE = """\
 # %% [markdown]

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
+from course.paths import ROOT
 from mpi4py import MPI
 
-from course_lib.comm.launch import end_job, mpiexec_command, rank_environment
 from course_lib.parallel.checkpoint.folder import SAVING
-from course_lib.paths import ROOT
+from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 from tests.unit.parallel.killed_training import build, optimizer_for, train_step
 
 DEADLINE, STEPS = 60.0, 100_000

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from course.paths import NOTEBOOKS
 
 from course_lib.parallel.deepspeed_config import (
     STAGES,
@@ -17,7 +18,6 @@ from course_lib.parallel.deepspeed_config import (
     step_bytes,
     touched,
 )
-from course_lib.paths import NOTEBOOKS
 
 OPTIONS: list[dict[str, Any]] = [
     {},

@@ -46,7 +46,7 @@ print("two trainings")
 def train_twice(folder: Path, *, after: str, deadline: float) -> str:
     script = folder / "train.py"
     script.write_text(TRAINING.replace("{after}", after).replace("{deadline}", str(deadline)))
-    job = [sys.executable, "-m", "course_lib.comm.launch", "2", str(script)]
+    job = [sys.executable, "-m", "mpi_classroom.launch", "2", str(script)]
     return subprocess.run(job, capture_output=True, text=True, timeout=120).stdout
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from course_lib.parallel.memory_limit import STATUS, fits, layer_bytes
+from course.lessons.shared.memory_limit import STATUS, fits, layer_bytes
 
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")
 

@@ -2,8 +2,8 @@
 
 from dataclasses import asdict
 
-from course_lib.study.plan import DRAWN, make_case
-from course_lib.study.results import SEQUENTIAL, TIMING, Row
+from course.lessons.l07_ddp_on_mnist.study_results import SEQUENTIAL, TIMING, Row
+from course.tools.study.plan import DRAWN, make_case
 
 ABOUT = {
     "machine": {"processor": "a processor", "cores": 2, "memory_gb": 8.0, "system": "Linux x86_64"},

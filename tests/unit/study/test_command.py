@@ -13,16 +13,16 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from course_lib import cli
-from course_lib.classroom.leftovers import RUN
-from course_lib.classroom.processes import marked_processes
-from course_lib.study.results import MEASUREMENTS, REPORT, load
+from course.lessons.l07_ddp_on_mnist.study_results import MEASUREMENTS, REPORT, load
+from course.tools import cli
+from mpi_classroom.leftovers import RUN
+from mpi_classroom.processes import marked_processes
 
 # The same command, with a study of seconds.
 PROGRAM = """
-from course_lib import cli
-from course_lib.study import command
-from course_lib.study.plan import Scale
+from course.tools import cli
+from course.tools.study import command
+from course.tools.study.plan import Scale
 command.QUICK = Scale(1280, 1, 640, 640, 1, 1, ("mlp",), ("mlp",), 2, (2,), (2,))
 cli.app()
 """
@@ -56,7 +56,7 @@ def ranks_of(process):
     try:
         found = psutil.Process(process.pid).children(recursive=True)
         return [
-            one for one in found if "course_lib.study.rank" in one.cmdline() and "-n" not in one.cmdline()
+            one for one in found if "course.tools.study.rank" in one.cmdline() and "-n" not in one.cmdline()
         ]
     except psutil.Error:
         return []

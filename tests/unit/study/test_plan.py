@@ -2,7 +2,17 @@
 
 import pytest
 
-from course_lib.study.plan import (
+from course.lessons.l07_ddp_on_mnist.study_results import (
+    ACCURACY,
+    FIXED,
+    GLOBAL,
+    LOCAL,
+    PARTS,
+    SCALED,
+    THREADS,
+    TIMING,
+)
+from course.tools.study.plan import (
     DRAWN,
     FULL,
     MNIST,
@@ -15,7 +25,6 @@ from course_lib.study.plan import (
     plan,
     powers_of_two,
 )
-from course_lib.study.results import ACCURACY, FIXED, GLOBAL, LOCAL, PARTS, SCALED, THREADS, TIMING
 from course_lib.training.recipes import RECIPES
 
 

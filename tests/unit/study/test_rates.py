@@ -4,8 +4,8 @@ import pytest
 import torch
 from rows import a_case
 
-from course_lib.study.rates import factor, make_optimizer
-from course_lib.study.results import ACCURACY, LOCAL, OWN_MPI, SCALED
+from course.lessons.l07_ddp_on_mnist.study_results import ACCURACY, LOCAL, OWN_MPI, SCALED
+from course.tools.study.rates import factor, make_optimizer
 
 
 def rates_of(case):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from course_lib.study.replay import replay
+from course.tools.study.replay import replay
 
 
 def test_ranks_that_always_take_as_long_never_wait():

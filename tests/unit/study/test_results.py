@@ -6,8 +6,7 @@ import os
 import pytest
 from rows import ABOUT, a_case, a_row
 
-from course_lib.study.plan import MODELS
-from course_lib.study.results import (
+from course.lessons.l07_ddp_on_mnist.study_results import (
     ACCURACY,
     COLUMNS,
     COMMITTED,
@@ -19,6 +18,7 @@ from course_lib.study.results import (
     load,
     save,
 )
+from course.tools.study.plan import MODELS
 
 ROWS = [
     a_row(),

@@ -7,12 +7,12 @@ from dataclasses import asdict
 import pytest
 from rows import ABOUT, a_case, a_row
 
-from course_lib.study import job, run
-from course_lib.study.display import StudyDisplay, say_left
-from course_lib.study.job import StudyError, how_it_ended
-from course_lib.study.plan import DRAW
-from course_lib.study.results import MEASUREMENTS, OWN_MPI, load
-from course_lib.study.run import Clock, run_study
+from course.lessons.l07_ddp_on_mnist.study_results import MEASUREMENTS, OWN_MPI, load
+from course.tools.study import job, run
+from course.tools.study.display import StudyDisplay, say_left
+from course.tools.study.job import StudyError, how_it_ended
+from course.tools.study.plan import DRAW
+from course.tools.study.run import Clock, run_study
 
 DATA = (DRAW, 640, 100)
 CASES = [a_case(seed=seed) for seed in range(3)] + [a_case(OWN_MPI, 2, seed, epochs=2) for seed in range(3)]
@@ -96,7 +96,7 @@ def test_a_full_disk_is_told_before_anything_is_measured(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     ranks = Ranks(monkeypatch)
-    monkeypatch.setattr("course_lib.study.results.replace_file", full)
+    monkeypatch.setattr("course.lessons.l07_ddp_on_mnist.study_results.replace_file", full)
     with pytest.raises(
         StudyError, match=r"no space is left for .*measurements.csv .* make room and try again"
     ):

@@ -3,8 +3,16 @@
 import pytest
 from rows import a_case, a_row
 
-from course_lib.study.results import ACCURACY, DDP_GLOO, FIXED, GLOBAL, LOCAL, OWN_MPI, SCALED
-from course_lib.study.tables import curves, finals, timings
+from course.lessons.l07_ddp_on_mnist.study_results import (
+    ACCURACY,
+    DDP_GLOO,
+    FIXED,
+    GLOBAL,
+    LOCAL,
+    OWN_MPI,
+    SCALED,
+)
+from course.lessons.l07_ddp_on_mnist.study_tables import curves, finals, timings
 
 
 def test_speedup_is_over_the_median_of_one_thread_and_efficiency_divides_by_ranks_and_threads():

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from course_lib import cli
-from course_lib.study import command, zero
-from course_lib.study.job import StudyError
-from course_lib.study.results import REPORT
-from course_lib.study.zero import run_zero
-from course_lib.study.zero_report import findings, zero_page
-from course_lib.study.zero_results import ZERO, ZeroCase, ZeroRow, load_zero, zero_cases
+from course.lessons.l07_ddp_on_mnist.study_results import REPORT
+from course.tools import cli
+from course.tools.study import command, zero
+from course.tools.study.job import StudyError
+from course.tools.study.zero import run_zero
+from course.tools.study.zero_report import findings, zero_page
+from course.tools.study.zero_results import ZERO, ZeroCase, ZeroRow, load_zero, zero_cases
 from course_lib.theory.memory import ADAM_FP32, bytes_a_parameter
 
 ABOUT = {

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from course_lib.training import baselines
-from course_lib.training.baselines import thread_baselines
+from course.lessons.l05_training_one_process import baselines
+from course.lessons.l05_training_one_process.baselines import thread_baselines
 
 
 def test_there_is_a_baseline_for_each_model_on_each_number_of_threads() -> None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from course.lessons.l05_training_one_process.mixed_precision import in_bfloat16
 from course_lib.training.loop import Batch, make_step, summed_cross_entropy
-from course_lib.training.mixed_precision import in_bfloat16
 from course_lib.training.models import build
 
 LABELS = torch.arange(32) % 10

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from course.lessons.l05_training_one_process.sweeps import batch_sweep, learning_rate_sweep, samples_to_reach
+from course.lessons.l05_training_one_process.trials import Reached
 from course_lib.training.datasets import Dataset
 from course_lib.training.loop import (
     evaluate,
@@ -16,8 +18,6 @@ from course_lib.training.loop import (
     summed_cross_entropy,
 )
 from course_lib.training.models import build
-from course_lib.training.sweeps import batch_sweep, learning_rate_sweep, samples_to_reach
-from course_lib.training.trials import Reached
 
 
 def striped(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

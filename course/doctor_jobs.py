@@ -1,0 +1,153 @@
+"""The doctor's checks that start programs: MPI ranks, `torch.distributed` on two of them, DeepSpeed.
+
+Each has a deadline, and each looks at a number that must be right, not only at an exit code.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from mpi_classroom.launch import rank_environment, run_ranks
+
+RANKS = 4
+TORCH_RANKS = 2
+SUM_OVER_RANKS = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+print(comm.size, comm.allreduce(comm.rank + 1), flush=True)
+"""
+TORCH_ROUND_TRIP = """
+import datetime, importlib.util
+from mpi4py import MPI
+import torch
+import torch.distributed as dist
+
+comm, patience = MPI.COMM_WORLD, datetime.timedelta(seconds=20)
+port, store = None, None
+if comm.rank == 0:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=patience, wait_for_workers=False)
+    port = store.port
+port = comm.bcast(port)
+store = store or dist.TCPStore("127.0.0.1", port, is_master=False, timeout=patience)
+
+def there_and_back(backend):
+    letter = torch.full((3,), 1.0 + comm.rank)
+    dist.all_reduce(letter)
+    print(backend, int(letter.sum()), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=patience)
+there_and_back("gloo")
+if importlib.util.find_spec("course_lib.comm.torch_mpi"):
+    from course_lib.comm import torch_mpi
+    torch_mpi.init_process_group(comm, timeout=patience)
+    there_and_back("mpi4py")
+comm.Barrier()
+"""
+DEEPSPEED = "import deepspeed; print(deepspeed.__version__)"
+SETUP = "make setup; if that does not help: rm -rf .venv && make setup"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: `detail` is what was found, `remedy` what to do when it is not ok."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+    def line(self) -> str:
+        """What the doctor shows: a line when it is ok, a second one with the remedy when it is not."""
+        head = f"{'ok   ' if self.ok else 'FIX  '}{self.name:14} {self.detail}"
+        return head if self.ok else f"{head}\n{'':19} → {self.remedy}"
+
+
+def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float = 60.0) -> Check:
+    """A real job: every rank finds `size` ranks in its world, and an all-reduce gives the right sum."""
+    remedy = "look at the checks above; then: course clean, and course doctor again"
+    try:
+        job = run_ranks(size, ["-c", program], timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return Check(
+            "ranks", False, f"{size} ranks did not sum {size} numbers within {seconds:.0f} s", remedy
+        )
+    except OSError as error:
+        return Check("ranks", False, str(error), remedy)
+    if job.returncode != 0:
+        last = _last_line(job.stderr) or "it said nothing"
+        return Check("ranks", False, f"the job ended with exit code {job.returncode}: {last}", remedy)
+    answers = [line for line in job.stdout.splitlines() if line]
+    expected = f"{size} {sum(range(1, size + 1))}"  # ranks in the world, sum over them
+    if answers == [expected] * size:
+        terms = " + ".join(str(rank + 1) for rank in range(size))
+        return Check("ranks", True, f"{size} ranks in one world summed {terms} = {expected.split()[1]}")
+    heard = some(sorted(set(answers))) or "nothing"
+    return Check(
+        "ranks", False, f"{size} ranks should each say {expected!r}; {len(answers)} said {heard}", remedy
+    )
+
+
+def check_torch(program: str = TORCH_ROUND_TRIP, seconds: float = 60.0) -> Check:
+    """An all-reduce of torch.distributed on two ranks, over Gloo and over MPI, gives the right sum."""
+    name = "torch"
+    remedy = "look at the checks of packages and ranks; set GLOO_SOCKET_IFNAME to your loopback interface"
+    environment = dict(os.environ) | {"GLOO_SOCKET_IFNAME": _loopback(), "OMP_NUM_THREADS": "1"}
+    try:
+        job = run_ranks(TORCH_RANKS, ["-c", program], timeout=seconds, environment=environment)
+    except subprocess.TimeoutExpired:
+        return Check(name, False, f"torch.distributed on 2 ranks was not done after {seconds:.0f} s", remedy)
+    except OSError as error:
+        return Check(name, False, str(error), remedy)
+    said = sorted(line for line in job.stdout.splitlines() if line)
+    backends = sorted({line.split()[0] for line in said})
+    total = 3 * sum(range(1, TORCH_RANKS + 1))
+    right = "gloo" in backends and said == sorted(f"{name} {total}" for name in backends * TORCH_RANKS)
+    if right and job.returncode == 0:
+        return Check(name, True, f"torch.distributed summed on 2 ranks, over {' and over '.join(backends)}")
+    last = _last_line(job.stderr) or "it said nothing"
+    return Check(
+        name, False, f"the sums were {some(said) or 'not there'}; exit code {job.returncode}: {last}", remedy
+    )
+
+
+def check_deepspeed(program: str = DEEPSPEED, seconds: float = 60.0) -> Check:
+    """DeepSpeed can be imported for the processor; only its own lesson needs it."""
+    name = "DeepSpeed"
+    if importlib.util.find_spec("deepspeed") is None:
+        return Check(name, True, "not installed; only the lesson on it needs it")
+    environment = rank_environment(1) | {"DS_ACCELERATOR": "cpu"}
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return Check(
+            name, False, f"its import was not done after {seconds:.0f} s", "course doctor again, alone"
+        )
+    if child.returncode != 0:
+        last = _last_line(child.stderr) or f"exit code {child.returncode}"
+        return Check(name, False, f"it cannot be imported: {last}", SETUP)
+    return Check(name, True, f"{_last_line(child.stdout)}, on the processor")
+
+
+def _loopback() -> str:
+    return "lo0" if sys.platform == "darwin" else "lo"
+
+
+def some(items: list[str], limit: int = 3) -> str:
+    """The first few of `items`, and how many there are besides."""
+    more = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return "; ".join(items[:limit]) + more
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip(" -")), "")

@@ -1,0 +1,249 @@
+"""Where things are: the way of a cell from the browser to a core, the lessons, and what fits in memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyBboxPatch
+
+from course_lib.theory.memory import GB, StateBytes
+from mpi_classroom.figures import FONT_SIZE, INK, Picture, new_figure, rank_colour
+
+PALE = "#f2f2f2"
+
+
+# ------------------------------------------------------------------ notebook, kernel, ranks, cores
+
+
+def cluster_picture(rank_cores: Sequence[int], core_count: int) -> Picture:
+    """The way of a cell: notebook, kernel, engine = rank, and the core on which each rank was seen last.
+
+    `rank_cores[rank]` is the number of that core; `core_count` how many this machine lets us use.
+    """
+    size = len(rank_cores)
+    cores = shown_cores(rank_cores, core_count)
+    title = cluster_title(size, core_count)
+    figure, axes = new_figure(title, width=8.0, height=1.5 + 0.55 * size)
+    _blank(axes, width=10.0, height=1.0)
+    ranks_y, cores_y = _spread(size), _spread(len(cores))
+    _box(axes, 1.0, 0.5, "notebook\n(browser)", width=1.7, height=0.2)
+    _box(axes, 3.7, 0.5, "kernel\n(1 process)", width=1.7, height=0.2)
+    _arrow(axes, (1.9, 0.5), (2.8, 0.5))
+    for rank, y in enumerate(ranks_y):
+        _box(axes, 6.5, y, f"engine {rank} = rank {rank}", 2.5, _height(size), rank_colour(rank))
+        _arrow(axes, (4.6, 0.5), (5.2, y))
+        target = cores_y[cores.index(rank_cores[rank])]
+        _arrow(axes, (7.8, y), (8.7, target), colour=rank_colour(rank))
+    for core, y in zip(cores, cores_y, strict=True):
+        _box(axes, 9.3, y, f"core {core}", width=1.1, height=_height(size))
+    if more := core_count - len(cores):
+        axes.text(9.3, 0.03, f"and {more} more", ha="center", fontsize=FONT_SIZE, color=INK)
+    axes.text(3.7, 0.03, "plain cells run here", ha="center", fontsize=FONT_SIZE, color=INK)
+    axes.text(6.5, 0.03, "%%px cells run here", ha="center", fontsize=FONT_SIZE, color=INK)
+    return Picture(figure, cluster_alt(rank_cores, core_count, title))
+
+
+def shown_cores(rank_cores: Sequence[int], core_count: int) -> list[int]:
+    """The cores to draw: all when there are no more of them than ranks, else those a rank was seen on."""
+    seen, numbers = set(rank_cores), set(range(core_count))
+    return sorted(numbers if seen <= numbers and core_count <= len(rank_cores) else seen)
+
+
+def cluster_title(size: int, core_count: int) -> str:
+    """What the numbers of ranks and cores mean for the ranks."""
+    ranks, cores = _plural(size, "rank"), _plural(core_count, "core")
+    if size > core_count:
+        return f"{ranks} on {cores}: they take turns"
+    return f"{ranks} on {cores}: room for each, but a rank is a process, not a core"
+
+
+def cluster_alt(rank_cores: Sequence[int], core_count: int, title: str) -> str:
+    """The same in words."""
+    seen = ", ".join(f"rank {rank} on core {core}" for rank, core in enumerate(rank_cores))
+    return (
+        f"Diagram. {title}. From left to right: the notebook in the browser sends every cell to the kernel, "
+        f"one process; the kernel sends %%px cells to {_plural(len(rank_cores), 'engine')}; engine number "
+        f"= rank. Last seen: {seen}; this machine has {_plural(core_count, 'core')}."
+    )
+
+
+# ------------------------------------------------------------------ memory
+
+
+def memory_bars(state: StateBytes, memories: Mapping[str, int], *, parameters: int) -> Picture:
+    """What `parameters` parameters need while they are trained, above the memories that could hold them.
+
+    `memories` maps a name to bytes; the title compares the need with the first of them.
+    """
+    title = memory_title(state.total, memories, parameters)
+    figure, axes = new_figure(title, width=8.0, height=1.9 + 0.6 * len(memories))
+    segments = {"weights": state.weights, "gradients": state.gradients, "Adam's state": state.optimizer}
+    looks = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."))
+    left = 0.0
+    for (name, nbytes), (colour, hatch) in zip(segments.items(), looks, strict=True):
+        width = nbytes / GB
+        label = f"{name}, {_gb(nbytes)}"
+        axes.barh(0, width, left=left, color=colour, hatch=hatch, edgecolor="white", label=label)
+        left += width
+    names = [f"{_count(parameters)} parameters", *memories]
+    for row, nbytes in enumerate(memories.values(), start=1):
+        axes.barh(row, nbytes / GB, color="#999999")
+    for row, nbytes in enumerate([state.total, *memories.values()]):
+        axes.text(nbytes / GB, row, f" {_gb(nbytes)}", va="center", fontsize=FONT_SIZE, color=INK)
+    axes.set_yticks(range(len(names)), names, fontsize=FONT_SIZE)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.grid(False, axis="y")
+    axes.set_xlabel("memory in GB (10⁹ bytes)")
+    figure.legend(loc="outside lower center", ncols=3, fontsize=FONT_SIZE, frameon=False)
+    return Picture(figure, memory_alt(segments, memories, title))
+
+
+def memory_title(need: int, memories: Mapping[str, int], parameters: int) -> str:
+    """Whether the first of `memories` holds `need` bytes, and by how far not."""
+    name, room = next(iter(memories.items()))
+    start = f"Training {_count(parameters)} parameters takes {_gb(need)}"
+    if need > room:
+        return f"{start}: {need / room:.1f} times what {name} has"
+    return f"{start}; {name} has {_gb(room)}"
+
+
+def memory_alt(segments: Mapping[str, int], memories: Mapping[str, int], title: str) -> str:
+    """The same in words."""
+    parts = ", ".join(f"{name} {_gb(nbytes)}" for name, nbytes in segments.items())
+    others = ", ".join(f"{name} {_gb(nbytes)}" for name, nbytes in memories.items())
+    return f"Bar chart of memory in GB. {title}. Needed: {parts}. To compare: {others}."
+
+
+def _gb(nbytes: float) -> str:
+    return f"{nbytes / GB:.3g} GB"
+
+
+def _count(number: int) -> str:
+    for unit, size in (("billion", 10**9), ("million", 10**6), ("thousand", 10**3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return str(number)
+
+
+# ------------------------------------------------------------------ the course
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the course: its name and its lessons, number and short title."""
+
+    name: str
+    lessons: tuple[tuple[str, str], ...]
+
+
+COURSE = (
+    Part("", (("00", "Start here"),)),
+    Part(
+        "I  Message\npassing",
+        (
+            ("01", "MPI basics"),
+            ("02", "Monte\nCarlo π"),
+            ("03", "arctan π,\nquadrature"),
+            ("04", "Collectives"),
+        ),
+    ),
+    Part(
+        "II  Data\nparallelism",
+        (("05", "Training in\none process"), ("06", "Data parallel\nby hand"), ("07", "DDP on\nMNIST")),
+    ),
+    Part(
+        "III  Model\nparallelism",
+        (("08", "Pipeline\nparallelism"), ("09", "Tensor\nparallelism"), ("10", "Spatial and\nhybrid")),
+    ),
+    Part(
+        "IV  Memory",
+        (("11", "ZeRO\nfrom scratch"), ("12", "DeepSpeed\non CIFAR"), ("13", "DeepSpeed\nsummarization")),
+    ),
+    Part(
+        "V  In the\nworld",
+        (("14", "Scaling out"), ("15", "When things\nfail"), ("16", "Choose your\nstrategy")),
+    ),
+)
+FORK = "After 07, take\nIII or IV first:\nyou choose."
+FORK_ROW = 3.5  # between III and IV
+
+
+def course_map(here: str = "00", course: Sequence[Part] = COURSE) -> Picture:
+    """All lessons by part, the one with the number `here` marked."""
+    lessons = sum(len(part.lessons) for part in course)
+    parts = sum(bool(part.name) for part in course)
+    title = f"{lessons} lessons in {parts} parts; after 07 the path forks (you are at {here})"
+    figure, axes = new_figure(title, width=8.0, height=0.8 + 0.72 * len(course))
+    _blank(axes, width=10.3, height=float(len(course)))
+    for row, part in enumerate(course):
+        y = len(course) - row - 0.5
+        axes.text(0.1, y, part.name, va="center", fontsize=FONT_SIZE, color=INK, fontweight="bold")
+        for column, (number, name) in enumerate(part.lessons):
+            colour = rank_colour(1) if number == here else PALE
+            _box(axes, 2.7 + 2.15 * column, y, f"{number}  {name}", 2.05, 0.78, colour, fade=number != here)
+    axes.text(8.3, len(course) - FORK_ROW - 0.5, FORK, fontsize=FONT_SIZE, color=INK, va="center", ha="left")
+    return Picture(figure, course_alt(course, title))
+
+
+def course_alt(course: Sequence[Part], title: str) -> str:
+    """The same in words."""
+    parts = []
+    for part in course:
+        names = ", ".join(f"{number} {name}" for number, name in part.lessons)
+        parts.append(f"{part.name}: {names}" if part.name else names)
+    return " ".join(f"Map of the course. {title}. {'; '.join(parts)}. {FORK}".split())
+
+
+# ------------------------------------------------------------------ boxes and arrows
+
+
+def _blank(axes: Axes, *, width: float, height: float) -> None:
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)
+    axes.axis("off")
+
+
+def _box(
+    axes: Axes,
+    x: float,
+    y: float,
+    text: str,
+    width: float,
+    height: float,
+    colour: str = PALE,
+    fade: bool = True,
+) -> None:
+    """A rounded box around (x, y); `fade` lightens its colour, so that text on it is readable."""
+    style = "round,pad=0,rounding_size=0.02"
+    corner = (x - width / 2, y - height / 2)
+    axes.add_patch(
+        FancyBboxPatch(
+            corner, width, height, style, facecolor=_pale(colour) if fade else colour, edgecolor=INK
+        )
+    )
+    axes.text(x, y, text, ha="center", va="center", fontsize=FONT_SIZE, color=INK)
+
+
+def _pale(colour: str) -> tuple[float, float, float]:
+    """The colour mixed with white."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (1 - 0.4 * (1 - channel) for channel in channels)
+    return red, green, blue
+
+
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str = INK) -> None:
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.5})
+
+
+def _spread(count: int) -> list[float]:
+    """Heights for `count` boxes, from top to bottom, between 0.1 and 1."""
+    return [1 - 0.9 * (i + 0.5) / count for i in range(count)]
+
+
+def _height(count: int) -> float:
+    return min(0.2, 0.7 / count)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -1,0 +1,238 @@
+"""What a collective does, drawn from what the ranks really held: before → after, and a ring step by step.
+
+A grid has a row for each rank and a cell for each thing that it holds. Pass what the ranks hold: a mapping
+from rank to labels, `{0: ["a", "b"], 1: []}`; numbers will do. A label that some rank had before has the
+colour of that rank; one that nobody had was combined from several, and is hatched.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch, Rectangle
+
+from mpi_classroom.figures import (
+    FONT_SIZE,
+    INK,
+    MAX_WIDTH_INCHES,
+    Look,
+    Picture,
+    ink_on,
+    listed,
+    name_ranks,
+    new_panels,
+    rank_colour,
+)
+
+Held = Mapping[int, Sequence[object]]  # what each rank holds, in its order: labels, or numbers
+COMBINED: Look = {"facecolor": "#ffffff", "hatch": "///"}
+COMPLETE: Look = {"facecolor": "#bfe3d0"}
+LETTER_INCHES, PADDING_INCHES, ROW_INCHES, MARGIN_INCHES = 0.106, 0.1, 0.4, 0.72
+HEADING_INCHES, WORD_INCHES = 1.4, 0.37  # "after step 10"; "rank", which only the first of a row needs
+
+
+# ------------------------------------------------------------------ before → after
+
+
+def before_after(before: Held, after: Held, *, name: str) -> Picture:
+    """What each rank held before and after the collective `name`: two grids, ranks from top to bottom."""
+    ranks = sorted({*before, *after})
+    title = f"{name}: {conclusion(before, after)}"
+    cells = max([len(things) for things in (*before.values(), *after.values())] + [1])
+    beside = 2 * grid_inches([before, after], cells) <= MAX_WIDTH_INCHES
+    rows, columns = (1, 2) if beside else (2, 1)
+    height = 1.3 + rows * (0.4 + ROW_INCHES * len(ranks))
+    figure, panels = new_panels(title, rows=rows, columns=columns, height=height)
+    sources = first_holders(before)
+    for axes, held, when in zip(panels, (before, after), ("before", "after"), strict=True):
+        _grid(axes, ranks, cells, when)
+        for row, rank in enumerate(ranks):
+            _held(axes, row, held.get(rank, ()), sources)
+    if combined(before, after):
+        keys = [Patch(label="combined from several ranks", edgecolor=INK, **COMBINED)]
+        figure.legend(handles=keys, loc="outside lower right", fontsize=FONT_SIZE, frameon=False)
+    return Picture(figure, before_after_alt(before, after, title))
+
+
+def _held(axes: Axes, row: int, things: Sequence[object], sources: Mapping[str, int]) -> None:
+    if not len(things):
+        axes.text(0.1, row + 0.5, "nothing", va="center", fontsize=FONT_SIZE, color="#666666")
+    for column, label in enumerate(map(str, things)):
+        look = {"facecolor": rank_colour(sources[label])} if label in sources else COMBINED
+        _cell(axes, row, column, label, **look)
+
+
+def first_holders(before: Held) -> dict[str, int]:
+    """For each label the first rank that held it before."""
+    return {str(label): rank for rank in sorted(before, reverse=True) for label in before[rank]}
+
+
+def combined(before: Held, after: Held) -> set[str]:
+    """The labels of after that nobody had before."""
+    return {str(label) for things in after.values() for label in things} - set(first_holders(before))
+
+
+def conclusion(before: Held, after: Held) -> str:
+    """Who holds what in the end, and from whom it came."""
+    held = {rank: [str(label) for label in things] for rank, things in sorted(after.items()) if len(things)}
+    ranks = sorted({*before, *after})
+    if len(ranks) == 1:
+        return "1 rank has nobody to exchange with"
+    if not held:
+        return "no rank holds anything"
+    contents = list(held.values())
+    every = {label for labels in contents for label in labels}
+    who = "every rank holds" if len(held) == len(ranks) else f"each of {name_of(held, ranks)} holds"
+    if len(held) == 1:
+        who = f"rank {next(iter(held))} alone holds"
+        what = _values(every)
+    elif all(labels == contents[0] for labels in contents):
+        what = f"the same {_values(every)}".replace(" 1 ", " ")
+    else:
+        what = f"its own {_span(contents)} of {_values(every)}"
+    return f"{who} {what}{origin(before, every, ranks)}"
+
+
+def origin(before: Held, labels: set[str], ranks: Sequence[int]) -> str:
+    """Whose these labels were before, or from whom they were combined."""
+    sources = first_holders(before)
+    if labels <= set(sources):
+        return f" of {name_of({sources[label] for label in labels}, ranks)}"
+    return f", combined from {name_of({rank for rank in before if len(before[rank])}, ranks)}"
+
+
+def name_of(some: Iterable[int], ranks: Sequence[int]) -> str:
+    """rank 2, or ranks 0 and 2, or all ranks."""
+    chosen = sorted(some)
+    if chosen == list(ranks):
+        return "all ranks"
+    return f"rank{'s' * (len(chosen) != 1)} {listed(chosen)}"
+
+
+def _values(labels: Collection[str]) -> str:
+    return f"{len(labels)} value{'s' * (len(labels) != 1)}"
+
+
+def _span(contents: Sequence[Sequence[str]]) -> str:
+    low, high = min(map(len, contents)), max(map(len, contents))
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def before_after_alt(before: Held, after: Held, title: str) -> str:
+    """The same in words: what each rank held, before and after."""
+    kind = "Two grids, a row a rank, a cell for each thing that it holds, before and after"
+    return f"{kind}. {title}. Before: {told(before)}. After: {told(after)}."
+
+
+def told(held: Held) -> str:
+    """What each rank holds, in words."""
+    return "; ".join(f"rank {rank} {listed(held[rank]) or 'nothing'}" for rank in sorted(held))
+
+
+# ------------------------------------------------------------------ a ring, step by step
+
+
+def ring_film(states: Sequence[Held], *, complete: Sequence[object] = ()) -> Picture:
+    """The chunks of every rank at the start, `states[0]`, and after each step; `states[k][rank][chunk]`.
+
+    `complete[chunk]` is what a chunk is when it is done; left out, it is what all ranks hold in the end. What
+    changed in a step has a thick border, what is complete is filled.
+    """
+    done = [str(label) for label in complete] or agreed(states[-1])
+    ranks, chunks = sorted(states[0]), max(len(things) for things in states[0].values())
+    frame = max(grid_inches(states, chunks) - WORD_INCHES, HEADING_INCHES)
+    columns = min(len(states), int((MAX_WIDTH_INCHES - WORD_INCHES) / frame))
+    rows = -(-len(states) // columns)
+    title = film_title(states, done)
+    height = 1.1 + rows * (0.45 + ROW_INCHES * len(ranks))
+    figure, panels = new_panels(title, rows=rows, columns=columns, height=height)
+    for step, state in enumerate(states):
+        word = "" if step % columns else "rank "
+        _grid(panels[step], ranks, chunks, f"after step {step}" if step else "start", word)
+        for row, rank in enumerate(ranks):
+            _chunks(panels[step], row, state[rank], states[max(0, step - 1)][rank], done)
+    for spare in panels[len(states) :]:
+        spare.axis("off")
+    keys = [Patch(label="complete", edgecolor=INK, **COMPLETE)]
+    keys += [Patch(label="changed in this step", edgecolor=INK, linewidth=3, facecolor="white")]
+    figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    return Picture(figure, film_alt(states, title))
+
+
+def _chunks(
+    axes: Axes, row: int, things: Sequence[object], old: Sequence[object], done: Sequence[str | None]
+) -> None:
+    for column, label in enumerate(map(str, things)):
+        look = COMPLETE if label == done[column] else {"facecolor": "white"}
+        changed = label != str(old[column])
+        _cell(axes, row, column, label, linewidth=3 if changed else 0.8, zorder=2 + changed, **look)
+
+
+def agreed(state: Held) -> list[str | None]:
+    """Of each chunk, what all ranks hold; None where they differ."""
+    columns = zip(*([str(label) for label in things] for things in state.values()), strict=True)
+    return [column[0] if len(set(column)) == 1 else None for column in columns]
+
+
+def complete_chunks(state: Held, done: Sequence[str | None]) -> list[int]:
+    """How many chunks are complete on each rank."""
+    return [
+        sum(str(label) == whole for label, whole in zip(state[rank], done, strict=True))
+        for rank in sorted(state)
+    ]
+
+
+def film_title(states: Sequence[Held], done: Sequence[str | None]) -> str:
+    """After how many steps every rank has a complete chunk, and after how many all."""
+    if len(states) == 1:
+        return f"{len(states[0])} rank{'s' * (len(states[0]) > 1)}, no step: this is how it starts"
+    fewest = [min(complete_chunks(state, done)) for state in states]
+    first = next((step for step, count in enumerate(fewest) if count), None)
+    last = next((step for step, count in enumerate(fewest) if count == len(done)), None)
+    if first is None:
+        return f"After {len(states) - 1} steps some rank still has no complete chunk"
+    begin = f"After {first} step{'s' * (first != 1)} every rank has {fewest[first]} complete chunk"
+    begin += "s" * (fewest[first] != 1)
+    if last is None:
+        return f"{begin}, after {len(states) - 1} not all {len(done)}"
+    return begin if last == first else f"{begin}, after {last} all {len(done)}"
+
+
+def film_alt(states: Sequence[Held], title: str) -> str:
+    """The same in words: every state."""
+    lines = [
+        f"{f'After step {step}' if step else 'Start'}: {told(state)}" for step, state in enumerate(states)
+    ]
+    return f"Grids, one a step, a row a rank, a cell for each chunk. {title}. {'. '.join(lines)}."
+
+
+# ------------------------------------------------------------------ drawing
+
+
+def grid_inches(states: Sequence[Held], cells: int) -> float:
+    """How wide a grid has to be for its longest label."""
+    letters = max([len(str(label)) for held in states for things in held.values() for label in things] + [1])
+    inches = MARGIN_INCHES + cells * (PADDING_INCHES + LETTER_INCHES * letters)
+    if inches > MAX_WIDTH_INCHES:
+        most = int(((MAX_WIDTH_INCHES - MARGIN_INCHES) / cells - PADDING_INCHES) / LETTER_INCHES)
+        raise ValueError(
+            f"{cells} cells with {letters} letters do not fit; give labels of at most {most} letters"
+        )
+    return inches
+
+
+def _grid(axes: Axes, ranks: Sequence[int], cells: int, title: str, word: str = "rank ") -> None:
+    """An empty grid with the ranks from top to bottom."""
+    axes.set_title(title, fontsize=FONT_SIZE, color=INK, loc="left")
+    axes.set(xlim=(-0.05, cells + 0.05), ylim=(len(ranks) + 0.05, -0.05), xticks=[])
+    name_ranks(axes, ranks, 0.5, word)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+
+
+def _cell(axes: Axes, row: int, column: int, label: str, **look: Any) -> None:
+    settings: Look = {"edgecolor": INK, "linewidth": 0.8, **look}
+    axes.add_patch(Rectangle((column, row), 1, 1, **settings))
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5} if "hatch" in look else None
+    middle: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "bbox": box, "zorder": 5}
+    axes.text(column + 0.5, row + 0.5, label, color=ink_on(str(look["facecolor"])), **middle)

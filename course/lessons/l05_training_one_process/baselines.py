@@ -1,0 +1,48 @@
+"""What one process does on 1, 2, … threads: the baseline that ranks have to beat.
+
+Threads share the work inside one operation, a product of matrices or a convolution, and meet at its end. A
+small product has little to share. The figures are images a second of whole training steps, loading excluded.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+import torch
+from torch.optim import SGD
+
+from course.lessons.l05_training_one_process.trials import Baseline
+from course_lib.training.loop import Batch, make_step, summed_cross_entropy
+from course_lib.training.models import build
+
+
+def thread_baselines(
+    names: Sequence[str], threads: Iterable[int], *, batch_size: int = 128, repetitions: int = 10
+) -> list[Baseline]:
+    """A baseline for each number of threads and each model; torch has as many threads afterwards as before.
+
+    The median of `repetitions` steps on random images, after two steps to warm up.
+    """
+    before, baselines = torch.get_num_threads(), []
+    try:
+        for count in threads:
+            torch.set_num_threads(count)
+            for name in names:
+                seconds = seconds_a_step(name, batch_size, repetitions)
+                baselines.append(Baseline(name, count, batch_size / seconds))
+    finally:
+        torch.set_num_threads(before)
+    return baselines
+
+
+def seconds_a_step(name: str, batch_size: int, repetitions: int) -> float:
+    """The median time of a training step of the model `name`."""
+    model = build(name, seed=0)
+    step = make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.0))
+    batch = Batch(torch.rand(batch_size, 1, 28, 28), torch.arange(batch_size) % 10, batch_size)
+    seconds = []
+    for _ in range(2 + repetitions):
+        start = time.perf_counter()
+        step(batch)
+        seconds.append(time.perf_counter() - start)
+    return median(seconds[2:])

@@ -1,0 +1,107 @@
+"""The figures of a study, each from the rows that it shows; the drawing is in `classroom/plots/study.py`."""
+
+from collections.abc import Sequence
+
+from course.lessons.l07_ddp_on_mnist.figures import study as plots
+from course.lessons.l07_ddp_on_mnist.study_results import ACCURACY, FIXED, GLOBAL, SEQUENTIAL, TIMING, Study
+from course.lessons.l07_ddp_on_mnist.study_tables import (
+    NAMES,
+    Timing,
+    curves,
+    finals,
+    grouped,
+    thread_grid,
+    timings,
+)
+from mpi_classroom.figures import Picture
+
+
+def time_pictures(found: Sequence[Timing], *, cores: int) -> list[Picture]:
+    """Where an epoch goes, and what ranks gain, for the timings of one model."""
+    model, gains = found[0].model, speedups_of(found)
+    pictures = [epoch_picture(found)]
+    return [*pictures, plots.speedups(gains, cores=cores, what=model)] if gains else pictures
+
+
+def epoch_picture(found: Sequence[Timing]) -> Picture:
+    """A bar a way of training; those of replays last."""
+    bars = {
+        one.name + (" (replay)" if one.label == plots.REPLAYED else ""): plots.Bar(
+            one.compute * one.epoch_seconds,
+            one.wait * one.epoch_seconds,
+            one.transfer * one.epoch_seconds,
+            one.label,
+        )
+        for one in found
+    }
+    return plots.epoch_bars(bars, what=found[0].model)
+
+
+def speedups_of(found: Sequence[Timing]) -> dict[str, dict[int, tuple[float, str]]]:
+    """Speed-up over one thread and label, by engine and ranks; replays are a line of their own."""
+    gains: dict[str, dict[int, tuple[float, str]]] = {}
+    for one in found:
+        if one.engine != SEQUENTIAL and one.speedup:
+            name = NAMES[one.engine] + (", replayed" if one.label == plots.REPLAYED else "")
+            gains.setdefault(name, {})[one.ranks] = one.speedup, one.label
+    return gains
+
+
+def speedup_picture(study: Study, model: str) -> Picture:
+    """What ranks gain on one model."""
+    found = [one for one in timings(study.rows) if one.model == model]
+    return plots.speedups(speedups_of(found), cores=study.cores, what=model)
+
+
+def thread_picture(study: Study) -> Picture | None:
+    """Images a second by ranks and threads; None when they were not measured."""
+    grid = thread_grid(study.rows)
+    if not grid:
+        return None
+    rates = {pair: one.images_per_s for pair, one in grid.items()}
+    return plots.thread_grid(rates, cores=study.cores, what=next(iter(grid.values())).model)
+
+
+def rule_picture(study: Study, model: str) -> Picture:
+    """What ranks, batch and rate do to the accuracy of one model."""
+    found = [one for one in finals(study.rows) if one.model == model]
+    values = {
+        rule: {one.ranks: one.accuracies for one in group}
+        for rule, group in grouped(found, lambda one: one.rule).items()
+    }
+    alone = [one for one in found if (one.batch_rule, one.rate_rule, one.ranks) == (GLOBAL, FIXED, 1)]
+    return plots.accuracy_by_rule(values, what=model, first=alone[0].accuracies if alone else ())
+
+
+def curve_picture(study: Study, model: str) -> Picture:
+    """Accuracy and loss against seconds, for one model with the same global batch."""
+    lines = {
+        curve.name + ("" if curve.label == plots.MEASURED else f" ({curve.label})"): plots.Line(
+            curve.seconds, curve.losses, curve.accuracies
+        )
+        for curve in curves(study.rows, model=model, part=ACCURACY)
+    }
+    return plots.learning_curves(lines, what=model)
+
+
+def scatter_picture(study: Study, model: str) -> Picture | None:
+    """Seconds of an epoch against the accuracy after the same number of epochs; None without timings."""
+    found = curves(study.rows, model=model, part=TIMING)
+    points = {
+        curve.name + ("" if curve.label == plots.MEASURED else f" ({curve.label})"): (
+            curve.seconds[-1] / len(curve.seconds),
+            curve.accuracies[-1],
+        )
+        for curve in found
+    }
+    return plots.time_and_accuracy(points, what=model) if points else None
+
+
+def accuracy_pictures(study: Study, model: str) -> list[Picture]:
+    """All on the accuracy of one model."""
+    scatter = scatter_picture(study, model)
+    return [
+        rule_picture(study, model),
+        curve_picture(study, model),
+        *([scatter] if scatter else []),
+    ]

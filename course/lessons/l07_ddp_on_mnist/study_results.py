@@ -1,0 +1,205 @@
+"""The results of a study: a folder with one line of CSV for each epoch of each run.
+
+    measurements.csv    a `Row` a line; its first columns are the `Case` that was run
+    machine.json        {"machine": {...}, "versions": {...}, "data": "...", "command": "...", "date": "..."}
+    report.html         made from the two, for people
+
+A file is only ever replaced as a whole, so that whoever ends the study ends it between two runs: a case
+whose last epoch is in the file is done, every other one is not. `load(folder)` reads it back; `COMMITTED` is
+the study that the course was published with.
+
+    study = load()
+    [row.images_per_s for row in study.rows if row.model == "cnn" and row.engine == "ddp-gloo"]
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from course.paths import ROOT
+
+from course_lib.training.storage import replace_file
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+COMMITTED = ROOT / "benchmarks" / "results" / "study"
+MEASUREMENTS, MACHINE, REPORT = "measurements.csv", "machine.json", "report.html"
+
+TIMING, THREADS, ACCURACY = "timing", "threads", "accuracy"
+PARTS = (TIMING, THREADS, ACCURACY)
+SEQUENTIAL, OWN_MPI, DDP_GLOO, DDP_MPI4PY = "sequential", "mpi", "ddp-gloo", "ddp-mpi4py"
+ENGINES = (SEQUENTIAL, OWN_MPI, DDP_GLOO, DDP_MPI4PY)
+GLOBAL, LOCAL = "global", "local"  # which batch stays the same on more ranks
+FIXED, SCALED = "fixed", "scaled"  # whether the learning rate grows with the ranks
+MEASURED, OVERSUBSCRIBED, REPLAYED = "measured", "oversubscribed", "replayed"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One training run: everything that has to be the same for it to be the same run.
+
+    `part`: timing, threads or accuracy. `engine`: sequential, mpi, ddp-gloo or ddp-mpi4py. `threads`: of
+    each rank. `batch_rule`: global when `batch_size` is the same on any number of ranks, local when that of
+    each rank is. `rate_rule`: fixed, or scaled (`learning_rate` grows as the ranks). `batch_size` is that of
+    the global batch, `learning_rate` that of the first step, `images` how many there are to train on.
+    `replayed`: computed from times of single operations, not run.
+    """
+
+    part: str
+    model: str
+    engine: str
+    ranks: int
+    threads: int
+    batch_rule: str
+    rate_rule: str
+    batch_size: int
+    learning_rate: float
+    images: int
+    epochs: int
+    seed: int
+    data: str
+    replayed: bool
+
+    @property
+    def name(self) -> str:
+        """How a sentence calls it."""
+        ranks = f"{self.ranks} rank{'s' * (self.ranks != 1)}"
+        threads = f" × {self.threads} threads" if self.threads > 1 else ""
+        rules = f", fixed {self.batch_rule} batch, {self.rate_rule} rate" if self.part == ACCURACY else ""
+        replayed = ", replayed" if self.replayed else ""
+        return f"{self.model} {self.engine} on {ranks}{threads}{rules}, seed {self.seed}{replayed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Case):
+    """One epoch of a case.
+
+    `epoch` counts from 1. `epoch_seconds`: the slowest rank's, evaluation not included; `wall_seconds`: of
+    all epochs so far. `compute_seconds`, `wait_seconds` and `transfer_seconds` add up to the epoch, the mean
+    of all ranks; what a transfer hides behind computing counts as computing. Losses are means of a sample;
+    accuracy is from 0 to 1, on the test images. What a replay cannot say is None. `cores`: that the machine
+    has.
+    """
+
+    epoch: int
+    epoch_seconds: float
+    wall_seconds: float
+    compute_seconds: float
+    wait_seconds: float
+    transfer_seconds: float
+    train_loss: float | None
+    test_loss: float | None
+    test_accuracy: float | None
+    cores: int
+
+    @property
+    def case(self) -> Case:
+        """The run that this is an epoch of."""
+        return Case(*(getattr(self, each.name) for each in fields(Case)))
+
+    @property
+    def images_per_s(self) -> float:
+        """Images trained on in a second, by all ranks together."""
+        return self.images / self.epoch_seconds
+
+    @property
+    def label(self) -> str:
+        """How to read its times: measured, oversubscribed (more ranks or threads than cores), or replayed."""
+        if self.replayed:
+            return REPLAYED
+        return OVERSUBSCRIBED if self.ranks * self.threads > self.cores else MEASURED
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is in a folder of results."""
+
+    rows: tuple[Row, ...] = field(repr=False)
+    about: dict[str, Any] = field(repr=False)
+
+    @property
+    def cores(self) -> int:
+        """Of the machine that it was measured on."""
+        return int(self.about["machine"]["cores"])
+
+
+class ResultsError(RuntimeError):
+    """Results that cannot be read, or that are not those one asked for: one sentence."""
+
+
+COLUMNS = tuple(each.name for each in fields(Row))
+Line = TypeVar("Line", bound="DataclassInstance")  # one of which is a line of a file
+
+
+def load(folder: Path = COMMITTED) -> Study:
+    """The results in `folder`; ResultsError when there are none or they are damaged."""
+    return Study(read_rows(folder, MEASUREMENTS, Row), read_about(folder))
+
+
+def read_rows(folder: Path, name: str, kind: type[Line]) -> tuple[Line, ...]:
+    """The lines of a CSV, each a dataclass of this `kind`; ResultsError as `load`."""
+    columns = tuple(each.name for each in fields(kind))
+    try:
+        with open(folder / name, newline="", encoding="utf-8") as file:
+            table = csv.reader(file)
+            if tuple(next(table, ())) != columns:
+                raise ValueError("its columns are others")
+            return tuple(_row(line, kind) for line in table)
+    except FileNotFoundError as error:
+        raise ResultsError(f"{folder} holds no results of a study: {error.filename} is missing") from None
+    except ValueError as error:
+        raise ResultsError(f"{folder / name} cannot be read ({error}); move it away") from None
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """Where and how the results in `folder` were measured; ResultsError as `load`."""
+    try:
+        return dict(json.loads((folder / MACHINE).read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise ResultsError(f"{folder} holds no results of a study: {error.filename} is missing") from None
+    except ValueError as error:
+        raise ResultsError(f"{folder / MACHINE} cannot be read ({error}); move it away") from None
+
+
+def _row(line: Sequence[str], kind: type[Line]) -> Line:
+    columns = fields(kind)
+    if len(line) != len(columns):
+        raise ValueError(f"a line has {len(line)} entries instead of {len(columns)}")
+    return kind(*(_value(text, each.type) for text, each in zip(line, columns, strict=True)))
+
+
+def _value(text: str, kind: Any) -> Any:
+    if kind is bool:
+        return text == "True"
+    for number in (int, float):
+        if kind == number | None:
+            return number(text) if text else None
+    return kind(text)
+
+
+def as_csv(rows: Iterable[Any], kind: type = Row) -> str:
+    """The rows, of a `kind`, as the text of a CSV; seconds in microseconds' precision."""
+    text, columns = io.StringIO(), [each.name for each in fields(kind)]
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    for row in rows:
+        table.writerow([_entry(getattr(row, name)) for name in columns])
+    return text.getvalue()
+
+
+def _entry(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def save(
+    folder: Path, rows: Iterable[Any], about: dict[str, Any], *, name: str = MEASUREMENTS, kind: type = Row
+) -> None:
+    """Replace the results in `folder`; OSError leaves those that were there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / MACHINE, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
+    replace_file(folder / name, as_csv(rows, kind))

@@ -1,0 +1,306 @@
+"""Exercises of lesson 08, pipeline parallelism: the 1F1B of one rank and of any, and losses added up.
+
+torch is imported where a check needs it, so that exercises without it are checked sooner.
+"""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from course.lessons.l08_pipeline_parallelism.quiz import QUESTIONS
+from course_lib.theory.schedules import Action, makespan, one_f_one_b, peak_activations, simulate
+from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect
+
+STAGES = 3
+
+# -------------------------------------------------------------------- 08.1 rank 1's 1F1B, put in order
+
+
+def _check_rank_1(answer: SimpleNamespace, comm: Any, microbatches: int) -> None:
+    """All ranks look at what the function would do; if that can work, they do it, with real messages."""
+    done: list[Action] = []
+    answer.rank_1(
+        lambda i: done.append(Action("F", 1, i)), lambda i: done.append(Action("B", 1, i)), microbatches
+    )
+    _look_at_row(done, microbatches)
+    peak = peak_activations(done)
+    expect(
+        peak <= min(STAGES - 1, microbatches),
+        f"holds {peak} micro-batches at once: {done}. Which backward could come sooner?",
+    )
+    schedule = one_f_one_b(STAGES, microbatches)
+    best, schedule[1] = makespan(simulate(schedule, 1, 2)), done
+    try:
+        took = makespan(simulate(schedule, 1, 2))
+    except ValueError as error:
+        raise Wrong(str(error)) from None
+    expect(
+        took <= best,
+        f"takes {took:g} units of time, 1F1B {best:g}: {done}. Rank 1 waits for a gradient while it could go "
+        "forward with the next micro-batch.",
+    )
+    _run(comm, schedule, microbatches)
+
+
+def _look_at_row(done: Sequence[Action], microbatches: int) -> None:
+    """Raise Wrong for what could not work."""
+    seen: set[Action] = set()
+    for action in done:
+        i = action.microbatch
+        expect(0 <= i < microbatches, f"calls {action}, and the micro-batches are 0 to {microbatches - 1}.")
+        expect(action not in seen, f"does {action} twice: {list(done)}.")
+        expect(
+            action.kind == "F" or Action("F", 1, i) in seen,
+            f"does {action} before F{i}: there is nothing yet to go back through. {list(done)}",
+        )
+        seen.add(action)
+    for i in range(microbatches):
+        expect(Action("F", 1, i) in seen, f"never does F{i}; rank 2 waits for its activations.")
+        expect(Action("B", 1, i) in seen, f"never does B{i}; rank 0 waits for its gradient.")
+
+
+def _run(comm: Any, schedule: list[list[Action]], microbatches: int) -> None:
+    """Train three stages of one weight each with it; gradients of their product, 2 · 3 · 5, are known."""
+    import torch
+
+    from course_lib.parallel.pipeline import run_schedule, split_batch
+    from course_lib.training.loop import Batch
+
+    torch.ones(1, requires_grad=True).exp().backward(torch.ones(1))  # torch loads much at its first backward
+    comm.Barrier()  # on some ranks that takes longer
+    stage = torch.nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    torch.nn.init.constant_(stage.weight, (2.0, 3.0, 5.0)[comm.rank])
+    batch = Batch(torch.ones(microbatches, 1, dtype=torch.float64), torch.zeros(microbatches), microbatches)
+    parts = split_batch(batch, microbatches)
+    run_schedule(comm, schedule, {(0, comm.rank): stage}, lambda outputs, _: outputs.sum(), parts)
+    expected = 30.0 / (2.0, 3.0, 5.0)[comm.rank]
+    got = stage.weight.grad
+    if got is None or not np.isclose(got.item(), expected):
+        raise Wrong(f"the gradient of the stage is {got}, expected {expected:g}.")
+
+
+RANK_1 = Exercise(
+    id="08.1",
+    title="Put in order: what rank 1 does in 1F1B",
+    objectives=(2, 4),
+    stub='order("")\n',
+    opening='''\
+def rank_1(F, B, m):
+    """Stage 1 of 3, in 1F1B: F(i) takes micro-batch i forward, B(i) backward; there are m of them."""''',
+    blocks={
+        "A": "        B(i - 1)",
+        "B": "    B(m - 1)",
+        "C": "    for i in range(m):",
+        "D": "        F(i)",
+        "E": "    F(0)",
+        "F": "        B(i)",
+        "G": "    for i in range(1, m):",
+    },
+    hints=(
+        "Two of the seven lines are too many. Find rank 1 of three in the picture in your head: how "
+        "many forwards "
+        "come before its first backward?",
+        "rank 0  F0 F1 F2 B0 F3 B1 …\nrank 1     F0 F1 B0 F2 B1 …\nrank 2        F0 B0 F1 B1 …\n"
+        "After the first forward: a forward and a backward in turn, and one backward is left over.",
+        'order("E G … … B")',
+    ),
+    solution='order("E G D A B")\n',
+    check=_check_rank_1,
+    cases=(4, 1, 2),
+    describe=lambda m: f"{m} micro-batch{'es' * (m > 1)}",
+    sizes=(STAGES,),
+    imports="import torch",
+    wrong=(
+        WrongAnswer('order("C D F")', "Rank 1 waits for a gradient"),
+        WrongAnswer('order("C D C F")', "holds 4 micro-batches at once"),
+        WrongAnswer('order("E G D A")', "never does B3"),
+        WrongAnswer('order("G D A B")', "before F0"),
+        WrongAnswer('order("E C D A B")', "does F0 twice"),
+    ),
+    why="rank 1 holds two micro-batches at most. Which line would you repeat if there were five "
+    "stages behind it?",
+)
+
+# -------------------------------------------------------------------- 08.2 the row of any rank
+
+
+def _check_row(answer: SimpleNamespace, comm: Any, microbatches: int) -> None:
+    size, stage = comm.size, comm.rank
+    got = answer.row(stage, size, microbatches)
+    expect(isinstance(got, list), f"returned {type(got).__name__}, expected a list such as ['F0', 'B0'].")
+    wanted = [repr(action) for action in one_f_one_b(size, microbatches)[stage]]
+    if got == wanted:
+        return
+    where = f"stage {stage} of {size}, {microbatches} micro-batches"
+    every = {f"{kind}{i}" for kind in "FB" for i in range(microbatches)}
+    strange = [name for name in got if name not in every]
+    expect(not strange, f"{where}: {strange[:1]} is no forward or backward of these micro-batches.")
+    missing = [name for name in wanted if name not in got]
+    expect(not missing, f"{where}: {missing[:1]} is missing in {got}.")
+    expect(len(got) == len(wanted), f"{where}: something comes twice in {got}.")
+    warmup = next(place for place, name in enumerate(got) if name.startswith("B"))
+    right = next(place for place, name in enumerate(wanted) if name.startswith("B"))
+    expect(
+        warmup == right,
+        f"{where}: {warmup} forwards come before the first backward, expected {right}. How many "
+        f"stages are below?",
+    )
+    raise Wrong(
+        f"{where}: the order is {got}, expected a forward and a backward in turn after the first backward."
+    )
+
+
+_ROW = '''\
+def row(stage, stages, microbatches):
+    """What `stage` of `stages` does in 1F1B, such as ["F0", "B0"], in order."""
+    warmup = min(stages - 1 - stage, microbatches)
+    todo = [f"F{i}" for i in range(warmup)]
+    for i in range(microbatches):
+        if warmup + i < microbatches:
+            todo.append(f"F{warmup + i}")
+        todo.append(f"B{i}")
+    return todo
+'''
+
+ROW = Exercise(
+    id="08.2",
+    title="The 1F1B of any rank",
+    objectives=(2, 4),
+    stub='''\
+def row(stage, stages, microbatches):
+    """What `stage` of `stages` does in 1F1B, such as ["F0", "B0"], in order."""
+    warmup = 0
+    todo = [f"F{i}" for i in range(warmup)]
+    for i in range(microbatches):
+        todo.append(f"B{i}")
+    return todo
+''',
+    hints=(
+        "Two things are missing: how many forwards come first, and the forward that goes with each "
+        "backward, as "
+        "long as there are any.",
+        "3 stages, 4 micro-batches   warm-up   then forward and backward in turn   forwards are over\n"
+        "stage 0                     F0 F1     F2 B0  F3 B1                        B2 B3\n"
+        "stage 1                     F0        F1 B0  F2 B1  F3 B2                 B3\n"
+        "stage 2                               F0 B0  F1 B1  F2 B2  F3 B3",
+        "warmup = min(stages - 1 - …, microbatches)   and   if warmup + i < …: another forward comes first",
+    ),
+    solution=_ROW,
+    check=_check_row,
+    cases=(4, 1, 2, 7),
+    describe=lambda m: f"{m} micro-batch{'es' * (m > 1)}",
+    sizes=(2, 3, 4, 1),
+    wrong=(
+        WrongAnswer(
+            changed(_ROW, ("stages - 1 - stage", "stages - stage")), "forwards come before the first"
+        ),
+        WrongAnswer(changed(_ROW, ("stages - 1 - stage", "stage")), "How many stages are below?"),
+        WrongAnswer(changed(_ROW, ("min(stages - 1 - stage, microbatches)", "microbatches")), "expected 2"),
+        WrongAnswer(
+            changed(_ROW, ("        if warmup + i < microbatches:\n    ", "")), "is no forward or backward"
+        ),
+        WrongAnswer(
+            changed(_ROW, ("min(stages - 1 - stage, microbatches)", "stages - 1 - stage")), "no forward"
+        ),
+    ),
+    why="with 1F1B, stage 0 holds as many micro-batches as there are stages. How many does GPipe let "
+    "it hold?",
+)
+
+# -------------------------------------------------------------------- 08.3 a loss that is too large
+
+
+def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
+    import torch
+    from torch.nn import functional as F
+
+    torch.manual_seed(8)
+    layers = torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)
+    model = torch.nn.Sequential(*layers).double()
+    inputs, targets = torch.randn(sum(lengths), 3, dtype=torch.float64), torch.randint(2, (sum(lengths),))
+    parts = list(zip(inputs.split(list(lengths)), targets.split(list(lengths)), strict=True))
+    weights = [p.detach().clone() for p in model.parameters()]
+    answer.accumulate(model, F.cross_entropy, parts)
+    got = [p.grad for p in model.parameters() if p.grad is not None]
+    if len(got) < len(weights):
+        raise Wrong("some parameter got no gradient; was backward called?")
+    moved = any(not torch.equal(p, before) for p, before in zip(model.parameters(), weights, strict=True))
+    expect(not moved, "changed the weights; this is about gradients only.")
+
+    def of(shares: Sequence[float]) -> list[Any]:
+        losses = [s * F.cross_entropy(model(x), y) for s, (x, y) in zip(shares, parts, strict=True)]
+        return list(torch.autograd.grad(torch.stack(losses).sum(), list(model.parameters())))
+
+    def same(shares: Sequence[float]) -> bool:
+        return all(torch.allclose(a, b, rtol=1e-9) for a, b in zip(got, of(shares), strict=True))
+
+    count, total = len(lengths), sum(lengths)
+    if same([length / total for length in lengths]):
+        return
+    expect(not same([1.0] * count), f"got {count} times the gradient, or nearly: the means were added up.")
+    expect(
+        not same([1 / count] * count),
+        f"got the mean of the means: micro-batches of {lengths[0]} and of {lengths[-1]} samples count alike.",
+    )
+    expect(not same([*[0.0] * (count - 1), 1.0]), "got the gradient of the last micro-batch only.")
+    expect(
+        not same([1 / total] * count), "a mean over a micro-batch was divided by the batch: divided twice."
+    )
+    expect(
+        not same([float(n) for n in lengths]),
+        "got the gradient of the sum over the batch; the mean is asked.",
+    )
+    raise Wrong("got a gradient that is not that of the mean loss of the whole batch.")
+
+
+_ACCUMULATE = '''\
+def accumulate(model, loss_fn, microbatches):
+    """Leave in .grad the gradients of the mean loss of the batch; `loss_fn` is the mean of its samples."""
+    total = sum(len(targets) for _, targets in microbatches)
+    for inputs, targets in microbatches:
+        loss = loss_fn(model(inputs), targets) * len(targets) / total
+        loss.backward()
+'''
+
+ACCUMULATE = Exercise(
+    id="08.3",
+    title="Spot the bug: more micro-batches, larger steps",
+    objectives=(2,),
+    targets=("backward-adds-means",),
+    stub='''\
+def accumulate(model, loss_fn, microbatches):
+    """Leave in .grad the gradients of the mean loss of the batch; `loss_fn` is the mean of its samples."""
+    total = sum(len(targets) for _, targets in microbatches)
+    for inputs, targets in microbatches:
+        loss = loss_fn(model(inputs), targets)
+        loss.backward()
+''',
+    hints=(
+        "Every backward adds to .grad. What do the gradients of eight means add up to?",
+        "mean of the batch = (a + b + c + d + e) / 5\n"
+        "micro-batch 0: (a + b + c) / 3        micro-batch 1: (d + e) / 2\n"
+        "What do you multiply each with, so that the two add up to the first line?",
+        "loss = loss_fn(model(inputs), targets) * len(…) / …",
+    ),
+    solution=_ACCUMULATE,
+    check=_check_accumulate,
+    cases=((2, 2), (3, 2, 2), (4, 1)),
+    describe=lambda lengths: f"micro-batches of {', '.join(map(str, lengths))} samples",
+    sizes=(3,),
+    imports="import torch",
+    wrong=(
+        WrongAnswer(changed(_ACCUMULATE, ("* len(targets) / total", "/ len(microbatches)")), "count alike"),
+        WrongAnswer(changed(_ACCUMULATE, ("* len(targets) / total", "/ total")), "divided twice"),
+        WrongAnswer(changed(_ACCUMULATE, (" / total", "")), "gradient of the sum"),
+        WrongAnswer(
+            changed(_ACCUMULATE, ("        loss = ", "        model.zero_grad()\n        loss = ")),
+            "gradient",
+        ),
+    ),
+    why="the lesson's loss is a sum over samples, divided by the global batch. Why is there nothing "
+    "to weigh then?",
+)
+
+EXERCISES = (RANK_1, *QUESTIONS, ROW, ACCUMULATE)

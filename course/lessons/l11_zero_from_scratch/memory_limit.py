@@ -1,0 +1,101 @@
+"""A model that one rank cannot train under a memory limit, and four can, with all that is dealt by stage 3.
+
+    limit 192 MiB a rank      1 rank      16 layers of 16 MiB       no memory left in training
+                              4 ranks     a quarter of each layer   trained a step, a layer whole at a time
+
+As in `parallel/memory_limit.py`, where the ranks are stages of a pipeline, the limit holds in the processes
+of a job of its own (Linux only).
+
+Source: Awan and others, OC-DNN, HiPC 2018 (out-of-core models); the way out is that of ZeRO, stage 3.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from course.lessons.shared.memory_limit import (
+    LAYERS,
+    WIDTH,
+    Fit,
+    limit_data,
+    out_of_memory,
+    run_limited,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+    from torch import nn
+
+LIMIT_MIB = 192
+
+
+def fits(
+    ranks: int, limit_mib: int = LIMIT_MIB, *, stage: int = 3, layers: int = LAYERS, timeout: float = 90.0
+) -> Fit:
+    """Try to train a step of a model of `layers` layers with this stage on `ranks` limited processes.
+
+    Raises ValueError, OSError where memory cannot be limited, and RuntimeError as `memory_limit.fits` does.
+    """
+    if ranks < 1 or layers < 1 or limit_mib < 1:
+        raise ValueError(
+            f"{layers} layers on {ranks} ranks of {limit_mib} MiB cannot be tried; use at least 1 of each"
+        )
+    module = "course.lessons.l11_zero_from_scratch.memory_limit"
+    return run_limited(module, ranks, [limit_mib, stage, layers], timeout)
+
+
+# ---------------------------------------------------------------- in a process that is limited
+
+
+def attempt(comm: MPI.Intracomm, limit_mib: int, stage: int, layers: int) -> Fit:
+    """A step of a model whose layers are made one by one, in what this process may have."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    step(comm, [nn.Linear(8, 8)], stage)  # what torch and MPI allocate once and for all
+    limit_data(limit_mib)
+    made: list[nn.Linear] = []
+    try:
+        while len(made) < layers:
+            made.append(nn.Linear(WIDTH, WIDTH))
+        step(comm, made, stage)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        when = "in training" if len(made) == layers else f"after {len(made)} of {layers} layers"
+        tell(Fit(comm.size, limit_mib, layers, False, f"rank {comm.rank} has no memory left {when}"))
+        comm.Abort(1)  # the others wait for this rank
+    return Fit(comm.size, limit_mib, layers, True, "trained a step")
+
+
+def step(comm: MPI.Intracomm, made: Sequence[nn.Linear], stage: int) -> None:
+    """A step of training with `made`, one after the other."""
+    import torch
+    from torch import nn
+
+    from course.lessons.l11_zero_from_scratch.runs import start
+
+    model = nn.Sequential(*made)
+    zero = start(
+        comm, model, stage, lambda slices: torch.optim.Adam(slices, lr=1e-4, foreach=False), layers=model
+    )
+    model(torch.ones(8, made[0].in_features)).square().sum().backward()
+    zero.step()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """A rank of the job: LIMIT in MiB, STAGE, LAYERS."""
+    from mpi4py import MPI
+
+    limit_mib, stage, layers = map(int, arguments)
+    found = attempt(MPI.COMM_WORLD, limit_mib, stage, layers)
+    if MPI.COMM_WORLD.rank == 0:
+        tell(found)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

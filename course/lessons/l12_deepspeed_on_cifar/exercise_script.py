@@ -1,0 +1,163 @@
+"""Exercise 12.3: the bugs of a script for CIFAR-10, checked with an engine that notes what it is asked for.
+
+torch is imported where the check needs it.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect
+
+
+class NotingEngine:
+    """Stands in for DeepSpeed's engine on one rank: it trains, and notes what it is asked for."""
+
+    def __init__(self, net: Any, accumulation: int, fp16: bool) -> None:
+        import torch
+
+        self.module, self.accumulation, self.fp16, self.calls = net, accumulation, fp16, 0
+        net.half() if fp16 else net.float()
+        trained = [weight for weight in net.parameters() if weight.requires_grad]
+        expect(bool(trained), "no parameter wants a gradient, so nothing can be trained.")
+        self.optimizer, self.local_rank, self.pending = torch.optim.SGD(trained, lr=0.5), 0, False
+
+    def __call__(self, inputs: Any) -> Any:
+        return self.module(inputs)
+
+    def fp16_enabled(self) -> bool:
+        return self.fp16
+
+    def backward(self, loss: Any) -> None:
+        (loss / self.accumulation).backward()
+        self.pending = True
+
+    def step(self) -> None:
+        expect(self.pending, "engine.step() was called without engine.backward(loss) before it.")
+        self.pending, self.calls = False, self.calls + 1
+        if self.calls % self.accumulation == 0:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+def _check_script(answer: SimpleNamespace, comm: Any, case: tuple[int, bool]) -> None:
+    import torch
+
+    accumulation, fp16 = case
+
+    generator = torch.Generator().manual_seed(comm.rank)
+    batches = [
+        (torch.randn(4, 3, generator=generator), torch.randint(0, 2, (4,), generator=generator))
+        for _ in range(4)
+    ]
+    engines: list[NotingEngine] = []
+
+    def initialize(net: Any) -> NotingEngine:
+        engines.append(NotingEngine(net, accumulation, fp16))
+        return engines[-1]
+
+    net, expected = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    expected.load_state_dict(net.state_dict())
+    try:
+        answer.train(net, initialize, batches)
+    except (AssertionError, RuntimeError, ValueError) as error:
+        words = str(error).lower()
+        gpu = any(word in words for word in ("cuda", "accelerator", "device"))
+        if not gpu:
+            raise
+        raise Wrong(f"asks for GPU number 0, and there is none: {error!s:.60}") from None
+    expect(bool(engines), "never asked for an engine.")
+    engine, right = engines[0], NotingEngine(expected, accumulation, fp16)
+    for inputs, labels in batches:
+        inputs = inputs.half() if fp16 else inputs
+        right.backward(torch.nn.functional.cross_entropy(right(inputs), labels))
+        right.step()
+    expect(engine.calls > 0, "the weights are those of the start: engine.step() was never called.")
+    expect(not engine.pending, "the last engine.backward(loss) has no engine.step() after it.")
+    expect(
+        engine.calls == len(batches),
+        f"engine.step() was called {engine.calls} times for {len(batches)} micro-batches.",
+    )
+    same = torch.allclose(net.weight, expected.weight, atol=1e-6)
+    expect(same, "the weights are not those of the right training; is the loss that of the batch?")
+
+
+_SCRIPT = '''\
+def train(net, initialize, batches):
+    """Train `net` on all `batches`; initialize(net) gives the engine of DeepSpeed."""
+    engine = initialize(net)
+    for inputs, labels in batches:
+        if engine.fp16_enabled():
+            inputs = inputs.half()
+        outputs = engine(inputs)
+        loss = F.cross_entropy(outputs, labels)
+        engine.backward(loss)
+        engine.step()
+'''
+
+SCRIPT = Exercise(
+    id="12.3",
+    title="Spot the bugs: a script for CIFAR-10",
+    objectives=(1,),
+    targets=("micro-batch-is-global-batch", "mistakes-raise-errors"),
+    stub='''\
+def train(net, initialize, batches):
+    """Train `net` on all `batches`; initialize(net) gives the engine of DeepSpeed."""
+    net.requires_grad_(False)
+    engine = initialize(net)
+    for inputs, labels in batches:
+        inputs, labels = inputs.to(engine.local_rank), labels.to(engine.local_rank)
+        if engine.fp16_enabled():
+            inputs = inputs.half()
+            outputs = engine(inputs)
+            loss = F.cross_entropy(outputs, labels)
+            engine.backward(loss)
+            engine.step()
+''',
+    hints=(
+        "There are three: in the first line, in the first line of the loop, and in what stands below the if.",
+        "requires_grad_(False)   nobody may train these weights\n"
+        ".to(0)                  to GPU number 0\n"
+        "if fp16: all of it      and if the config does not say fp16?",
+        "Without the first and the third line; and only inputs = … stays below the if",
+    ),
+    solution=_SCRIPT,
+    check=_check_script,
+    cases=((1, False), (2, False), (1, True)),
+    describe=lambda case: f"{case[0]} micro-batches an update, fp16 {'on' if case[1] else 'off'}",
+    imports="import torch\nfrom torch.nn import functional as F",
+    seconds=30.0,
+    wrong=(
+        WrongAnswer(
+            changed(
+                _SCRIPT, ("    engine = initialize", "    net.requires_grad_(False)\n    engine = initialize")
+            ),
+            "no parameter wants a gradient",
+        ),
+        WrongAnswer(
+            changed(
+                _SCRIPT, ("in batches:\n", "in batches:\n        inputs = inputs.to(engine.local_rank)\n")
+            ),
+            "asks for GPU number 0",
+        ),
+        WrongAnswer(
+            changed(
+                _SCRIPT,
+                ("        outputs", "            outputs"),
+                ("        loss", "            loss"),
+                ("        engine.backward", "            engine.backward"),
+                ("        engine.step", "            engine.step"),
+            ),
+            "engine.step() was never called",
+        ),
+        WrongAnswer(
+            changed(_SCRIPT, ("        engine.step()", "    engine.step()")), "times for 4 micro-batches"
+        ),
+        WrongAnswer(
+            changed(_SCRIPT, ("        engine.backward(loss)\n", "")), "without engine.backward(loss)"
+        ),
+        WrongAnswer(
+            changed(_SCRIPT, ("engine.backward(loss)", "engine.backward(2 * loss)")), "is the loss that"
+        ),
+    ),
+    why="two of the three raise an error, one trains nothing and says nothing. How would you have noticed?",
+)

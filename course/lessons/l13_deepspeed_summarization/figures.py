@@ -1,0 +1,227 @@
+"""A summary held to its article: which of its words are facts, which come from elsewhere, which from nowhere.
+
+Words are told apart by colour *and* by their frame, so that no meaning hangs on colour alone.
+"""
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from course_lib.training.news import Article
+from course_lib.training.summaries.rouge import Rouge, facts_found, sentences
+from mpi_classroom.figures import (
+    FONT_SIZE,
+    GRID,
+    INK,
+    Look,
+    Picture,
+    listed,
+    new_figure,
+    wrapped,
+)
+
+COLUMNS = 74  # letters in a line
+LINE, CHARACTER = 0.26, 0.1003  # inches that a line and a letter take
+MARGIN = 0.25
+KINDS: dict[str, Look] = {
+    "right": {"facecolor": "#9be3cc", "edgecolor": "#009E73", "linewidth": 1.6},
+    "elsewhere": {"facecolor": "#fde0a6", "edgecolor": "#E69F00", "hatch": "///", "linewidth": 0.8},
+    "made up": {"facecolor": "#ffffff", "edgecolor": "#D55E00", "linestyle": "--", "linewidth": 1.6},
+}
+MEANING = {
+    "right": "a fact of the news",
+    "elsewhere": "from elsewhere in the article",
+    "made up": "not in the article",
+}
+WORD = re.compile(r"\w+")
+Marks = list[tuple[int, int, str]]  # from, to, kind
+
+# -------------------------------------------------------------------- marks
+
+
+def marks_of(text: str, article: Article) -> Marks:
+    """What each word of a summary is: part of a right fact, from elsewhere in the article, or made up.
+
+    Small words, which every summary has, get no mark, nor do sentences that are copied whole.
+    """
+    marks: Marks = []
+    for fact in facts_found(text, article.facts):
+        marks += [
+            (match.start(), match.end(), "right") for match in re.finditer(rf"\b{re.escape(fact)}\b", text)
+        ]
+    known = set(WORD.findall(article.text))
+    whole = [sentence for sentence in sentences(text) if sentence in article.text]
+    for sentence in whole:  # copied as it stands: that needs no frames
+        marks.append((start := text.index(sentence), start + len(sentence), ""))
+    for match in WORD.finditer(text):
+        inside = any(start <= match.start() < end for start, end, _ in marks)
+        if not inside and match[0] not in small_words(article):
+            marks.append((*match.span(), "elsewhere" if match[0] in known else "made up"))
+    return sorted(mark for mark in marks if mark[2])
+
+
+def small_words(article: Article) -> set[str]:
+    """The words of the reference summary that belong to no fact, and the article of a deed."""
+    facts = {word for fact in article.facts for word in WORD.findall(fact)}
+    return (set(WORD.findall(article.summary)) - facts) | {"a", "the", "in", "on"}
+
+
+def sources_of(article: Article, summaries: Sequence[str]) -> Marks:
+    """Where in the article the facts stand, and the words that `summaries` copied from elsewhere."""
+    text, marks = article.text, Marks()
+    for fact in article.facts:
+        marks += [
+            (match.start(), match.end(), "right") for match in re.finditer(rf"\b{re.escape(fact)}\b", text)
+        ]
+    news = {word for fact in article.facts for word in WORD.findall(fact)}
+    copied = {
+        summary[start:end]
+        for summary in summaries
+        for start, end, kind in marks_of(summary, article)
+        if kind == "elsewhere" and summary[start:end] not in news
+    }
+    for match in WORD.finditer(text):
+        if match[0] in copied and not any(start <= match.start() < end for start, end, _ in marks):
+            marks.append((*match.span(), "elsewhere"))
+    return sorted(marks)
+
+
+# -------------------------------------------------------------------- the article with its facts marked
+
+
+def marked_article(article: Article, summaries: Mapping[str, str]) -> Picture:
+    """`article` with its facts marked, and below it each of `summaries` (by name, such as "before")."""
+    counts = {name: len(facts_found(text, article.facts)) for name, text in summaries.items()}
+    told = [f"{name} {count}" for name, count in counts.items()]
+    title = f"Of the {len(article.facts)} facts of the news, the summary states: {', '.join(told)}"
+    blocks = [("the article", article.text, sources_of(article, list(summaries.values())))]
+    blocks += [(name, text, marks_of(text, article)) for name, text in summaries.items()]
+    lines = sum(len(lines_of(text)) + 1.7 for _, text, _ in blocks)
+    height = MARGIN * 2 + 0.75 + LINE * lines
+    figure = Figure(figsize=(8.0, height), facecolor="white")
+    axes = paper(figure, height)
+    words = {"fontsize": FONT_SIZE + 2, "color": INK, "ha": "left", "va": "center"}
+    figure.suptitle(wrapped(title, 8.0), x=MARGIN / 8.0, y=1 - 0.32 / height, **words)
+    top = 0.65
+    for name, text, marks in blocks:
+        axes.text(MARGIN, top + 0.12, name, fontsize=FONT_SIZE, color=INK, weight="bold", va="center")
+        top = write_block(axes, text, marks, top + 0.3) + 0.7 * LINE
+    kinds = [kind for kind in KINDS if any(kind == k for _, _, marks in blocks for _, _, k in marks)]
+    patches = [Patch(label=MEANING[kind], **KINDS[kind]) for kind in kinds]
+    if patches:
+        figure.legend(handles=patches, loc="lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
+    return Picture(figure, article_alt(title, article, summaries))
+
+
+def paper(figure: Figure, height: float) -> Axes:
+    """Axes in inches from the upper left corner, without a frame."""
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, 8.0)
+    axes.set_ylim(height, 0)
+    axes.axis("off")
+    return axes
+
+
+def lines_of(text: str) -> list[str]:
+    """`text` in lines; every character stays where it was but for the spaces at the breaks."""
+    return textwrap.wrap(text, COLUMNS, break_long_words=True, break_on_hyphens=False) or [""]
+
+
+def write_block(axes: Axes, text: str, marks: Marks, top: float) -> float:
+    """Write `text` from `top` downwards, with frames around its marked parts; where it ends."""
+    place = 0
+    for line in lines_of(text):
+        place = text.index(line, place)
+        for start, end, kind in marks:
+            first, last = max(start, place), min(end, place + len(line))
+            if first < last:
+                left = MARGIN + CHARACTER * (first - place) - 0.02
+                size = CHARACTER * (last - first) + 0.04, LINE - 0.04
+                axes.add_patch(Rectangle((left, top + 0.02), *size, **KINDS[kind]))
+        axes.text(
+            MARGIN,
+            top + LINE / 2,
+            line,
+            family="DejaVu Sans Mono",
+            fontsize=FONT_SIZE,
+            color=INK,
+            va="center",
+        )
+        place += len(line)
+        top += LINE
+    return top
+
+
+def article_alt(title: str, article: Article, summaries: Mapping[str, str]) -> str:
+    """The same in words: each summary, and what is right and wrong in it."""
+    told = []
+    for name, text in summaries.items():
+        right = facts_found(text, article.facts)
+        wrong = [fact for fact in article.facts if fact not in right]
+        told.append(
+            f"{name}: “{text}” (right: {listed(right) if right else 'nothing'}; "
+            f"missing: {listed(wrong) if wrong else 'nothing'})"
+        )
+    return f"Text with marks. {title}. The reference: “{article.summary}” {'; '.join(told)}."
+
+
+# -------------------------------------------------------------------- scores
+
+
+def score_bars(scores: Mapping[str, tuple[Rouge, float]]) -> Picture:
+    """ROUGE-1 and the share of facts that are right, for each way to summarize, in percent."""
+    names = list(scores)
+    one = [100 * score.one for score, _ in scores.values()]
+    facts = [100 * right for _, right in scores.values()]
+    title = scores_title(scores)
+    figure, axes = new_figure(wrapped(title, 7.5), width=7.5, height=0.62 * len(names) + 1.6)
+    plain: Look = {"color": "#56B4E9"}
+    hatched: Look = {"color": "#009E73", "hatch": "///", "edgecolor": "white"}
+    for shift, values, label, look in (
+        (-0.19, one, "ROUGE-1", plain),
+        (0.19, facts, "facts right", hatched),
+    ):
+        places = [row + shift for row in range(len(names))]
+        axes.barh(places, values, height=0.36, label=label, **look)
+        for place, value in zip(places, values, strict=True):
+            axes.text(value + 1, place, f"{value:.0f}", va="center", fontsize=FONT_SIZE, color=INK)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 112)
+    axes.set_xticks(range(0, 101, 20))
+    axes.set_xlabel("percent")
+    axes.grid(False, axis="y")
+    axes.grid(True, axis="x", color=GRID)
+    figure.legend(fontsize=FONT_SIZE, frameon=False, loc="outside lower center", ncols=2)
+    told = [
+        f"{name}: ROUGE-1 {a:.0f}, facts {b:.0f} percent"
+        for name, a, b in zip(names, one, facts, strict=True)
+    ]
+    return Picture(figure, f"Bar chart, two bars a row. {title}. {'; '.join(told)}.")
+
+
+def scores_title(scores: Mapping[str, tuple[Rouge, float]]) -> str:
+    """The row in which words in common and facts differ most: what ROUGE does not say."""
+    name, (score, right) = max(scores.items(), key=lambda item: abs(item[1][0].one - item[1][1]))
+    told = f"{name} has ROUGE-1 {100 * score.one:.0f}, and {right:.0%} of the facts"
+    return f"Words in common are not facts: {told}"
+
+
+def explain_facts(rouge: Rouge, facts: float) -> str:
+    """Why so many facts are right, by how the words in common compare with them."""
+    words = f"ROUGE-1 is {100 * rouge.one:.0f}"
+    if facts < rouge.one - 0.1:
+        return f"{words}: the form of a summary is learnt before its content."
+    return f"{words}: words in common and facts go together here; they need not."
+
+
+def explain_training(before: float, after: float) -> str:
+    """What the last steps did to the share of right facts."""
+    points = round(100 * (after - before))
+    if points >= 20:
+        return f"{points} points in 100 steps: once it looks for the news at all, everything follows."
+    return f"{points} points in 100 steps: it had learnt most of it before, or has yet to begin."

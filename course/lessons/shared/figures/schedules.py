@@ -1,0 +1,227 @@
+"""Pipelines: who does what when, as predicted and as measured, and how many micro-batches a stage holds.
+
+A forward is light with dark digits, a backward is dark with white ones; the digit is the micro-batch. White
+is time in which a rank has nothing to do: the bubble.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from course_lib.comm.spans import COMPUTE, WEIGHTS
+from course_lib.comm.spans import Span as Recorded
+from course_lib.theory.schedules import Action, Schedule
+from course_lib.theory.schedules import Span as Simulated
+from mpi_classroom.figures import (
+    FONT_SIZE,
+    INK,
+    Look,
+    Picture,
+    listed,
+    name_ranks,
+    new_panels,
+    rank_colour,
+    say_ranks,
+    say_seconds,
+    time_unit,
+)
+
+PASSES: Mapping[str, Look] = {
+    "forward": {"facecolor": "#BFE3F7", "hatch": ""},
+    "backward": {"facecolor": "#0072B2", "hatch": ""},
+}
+LETTERS = {"forward": INK, "backward": "white"}
+WIDE_ENOUGH = 0.019  # of the panel: a box that has room for its digit
+Spans = Sequence[Simulated] | Sequence[Recorded]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A forward or backward of a micro-batch on a rank; time counts from the first box."""
+
+    rank: int
+    kind: str  # of PASSES
+    label: str
+    start: float
+    end: float
+
+
+def boxes(spans: Spans) -> list[Box]:
+    """What was computed, of a simulation or of a recorder's spans (on rank 0), in time order."""
+    found = []
+    for span in spans:
+        if isinstance(span, Simulated):
+            name = repr(span.action)
+        elif span.kind == COMPUTE and span.name[:1] in ("F", "B") and span.name[1:2].isdigit():
+            name = span.name
+        else:
+            continue
+        kind = "forward" if name[0] == "F" else "backward"
+        found.append(Box(span.rank, kind, name[1:], span.start, span.end))
+    if not found:
+        raise ValueError(
+            "there is no forward and no backward to draw; pass spans of simulate or run_schedule"
+        )
+    first = min(box.start for box in found)
+    moved = (Box(b.rank, b.kind, b.label, b.start - first, b.end - first) for b in found)
+    return sorted(moved, key=lambda box: (box.start, box.rank))
+
+
+def length(drawn: Sequence[Box]) -> float:
+    """From the start of the first box to the end of the last."""
+    return max(box.end for box in drawn)
+
+
+def idle(drawn: Sequence[Box]) -> float:
+    """The share of all ranks' time in which they compute nothing, from 0 to 1."""
+    ranks = 1 + max(box.rank for box in drawn)
+    return 1 - sum(box.end - box.start for box in drawn) / (ranks * length(drawn))
+
+
+def measured_seconds(schedule: Schedule, spans: Sequence[Recorded]) -> Callable[[Action], float]:
+    """How long each action of `schedule` took in the run that left these spans: for `simulate`."""
+    seconds: dict[Action, float] = {}
+    drawn = boxes(spans)
+    for rank, row in enumerate(schedule):
+        mine = [box for box in drawn if box.rank == rank]
+        names = [f"{box.kind[0].upper()}{box.label}" for box in mine]
+        if names != [repr(action) for action in row]:
+            raise ValueError(f"rank {rank} did {names}, and the schedule says {row}; give the one that ran")
+        seconds |= {action: box.end - box.start for action, box in zip(row, mine, strict=True)}
+    return seconds.__getitem__
+
+
+def measured_weights(schedule: Schedule, spans: Sequence[Recorded]) -> Callable[[Action], float]:
+    """How long each backward of that run took for weights, after its gradient had left: for `simulate`."""
+    seconds: dict[Action, float] = {}
+    for rank, row in enumerate(schedule):
+        backwards = iter([action for action in row if action.kind == "B"])
+        for span in sorted((span for span in spans if span.rank == rank), key=lambda span: span.start):
+            if span.kind == COMPUTE and span.name[:1] == "B":
+                action = next(backwards)
+            elif span.name.startswith(WEIGHTS):
+                seconds[action] = span.seconds
+    return lambda action: seconds.get(action, 0.0)
+
+
+# ---------------------------------------------------------------- who does what when
+
+
+def schedule_grids(schedules: Mapping[str, Spans]) -> Picture:
+    """A panel for each schedule, one row a rank, on one scale of time; schedules by name, as simulated."""
+    drawn = {name: boxes(spans) for name, spans in schedules.items()}
+    shares = [f"{name} {idle(found):.0%}" for name, found in drawn.items()]
+    title = f"Idle: {listed(shares)} of the ranks' time"
+    labels = {name: f"{name}: {idle(found):.0%} idle" for name, found in drawn.items()}
+    said = "; ".join(f"{name} ends at {length(found):g}" for name, found in drawn.items())
+    return _panels(drawn, labels, title, "units of time", 1.0, f"{title}. {said}")
+
+
+def predicted_and_measured(
+    predicted: Spans, measured: Spans, *, cores: int, emulated: bool = False
+) -> Picture:
+    """What `simulate` says above what a recorder saw, on one scale of time.
+
+    `emulated`: the ranks slept for the time that computing would take; their messages were real.
+    """
+    drawn = {"predicted": boxes(predicted), "measured": boxes(measured)}
+    ranks = 1 + max(box.rank for box in drawn["measured"])
+    said, took = (length(drawn[name]) for name in ("predicted", "measured"))
+    who = f"{ranks} ranks, emulated compute, real messages" if emulated else say_ranks(ranks, cores)
+    title = f"{who}: predicted {say_seconds(said)}, measured {say_seconds(took)} ({took / said - 1:+.1%})"
+    word = "measured, compute emulated by sleeping" if emulated else "measured"
+    labels = {"predicted": f"predicted: {idle(drawn['predicted']):.0%} idle"}
+    labels["measured"] = f"{word}: {idle(drawn['measured']):.0%} idle"
+    factor, unit = time_unit(max(said, took))
+    return _panels(drawn, labels, title, unit, factor, title)
+
+
+def _panels(
+    drawn: Mapping[str, Sequence[Box]],
+    labels: Mapping[str, str],
+    title: str,
+    unit: str,
+    factor: float,
+    conclusion: str,
+) -> Picture:
+    ranks = 1 + max(box.rank for found in drawn.values() for box in found)
+    height = 1.35 + len(drawn) * (0.55 + 0.34 * ranks)
+    figure, panels = new_panels(title, rows=len(drawn), height=height, sharex=True)
+    longest = factor * max(length(found) for found in drawn.values())
+    for panel, (name, found) in zip(panels, drawn.items(), strict=True):
+        _grid(panel, found, factor, longest, ranks)
+        panel.set_title(labels[name], fontsize=FONT_SIZE, color=INK, loc="left")
+    panels[-1].set_xlabel(unit)
+    keys = [Patch(label=kind, edgecolor=INK, **look) for kind, look in PASSES.items()]
+    figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    rows = "; ".join(f"{name}, {row}" for name, found in drawn.items() for row in in_words(found))
+    kind = f"Grid of forwards and backwards, one row a rank, {len(drawn)} panels"
+    return Picture(figure, f"{kind}. {conclusion}. {rows}.")
+
+
+def _grid(axes: Axes, found: Sequence[Box], factor: float, longest: float, ranks: int) -> None:
+    for box in found:
+        start, width = factor * box.start, factor * (box.end - box.start)
+        axes.broken_barh(
+            [(start, width)], (box.rank - 0.4, 0.8), edgecolor=INK, linewidth=0.6, **PASSES[box.kind]
+        )
+        if width > WIDE_ENOUGH * longest:
+            middle: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": LETTERS[box.kind]}
+            axes.text(start + width / 2, box.rank, box.label, **middle)
+    name_ranks(axes, range(ranks))
+    axes.grid(False)
+    axes.set_ylim(ranks - 0.5, -0.5)
+    axes.set_xlim(0, longest)
+
+
+def in_words(found: Sequence[Box]) -> list[str]:
+    """What each rank does, in its order: rank 0 F0 F1 B0 B1."""
+    ranks = range(1 + max(box.rank for box in found))
+    return [
+        f"rank {rank} " + " ".join(box.kind[0].upper() + box.label for box in found if box.rank == rank)
+        for rank in ranks
+    ]
+
+
+# ---------------------------------------------------------------- how much a stage holds
+
+
+def live_activations(schedules: Mapping[str, Spans]) -> Picture:
+    """How many micro-batches each rank holds over time: forward begun, backward not yet ended."""
+    drawn = {name: boxes(spans) for name, spans in schedules.items()}
+    ranks = 1 + max(box.rank for found in drawn.values() for box in found)
+    curves = {name: [alive(found, rank) for rank in range(ranks)] for name, found in drawn.items()}
+    peaks = {name: [max(counts) for _, counts in mine] for name, mine in curves.items()}
+    most = max(max(found) for found in peaks.values())
+    title = "Held at most, rank by rank: " + "; ".join(
+        f"{name} {', '.join(map(str, found))}" for name, found in peaks.items()
+    )
+    figure, panels = new_panels(
+        title, rows=ranks, columns=len(drawn), height=1.3 + 0.75 * ranks, sharex=True, sharey=True
+    )
+    for column, (name, mine) in enumerate(curves.items()):
+        panels[column].set_title(name, fontsize=FONT_SIZE, color=INK, loc="left")
+        for rank, (times, counts) in enumerate(mine):
+            panel = panels[rank * len(drawn) + column]
+            panel.fill_between(times, counts, step="post", color=rank_colour(rank), alpha=0.9, linewidth=0)
+            panel.set_ylim(0, most + 0.5)
+            panel.set_yticks([0, most])
+            if column == 0:
+                panel.set_ylabel(f"rank {rank}", rotation=0, ha="right", va="center")
+    for panel in panels[-len(drawn) :]:
+        panel.set_xlabel("time")
+    words = f"Step curves: micro-batches that a rank holds, over time, {len(drawn)} schedules side by side"
+    return Picture(figure, f"{words}. {title}.")
+
+
+def alive(found: Iterable[Box], rank: int) -> tuple[list[float], list[int]]:
+    """When the number of micro-batches that `rank` holds changes, and the number from then on."""
+    moments = [(box.start, 1) for box in found if box.rank == rank and box.kind == "forward"]
+    moments += [(box.end, -1) for box in found if box.rank == rank and box.kind == "backward"]
+    times, counts = [0.0], [0]
+    for moment, change in sorted(moments):
+        times.append(moment)
+        counts.append(counts[-1] + change)
+    return times, counts

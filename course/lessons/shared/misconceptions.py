@@ -1,0 +1,156 @@
+"""What many believe, and is not so: the reason for every wrong option, prediction and spot-the-bug.
+
+By lesson, name → belief. The lesson has to target each of its own: `beliefs` of a question, `targets` of an
+exercise or prediction name it. The lint of the lessons fails when one is left out.
+"""
+
+from collections.abc import Mapping
+
+MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
+    "00": {
+        "kernel-on-ranks": "variables of the kernel exist on the ranks",
+        "kernel-is-rank-0": "the kernel is rank 0",
+        "rank-is-core": "a rank is a core",
+        "weights-are-all": "training takes as much memory as the weights",
+        "rank-0-serves-all-nodes": "what rank 0 of the world puts on its disk, every node has",
+    },
+    "01": {
+        "returned-is-received": "Send has returned, so the message has been received",
+        "send-always-waits": "Send waits for the receiver",
+        "small-works-large-works": "what works with 4 kB works with 1 MB",
+        "mpi-keeps-copies": "MPI keeps copies of everything that is sent",
+        "print-order-is-time-order": "the order on the screen is the order in time",
+        "set-on-one-is-set-on-all": "an x set under `if rank == 0` exists everywhere",
+        "tags-sort-themselves": "a message finds its Recv by what it holds",
+        "first-to-wait-is-guilty": "the rank that a report names first is the cause",
+    },
+    "02": {
+        "same-seed-adds-samples": "the same seed everywhere still adds samples",
+        "n-ranks-n-times": "4 ranks are 4 times as fast",
+        "ranks-share-a-stream": "the ranks draw from one stream of random numbers",
+        "one-after-the-other": "the ranks work one after the other",
+        "counts-fit-32-bits": "a count fits into 32 bits",
+    },
+    "03": {
+        "sums-are-bitwise-equal": "another number of ranks gives the same sum, to the last bit",
+        "other-digits-are-a-bug": "a result with other last digits than yesterday's is wrong",
+        "weak-is-strong": "weak scaling is strong scaling",
+    },
+    "04": {
+        "only-root-calls": "only the root calls Bcast",
+        "reduce-fills-every-rank": "Reduce leaves the result on every rank",
+        "traffic-grows-with-n": "what a rank sends in an all-reduce grows with the number of ranks",
+        "traffic-is-shared-out": "the more ranks share an all-reduce, the less each of them sends",
+        "bcast-meets-recv": "what one rank broadcasts, the others receive with Recv",
+        "others-stay-as-they-were": "a rank that gets no result of a reduce keeps its numbers",
+        "fewest-bytes-wins": "the algorithm that sends the fewest bytes is the fastest at every size",
+        "printed-tables-hold": "a printed table of what a library can do still holds",
+    },
+    "05": {
+        "mean-of-means": "the mean of the means is the mean",
+        "bigger-batch-is-free": "a bigger batch is free",
+        "short-batches-do-not-count": "a batch that is shorter than the others may be left out",
+        "small-steps-are-safe": "a small learning rate costs nothing but patience",
+        "exact-gradient-better-training": "a more exact gradient makes better training",
+        "falling-loss-right-gradient": "when the loss falls, the gradient is right",
+        "float32-checks-gradients": "float32 is fine enough to check a gradient",
+        "n-threads-n-times": "n threads are n times as fast",
+    },
+    "06": {
+        "weights-are-averaged": "weights are averaged, not gradients",
+        "no-broadcast-no-harm": "skipping the broadcast is harmless",
+        "still-batch-64": "64 on each of 4 ranks is still batch 64",
+        "same-program-same-weights": "the same program keeps the networks equal",
+        "mpi-knows-meaning": "MPI notices that it adds what does not belong together",
+        "images-travel": "the ranks send each other images",
+        "copy-is-the-tensor": "writing to a copy of a tensor changes the tensor",
+        "short-wait-is-good": "the rank that waits least is the one that does best",
+        "started-moves-by-itself": "a message that was started moves by itself while the rank computes",
+        "started-is-done": "what a call has started is done when the call returns",
+        "asynchronous-is-the-same": "asynchronous training gives the same numbers, only sooner",
+    },
+    "07": {
+        "ddp-splits-the-batch": "data parallelism divides the batch by itself",
+        "communication-costs-accuracy": "communication lowers accuracy",
+        "set-epoch-is-optional": "set_epoch is optional",
+        "waiting-is-transfer": "time in a collective is time of transfer",
+        "loader-knows-its-rank": "a DataLoader takes the share of its rank by itself",
+        "mistakes-raise-errors": "a mistake in distributed training raises an error",
+        "backend-changes-results": "another backend trains another network",
+        "own-seed-own-share": "another seed on every rank gives each its own share of the images",
+    },
+    "08": {
+        "stages-speed-up-one-batch": "stages make one batch faster",
+        "one-f-one-b-shrinks-the-bubble": "1F1B shrinks the bubble",
+        "one-f-one-b-holds-one": "with 1F1B, every stage holds one micro-batch",
+        "bubble-is-transfer": "what a pipeline loses, it loses to messages",
+        "average-sets-the-pace": "a pipeline goes as fast as its average stage",
+        "backward-adds-means": "gradients of the means of micro-batches add up to that of the batch",
+    },
+    "09": {
+        "gather-after-every-column": "every column layer needs an all-gather after it",
+        "gelu-before-the-row-sum": "GeLU may come before the sum of a row layer",
+        "every-layer-needs-a-sum": "every layer that is cut ends with a sum over the ranks",
+        "parts-of-a-sum-are-shards": "a part of a sum can be used like a shard of the result",
+        "bias-on-every-rank": "a bias belongs into every rank's part of the sum",
+        "gradient-of-a-shard-is-whole": "what a rank computes as its input's gradient is all of it",
+        "wrong-gradients-wrong-loss": "wrong gradients show in the loss at once",
+        "four-ranks-a-quarter": "a rank of four holds a quarter of everything",
+        "same-cut-same-time": "programs that cut in the same places take the same time",
+    },
+    "10": {
+        "halos-are-forward-only": "halos are exchanged in the forward pass only",
+        "average-over-tiles": "gradients are averaged over tiles",
+        "halo-is-the-kernel": "a tile needs as many rows of its neighbour as the kernel has",
+        "padding-is-enough": "the padding of a convolution is enough at a cut, too",
+        "wrong-gradients-show": "wrong gradients show in the outputs",
+        "tiles-train-alone": "every tile trains weights of its own",
+        "padding-stays-zero": "what is outside the image stays zero from layer to layer",
+        "two-replicas-twice-as-fast": "two replicas in opposite directions are twice as fast",
+        "one-rank-one-place": "in a hybrid, a rank has one part of one model",
+    },
+    "11": {
+        "zero-splits-computation": "ZeRO splits the computation",
+        "zero-shards-activations": "ZeRO shards activations",
+        "stage-3-is-free": "stage 3 costs no more messages",
+        "every-stage-an-nth": "with n ranks, every stage needs an n-th of the memory",
+        "owner-runs-the-layer": "a layer runs on the rank that owns its weights",
+        "gather-grows-with-n": "what a rank receives in an all-gather grows with the number of ranks",
+        "slices-follow-layers": "a rank owns whole layers",
+        "view-is-small": "a small view of a large array is a small array",
+        "own-norm-is-the-norm": "the norm of a rank's own gradients is the norm to clip by",
+    },
+    "12": {
+        "micro-batch-is-global-batch": "the micro-batch is the global batch",
+        "higher-stage-is-faster": "a higher stage is faster",
+        "only-rank-0-saves": "only rank 0 saves the checkpoint",
+    },
+    "13": {
+        "rouge-up-facts-right": "a higher ROUGE means that the facts are right",
+        "token-counts-do-not-matter": "the loss is the mean of the ranks' losses, whatever their tokens",
+        "rouge-is-accuracy": "ROUGE is the share of summaries that are right",
+        "held-out-is-everywhere": "what scores well on held-out articles does so on any",
+        "skills-come-evenly": "every part of a training brings about as much as the one before",
+        "low-loss-can-write": "a model with a low training loss can write",
+    },
+    "14": {
+        "bandwidth-explains-small-messages": "bandwidth explains the time of small messages",
+        "two-to-four-predicts-2048": "the step from 2 to 4 ranks predicts 2048",
+    },
+    "15": {
+        "timed-out-rank-is-guilty": "the rank that timed out is the guilty one",
+        "weights-suffice-to-resume": "the weights alone suffice to resume",
+    },
+    "16": {
+        "combine-everything": "combining all strategies is best",
+        "tensor-parallel-across-nodes": "tensor parallelism may cross nodes",
+    },
+}
+
+
+def belief(name: str) -> str:
+    """The belief of this name in words; raises LookupError when there is none."""
+    for beliefs in MISCONCEPTIONS.values():
+        if name in beliefs:
+            return beliefs[name]
+    raise LookupError(f"there is no misconception {name!r} in course/lessons/shared/misconceptions.py")

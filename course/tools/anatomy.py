@@ -1,0 +1,222 @@
+"""What every lesson has, as rules: each yields the cells that break it, with a sentence and its remedy.
+
+The rules look at what the source composes to, so they work before anything was built.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from course.tools.build import SHOWN_TAG, notebook_of, source_of, tags
+from course.tools.lesson import Lesson, Problem, label, local_path
+from course.tools.markdown import read_markdown
+from course.tools.parts import STOP_LINE
+
+SETUP = "from mpi_classroom.cluster import start_cluster\n\ncluster = start_cluster(n=4)"
+TEARDOWN = "cluster.stop()"
+ENDING = ("On GPUs", "Key points", "Pitfalls", "References", "Discuss", "Stretch", "Teardown")
+HEADER_FIELDS = ("You will be able to", "Before this", "Time", "Ranks")
+KNOWN_TAGS = ("nbval-ignore-output", "raises-exception")
+START = "00_start_here"
+MAX_CODE_LINES = 25
+MAX_CODE_CELLS = 3
+MAX_CORE_MINUTES = 20
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def header(lesson: Lesson) -> Iterator[Problem]:
+    """Title, goal and the table of fields."""
+    text = lesson.cells[0].source if lesson.cells and lesson.cells[0].cell_type == "markdown" else ""
+    if not re.match(rf"# {lesson.number} · \S", text):
+        yield 1, f"the first line must be '# {lesson.number} · Title', with the number of the file's name"
+    if not re.search(r"^\*[^*\s].*[^*]\*$", text, re.MULTILINE):
+        yield 1, "the goal is missing; put one sentence in *italics* on a line of its own below the title"
+    fields = dict(re.findall(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", text, re.MULTILINE))
+    for name in HEADER_FIELDS:
+        if name not in fields:
+            yield 1, f"the header table lacks '| **{name}** | … |'; add that row"
+    time = re.fullmatch(r"core (\d+) min · more (\d+) min", fields.get("Time", "core 0 min · more 0 min"))
+    if time is None:
+        yield 1, "the time must read 'core 20 min · more 15 min'"
+    elif int(time[1]) > MAX_CORE_MINUTES:
+        yield 1, f"the core takes {time[1]} min; move something to More until it is {MAX_CORE_MINUTES}"
+    if not fields.get("Ranks", "4").isdigit():
+        yield 1, "the ranks must be one number, as in '| **Ranks** | 4 |'"
+    if lesson.stem != START and not LINK.search(fields.get("Before this", "[](x)")):
+        yield 1, "'Before this' must link to the lessons that come before; link at least one"
+
+
+def navigation(lesson: Lesson) -> Iterator[Problem]:
+    """Links to the lesson before, the map, and the lesson after, with their titles."""
+    text = lesson.cells[0].source if lesson.cells else ""
+    wanted = []
+    if lesson.previous:
+        wanted.append(f"[← {label(lesson.previous)}]({lesson.previous.stem}.ipynb)")
+    if lesson.stem != START:
+        wanted.append(f"[Course map]({START}.ipynb)")
+    if lesson.next:
+        wanted.append(f"[{label(lesson.next)} →]({lesson.next.stem}.ipynb)")
+    for link in wanted:
+        if link not in text:
+            yield 1, f"the navigation line must hold {link}"
+    for words, target in LINK.findall(text):
+        if ("←" in words or "→" in words) and f"[{words}]({target})" not in wanted:
+            yield 1, f"[{words}]({target}) is not the lesson before or after this one; correct or remove it"
+
+
+def sections(lesson: Lesson) -> Iterator[Problem]:
+    """The required headings, in their order."""
+    order = [*([] if lesson.stem == START else ["Warm-up"]), "Setup", "More", *ENDING]
+    found = [(n, text) for n, level, text in lesson.headings if level == 2]
+    place, here = 0, 1
+    for title in order:
+        later = [i for i, (_, text) in enumerate(found) if i >= place and text == title]
+        if later:
+            place, here = later[0] + 1, found[later[0]][0]
+        else:
+            yield here, f"'## {title}' does not come after this; the order is: {', '.join(order)}"
+
+
+def numbering(lesson: Lesson) -> Iterator[Problem]:
+    """The steps are numbered through, More included."""
+    numbered = [(n, re.match(r"(\d+) · ", text)) for n, level, text in lesson.headings if level > 1]
+    numbers = [(n, int(match[1])) for n, match in numbered if match]
+    if not numbers:
+        yield 1, "there is no numbered section; begin the first with '## 1 · …'"
+    for expected, (n, number) in enumerate(numbers, 1):
+        if number != expected:
+            yield n, f"section {number} comes where {expected} is due; number the sections 1, 2, 3, …"
+            break
+
+
+def stop_line(lesson: Lesson) -> Iterator[Problem]:
+    """The core ends where a short workshop stops."""
+    stops = [n for n, text, _ in lesson.pages if STOP_LINE in text]
+    more, _ = lesson.section("More")
+    if len(stops) != 1 or (more and stops[0] > more):
+        yield more or len(lesson.cells), f"'{STOP_LINE}' must stand once, right before '## More'"
+
+
+def warm_up(lesson: Lesson) -> Iterator[Problem]:
+    """Three questions, their answers folded away."""
+    start, cells = lesson.section("Warm-up")
+    answers = sum(read_markdown(cell.source).summaries for cell in cells if cell.cell_type == "markdown")
+    if cells and answers != 3:
+        yield start, f"the warm-up has {answers} folded answers (<details><summary>…); ask three questions"
+
+
+def setup_and_teardown(lesson: Lesson) -> Iterator[Problem]:
+    """The cluster is started and stopped by the same two cells in every lesson."""
+    start, cells = lesson.section("Setup")
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    if cells and (not code or code[0] != SETUP):
+        yield start, f"the first code cell after '## Setup' must be exactly {SETUP!r}"
+    start, cells = lesson.section("Teardown")
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    if cells and (code != [TEARDOWN] or lesson.cells[-1].source != TEARDOWN):
+        yield start, f"the lesson must end with '## Teardown' and one code cell that is exactly {TEARDOWN!r}"
+
+
+def code_length(lesson: Lesson) -> Iterator[Problem]:
+    """One idea a cell."""
+    for n, cell in lesson.code:
+        lines = len(cell.source.splitlines())
+        if lines > MAX_CODE_LINES:
+            yield n, f"{lines} lines of code are more than {MAX_CODE_LINES}; split the cell or shorten it"
+        if lines == 0:
+            yield n, "the code cell is empty; remove it"
+
+
+def prose(lesson: Lesson) -> Iterator[Problem]:
+    """Words come before code."""
+    run = 0
+    for n, cell in enumerate(lesson.cells, 1):
+        run = run + 1 if cell.cell_type == "code" else 0
+        if run == 1 and n == 1:
+            yield n, "the lesson begins with code; begin with the header"
+        if run == MAX_CODE_CELLS + 1:
+            yield n, f"this is the {run}th code cell in a row; say in words what the next step is before it"
+
+
+def alt_text(lesson: Lesson) -> Iterator[Problem]:
+    """An image is also for those who cannot see it."""
+    for n, _, page in lesson.pages:
+        for alt in page.images:
+            if not alt.strip():
+                yield (
+                    n,
+                    'an image has no alt text; write ![what it shows](file) or <img alt="what it shows" …>',
+                )
+
+
+def cell_tags(lesson: Lesson) -> Iterator[Problem]:
+    """Only tags that mean something, and no other way to have a cell passed over."""
+    for n, cell in enumerate(lesson.cells, 1):
+        for tag in tags(cell):
+            if tag not in KNOWN_TAGS and not SHOWN_TAG.fullmatch(tag):
+                yield n, f"the tag {tag!r} is not known; use 'source: module:name', {', '.join(KNOWN_TAGS)}"
+        if cell.cell_type == "code" and re.search(
+            r"^\s*#\s*(NBVAL|PYTEST)_\w+\s*$", cell.source, re.MULTILINE
+        ):
+            yield n, "a comment changes how nbval checks this cell; use the tag nbval-ignore-output instead"
+
+
+def paths_in_source(lesson: Lesson) -> Iterator[Problem]:
+    """A lesson runs on every machine."""
+    for n, cell in enumerate(lesson.cells, 1):
+        if path := local_path(cell.source):
+            yield n, f"{path} is a path of one machine; write it relative to the lesson, or use tempfile"
+
+
+def links(lesson: Lesson) -> Iterator[Problem]:
+    """Links lead somewhere. Those to the web are looked at, not followed."""
+    for n, _, page in lesson.pages:
+        for link in page.links:
+            if problem := link_problem(link, lesson):
+                yield n, f"the link {link} {problem}"
+
+
+def link_problem(link: str, lesson: Lesson) -> str:
+    """What is wrong with a link of `lesson`; empty when nothing is."""
+    try:
+        parts = urlsplit(link)
+    except ValueError:
+        return "is not a valid address; correct it"
+    if parts.scheme in ("http", "https"):
+        well_formed = "." in (parts.hostname or "") and not re.search(r"\s", link)
+        return "" if well_formed else "is not a valid address; correct it"
+    if parts.scheme or parts.netloc or parts.path.startswith("/"):
+        return "leads to one machine or program; use an https address or a path relative to the lesson"
+    folder = notebook_of(lesson.source).parent
+    target = (folder / unquote(parts.path)).resolve() if parts.path else notebook_of(lesson.source).resolve()
+    if not target.is_relative_to(folder.parent.resolve()):
+        return "leads out of the project; use an https address"
+    of_lesson = target.suffix == ".ipynb" and source_of(target).exists()
+    if not of_lesson and not target.exists():
+        return "leads to a file that does not exist; correct it"
+    if parts.fragment and of_lesson and unquote(parts.fragment) not in anchors(source_of(target)):
+        return "leads to a heading that does not exist; write the heading with - for every space"
+    return ""
+
+
+def anchors(source: Path) -> set[str]:
+    """The anchors of the lesson with this source; any heading of its markdown cells has one."""
+    return set().union(*(page.anchors for _, _, page in Lesson(source, [source]).pages))
+
+
+RULES: tuple[Callable[[Lesson], Iterator[Problem]], ...] = (
+    header,
+    navigation,
+    sections,
+    numbering,
+    stop_line,
+    warm_up,
+    setup_and_teardown,
+    code_length,
+    prose,
+    alt_text,
+    cell_tags,
+    paths_in_source,
+    links,
+)

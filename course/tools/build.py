@@ -1,0 +1,304 @@
+"""From `notebooks/source/NN_topic.py` to `notebooks/NN_topic.ipynb`, executed.
+
+    source ── read ──> cells ── fill ──> cells with library code ── execute ──> outputs ── clean ──> notebook
+              jupytext          `source: module:name`               nbclient
+
+Everything but the outputs is a function of the source and the library, so `drift` can tell whether a
+notebook is up to date without running it. A build that fails leaves the old notebook as it was.
+
+    python -m course.tools.build           all lessons
+    python -m course.tools.build 02 06     these
+"""
+
+import argparse
+import asyncio
+import hashlib
+import os
+import re
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
+from nbformat import NotebookNode
+
+from course.paths import ROOT, SOURCES
+from course.tools.execute import Deadlines, KernelTrouble, LessonRun
+from course.tools.kernels import unattended
+from course.tools.parts import RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
+from course.tools.shown import ShowError, shown
+
+DEADLINES = Deadlines(cell=120, lesson=600)
+TRACEBACK_LINES = 15
+SHOWN_TAG = re.compile(r"source:\s*(\S+:\w+)")
+KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+LANGUAGE = {
+    "name": "python",
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "pygments_lexer": "ipython3",
+}
+# comment_magics is off: with it, jupytext would make a command of the comment "# rm the old file".
+SOURCE_FORMAT = {"extension": ".py", "format_name": "percent", "comment_magics": False}
+COMMENTED_MAGIC = re.compile(r"^(\s*)# ?(%%?[a-zA-Z].*|![^\s=].*)$")
+
+
+class BuildError(Exception):
+    """A lesson that cannot be built: in which cell, counted from 1, and why, with the remedy."""
+
+    def __init__(self, sentence: str, cell: int | None = None) -> None:
+        super().__init__(sentence if cell is None else f"cell {cell}: {sentence}")
+        self.sentence, self.cell = sentence, cell
+
+
+# -------------------------------------------------------------------- which lessons
+
+
+def source_of(notebook: Path) -> Path:
+    """The source that a notebook is built from."""
+    return notebook.parent / "source" / f"{notebook.stem}.py"
+
+
+def notebook_of(source: Path) -> Path:
+    """The notebook that is built from a source."""
+    return source.parent.parent / f"{source.stem}.ipynb"
+
+
+def lesson_sources(names: Iterable[str] = (), folder: Path = SOURCES) -> list[Path]:
+    """The sources of the lessons named by number ("02") or stem, or of all, in course order."""
+    existing = sorted(folder.glob("[0-9][0-9]_*.py"))
+    wanted = [Path(name).stem for name in names]
+    for name in wanted:
+        if not any(_is_named(source, name) for source in existing):
+            there = ", ".join(source.stem for source in existing) or "none"
+            raise BuildError(f"there is no lesson {name!r} in {folder}; there are: {there}")
+    return [source for source in existing if not wanted or any(_is_named(source, name) for name in wanted)]
+
+
+def _is_named(source: Path, name: str) -> bool:
+    return source.stem == name or (name.isdigit() and source.stem.startswith(f"{int(name):02d}_"))
+
+
+# -------------------------------------------------------------------- composing, without running
+
+
+def compose(source: Path) -> NotebookNode:
+    """The notebook that `source` makes, without outputs: cells filled, ids set. Raises BuildError."""
+    notebook = nbformat.v4.new_notebook(
+        metadata={"kernelspec": dict(KERNEL), "language_info": dict(LANGUAGE)}
+    )
+    read = jupytext.reads(source.read_text(encoding="utf-8"), fmt=SOURCE_FORMAT)
+    notebook.cells = [_checked(cell, number) for number, cell in enumerate(read.cells, 1)]
+    _fill(notebook)
+    for cell, id in zip(notebook.cells, _ids(notebook), strict=True):
+        cell.id = id
+    return notebook
+
+
+def tags(cell: NotebookNode) -> list[str]:
+    """The tags of a cell."""
+    return list(cell.metadata.get("tags", []))
+
+
+def _checked(cell: NotebookNode, number: int) -> NotebookNode:
+    """The cell as it goes into the notebook: magics uncommented, no metadata but the tags."""
+    if title := cell.metadata.get("title"):
+        raise BuildError(f"the comment '# %% {title}' begins a new cell; drop the %% or the words", number)
+    if unknown := set(cell.metadata) - {"tags", "lines_to_next_cell"}:
+        raise BuildError(f"only tags are kept in a cell's metadata, not {', '.join(sorted(unknown))}", number)
+    metadata = {"tags": tags(cell)} if tags(cell) else {}
+    if cell.cell_type == "markdown":
+        return nbformat.v4.new_markdown_cell(cell.source, metadata=metadata)
+    if cell.cell_type != "code":
+        raise BuildError(f"a lesson has markdown and code cells only, not {cell.cell_type}", number)
+    lines = [COMMENTED_MAGIC.sub(r"\1\2", line) for line in cell.source.splitlines()]
+    if late := next((line for line in lines[1:] if line.startswith("%%")), None):
+        raise BuildError(f"{late} must be the first line of a cell; put a line '# %%' above it", number)
+    return nbformat.v4.new_code_cell("\n".join(lines), metadata=metadata)
+
+
+def _fill(notebook: NotebookNode) -> None:
+    """Give the cells tagged `source: module:name` the code of the library."""
+    shown_before: dict[bool, set[str]] = defaultdict(set)  # on the ranks, in the kernel
+    for number, cell in enumerate(notebook.cells, 1):
+        references = [match[1] for tag in tags(cell) if (match := SHOWN_TAG.fullmatch(tag))]
+        if not references:
+            continue
+        magic = cell.source.strip()
+        on_ranks = magic.startswith("%%px")
+        if len(references) > 1 or cell.cell_type != "code" or (magic and not on_ranks) or "\n" in magic:
+            sentence = "a cell with a `source: …` tag is a code cell with one such tag and no other content"
+            raise BuildError(f"{sentence} than, if it is for the ranks, the line '# %%px'", number)
+        try:
+            code = shown(references[0], before=shown_before[on_ranks])
+        except ShowError as error:
+            raise BuildError(str(error), number) from None
+        shown_before[on_ranks].add(references[0].partition(":")[2])
+        cell.source = f"{magic}\n{code}" if magic else code
+
+
+def _ids(notebook: NotebookNode) -> Iterator[str]:
+    """An id for every cell: a hash of what it says; the second cell to say the same gets -2."""
+    seen: Counter[str] = Counter()
+    for cell in notebook.cells:
+        digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
+        seen[digest] += 1
+        yield digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
+
+
+def drift(notebook: Path) -> int | None:
+    """The first cell, counted from 1, whose type, source, tags or id is not what its source composes to.
+
+    None when there is none. Outputs are not looked at. Raises BuildError.
+    """
+    built, composed = nbformat.read(notebook, as_version=4), compose(source_of(notebook))
+    for number, (is_, should) in enumerate(zip_longest(built.cells, composed.cells), 1):
+        if is_ is None or should is None:
+            return number
+        same = all(is_.get(key) == should.get(key) for key in ("cell_type", "source", "id"))
+        if not same or is_.metadata != should.metadata:
+            return number
+    return None
+
+
+# -------------------------------------------------------------------- running
+
+
+def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLINES) -> dict[str, int]:
+    """Run all cells in `folder` with a fresh kernel and keep their outputs in `notebook`.
+
+    Returns the seconds that core and More ran. Raises BuildError at the first error, or when a cell or the
+    whole takes too long. No process is left.
+    """
+    began = list[float]()
+    run = LessonRun(notebook, deadlines, lambda number, cells: began.append(time.monotonic()))
+    problem = ""
+    try:
+        with unattended() as environment:
+            asyncio.run(run.execute(folder, {**os.environ, **environment}))
+    except CellExecutionError as error:
+        traceback = _plain(error.traceback).rstrip().splitlines()
+        said = _plain(error.evalue).partition("\n")[0]
+        problem = "\n".join([f"raised {error.ename}: {said}", "…", *traceback[-TRACEBACK_LINES:]])
+    except CellTimeoutError:
+        lesson_is_late = time.monotonic() >= run.ends
+        late, limit = ("the lesson", deadlines.lesson) if lesson_is_late else ("this cell", deadlines.cell)
+        problem = f"{late} was not done after {limit:g} s; do ranks wait for each other?"
+    except KernelTrouble as error:
+        problem = str(error)
+    if problem:
+        raise _cell_error(*run.code[run.done], problem)
+    for index, cell in run.code:
+        if "raises-exception" in tags(cell) and not any(out.output_type == "error" for out in cell.outputs):
+            raise _cell_error(index, cell, "is tagged raises-exception and did not raise")
+    core = in_core(notebook.cells)
+    return seconds_by_part([core[index] for index, _ in run.code], [*began, time.monotonic()])
+
+
+def _cell_error(index: int, cell: NotebookNode, problem: str) -> BuildError:
+    source = "\n".join(f"    {line}" for line in cell.source.splitlines())
+    return BuildError(f"{problem}\n\nThe cell:\n{source}", index + 1)
+
+
+def _plain(text: str) -> str:
+    """Text without terminal colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+# -------------------------------------------------------------------- cleaning and writing
+
+
+def clean(notebook: NotebookNode) -> None:
+    """Remove what differs from machine to machine and is not a result: paths, widgets, metadata."""
+    notebook.metadata = nbformat.from_dict({"kernelspec": dict(KERNEL), "language_info": dict(LANGUAGE)})
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in map(_clean_output, cell.outputs) if output.get("data") != {}]
+
+
+def _clean_output(output: NotebookNode) -> NotebookNode:
+    output = nbformat.from_dict(_without_paths(output))
+    if "data" in output:
+        if "application/vnd.jupyter.widget-view+json" in output.data:  # nothing without its live widget
+            output.data = NotebookNode()
+        output.metadata = NotebookNode(
+            {key: output.metadata[key] for key in output.metadata if key in output.data}
+        )
+    return output
+
+
+def _without_paths(value: object) -> object:
+    """`value` with the folders of this machine taken out of every string in it."""
+    if isinstance(value, dict):
+        return {key: _without_paths(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(item) for item in value]
+    if isinstance(value, str):
+        for pattern, replacement in _OF_THIS_MACHINE:
+            value = pattern.sub(replacement, value)
+    return value
+
+
+_OF_THIS_MACHINE = [
+    (
+        re.compile(r"\n[^\n]*(has a cluster running too, and both share the cores|had left behind\.)[^\n]*"),
+        "",
+    ),
+    (re.compile(r"/tmp/ipykernel_\d+/\d+\.py"), "<cell>"),
+    (re.compile(r"/[^\s:\"'<>]*/site-packages/"), ".../site-packages/"),
+    (re.compile(re.escape(str(ROOT)) + "/?"), ""),
+    (re.compile(re.escape(sys.base_prefix + "/lib/")), ".../lib/"),
+    (re.compile(re.escape(str(Path.home())) + r"(?=/)"), "~"),
+]
+
+
+def write(notebook: NotebookNode, path: Path) -> None:
+    """Write a notebook so that readers see the old one or the new one, never half of it."""
+    text = nbformat.writes(notebook) + "\n"
+    nbformat.validate(notebook)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    os.replace(new, path)
+
+
+def build(source: Path, deadlines: Deadlines = DEADLINES) -> Path:
+    """Build the notebook of one source and return its path; raises BuildError, the old one untouched."""
+    target = notebook_of(source)
+    notebook = compose(source)
+    before = run_seconds(target)
+    if before and drift(target) is not None:
+        before = {}  # another lesson's time
+    seconds = execute(notebook, target.parent, deadlines)
+    clean(notebook)
+    notebook.metadata["course"] = {RUN_SECONDS: least(seconds, before)}
+    write(notebook, target)
+    return target
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build the lessons named on the command line, or all; 1 at the first that fails."""
+    parser = argparse.ArgumentParser(prog="python -m course.tools.build", description="Build the lessons.")
+    parser.add_argument("lesson", nargs="*", help="number (02) or stem; none means all")
+    parser.add_argument("--cell-seconds", type=float, default=DEADLINES.cell)
+    parser.add_argument("--lesson-seconds", type=float, default=DEADLINES.lesson)
+    options = parser.parse_args(arguments)
+    deadlines = Deadlines(options.cell_seconds, options.lesson_seconds)
+    try:
+        for source in lesson_sources(options.lesson):
+            began = time.monotonic()
+            print(f"{source.stem} … ", end="", flush=True)
+            target = build(source, deadlines)
+            print(f"{time.monotonic() - began:.1f} s, {target.stat().st_size / 1000:.0f} kB")
+    except BuildError as error:
+        print(f"\nnot built: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,158 @@
+"""`my_course/`, the learner's own copy of the lessons: no outputs, theirs to edit, never overwritten.
+
+A copy remembers in its metadata which version of the lesson it was made from. When the lesson has changed
+since, an update says so and leaves the copy alone; `course reset 04` makes a fresh one and keeps the old
+one beside it, as 04_collectives.2026-11-20-1530.ipynb.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from course.paths import MY_COURSE, NOTEBOOKS
+from course.tools.catalogue import Lesson, resolve
+from mpi_classroom.errors import CourseError
+
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+
+
+class CopyError(CourseError):
+    """A lesson cannot be copied: what is wrong with it, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an update of the learner's folder found, as stems of lessons."""
+
+    added: tuple[str, ...]
+    kept: tuple[str, ...]
+    outdated: tuple[str, ...]  # kept, and the lesson has changed since the copy was made
+    unreadable: tuple[str, ...]  # kept, and no longer a notebook
+
+    def sentences(self) -> list[str]:
+        """One line for everything the learner should know; empty when there is nothing."""
+        lines = [f"New in your copy: {', '.join(self.added)}."] if self.added else []
+        for stem in self.outdated:
+            lines.append(
+                f"{stem} has changed since your copy was made; yours stays as it is. "
+                f"The new one: course reset {stem[:2]} (keeps yours beside it)"
+            )
+        for stem in self.unreadable:
+            lines.append(
+                f"Your {stem}.ipynb is damaged. A fresh one: course reset {stem[:2]} (keeps it beside)"
+            )
+        return lines
+
+
+def clean_copy(lesson: Lesson) -> str:
+    """The lesson as a learner gets it: the text of a notebook without outputs, counts and test marks.
+
+    Raises CopyError when the lesson is not a readable notebook.
+    """
+    try:
+        notebook = json.loads(lesson.path.read_text(encoding="utf-8"))
+        cells = [_clean_cell(cell) for cell in notebook["cells"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CopyError(f"{lesson.path} is not a readable notebook ({error}); restore it with git") from None
+    metadata = {name: value for name, value in notebook.get("metadata", {}).items() if name != "widgets"}
+    metadata |= {"kernelspec": KERNEL, "course": {"copy_of": lesson.stem, "version": _version(cells)}}
+    copy = {
+        "cells": cells,
+        "metadata": metadata,
+        "nbformat": notebook.get("nbformat", 4),
+        "nbformat_minor": notebook.get("nbformat_minor", 5),
+    }
+    return json.dumps(copy, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def update_copies(source: Path = NOTEBOOKS, target: Path = MY_COURSE) -> Update:
+    """Add to `target` every lesson of `source` that is missing there; change nothing that is there."""
+    added, kept, outdated, unreadable = [], [], [], []
+    for lesson in resolve([], source):
+        path, fresh = target / lesson.path.name, clean_copy(lesson)
+        if not path.exists():
+            _place(path, fresh)
+            added.append(lesson.stem)
+            continue
+        kept.append(lesson.stem)
+        try:
+            version = _recorded_version(path.read_text(encoding="utf-8"))
+        except ValueError:
+            unreadable.append(lesson.stem)
+            continue
+        if version not in (None, _recorded_version(fresh)):
+            outdated.append(lesson.stem)
+    return Update(tuple(added), tuple(kept), tuple(outdated), tuple(unreadable))
+
+
+def reset_copies(
+    names: Sequence[str], source: Path = NOTEBOOKS, target: Path = MY_COURSE, *, now: datetime | None = None
+) -> list[tuple[Path, Path | None]]:
+    """Replace the copies of the lessons `names` (none: all) by fresh ones.
+
+    Returns, for each, the fresh copy and where the old one was put aside: None when there was none, or when
+    it was the same as the fresh one to the letter.
+    """
+    done: list[tuple[Path, Path | None]] = []
+    for lesson in resolve(names, source):
+        path, fresh = target / lesson.path.name, clean_copy(lesson)
+        aside = None
+        if path.exists() and path.read_bytes() != fresh.encode():
+            aside = _aside(path, now or datetime.now())
+        _place(path, fresh, aside)
+        done.append((path, aside))
+    return done
+
+
+def _clean_cell(cell: dict[str, Any]) -> dict[str, Any]:
+    """`cell` without what a run or a test left in it."""
+    metadata = {key: value for key, value in cell.get("metadata", {}).items() if key != "execution"}
+    if "tags" in metadata:
+        metadata["tags"] = [tag for tag in metadata["tags"] if not tag.startswith("nbval-")]
+        if not metadata["tags"]:
+            del metadata["tags"]
+    clean = cell | {"metadata": metadata, "source": "".join(cell["source"]).splitlines(keepends=True)}
+    if cell["cell_type"] == "code":
+        clean |= {"outputs": [], "execution_count": None}
+    return clean
+
+
+def _version(cells: list[dict[str, Any]]) -> str:
+    """A fingerprint of what a learner reads and runs: kinds and sources, not ids, outputs or tags."""
+    content = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def _recorded_version(text: str) -> str | None:
+    """The version that a copy was made from; None when it says nothing. Raises ValueError when unreadable."""
+    notebook = json.loads(text)
+    if not isinstance(notebook, dict) or "cells" not in notebook:
+        raise ValueError("not a notebook")
+    return notebook.get("metadata", {}).get("course", {}).get("version")
+
+
+def _aside(path: Path, now: datetime) -> Path:
+    """A free name beside `path` with the time in it: 04_collectives.2026-11-20-1530.ipynb, then …-1530-2."""
+    stamp = f"{path.stem}.{now:%Y-%m-%d-%H%M}"
+    number = 1
+    while (aside := path.with_name(f"{stamp}{'' if number == 1 else f'-{number}'}.ipynb")).exists():
+        number += 1
+    return aside
+
+
+def _place(path: Path, text: str, aside: Path | None = None) -> None:
+    """Write `path`, moving what is there to `aside` first; a full disk changes nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        if aside is not None:
+            path.rename(aside)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

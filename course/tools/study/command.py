@@ -1,0 +1,154 @@
+"""`course study`: choose the cases, run those that are missing, write the report, show the main table."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from course.lessons.l07_ddp_on_mnist.study_results import MEASURED, REPORT, ResultsError, Study, load
+from course.lessons.l07_ddp_on_mnist.study_tables import Final, Timing, finals, timings
+from course.tools.study.display import LOG_WIDTH, StudyDisplay
+from course.tools.study.job import Data, StudyError
+from course.tools.study.machine import about_this_study
+from course.tools.study.plan import DRAW, DRAWN, FULL, LOAD, MNIST, QUICK, Choice, plan
+from course.tools.study.report import page
+from course.tools.study.run import run_study, store_report
+from course.tools.study.zero import run_zero
+from course.tools.study.zero_report import peak_of, zero_page
+from course.tools.study.zero_results import RANDOM, ZeroRow, cases_of, load_zero, zero_cases
+from course_lib.training.datasets import DataError, load_mnist
+from mpi_classroom.launch import available_cores
+
+
+def measure(
+    folder: Path,
+    *,
+    quick: bool,
+    models: Sequence[str] = (),
+    parts: Sequence[str] = (),
+    ranks: Sequence[int] = (),
+    seeds: int = 0,
+) -> Study:
+    """Run what is chosen and not in `folder` yet, write the report, and show what came out; StudyError."""
+    scale = QUICK if quick else FULL
+    choice = Choice(scale, tuple(models), tuple(parts), tuple(ranks), seeds)
+    try:
+        plan(choice, cores=1, data=DRAWN)  # says what is wrong with the choice before anything is downloaded
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+    name, data = data_for(quick)
+    cases = plan(choice, cores=available_cores(), data=name)
+    study = run_study(cases, data, folder, about_this_study(name), StudyDisplay())
+    report(folder, study)
+    return study
+
+
+def lists(models: str, parts: str, ranks: str) -> tuple[list[str], list[str], list[int]]:
+    """What is given on the command line with commas between; StudyError when a number is none."""
+    names, chosen, counts = (
+        [one.strip() for one in text.split(",") if one.strip()] for text in (models, parts, ranks)
+    )
+    try:
+        return names, chosen, [int(count) for count in counts]
+    except ValueError:
+        raise StudyError(f"--ranks {ranks} are not numbers; say for example --ranks 1,2,4") from None
+
+
+def data_for(quick: bool) -> tuple[str, Data]:
+    """The name of the data, and how a rank gets them; StudyError when files are damaged."""
+    if quick:
+        return DRAWN, (DRAW, max(QUICK.timing_images, QUICK.accuracy_images), 2_000)
+    try:
+        real = load_mnist().real
+    except DataError as error:
+        raise StudyError(str(error)) from None
+    return (MNIST if real else DRAWN), (LOAD, 0, 0)
+
+
+def report(folder: Path, study: Study | None = None) -> None:
+    """Write the report of what is in `folder`, and show the main table; StudyError."""
+    try:
+        study = study or load(folder)
+    except ResultsError as error:
+        raise StudyError(str(error)) from None
+    store_report(folder / REPORT, page(study))
+    show(study)
+    print(f"\nThe report is {folder / REPORT}")
+
+
+def measure_zero(folder: Path, *, quick: bool, ranks: Sequence[int] = ()) -> None:
+    """Run the cases of ZeRO that are not in `folder` yet, write the report, and show it; StudyError."""
+    try:
+        cases = zero_cases(quick=quick, cores=available_cores(), ranks=ranks)
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+    for rows in run_zero(cases, folder, about_this_study(RANDOM)):
+        held = max(row.held.total for row in rows)
+        took = f"{held / 1e6:.3g} MB held, {rows[0].step_seconds:.3g} s a step"
+        print(f"{rows[0].case.name}: {took}", flush=True)
+    report_zero(folder)
+
+
+def report_zero(folder: Path) -> None:
+    """Write the report of the ZeRO study in `folder`, and show its table; StudyError."""
+    try:
+        rows, about = load_zero(folder)
+    except ResultsError as error:
+        raise StudyError(str(error)) from None
+    store_report(folder / REPORT, zero_page(rows, about))
+    Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH).print(zero_table(rows))
+    print(f"\nThe report is {folder / REPORT}")
+
+
+def zero_table(rows: Sequence[ZeroRow]) -> Table:
+    """A line a case."""
+    table = Table("stage", "ranks", title="ZeRO", title_justify="left", box=box.SIMPLE)
+    for name in ("held", "peak", "a step"):
+        table.add_column(name, justify="right")
+    for case, group in cases_of(rows).items():
+        peak, label = peak_of(group), group[0].label
+        table.add_row(
+            str(case.stage),
+            str(case.ranks) + (f" ({label})" if label != MEASURED else ""),
+            f"{max(row.held.total for row in group) / 1e6:.4g} MB",
+            "" if peak is None else f"{peak / 1e6:.4g} MB",
+            f"{group[0].step_seconds:.3g} s",
+        )
+    return table
+
+
+def show(study: Study) -> None:
+    """The times and the accuracies, as tables on standard output."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    if found := timings(study.rows):
+        console.print(timing_table(found))
+    if accuracies := finals(study.rows):
+        console.print(accuracy_table(accuracies))
+
+
+def timing_table(found: Sequence[Timing]) -> Table:
+    """A line a way of training."""
+    table = Table("model", "way", title="Time of an epoch", title_justify="left", box=box.SIMPLE)
+    for name in ("epoch", "images/s", "speed-up", "wait", "transfer"):
+        table.add_column(name, justify="right")
+    for one in found:
+        way = one.name + (f" ({one.label})" if one.label != MEASURED else "")
+        speedup = f"{one.speedup:.2f}×" if one.speedup else ""
+        seconds, rate = f"{one.epoch_seconds:.3g} s", f"{one.images_per_s:.0f}"
+        table.add_row(one.model, way, seconds, rate, speedup, f"{one.wait:.1%}", f"{one.transfer:.1%}")
+    return table
+
+
+def accuracy_table(found: Sequence[Final]) -> Table:
+    """A line a rule and number of ranks."""
+    table = Table("model", "rule", title="Accuracy at the end", title_justify="left", box=box.SIMPLE)
+    for name in ("ranks", "batch", "rate", "accuracy"):
+        table.add_column(name, justify="right")
+    for one in found:
+        spread = f" ± {100 * one.deviation:.2f}" if one.deviation is not None else ""
+        accuracy, rate = f"{100 * one.mean:.2f}{spread} %", f"{one.learning_rate:g}"
+        table.add_row(one.model, one.rule, str(one.ranks), str(one.batch_size), rate, accuracy)
+    return table

@@ -1,0 +1,115 @@
+"""The four ways to train that are compared: the model to call, and what a step does to agree.
+
+    sequential     one process                                     nothing
+    mpi            GradientBucket: all gradients in one Allreduce   after backward
+    ddp-gloo       DDP, the bytes moved by Gloo                     during backward, bucket by bucket
+    ddp-mpi4py     DDP, the bytes moved by MPI                      during backward, bucket by bucket
+
+What is timed is the same for all: from when this rank has computed its last gradient until the sums are
+there. What DDP does before that is hidden behind backward, and costs no time.
+
+DDP averages the gradients of the ranks, and has code of its own for that: faster, and safer at the end of a
+group, than a communication hook in Python. So the loss is multiplied by the ranks before, and what comes out
+are sums.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from course.lessons.l07_ddp_on_mnist.study_results import DDP_GLOO, DDP_MPI4PY, OWN_MPI, SEQUENTIAL
+from course_lib.comm import torch_mpi
+from course_lib.comm.trace import Recorder, Running
+from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights
+from course_lib.training.loop import do_nothing
+
+PATIENCE = timedelta(minutes=2)  # that a rank waits for the others before it raises
+SUM = "sum of gradients"
+BACKENDS = {DDP_GLOO: "gloo", DDP_MPI4PY: "mpi4py"}
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """`module` is called with a batch; its loss times `loss_factor`; `synchronize` follows backward."""
+
+    module: nn.Module
+    synchronize: Callable[[], object] = do_nothing
+    loss_factor: int = 1
+
+
+class Groups:
+    """torch's groups of all ranks of `comm`, one for each backend that somebody asks for, until `close`.
+
+    They outlive the models: the end of a Gloo group waits for its threads, and these for Python's lock,
+    which whoever ends it holds. Right after a step that is a deadlock, now and then; when all are idle it is
+    none.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self.made: dict[str, dist.ProcessGroup] = {}
+
+    def group(self, backend: str) -> dist.ProcessGroup:
+        """The group that moves its bytes by `backend`; all ranks call this."""
+        if not dist.is_initialized():
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine
+            torch_mpi.init_process_group(self.comm, timeout=PATIENCE)
+        if backend not in self.made:
+            self.made[backend] = dist.new_group(backend=backend, timeout=PATIENCE)
+        return self.made[backend]
+
+    def close(self) -> None:
+        """End all groups."""
+        self.made.clear()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def engine(name: str, comm: MPI.Intracomm, model: nn.Module, *, recorder: Recorder, groups: Groups) -> Engine:
+    """The engine `name` for `model` on the ranks of `comm`; `recorder` gets one collective a step."""
+    if name == SEQUENTIAL and comm.size == 1:
+        return Engine(model)
+    if name == OWN_MPI:
+        broadcast_weights(comm, model)
+        bucket = GradientBucket(model)
+        return Engine(model, lambda: timed_sum(comm, bucket, recorder))
+    if name in BACKENDS:
+        exposed = Exposed(recorder, model)
+        group = groups.group(BACKENDS[name])
+        replica = DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
+        return Engine(replica, exposed.end, comm.size)
+    raise ValueError(f"there is no engine {name!r} for {comm.size} ranks")
+
+
+def timed_sum(comm: MPI.Intracomm, bucket: GradientBucket, recorder: Recorder) -> None:
+    """Sum the gradients, and note from when to when."""
+    with recorder.span(SUM, kind="collective"):
+        bucket.sum(comm)
+
+
+class Exposed:
+    """The part of DDP's communication that nothing hides: from the last gradient to the end of backward."""
+
+    def __init__(self, recorder: Recorder, model: nn.Module) -> None:
+        self.recorder = recorder
+        self.open: Running | None = None
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(self.begin)
+
+    def begin(self, parameter: torch.Tensor) -> None:
+        """One more gradient is there: maybe the last one."""
+        self.open = self.recorder.span(SUM, kind="collective")
+        self.open.__enter__()
+
+    def end(self) -> None:
+        """Backward has returned: all sums are in their gradients."""
+        if self.open is not None:
+            self.open.__exit__(None, None, None)
+            self.open = None

@@ -1,0 +1,115 @@
+"""One job of the study: ranks that run some cases, and what they tell while they do.
+
+Whatever ends a job before its time (a rank that is killed, an error, silence) ends in one sentence, and no
+process of it stays behind. Its processes carry a mark, so `course clean` finds them when the
+study itself was killed.
+"""
+
+import json
+import queue
+import re
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from course.lessons.l07_ddp_on_mnist.study_results import Case
+from course.tools.study.plan import MARK, job_size
+from mpi_classroom.errors import CourseError
+from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
+from mpi_classroom.leftovers import RUN, run_mark
+
+SILENCE_SECONDS = 300.0
+LINES = 60  # of what the ranks print besides: the last ones may say what went wrong
+Data = tuple[str, int, int]  # its name, images to train on, images to test with
+
+_DEATHS = (  # what mpiexec says when a rank is gone
+    (
+        re.compile(r"process rank (\d+) .{,199}? exited on signal (\d+ \(.*?\))"),
+        "rank {} was ended by signal {}",
+    ),
+    (re.compile(r"rank (\d+) .{,199}? exited on signal (\d+)"), "rank {} was ended by signal {}"),
+)
+_ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
+
+
+class StudyError(CourseError):
+    """The study cannot begin or go on."""
+
+
+def environment_of(ranks: int, threads: int) -> dict[str, str]:
+    """For a job of `ranks` ranks with so many threads each, marked as ours."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return rank_environment(ranks) | dict.fromkeys(names, str(threads)) | {RUN: run_mark()}
+
+
+def run_job(
+    cases: Sequence[Case], data: Data, *, silence: float = SILENCE_SECONDS
+) -> Iterator[dict[str, Any]]:
+    """What rank 0 tells while a job runs `cases`, all of one `job_size`; StudyError when it ends badly."""
+    ranks, threads, _ = job_size(cases[0])
+    task = {"data": data, "cases": [asdict(case) for case in cases]}
+    return listen("course.tools.study.rank", task, ranks, threads, silence=silence)
+
+
+def listen(
+    module: str, task: dict[str, Any], ranks: int, threads: int = 1, *, silence: float = SILENCE_SECONDS
+) -> Iterator[dict[str, Any]]:
+    """What rank 0 of a job of `module` tells, which is given the `task`; StudyError when it ends badly."""
+    command = [sys.executable, "-m", "mpi4py", "-m", module, json.dumps(task)]
+    job = subprocess.Popen(
+        mpiexec_command(ranks, command),
+        env=environment_of(ranks, threads),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # an interrupt is for us: we end the ranks
+    )
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(job, lines), daemon=True).start()
+    others: deque[str] = deque(maxlen=LINES)
+    try:
+        while line := _next(lines, silence):
+            if line.startswith(MARK):
+                yield json.loads(line.removeprefix(MARK))
+            else:
+                others.append(line.rstrip())
+        if job.wait(10):
+            raise StudyError(how_it_ended(job.returncode, others))
+    finally:
+        if job.poll() is None:
+            end_job(job)
+
+
+def _read(job: "subprocess.Popen[str]", lines: "queue.SimpleQueue[str]") -> None:
+    """Hand on what the job prints, and at its end an empty line."""
+    assert job.stdout is not None
+    for line in job.stdout:
+        lines.put(line)
+    lines.put("")
+
+
+def _next(lines: "queue.SimpleQueue[str]", silence: float) -> str:
+    try:
+        return lines.get(timeout=silence)
+    except queue.Empty:
+        raise StudyError(f"the ranks have not been heard of for {silence:.0f} s, and were ended") from None
+
+
+def how_it_ended(code: int, lines: Sequence[str]) -> str:
+    """In a few words, from what mpiexec and the ranks printed last."""
+    text, together = "\n".join(lines), " ".join(line.strip() for line in lines)
+    for pattern, words in _DEATHS:
+        if found := pattern.search(together):
+            return words.format(*found.groups())
+    if errors := _ERROR.findall(text):
+        return f"a rank raised {errors[-1].strip()}"
+    if code < 0:
+        return f"mpiexec was ended by signal {-code}"
+    last = next((line.strip("- \t") for line in reversed(lines) if line.strip("- \t")), "it said nothing")
+    return f"the job ended with exit code {code}: {last}"

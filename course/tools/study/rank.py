@@ -1,0 +1,167 @@
+"""A rank of a job of the study: `python -m course.tools.study.rank TASK`, under mpiexec.
+
+TASK is JSON: {"data": ["load" or "draw", train images, test images], "cases": [...]}. Rank 0 prints a line
+for each epoch and each case that is done, and a sign of life every second; the process that started the job
+reads them.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+
+import torch
+from mpi4py import MPI
+from torch import nn
+
+from course.lessons.l07_ddp_on_mnist.study_results import Case, Row
+from course.tools.study.engines import Groups, engine
+from course.tools.study.plan import DRAW, MARK
+from course.tools.study.rates import make_optimizer
+from course.tools.study.replay import measure_operations, replay_row
+from course_lib.comm.spans import COMPUTE, TRANSFER, WAIT, totals
+from course_lib.comm.trace import Recorder
+from course_lib.parallel.data_parallel import evaluate_shard, gather_metrics, shard_batches
+from course_lib.training.datasets import Dataset, load_mnist
+from course_lib.training.drawn_digits import draw_digits
+from course_lib.training.loop import Batch, Step, fit, make_step, shuffled_batches, summed_cross_entropy
+from course_lib.training.metrics import Report
+from course_lib.training.models import build
+from mpi_classroom.launch import available_cores
+
+SIGN_SECONDS = 1.0
+WARM_UP = 5  # steps of a run that is thrown away: the first ones are slower
+
+
+def tell(comm: MPI.Intracomm, **message: object) -> None:
+    """What rank 0 has to say to the process that started the job."""
+    if comm.rank == 0:
+        print(MARK + json.dumps(message), flush=True)
+
+
+def dataset(source: str, train: int, test: int) -> Dataset:
+    """So many drawn digits; or all that there are of MNIST or what stands in for it."""
+    if source == DRAW:
+        (images, labels), (test_images, test_labels) = draw_digits(train), draw_digits(test, test=True)
+        return Dataset("Drawn digits", False, images, labels, test_images, test_labels)
+    return load_mnist()
+
+
+def first(data: Dataset, images: int) -> Dataset:
+    """The same with so many images to train on."""
+    have = len(data.train_labels)
+    if images > have:
+        raise ValueError(f"there are {have} images to train on, not {images}")
+    return replace(data, train_images=data.train_images[:images], train_labels=data.train_labels[:images])
+
+
+class Signs:
+    """Tells, once a second, how far this case is: a bar moves by it, and silence is a sign too."""
+
+    def __init__(self, comm: MPI.Intracomm, number: int, steps: int) -> None:
+        self.comm, self.number, self.steps = comm, number, steps
+        self.done, self.next = 0, 0.0
+
+    def count(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches."""
+        for batch in batches:
+            if time.monotonic() >= self.next:
+                tell(self.comm, case=self.number, share=self.done / self.steps)
+                self.next = time.monotonic() + SIGN_SECONDS
+            yield batch
+            self.done += 1
+
+
+def run_case(comm: MPI.Intracomm, case: Case, data: Dataset, number: int, groups: Groups) -> None:
+    """Train as `case` says; tell each epoch."""
+    data, samples = first(data, case.images), case.images
+    order = [
+        shuffled_batches(samples, case.batch_size, seed=case.seed, epoch=epoch)
+        for epoch in range(case.epochs)
+    ]
+    warm_up(comm, case, data, groups)
+    recorder, model = Recorder(comm), build(case.model, seed=case.seed)
+    step = make_case_step(comm, case, model, recorder, groups)
+    signs = Signs(comm, number, sum(map(len, order)))
+    wall = 0.0
+    for epoch, batches in enumerate(order, start=1):
+        mine = shard_batches(comm, data.train_images, data.train_labels, batches)
+        comm.Barrier()
+        with recorder.span("epoch"):
+            measured = fit(step, signs.count(mine))
+        score = evaluate_shard(comm, model, data.test_images, data.test_labels)
+        spans, report = recorder.gather(), gather_metrics(comm, measured, score)
+        if spans is not None and report is not None:
+            wall += report.seconds
+            row = make_row(case, epoch, wall, report, mean_seconds(totals(spans)))
+            tell(comm, case=number, row=asdict(row))
+
+
+def make_case_step(
+    comm: MPI.Intracomm, case: Case, model: nn.Module, recorder: Recorder, groups: Groups
+) -> Step:
+    """The training step of the case's engine; the loss it returns is that of the shard."""
+    trained = engine(case.engine, comm, model, recorder=recorder, groups=groups)
+
+    def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return trained.loss_factor * summed_cross_entropy(outputs, labels)
+
+    step = make_step(trained.module, loss, make_optimizer(case, model.parameters()), trained.synchronize)
+    return lambda batch: step(batch) / trained.loss_factor
+
+
+def warm_up(comm: MPI.Intracomm, case: Case, data: Dataset, groups: Groups) -> None:
+    """A few steps of a training that is thrown away: memory is touched, connections are made."""
+    step = make_case_step(comm, case, build(case.model, seed=case.seed), Recorder(comm), groups)
+    batches = shuffled_batches(case.images, case.batch_size, seed=case.seed)[:WARM_UP]
+    fit(step, shard_batches(comm, data.train_images, data.train_labels, batches))
+
+
+def mean_seconds(seconds: dict[int, dict[str, float]]) -> dict[str, float]:
+    """Of each kind, the mean of all ranks."""
+    return {
+        kind: sum(rank[kind] for rank in seconds.values()) / len(seconds)
+        for kind in (COMPUTE, WAIT, TRANSFER)
+    }
+
+
+def make_row(case: Case, epoch: int, wall: float, report: Report, seconds: dict[str, float]) -> Row:
+    """An epoch as a line of the results."""
+    return Row(
+        **asdict(case),
+        epoch=epoch,
+        epoch_seconds=report.seconds,
+        wall_seconds=wall,
+        compute_seconds=seconds[COMPUTE],
+        wait_seconds=seconds[WAIT],
+        transfer_seconds=seconds[TRANSFER],
+        train_loss=sum(report.losses) / len(report.losses),
+        test_loss=report.score.mean_loss,
+        test_accuracy=report.score.accuracy,
+        cores=available_cores(),
+    )
+
+
+def main(task: str) -> None:
+    """Run the cases of `task`, one after the other, on all ranks."""
+    comm, asked = MPI.COMM_WORLD, json.loads(task)
+    cases = [Case(**case) for case in asked["cases"]]
+    torch.set_num_threads(cases[0].threads)
+    tell(comm, ready=comm.size)
+    data = dataset(*asked["data"])
+    operations, groups = None, Groups(comm)
+    for number, case in enumerate(cases):
+        tell(comm, case=number, share=0.0)
+        if case.replayed:
+            operations = operations or measure_operations(comm)
+            row = replay_row(comm, case, first(data, case.images), operations)
+            tell(comm, case=number, row=asdict(row))
+        else:
+            run_case(comm, case, data, number, groups)
+        tell(comm, case=number, done=True)
+    groups.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,182 @@
+"""Running a study: what is not measured yet is, and kept at once.
+
+The results are read, the cases that they have are left out, and after each case the file is replaced. So the
+same command, given again, goes on where it stopped; only the run that was under way is lost.
+"""
+
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import filelock
+
+from course.lessons.l07_ddp_on_mnist.study_results import (
+    ENGINES,
+    MEASUREMENTS,
+    PARTS,
+    Case,
+    ResultsError,
+    Row,
+    Study,
+    load,
+    save,
+)
+from course.tools.study.job import Data, StudyError, run_job
+from course.tools.study.machine import difference
+from course.tools.study.plan import START_SECONDS, estimated_seconds, jobs
+from course_lib.training.models import MNIST_MODELS
+from course_lib.training.storage import could_not_write, replace_file
+
+
+class Display(Protocol):
+    """Who watches: is told what runs, how far it is, and what came out."""
+
+    def study(self, finished: int, total: int) -> AbstractContextManager[None]: ...
+    def running(self, case: Case, share: float, left_seconds: float) -> None: ...
+    def done(self, rows: Sequence[Row], number: int, total: int, left_seconds: float) -> None: ...
+
+
+@dataclass
+class Clock:
+    """How long what is left will take: the first guesses, corrected by what the cases so far took."""
+
+    cores: int
+    took: dict[str, tuple[float, float]] = field(default_factory=dict)  # by model: seconds, and those guessed
+
+    def note(self, case: Case, seconds: float) -> None:
+        """A case took `seconds`."""
+        for key in (case.model, ""):
+            real, guessed = self.took.get(key, (0.0, 0.0))
+            self.took[key] = real + seconds, guessed + estimated_seconds(case, self.cores)
+
+    def seconds(self, case: Case) -> float:
+        """What `case` will probably take."""
+        real, guessed = self.took.get(case.model) or self.took.get("") or (1.0, 1.0)
+        return estimated_seconds(case, self.cores) * real / guessed
+
+    def left(self, cases: Sequence[Case]) -> float:
+        """What all of `cases` will."""
+        return sum(map(self.seconds, cases)) + START_SECONDS * len(jobs(cases))
+
+
+def run_study(
+    cases: Sequence[Case], data: Data, folder: Path, about: dict[str, Any], display: Display
+) -> Study:
+    """Measure those of `cases` that `folder` does not have yet; the results, those of earlier runs included.
+
+    StudyError, in one sentence, when it cannot go on; what was measured before is in `folder`.
+    """
+    with alone_in(folder):
+        kept = earlier_rows(folder, about)
+        store(folder, kept, about)  # a folder that cannot be written to says so before anything is measured
+        done = {row.case for row in kept}
+        left = [case for case in cases if case not in done]
+        clock = Clock(about["machine"]["cores"])
+        with display.study(len(cases) - len(left), len(cases)):
+            for group in jobs(left):
+                for rows in run_group(group, left, data, folder, clock, display):
+                    kept += rows
+                    store(folder, kept, about)
+                    left.remove(rows[0].case)
+                    display.done(rows, len(cases) - len(left), len(cases), clock.left(left))
+    return load(folder)
+
+
+def run_group(
+    group: Sequence[Case], left: Sequence[Case], data: Data, folder: Path, clock: Clock, display: Display
+) -> Iterator[list[Row]]:
+    """The rows of each case of one job, as soon as it is done."""
+    case, rows, began = group[0], list[Row](), time.monotonic()
+    try:
+        for message in run_job(group, data):
+            if "case" not in message:
+                continue
+            case = group[message["case"]]
+            if "row" in message:
+                rows.append(Row(**message["row"]))
+            elif "done" in message:
+                clock.note(case, time.monotonic() - began)
+                yield rows
+                rows, began = [], time.monotonic()
+            elif message["share"] == 0.0:
+                began = time.monotonic()
+            else:
+                rest = clock.left(left) - message["share"] * clock.seconds(case)
+                display.running(case, message["share"], rest)
+    except StudyError as error:
+        raise StudyError(f"{error}, during {case.name}; {what_is_kept(folder)}") from None
+
+
+def what_is_kept(folder: Path) -> str:
+    """What somebody wants to know whose study has stopped."""
+    cases = len({row.case for row in load(folder).rows})
+    runs = f"the {cases} run{'s' * (cases != 1)} measured so far {'are' if cases != 1 else 'is'} kept"
+    return f"{runs}, and the same command goes on from there"
+
+
+def earlier_rows(folder: Path, about: dict[str, Any]) -> list[Row]:
+    """The rows that are in `folder`; StudyError when they are damaged or of another machine."""
+    if not (folder / MEASUREMENTS).exists():
+        return []
+    try:
+        study = load(folder)
+    except ResultsError as error:
+        raise StudyError(str(error)) from None
+    if study.rows and (other := difference(study.about, about)):
+        raise StudyError(f"{folder} holds other results ({other}); choose another folder with --results")
+    return list(study.rows)
+
+
+def store(folder: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
+    """Replace the results; StudyError when the disk is full or the folder is closed."""
+    try:
+        save(folder, sorted(rows, key=order), about)
+    except OSError as error:
+        raise StudyError(could_not_write(Path(folder / MEASUREMENTS), error)) from None
+
+
+def store_report(path: Path, page: str) -> None:
+    """Write the report; StudyError as `store`."""
+    try:
+        replace_file(path, page)
+    except OSError as error:
+        raise StudyError(could_not_write(path, error)) from None
+
+
+def order(row: Row) -> tuple[Any, ...]:
+    """The place of a row in the file: the same whatever was measured first."""
+    place = (
+        PARTS.index(row.part),
+        row.replayed,
+        list(MNIST_MODELS).index(row.model),
+        ENGINES.index(row.engine),
+    )
+    return *place, row.ranks, row.threads, row.batch_rule, row.rate_rule, row.images, row.seed, row.epoch
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Only one study at a time writes to a folder; and being asked to end is like an interrupt."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / ".lock")
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise StudyError(f"another study is writing to {folder}; wait for it, or stop it") from None
+    except OSError as error:
+        raise StudyError(could_not_write(folder, error)) from None
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        lock.release()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

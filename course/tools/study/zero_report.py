@@ -1,0 +1,112 @@
+"""The report of `course study --zero`: one HTML file with a table and figures; every sentence is measured."""
+
+import html
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from course.lessons.l07_ddp_on_mnist.study_results import MEASURED, Study
+from course.lessons.shared.figures.zero import held_bars
+from course.tools.study.report import STYLE, beside, header, table
+from course.tools.study.zero_figures import Point, bytes_and_seconds
+from course.tools.study.zero_results import ZeroRow, cases_of
+from course_lib.theory.memory import ADAM_FP32, STAGES
+
+TITLE = "The measured study: ZeRO"
+HEAD = ("stage", "ranks", "weights", "gradients", "optimizer", "held", "formula", "peak", "a step")
+
+
+def zero_page(rows: Sequence[ZeroRow], about: dict[str, Any]) -> str:
+    """The report of these rows as one HTML file."""
+    body = "\n".join([header(Study((), about)), *sections(rows)])
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{TITLE}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{STYLE}</style>\n'
+        f"</head>\n<body>\n<h1>{TITLE}</h1>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def sections(rows: Sequence[ZeroRow]) -> Iterator[str]:
+    """For each model that was trained: what came out, the table, the figures."""
+    for model in dict.fromkeys(model_of(row) for row in rows):
+        ours = [row for row in rows if model_of(row) == model]
+        yield f"<h2>{html.escape(model)}</h2>\n<ul>"
+        yield "".join(f"<li>{html.escape(one)}</li>" for one in findings(ours)) + "</ul>"
+        yield "<p>" + (
+            "Bytes of one rank, that with the most. Held: counted between two steps, tensor by tensor. Peak: "
+            "of the whole process, above what it had before the model was built; activations, buffers and "
+            "what the allocator keeps are in it. A step: forward, backward, update and all messages; median, "
+            "± half of what lies between the fastest and the slowest.</p>"
+        )
+        yield zero_table(ours)
+        yield beside(pictures(ours))
+
+
+def model_of(row: ZeroRow) -> str:
+    """Which training it was."""
+    return (
+        f"A Transformer of width {row.width} with {row.layers} layers, {row.parameters / 1e6:.2f} M"
+        f" parameters, {row.batch} sequences of {row.length} tokens a rank"
+    )
+
+
+def findings(rows: Sequence[ZeroRow]) -> Iterator[str]:
+    """What came out, in a few sentences."""
+    most = max(row.ranks for row in rows)
+    held = {row.stage: largest(rows, row.stage, most).held.total for row in rows if row.ranks == most}
+    if {0, 3} <= held.keys() and most > 1:
+        yield (
+            f"On {most} ranks, stage 3 holds {held[3] / held[0]:.0%} of what data parallelism holds;"
+            f" 1 rank in {most} is {1 / most:.0%}."
+        )
+    off = max(abs(row.held.total / row.formula_bytes - 1) for row in rows)
+    yield f"What is held is within {100 * off:.2g} % of the formula in all {len(cases_of(rows))} cases."
+    losses = [
+        [row.loss for row in rows if row.ranks == ranks] for ranks in dict.fromkeys(row.ranks for row in rows)
+    ]
+    apart = max(max(each) - min(each) for each in losses)
+    yield f"On the same ranks the losses of all stages agree to {apart:.1g}: they are the same training."
+
+
+def largest(rows: Sequence[ZeroRow], stage: int, ranks: int) -> ZeroRow:
+    """The rank of a case that holds most."""
+    return max(
+        (row for row in rows if (row.stage, row.ranks) == (stage, ranks)), key=lambda row: row.held.total
+    )
+
+
+def peak_of(rows: Sequence[ZeroRow]) -> int | None:
+    """The highest peak of all ranks; None if one is not known."""
+    peaks = [row.peak_bytes for row in rows]
+    return None if None in peaks else max(peak for peak in peaks if peak is not None)
+
+
+def zero_table(rows: Sequence[ZeroRow]) -> str:
+    """A line a case."""
+    lines = []
+    for case, group in cases_of(rows).items():
+        most, peak = largest(group, case.stage, case.ranks), peak_of(group)
+        kinds = (most.weights_bytes, most.gradients_bytes, most.optimizer_bytes, most.held.total)
+        entries = [str(case.stage), str(case.ranks) + (f" ({most.label})" if most.label != MEASURED else "")]
+        entries += [f"{nbytes / 1e6:.2f} MB" for nbytes in (*kinds, most.formula_bytes)]
+        entries += [
+            "" if peak is None else f"{peak / 1e6:.1f} MB",
+            f"{1e3 * most.step_seconds:.4g} ± {500 * most.step_spread:.2g} ms",
+        ]
+        lines.append((most.label, entries))
+    return table("Bytes and seconds by stage and ranks", HEAD, lines)
+
+
+def pictures(rows: Sequence[ZeroRow]) -> Iterator[Any]:
+    """Bytes and seconds against ranks; and what each rank holds, on the most ranks that have all stages."""
+    points: dict[int, list[Point]] = {}
+    for case, group in cases_of(rows).items():
+        most, peak = largest(group, case.stage, case.ranks), peak_of(group)
+        points.setdefault(case.stage, []).append(
+            Point(case.ranks, most.held.total, peak, most.step_seconds, most.label)
+        )
+    yield bytes_and_seconds(points)
+    for ranks in sorted({row.ranks for row in rows}, reverse=True):
+        held = [[row.held for row in rows if (row.stage, row.ranks) == (stage, ranks)] for stage in STAGES]
+        if all(held):
+            yield held_bars(held, rows[0].parameters, ADAM_FP32)
+            return

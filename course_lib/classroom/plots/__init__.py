@@ -1,1 +1,0 @@
-"""Every figure of the course. Plain numbers in, a `Picture` with alt text out; no MPI, no torch."""

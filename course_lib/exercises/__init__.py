@@ -1,1 +1,0 @@
-"""What each exercise asks, hints, solves and checks."""

@@ -1,1 +1,0 @@
-"""From notebook sources to executed lessons: build, lint, execute, copy, compare."""

@@ -1,1 +1,0 @@
-"""The measured study: what more ranks gain and cost, and what really lowers the accuracy."""

@@ -1,0 +1,296 @@
+"""The throwaway MPI job that checks one answer, watched until it ends or is ended.
+
+The answer runs beside the learner's cluster, so that a deadlock, garbage or a killed rank is just a wrong
+answer, and the cluster and its variables stay as they are. The verdict names the smallest case that fails.
+"""
+
+import ast
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from mpi_classroom import processes
+from mpi_classroom.awake import Awake, Turns, at_work, processor_seconds
+from mpi_classroom.cause import likely_cause
+from mpi_classroom.exercises import Exercise
+from mpi_classroom.hang import RankState, observe, request_stacks
+from mpi_classroom.launch import mpiexec_command, rank_environment
+from mpi_classroom.rank_log import Event, RankLog
+from mpi_classroom.recording.calls import read_call
+
+RANKS = 4
+TICK_SECONDS = 0.02
+GRACE_SECONDS = 0.5
+STANDSTILL_SECONDS = 1.5
+START_SECONDS, SLOW_START_SECONDS = 30.0, 120.0  # when nobody is at work any more; when somebody is
+PATIENCE = 4  # how often an exercise's seconds may pass when others have the processor
+LOOKS = 10
+LINES = 8
+
+_DEATHS = (  # what mpiexec says when a rank is gone
+    (re.compile(r"MPI_ABORT was invoked on rank (\d+)"), "rank {} called Abort, which ends all ranks."),
+    (
+        re.compile(r"process rank (\d+) .{,99}? exited on signal (\d+ \(.*?\))"),
+        "rank {} was ended by signal {}.",
+    ),
+    (
+        re.compile(r"process rank (\d+) .{,99}? exiting improperly"),
+        "rank {} left Python in mid-air (os._exit).",
+    ),
+    (re.compile(r"Process name: \[\S*,(\d+)\] Exit code"), "rank {} left Python in mid-air (os._exit)."),
+)
+_MISSING = {
+    "comm": "; outside the function there is no `comm`: call it in a %%px cell of its own.",
+    "rank": "; ask the communicator that the function is given: comm.rank",
+    "size": "; ask the communicator that the function is given: comm.size",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came out of checking one answer; `loads`: whether its cell runs to the end by itself."""
+
+    state: Literal["right", "wrong", "not attempted"]
+    text: str
+    seconds: float = 0.0
+    loads: bool = False
+
+
+def check(exercise: Exercise, source: str) -> Verdict:
+    """Check `source` as the answer to `exercise` in a job of its own."""
+    if not exercise.blocks and exercise.untouched(source):
+        text = f"{exercise.id} not attempted yet: change the cell and run it again."
+        return Verdict("not attempted", text, loads=True)
+    try:
+        compile(source, "answer.py", "exec")
+    except SyntaxError as error:
+        where = f"line {(error.lineno or 0) + 1}: {(error.text or '').strip()}"
+        return Verdict("wrong", f"✗ {exercise.id} is not Python yet: {error.msg}, {where}")
+    for name in _functions(exercise.stub) - _functions(source):
+        return Verdict("wrong", f"✗ {exercise.id}: the cell does not define `{name}`.")
+    for _ in range(2):  # once in a while a job does not start, on a machine that has too much to do
+        began = time.monotonic()
+        with Job(exercise, source) as job:
+            text = job.watch()
+        seconds = time.monotonic() - began
+        if job.log.everything:
+            break
+    if text:
+        return Verdict("wrong", "\n".join(text.splitlines()[:LINES]), seconds, job.log.loaded)
+    return Verdict("right", f"{_praise(exercise)}\nThink about it: {exercise.why}", seconds, True)
+
+
+def _praise(exercise: Exercise) -> str:
+    sizes = sorted(exercise.sizes)
+    if sizes == [1]:
+        return f"✓ {exercise.id} is right."
+    ranks = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}" if sizes[1:] else str(sizes[0])
+    return f"✓ {exercise.id} is right on {ranks} ranks, also with random pauses between the calls."
+
+
+def _functions(source: str) -> set[str]:
+    return {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+
+
+class Job:
+    """The throwaway MPI job of one check."""
+
+    def __init__(self, exercise: Exercise, source: str) -> None:
+        self.exercise, self.source = exercise, source
+        self.folder = Path(tempfile.mkdtemp(prefix="course-exercise-"))
+        self.log = RankLog(self.folder, RANKS)
+        self.clock, self.turns = Awake(), Turns()
+        self.ready_at, self.still_since, self.looks = 0.0, 0.0, 0
+        self.seen: Any = None
+
+    def __enter__(self) -> "Job":
+        (self.folder / "answer.py").write_text(self.source)
+        (self.folder / "exercise").write_text(self.exercise.id)
+        environment = rank_environment(RANKS) | processes.marker(self.folder, processes.EXERCISE)
+        command = [sys.executable, "-m", "mpi_classroom.judge", str(self.folder)]
+        with open(self.folder / "output", "wb") as output:
+            self.process = subprocess.Popen(
+                mpiexec_command(RANKS, command),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2)
+        if self.process.poll() is None:
+            processes.end_marked(processes.CLUSTER, str(self.folder))
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def watch(self) -> str:
+        """Wait for the verdict; return what is wrong, or "" when all cases are right."""
+        while True:
+            ended = self.process.poll() is not None
+            self.log.read()
+            failure = self.log.first_failure
+            if failure is None and self.log.done:
+                return ""
+            if failure is not None and (ended or all(self.log.outcomes(failure).values())):
+                return self._describe(failure, hung=False)
+            if ended:
+                return self._describe_death()
+            step = self.log.last_step if failure is None else failure
+            if self._stuck(step, STANDSTILL_SECONDS if failure is None else GRACE_SECONDS):
+                return self._describe(step, hung=True)
+            time.sleep(TICK_SECONDS)
+
+    def _stuck(self, step: int, limit: float) -> bool:
+        """Whether the deadline is over, or all without an outcome are in the same MPI calls for `limit` s."""
+        elapsed = self.clock.tick()
+        if not self.log.ready:  # Python and its libraries are starting: nobody's mistake
+            self.ready_at = elapsed
+            return elapsed > START_SECONDS and (elapsed > SLOW_START_SECONDS or not self._starting())
+        pending = [rank for rank, outcome in self.log.outcomes(step).items() if not outcome]
+        calls = [read_call(self.folder, rank) for rank in pending]
+        state = (calls, len(self.log.everything))
+        if state != self.seen or not all(calls):
+            self.seen, self.still_since = state, elapsed
+        pids = [self.log.pid(rank) for rank in pending]
+        if self._late(elapsed - self.ready_at, pids):
+            return True
+        if elapsed - self.still_since < limit / 2:
+            self.turns.again()
+        if all(self.log.returned(step, rank) for rank in pending):
+            limit *= PATIENCE  # they are in our own barrier, where only other programs should hold them up
+        return elapsed - self.still_since > limit and not self.turns.starved(pids)
+
+    def _late(self, seconds: float, pids: Sequence[int]) -> bool:
+        """Whether the ranks had their time: what other programs took from them does not count."""
+        allowed = self.exercise.seconds
+        if seconds <= allowed:
+            return False
+        starved = any(processor_seconds(pid) < allowed / 2 for pid in pids)
+        self.looks = 0 if starved else self.looks + 1  # one look may find all of them in a short pause
+        return self.looks > LOOKS or seconds > PATIENCE * allowed
+
+    def _starting(self) -> bool:
+        """Whether some rank is at work, and has not just fallen asleep for ever."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ranks = psutil.Process(self.process.pid).children(recursive=True)
+            return any(at_work(rank.pid) for rank in ranks)
+        return False
+
+    # ---------------------------------------------------------------- saying it
+
+    def _describe(self, step: int, hung: bool) -> str:
+        if not self.log.everything:
+            return f"{self.exercise.id} could not be checked: {RANKS} ranks did not start; run it again."
+        outcomes = self.log.outcomes(step)
+        if not step:
+            return self._describe_cell(outcomes)
+        head = f"✗ {self.exercise.id}, {self._case(step)}:"
+        if hung:
+            return f"{head} it does not end.\n{self._hang(step)}\n{self._so_far(step)}"
+        right = [rank for rank, outcome in outcomes.items() if outcome and outcome["event"] == "right"]
+        body = self._faults(outcomes)
+        if right:
+            body.append(f"({_ranks(right)} {'is' if len(right) == 1 else 'are'} right.)")
+        hint = f'hint("{self.exercise.id}") shows where to look.'
+        return "\n".join([head, *body[:4], self._so_far(step), hint])
+
+    def _describe_cell(self, outcomes: Mapping[int, Event | None]) -> str:
+        head = f"✗ {self.exercise.id}: the cell itself does not"
+        faults = self._faults(outcomes)
+        return "\n".join([f"{head} run.", *faults]) if faults else f"{head} end.\n{self._hang(0)}"
+
+    def _faults(self, outcomes: Mapping[int, Event | None]) -> list[str]:
+        """What is wrong, a line for all ranks that it is said of."""
+        groups: dict[str, list[int]] = {}
+        for rank, outcome in outcomes.items():
+            if outcome and outcome["event"] != "right":
+                groups.setdefault(self._words(outcome), []).append(rank)
+        return [f"{_ranks(ranks)}: {words}" for words, ranks in groups.items()]
+
+    def _case(self, step: int) -> str:
+        began = self.log.began(step)
+        size = began["size"]
+        words = f"on {size} rank{'s' * (size > 1)}"
+        detail = self.exercise.describe(self.exercise.cases[began["case"]])
+        if detail:
+            words += f" with {detail}"
+        return words + (", and only when ranks pause at random between calls" if began["pause"] else "")
+
+    def _so_far(self, step: int) -> str:
+        sizes = sorted({self.log.size(s) for s in range(1, step)})
+        if not sizes:
+            return "This is the smallest case."
+        return f"Right so far: all smaller cases, on {', '.join(map(str, sizes))} rank{'s' * (sizes != [1])}."
+
+    def _words(self, outcome: Event) -> str:
+        if outcome["event"] == "wrong":
+            return str(outcome["message"])
+        lines, line = self.source.splitlines(), outcome.get("line")
+        where = ""
+        if line and line <= len(lines):
+            number = "" if self.exercise.blocks else f"line {line + 1}: "  # %%exercise is the first
+            where = f"  ({number}{lines[line - 1].strip()})"
+        missing = _MISSING.get(outcome.get("name", ""), "") if outcome["error"] == "NameError" else ""
+        message = f": {outcome['message']}" if outcome["message"] else ""
+        return f"raised {outcome['error']}{message}{where}{missing}"
+
+    def _hang(self, step: int) -> str:
+        """One line a rank, and the likely cause."""
+        outcomes = self.log.outcomes(step)
+        waiting = [rank for rank in outcomes if not self.log.returned(step, rank)]
+        stacks = request_stacks(self.folder, {rank: pid for rank in waiting if (pid := self.log.pid(rank))})
+        states = []
+        for rank, outcome in outcomes.items():
+            if rank in waiting:
+                states.append(_plain(observe(self.folder, rank, stacks.get(rank, []), self._lines)))
+            elif outcome and outcome["event"] == "raised":
+                states.append(RankState(rank, "raised", error=self._words(outcome)))
+            else:
+                states.append(RankState(rank, "finished"))
+        width = max(len(state.what()) for state in states)
+        rows = [f"rank {state.rank}  {state.what():<{width}}  {state.where()}".rstrip() for state in states]
+        return "\n".join([*rows, f"Likely cause: {likely_cause(states)}"])
+
+    def _lines(self, file: str) -> Sequence[str] | None:
+        return self.source.splitlines() if file == "answer.py" else None
+
+    def _describe_death(self) -> str:
+        if not self.log.everything:
+            return self._describe(0, hung=False)
+        output = " ".join((self.folder / "output").read_text(errors="replace").split())
+        found = (
+            words.format(*match.groups()) for pattern, words in _DEATHS if (match := pattern.search(output))
+        )
+        step = self.log.last_step
+        where = f", {self._case(step)}" if step else ""
+        return f"✗ {self.exercise.id}{where}: {next(found, 'a rank ended before it was done.')}"
+
+
+def _plain(state: RankState) -> RankState:
+    """Without the remark that a communicator is a part of the world: here the ranks have the same numbers."""
+    if state.call is None:
+        return state
+    return replace(state, call=replace(state.call, on=replace(state.call.on, part=False)))
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

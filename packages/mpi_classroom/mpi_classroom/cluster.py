@@ -1,0 +1,309 @@
+"""The MPI cluster of a notebook: `cluster = start_cluster(n=4)`, then `%%px`.
+
+    notebook ── kernel ──┬── controller                    passes cells to the engines, results back
+                         └── mpiexec ──┬── engine 0 = rank 0
+                                       ├── engine 1 = rank 1      one MPI world, on loopback
+                                       └── …                      and shared memory only
+
+A cluster that is ill is not repaired piece by piece: all of it is replaced, which takes the same few seconds.
+"""
+
+import atexit
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ipyparallel
+from ipyparallel import error
+from IPython.core.getipython import get_ipython
+
+from mpi_classroom.awake import Deadline
+from mpi_classroom.engine import prepare
+from mpi_classroom.errors import ClusterError, NoAnswerError
+from mpi_classroom.guard import GuardedMagics
+from mpi_classroom.launch import available_cores, threads_per_rank
+from mpi_classroom.launcher import Launcher
+from mpi_classroom.practice import Practice
+from mpi_classroom.welcome import StatusLine, other_clusters
+
+START_SECONDS = 60.0
+LOOK_AGAIN_SECONDS = 4.0
+FIRST_ANSWER_SECONDS = 12.0
+ANSWER_SECONDS = 15.0
+PORT_TAKEN = "Address already in use"
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """What one engine says of itself."""
+
+    rank: int
+    size: int
+    pid: int
+    library: str
+
+
+class Cluster:
+    """A controller and `n` engines, each of them one rank of the same MPI world."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.timeout = 60.0
+        self._launcher: Launcher | None = None
+        self._client: Any = None
+        self._view: Any = None
+        self.facts: tuple[RankFacts, ...] = ()
+        self.magics: GuardedMagics | None = None
+
+    # ---------------------------------------------------------------- use
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """The values that the variable `name` has on the ranks, in rank order."""
+        return list(self._ask(self.view.pull(name, block=False)))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set the variable `name` to `value` on every rank."""
+        self._ask(self.view.push({name: value}, block=False))
+
+    def __repr__(self) -> str:
+        if not self.facts:
+            return f"<cluster of {self.n} ranks, stopped>"
+        cores, threads = available_cores(), threads_per_rank(self.n)
+        share = "oversubscribed: the ranks take turns" if self.n > cores else "a core for every rank"
+        return (
+            f"{self.n} ranks on {cores} core{'s' * (cores > 1)} ({share}), "
+            f"{threads} thread{'s' * (threads > 1)} a rank, {self.facts[0].library}"
+        )
+
+    @property
+    def view(self) -> Any:
+        """ipyparallel's view of all ranks; raises ClusterError when the cluster is stopped."""
+        if self._view is None:
+            raise ClusterError("the cluster is stopped; run the cell with start_cluster() again")
+        return self._view
+
+    @property
+    def folder(self) -> Path:
+        """Where the ranks of the running cluster write what they are doing."""
+        return self._running().folder
+
+    @property
+    def alive(self) -> bool:
+        """Whether controller and ranks are running."""
+        try:
+            self.check_alive()
+        except ClusterError:
+            return False
+        return True
+
+    def check_alive(self) -> None:
+        """Raise ClusterError, with the processes' own last words, unless controller and ranks are running."""
+        self._running().check_alive()
+
+    def last_words(self) -> str:
+        """The last warnings and errors that controller and engines wrote."""
+        return self._running().last_words()
+
+    def deaths(self) -> dict[int, str]:
+        """How ranks died, as far as that is known."""
+        return self._running().deaths()
+
+    def _running(self) -> Launcher:
+        if self._launcher is None:
+            raise ClusterError("the cluster is stopped; run the cell with start_cluster() again")
+        return self._launcher
+
+    def stop(self) -> None:
+        """End all processes of this cluster and remove its folder; safe to call twice."""
+        atexit.unregister(self.stop)
+        if self._client is not None:
+            with contextlib.suppress(OSError):
+                self._client.close(linger=0)
+        if self._launcher is not None:
+            self._launcher.end()
+        self._client = self._view = self._launcher = None
+        self.facts = ()
+
+    def restart(self) -> None:
+        """Replace every process by a fresh one, run the setup cells again, and say what that lost."""
+        if self.magics is None:
+            self.replace()
+        else:
+            print(self.magics.heal())
+
+    def replace(self) -> None:
+        """Replace every process by a fresh one. All variables on the ranks are lost."""
+        self.stop()
+        try:
+            self.start()
+        except ClusterError:  # the machine may still be busy ending the old ones
+            try:
+                self.start()
+            except ClusterError as problem:
+                advice = "the ranks could not be restarted; run the cell with start_cluster() again"
+                raise ClusterError(f"{advice}\n{problem}") from None
+
+    # ---------------------------------------------------------------- start
+
+    def start(self, report: Callable[[str], None] = lambda text: None) -> None:
+        """Start controller and engines and check their world; raises ClusterError, leaving nothing behind."""
+        try:
+            self._start(report)
+        except ClusterError as problem:
+            if PORT_TAKEN not in str(problem) and not isinstance(problem, NoAnswerError):
+                raise
+            self._start(report)  # somebody took the port between its choice and its use, or ranks are stuck
+
+    def _start(self, report: Callable[[str], None]) -> None:
+        self._launcher = Launcher(self.n)
+        atexit.register(self.stop)
+        try:
+            self._connect(self._launcher, report)
+            self._introduce()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _connect(self, launcher: Launcher, report: Callable[[str], None]) -> None:
+        deadline = Deadline(START_SECONDS)
+        report(f"starting {self.n} ranks: controller")
+        while (connection := launcher.connection_file()) is None:
+            self._pause(deadline, "the controller to answer")
+        patience = LOOK_AGAIN_SECONDS
+        while not self._finds_all(connection, patience, deadline, report):
+            patience *= 2
+        self._view = self._client[:]
+        self._view.block = True
+
+    def _finds_all(
+        self, connection: Path, patience: float, deadline: Deadline, report: Callable[[str], None]
+    ) -> bool:
+        """Connect as a client; whether it knows all engines, or another one should try.
+
+        The controller tells a client which engines it has, and from then on of each that registers, but of
+        those in between, while the client makes its sockets, it tells nobody. The next client hears of them.
+        """
+        if self._client is not None:
+            self._client.close(linger=0)
+        try:
+            self._client = ipyparallel.Client(
+                str(connection), profile_dir=str(self.folder), timeout=int(patience)
+            )
+        except (TimeoutError, OSError) as problem:  # it is very busy, or has ended as its port was taken
+            self._client = None
+            self._pause(deadline, f"the controller to answer ({problem})")
+            return False
+        until = Deadline(patience)
+        while (up := len(self._client.ids)) < self.n:
+            report(f"starting {self.n} ranks: {up} of {self.n} are up")
+            self._pause(deadline, f"{self.n} engines to register, {up} have")
+            if until.over:
+                return False
+        return True
+
+    def _pause(self, deadline: Deadline, what: str) -> None:
+        self.check_alive()
+        words = self.last_words()
+        if PORT_TAKEN in words:  # a part of the controller has ended, and the others wait for it
+            raise ClusterError(
+                f"another program took a port of the controller's; run the cell again\n{words}"
+            )
+        if deadline.over:
+            raise ClusterError(
+                f"waited {START_SECONDS:.0f} s in vain for {what}; close other programs and run the cell "
+                f"again\n{words}"
+            )
+        time.sleep(0.02)
+
+    def _introduce(self) -> None:
+        deadline = Deadline(START_SECONDS / 2)
+        while True:
+            try:
+                answers = self.ask(prepare, str(self.folder), seconds=FIRST_ANSWER_SECONDS)
+                break
+            except NoAnswerError:  # the controller drops what comes before an engine is connected for cells
+                if deadline.over:
+                    raise
+        self.facts = tuple(RankFacts(*answer) for answer in answers)
+        check_world(self.facts, self.n)
+
+    def answers(self) -> bool:
+        """Whether all ranks answer within seconds; False also when one is busy or stuck."""
+        try:
+            self.check_alive()
+            self.ask(prepare, str(self.folder), seconds=5)
+        except ClusterError:
+            return False
+        return True
+
+    def ask(self, function: Callable[..., Any], *args: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        """What `function(*args)` returns on the ranks, in rank order; raises ClusterError when one raises."""
+        return self._ask(self.view.apply_async(function, *args), seconds)
+
+    def _ask(self, result: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        deadline = Deadline(seconds)
+        while not result.wait(0.05):
+            self.check_alive()
+            if deadline.over:
+                raise NoAnswerError(f"a rank did not answer within {seconds:g} s; run cluster.restart()")
+        try:
+            return result.get()
+        except error.CompositeError as problem:
+            name, message, _, _ = problem.elist[0]
+            ranks = ", ".join(str(engine["engine_id"]) for *_, engine in problem.elist if engine)
+            raise ClusterError(f"rank {ranks} raised {name}: {message}") from None
+
+
+def check_world(facts: Sequence[RankFacts], n: int) -> None:
+    """Raise ClusterError unless `facts`, in engine order, are of one world of `n` ranks, rank = engine id."""
+    sizes, ranks = {fact.size for fact in facts}, [fact.rank for fact in facts]
+    if sizes != {n}:
+        raise ClusterError(
+            f"the {len(facts)} engines are in worlds of {sorted(sizes)} ranks, not in one of {n}: "
+            "mpiexec and mpi4py come from different MPI installations; remove .venv and run make setup"
+        )
+    if ranks != list(range(n)):
+        raise ClusterError(f"engines 0 to {n - 1} have the ranks {ranks}; run the cell again")
+
+
+# -------------------------------------------------------------------- the one call of a lesson
+
+_current: Cluster | None = None
+
+
+def start_cluster(n: int = 4, *, stop_others: bool = False) -> Cluster:
+    """Start `n` ranks for this notebook, or return the running ones, and register `%%px`.
+
+    Clusters whose notebook was killed are ended. One that belongs to another open notebook is mentioned,
+    and ended with `stop_others=True`. Raises ClusterError with one sentence and its remedy.
+    """
+    global _current
+    if n < 1:
+        raise ValueError(f"a cluster needs at least 1 rank, not {n}")
+    line = StatusLine()
+    notes = other_clusters(stop_others)
+    began = time.monotonic()
+    if _current is not None and _current.n == n and _current.answers():
+        how = "already running"
+    else:
+        if _current is not None:
+            _current.stop()
+        _current = Cluster(n)
+        try:
+            _current.start(line.show)
+        finally:
+            _register_magics(_current)  # also after a failure, so that %%px says what is wrong
+        how = f"started in {time.monotonic() - began:.1f} s"
+    line.show("\n".join([f"{_current!r}, {how}", *notes]), final=True)
+    return _current
+
+
+def _register_magics(cluster: Cluster) -> None:
+    shell = get_ipython()
+    if shell is not None:
+        cluster.magics = GuardedMagics(shell, cluster)
+        shell.register_magics(cluster.magics)
+        Practice(shell, cluster).register()

@@ -1,0 +1,280 @@
+"""`course doctor`: is this machine ready? Every check is a small function that says what it found and,
+when that is not good enough, what to do.
+
+    ok    ranks        4 ranks summed 1 + 2 + 3 + 4 = 10 in one world
+    FIX   /dev/shm     64 MiB free, 4 ranks need 80
+                       → in Docker, start the container with --shm-size=1g
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+from course.paths import ROOT
+
+from course.doctor_data import check_data, check_larger_data
+from course.doctor_jobs import RANKS, Check, check_deepspeed, check_ranks, check_torch, some
+from mpi_classroom import leftovers, processes
+from mpi_classroom.errors import ClusterError
+from mpi_classroom.launch import available_cores, find_mpiexec, threads_per_rank
+from mpi_classroom.launcher import SHARED_MEMORY_PER_RANK, private_folder
+
+MIB, GIB = 2**20, 2**30
+MEMORY_NEEDED = 2 * GIB  # four ranks with torch and a small model, and the notebook
+SHARED_MEMORY_NEEDED = RANKS * SHARED_MEMORY_PER_RANK
+DISK_NEEDED = 1 * GIB
+JUPYTER_PORT = 8888
+AT_ONCE = 3
+
+
+def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3]), prefix: str = sys.prefix) -> Check:
+    """Python 3.11 or newer."""
+    words = ".".join(map(str, version))
+    return Check(
+        "Python", version >= (3, 11), f"{words} in {prefix}", "install Python 3.11 or newer, then: make setup"
+    )
+
+
+def check_pins(
+    constraints: Path = ROOT / "constraints.txt", installed: Mapping[str, str] | None = None
+) -> Check:
+    """What is installed has the versions in constraints.txt; a build such as 2.13.0+cpu counts as 2.13.0."""
+    have = _installed() if installed is None else installed
+    pins = dict(line.split("==") for line in constraints.read_text().split() if "==" in line)
+    other = [
+        f"{name} {have[name]} instead of {pin}"
+        for name, pin in pins.items()
+        if name in have and have[name].partition("+")[0] != pin
+    ]
+    missing = [f"{name} is missing" for name in _required() if name not in have]
+    wrong = missing + other
+    detail = some(wrong) or f"{sum(name in have for name in pins)} packages, all as in {constraints.name}"
+    return Check(
+        "packages", not wrong, detail, "make setup; if that does not help: rm -rf .venv && make setup"
+    )
+
+
+def check_kernel() -> Check:
+    """JupyterLab's kernel `python3` is this Python, not one of the same name that was installed elsewhere."""
+    if importlib.util.find_spec("ipykernel") is None:
+        return Check("kernel", False, "ipykernel is not installed", "make setup")
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    try:
+        command = KernelSpecManager().get_kernel_spec("python3").argv[0]
+    except NoSuchKernel:
+        return Check("kernel", False, "Jupyter knows no kernel python3", "rm -rf .venv && make setup")
+    # A bare name means: the Python that runs Jupyter.
+    ours = "/" not in command or Path(command).parent.resolve() == Path(sys.executable).parent.resolve()
+    remedy = "start JupyterLab with: make lab (it prefers this course's kernel)"
+    return Check("kernel", ours, f"python3 is {command if '/' in command else sys.executable}", remedy)
+
+
+def check_mpiexec() -> Check:
+    """This Python has an mpiexec of its own, and it runs."""
+    remedy = "make setup; if that does not help: rm -rf .venv && make setup"
+    try:
+        path = find_mpiexec()
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("mpiexec", False, str(error), remedy)
+    version = next(iter(answer.stdout.splitlines()), "") or next(
+        iter(answer.stderr.splitlines()), "no answer"
+    )
+    return Check("mpiexec", answer.returncode == 0, f"{version}, {path}", remedy)
+
+
+def check_cores() -> Check:
+    """How many cores the ranks share; fewer cores than ranks is no fault."""
+    cores, threads = available_cores(), threads_per_rank(RANKS)
+    share = f"{RANKS} ranks take turns on them" if cores < RANKS else "one or more for each of 4 ranks"
+    return Check("cores", True, f"{cores} ({share}), {threads} thread{'s' * (threads > 1)} a rank")
+
+
+def check_memory(available: int | None = None) -> Check:
+    """Enough free memory for four ranks that train, within the limit of a container where there is one."""
+    free = available_memory() if available is None else available
+    detail = f"{free / GIB:.1f} GiB free, a lesson needs {MEMORY_NEEDED / GIB:.0f}"
+    return Check(
+        "memory", free >= MEMORY_NEEDED, detail, "close other programs and notebooks, then: course clean"
+    )
+
+
+def check_shared_memory(folder: Path = Path("/dev/shm"), free: int | None = None) -> Check:
+    """Room in /dev/shm, through which the ranks of one machine talk."""
+    if not folder.is_dir():
+        return Check("shared memory", True, f"there is no {folder} on this system")
+    free = shutil.disk_usage(folder).free if free is None else free
+    detail = f"{free / MIB:.0f} MiB free in {folder}, {RANKS} ranks need {SHARED_MEMORY_NEEDED / MIB:.0f}"
+    remedy = f"in Docker, start the container with --shm-size=1g; elsewhere, remove old files from {folder}"
+    return Check("shared memory", free >= SHARED_MEMORY_NEEDED, detail, remedy)
+
+
+def check_disk(folder: Path = ROOT, free: int | None = None) -> Check:
+    """Room for data sets and results."""
+    free = shutil.disk_usage(folder).free if free is None else free
+    detail = f"{free / GIB:.1f} GiB free in {folder}, the course needs {DISK_NEEDED / GIB:.0f}"
+    writable = os.access(folder, os.W_OK)
+    remedy = (
+        "free some disk space" if writable else f"{folder} is read-only; copy the course to a folder of yours"
+    )
+    return Check("disk", free >= DISK_NEEDED and writable, detail, remedy)
+
+
+def check_leftovers() -> Check:
+    """No cluster and no run that nobody waits for any more."""
+    clusters = processes.running_clusters()
+    left = [cluster.pids for cluster in clusters if not cluster.owner_alive]
+    left += [run.pids for run in leftovers.leftover_runs()]
+    if left:
+        count = len({pid for pids in left for pid in pids})
+        return Check("leftovers", False, f"{count} processes of killed notebooks or runs", "course clean")
+    living = sum(not cluster.exercise for cluster in clusters)
+    return Check("leftovers", True, f"none; {living} cluster{'' if living == 1 else 's'} in use")
+
+
+def check_folder() -> Check:
+    """A cluster can keep its files somewhere."""
+    try:
+        folder = private_folder()
+    except ClusterError as error:
+        return Check("temporary", False, str(error).partition(";")[0], str(error).partition("; ")[2])
+    folder.rmdir()
+    return Check("temporary", True, f"{folder.parent} can be written to")
+
+
+def check_ports(jupyter: int = JUPYTER_PORT, host: str = "127.0.0.1") -> Check:
+    """A free port on this machine's own address can be had; that Jupyter's is taken is only worth a note."""
+    try:
+        with socket.create_server((host, 0)):
+            pass
+    except OSError as error:
+        remedy = (
+            "let programs listen on 127.0.0.1: look at the firewall, and at the loopback interface (ip addr)"
+        )
+        return Check("ports", False, f"no port on {host} can be opened: {error.strerror}", remedy)
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        taken = probe.connect_ex((host, jupyter)) == 0
+    note = f"; {jupyter} is in use, so JupyterLab will take the next one" if taken else ""
+    return Check("ports", True, f"a free one on {host} was opened{note}")
+
+
+def check_host() -> Check:
+    """Whether this machine's name has an address; the course does without."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return Check("network name", True, f"{name} has no address; the course uses 127.0.0.1 only")
+    return Check("network name", True, f"{name} has an address")
+
+
+CHECKS: tuple[Callable[[], Check], ...] = (
+    check_python,
+    check_pins,
+    check_kernel,
+    check_mpiexec,
+    check_cores,
+    check_memory,
+    check_shared_memory,
+    check_disk,
+    check_folder,
+    check_ports,
+    check_host,
+    check_leftovers,
+    check_data,
+    check_larger_data,
+    check_ranks,
+    check_torch,
+    check_deepspeed,
+)
+
+
+_SLOW = (check_torch, check_deepspeed, check_ranks)
+
+
+def examine(checks: Sequence[Callable[[], Check]] | None = None) -> Iterator[Check]:
+    """The checks' results in order, each as soon as it is there; what takes long runs at the same time.
+
+    A check that fails in an unforeseen way is red.
+    """
+    chosen = CHECKS if checks is None else checks
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        # The longest are begun first, so that they run while the others are shown.
+        slow_first = sorted(chosen, key=lambda check: check in _SLOW, reverse=True)
+        found = {check: pool.submit(_guarded, check) for check in slow_first}
+        for check in chosen:
+            yield found[check].result()
+
+
+def _guarded(check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except Exception as error:  # the doctor must not die of what it finds
+        name = getattr(check, "__name__", "check").removeprefix("check_")
+        return Check(
+            name, False, f"could not be checked: {type(error).__name__}: {error}", "course doctor --json"
+        )
+
+
+def doctor(show: Callable[[str], None] = print) -> None:
+    """Look at everything the course needs; show a line of each, with the remedy of what is red."""
+    began, found = time.monotonic(), []
+    for check in examine():
+        found.append(check)
+        show(check.line())
+    red = sum(not check.ok for check in found)
+    verdict = f"{red} to mend" if red else "all is well"
+    show(f"\n{verdict} ({len(found)} checks, {time.monotonic() - began:.0f} s)")
+
+
+def report(checks: list[Check]) -> dict[str, object]:
+    """What a bug report needs, ready for JSON."""
+    return {
+        "course": importlib.metadata.version("course-lib"),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "ok": all(check.ok for check in checks),
+        "checks": [
+            {"name": check.name, "ok": check.ok, "detail": check.detail}
+            | ({} if check.ok else {"remedy": check.remedy})
+            for check in checks
+        ],
+    }
+
+
+def available_memory() -> int:
+    """Bytes of memory that can still be had: what the machine has, or what the container may still take."""
+    free = psutil.virtual_memory().available
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+    except (OSError, ValueError):
+        return free
+    return free if limit == "max" else max(0, min(free, int(limit) - used))
+
+
+def _installed() -> dict[str, str]:
+    return {_normal(found.metadata["Name"]): found.version for found in importlib.metadata.distributions()}
+
+
+def _required() -> list[str]:
+    """The packages that this one cannot do without."""
+    lines = importlib.metadata.requires("course-lib") or []
+    return [_normal(re.split(r"[^\w.-]", line)[0]) for line in lines if "extra ==" not in line]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

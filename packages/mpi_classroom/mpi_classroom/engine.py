@@ -1,0 +1,63 @@
+"""What every rank is told once, when it starts: note your MPI calls, and let no cell break you for the next.
+
+`prepare` runs on the engines. Whatever a cell did to the process (print's stream closed, a builtin replaced,
+handlers of signals taken, a child forked that goes on as if it were the rank) is mended when the cell ends.
+"""
+
+import atexit
+import builtins
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+from mpi_classroom.recording.calls import Letter
+
+_RANK_OF_A_JOB = ("PMIX_", "OMPI_COMM_", "OMPI_MCA_ess", "PRTE_LAUNCHED")
+
+
+def prepare(folder: str) -> tuple[int, int, int, str]:
+    """Record this rank's MPI calls in `folder`; return its rank, world size, pid and MPI library."""
+    from mpi_classroom.recording import recorder  # here, because it starts MPI, which the notebook must not
+
+    shell: Any = get_ipython()
+    known = shell.events.callbacks["post_run_cell"]
+    facts = recorder.install(Path(folder))
+    if not any(getattr(hook, "__name__", "") == "mend_rank" for hook in known):
+        shell.events.register("post_run_cell", _mender())
+        shell.kernel._abort_queues = lambda *_: None  # a rank that raised must not skip the next cell
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ipyparallel's handler leaves half a rank
+        atexit.register(os._exit, 1)  # a rank that leaves has died; it must not wait for the others to leave
+        for name in [name for name in os.environ if name.startswith(_RANK_OF_A_JOB)]:
+            del os.environ[name]  # a program that a cell starts must not take itself for this rank
+    return facts
+
+
+def unreceived(take: bool) -> list[Letter]:
+    """The messages that this rank has been sent and not received; with `take` they are thrown away."""
+    from mpi_classroom.recording import mailbox
+
+    return mailbox.take_all() if take else mailbox.unreceived()
+
+
+def _mender() -> Callable[..., None]:
+    from mpi_classroom.recording import recorder
+
+    streams = {name: (getattr(sys, name), getattr(sys, name).pub_thread) for name in ("stdout", "stderr")}
+    own, pid = dict(vars(builtins)), os.getpid()
+
+    def mend_rank(*_: object) -> None:
+        if os.getpid() != pid:
+            os._exit(0)  # forked in the cell, which ends here
+        for name, (stream, thread) in streams.items():
+            stream.pub_thread = thread  # closing it removes this
+            setattr(sys, name, stream)
+        vars(builtins).update(own)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        recorder.write_stacks_when_asked()  # a handler of the cell's may be in its place
+
+    return mend_rank

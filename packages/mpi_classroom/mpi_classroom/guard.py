@@ -1,0 +1,194 @@
+"""`%%px` that always ends: ipyparallel's magics, with a deadline, a watch, and a cluster that heals."""
+
+import time
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+from ipyparallel.client.magics import ParallelMagics, exec_args, output_args
+from IPython.core import magic_arguments
+from IPython.core.error import UsageError
+
+from mpi_classroom.awake import Deadline
+from mpi_classroom.cells import Cell, cell_numbers
+from mpi_classroom.errors import ClusterError
+from mpi_classroom.undelivered import counts
+from mpi_classroom.watch import Watch
+
+
+class GuardedMagics(ParallelMagics):
+    """ipyparallel's `%px`, `%%px` and `%autopx`, with `--timeout` and `--setup`, guarded."""
+
+    def __init__(self, shell: Any, cluster: Any) -> None:
+        self.cluster = cluster
+        self.history: list[Cell] = []  # of ended cells, since the ranks were started
+        self.running: Cell | None = None
+        self._background: list[tuple[Cell, Any, dict[int, Any]]] = []  # cell, result, its part of every rank
+        self._options: dict[str, Any] = {}
+        self.pending = False  # whether messages of earlier cells are on their way
+        super().__init__(shell, None)
+
+    @property
+    def view(self) -> Any:
+        """The cluster's view; a stopped cluster says so."""
+        return self.cluster.view
+
+    @view.setter
+    def view(self, value: Any) -> None:
+        pass  # the base class assigns one; the cluster knows better after a restart
+
+    @magic_arguments.magic_arguments()
+    @exec_args
+    @output_args
+    @magic_arguments.argument("--local", action="store_true", help="also execute the cell in the notebook")
+    @magic_arguments.argument(
+        "--timeout", type=float, help="seconds this cell may take (default: cluster.timeout)"
+    )
+    @magic_arguments.argument(
+        "--setup", action="store_true", help="run this cell again when ranks are restarted"
+    )
+    def cell_px(self, line: str = "", cell: str | None = None) -> Any:
+        """Run the cell on all ranks, within a deadline."""
+        arguments = magic_arguments.parse_argstring(self.cell_px, line)
+        if arguments.timeout is not None and not arguments.timeout > 0:
+            raise UsageError(f"--timeout {arguments.timeout:g}: a cell needs more than 0 seconds")
+        names = ("timeout", "setup", "local")
+        self._options = {name: getattr(arguments, name) for name in names} | {"lines_above": 1}
+        view = self.view
+        targets = view.targets
+        try:
+            if arguments.targets:
+                view.targets = self._eval_target_str(arguments.targets)
+            return self.parallel_execute(
+                cell, arguments.block, arguments.groupby, arguments.save_name, arguments.stream
+            )
+        finally:
+            view.targets = targets
+            self._options = {}
+
+    def _eval_target_str(self, ts: str) -> Any:
+        targets, ranks = super()._eval_target_str(ts), self.view.client.ids
+        if isinstance(targets, int):
+            targets = [targets + len(ranks) * (targets < 0)]  # so that results are always lists
+        if targets != "all" and not set(targets) <= set(ranks):
+            raise UsageError(f"--targets {ts}: the ranks are {ranks[0]} to {ranks[-1]}")
+        return targets
+
+    @magic_arguments.magic_arguments()
+    @output_args
+    def result(self, line: str = "") -> None:
+        """Show what the last cell left; one in the background may take `cluster.timeout` from now on."""
+        arguments = magic_arguments.parse_argstring(self.result, line)
+        if arguments.save_name or self.last_result is None or self.last_result.ready():
+            return super().result(line)
+        note = next(note for note, result, _ in self._background if result is self.last_result)
+        self._watch(self.last_result, note, self.cluster.timeout, False, arguments.groupby, {})
+        return None
+
+    def parallel_execute(  # type: ignore[no-untyped-def]
+        self,
+        cell,
+        block=None,
+        groupby="type",
+        save_name=None,
+        stream_output=None,
+        progress_after=None,
+        signal_on_interrupt=None,
+    ):
+        """What `%px`, `%%px` and `%autopx` end in: send `cell` to the ranks, and watch it until it ends."""
+        note = Cell(
+            cell,
+            len(self.shell.history_manager.input_hist_parsed) - 1,  # as the notebook shows it
+            self._options.get("lines_above", 0),
+            self._options.get("setup", False),
+        )
+        self._ensure_alive(note)
+        block = self.view.block if block is None else block
+        begun = counts(self.cluster.folder, range(self.cluster.n))
+        result = self.view.execute(cell, silent=False, block=False)
+        result._fname = "%px"
+        self.last_result = result
+        if save_name:
+            self.shell.user_ns[save_name] = result
+        if self._options.get("local"):
+            self.shell.run_cell(cell)
+        if not block:
+            self.history.append(note)
+            parts = dict(zip(result._targets, result.split(), strict=True))
+            self._background.append((note, result, parts))
+            return result
+        live = (self.stream_output if stream_output is None else stream_output) and groupby == "type"
+        timeout = self._options.get("timeout") or self.cluster.timeout
+        self._watch(result, note, timeout, live, groupby, begun)
+        return None
+
+    def _watch(self, result: Any, note: Cell, *how: Any) -> None:
+        self.running = note
+        try:
+            Watch(self, result, note, *how).run()
+        finally:
+            if self.running is not None and note not in self.history:  # the ranks it ran on are still there
+                self.history.append(note)
+            self.running = None
+
+    def busy(self) -> set[int]:
+        """The ranks that still run a cell in the background."""
+        self._background = [entry for entry in self._background if not entry[1].ready()]
+        return {rank for *_, parts in self._background for rank, part in parts.items() if not part.ready()}
+
+    def _ensure_alive(self, cell: Cell) -> None:
+        """Replace a cluster that died since the last cell; raise if that lost what this cell may need."""
+        try:
+            self.cluster.check_alive()
+        except ClusterError as death:
+            deaths = [f"rank {rank} {words}" for rank, words in sorted(self.cluster.deaths().items())]
+            lost = self.heal()
+            if not cell.setup and "lost" in lost:
+                raise ClusterError(f"{', '.join(deaths) or death}\n{lost}") from None
+
+    def heal(self) -> str:
+        """Replace the cluster and replay its setup cells; return a sentence on what that lost."""
+        began = time.monotonic()
+        cut_off = [self.running, *(note for note, result, _ in self._background if not result.ready())]
+        self._background, self.pending = [], False
+        self.cluster.replace()
+        by_text = {cell.text: cell for cell in self.history if cell.setup and cell not in cut_off}
+        setup = list(by_text.values())  # once each, however often the learner ran them
+        failed = next((cell for cell in setup if not self._replay(cell)), None)
+        if failed is not None:
+            self.cluster.replace()  # nothing half done
+            by_text, setup = {}, []
+        others = [cell for cell in self.history if cell.text not in by_text and cell != self.running]
+        self.history, self.running, self.last_result = setup, None, None
+        sentence = f"The ranks were restarted in {time.monotonic() - began:.1f} s"
+        if failed is not None:
+            sentence += f", but the setup cell {failed.number} failed when it was run again"
+        elif setup:
+            sentence += f" and the setup cell{'s' * (len(setup) > 1)} run again"
+        return sentence + _what_is_lost(others, setup)
+
+    def _replay(self, cell: Cell) -> bool:
+        """Run a setup cell again; return whether it ended well."""
+        result = self.cluster.view.execute(cell.text, silent=False, block=False)
+        deadline = Deadline(self.cluster.timeout)
+        while not result.wait(0.05):
+            if deadline.over or not self.cluster.alive:
+                return False
+        return bool(result.successful())
+
+    def cell_of(self, file: str) -> Cell | None:
+        """The cell that the engines call `file`."""
+        for cell in [self.running, *reversed(self.history)]:
+            if cell is not None and PurePath(file).name == cell.file_name():
+                return cell
+        return None
+
+
+def _what_is_lost(cells: Sequence[Cell], setup: Sequence[Cell]) -> str:
+    """The end of the sentence: what only `cells` had assigned, and which of them to run again."""
+    kept = {name for cell in setup for name in cell.assigned()}
+    lost = {cell.number: names for cell in cells if (names := cell.assigned() - kept)}
+    if not lost:
+        return "; go on with the next cell."
+    everything = ", ".join(sorted({name for names in lost.values() for name in names}))
+    return f"; lost on the ranks: {everything}. Run {cell_numbers(sorted(lost))} again."

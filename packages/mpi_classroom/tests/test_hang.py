@@ -1,0 +1,463 @@
+"""The explainer of hangs says the right cause for every way in which ranks can wait for ever."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mpi_classroom import hang
+from mpi_classroom.cause import find_cycle, likely_cause, report
+from mpi_classroom.hang import ENDED, RankState, observe, request_stacks
+from mpi_classroom.recording.calls import Call, Communicator, Done, stack_file
+
+WORLD = Communicator(0, (0, 1, 2, 3))
+LEFT, RIGHT = Communicator(1, (0, 1), part=True), Communicator(1, (2, 3), part=True)
+
+
+def collective(name, turn=0, on=WORLD, root=None):
+    return Call(name, root, None, None, 1, turn, on)
+
+
+def send(to, tag=0, name="Send"):
+    return Call(name, to, None, tag, 1, 0, WORLD)
+
+
+def recv(source, tag=-1, name="Recv"):
+    return Call(name, source, None, tag, 1, 0, WORLD)
+
+
+def sendrecv(to, source, tag=-1):
+    return Call("Sendrecv", source, to, tag, 1, 0, WORLD)
+
+
+def waiting(rank, call=None, done=None, **where):
+    return RankState(rank, "waiting", call, done=done, **where)
+
+
+def finished(rank, name="", turn=0, on=WORLD):
+    return RankState(rank, "finished", done=Done(name, turn, on) if name else None)
+
+
+def raised(rank):
+    return RankState(rank, "raised", error="raised ValueError: boom", line=4, code="raise ValueError('boom')")
+
+
+def computing(rank):
+    return RankState(rank, "computing", line=2, code="while True: pass")
+
+
+# -------------------------------------------------------------------- the likely cause
+
+
+def test_a_rank_that_raised_is_the_cause_and_the_others_wait():
+    cause = likely_cause([waiting(0, collective("Barrier")), raised(1), waiting(2, collective("Barrier"))])
+    assert cause.startswith("rank 1 raised an error and left the cell, so ranks 0 and 2 wait for something")
+    assert cause.endswith("Mend the error first.")
+
+
+def test_one_waiting_rank_after_a_raise_is_singular():
+    assert "so rank 0 waits for" in likely_cause([waiting(0, recv(1)), raised(1)])
+
+
+def test_a_killed_rank_comes_before_everything_else():
+    states = [raised(0), RankState(1, "gone", error="was killed"), waiting(2, collective("Barrier"))]
+    assert likely_cause(states) == "rank 1 died; MPI then ends all the others."
+
+
+def test_a_collective_skipped_by_one_rank_names_that_rank():
+    states = [*(waiting(rank, collective("Allreduce", 3)) for rank in (0, 1, 3)), finished(2)]
+    cause = likely_cause(states)
+    assert cause.startswith("Allreduce is a collective: every rank of the communicator must call it")
+    assert "and rank 2 did not." in cause and "branch" in cause
+
+
+def test_a_rank_that_left_a_reduce_early_has_called_it():
+    """In a Reduce only the root waits for all: a rank that has finished may have sent its part."""
+    states = [
+        waiting(0, collective("Reduce", 5, root=0)),
+        finished(1, "Reduce", 5),
+        finished(2, "Allreduce", 4),
+        finished(3, "Barrier", 9),
+    ]
+    assert "and rank 2 did not." in likely_cause(states)
+
+
+def test_a_rank_that_is_already_in_the_next_collective_has_called_this_one():
+    states = [
+        waiting(0, collective("Reduce", 5, root=0)),
+        waiting(1, collective("Barrier", 6)),
+        waiting(2, collective("Barrier", 6)),
+        finished(3, "Barrier", 4),
+    ]
+    cause = likely_cause(states)
+    assert cause.startswith("Reduce is a collective") and "and rank 3 did not." in cause
+
+
+def test_ranks_outside_a_sub_communicator_are_not_accused():
+    states = [finished(0), finished(1), waiting(2, collective("Barrier", 0, RIGHT)), finished(3)]
+    cause = likely_cause(states)
+    assert cause.startswith("Barrier of ranks 2, 3 is a collective")
+    assert "and rank 3 did not." in cause
+
+
+def test_a_sub_communicator_made_twice_is_not_confused_with_the_first():
+    again = Communicator(7, RIGHT.members, part=True)
+    states = [waiting(2, collective("Barrier", 0, again)), finished(3, "Barrier", 12, RIGHT)]
+    assert "and rank 3 did not." in likely_cause(states)
+
+
+def test_two_different_collectives_are_named():
+    states = [waiting(0, collective("Allreduce")), *(waiting(r, collective("Bcast", root=0)) for r in (1, 2))]
+    cause = likely_cause(states)
+    assert cause.startswith("the ranks are in different collectives (Allreduce, Bcast)")
+    assert "same order" in cause
+
+
+def test_a_finished_rank_that_made_another_collective_in_its_place_is_seen():
+    """The root of a Bcast does not wait: it has finished while the others are in Barrier."""
+    states = [finished(0, "Bcast", 2), *(waiting(rank, collective("Barrier", 2)) for rank in (1, 2, 3))]
+    assert "different collectives (Barrier, Bcast)" in likely_cause(states)
+
+
+def test_different_roots_are_named():
+    states = [waiting(rank, collective("Bcast", root=(rank + 1) % 2)) for rank in (0, 1)]
+    assert likely_cause(states) == "the ranks are in Bcast with different roots (0, 1)."
+
+
+def test_all_in_the_same_collective_means_that_they_disagree_on_what_to_exchange():
+    states = [waiting(rank, collective("Allreduce")) for rank in range(4)]
+    assert likely_cause(states) == "all have come to Allreduce, but with different sizes, types or roots."
+
+
+def test_a_rank_still_in_a_message_keeps_a_collective_from_completing():
+    states = [waiting(0, collective("Barrier")), waiting(1, recv(0)), waiting(2, collective("Barrier"))]
+    cause = likely_cause(states)
+    assert cause.startswith("Barrier is a collective") and "rank 1 is still in Recv from rank 0" in cause
+
+
+def test_a_rank_in_the_collective_of_another_communicator_is_told():
+    states = [waiting(0, collective("Barrier", 0, LEFT)), waiting(1, collective("Barrier", 3))]
+    cause = likely_cause(states)
+    assert "Barrier of ranks 0, 1 is a collective" in cause and "rank 1 is still in Barrier" in cause
+
+
+def test_a_circle_of_receives_is_drawn():
+    cause = likely_cause([waiting(rank, recv((rank + 1) % 3)) for rank in range(3)])
+    assert "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 0." in cause
+    assert "only after its own receive" in cause and "Sendrecv" in cause
+
+
+def test_a_circle_of_large_sends_is_told_from_one_of_receives():
+    cause = likely_cause([waiting(rank, send((rank + 1) % 4)) for rank in range(4)])
+    assert "rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in cause
+    assert "too large to be buffered" in cause and "after its own receive" not in cause
+
+
+def test_a_circle_is_found_although_others_wait_in_a_collective():
+    states = [waiting(0, recv(1)), waiting(1, recv(0)), *(waiting(r, collective("Barrier")) for r in (2, 3))]
+    assert "a circle of waiting: rank 0 → rank 1 → rank 0." in likely_cause(states)
+
+
+def test_send_and_receive_with_different_tags_do_not_match():
+    cause = likely_cause([waiting(0, send(1, tag=7, name="Ssend")), waiting(1, recv(0, tag=8))])
+    assert cause == "rank 0 → rank 1 → rank 0 wait for each other with different tags (7, 8)."
+
+
+def test_send_and_receive_with_the_same_tag_still_do_not_match():
+    cause = likely_cause([waiting(0, send(1, tag=7)), waiting(1, recv(0, tag=7))])
+    assert cause.endswith("the one's send and the other's receive do not match.")
+
+
+def test_sendrecv_is_never_advised_to_one_who_uses_it():
+    cause = likely_cause([waiting(rank, sendrecv((rank + 1) % 2, (rank + 1) % 2, rank)) for rank in (0, 1)])
+    assert "different tags (0, 1)" in cause and "use Sendrecv" not in cause
+
+
+def test_a_rank_that_waits_for_itself():
+    assert likely_cause([waiting(2, recv(2)), finished(0)]).startswith("rank 2 waits for itself")
+
+
+def test_a_receive_without_a_send():
+    cause = likely_cause([waiting(0, recv(2, tag=5)), finished(1), finished(2)])
+    assert cause.startswith(
+        "rank 0 is in Recv from rank 2, tag 5, but rank 2 has finished without a call that"
+    )
+    assert "sends it" in cause and "tag" in cause
+
+
+def test_a_large_send_without_a_receive():
+    cause = likely_cause([waiting(3, send(1)), finished(1), finished(0), finished(2)])
+    assert "rank 3 is in Send to rank 1, tag 0, but rank 1 has finished" in cause and "receives it" in cause
+
+
+def test_the_end_of_a_chain_is_blamed_not_its_beginning():
+    states = [waiting(0, recv(1)), waiting(1, recv(2)), finished(2)]
+    assert likely_cause(states).startswith("rank 1 is in Recv from rank 2")
+
+
+def test_a_message_from_anyone_that_nobody_sends():
+    cause = likely_cause([waiting(0, recv(-1)), finished(1)])
+    assert cause.startswith("a message is waited for that no rank sends")
+
+
+def test_a_request_that_never_completes():
+    cause = likely_cause([waiting(rank, code="request.Wait()") for rank in range(2)])
+    assert cause.startswith("a message is waited for that no rank sends")
+
+
+def test_endless_computation_on_all_ranks():
+    cause = likely_cause([computing(rank) for rank in range(3)])
+    assert cause.startswith("ranks 0, 1 and 2 still compute: an endless loop")
+
+
+def test_endless_computation_on_one_rank_with_the_others_in_a_collective():
+    states = [computing(1), *(waiting(rank, collective("Allreduce")) for rank in (0, 2))]
+    cause = likely_cause(states)
+    assert cause.startswith("ranks 0 and 2 wait for the others. rank 1 still computes: an endless loop")
+
+
+def test_states_without_any_record_still_give_a_sentence():
+    assert likely_cause([waiting(0), finished(1)])
+    assert likely_cause([raised(0), raised(1)]) == "ranks 0 and 1 raised; the cell ended everywhere."
+
+
+# -------------------------------------------------------------------- the table
+
+
+def test_the_report_is_the_table_of_the_ranks_and_then_the_cause():
+    states = [
+        waiting(0, collective("Allreduce"), line=7, code="average_gradients(model)"),
+        raised(1),
+        waiting(2, recv(1, tag=5), line=9, code="comm.Recv(inbox, source=1, tag=5)"),
+        finished(3),
+    ]
+    lines = report(states).splitlines()
+    assert " ".join(lines[0].split()) == "rank 0 waiting in Allreduce cell line 7 average_gradients(model)"
+    assert lines[1].startswith("rank 1  raised ValueError: boom")
+    assert "waiting in Recv from rank 1, tag 5" in lines[2]
+    assert lines[3] == "rank 3  finished"
+    assert lines[0].index("cell line") == lines[1].index("cell line") == lines[2].index("cell line")
+    assert lines[4:] == ["", f"Likely cause: {likely_cause(states)}"]
+
+
+def test_a_very_long_line_of_code_is_cut():
+    assert max(map(len, report([computing(0), waiting(1, code="x" * 5000, line=1)]).splitlines())) < 250
+
+
+def test_a_wait_without_a_record_takes_its_name_from_the_code():
+    assert waiting(0, code="MPI.Request.Waitall(requests)").what() == "waiting in Waitall"
+    assert waiting(0, code="f()", inside="request.wait() in f").what() == "waiting in wait"
+    assert waiting(0).what() == "waiting in MPI"
+
+
+# -------------------------------------------------------------------- circles
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "cycle"),
+    [
+        ({}, []),
+        ({0: 1, 1: None}, []),
+        ({0: 1, 1: 2}, []),
+        ({0: 0}, [0]),
+        ({0: 1, 1: 2, 2: 1}, [1, 2]),
+        ({3: 2, 2: 1, 1: 3, 0: 3}, [1, 3, 2]),
+        ({0: -1, 1: -1}, []),
+        ({0: 1, 1: 0, 2: 3, 3: 2}, [0, 1]),
+    ],
+)
+def test_find_cycle(waits_for, cycle):
+    assert find_cycle(waits_for) == cycle
+
+
+# -------------------------------------------------------------------- looking at a real process
+
+SLEEPER = """
+import faulthandler, signal, sys, time
+faulthandler.register(signal.SIGUSR1, file=open(sys.argv[1], "w"), all_threads=False)
+def inner(depth):
+    if depth: inner(depth - 1)
+    print("ready", flush=True)
+    time.sleep(100)
+inner(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def sleeper(tmp_path):
+    """Starts a child that writes its stack on SIGUSR1, as a rank does; waits until it sleeps."""
+    started = []
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+
+    def start(rank, depth=0):
+        command = [sys.executable, "-m", "sleeper", str(stack_file(tmp_path, rank)), str(depth)]
+        child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        started.append(child)
+        assert child.stdout.readline() == "ready\n"
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def test_the_stack_of_a_process_is_its_frames_innermost_first(sleeper, tmp_path):
+    child = sleeper(0)
+    (frames,) = request_stacks(tmp_path, {0: child.pid}).values()
+    assert [(os.path.basename(file), name) for file, _, name in frames[:2]] == [
+        ("sleeper.py", "inner"),
+        ("sleeper.py", "<module>"),
+    ]
+    assert frames[0][1] in (6, 7) and frames[1][1] == 8  # it says that it is ready just before it sleeps
+
+
+def test_a_second_request_gives_the_stack_of_that_moment_only(sleeper, tmp_path):
+    child = sleeper(0)
+    counts = [len(request_stacks(tmp_path, {0: child.pid})[0]) for _ in range(3)]
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_a_recursion_deeper_than_a_dump_still_gives_a_stack(sleeper, tmp_path):
+    (frames,) = request_stacks(tmp_path, {0: sleeper(0, depth=150).pid}).values()
+    assert frames[0][2] == "inner" and len(frames) == 100
+
+
+def test_a_stopped_or_dead_process_has_no_stack_and_costs_half_a_second(sleeper, tmp_path):
+    stopped, dead, alive = sleeper(0), sleeper(1), sleeper(2)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    dead.kill()
+    dead.wait()
+    began = time.monotonic()
+    assert set(request_stacks(tmp_path, {0: stopped.pid, 1: dead.pid, 2: alive.pid})) == {2}
+    assert time.monotonic() - began < 5
+
+
+# -------------------------------------------------------------------- from a stack to a state
+
+CELL = ["def exchange(x):", "    comm.Recv(x)", "", "data = 1", "exchange(data)"]
+
+
+def lines(file):
+    return CELL if file == "/tmp/cell.py" else None
+
+
+def test_the_cell_line_is_that_of_the_module_and_inside_that_of_the_function(tmp_path):
+    stack = [("/tmp/cell.py", 2, "exchange"), ("/tmp/cell.py", 5, "<module>"), ("/lib/run.py", 9, "run")]
+    state = observe(tmp_path, 1, stack, lines)
+    assert (state.rank, state.kind, state.line, state.code) == (1, "computing", 5, "exchange(data)")
+    assert state.inside == "comm.Recv(x) in exchange"
+    assert state.where() == "cell line 5   exchange(data)  → comm.Recv(x) in exchange"
+
+
+def test_a_rank_in_library_code_called_by_the_cell_shows_the_cell_only(tmp_path):
+    stack = [("/lib/numpy.py", 700, "dot"), ("/tmp/cell.py", 4, "<module>")]
+    state = observe(tmp_path, 0, stack, lines)
+    assert (state.line, state.code, state.inside) == (4, "data = 1", "")
+
+
+def test_a_rank_outside_any_cell_shows_where_it_is(tmp_path):
+    state = observe(tmp_path, 0, [(__file__, 1, "f")], lines)
+    assert state.line is None and state.where().endswith("in f")
+
+
+def test_a_rank_without_a_stack_is_computing_somewhere(tmp_path):
+    state = observe(tmp_path, 0, [], lines)
+    assert (state.kind, state.where()) == ("computing", "")
+
+
+def test_a_line_beyond_the_cell_is_no_error(tmp_path):
+    assert observe(tmp_path, 0, [("/tmp/cell.py", 99, "<module>")], lines).code == ""
+
+
+# -------------------------------------------------------------------- requests, windows, stopped ranks
+
+
+def wait_for(of, peer=None, tag=None, turn=0, name="Wait"):
+    return Call(name, peer, None, tag, 1, turn, WORLD, of)
+
+
+def waits(rank, call):
+    return RankState(rank, "waiting", call)
+
+
+def test_a_wait_for_a_request_reads_as_what_it_waits_for():
+    assert waits(0, wait_for("Irecv", 1, 5)).what() == "waiting in Wait for Irecv from rank 1, tag 5"
+    assert (
+        waits(0, wait_for("isend", 2, 0, name="waitall")).what()
+        == "waiting in waitall for isend to rank 2, tag 0"
+    )
+    assert waits(0, wait_for("Ireduce", 3)).what() == "waiting in Wait for Ireduce with root 3"
+    assert waits(0, wait_for("")).what() == "waiting in Wait"
+
+
+def test_requests_take_part_in_circles_like_the_calls_they_stand_for():
+    ring = [waits(rank, wait_for("Irecv", (rank + 1) % 3)) for rank in range(3)]
+    assert likely_cause(ring).startswith(
+        "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 0. Each waits for a message"
+    )
+    ring = [waits(rank, wait_for("Isend", (rank + 1) % 3, 0)) for rank in range(3)]
+    assert "too large to be buffered" in likely_cause(ring)
+
+
+def test_a_collective_request_that_one_rank_did_not_make():
+    states = [RankState(0, "finished"), *(waits(rank, wait_for("Ibarrier")) for rank in (1, 2))]
+    assert (
+        "Ibarrier is a collective: every rank of the communicator must call it, and rank 0 did not"
+        in likely_cause(states)
+    )
+
+
+def test_a_collective_request_that_one_rank_made_and_never_waited_for():
+    done = Done("Ibarrier", 0, WORLD)
+    states = [RankState(0, "finished", done=done), waits(1, wait_for("Ibarrier"))]
+    assert likely_cause(states) == "rank 0 began Ibarrier too, but has finished without waiting for it."
+
+
+def test_a_barrier_and_a_barrier_request_are_different_collectives():
+    states = [waits(0, collective("Barrier")), waits(1, wait_for("Ibarrier"))]
+    assert "different collectives (Barrier, Ibarrier)" in likely_cause(states)
+
+
+def test_a_lock_that_is_never_given_back():
+    lock = Call("Win.Lock", 0, None, None, 1, 0, WORLD)
+    assert waits(1, lock).what() == "waiting in Win.Lock of rank 0"
+    assert waits(1, Call("Win.Wait", None, None, None, 1, 0, WORLD)).what() == "waiting in Win.Wait"
+    assert "every Lock needs its Unlock" in likely_cause([RankState(0, "finished"), waits(1, lock)])
+
+
+def test_a_stopped_rank_is_the_cause_before_all_others_and_has_its_remedy():
+    states = [waits(0, collective("Barrier")), RankState(1, "stopped", error="is stopped (process 77)")]
+    assert states[1].what() == "is stopped (process 77)"
+    assert "rank 1 is held by a stop signal" in likely_cause(states) and "kill -CONT" in likely_cause(states)
+
+
+def test_ranks_that_were_ended_with_the_one_that_died_are_not_the_cause():
+    states = [RankState(0, "gone", error=ENDED), RankState(1, "gone", error="was killed")]
+    assert likely_cause(states) == "rank 1 died; MPI then ends all the others."
+
+
+def test_a_cause_that_is_known_takes_the_place_of_the_likely_one():
+    assert report([RankState(0, "finished")], "somebody pulled the plug.").endswith(
+        "cause: somebody pulled the plug."
+    )
+
+
+def test_a_lookup_in_a_dictionary_is_no_wait(tmp_path):
+    state = hang.observe(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: ["x = table.get('key')"])
+    assert state.kind == "computing"
+    state = hang.observe(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: ["future.result()"])
+    assert (state.kind, state.what()) == ("waiting", "waiting in result")
+
+
+def test_a_rank_whose_handler_a_cell_took_away_is_not_ended_by_the_question(tmp_path):
+    code = "import signal, time; signal.signal(10, signal.SIG_DFL); print(1, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        assert request_stacks(tmp_path, {0: child.pid}) == {}
+        assert child.poll() is None
+        child.kill()

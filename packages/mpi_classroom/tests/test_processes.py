@@ -1,0 +1,192 @@
+"""Clusters are found and ended by the mark of their processes, and nothing else is ever touched."""
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from mpi_classroom import processes
+from mpi_classroom.processes import CLUSTER, NOTEBOOK, OWNER
+
+DEAF = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+POLITE = "trap 'echo bye > \"$0\"; exit' TERM; echo ready; while :; do sleep 0.05; done"
+FAMILY = "sleep 600 & echo $!; setsid sleep 600 & echo $!; wait"
+HEIR = "trap 'setsid sleep 600 & exit' TERM; echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a process of the cluster whose folder is `tmp_path`, or without a mark; waits for its words."""
+    started = []
+
+    def starter(*command, words=0, **environment):
+        child = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
+        started.append(child)
+        return child, [child.stdout.readline().strip() for _ in range(words)]
+
+    yield starter
+    for process, environment in processes.marked_processes():
+        if environment[CLUSTER].startswith(str(tmp_path)):
+            process.kill()
+    for child in started:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def mark(folder, notebook="lesson.ipynb"):
+    return processes.marker(folder, notebook)
+
+
+def dead_owner():
+    """The mark of a kernel that is gone."""
+    child = subprocess.Popen(["true"])
+    owner = f"{child.pid}:{psutil.Process(child.pid).create_time():.2f}"
+    child.wait()
+    return owner
+
+
+def found(folder):
+    return next((cluster for cluster in processes.running_clusters() if cluster.folder == folder), None)
+
+
+# -------------------------------------------------------------------- whose is it?
+
+
+def test_the_mark_names_folder_notebook_and_this_process(tmp_path):
+    variables = mark(tmp_path)
+    assert variables[CLUSTER] == str(tmp_path) and variables[NOTEBOOK] == "lesson.ipynb"
+    assert variables[OWNER].startswith(f"{os.getpid()}:")
+    assert processes.owner_alive(variables[OWNER])
+
+
+def test_children_of_children_carry_the_mark_also_in_a_session_of_their_own(start, tmp_path):
+    child, pids = start("sh", "-c", FAMILY, words=2, **mark(tmp_path))
+    assert set(found(tmp_path).pids) == {child.pid, *map(int, pids)}
+
+
+def test_a_process_that_is_gone_is_no_owner():
+    assert not processes.owner_alive(dead_owner())
+
+
+def test_a_zombie_is_no_owner():
+    child = subprocess.Popen(["true"])
+    owner = f"{child.pid}:{psutil.Process(child.pid).create_time():.2f}"
+    while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert not processes.owner_alive(owner)
+    child.wait()
+
+
+def test_a_later_process_with_the_same_pid_is_not_the_owner():
+    me = psutil.Process()
+    assert processes.owner_alive(f"{me.pid}:{me.create_time():.2f}")
+    assert not processes.owner_alive(f"{me.pid}:{me.create_time() - 100:.2f}")
+
+
+def test_an_owner_in_another_container_counts_as_alive():
+    """Its pid means nothing here, so it cannot be said to be gone."""
+    assert processes.owner_alive("999999:1.00:pid:[4026539999]")
+
+
+@pytest.mark.parametrize("owner", ["", "nonsense", "12:", ":5", "12:x", "-1:2.0"])
+def test_a_garbled_owner_is_nobody(owner):
+    assert not processes.owner_alive(owner)
+
+
+def test_two_clusters_of_one_notebook_are_two(start, tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder in (first, second):
+        start("sleep", "600", **mark(folder))
+    assert found(first).id == "a" and found(second).id == "b"
+    assert found(first).owner_pid == os.getpid() and found(first).owner_alive
+    assert found(first).notebook == "lesson.ipynb"
+
+
+def test_who_has_a_scope_sees_it_alone_and_who_has_none_sees_all(start, monkeypatch, tmp_path):
+    start("sleep", "600", **mark(tmp_path))
+    assert processes.SCOPE in os.environ, "tests have one: they must not end the clusters of open notebooks"
+    monkeypatch.setenv(processes.SCOPE, "another")
+    assert found(tmp_path) is None
+    monkeypatch.delenv(processes.SCOPE)
+    assert found(tmp_path)
+
+
+# -------------------------------------------------------------------- the end
+
+
+def test_a_process_that_ignores_sigterm_is_killed(start, tmp_path):
+    child, _ = start("sh", "-c", DEAF, words=1, **mark(tmp_path))
+    assert processes.end_marked(CLUSTER, str(tmp_path), patience=0.5) >= 1
+    assert child.wait(5) is not None
+
+
+def test_a_process_is_asked_before_it_is_killed(start, tmp_path):
+    """mpiexec needs the time to remove the shared memory of its ranks."""
+    child, _ = start("sh", "-c", POLITE, str(tmp_path / "word"), words=1, **mark(tmp_path))
+    processes.end_marked(CLUSTER, str(tmp_path))
+    assert child.wait(5) is not None
+    assert (tmp_path / "word").read_text() == "bye\n"
+
+
+def test_a_process_born_while_the_others_are_ended_is_ended_too(start, tmp_path):
+    child, _ = start("sh", "-c", HEIR, words=1, **mark(tmp_path))
+    assert processes.end_marked(CLUSTER, str(tmp_path), patience=2) >= 2
+    child.wait(5)
+    assert found(tmp_path) is None
+
+
+def test_processes_of_others_are_never_touched(start, tmp_path):
+    mine, _ = start("sleep", "600", **mark(tmp_path / "mine"))
+    unmarked, _ = start("sleep", "600")
+    other, _ = start("sleep", "600", **mark(tmp_path / "mine-too"))  # a longer name, no part of mine
+    likewise, _ = start("sleep", "600", OTHER_VARIABLE=str(tmp_path / "mine"))
+    assert processes.end_marked(CLUSTER, str(tmp_path / "mine")) == 1
+    assert mine.wait(5) is not None
+    assert [child.poll() for child in (unmarked, other, likewise)] == [None, None, None]
+
+
+def test_ending_what_is_not_there_ends_nothing(tmp_path):
+    assert processes.end_marked(CLUSTER, str(tmp_path)) == 0
+    assert processes.stop_cluster("course-cluster-of-nobody") == 0
+
+
+def test_the_marking_process_itself_is_never_ended(monkeypatch, tmp_path):
+    monkeypatch.setenv(CLUSTER, str(tmp_path))
+    assert os.getpid() not in [process.pid for process, _ in processes.marked_processes()]
+
+
+def test_stopping_a_cluster_ends_all_its_processes_and_removes_its_folder(start, tmp_path):
+    folder = tmp_path / "course-cluster-x"
+    folder.mkdir()
+    child, pids = start("sh", "-c", FAMILY, words=2, **mark(folder))
+    assert processes.stop_cluster("course-cluster-x") == 3
+    assert child.wait(5) is not None
+    assert not folder.exists()
+    assert not [pid for pid in map(int, pids) if psutil.pid_exists(pid) and not is_zombie(pid)]
+
+
+def is_zombie(pid):
+    with psutil.Process(pid).oneshot():
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_orphans_are_stopped_and_clusters_with_a_living_kernel_are_not(start, tmp_path):
+    orphaned, owned = tmp_path / "orphaned", tmp_path / "owned"
+    lost, _ = start("sleep", "600", **(mark(orphaned) | {OWNER: dead_owner()}))
+    kept, _ = start("sleep", "600", **mark(owned))
+    assert not found(orphaned).owner_alive
+    assert processes.stop_orphans() >= 1
+    assert lost.wait(5) is not None
+    assert kept.poll() is None and found(owned) is not None
+
+
+def test_the_watchdogs_command_ends_the_cluster_and_removes_its_folder(start, tmp_path):
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    child, _ = start("sh", "-c", DEAF, words=1, **mark(folder))
+    subprocess.run([sys.executable, "-m", "mpi_classroom.processes", str(folder)], timeout=30, check=True)
+    assert child.wait(5) is not None and not folder.exists()

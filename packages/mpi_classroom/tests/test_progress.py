@@ -1,0 +1,132 @@
+"""What a learner passed is remembered, can be read, and is not lost when the file is spoiled."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mpi_classroom.progress import (
+    DamagedProgress,
+    Note,
+    note_hint,
+    note_outcome,
+    note_prediction,
+    note_try,
+    read_progress,
+    report,
+)
+
+SPOILED = ["", "{", "[1, 2]", '"x"', '{"01.1": true', '{"01.1": 3}', "\x00\x01"]
+
+
+@pytest.fixture
+def progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The progress file of a learner."""
+    monkeypatch.delenv("IPP_NONINTERACTIVE", raising=False)
+    return tmp_path / "my_course" / "progress.json"
+
+
+def test_what_was_once_passed_stays_passed(progress: Path) -> None:
+    note_try("01.2", False, progress)
+    note_try("01.1", True, progress)
+    note_try("01.1", False, progress)
+    assert read_progress(progress) == {"01.1": Note(passed=True, tries=2), "01.2": Note(tries=1)}
+    assert [path.name for path in progress.parent.iterdir()] == ["progress.json"]
+
+
+def test_hints_and_predictions_are_kept_beside_the_tries(progress: Path) -> None:
+    note_hint("01.1", 2, progress)
+    note_hint("01.1", 1, progress)
+    note_try("01.1", True, progress)
+    note_prediction("01.p1", 2.0, progress)
+    note_outcome("01.p1", 0.5, progress)
+    assert read_progress(progress) == {
+        "01.1": Note(passed=True, tries=1, hints=2),
+        "01.p1": Note(said=2.0, came_out=0.5),
+    }
+
+
+def test_an_unattended_run_leaves_no_progress(progress: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPP_NONINTERACTIVE", "1")
+    note_try("01.1", True, progress)
+    assert not progress.exists()
+
+
+def test_without_a_file_nothing_is_noted(progress: Path) -> None:
+    assert read_progress(progress) == {}
+
+
+def test_an_older_and_a_newer_file_are_read(progress: Path) -> None:
+    progress.parent.mkdir()
+    progress.write_text('{"01.1": true, "01.2": {"tries": 2, "passed": true, "mood": "good"}}')
+    assert read_progress(progress) == {"01.1": Note(True, 1), "01.2": Note(True, 2)}
+
+
+@pytest.mark.parametrize("text", SPOILED)
+def test_a_spoiled_file_is_one_sentence_and_stays(progress: Path, text: str) -> None:
+    progress.parent.mkdir()
+    progress.write_text(text)
+    with pytest.raises(
+        DamagedProgress, match=r"progress.json cannot be read\. Your lessons are not affected"
+    ):
+        read_progress(progress)
+    assert progress.read_text() == text
+
+
+@pytest.mark.parametrize("text", SPOILED)
+def test_a_spoiled_file_is_put_aside_before_a_new_one_begins(
+    progress: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress.parent.mkdir()
+    progress.write_text(text)
+    progress.with_name("progress.damaged-1.json").write_text("an earlier one")
+    note_try("01.1", True, progress)
+    assert json.loads(progress.read_text()) == {"01.1": {"passed": True, "tries": 1}}
+    assert progress.with_name("progress.damaged-2.json").read_text() == text
+    assert "It is kept as progress.damaged-2.json, and a new one begins." in capsys.readouterr().out
+
+
+def test_a_full_disk_is_one_sentence(progress: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    progress.parent.write_text("a file where the folder should be")
+    note_try("01.1", True, progress)
+    assert capsys.readouterr().out.startswith("(Your progress could not be saved in progress.json: ")
+
+
+STATES: list[tuple[Callable[[Path], None], str]] = [
+    (lambda path: None, "  · 01.1   Pass it on                                    not attempted"),
+    (lambda path: note_hint("01.1", 1, path), "not attempted, 1 hint"),
+    (
+        lambda path: note_try("01.1", False, path),
+        "– 01.1   Pass it on                                    not passed yet, 1 try",
+    ),
+    (
+        lambda path: [note_try("01.1", ok, path) for ok in (False, True)] and None,
+        "✓ 01.1   Pass it on                                    passed, 2 tries",
+    ),
+    (
+        lambda path: note_prediction("01.p1", 2, path),
+        "✓ 01.p1  prediction: Seconds in Send, with 1 MB?       you said 2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("happens", "line"), STATES, ids=[line.split("  ")[-1] for _, line in STATES])
+def test_every_item_of_a_lesson_has_its_line(
+    progress: Path, happens: Callable[[Path], None], line: str
+) -> None:
+    happens(progress)
+    lines = report(read_progress(progress), {"01": "MPI basics"})
+    assert lines[0] == "01 · MPI basics"
+    assert [each for each in lines if each.endswith(line)], lines
+
+
+def test_what_came_out_is_told_beside_the_prediction() -> None:
+    lines = report({"01.p1": Note(said=2, came_out=0.501)}, {"01": "MPI basics"})
+    assert any(line.endswith("you said 2, it was 0.501") for line in lines)
+
+
+def test_passed_exercises_and_questions_are_counted() -> None:
+    notes = {"01.1": Note(True, 1), "01.q1": Note(True, 3), "01.2": Note(False, 1), "00.1": Note(True, 1)}
+    lines = report(notes, {"01": "MPI basics", "99": "No such lesson"})
+    assert lines[-2:] == ["1 of 3 exercises passed", "1 of 3 questions passed"]

@@ -1,0 +1,297 @@
+"""What a rank writes about its MPI calls can be read by another process, whatever state the file is in."""
+
+import re
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_classroom.recording import calls, recorder, requests
+from mpi_classroom.recording import record as note
+from mpi_classroom.recording.calls import Call, Communicator, Done, call_file, read_call, read_done
+from mpi_classroom.recording.recorder import CALLS, RecordedCart, RecordedComm
+
+NOT_RECORDED = {  # a hang in one of these shows as the line of the cell alone
+    *("Free", "free", "Disconnect"),  # who hangs at the end of a communicator made the mistake before
+    *("Spawn", "Spawn_multiple", "Accept", "Connect", "Join", "Create_intercomm"),  # of other worlds
+    *("Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent", "Create_from_group"),
+    *("Ack_failed", "Agree", "Iagree", "Revoke", "Shrink", "Ishrink"),  # fault tolerance
+    *("Idup", "Idup_with_info", "Iflush_buffer", "Psend_init", "Precv_init"),  # for the few who know
+}
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    """The file of rank 0 in `tmp_path`, and this process writing to it without being an engine."""
+    path = call_file(tmp_path, 0)
+    path.write_bytes(bytes(calls.SIZE))
+    memory = np.memmap(path, dtype=np.uint8, mode="r+").data
+    monkeypatch.setattr(note, "_record", memory)
+    for count in ("_calls", "_world_calls", "_sent", "_received"):
+        monkeypatch.setattr(note, count, 0)
+    return tmp_path
+
+
+def during(folder, name, *args, **kwargs):
+    """What is read about rank 0 while `name` runs on a communicator of this process alone."""
+    seen = []
+
+    def original(self, *args, **kwargs):
+        seen.append(read_call(folder, 0))
+
+    kind = note.collective if name in calls.COLLECTIVES else note.point_to_point
+    kind(name, original)(RecordedComm(MPI.COMM_SELF), *args, **kwargs)
+    return seen[0]
+
+
+# -------------------------------------------------------------------- what is noted
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "said"),
+    [
+        ("Send", ("buf", 0, 5), {}, "Send to rank 0, tag 5"),
+        ("Send", ("buf",), {"dest": 0, "tag": 5}, "Send to rank 0, tag 5"),
+        ("send", ("obj", 0), {}, "send to rank 0, tag 0"),
+        ("Recv", ("buf",), {}, "Recv from any rank"),
+        ("Recv", ("buf", 0), {}, "Recv from rank 0"),
+        ("recv", (), {"source": 0, "tag": 3}, "recv from rank 0, tag 3"),
+        ("recv", (None, 0, 3), {}, "recv from rank 0, tag 3"),
+        ("Probe", (0, 2), {}, "Probe from rank 0, tag 2"),
+        ("Sendrecv", ("out", 0, 1, "in", 0, 2), {}, "Sendrecv to rank 0 and from rank 0, tag 2"),
+        ("sendrecv", ("obj",), {"dest": 0, "source": 0}, "sendrecv to rank 0 and from rank 0"),
+        ("Sendrecv_replace", ("buf", 0, 1, 0, 4), {}, "Sendrecv_replace to rank 0 and from rank 0, tag 4"),
+        ("Bcast", ("buf",), {}, "Bcast"),
+        ("Bcast", ("buf", 0), {}, "Bcast"),
+        ("reduce", (1, "op"), {"root": 0}, "reduce"),
+        ("Barrier", (), {}, "Barrier"),
+        ("Allreduce", ("a", "b"), {"op": MPI.MAX}, "Allreduce"),
+    ],
+)
+def test_positional_and_keyword_arguments_are_noted_with_mpis_defaults(record, name, args, kwargs, said):
+    assert str(during(record, name, *args, **kwargs)) == said
+
+
+def test_integers_of_numpy_are_ranks_too(record):
+    call = during(record, "Recv", "buf", source=np.int64(0), tag=np.int32(4))
+    assert (call.peer, call.tag) == (0, 4)
+
+
+@pytest.mark.parametrize("rank", [None, "one", 2.5, [0], 10**12])
+def test_nonsense_for_a_rank_reaches_mpi_as_it_is(record, rank):
+    """MPI says what is wrong with it; the recorder must not raise in its place."""
+    assert during(record, "Send", "buf", dest=rank).peer is None
+
+
+def test_calls_are_counted_so_that_a_loop_is_seen_to_move(record):
+    first, second = during(record, "Recv", "buf", 0), during(record, "Recv", "buf", 0)
+    assert second.number > first.number and second != first
+
+
+def test_collectives_are_counted_on_their_communicator(record):
+    comm = RecordedComm(MPI.COMM_SELF)
+    turns = []
+    wrapped = note.collective("Barrier", lambda self: turns.append(read_call(record, 0).turn))
+    for _ in range(3):
+        wrapped(comm)
+    assert turns == [0, 1, 2]
+    assert read_done(record, 0) == Done("Barrier", 2, Communicator(0, (0,)))
+
+
+def test_nothing_is_noted_after_a_call_returned_or_raised(record):
+    comm = RecordedComm(MPI.COMM_SELF)
+    assert comm.allreduce(3) == 3
+    assert read_call(record, 0) is None
+    for failing in (lambda: comm.Send(np.zeros(1), dest=7), lambda: comm.Bcast(np.zeros(1), root=7)):
+        with pytest.raises(MPI.Exception):
+            failing()
+        assert read_call(record, 0) is None
+
+
+def test_a_collective_that_raised_is_not_noted_as_done(record):
+    comm = RecordedComm(MPI.COMM_SELF)
+    comm.Barrier()
+    with pytest.raises(MPI.Exception):
+        comm.Bcast(np.zeros(1), root=7)
+    assert read_done(record, 0).name == "Barrier"
+
+
+def test_an_interrupt_erases_the_note(record):
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    for kind, name in ((note.collective, "Barrier"), (note.point_to_point, "Recv")):
+        with pytest.raises(KeyboardInterrupt):
+            kind(name, interrupted)(RecordedComm(MPI.COMM_SELF))
+        assert read_call(record, 0) is None
+
+
+def test_a_call_of_another_thread_is_made_but_not_noted(record):
+    """A server thread that waits for ever must not make its rank look stuck."""
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(during(record, "Recv", "buf", 0)))
+    thread.start()
+    thread.join()
+    assert seen == [None]
+
+
+def test_every_call_of_mpi4py_that_waits_for_other_ranks_is_recorded():
+    """The oracle is mpi4py's own list of methods: each is recorded, or is known not to be and why."""
+    methods = {
+        name for name in dir(MPI.Intracomm) if callable(getattr(MPI.Intracomm, name)) and name[0] != "_"
+    }
+    local = re.compile(
+        r"I(m|n)?probe|i(m)?probe|Get_|Set_|Is_|Attach|Detach|Flush|py2f|f2py|to|from|.*(_map|attr|err)"
+    )
+    recorded = {*CALLS, *calls.MAKERS, *calls.STARTED, *calls.STARTED_BY_ALL}
+    left = {name for name in methods if not local.match(name)} - recorded
+    assert left == {"Abort", "Compare", "Create_keyval", "Free_keyval"} | NOT_RECORDED
+
+
+def test_every_call_of_a_grid_is_recorded_too():
+    grids = {name for name in dir(MPI.Cartcomm) if "eighbor" in name}
+    assert grids == {name for name in (*calls.ON_GRIDS, *calls.STARTED_BY_ALL) if "eighbor" in name}
+
+
+@pytest.mark.parametrize(
+    ("kind", "plain"), [(recorder.RecordedWin, MPI.Win), (recorder.RecordedFile, MPI.File)]
+)
+def test_windows_and_files_are_recorded_in_every_call_that_waits(kind, plain):
+    names = {name.partition(".")[2] for name in calls.NAMES if name.startswith(f"{plain.__name__}.")}
+    assert names and all(getattr(kind, name) is not getattr(plain, name) for name in names)
+
+
+# -------------------------------------------------------------------- requests
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (lambda c: c.Isend(np.zeros(0), 0, 5), "Wait for Isend to rank 0, tag 5"),
+        (lambda c: c.isend(1, dest=0), "Wait for isend to rank 0, tag 0"),
+        (lambda c: c.Irecv(np.zeros(1), source=0, tag=7), "Wait for Irecv from rank 0, tag 7"),
+        (lambda c: c.irecv(source=0), "Wait for irecv from rank 0"),
+        (lambda c: c.Ibarrier(), "Wait for Ibarrier"),
+        (lambda c: c.Iallreduce(np.zeros(1), np.zeros(1)), "Wait for Iallreduce"),
+        (lambda c: c.Ibcast(np.zeros(1), root=0), "Wait for Ibcast"),
+    ],
+)
+def test_a_wait_tells_what_it_waits_for(record, start, said):
+    request = start(RecordedComm(MPI.COMM_SELF))
+    assert isinstance(request, requests.RecordedRequest)
+    seen = []
+    note.waiting("Wait", request._of, lambda: seen.append(read_call(record, 0)))
+    assert str(seen[0]) == said and seen[0].collective == (
+        said.split()[2][1:] in ("barrier", "allreduce", "bcast")
+    )
+    assert read_call(record, 0) is None
+
+
+def test_a_request_keeps_its_buffer_and_its_message(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    sent, got = comm.isend({"a": 1}, dest=0), comm.irecv(source=0)
+    assert requests.RecordedRequest.waitall([sent, got]) == [None, {"a": 1}]
+    into = np.zeros(2)
+    assert comm.Irecv(into, 0).Test() is False
+    comm.Send(np.arange(2.0), 0)
+    statuses = []
+    later = comm.Irecv(np.zeros(1), 0)
+    comm.Isend(np.ones(1), 0, 9)
+    assert requests.RecordedRequest.Waitall([later], statuses) is True
+    assert [status.tag for status in statuses] == [9]
+    assert into.tolist() == [0.0, 1.0]
+
+
+def test_a_wait_for_any_names_what_all_have_in_common(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    ready = comm.Isend(np.ones(1), 0)
+    assert requests.RecordedRequest.Waitany([ready]) == 0
+    receives = [comm.Irecv(np.zeros(1), 0, tag) for tag in (1, 2)]
+    assert requests._any_of(receives)[0] == -1 and requests._any_of(receives[:1]) == receives[0]._of
+    assert requests._any_of([*receives, comm.Ibarrier()]) == note.NO_OPERATION
+    for tag in (1, 2):
+        comm.Send(np.zeros(1), 0, tag)
+    assert sorted(requests.RecordedRequest.Waitsome(receives)) == [0, 1]
+
+
+def test_an_operation_that_is_started_again_and_again_counts_each_start(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    before = calls.read_counts(record, 0)
+    out, into = np.ones(1), np.zeros(1)
+    send, receive = comm.Send_init(out, 0), comm.Recv_init(into, 0)
+    barrier = comm.Barrier_init()
+    for _ in range(3):
+        send.Start()
+        requests.RecordedPrequest.Startall([receive, barrier])
+        requests.RecordedRequest.Waitall([send, receive, barrier])
+    after = calls.read_counts(record, 0)
+    assert (after.sent - before.sent, after.received - before.received) == (3, 3)
+    assert comm._turn == 3 and into[0] == 1
+
+
+def test_messages_are_counted_where_they_are_sent_and_taken(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+
+    def counted(action):
+        before = calls.read_counts(record, 0)
+        action()
+        after = calls.read_counts(record, 0)
+        return after.sent - before.sent, after.received - before.received
+
+    assert counted(lambda: comm.send(1, 0)) == (1, 0)
+    assert counted(lambda: comm.Probe(0)) == (0, 0)
+    assert counted(lambda: comm.recv()) == (0, 1)
+    assert counted(lambda: comm.isend(1, 0)) == (1, 0)
+    assert counted(lambda: comm.mprobe().recv()) == (0, 1)
+    assert counted(lambda: comm.sendrecv(1, 0, source=0)) == (1, 1)
+    assert counted(lambda: comm.send(1, MPI.PROC_NULL)) == (0, 0)
+    assert counted(lambda: comm.recv(source=MPI.PROC_NULL)) == (0, 0)
+    assert counted(lambda: comm.sendrecv(1, MPI.PROC_NULL, source=MPI.PROC_NULL)) == (0, 0)
+    assert counted(lambda: comm.Isendrecv(np.ones(1), 0, 0, np.zeros(1), 0, 0).Wait()) == (1, 1)
+    assert counted(lambda: comm.Barrier()) == (0, 0)
+
+
+def test_documentation_and_names_are_those_of_mpi():
+    assert RecordedComm.Allreduce.__doc__ == MPI.Intracomm.Allreduce.__doc__
+    assert RecordedComm.Allreduce.__name__ == "Allreduce"
+    assert issubclass(RecordedCart, MPI.Cartcomm) and issubclass(RecordedComm, MPI.Intracomm)
+
+
+# -------------------------------------------------------------------- what is read
+
+
+def test_the_words_for_a_call_on_a_part_of_the_world():
+    part = Communicator(1, (2, 3), part=True)
+    assert str(Call("Barrier", None, None, None, 1, 0, part)) == "Barrier of ranks 2, 3"
+    assert str(Call("Bcast", 3, None, None, 1, 0, part)) == "Bcast with root 3 of ranks 2, 3"
+    assert str(Call("Recv", 3, None, 5, 1, 0, part)) == "Recv from rank 3, tag 5 (as COMM_WORLD numbers them)"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\1", bytes(calls.SIZE - 1), bytes(calls.SIZE + 1), b"garbage" * 99]
+)
+def test_a_truncated_or_foreign_file_is_no_call(tmp_path, content):
+    call_file(tmp_path, 0).write_bytes(content)
+    assert read_call(tmp_path, 0) is None and read_done(tmp_path, 0) is None
+
+
+@pytest.mark.parametrize("code", [-1, 0, len(calls.NAMES), 2**31 - 1])
+def test_a_code_that_no_call_has_is_no_call(tmp_path, code):
+    record = bytearray(calls.SIZE)
+    calls.NOW.pack_into(record, 0, *[0] * 11, code)
+    call_file(tmp_path, 0).write_bytes(record)
+    assert read_call(tmp_path, 0) is None
+
+
+def test_a_missing_file_or_folder_is_no_call(tmp_path):
+    assert read_call(tmp_path, 0) is None
+    assert read_call(tmp_path / "gone", 3) is None
+    assert read_done(tmp_path / "gone", 3) is None
+
+
+def test_reading_a_rank_does_not_start_mpi_in_the_notebook():
+    code = "import sys, mpi_classroom.hang; sys.exit('mpi4py.MPI' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

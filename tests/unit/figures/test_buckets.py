@@ -1,0 +1,69 @@
+"""Pictures of buckets and of stale gradients: what is drawn, and what the titles conclude."""
+
+import pytest
+from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+
+from course.lessons.l06_data_parallel_by_hand.figures.buckets import (
+    bucket_overlap,
+    explain_overlap,
+    staleness,
+)
+from course_lib.comm.spans import Span
+
+
+def step(ranks: int, *, overlap: bool, buckets: int = 3) -> list[Span]:
+    """A step of 100 ms: backward from 30 to 80, three buckets, a wait of 10 to 12 ms."""
+    spans = []
+    for rank in range(ranks):
+        done = 0.09 + 0.002 * (rank > 0)
+        spans += [Span(rank, "forward", "compute", 0, 0.03), Span(rank, "backward", "compute", 0.03, 0.08)]
+        spans += [Span(rank, "wait", "wait", 0.08, done), Span(rank, "update", "compute", done, 0.1)]
+        starts = [0.04 + 0.01 * i if overlap else 0.081 for i in range(buckets)]
+        spans += [Span(rank, f"bucket {i}", "transfer", start, done) for i, start in enumerate(starts)]
+    return spans
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_lanes_and_buckets_can_be_read(ranks: int) -> None:
+    picture = bucket_overlap(step(ranks, overlap=True), cores=2)
+    check_legible(picture)
+    letters = [text.get_text() for text in letters_of(picture)]
+    assert {"forward", "backward", "wait", "update", "bucket on its way"} <= set(letters)
+    for rank in range(ranks):
+        assert f"rank {rank}" in letters
+        assert f"rank {rank}: forward 30 ms, backward 50 ms" in picture.alt
+
+
+def test_the_title_counts_the_buckets_that_left_during_backward() -> None:
+    assert title_of(bucket_overlap(step(2, overlap=True), cores=2)) == (
+        "2 ranks on 2 cores: 3 of 3 buckets left during backward; of a step of 100 ms, a wait of 10 ms to 12 "
+        "ms is left"
+    )
+    assert "0 of 3 buckets left during backward" in title_of(bucket_overlap(step(4, overlap=False), cores=2))
+
+
+def test_spans_without_buckets_are_refused() -> None:
+    with pytest.raises(ValueError, match="trace_buckets"):
+        bucket_overlap([Span(0, "forward", "compute", 0, 1)], cores=2)
+
+
+def test_what_overlap_brought_is_said_as_it_was_measured() -> None:
+    assert "20% saved" in explain_overlap(0.010, 0.008, 2)
+    assert "no difference" in explain_overlap(0.010, 0.0099, 2)
+    assert "20% lost" in explain_overlap(0.010, 0.012, 2)
+    assert "nobody to send to" in explain_overlap(0.010, 0.012, 1)
+
+
+def test_stale_gradients_are_drawn_side_by_side() -> None:
+    picture = staleness({"equal workers": {0: 2, 1: 0, 2: 10}, "one is slow": {0: 1, 1: 8, 2: 0, 3: 2, 9: 1}})
+    check_legible(picture)
+    assert title_of(picture) == (
+        "Staleness in updates equal workers: 1.7 on average, at most 2 one is slow: 1.9 on average, at most 9"
+    )
+    assert "equal workers: 2 with staleness 0, 10 with staleness 2;" in picture.alt
+    heights = [bar.get_height() for bar in picture.figure.axes[0].patches]
+    assert sum(heights) == 24
+
+
+def test_no_updates_are_no_error() -> None:
+    assert "alone: no updates" in staleness({"alone": {}}).alt

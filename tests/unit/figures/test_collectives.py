@@ -1,0 +1,192 @@
+"""Before → after grids and the ring's film: what they show and say is what the ranks held."""
+
+import pytest
+from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+
+from course.lessons.l04_collectives.figures.collectives import (
+    COMBINED,
+    COMPLETE,
+    Held,
+    before_after,
+    conclusion,
+    ring_film,
+)
+from mpi_classroom.figures import Picture, rank_colour
+
+PARTS = ("a", "b", "c", "d", "e", "f", "g", "h")
+OWN = {rank: [PARTS[rank]] for rank in range(4)}
+ROOT_HAS_ALL: Held = {0: PARTS[:4], 1: [], 2: [], 3: []}
+POWERS = {rank: [10**rank] for rank in range(4)}
+ROWS = {rank: [f"{rank}{to}" for to in range(4)] for rank in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "told"),
+    [
+        ("Bcast", {0: ["a"], 1: [], 2: []}, {rank: ["a"] for rank in range(3)}, "the same value of rank 0"),
+        ("Scatter", ROOT_HAS_ALL, OWN, "every rank holds its own 1 of 4 values of rank 0"),
+        ("Gather", OWN, ROOT_HAS_ALL, "rank 0 alone holds 4 values of all ranks"),
+        (
+            "Allgather",
+            OWN,
+            dict.fromkeys(range(4), PARTS[:4]),
+            "every rank holds the same 4 values of all ranks",
+        ),
+        ("Reduce", POWERS, {0: [1111]}, "rank 0 alone holds 1 value, combined from all ranks"),
+        (
+            "Allreduce",
+            POWERS,
+            {rank: [1111] for rank in range(4)},
+            "holds the same value, combined from all ranks",
+        ),
+        (
+            "Reduce_scatter",
+            ROWS,
+            {r: [f"Σ{r}"] for r in range(4)},
+            "its own 1 of 4 values, combined from all",
+        ),
+        (
+            "Alltoall",
+            ROWS,
+            {r: [f"{f}{r}" for f in range(4)] for r in range(4)},
+            "its own 4 of 16 values of all",
+        ),
+        (
+            "Scatterv",
+            {0: PARTS[:3], 1: []},
+            {0: ["a", "b"], 1: ["c"]},
+            "its own 1 to 2 of 3 values of rank 0",
+        ),
+        ("nothing", {0: ["a"], 1: []}, {0: [], 1: []}, "no rank holds anything"),
+        ("alone", {0: ["a"]}, {0: ["a"]}, "1 rank has nobody to exchange with"),
+        (
+            "two of three",
+            {0: ["a"], 1: [], 2: []},
+            {0: [], 1: ["a"], 2: ["a"]},
+            "each of ranks 1 and 2 holds the",
+        ),
+    ],
+)
+def test_the_conclusion_is_read_from_what_the_ranks_hold(
+    name: str, before: Held, after: Held, told: str
+) -> None:
+    picture = before_after(before, after, name=name)
+    check_legible(picture)
+    assert title_of(picture).startswith(f"{name}: ")
+    assert told in title_of(picture)
+
+
+def test_a_wrong_result_is_not_told_as_the_right_one() -> None:
+    almost = {0: ["a"], 1: ["a"], 2: [], 3: ["a"]}
+    assert "every rank" not in conclusion({0: ["a"], 1: [], 2: [], 3: []}, almost)
+
+
+def cells_of(picture: Picture, panel: int) -> list[tuple[int, int, str | None]]:
+    """Row, column and hatching of every cell."""
+    cells = picture.figure.axes[panel].patches
+    return [(int(cell.get_y()), int(cell.get_x()), cell.get_hatch()) for cell in cells]
+
+
+def test_a_value_keeps_the_colour_of_the_rank_that_had_it() -> None:
+    picture = before_after(OWN, dict.fromkeys(range(4), PARTS[:4]), name="Allgather")
+    colours = [cell.get_facecolor() for cell in picture.figure.axes[1].patches[:4]]
+    before = [cell.get_facecolor() for cell in picture.figure.axes[0].patches]
+    assert colours == before
+    assert len({tuple(colour) for colour in colours}) == 4
+    assert rank_colour(0) != rank_colour(1)
+
+
+def test_a_value_that_nobody_had_is_hatched_and_explained() -> None:
+    picture = before_after(POWERS, {rank: [1111] for rank in range(4)}, name="Allreduce")
+    assert cells_of(picture, 1) == [(rank, 0, COMBINED["hatch"]) for rank in range(4)]
+    assert "combined from several ranks" in [text.get_text() for text in letters_of(picture)]
+
+
+def test_who_holds_nothing_is_said_to() -> None:
+    picture = before_after(ROOT_HAS_ALL, OWN, name="Scatter")
+    assert [text.get_text() for text in picture.figure.axes[0].texts].count("nothing") == 3
+    assert "Before: rank 0 a, b, c and d; rank 1 nothing; rank 2 nothing; rank 3 nothing." in picture.alt
+    assert "After: rank 0 a; rank 1 b; rank 2 c; rank 3 d." in picture.alt
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_any_number_of_ranks_is_drawn_from_top_to_bottom(ranks: int) -> None:
+    rows = {rank: [f"{rank}→{to}" for to in range(ranks)] for rank in range(ranks)}
+    columns = {rank: [f"{other}→{rank}" for other in range(ranks)] for rank in range(ranks)}
+    picture = before_after(rows, columns, name="Alltoall")
+    check_legible(picture)
+    for panel in picture.figure.axes:
+        assert [label.get_text() for label in panel.get_yticklabels()] == [f"rank {r}" for r in range(ranks)]
+        bottom, top = panel.get_ylim()
+        assert bottom > top
+
+
+def test_labels_that_cannot_fit_are_refused_with_the_length_that_would() -> None:
+    long = {rank: ["x" * 20] * 8 for rank in range(8)}
+    with pytest.raises(
+        ValueError, match="8 cells with 20 letters do not fit; give labels of at most 7 letters"
+    ):
+        before_after(long, long, name="Alltoall")
+
+
+# ---------------------------------------------------------------- the ring
+
+
+def ring(ranks: int) -> list[dict[int, list[int]]]:
+    """What a ring all-reduce of one number a chunk, 2**rank, leaves on every rank after each step."""
+    now = {rank: [2**rank] * ranks for rank in range(ranks)}
+    states = [{rank: list(chunks) for rank, chunks in now.items()}]
+    for step in range(2 * (ranks - 1)):
+        shift, adds = (step, True) if step < ranks - 1 else (step - ranks, False)
+        sent = {rank: now[rank][(rank - shift) % ranks] for rank in now}
+        for rank in now:
+            chunk = (rank - 1 - shift) % ranks
+            now[rank][chunk] = sent[(rank - 1) % ranks] + (now[rank][chunk] if adds else 0)
+        states.append({rank: list(chunks) for rank, chunks in now.items()})
+    return states
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_every_rank_and_every_step_is_in_the_film(ranks: int) -> None:
+    states = ring(ranks)
+    assert states[-1] == dict.fromkeys(range(ranks), [2**ranks - 1] * ranks)
+    picture = ring_film(states)
+    check_legible(picture)
+    half, steps = ranks - 1, "s" * (ranks > 2)
+    assert title_of(picture) == (
+        f"After {half} step{steps} every rank has 1 complete chunk, after {2 * half} all {ranks}"
+    )
+    frames = [axes.get_title(loc="left") for axes in picture.figure.axes if axes.axison]
+    assert frames == ["start", *(f"after step {step}" for step in range(1, 2 * ranks - 1))]
+    assert f"rank {ranks - 1} {states[-1][0][0]}" in picture.alt
+
+
+def test_what_changed_has_a_thick_border_and_what_is_complete_is_filled() -> None:
+    picture = ring_film(ring(2))
+    start, first, last = ([axes.patches[k] for k in range(4)] for axes in picture.figure.axes[:3])
+    assert [cell.get_linewidth() > 1 for cell in start] == [False] * 4
+    assert [cell.get_linewidth() > 1 for cell in first] == [False, True, True, False]
+    filled = first[1].get_facecolor()
+    assert [cell.get_facecolor() == filled for cell in last] == [True] * 4
+    assert [cell.get_facecolor() == filled for cell in first] == [False, True, True, False]
+    assert COMPLETE["facecolor"] != "white"
+
+
+def test_a_reduce_scatter_is_half_the_film() -> None:
+    states = ring(4)[:4]
+    picture = ring_film(states, complete=[15] * 4)
+    assert title_of(picture) == "After 3 steps every rank has 1 complete chunk, after 3 not all 4"
+
+
+def test_a_ring_that_forgot_to_add_is_not_called_complete() -> None:
+    states = ring(4)
+    for state in states[1:]:
+        for rank in state:
+            state[rank] = list(states[0][rank])
+    assert title_of(ring_film(states)) == "After 6 steps some rank still has no complete chunk"
+
+
+def test_a_ring_of_one_rank_has_nothing_to_do() -> None:
+    picture = ring_film(ring(1))
+    check_legible(picture)
+    assert title_of(picture) == "1 rank, no step: this is how it starts"

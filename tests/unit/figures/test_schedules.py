@@ -1,0 +1,97 @@
+"""Pictures of pipelines: what they conclude is what the spans say."""
+
+import pytest
+from tests.unit.classroom.pictures import check_legible, title_of
+
+from course.lessons.shared.figures.schedules import (
+    boxes,
+    idle,
+    length,
+    live_activations,
+    measured_seconds,
+    measured_weights,
+    predicted_and_measured,
+    schedule_grids,
+)
+from course_lib.comm.spans import Span as Recorded
+from course_lib.theory.schedules import (
+    Schedule,
+    bubble_fraction,
+    gpipe,
+    interleaved_one_f_one_b,
+    makespan,
+    naive,
+    one_f_one_b,
+    simulate,
+)
+
+
+def recorded(schedule: Schedule, forward: float, backward: float) -> list[Recorded]:
+    """What a recorder would have seen of the simulation, a second later, a wait before each action."""
+    spans = []
+    for one in simulate(schedule, forward, backward):
+        name = repr(one.action)
+        spans.append(Recorded(one.rank, f"wait {name}", "wait", 1 + one.start - 0.1 * forward, 1 + one.start))
+        spans.append(Recorded(one.rank, name, "compute", 1 + one.start, 1 + one.end))
+    return spans
+
+
+def test_boxes_of_a_recording_are_those_of_its_simulation() -> None:
+    schedule = one_f_one_b(3, 4)
+    simulated, seen = boxes(simulate(schedule, 1, 2)), boxes(recorded(schedule, 1, 2))
+    assert [(b.rank, b.kind, b.label) for b in simulated] == [(b.rank, b.kind, b.label) for b in seen]
+    assert length(seen) == pytest.approx(length(simulated)) == pytest.approx(18)
+    assert idle(seen) == pytest.approx(bubble_fraction(3, 4))
+
+
+def test_grids_say_how_idle_each_schedule_is() -> None:
+    picture = schedule_grids({"naive": simulate(naive(4, 4), 1, 2), "GPipe": simulate(gpipe(4, 4), 1, 2)})
+    check_legible(picture)
+    assert title_of(picture) == "Idle: naive 75% and GPipe 43% of the ranks' time"
+    assert "GPipe, rank 1 F0 F1 F2 F3 B3 B2 B1 B0" in picture.alt
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_measured_stands_beside_predicted_and_says_how_it_was_measured(emulated: bool) -> None:
+    predicted, seen = simulate(gpipe(4, 8), 0.01, 0.02), recorded(gpipe(4, 8), 0.011, 0.022)
+    picture = predicted_and_measured(predicted, seen, cores=2, emulated=emulated)
+    check_legible(picture)
+    title = title_of(picture)
+    assert "predicted 330 ms, measured 363 ms (+10.0%)" in title
+    assert ("emulated" in title) == emulated
+    assert ("taking turns" in title) != emulated
+
+
+def test_what_ranks_hold_is_counted_from_the_spans() -> None:
+    picture = live_activations(
+        {"GPipe": recorded(gpipe(4, 8), 1, 2), "1F1B": recorded(one_f_one_b(4, 8), 1, 2)}
+    )
+    check_legible(picture)
+    assert title_of(picture) == "Held at most, rank by rank: GPipe 8, 8, 8, 8; 1F1B 4, 3, 2, 1"
+
+
+@pytest.mark.parametrize("schedule", [gpipe(2, 3), interleaved_one_f_one_b(2, 4, chunks=2)])
+def test_simulating_with_measured_times_gives_the_measured_makespan(schedule: Schedule) -> None:
+    seconds = measured_seconds(schedule, recorded(schedule, 1.5, 2.5))
+    assert makespan(simulate(schedule, seconds, seconds)) == makespan(simulate(schedule, 1.5, 2.5))
+
+
+@pytest.mark.parametrize("schedule", [one_f_one_b(2, 3), interleaved_one_f_one_b(2, 4, chunks=2)])
+def test_what_backwards_took_for_weights_is_found_inside_them(schedule: Schedule) -> None:
+    spans = recorded(schedule, 1.5, 2.5)
+    backwards = [span for span in spans if span.kind == "compute" and span.name[0] == "B"]
+    spans += [
+        Recorded(one.rank, f"weights of {one.name}", "compute", one.end - 0.1 * number, one.end)
+        for number, one in enumerate(backwards)
+    ]
+    weights = measured_weights(schedule, spans)
+    found = [weights(one.action) for one in simulate(schedule, 1.5, 2.5) if one.action.kind == "B"]
+    assert found == pytest.approx([0.1 * number for number in range(len(backwards))])
+    assert weights(schedule[0][0]) == 0, "a forward has none"
+
+
+def test_spans_of_another_schedule_and_of_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="give the one that ran"):
+        measured_seconds(gpipe(2, 3), recorded(one_f_one_b(2, 3), 1, 2))
+    with pytest.raises(ValueError, match="no forward and no backward"):
+        boxes([Recorded(0, "sum", "compute", 0, 1)])

@@ -1,0 +1,114 @@
+"""Time and bandwidth against size: points, predicted lines, residuals, and what the title makes of them."""
+
+import pytest
+from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+
+from course.lessons.l04_collectives.figures.sizes import (
+    bandwidth_by_size,
+    fastest_title,
+    residuals,
+    times_by_size,
+)
+from mpi_classroom.figures import Picture, say_bytes
+
+SIZES = [4**power for power in range(1, 14)]
+MPI = {size: 2e-6 + size / 2e9 for size in SIZES}
+RING = {size: 2e-5 + size / 5e9 for size in SIZES}
+
+
+def labels_of(picture: Picture) -> list[str]:
+    legend = picture.figure.legends[0]
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_the_title_says_who_is_faster_from_which_size_on() -> None:
+    picture = times_by_size({"MPI": MPI, "ring": RING}, ranks=2, cores=2)
+    check_legible(picture)
+    assert title_of(picture) == "The fastest: MPI from 4 B on, ring from 64 KiB on"
+    assert "MPI: 2 µs at 4 B and 33.6 ms at 64 MiB; ring: 20 µs at 4 B and 13.4 ms at 64 MiB" in picture.alt
+
+
+def test_a_lead_that_changes_often_is_counted_instead() -> None:
+    flips = {size: MPI[size] * (1.1 if index % 2 else 0.9) for index, size in enumerate(SIZES)}
+    assert fastest_title({"MPI": MPI, "ring": flips}) == "The fastest of 13 sizes: MPI at 6 and ring at 7"
+
+
+def test_both_axes_are_logarithmic_and_the_larger_size_stands_to_the_right() -> None:
+    axes = times_by_size({"MPI": MPI}, ranks=2, cores=2).figure.axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert list(axes.lines[0].get_xdata()) == SIZES
+
+
+def test_predicted_lines_are_called_so_and_have_their_residuals_below() -> None:
+    picture = times_by_size({"ring": RING}, {"ring": {n: 0.8 * s for n, s in RING.items()}}, ranks=2, cores=2)
+    check_legible(picture)
+    assert labels_of(picture) == ["ring: predicted", "ring: measured"]
+    assert title_of(picture).startswith("At all its points, the model is off by 25% in the median, by 25% at")
+    points = picture.figure.axes[1].lines[1].get_ydata()
+    assert list(points) == pytest.approx([25] * 13)
+
+
+def test_a_model_is_judged_by_the_sizes_it_was_not_fitted_to() -> None:
+    fitted = SIZES[::2]
+    said = {size: RING[size] / (1 if size in fitted else 1.5) for size in SIZES}
+    picture = times_by_size({"ring": RING}, {"ring": said}, ranks=2, cores=2, fitted=fitted)
+    check_legible(picture)
+    assert title_of(picture).startswith(
+        "At 6 points it was not fitted to, the model is off by 50% in the median"
+    )
+    assert "open: fitted to these" in labels_of(picture)
+
+
+def test_only_sizes_that_were_predicted_have_a_residual() -> None:
+    assert residuals({"a": {8: 2.0, 16: 3.0}, "b": {8: 1.0}}, {"a": {8: 1.0}}) == {"a": {8: 1.0}}
+
+
+def test_a_predicted_line_may_have_more_points_than_were_measured() -> None:
+    picture = times_by_size({"ring": {4: 2e-5}}, {"ring": RING}, ranks=2, cores=2)
+    assert len(picture.figure.axes[0].lines[0].get_xdata()) == 13
+
+
+def test_bandwidth_is_bytes_by_seconds() -> None:
+    rates = {2**20: 2**20 / 8e9, 2**10: 1e-6}
+    picture = bandwidth_by_size({"memcpy": rates}, {"memcpy": rates}, ranks=1, cores=2)
+    check_legible(picture)
+    assert title_of(picture) == "At best: memcpy 8 GB/s at 1 MiB"
+    assert labels_of(picture) == ["memcpy: predicted", "memcpy: measured"]
+
+
+def test_oversubscribed_runs_say_so_on_the_axis_and_in_words() -> None:
+    for draw in (times_by_size, bandwidth_by_size):
+        picture = draw({"MPI": MPI}, ranks=4, cores=2)
+        assert "message size (4 ranks taking turns on 2 cores)" in [t.get_text() for t in letters_of(picture)]
+        assert "4 ranks taking turns on 2 cores" in picture.alt
+
+
+def test_one_point_and_no_time_at_all_can_be_drawn() -> None:
+    check_legible(times_by_size({"ring": {8: 1e-6}}, {"ring": {8: 2e-6}}, ranks=1, cores=1))
+    check_legible(times_by_size({"ring": {8: 0.0}}, ranks=1, cores=1))
+    picture = bandwidth_by_size({"ring": {8: 0.0}}, ranks=1, cores=1)
+    check_legible(picture)
+    assert title_of(picture) == "Every time was below the clock's resolution"
+
+
+def test_many_algorithms_are_told_apart_by_more_than_colour() -> None:
+    picture = times_by_size(dict.fromkeys("abcdef", MPI), ranks=2, cores=2)
+    check_legible(picture)
+    lines = [line for line in picture.figure.axes[0].lines if len(line.get_xdata()) == 13]
+    assert len({(line.get_marker(), str(line.get_linestyle())) for line in lines}) == 6
+
+
+@pytest.mark.parametrize("measured", [{}, {"ring": {}}])
+def test_no_size_is_refused(measured: dict[str, dict[int, float]]) -> None:
+    with pytest.raises(ValueError, match="one without any size"):
+        times_by_size(measured, ranks=2, cores=2)
+
+
+def test_zero_bytes_have_no_place_on_the_axis() -> None:
+    with pytest.raises(ValueError, match="0 bytes have no place on a logarithmic axis"):
+        times_by_size({"ring": {0: 1e-6, 8: 1e-6}}, ranks=2, cores=2)
+
+
+def test_sizes_are_said_in_units_of_1024() -> None:
+    said = [say_bytes(nbytes) for nbytes in (4, 1000, 1024, 4096, 3 << 20, 1 << 30)]
+    assert said == ["4 B", "1000 B", "1 KiB", "4 KiB", "3 MiB", "1 GiB"]

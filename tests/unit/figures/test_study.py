@@ -1,0 +1,88 @@
+"""The figures of a study: titles and alt texts are chosen from the numbers, and labels are never lost."""
+
+import pytest
+
+from course.lessons.l07_ddp_on_mnist.figures import study
+from mpi_classroom.figures import FONT_SIZE, MAX_WIDTH_INCHES
+
+BARS = {
+    "one process": study.Bar(8.0, 0.0, 0.0, study.MEASURED),
+    "two ranks": study.Bar(4.0, 0.5, 0.5, study.MEASURED),
+    "four ranks": study.Bar(3.0, 0.5, 0.5, study.OVERSUBSCRIBED),
+    "eight ranks": study.Bar(1.0, 0.5, 0.5, study.REPLAYED),
+}
+GAINS = {
+    "own MPI": {2: (1.6, study.MEASURED), 4: (1.7, study.OVERSUBSCRIBED)},
+    "own MPI, replayed": {4: (3.0, study.REPLAYED), 8: (4.0, study.REPLAYED)},
+}
+LINES = {
+    "one process": study.Line((10.0, 20.0), (0.2, 0.1), (0.98, 0.9912)),
+    "two ranks": study.Line((6.0, 12.0), (0.2, 0.1), (0.98, 0.9902)),
+}
+
+
+def pictures():
+    return {
+        "bars": study.epoch_bars(BARS, what="cnn"),
+        "speedups": study.speedups(GAINS, cores=2, what="cnn"),
+        "curves": study.learning_curves(LINES, what="cnn"),
+        "scatter": study.time_and_accuracy({"a": (10.0, 0.99), "b": (5.0, 0.98)}, what="cnn"),
+        "rules": study.accuracy_by_rule(
+            {"same": {1: [0.9], 4: [0.9]}, "other": {4: [0.7, 0.8]}}, what="cnn", first=[0.9]
+        ),
+        "grid": study.thread_grid(
+            {(1, 1): 10.0, (1, 2): 15.0, (2, 1): 20.0, (2, 2): 16.0}, cores=2, what="cnn"
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", pictures())
+def test_a_figure_is_readable_and_says_in_words_what_it_shows(name):
+    picture = pictures()[name]
+    assert picture.figure.get_figwidth() <= MAX_WIDTH_INCHES
+    assert len(picture.alt) > 80
+    assert "\n" not in picture.alt
+    picture.png()
+    texts = [text for axes in picture.figure.axes for text in axes.texts]
+    assert all(text.get_fontsize() >= FONT_SIZE for text in texts)
+
+
+def test_the_fastest_bar_of_the_title_was_measured_and_not_replayed():
+    title = study.bars_title(BARS, "cnn")
+    assert title == "cnn, fastest: two ranks,\n5 s an epoch; waiting 10%, transfer 10%"
+
+
+def test_labels_of_bars_and_gains_are_in_the_words():
+    found = pictures()
+    assert "four ranks (oversubscribed): 4 s" in found["bars"].alt
+    assert "eight ranks (replayed): 2 s, computing 50%, waiting 25%, transfer 25%" in found["bars"].alt
+    assert "4 ranks 1.70× (oversubscribed)" in found["speedups"].alt
+    assert "8 ranks 4.00× (replayed)" in found["speedups"].alt
+
+
+def test_the_best_speedup_of_the_title_was_measured_with_a_core_each():
+    assert study.speedup_title(GAINS, "cnn") == (
+        "cnn: own MPI on 2 ranks is 1.60× as fast as one thread, efficiency 80%"
+    )
+    crowded = {"own MPI": {4: (1.7, study.OVERSUBSCRIBED)}}
+    assert "on 4 ranks (oversubscribed) is 1.70×" in study.speedup_title(crowded, "cnn")
+
+
+def test_the_curves_title_says_how_far_apart_they_end_and_who_is_first():
+    assert study.curves_title(LINES, "cnn") == (
+        "cnn: the curves end within 0.10 points; first at its end is two ranks, after 12 s"
+    )
+
+
+def test_the_rules_title_has_the_change_from_one_rank_to_most():
+    alt = pictures()["rules"].alt
+    assert "+0.00 points: same −15.00 points: other" in alt
+    assert "from 1 rank to at most 4:" in alt
+
+
+def test_the_grid_marks_what_is_oversubscribed():
+    picture = pictures()["grid"]
+    marked = [text.get_text() for text in picture.figure.axes[0].texts if "oversubscribed" in text.get_text()]
+    assert marked == ["16\noversubscribed"]
+    assert "2 ranks × 1 thread are fastest" in picture.alt
+    assert "at most 80% of that" in picture.alt

@@ -1,0 +1,35 @@
+"""The picture of two layers that are cut, and the bars of what a rank keeps."""
+
+import pytest
+from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+
+from course.lessons.l09_tensor_parallelism.figures import cut_layers, kept_bars
+from mpi_classroom.figures import rank_colour, to_rgb
+
+
+@pytest.mark.parametrize("columns", [[8], [4, 4], [3, 3, 2], [2, 2, 2, 2], [5, 1, 1, 1]], ids=str)
+def test_every_rank_has_its_share_of_both_matrices(columns: list[int]) -> None:
+    picture = cut_layers(columns, forward=1, backward=1)
+    check_legible(picture)
+    blocks = [p for p in picture.figure.axes[0].patches if hasattr(p, "get_x")]
+    for rank, count in enumerate(columns):
+        mine = [p for p in blocks if p.get_facecolor()[:3] == to_rgb(rank_colour(rank))]
+        assert len(mine) == 3
+        assert mine[0].get_width() == pytest.approx(3 * count / sum(columns))
+        assert mine[2].get_height() == pytest.approx(3 * count / sum(columns))
+        assert f"rank {rank} has {count}" in picture.alt
+
+
+def test_the_title_says_what_was_counted() -> None:
+    assert title_of(cut_layers([2, 2], forward=1, backward=0)) == (
+        "2 ranks share two layers: 1 all-reduce forward, 0 all-reduces backward"
+    )
+    words = [text.get_text() for text in letters_of(cut_layers([2, 2], forward=3, backward=0))]
+    assert "3 all-reduces" in words and "nothing sent" in words
+
+
+def test_the_bars_are_what_is_kept() -> None:
+    picture = kept_bars({"one process": 4e5, "tensor": 2e5, "with the sequence": 1e5}, ranks=4)
+    check_legible(picture)
+    assert title_of(picture) == ("with the sequence: 25 % of the activations; an even share of 4 ranks: 25 %")
+    assert [bar.get_width() for bar in picture.figure.axes[0].patches] == [400, 200, 100]
