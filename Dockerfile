@@ -33,11 +33,13 @@ RUN python3 -m venv /opt/venv \
  && python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --retries 1 --timeout 20 \
       --extra-index-url ${TORCH_INDEX} --constraint constraints.txt torch
 
-# The editable install records only where the package will be; the package itself comes below.
-COPY pyproject.toml LICENSE ./
-RUN mkdir course_lib && touch course_lib/__init__.py README.md \
- && python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt --editable . \
- && rm -r course_lib README.md
+# An editable install records only where a package will be; the packages themselves come below.
+COPY pyproject.toml LICENSE README.md ./
+COPY course/pyproject.toml course/
+COPY packages/mpi_classroom/pyproject.toml packages/mpi_classroom/README.md packages/mpi_classroom/
+RUN python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt hatchling \
+ && python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt \
+      --no-build-isolation --editable packages/mpi_classroom --editable . --editable course
 
 COPY --chown=1000:1000 . ./
 USER 1000:1000

@@ -21,7 +21,7 @@ help:
 	@echo 'make test        set up, run all tests (test-fast: without the lessons)'
 	@echo 'make test-slow   the rare cases that make test leaves out (tests marked slow)'
 	@echo 'make check       format, lint, types, layers, notebook drift: seconds'
-	@echo 'make notebooks   build the lessons from notebooks/source (one: make notebooks LESSON=02)'
+	@echo 'make notebooks   build the lessons from course/lessons (one: make notebooks LESSON=02)'
 	@echo 'make bench       run the benchmarks into benchmarks/results'
 	@echo 'make clean       stop clusters that were left behind, remove build/'
 	@echo 'make lock        rewrite constraints.txt from what is installed'
@@ -32,7 +32,7 @@ help:
 setup: $(READY)
 
 # torch first and alone: its index serves the CPU build, and nothing else is looked up there.
-$(READY): pyproject.toml constraints.txt
+$(READY): constraints.txt pyproject.toml course/pyproject.toml packages/mpi_classroom/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'This course needs Python 3.11 or newer; $(PYTHON) is older. Try: make setup PYTHON=python3.12'; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
@@ -41,7 +41,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --retries 1 --timeout 20 \
 	  --extra-index-url $(TORCH_INDEX) --constraint constraints.txt torch
 	@echo 'Installing everything else (about 150 MB).'
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --requirement constraints.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation \
+	  --editable packages/mpi_classroom --editable . --editable course
 	@touch $(READY)
 
 course: setup
@@ -54,13 +56,13 @@ test: test-fast
 	$(BIN)/python -m pytest -n $(LESSONS) $(BESIDE) --nbval notebooks
 
 test-fast: setup
-	$(BIN)/python -m pytest -n $(JOBS) $(BESIDE) tests --ignore=tests/ranks
+	$(BIN)/python -m pytest -n $(JOBS) $(BESIDE) tests packages/mpi_classroom/tests --ignore=tests/ranks
 	@set -e; for n in $(RANKS); do \
 	  echo "tests/ranks, $$n at once"; $(ALONE) $(BIN)/python -m mpi_classroom.launch $$n -m pytest -p pytest_timeout -q tests/ranks; done
 
 # What takes long and rarely finds anything.
 test-slow: setup
-	$(BIN)/python -m pytest -m slow tests --ignore=tests/ranks
+	$(BIN)/python -m pytest -m slow tests packages/mpi_classroom/tests --ignore=tests/ranks
 	$(ALONE) $(BIN)/python -m mpi_classroom.launch 2 -m pytest -p pytest_timeout -q -m slow tests/ranks
 
 check: setup

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from course.paths import ROOT
 from rich.console import Console
 from rich.table import Table
 
+from course.paths import ROOT
 from mpi_classroom.launch import available_cores, run_ranks
 
 if TYPE_CHECKING:

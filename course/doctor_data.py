@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from course.doctor_jobs import Check, some
 from course_lib.training.idx import find_file
+from mpi_classroom.doctor import Check, some
 
 
 def check_data() -> Check:

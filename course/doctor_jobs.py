@@ -1,4 +1,4 @@
-"""The doctor's checks that start programs: MPI ranks, `torch.distributed` on two of them, DeepSpeed.
+"""The doctor's checks that start programs: `torch.distributed` on two ranks, DeepSpeed.
 
 Each has a deadline, and each looks at a number that must be right, not only at an exit code.
 """
@@ -7,17 +7,11 @@ import importlib.util
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 
+from mpi_classroom.doctor import Check, some
 from mpi_classroom.launch import rank_environment, run_ranks
 
-RANKS = 4
 TORCH_RANKS = 2
-SUM_OVER_RANKS = """
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-print(comm.size, comm.allreduce(comm.rank + 1), flush=True)
-"""
 TORCH_ROUND_TRIP = """
 import datetime, importlib.util
 from mpi4py import MPI
@@ -49,46 +43,6 @@ comm.Barrier()
 """
 DEEPSPEED = "import deepspeed; print(deepspeed.__version__)"
 SETUP = "make setup; if that does not help: rm -rf .venv && make setup"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at: `detail` is what was found, `remedy` what to do when it is not ok."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-
-    def line(self) -> str:
-        """What the doctor shows: a line when it is ok, a second one with the remedy when it is not."""
-        head = f"{'ok   ' if self.ok else 'FIX  '}{self.name:14} {self.detail}"
-        return head if self.ok else f"{head}\n{'':19} → {self.remedy}"
-
-
-def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float = 60.0) -> Check:
-    """A real job: every rank finds `size` ranks in its world, and an all-reduce gives the right sum."""
-    remedy = "look at the checks above; then: course clean, and course doctor again"
-    try:
-        job = run_ranks(size, ["-c", program], timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return Check(
-            "ranks", False, f"{size} ranks did not sum {size} numbers within {seconds:.0f} s", remedy
-        )
-    except OSError as error:
-        return Check("ranks", False, str(error), remedy)
-    if job.returncode != 0:
-        last = _last_line(job.stderr) or "it said nothing"
-        return Check("ranks", False, f"the job ended with exit code {job.returncode}: {last}", remedy)
-    answers = [line for line in job.stdout.splitlines() if line]
-    expected = f"{size} {sum(range(1, size + 1))}"  # ranks in the world, sum over them
-    if answers == [expected] * size:
-        terms = " + ".join(str(rank + 1) for rank in range(size))
-        return Check("ranks", True, f"{size} ranks in one world summed {terms} = {expected.split()[1]}")
-    heard = some(sorted(set(answers))) or "nothing"
-    return Check(
-        "ranks", False, f"{size} ranks should each say {expected!r}; {len(answers)} said {heard}", remedy
-    )
 
 
 def check_torch(program: str = TORCH_ROUND_TRIP, seconds: float = 60.0) -> Check:
@@ -141,12 +95,6 @@ def check_deepspeed(program: str = DEEPSPEED, seconds: float = 60.0) -> Check:
 
 def _loopback() -> str:
     return "lo0" if sys.platform == "darwin" else "lo"
-
-
-def some(items: list[str], limit: int = 3) -> str:
-    """The first few of `items`, and how many there are besides."""
-    more = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return "; ".join(items[:limit]) + more
 
 
 def _last_line(text: str) -> str:

@@ -1,0 +1,1 @@
+"""What builds, checks and runs the lessons, and the `course` command."""

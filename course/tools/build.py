@@ -1,4 +1,4 @@
-"""From `notebooks/source/NN_topic.py` to `notebooks/NN_topic.ipynb`, executed.
+"""From `course/lessons/lNN_topic/lesson.py` to `notebooks/NN_topic.ipynb`, executed.
 
     source ── read ──> cells ── fill ──> cells with library code ── execute ──> outputs ── clean ──> notebook
               jupytext          `source: module:name`               nbclient
@@ -27,7 +27,7 @@ import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
-from course.paths import ROOT, SOURCES
+from course.paths import LESSONS, ROOT
 from course.tools.execute import Deadlines, KernelTrouble, LessonRun
 from course.tools.kernels import unattended
 from course.tools.parts import RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
@@ -59,29 +59,34 @@ class BuildError(Exception):
 # -------------------------------------------------------------------- which lessons
 
 
+def stem_of(source: Path) -> str:
+    """The name of the lesson that a source is of: "04_collectives"."""
+    return source.parent.name.removeprefix("l")
+
+
 def source_of(notebook: Path) -> Path:
-    """The source that a notebook is built from."""
-    return notebook.parent / "source" / f"{notebook.stem}.py"
+    """The source that a notebook is built from, in the same checkout."""
+    return notebook.parents[1] / "course" / "lessons" / f"l{notebook.stem}" / "lesson.py"
 
 
 def notebook_of(source: Path) -> Path:
     """The notebook that is built from a source."""
-    return source.parent.parent / f"{source.stem}.ipynb"
+    return source.parents[3] / "notebooks" / f"{stem_of(source)}.ipynb"
 
 
-def lesson_sources(names: Iterable[str] = (), folder: Path = SOURCES) -> list[Path]:
+def lesson_sources(names: Iterable[str] = (), folder: Path = LESSONS) -> list[Path]:
     """The sources of the lessons named by number ("02") or stem, or of all, in course order."""
-    existing = sorted(folder.glob("[0-9][0-9]_*.py"))
+    existing = sorted(folder.glob("l[0-9][0-9]_*/lesson.py"))
     wanted = [Path(name).stem for name in names]
     for name in wanted:
         if not any(_is_named(source, name) for source in existing):
-            there = ", ".join(source.stem for source in existing) or "none"
+            there = ", ".join(stem_of(source) for source in existing) or "none"
             raise BuildError(f"there is no lesson {name!r} in {folder}; there are: {there}")
     return [source for source in existing if not wanted or any(_is_named(source, name) for name in wanted)]
 
 
 def _is_named(source: Path, name: str) -> bool:
-    return source.stem == name or (name.isdigit() and source.stem.startswith(f"{int(name):02d}_"))
+    return stem_of(source) == name or (name.isdigit() and stem_of(source).startswith(f"{int(name):02d}_"))
 
 
 # -------------------------------------------------------------------- composing, without running
@@ -291,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for source in lesson_sources(options.lesson):
             began = time.monotonic()
-            print(f"{source.stem} … ", end="", flush=True)
+            print(f"{stem_of(source)} … ", end="", flush=True)
             target = build(source, deadlines)
             print(f"{time.monotonic() - began:.1f} s, {target.stat().st_size / 1000:.0f} kB")
     except BuildError as error:

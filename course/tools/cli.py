@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from mpi_classroom.doctor import Check
+    from course.doctor import Check
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -259,7 +259,7 @@ def doctor(
 ) -> None:
     """Check this machine: green, or red with a remedy; about ten seconds."""
     with one_sentence():
-        from mpi_classroom import doctor as checks
+        from course import doctor as checks
 
         if as_json:
             import json

@@ -103,7 +103,7 @@ def predictions(lesson: Lesson) -> Iterator[Problem]:
     for n, cell in lesson.code:
         for question in asked(cell.source, "predict"):
             if question not in known:
-                yield n, f"{question!r} is not in PREDICTIONS of quiz_{lesson.number}.py; add it there"
+                yield n, f"{question!r} is not in PREDICTIONS of the quiz.py of the lesson; add it there"
             if not any(other == question and later > n for other, later in compared):
                 yield n, f"no later cell calls outcome({question!r}, …); compare the guess with a measurement"
 

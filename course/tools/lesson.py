@@ -9,7 +9,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from course.paths import ROOT
-from course.tools.build import compose
+from course.tools.build import compose, stem_of
 from course.tools.markdown import Page, read_markdown
 
 LOCAL_PATH = re.compile(r"(?<![\w.~/+])/(?:home|Users|root|tmp|opt|private|work|mnt)/[^\s\"'`<>(),;:]+")
@@ -21,7 +21,8 @@ class Lesson:
 
     def __init__(self, source: Path, course: Sequence[Path]) -> None:
         self.source = source
-        self.number, self.stem = source.stem[:2], source.stem
+        self.stem = stem_of(source)
+        self.number = self.stem[:2]
         self.cells: list[NotebookNode] = compose(source).cells
         place = course.index(source)
         self.previous = course[place - 1] if place > 0 else None
@@ -63,7 +64,7 @@ class Lesson:
 def label(source: Path) -> str:
     """What a lesson is called in links: the first heading of its source, "02 · Monte Carlo π"."""
     heading = re.search(r"^# # (.+)$", source.read_text(encoding="utf-8"), re.MULTILINE)
-    return heading[1].strip() if heading else source.stem
+    return heading[1].strip() if heading else stem_of(source)
 
 
 def local_path(text: str) -> str:

@@ -92,7 +92,7 @@ def outputs(notebook: Path, cells: Sequence[NotebookNode]) -> Iterator[Problem]:
         if path := local_path(output_text(output)):
             yield n, f"the output has {path}, a path of one machine; do not print it"
         if any(len(alt.split()) < MIN_ALT_WORDS for alt in output_alts(output)):
-            yield n, "an image has no alt text; show it as a Picture from mpi_classroom.plots"
+            yield n, "an image has no alt text; show it as a Picture from mpi_classroom.figures"
 
 
 def all_outputs(cells: Sequence[NotebookNode]) -> Iterator[tuple[int, NotebookNode, NotebookNode]]:
@@ -147,9 +147,11 @@ def lint_lesson(source: Path, course: Sequence[Path]) -> list[Finding]:
 
 def strangers(folder: Path) -> list[Finding]:
     """Notebooks in `folder` that no source makes."""
-    sentence = "it has no source; write one in source/, or remove it"
+    sentence = "it has no source; write course/lessons/l{path.stem}/lesson.py, or remove it"
     return [
-        Finding(path, 1, sentence) for path in sorted(folder.glob("*.ipynb")) if not source_of(path).exists()
+        Finding(path, 1, sentence.format(path=path))
+        for path in sorted(folder.glob("*.ipynb"))
+        if not source_of(path).exists()
     ]
 
 
@@ -159,7 +161,7 @@ def late_tracks(course: Sequence[Path]) -> list[Finding]:
         minutes = course_minutes(course)
     except BuildError:
         return []  # the lesson's own finding
-    return [Finding(course[0].parent, 0, sentence) for sentence in track_times(minutes)] if course else []
+    return [Finding(course[0].parents[1], 0, sentence) for sentence in track_times(minutes)] if course else []
 
 
 def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> int:
@@ -167,8 +169,9 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
     parser = argparse.ArgumentParser(prog="python -m course.tools.lint", description="Check the lessons.")
     parser.add_argument("lesson", nargs="*", help="number (02) or stem; none means all")
     names = parser.parse_args(arguments).lesson
+    sources = folder.parent / "course" / "lessons"
     try:
-        course, chosen = lesson_sources((), folder / "source"), lesson_sources(names, folder / "source")
+        course, chosen = lesson_sources((), sources), lesson_sources(names, sources)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

@@ -12,7 +12,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOTS = ("course-lib[dev]", "hatchling")
+OURS = ("course", "course-lib", "mpi-classroom")
+ROOTS = ("course[dev]", "course-lib", "mpi-classroom", "hatchling")
 ACCELERATOR = ("nvidia-", "cuda-", "triton", "pytorch-triton", "intel-")
 
 
@@ -23,7 +24,7 @@ class NotInstalledError(LookupError):
 def closure(roots: tuple[str, ...] = ROOTS) -> dict[str, str]:
     """Name and version of every package that `roots` need on this platform, and of themselves.
 
-    The course itself is left out. Versions have no local part: `2.13.0+cpu` is 2.13.0. Raises
+    Our own packages are left out. Versions have no local part: `2.13.0+cpu` is 2.13.0. Raises
     NotInstalledError.
     """
     found: dict[str, str] = {}
@@ -40,8 +41,7 @@ def closure(roots: tuple[str, ...] = ROOTS) -> dict[str, str]:
             raise NotInstalledError(f"{name} is not installed; run make setup") from None
         found[name] = package.version.partition("+")[0]
         todo += _needs(package.requires or [], extras)
-    found.pop("course-lib", None)
-    return dict(sorted(found.items()))
+    return {name: version for name, version in sorted(found.items()) if name not in OURS}
 
 
 def _needs(lines: list[str], extras: frozenset[str]) -> Iterator[Requirement]:

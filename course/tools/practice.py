@@ -31,7 +31,7 @@ def exercise_cells(lesson: Lesson) -> Iterator[Problem]:
             yield n, f"{exercise.id} is in this lesson twice; remove one of the cells"
         seen.add(exercise.id)
         if cell.source[match.end() :].strip("\n") != stub(exercise):
-            yield n, f"the cell is not the stub of {exercise.id} in course_lib/exercises; copy that"
+            yield n, f"the cell is not the stub of {exercise.id} in the exercises.py of the lesson; copy that"
         before = lesson.cells[n - 2].source if n > 1 and lesson.cells[n - 2].cell_type == "markdown" else ""
         for words in announced(exercise):
             if _plain(words) not in _plain(before):

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from course.tools.anatomy import SETUP, TEARDOWN
-from course.tools.build import notebook_of
+from course.tools.anatomy import SETUP, TEARDOWN, short_imports
+from course.tools.build import notebook_of, stem_of
 from course.tools.lesson import Lesson, Problem
 from course.tools.parts import in_core, run_seconds
 from course.tools.practice import MAGIC
@@ -108,7 +108,10 @@ def count_words(text: str) -> int:
 
 def code_and_words(source: str) -> tuple[list[str], int]:
     """The lines of a code cell that do something, and the number of words in its docstrings and comments."""
-    lines = ["" if n == 0 and line.startswith("%%") else line for n, line in enumerate(source.splitlines())]
+    lines = [
+        "" if n == 0 and line.startswith("%%") else line
+        for n, line in enumerate(short_imports(source).splitlines())
+    ]
     told = docstring_lines("\n".join(lines))
     told |= {n for n, line in enumerate(lines, 1) if line.strip().startswith("#")}
     code = [
@@ -167,7 +170,7 @@ def track_times(course: Mapping[str, Minutes]) -> Iterator[str]:
 
 def course_minutes(course: Sequence[Path]) -> dict[str, Minutes]:
     """What each lesson of the course takes, by number."""
-    return {source.stem[:2]: minutes(Lesson(source, course)) for source in course}
+    return {stem_of(source)[:2]: minutes(Lesson(source, course)) for source in course}
 
 
 TIME_RULES: tuple[Callable[[Lesson], Iterator[Problem]], ...] = (header_time, core_time)

@@ -10,9 +10,6 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
-from mpi_classroom.recording import record
-from mpi_classroom.recording.record import NO_OPERATION
-
 SPINS = 2000  # a test takes 0.1 to 0.5 us, and yields the core when ranks share it
 LONGEST_NAP = 1e-3
 SHORT_NAP = 2e-5  # for large messages, which move on only while both ranks call MPI
@@ -33,10 +30,9 @@ def wait_until(done: Callable[[], bool], seconds: float, longest_nap: float = LO
 
 
 def wait_for(request: MPI.Request, seconds: float, what: str) -> None:
-    """Wait until `request` is complete, which a recorded rank notes as a `Wait`.
+    """Wait until `request` is complete.
 
     Raises TimeoutError with `what` in it after `seconds`; then MPI goes on using the request's memory.
     """
-    of = getattr(request, "_of", NO_OPERATION)
-    if not record.waiting("Wait", of, wait_until, request.Test, seconds):
+    if not wait_until(request.Test, seconds):
         raise TimeoutError(f"{what} is not there after {seconds:g} s; has a rank died, or gone another way?")

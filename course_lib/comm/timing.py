@@ -6,14 +6,24 @@ than cores would take turns and measure the scheduler; `one_rank_a_core` is the 
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
-
-from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+def available_cores() -> int:
+    """Cores this process may use: its affinity mask, and the quota of its container where there is one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
 def one_rank_a_core(comm: MPI.Intracomm, cores: int | None = None) -> MPI.Comm:

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from course.paths import BUILD
 from playwright.sync_api import Browser, Error, Locator, Page
+
+from course.paths import BUILD
 
 EVIDENCE = BUILD / "browser"
 OPEN_SECONDS = 90  # JupyterLab, the lesson and its kernel; a machine with other work takes long

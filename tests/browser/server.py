@@ -15,8 +15,8 @@ from pathlib import Path
 from urllib.request import ProxyHandler, Request, build_opener
 
 import psutil
-from course.paths import NOTEBOOKS
 
+from course.paths import NOTEBOOKS
 from course.tools.copies import update_copies
 from mpi_classroom import processes
 
@@ -36,7 +36,7 @@ paths.NOTEBOOKS, paths.MY_COURSE = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
 cli.app()
 """
 # What a kernel runs before the first cell: its notes on progress go to that folder, too.
-STARTUP = "from pathlib import Path\nfrom course_lib import paths\npaths.MY_COURSE = Path({folder!r})\n"
+STARTUP = "from pathlib import Path\nfrom course import paths\npaths.MY_COURSE = Path({folder!r})\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
-from course.paths import NOTEBOOKS
 
+from course.paths import NOTEBOOKS
 from course.tools.catalogue import Lesson, find_lessons
 from course.tools.execute import write_results
 from mpi_classroom.exercises import Question

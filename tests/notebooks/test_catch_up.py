@@ -10,8 +10,8 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
-from course.paths import NOTEBOOKS
 
+from course.paths import NOTEBOOKS
 from course.tools.anatomy import SETUP, TEARDOWN
 from course.tools.catalogue import find_lessons
 from mpi_classroom.exercises import Exercise

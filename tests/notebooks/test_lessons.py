@@ -1,8 +1,8 @@
 """The lessons in the repository are what their sources say, and keep the anatomy of a lesson."""
 
 import pytest
-from course.paths import NOTEBOOKS
 
+from course.paths import NOTEBOOKS
 from course.tools.build import lesson_sources
 from course.tools.lint import lint_lesson, strangers
 

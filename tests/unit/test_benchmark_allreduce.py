@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from course.paths import ROOT
 
 from benchmarks.allreduce import BETWEEN, COSTS, FITTED, PAIRS, SIZES, label, model_rows, say_bytes, size_rows
+from course.paths import ROOT
 from mpi_classroom.launch import available_cores
 
 CROWD = available_cores() + 1

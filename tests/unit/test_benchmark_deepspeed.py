@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from course.paths import ROOT
 
 from benchmarks import deepspeed, deepspeed_cifar
+from course.paths import ROOT
 
 
 def test_bytes_stand_beside_stage_0_and_beside_the_formula() -> None:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from course.paths import ROOT
 
 from benchmarks.tensor_parallel import (
     GLOO,
@@ -18,6 +17,7 @@ from benchmarks.tensor_parallel import (
     must_agree,
     rows,
 )
+from course.paths import ROOT
 
 
 def test_ours_stands_beside_each_of_dtensors():

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from course.paths import ROOT
 from mpi4py import MPI
 
 from benchmarks import harness, torch_mpi, torch_mpi_races
 from benchmarks.harness import Row, Timing, on_ranks, row, time_alternately
+from course.paths import ROOT
 
 KEYS = {"case", "ranks", "ours", "peer", "peer_name", "ratio", "unit", "better"}
 

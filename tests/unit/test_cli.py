@@ -15,18 +15,18 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from course import paths
+from course import doctor, paths
 from course.tools import cli
 from course.tools.run_display import RunDisplay
 from course_lib.training import cifar, cnn_dailymail, datasets
-from mpi_classroom import doctor, leftovers, processes
+from mpi_classroom import leftovers, processes
 
 # The same command on the lessons of a test.
 PROGRAM = """
 import sys
 from pathlib import Path
 from course.tools import cli
-from course import paths
+from course import doctor, paths
 here = Path(sys.argv.pop(1))
 paths.NOTEBOOKS, paths.BUILD, paths.MY_COURSE = here / "notebooks", here / "build", here / "my_course"
 cli.app()

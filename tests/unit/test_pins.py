@@ -7,11 +7,11 @@ import sys
 
 import pytest
 import yaml
-from course.paths import ROOT
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from course.tools.pins import ACCELERATOR, NotInstalledError, closure
+from course.paths import ROOT
+from course.tools.pins import ACCELERATOR, OURS, NotInstalledError, closure
 
 REFERENCE = (sys.version_info[:2] == (3, 11), sys.platform == "linux", platform.machine() == "x86_64")
 
@@ -53,8 +53,8 @@ def test_the_constraints_pin_the_whole_closure_and_nothing_else() -> None:
 
 def test_the_closure_follows_extras_and_leaves_the_course_itself_out() -> None:
     pins = closure()
-    assert "course-lib" not in pins
-    assert "ruff" in pins and "ruff" not in closure(("course-lib",))
+    assert not set(OURS) & set(pins)
+    assert "ruff" in pins and "ruff" not in closure(("course",))
     assert not any(name.startswith(ACCELERATOR) for name in pins)
     assert not any("+" in version for version in pins.values())
     assert closure(("idna",)) == {"idna": pins["idna"]}
@@ -66,9 +66,10 @@ def test_a_package_that_is_missing_is_named() -> None:
 
 
 def test_the_build_system_is_pinned_alike() -> None:
-    text = (ROOT / "pyproject.toml").read_text()
-    wanted = [Requirement(line) for line in re.findall(r'requires = \["(.+?)"\]', text)]
-    assert [str(each) for each in wanted] == [f"hatchling=={constraints()['hatchling']}"]
+    for folder in (".", "course", "packages/mpi_classroom"):
+        text = (ROOT / folder / "pyproject.toml").read_text()
+        wanted = [Requirement(line) for line in re.findall(r'requires = \["(.+?)"\]', text)]
+        assert [str(each) for each in wanted] == [f"hatchling=={constraints()['hatchling']}"], folder
 
 
 @pytest.mark.parametrize("file", ["Makefile", "Dockerfile", "environment.yml"])

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 from course.paths import ROOT
-
 from mpi_classroom.launch import run_ranks
 
 HEAD = "import pytest\n\n\n"

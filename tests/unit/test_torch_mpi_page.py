@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from course.paths import ROOT
-
 from course_lib.comm.torch_mpi import internals
 from mpi_classroom.launch import find_mpiexec, rank_environment, run_ranks
 

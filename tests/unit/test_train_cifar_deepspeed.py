@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from course.paths import NOTEBOOKS
 
 from course.lessons.shared.programs import output_of
+from course.paths import NOTEBOOKS
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 
 SCRIPT, LAUNCH = NOTEBOOKS / "code" / "train_cifar_deepspeed.py", NOTEBOOKS / "code" / "run_ds.sh"

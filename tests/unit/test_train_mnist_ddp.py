@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from course.paths import NOTEBOOKS
 
 from course.lessons.shared.programs import output_of
+from course.paths import NOTEBOOKS
 from mpi_classroom.launch import mpiexec_command, rank_environment
 
 SCRIPT = NOTEBOOKS / "code" / "train_mnist_ddp.py"

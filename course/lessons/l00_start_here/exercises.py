@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from course.lessons.l00_start_here.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l00_start_here.quiz import QUESTIONS
 from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect
 

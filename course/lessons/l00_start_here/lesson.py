@@ -136,7 +136,7 @@ cluster_picture(cluster["core"], available_cores())
 # cell hangs, as one will in the next lesson, on purpose: it ends with a report, and you have four working ranks again.
 
 # %% tags=["nbval-ignore-output"]
-from mpi_classroom.doctor import doctor
+from course.doctor import doctor
 
 doctor()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from course.lessons.l02_monte_carlo_pi.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l02_monte_carlo_pi.quiz import QUESTIONS
 from course_lib.pi import standard_error
 from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect, expect_array, missing_ranks

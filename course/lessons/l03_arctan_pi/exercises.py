@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from course.lessons.l03_arctan_pi.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l03_arctan_pi.quiz import QUESTIONS
 from course_lib.pi import midpoint_part
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect

@@ -387,9 +387,8 @@ def terms_from(comm, first, count):
 # `notebooks/code/arctan_pi.c`. Without a compiler, the cell says so.
 
 # %% tags=["nbval-ignore-output"]
-from course.paths import BUILD, NOTEBOOKS
-
 from course.lessons.shared.programs import compile_c, run_program, why_no_c
+from course.paths import BUILD, NOTEBOOKS
 
 if reason := why_no_c():
     print("Skipped:", reason)

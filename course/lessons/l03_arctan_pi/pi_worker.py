@@ -1,4 +1,4 @@
-"""One worker of `course.lessons.l03_arctan_pi.spawn`: it is told how many intervals, adds up its share, and hands it in.
+"""One worker of `spawn.py`: it is told how many intervals, adds up its share, and hands it in.
 
 This is `cpi.py` of the article by Davis (2022), out of the demos of mpi4py. What is different: the number of
 intervals has 64 bits, and worker and parent disconnect. The other end is `spawn_pi`; to see both at work:

@@ -10,7 +10,7 @@ how much there is to do. But a worker that dies or hangs takes its parent along:
 lets it wait for ever. So `spawned_pi` gives the parent a process of its own, with a deadline, and says in one
 sentence what happened to the workers.
 
-    python -m course.lessons.l03_arctan_pi.spawn 4 1000000                  from the shell; or below `mpiexec -n 1`
+    python -m course.lessons.l03_arctan_pi.spawn 4 1000000     from the shell; or below `mpiexec -n 1`
 
 MPI 4.1, chapter 11.8. The pair of programs is that of Davis (2022), repaired; the other half is `pi_worker`.
 """

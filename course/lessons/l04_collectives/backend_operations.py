@@ -1,4 +1,4 @@
-"""What the probe of `comm/backends.py` tries: each operation once, with a look at its result.
+"""What the probe of `backends.py` tries: each operation once, with a look at its result.
 
 Rank r brings 10**r, so a result tells whose part is missing. Where one rank has a part of its own, it is the
 last: rank 0 is what many take when nothing is said.

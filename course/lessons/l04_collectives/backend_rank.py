@@ -1,4 +1,4 @@
-"""A rank of the job that `comm/backends.py` starts: `python -m course.lessons.l04_collectives.backend_rank FOLDER`.
+"""A rank of the job that `backends.py` starts: `python -m … backend_rank FOLDER`.
 
 FOLDER/tasks.json holds the module of the checks and a list of [backend, operation]; every rank writes what
 happens to FOLDER/rank-R.jsonl, a line of JSON each, so that a hang or a crash can be read about afterwards.

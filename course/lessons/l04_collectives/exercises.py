@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from course.lessons.l04_collectives.exercises_by_hand import RING_HALF, TRACE, TREE
+from course.lessons.l04_collectives.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l04_collectives.quiz import QUESTIONS
 from mpi_classroom.exercises import (
     Exercise,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from course.lessons.l05_training_one_process.exercise_backward import FIND_THE_BUG
+from course.lessons.l05_training_one_process.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l05_training_one_process.quiz import QUESTIONS
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from course.lessons.l06_data_parallel_by_hand.exercise_trace import TRACE
 from course.lessons.l06_data_parallel_by_hand.exercise_wait import WAIT_FIRST
+from course.lessons.l06_data_parallel_by_hand.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l06_data_parallel_by_hand.quiz import QUESTIONS
 from mpi_classroom.exercises import (
     Exercise,

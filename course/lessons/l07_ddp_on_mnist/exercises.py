@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from course.lessons.l07_ddp_on_mnist.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l07_ddp_on_mnist.quiz import QUESTIONS
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect, show
 

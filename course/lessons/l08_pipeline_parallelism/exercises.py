@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from course.lessons.l08_pipeline_parallelism.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l08_pipeline_parallelism.quiz import QUESTIONS
 from course_lib.theory.schedules import Action, makespan, one_f_one_b, peak_activations, simulate
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from course.lessons.l09_tensor_parallelism.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l09_tensor_parallelism.quiz import QUESTIONS
 from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect, expect_array
 

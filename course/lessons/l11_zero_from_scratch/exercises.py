@@ -14,6 +14,7 @@ import numpy as np
 
 from course.lessons.l11_zero_from_scratch.exercise_clip import CLIP
 from course.lessons.l11_zero_from_scratch.exercise_trace import TRACE
+from course.lessons.l11_zero_from_scratch.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l11_zero_from_scratch.quiz import QUESTIONS
 from mpi_classroom.exercises import (
     Exercise,

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from course.lessons.l12_deepspeed_on_cifar.exercise_script import SCRIPT
+from course.lessons.l12_deepspeed_on_cifar.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l12_deepspeed_on_cifar.quiz import QUESTIONS
 from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from course.lessons.l13_deepspeed_summarization.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l13_deepspeed_summarization.quiz import QUESTIONS
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect, expect_array, show
 

@@ -1,9 +1,9 @@
 """Train the small summarizer with DeepSpeed, from random weights or from the shipped checkpoint.
 
-    python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training          from scratch; scores
-    python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training --last   the last steps only
-    python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training --save   makes data/summarizer
-    python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training --real   on CNN/DailyMail
+    python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training
+
+from scratch, with its scores; with --last the last steps only, with --save it makes data/summarizer, and with
+--real it trains on CNN/DailyMail.
 
 Every article is read once. The held-out articles have names and phrasings that training never showed.
 """

@@ -1,0 +1,1 @@
+"""The measured study: engines, ranks and threads compared on MNIST; `course study`."""

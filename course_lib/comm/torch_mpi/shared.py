@@ -25,7 +25,6 @@ import numpy as np
 from mpi4py import MPI
 
 from course_lib.theory.partition import even_ranges
-from mpi_classroom.folders import place_for_shared_files
 
 from .checks import all_agree
 
@@ -154,6 +153,13 @@ def shared_rows(comm: MPI.Intracomm) -> SharedRows | None:
     if comm.rank == 0 and path is not None:
         path.unlink(missing_ok=True)
     return SharedRows(comm, memory) if everyone and memory is not None else None
+
+
+def place_for_shared_files() -> str:
+    """Where a file is memory that all ranks of this machine see, the job's own folder at best."""
+    own = "OMPI_MCA_btl_sm_backing_directory"
+    places = [os.environ.get(own, ""), "/dev/shm", tempfile.gettempdir()]
+    return next(place for place in places if os.path.isdir(place))
 
 
 def make_file(nonce: bytes, nbytes: int) -> Path:

@@ -13,6 +13,7 @@ import socket
 import tempfile
 import weakref
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -20,7 +21,6 @@ from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.comm.polling import wait_until
-from mpi_classroom.launch import job_folder
 
 from .barriers import roll_call
 from .channel import Channel, create_from
@@ -34,6 +34,12 @@ EXIT_PATIENCE = 5.0  # seconds for what is still under way at exit
 
 _parent: MPI.Intracomm | None = None  # what the next world is made from
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def job_folder() -> str | None:
+    """The folder that mpiexec removes with the job, however it ends; None for a process it did not start."""
+    own = Path(os.environ.get("OMPI_FILE_LOCATION", "nowhere"))  # this rank's, inside the job's
+    return str(own.parent) if own.is_dir() else None
 
 
 def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta = TIMEOUT) -> None:

@@ -1,0 +1,1 @@
+"""An MPI cluster for notebooks that cannot hang them: guarded `%%px`, hang reports, exercises."""

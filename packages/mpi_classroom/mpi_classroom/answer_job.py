@@ -25,6 +25,7 @@ from mpi_classroom.cause import likely_cause
 from mpi_classroom.exercises import Exercise
 from mpi_classroom.hang import RankState, observe, request_stacks
 from mpi_classroom.launch import mpiexec_command, rank_environment
+from mpi_classroom.lessons import reference
 from mpi_classroom.rank_log import Event, RankLog
 from mpi_classroom.recording.calls import read_call
 
@@ -115,9 +116,15 @@ class Job:
 
     def __enter__(self) -> "Job":
         (self.folder / "answer.py").write_text(self.source)
-        (self.folder / "exercise").write_text(self.exercise.id)
+        (self.folder / "exercise").write_text(reference(self.exercise.id))
         environment = rank_environment(RANKS) | processes.marker(self.folder, processes.EXERCISE)
-        command = [sys.executable, "-m", "mpi_classroom.judge", str(self.folder)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "mpi_classroom.judge",
+            str(self.folder),
+        ]  # -P: not the working directory
         with open(self.folder / "output", "wb") as output:
             self.process = subprocess.Popen(
                 mpiexec_command(RANKS, command),

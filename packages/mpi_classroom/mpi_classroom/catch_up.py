@@ -12,14 +12,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from course.paths import NOTEBOOKS
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 from IPython.utils.capture import capture_output
 
 from mpi_classroom.errors import CourseError
 from mpi_classroom.exercises import Question
-from mpi_classroom.lessons import find_exercise
+from mpi_classroom.lessons import course_of, find_exercise
 from mpi_classroom.practice import Practice, argument, current_practice
 
 MAGIC = "%%exercise "
@@ -31,8 +30,11 @@ class CatchUpError(CourseError):
     """Why it is not possible to catch up, or where it stopped."""
 
 
-def catch_up(id: str, *, folder: Path = NOTEBOOKS) -> None:
-    """Run what comes before exercise `id` in its lesson; raises CatchUpError with one sentence."""
+def catch_up(id: str, *, folder: Path | None = None) -> None:
+    """Run what comes before exercise `id` in its lesson; raises CatchUpError with one sentence.
+
+    `folder` has the lessons; without it, their course knows where they are.
+    """
     lesson, cells = cells_before(id, folder)
     practice = current_practice()
     if practice is None or not practice.cluster.alive:
@@ -54,7 +56,7 @@ def catch_up(id: str, *, folder: Path = NOTEBOOKS) -> None:
     line.show(f"You are at {id}: {len(cells)} cells of {lesson} have run{solutions}.", final=True)
 
 
-def cells_before(id: str, folder: Path) -> tuple[str, list[tuple[int, Cell]]]:
+def cells_before(id: str, folder: Path | None = None) -> tuple[str, list[tuple[int, Cell]]]:
     """The lesson that has exercise `id`, and its code cells up to it, numbered as in the notebook.
 
     Raises CatchUpError.
@@ -63,6 +65,10 @@ def cells_before(id: str, folder: Path) -> tuple[str, list[tuple[int, Cell]]]:
         find_exercise(id)
     except LookupError as error:
         raise CatchUpError(str(error)) from None
+    course = course_of(id.partition(".")[0])
+    folder = folder or (course.notebooks if course else None)
+    if folder is None:
+        raise CatchUpError(f"the course of exercise {id} does not say where its notebooks are")
     for path in sorted(folder.glob(f"{id[:2]}_*.ipynb")):
         cells = _read(path)
         for place, cell in enumerate(cells):

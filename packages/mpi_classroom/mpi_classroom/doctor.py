@@ -1,4 +1,4 @@
-"""`course doctor`: is this machine ready? Every check is a small function that says what it found and,
+"""Is this machine ready for a cluster? Every check is a small function that says what it found and,
 when that is not good enough, what to do.
 
     ok    ranks        4 ranks summed 1 + 2 + 3 + 4 = 10 in one world
@@ -6,31 +6,32 @@ when that is not good enough, what to do.
                        → in Docker, start the container with --shm-size=1g
 """
 
-import importlib.metadata
 import importlib.util
 import os
-import platform
-import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from course.paths import ROOT
 
-from course.doctor_data import check_data, check_larger_data
-from course.doctor_jobs import RANKS, Check, check_deepspeed, check_ranks, check_torch, some
 from mpi_classroom import leftovers, processes
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.launch import available_cores, find_mpiexec, threads_per_rank
+from mpi_classroom.launch import available_cores, find_mpiexec, run_ranks, threads_per_rank
 from mpi_classroom.launcher import SHARED_MEMORY_PER_RANK, private_folder
 
 MIB, GIB = 2**20, 2**30
+RANKS = 4
+SUM_OVER_RANKS = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+print(comm.size, comm.allreduce(comm.rank + 1), flush=True)
+"""
 MEMORY_NEEDED = 2 * GIB  # four ranks with torch and a small model, and the notebook
 SHARED_MEMORY_NEEDED = RANKS * SHARED_MEMORY_PER_RANK
 DISK_NEEDED = 1 * GIB
@@ -38,30 +39,26 @@ JUPYTER_PORT = 8888
 AT_ONCE = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: `detail` is what was found, `remedy` what to do when it is not ok."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+    def line(self) -> str:
+        """What the doctor shows: a line when it is ok, a second one with the remedy when it is not."""
+        head = f"{'ok   ' if self.ok else 'FIX  '}{self.name:14} {self.detail}"
+        return head if self.ok else f"{head}\n{'':19} → {self.remedy}"
+
+
 def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3]), prefix: str = sys.prefix) -> Check:
     """Python 3.11 or newer."""
     words = ".".join(map(str, version))
     return Check(
         "Python", version >= (3, 11), f"{words} in {prefix}", "install Python 3.11 or newer, then: make setup"
-    )
-
-
-def check_pins(
-    constraints: Path = ROOT / "constraints.txt", installed: Mapping[str, str] | None = None
-) -> Check:
-    """What is installed has the versions in constraints.txt; a build such as 2.13.0+cpu counts as 2.13.0."""
-    have = _installed() if installed is None else installed
-    pins = dict(line.split("==") for line in constraints.read_text().split() if "==" in line)
-    other = [
-        f"{name} {have[name]} instead of {pin}"
-        for name, pin in pins.items()
-        if name in have and have[name].partition("+")[0] != pin
-    ]
-    missing = [f"{name} is missing" for name in _required() if name not in have]
-    wrong = missing + other
-    detail = some(wrong) or f"{sum(name in have for name in pins)} packages, all as in {constraints.name}"
-    return Check(
-        "packages", not wrong, detail, "make setup; if that does not help: rm -rf .venv && make setup"
     )
 
 
@@ -121,10 +118,10 @@ def check_shared_memory(folder: Path = Path("/dev/shm"), free: int | None = None
     return Check("shared memory", free >= SHARED_MEMORY_NEEDED, detail, remedy)
 
 
-def check_disk(folder: Path = ROOT, free: int | None = None) -> Check:
+def check_disk(folder: Path = Path(), free: int | None = None) -> Check:
     """Room for data sets and results."""
     free = shutil.disk_usage(folder).free if free is None else free
-    detail = f"{free / GIB:.1f} GiB free in {folder}, the course needs {DISK_NEEDED / GIB:.0f}"
+    detail = f"{free / GIB:.1f} GiB free in {folder.absolute()}, the course needs {DISK_NEEDED / GIB:.0f}"
     writable = os.access(folder, os.W_OK)
     remedy = (
         "free some disk space" if writable else f"{folder} is read-only; copy the course to a folder of yours"
@@ -181,9 +178,33 @@ def check_host() -> Check:
     return Check("network name", True, f"{name} has an address")
 
 
+def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float = 60.0) -> Check:
+    """A real job: every rank finds `size` ranks in its world, and an all-reduce gives the right sum."""
+    remedy = "look at the checks above; then: course clean, and course doctor again"
+    try:
+        job = run_ranks(size, ["-c", program], timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return Check(
+            "ranks", False, f"{size} ranks did not sum {size} numbers within {seconds:.0f} s", remedy
+        )
+    except OSError as error:
+        return Check("ranks", False, str(error), remedy)
+    if job.returncode != 0:
+        last = _last_line(job.stderr) or "it said nothing"
+        return Check("ranks", False, f"the job ended with exit code {job.returncode}: {last}", remedy)
+    answers = [line for line in job.stdout.splitlines() if line]
+    expected = f"{size} {sum(range(1, size + 1))}"  # ranks in the world, sum over them
+    if answers == [expected] * size:
+        terms = " + ".join(str(rank + 1) for rank in range(size))
+        return Check("ranks", True, f"{size} ranks in one world summed {terms} = {expected.split()[1]}")
+    heard = some(sorted(set(answers))) or "nothing"
+    return Check(
+        "ranks", False, f"{size} ranks should each say {expected!r}; {len(answers)} said {heard}", remedy
+    )
+
+
 CHECKS: tuple[Callable[[], Check], ...] = (
     check_python,
-    check_pins,
     check_kernel,
     check_mpiexec,
     check_cores,
@@ -194,28 +215,22 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_ports,
     check_host,
     check_leftovers,
-    check_data,
-    check_larger_data,
     check_ranks,
-    check_torch,
-    check_deepspeed,
 )
 
 
-_SLOW = (check_torch, check_deepspeed, check_ranks)
-
-
-def examine(checks: Sequence[Callable[[], Check]] | None = None) -> Iterator[Check]:
-    """The checks' results in order, each as soon as it is there; what takes long runs at the same time.
+def examine(
+    checks: Sequence[Callable[[], Check]] = CHECKS, slow: Sequence[Callable[[], Check]] = (check_ranks,)
+) -> Iterator[Check]:
+    """The checks' results in order, each as soon as it is there; those in `slow` begin before the others.
 
     A check that fails in an unforeseen way is red.
     """
-    chosen = CHECKS if checks is None else checks
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # The longest are begun first, so that they run while the others are shown.
-        slow_first = sorted(chosen, key=lambda check: check in _SLOW, reverse=True)
+        slow_first = sorted(checks, key=lambda check: check in slow, reverse=True)
         found = {check: pool.submit(_guarded, check) for check in slow_first}
-        for check in chosen:
+        for check in checks:
             yield found[check].result()
 
 
@@ -229,30 +244,15 @@ def _guarded(check: Callable[[], Check]) -> Check:
         )
 
 
-def doctor(show: Callable[[str], None] = print) -> None:
-    """Look at everything the course needs; show a line of each, with the remedy of what is red."""
+def doctor(show: Callable[[str], None] = print, checks: Iterable[Check] | None = None) -> None:
+    """Show a line of each check (default: those of the machine), with the remedy of what is red."""
     began, found = time.monotonic(), []
-    for check in examine():
+    for check in examine() if checks is None else checks:
         found.append(check)
         show(check.line())
     red = sum(not check.ok for check in found)
     verdict = f"{red} to mend" if red else "all is well"
     show(f"\n{verdict} ({len(found)} checks, {time.monotonic() - began:.0f} s)")
-
-
-def report(checks: list[Check]) -> dict[str, object]:
-    """What a bug report needs, ready for JSON."""
-    return {
-        "course": importlib.metadata.version("course-lib"),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "ok": all(check.ok for check in checks),
-        "checks": [
-            {"name": check.name, "ok": check.ok, "detail": check.detail}
-            | ({} if check.ok else {"remedy": check.remedy})
-            for check in checks
-        ],
-    }
 
 
 def available_memory() -> int:
@@ -266,15 +266,11 @@ def available_memory() -> int:
     return free if limit == "max" else max(0, min(free, int(limit) - used))
 
 
-def _installed() -> dict[str, str]:
-    return {_normal(found.metadata["Name"]): found.version for found in importlib.metadata.distributions()}
+def some(items: list[str], limit: int = 3) -> str:
+    """The first few of `items`, and how many there are besides."""
+    more = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return "; ".join(items[:limit]) + more
 
 
-def _required() -> list[str]:
-    """The packages that this one cannot do without."""
-    lines = importlib.metadata.requires("course-lib") or []
-    return [_normal(re.split(r"[^\w.-]", line)[0]) for line in lines if "extra ==" not in line]
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip(" -")), "")

@@ -5,8 +5,8 @@
     rank 2  waiting in Recv from rank 1, tag 5    cell line 9   comm.Recv(inbox, source=1, tag=5)
     rank 3  finished
 
-What a rank is doing is known from outside: the call from `comm/recorder.py`, the line from the stack that
-the rank writes when it receives SIGUSR1, which it does even while blocked inside MPI.
+What a rank is doing is known from outside: the call from `recording/recorder.py`, the line from the stack
+that the rank writes when it receives SIGUSR1, which it does even while blocked inside MPI.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """The throwaway MPI job that checks one answer: `python -m mpi_classroom.judge FOLDER` on four ranks.
 
-FOLDER holds `answer.py` (the learner's cell) and `exercise` (its id). Every rank writes what happens, a line
-of JSON each, to `rank-R.jsonl`: so that a deadlock, a killed rank or garbage can be read about afterwards.
+FOLDER holds `answer.py` (the learner's cell) and `exercise`, which says `module:attribute`. Every rank writes
+what happens, a line of JSON each, to `rank-R.jsonl`: so that a deadlock, a killed rank or garbage can be read
+about afterwards.
 Cases run smallest first, on 1, 2, 3 and 4 ranks; then once more with random pauses before every MPI call.
 """
 
@@ -19,7 +20,7 @@ from typing import Any, TextIO
 from mpi4py import MPI
 
 from mpi_classroom.exercises import Exercise, Wrong
-from mpi_classroom.lessons import find_exercise
+from mpi_classroom.lessons import load
 from mpi_classroom.recording import recorder
 
 PAUSE_SECONDS = 0.003
@@ -128,8 +129,7 @@ def main() -> None:
     """Judge the answer in the folder named on the command line."""
     folder = Path(sys.argv[1])
     recorder.install(folder)
-    exercise = find_exercise((folder / "exercise").read_text())
-    assert isinstance(exercise, Exercise)
+    exercise = load((folder / "exercise").read_text())
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  an endless loop of prints must not fill the disk
     with open(folder / f"rank-{MPI.COMM_WORLD.rank}.jsonl", "w") as log:
         judge(exercise, (folder / "answer.py").read_text(), log)

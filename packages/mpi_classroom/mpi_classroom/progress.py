@@ -1,4 +1,4 @@
-"""What a learner has tried and passed: a file in `my_course`, read and written here only, sent nowhere.
+"""What a learner has tried and passed: a file that the course names; it is sent nowhere.
 
     {"01.1": {"passed": true, "tries": 3, "hints": 1}, "02.p1": {"said": 3.5, "came_out": 1.9}}
 
@@ -13,13 +13,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from course.paths import MY_COURSE
-
 from mpi_classroom.errors import CourseError
 from mpi_classroom.exercises import Exercise, Question
-from mpi_classroom.lessons import exercises_of, lessons, predictions_of
-
-PROGRESS = MY_COURSE / ".progress.json"
+from mpi_classroom.lessons import course_of, exercises_of, lessons, predictions_of
 
 
 class DamagedProgress(CourseError):
@@ -37,7 +33,7 @@ class Note:
     came_out: float | None = None
 
 
-def read_progress(path: Path = PROGRESS) -> dict[str, Note]:
+def read_progress(path: Path) -> dict[str, Note]:
     """What was noted, by id; empty when there is no file. Raises DamagedProgress."""
     try:
         return {id: _note(entry) for id, entry in json.loads(path.read_text(encoding="utf-8")).items()}
@@ -57,29 +53,31 @@ def _note(entry: Any) -> Note:
     return Note(**{name: value for name, value in entry.items() if name in known})
 
 
-def note_try(id: str, passed: bool, path: Path = PROGRESS) -> None:
+def note_try(id: str, passed: bool, path: Path | None = None) -> None:
     """An exercise or question was tried; what was once passed stays passed."""
     _change(id, path, lambda old: replace(old, tries=old.tries + 1, passed=old.passed or passed))
 
 
-def note_hint(id: str, level: int, path: Path = PROGRESS) -> None:
+def note_hint(id: str, level: int, path: Path | None = None) -> None:
     """So many hints of an exercise were seen."""
     _change(id, path, lambda old: replace(old, hints=max(old.hints, level)))
 
 
-def note_prediction(id: str, said: float, path: Path = PROGRESS) -> None:
+def note_prediction(id: str, said: float, path: Path | None = None) -> None:
     """A prediction was made; what came out for an earlier one does not count for it."""
     _change(id, path, lambda old: replace(old, said=said, came_out=None))
 
 
-def note_outcome(id: str, value: float, path: Path = PROGRESS) -> None:
+def note_outcome(id: str, value: float, path: Path | None = None) -> None:
     """What was predicted has come out."""
     _change(id, path, lambda old: replace(old, came_out=value))
 
 
-def _change(id: str, path: Path, change: Any) -> None:
+def _change(id: str, path: Path | None, change: Any) -> None:
     """Write the file anew with one note changed; an unattended run is nobody's progress."""
-    if "IPP_NONINTERACTIVE" in os.environ:
+    course = course_of(id.partition(".")[0])
+    path = path or (course.progress if course else None)
+    if path is None or "IPP_NONINTERACTIVE" in os.environ:
         return
     try:
         notes = _read_or_put_aside(path)

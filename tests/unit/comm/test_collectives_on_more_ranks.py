@@ -7,8 +7,8 @@ import os
 import subprocess
 
 import pytest
-from course.paths import ROOT
 
+from course.paths import ROOT
 from mpi_classroom.launch import run_ranks
 
 DEADLINE = 280

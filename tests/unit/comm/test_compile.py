@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from course.paths import NOTEBOOKS
 
 from course.lessons.shared import programs as c
+from course.paths import NOTEBOOKS
 from course_lib.pi import arctan_part
 
 SEND_RECV = NOTEBOOKS / "code" / "send_recv.c"

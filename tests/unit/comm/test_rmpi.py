@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from course.paths import NOTEBOOKS
 
 from course.lessons.l03_arctan_pi import rmpi
+from course.paths import NOTEBOOKS
 from course_lib.pi import arctan_part
 
 PROGRAM = NOTEBOOKS / "code" / "arctan_pi.R"

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from course.paths import ROOT
 
 from course.lessons.l03_arctan_pi.spawn import SpawnError, prepare_to_spawn, spawned_pi, what_happened
+from course.paths import ROOT
 from course_lib.pi import midpoint_loop
 from mpi_classroom.launch import mpiexec_command
 

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from course.paths import ROOT
 from mpi4py import MPI
 
+from course.paths import ROOT
 from course_lib.comm.spans import Span
 from course_lib.comm.trace import Comparison, Recorder, on_rank_0
 

@@ -1,7 +1,7 @@
 """Pictures of buckets and of stale gradients: what is drawn, and what the titles conclude."""
 
 import pytest
-from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l06_data_parallel_by_hand.figures.buckets import (
     bucket_overlap,

@@ -1,7 +1,7 @@
 """Before → after grids and the ring's film: what they show and say is what the ranks held."""
 
 import pytest
-from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l04_collectives.figures.collectives import (
     COMBINED,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.classroom.pictures import check_legible
+from tests.unit.figures.pictures import check_legible
 
 from course.lessons.l07_ddp_on_mnist.figures.ddp import (
     compare_times,

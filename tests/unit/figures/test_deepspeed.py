@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l12_deepspeed_on_cifar.figures import (
     bars_title,

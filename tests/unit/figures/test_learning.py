@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.unit.classroom.pictures import check_legible, title_of
+from tests.unit.figures.pictures import check_legible, title_of
 
 from course.lessons.l05_training_one_process.figures import (
     explain_threads,

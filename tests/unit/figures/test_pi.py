@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.unit.classroom.pictures import check_legible
+from tests.unit.figures.pictures import check_legible
 
 from course.lessons.shared.figures.pi import (
     amdahl,

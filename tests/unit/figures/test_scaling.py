@@ -1,7 +1,7 @@
 """Speed-up and efficiency: numbers in the title, the ideal and the cores as lines, oversubscription said."""
 
 import pytest
-from tests.unit.classroom.pictures import check_legible, title_of
+from tests.unit.figures.pictures import check_legible, title_of
 
 from course.lessons.l03_arctan_pi.figures import strong_scaling, weak_scaling
 from mpi_classroom.figures import Picture

@@ -1,7 +1,7 @@
 """Pictures of pipelines: what they conclude is what the spans say."""
 
 import pytest
-from tests.unit.classroom.pictures import check_legible, title_of
+from tests.unit.figures.pictures import check_legible, title_of
 
 from course.lessons.shared.figures.schedules import (
     boxes,

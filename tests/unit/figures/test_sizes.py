@@ -1,7 +1,7 @@
 """Time and bandwidth against size: points, predicted lines, residuals, and what the title makes of them."""
 
 import pytest
-from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l04_collectives.figures.sizes import (
     bandwidth_by_size,

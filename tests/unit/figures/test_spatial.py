@@ -2,7 +2,7 @@
 
 import pytest
 from matplotlib.patches import FancyArrowPatch
-from tests.unit.classroom.pictures import check_legible, title_of
+from tests.unit.figures.pictures import check_legible, title_of
 
 from course.lessons.l10_spatial_and_hybrid.figures import accuracy_by_tile, halo_arrows
 

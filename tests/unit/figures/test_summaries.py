@@ -1,6 +1,6 @@
 """The pictures of summaries: marks on words, and bars of scores."""
 
-from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l13_deepspeed_summarization.figures import (
     KINDS,

@@ -1,7 +1,7 @@
 """The picture of two layers that are cut, and the bars of what a rank keeps."""
 
 import pytest
-from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l09_tensor_parallelism.figures import cut_layers, kept_bars
 from mpi_classroom.figures import rank_colour, to_rgb

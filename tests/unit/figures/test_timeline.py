@@ -1,7 +1,7 @@
 """Timelines: bars where the spans were, their totals in the table, and whom the others waited for."""
 
 import pytest
-from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.shared.figures.timeline import slow_rank, time_table, timeline, timeline_title
 from course_lib.comm.spans import Span, totals

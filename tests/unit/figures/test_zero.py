@@ -2,7 +2,7 @@
 
 import pytest
 from matplotlib.colors import to_rgb
-from tests.unit.classroom.pictures import check_legible, letters_of, title_of
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.shared.figures.zero import PARTS, cut_parameters, held_bars, live_lines, owner_row
 from course_lib.theory.memory import ADAM_FP32, STAGES, held_state

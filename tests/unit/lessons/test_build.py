@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from course.tools import build as builder
-from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of
+from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of, stem_of
 from course.tools.execute import Deadlines
 from course.tools.parts import run_seconds
 
@@ -31,9 +31,10 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_source(folder: Path, text: str, stem: str = "01_try") -> Path:
-    """A source in `folder`/notebooks/source, whose notebook would be in `folder`/notebooks."""
-    source = folder / "notebooks" / "source" / f"{stem}.py"
+    """A source in the checkout `folder`, whose notebook would be in `folder`/notebooks."""
+    source = folder / "course" / "lessons" / f"l{stem}" / "lesson.py"
     source.parent.mkdir(parents=True, exist_ok=True)
+    (folder / "notebooks").mkdir(exist_ok=True)
     source.write_text(text)
     return source
 
@@ -108,10 +109,10 @@ def test_ids_come_from_what_cells_say_and_survive_changes_elsewhere(tmp_path: Pa
 
 def test_lessons_are_named_by_number_or_stem_and_come_in_order(tmp_path: Path) -> None:
     sources = [write_source(tmp_path, "", stem) for stem in ("02_pi", "00_start", "10_halo")]
-    folder = sources[0].parent
-    assert [s.stem for s in lesson_sources((), folder)] == ["00_start", "02_pi", "10_halo"]
-    assert [s.stem for s in lesson_sources(["10", "2"], folder)] == ["02_pi", "10_halo"]
-    assert [s.stem for s in lesson_sources(["02_pi"], folder)] == ["02_pi"]
+    folder = sources[0].parents[1]
+    assert [stem_of(s) for s in lesson_sources((), folder)] == ["00_start", "02_pi", "10_halo"]
+    assert [stem_of(s) for s in lesson_sources(["10", "2"], folder)] == ["02_pi", "10_halo"]
+    assert [stem_of(s) for s in lesson_sources(["02_pi"], folder)] == ["02_pi"]
     with pytest.raises(BuildError, match=r"no lesson '1' .* there are: 00_start, 02_pi, 10_halo"):
         lesson_sources(["1"], folder)
 
@@ -246,7 +247,7 @@ def test_a_build_that_fails_says_where_and_leaves_the_old_notebook(
     assert raised.value.cell == 2
     assert cell.splitlines()[-1] in str(raised.value)  # its source, to the last line
     assert notebook_of(source).read_text() == "the old one"
-    assert [path.name for path in source.parent.parent.iterdir() if path.is_file()] == ["01_try.ipynb"]
+    assert [path.name for path in notebook_of(source).parent.iterdir() if path.is_file()] == ["01_try.ipynb"]
 
 
 def test_a_lesson_of_many_short_cells_has_a_deadline_too(tmp_path: Path) -> None:
@@ -259,7 +260,7 @@ def test_the_command_builds_what_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = (write_source(tmp_path, "# %%\n1 + 1\n", stem) for stem in ("01_one", "02_two"))
-    monkeypatch.setattr(builder, "lesson_sources", lambda names: lesson_sources(names, first.parent))
+    monkeypatch.setattr(builder, "lesson_sources", lambda names: lesson_sources(names, first.parents[1]))
     assert builder.main(["02"]) == 0
     assert notebook_of(second).exists() and not notebook_of(first).exists()
     assert capsys.readouterr().out.startswith("02_two … ")

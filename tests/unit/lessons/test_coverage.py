@@ -74,7 +74,8 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
         monkeypatch.setattr(coverage, "predictions_of", lambda number: predictions)
         monkeypatch.setattr(coverage, "MISCONCEPTIONS", BELIEFS)
         monkeypatch.setattr(coverage, "KNOWN", set(BELIEFS["70"]))
-        source = tmp_path / "70_bread.py"
+        source = tmp_path / "l70_bread" / "lesson.py"
+        source.parent.mkdir(exist_ok=True)
         source.write_text(text)
         lesson = Lesson(source, [source])
         return [problem for rule in COVERAGE_RULES for problem in rule(lesson)]
@@ -112,7 +113,7 @@ CASES: list[tuple[dict[str, object], int, str]] = [
     (changed(SECOND, beliefs={"a": "hot-is-done", "b": "hot-is-done"}), 8, "option a of 70.q2 is right"),
     ({"predictions": (replace(MINUTES, targets=()),)}, 2, "70.p1 is aimed at no misconception"),
     (texts(('outcome("Minutes?", 3)', "z = 1")), 2, "no later cell calls outcome('Minutes?', …)"),
-    ({"predictions": ()}, 2, "'Minutes?' is not in PREDICTIONS of quiz_70.py"),
+    ({"predictions": ()}, 2, "'Minutes?' is not in PREDICTIONS of the quiz.py of the lesson"),
     (texts(("y = 1\n", "y = 1\n\n# %% [markdown]\n# x\n"), (f"# {STOP_LINE}", "# x")), 1, "core has 2"),
     (changed(BUG, title="Do it"), 1, "no exercise is called 'Spot the bug: …'"),
     (texts(('predict("Minutes?", None)', "z = 1")), 1, "nothing is predicted"),
@@ -131,7 +132,8 @@ def test_items_are_those_that_stand_in_the_lesson(
     check: Callable[..., list[Problem]], tmp_path: Path
 ) -> None:
     check()
-    lesson = Lesson(tmp_path / "70_bread.py", [tmp_path / "70_bread.py"])
+    source = tmp_path / "l70_bread" / "lesson.py"
+    lesson = Lesson(source, [source])
     assert [(n, item.id) for n, item in items(lesson)] == [
         (2, "70.p1"),
         (4, "70.1"),

@@ -9,7 +9,7 @@ from nbformat import NotebookNode
 
 from course.tools import lint
 from course.tools.anatomy import RULES
-from course.tools.build import compose, lesson_sources, notebook_of
+from course.tools.build import compose, lesson_sources, notebook_of, source_of
 from course.tools.markdown import read_html, read_markdown
 from course.tools.parts import RUN_SECONDS
 from course.tools.practice import PRACTICE_RULES
@@ -99,15 +99,22 @@ STEMS = {"00_start_here": FIRST, "01_middle": LESSON, "02_last": LAST}
 def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The `notebooks` folder of a course of three lessons, built, held to their anatomy alone."""
     monkeypatch.setattr(lint, "SOURCE_RULES", (*RULES, *PRACTICE_RULES))
-    source = tmp_path / "notebooks" / "source"
-    source.mkdir(parents=True)
+    notebooks = tmp_path / "notebooks"
+    notebooks.mkdir()
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "page.md").write_text("")
     (tmp_path / "notebooks" / "dot.png").write_bytes(b"")
     for stem, text in STEMS.items():
-        (source / f"{stem}.py").write_text(text)
-        pretend_to_build(source / f"{stem}.py")
-    return source.parent
+        source = source_in(notebooks, stem)
+        source.parent.mkdir(parents=True)
+        source.write_text(text)
+        pretend_to_build(source)
+    return notebooks
+
+
+def source_in(notebooks: Path, stem: str) -> Path:
+    """The source of a lesson, in the checkout with these notebooks."""
+    return source_of(notebooks / f"{stem}.ipynb")
 
 
 def pretend_to_build(source: Path) -> None:
@@ -121,8 +128,8 @@ def pretend_to_build(source: Path) -> None:
 
 def findings(course: Path, stem: str = "01_middle") -> list[tuple[str, int, str]]:
     """What the lint says of one lesson: file name, cell, sentence."""
-    sources = lesson_sources((), course / "source")
-    found = lint.lint_lesson(course / "source" / f"{stem}.py", sources)
+    sources = lesson_sources((), course.parent / "course" / "lessons")
+    found = lint.lint_lesson(source_in(course, stem), sources)
     return [(each.file.name, each.cell, each.sentence) for each in found]
 
 
@@ -222,7 +229,7 @@ BAD_SOURCES = [
 def test_a_lesson_that_breaks_a_rule_is_found(
     course: Path, good: str, bad: str, cell: int, sentence: str
 ) -> None:
-    source = course / "source" / "01_middle.py"
+    source = source_in(course, "01_middle")
     assert good in LESSON
     source.write_text(LESSON.replace(good, bad))
     found = [(n, text) for file, n, text in findings(course) if file == source.name]
@@ -231,7 +238,7 @@ def test_a_lesson_that_breaks_a_rule_is_found(
 
 
 def test_a_lesson_without_numbered_sections_is_found(course: Path) -> None:
-    source = course / "source" / "02_last.py"
+    source = source_in(course, "02_last")
     source.write_text(LAST.replace("## 1 · One", "## One").replace("### 2 · Another", "### Another"))
     assert (source.name, 1, "there is no numbered section; begin the first with '## 1 · …'") in findings(
         course, "02_last"
@@ -294,7 +301,7 @@ def test_an_output_that_must_not_be_shipped_is_found(
 
 
 def test_an_error_is_welcome_where_the_lesson_raises_on_purpose(course: Path) -> None:
-    source = course / "source" / "01_middle.py"
+    source = source_in(course, "01_middle")
     source.write_text(LESSON.replace("# %%\nx = 1", '# %% tags=["raises-exception"]\nx = 1'))
     pretend_to_build(source)
     notebook = nbformat.read(notebook_of(source), as_version=4)
@@ -304,7 +311,7 @@ def test_an_error_is_welcome_where_the_lesson_raises_on_purpose(course: Path) ->
 
 
 def test_a_notebook_that_does_not_follow_its_source_is_found(course: Path) -> None:
-    (course / "source" / "01_middle.py").write_text(LESSON.replace("y = 2", "y = 3"))
+    source_in(course, "01_middle").write_text(LESSON.replace("y = 2", "y = 3"))
     assert findings(course) == [
         ("01_middle.ipynb", 8, "it is not what the source says now; run make notebooks LESSON=01")
     ]
@@ -332,11 +339,11 @@ def test_a_track_that_does_not_fit_is_found_once_and_not_for_a_single_lesson(
     course: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = "# ## 1 · One step\n#\n" + "# word " * 7800
-    (course / "source" / "00_start_here.py").write_text(FIRST.replace("# ## 1 · One step", long))
-    pretend_to_build(course / "source" / "00_start_here.py")
+    source_in(course, "00_start_here").write_text(FIRST.replace("# ## 1 · One step", long))
+    pretend_to_build(source_in(course, "00_start_here"))
     assert lint.main([], course) == 1
     (line,) = capsys.readouterr().out.splitlines()
-    assert "source: the track two hours takes about 12" in line and line.endswith("120; shorten a lesson")
+    assert "lessons: the track two hours takes about 12" in line and line.endswith("120; shorten a lesson")
     assert lint.main(["00"], course) == 0
 
 
@@ -347,13 +354,15 @@ def test_a_lesson_that_is_not_built_and_a_notebook_without_source_are_found(
     assert lint.main([], course) == 1
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith("02_last.ipynb: cell 1: it is not built; run make notebooks LESSON=02")
-    assert second.endswith("09_stray.ipynb: cell 1: it has no source; write one in source/, or remove it")
+    assert second.endswith(
+        "09_stray.ipynb: cell 1: it has no source; write course/lessons/l09_stray/lesson.py, or remove it"
+    )
 
 
 def test_the_command_checks_the_lessons_it_is_asked_for(
     course: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (course / "source" / "01_middle.py").write_text(LESSON.replace("y = 2", "y = 3"))
+    source_in(course, "01_middle").write_text(LESSON.replace("y = 2", "y = 3"))
     assert [lint.main([name], course) for name in ("00", "01", "02")] == [0, 1, 0]
     assert len(capsys.readouterr().out.splitlines()) == 1
     assert lint.main(["05"], course) == 1

@@ -51,7 +51,8 @@ order("")
 
 def problems(tmp_path: Path, text: str) -> list[tuple[int, str]]:
     """What the rule says of a lesson with this source."""
-    source = tmp_path / "01_middle.py"
+    source = tmp_path / "l01_middle" / "lesson.py"
+    source.parent.mkdir(exist_ok=True)
     source.write_text(text)
     return list(exercise_cells(Lesson(source, [source])))
 

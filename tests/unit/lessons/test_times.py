@@ -67,8 +67,9 @@ def lesson(tmp_path: Path) -> Lesson:
 
 
 def written(folder: Path, text: str) -> Lesson:
-    source = folder / "source" / "01_middle.py"
-    source.parent.mkdir(exist_ok=True)
+    source = folder / "course" / "lessons" / "l01_middle" / "lesson.py"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    (folder / "notebooks").mkdir(exist_ok=True)
     source.write_text(text)
     metadata = {"course": {RUN_SECONDS: {"core": 60, "more": 120}}}
     notebook_of(source).write_text(json.dumps({"metadata": metadata}))
@@ -130,10 +131,10 @@ def test_a_line_that_was_there_before_is_not_read_again() -> None:
 def test_setup_is_new_in_the_first_lesson_only(tmp_path: Path) -> None:
     cells = "\n".join(f"# %%\n{code}" for code in (SETUP, RANKS_SETUP, "x = 1", TEARDOWN))
     written(tmp_path, cells)
-    source = tmp_path / "source" / "01_middle.py"
-    first = source.rename(source.with_name("00_first.py"))
+    source = tmp_path / "course" / "lessons" / "l01_middle" / "lesson.py"
+    first = source.parent.rename(source.parent.with_name("l00_first")) / "lesson.py"
     assert minutes(Lesson(first, [first])).core == 1  # five lines
-    later = first.rename(source)
+    later = first.parent.rename(source.parent) / "lesson.py"
     notebook_of(later).unlink()
     assert minutes(Lesson(later, [later])).core == 0  # one line
 

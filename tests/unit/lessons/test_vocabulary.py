@@ -32,8 +32,9 @@ def f(x):
 """
 
 
-def problems(tmp_path: Path, text: str, name: str = "02_middle.py") -> list[tuple[int, str]]:
-    source = tmp_path / name
+def problems(tmp_path: Path, text: str, name: str = "02_middle") -> list[tuple[int, str]]:
+    source = tmp_path / f"l{name}" / "lesson.py"
+    source.parent.mkdir(exist_ok=True)
     source.write_text(text)
     return list(early_terms(Lesson(source, [source])))
 
@@ -93,7 +94,8 @@ def test_the_map_of_the_course_may_name_everything(tmp_path: Path) -> None:
 
 
 def test_a_term_that_its_lesson_does_not_introduce_is_found(tmp_path: Path) -> None:
-    source = tmp_path / "13_summaries.py"
+    source = tmp_path / "l13_summaries" / "lesson.py"
+    source.parent.mkdir()
     source.write_text("# %% [markdown]\n# ROUGE\n")
     ((_, sentence),) = own_terms(Lesson(source, [source]))
     assert "'lead-3'" in sentence

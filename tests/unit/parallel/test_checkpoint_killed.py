@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from course.paths import ROOT
 from mpi4py import MPI
 
+from course.paths import ROOT
 from course_lib.parallel.checkpoint.folder import SAVING
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 from tests.unit.parallel.killed_training import build, optimizer_for, train_step

@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from course.paths import NOTEBOOKS
 
+from course.paths import NOTEBOOKS
 from course_lib.parallel.deepspeed_config import (
     STAGES,
     Key,

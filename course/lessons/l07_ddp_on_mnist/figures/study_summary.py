@@ -1,6 +1,6 @@
 """A scaling study on one page: what more ranks gain, and what they cost in accuracy.
 
-Both panels read the rows of `course.lessons.l07_ddp_on_mnist.study_results.load().rows`: a row is one epoch of one run.
+Both panels read the rows of `study_results.load().rows`: a row is one epoch of one run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Figures of several lessons. They draw what they are given, with neither MPI nor torch."""

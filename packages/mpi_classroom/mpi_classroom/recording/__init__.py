@@ -1,0 +1,1 @@
+"""What the ranks do in MPI, noted where another process can read it."""

@@ -1,10 +1,11 @@
-"""An MPI call of a rank as another process sees it: what `comm/recorder.py` writes is read here.
+"""An MPI call of a rank as another process sees it: what `recorder.py` writes is read here.
 
 Every rank has a small file: the blocking call that it is in, if any, and the last collective that it has
 completed. Ranks are noted as the world numbers them, whatever communicator the call is made on.
 """
 
 import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ NOW = struct.Struct("=4i3i2iQ2i")
 # Zero over that code; then the last completed collective: its code, its turn and communicator as above.
 END = struct.Struct("=4iQ")
 WORLD = struct.Struct("=i")  # size of the world
+POLLED = struct.Struct("=d")  # when this rank last tested a request in vain, on the monotonic clock
 CODE_BYTES = slice(NOW.size - 4, NOW.size)
-SIZE = NOW.size - 4 + END.size + WORLD.size
+SIZE = NOW.size - 4 + END.size + WORLD.size + POLLED.size
+WORLD_AT, POLLED_AT = SIZE - WORLD.size - POLLED.size, SIZE - POLLED.size
+POLL_SECONDS = 1.0  # a rank that has not tested for so long does something else
 NOTHING = -1000  # no peer: further from the ranks than ANY_SOURCE, PROC_NULL and ROOT are
 
 # Position and keyword, among the arguments, of the peer that this rank waits for, of the other one that it
@@ -73,6 +77,7 @@ WAITS = (
     *("Wait", "Waitall", "Waitany", "Waitsome"),
     *("wait", "waitall", "waitany", "waitsome"),
 )
+POLLS = ("Test", "test")  # waiting, for a rank that does little else
 ON_WINDOWS = {  # calls that wait for what another rank does with its part of the window
     **{f"Win.{name}": _OF for name in ("Lock", "Unlock", "Flush", "Flush_local")},
     **{f"Win.{name}": ((9, ""), None, (9, ""), NOTHING) for name in ("Start", "Complete", "Post", "Wait")},
@@ -89,7 +94,7 @@ COLLECTIVES = frozenset((*ROOTED, *ALIKE, *MAKERS))
 _BY_ALL = COLLECTIVES | {*ON_GRIDS, *STARTED_BY_ALL, *OPENERS, *OF_FILES_AND_WINDOWS}
 NAMES = (  # by code
     *("", *POINT_TO_POINT, *ROOTED, *ALIKE, *MAKERS, *ON_GRIDS, *STARTED, *STARTED_BY_ALL),
-    *(*WAITS, *ON_WINDOWS, *OPENERS, *OF_FILES_AND_WINDOWS),
+    *(*WAITS, *POLLS, *ON_WINDOWS, *OPENERS, *OF_FILES_AND_WINDOWS),
 )
 CODES = {name: code for code, name in enumerate(NAMES)}
 
@@ -146,7 +151,7 @@ class Call:
             root = "" if self.peer in (None, 0) else f" with root {self.peer}"
             among = f" of ranks {', '.join(map(str, self.on.members))}" if self.on.part else ""
             return f"{name}{root}{among}"
-        if self.peer is None and (self.on_window or self.name in WAITS):
+        if self.peer is None and (self.on_window or self.name in (*WAITS, *POLLS)):
             return name
         tag = "" if self.tag is None or self.tag < 0 else f", tag {self.tag}"
         numbering = " (as COMM_WORLD numbers them)" if self.on.part else ""
@@ -190,10 +195,12 @@ def stack_file(folder: Path, rank: int) -> Path:
 
 
 def read_call(folder: Path, rank: int) -> Call | None:
-    """The blocking MPI call that `rank` is in now, or None when it is in none."""
+    """The MPI call that `rank` waits in now, or None: a blocking one, or a `Test` that it repeats."""
     record = _read(folder, rank)
     count, _, _, _, peer, other, tag, turn, context, mask, of, code = NOW.unpack_from(record)
     if not (0 < code < len(NAMES) and 0 <= of < len(NAMES)):
+        return None
+    if NAMES[code] in POLLS and time.monotonic() - POLLED.unpack_from(record, POLLED_AT)[0] > POLL_SECONDS:
         return None
     peer, other, tag = (None if number == NOTHING else number for number in (peer, other, tag))
     return Call(NAMES[code], peer, other, tag, count, turn, _communicator(record, context, mask), NAMES[of])
@@ -232,5 +239,5 @@ def _read(folder: Path, rank: int) -> bytes:
 
 def _communicator(record: bytes, context: int, mask: int) -> Communicator:
     members = tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
-    (size,) = WORLD.unpack_from(record, SIZE - WORLD.size)
+    (size,) = WORLD.unpack_from(record, WORLD_AT)
     return Communicator(context, members, 0 < len(members) < min(size, 64))

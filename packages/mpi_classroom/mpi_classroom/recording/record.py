@@ -8,6 +8,7 @@ Only the main thread is recorded.
 import mmap
 import struct
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,10 +26,13 @@ from mpi_classroom.recording.calls import (
     NOW,
     ON_WINDOWS,
     POINT_TO_POINT,
+    POLLED,
+    POLLED_AT,
     ROOTED,
     SIZE,
     STARTED,
     WORLD,
+    WORLD_AT,
     call_file,
 )
 
@@ -55,7 +59,7 @@ def attach(folder: Path, rank: int, size: int) -> None:
     with open(path, "r+b") as file:
         _record = mmap.mmap(file.fileno(), SIZE)
     _record[:] = bytes(SIZE)
-    WORLD.pack_into(_record, SIZE - WORLD.size, size)
+    WORLD.pack_into(_record, WORLD_AT, size)
 
 
 def detach() -> None:
@@ -229,6 +233,44 @@ def waiting(name: str, of: Operation, wait: Callable[..., Any], *args: Any) -> A
         return wait(*args)
     finally:
         _record[CODE_BYTES] = _NO_CALL
+
+
+_COMPUTED = 1e-3  # seconds of computing between two tests, after which they are no longer one wait
+_polls: tuple[Operation, int] | None = None  # what was tested last without success, after how many calls
+_polls_noted = False
+_polled_at = 0.0  # in seconds of computing of this thread
+
+
+def polled(name: str, of: Operation, test: Callable[..., Any], *args: Any) -> Any:
+    """What `test(*args)` returns, with a note while this rank does little else than test the same request.
+
+    The note stays between two tests, and is true for POLL_SECONDS after the last. A rank that computes
+    between its tests, to overlap the message with work, does not wait and is not noted.
+    """
+    global _calls, _polls, _polls_noted, _polled_at
+    if threading.get_ident() != MAIN:
+        return test(*args)
+    computed = time.thread_time() - _polled_at
+    result = test(*args)
+    done = result[0] if isinstance(result, tuple) else result
+    alone = _polls is not None and _polls[1] == _calls  # no other call since the last test
+    again = alone and _polls == (of, _calls) and computed < _COMPUTED
+    if _polls_noted and (done or not again):
+        if alone:
+            _record[CODE_BYTES] = _NO_CALL
+        _polls_noted = False
+    if done:
+        _polls = None
+        return result
+    if again and not _polls_noted:
+        _calls += 1
+        NOW.pack_into(_record, 0, _calls, _world_calls, _sent, _received, *of, CODES[name])
+        _polls_noted = True
+    _polls = of, _calls
+    if _polls_noted:
+        POLLED.pack_into(_record, POLLED_AT, time.monotonic())
+    _polled_at = time.thread_time()
+    return result
 
 
 def as_original(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,5 +1,7 @@
 """Requests that know what they are for, so that a wait can note it: `Wait for Irecv from rank 1, tag 5`.
 
+A rank that calls `Test` until it is True waits too, and is noted (`record.polled`).
+
 Of many requests each is waited for by itself, one after the other: so it is known which one never completes.
 """
 
@@ -11,7 +13,7 @@ from mpi4py import MPI
 
 from mpi_classroom.recording import record
 from mpi_classroom.recording.calls import CODES, NOTHING, STARTED_BY_ALL
-from mpi_classroom.recording.record import NO_OPERATION, Operation, waiting
+from mpi_classroom.recording.record import NO_OPERATION, Operation, polled, waiting
 
 Statuses = list[MPI.Status] | None
 
@@ -28,6 +30,15 @@ class _Waits:
     def wait(self, status: MPI.Status | None = None) -> Any:
         """Wait until the operation is complete, and return the message."""
         return waiting("wait", self._of, super().wait, status)  # type: ignore[misc]
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        """Whether the operation is complete."""
+        return bool(polled("Test", self._of, super().Test, status))  # type: ignore[misc]
+
+    def test(self, status: MPI.Status | None = None) -> tuple[bool, Any | None]:
+        """Whether the operation is complete, and the message."""
+        found: tuple[bool, Any | None] = polled("test", self._of, super().test, status)  # type: ignore[misc]
+        return found
 
     @classmethod
     def Waitall(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> bool:

@@ -1,0 +1,101 @@
+"""`course doctor`: is this machine ready? The checks of the machine, and those of the course."""
+
+import importlib.metadata
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from course.doctor_data import check_data, check_larger_data
+from course.doctor_jobs import check_deepspeed, check_torch
+from course.paths import ROOT
+from mpi_classroom import doctor as machine
+from mpi_classroom.doctor import Check, check_ranks, some
+
+OURS = ("course", "course-lib", "mpi-classroom")
+
+
+def check_pins(
+    constraints: Path = ROOT / "constraints.txt", installed: Mapping[str, str] | None = None
+) -> Check:
+    """What is installed has the versions in constraints.txt; a build such as 2.13.0+cpu counts as 2.13.0."""
+    have = _installed() if installed is None else installed
+    pins = dict(line.split("==") for line in constraints.read_text().split() if "==" in line)
+    other = [
+        f"{name} {have[name]} instead of {pin}"
+        for name, pin in pins.items()
+        if name in have and have[name].partition("+")[0] != pin
+    ]
+    missing = [f"{name} is missing" for name in _required() if name not in have]
+    wrong = missing + other
+    detail = some(wrong) or f"{sum(name in have for name in pins)} packages, all as in {constraints.name}"
+    return Check(
+        "packages", not wrong, detail, "make setup; if that does not help: rm -rf .venv && make setup"
+    )
+
+
+def check_disk() -> Check:
+    """Room for data sets and results, where the course is."""
+    return machine.check_disk(ROOT)
+
+
+CHECKS: tuple[Callable[[], Check], ...] = (
+    machine.check_python,
+    check_pins,
+    machine.check_kernel,
+    machine.check_mpiexec,
+    machine.check_cores,
+    machine.check_memory,
+    machine.check_shared_memory,
+    check_disk,
+    machine.check_folder,
+    machine.check_ports,
+    machine.check_host,
+    machine.check_leftovers,
+    check_data,
+    check_larger_data,
+    check_ranks,
+    check_torch,
+    check_deepspeed,
+)
+SLOW = (check_torch, check_deepspeed, check_ranks)
+
+
+def examine() -> Iterator[Check]:
+    """All checks' results in order, each as soon as it is there."""
+    return machine.examine(CHECKS, SLOW)
+
+
+def doctor(show: Callable[[str], None] = print) -> None:
+    """Look at everything the course needs; show a line of each, with the remedy of what is red."""
+    machine.doctor(show, examine())
+
+
+def report(checks: list[Check]) -> dict[str, object]:
+    """What a bug report needs, ready for JSON."""
+    return {
+        "course": importlib.metadata.version("course-lib"),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "ok": all(check.ok for check in checks),
+        "checks": [
+            {"name": check.name, "ok": check.ok, "detail": check.detail}
+            | ({} if check.ok else {"remedy": check.remedy})
+            for check in checks
+        ],
+    }
+
+
+def _installed() -> dict[str, str]:
+    return {_normal(found.metadata["Name"]): found.version for found in importlib.metadata.distributions()}
+
+
+def _required() -> list[str]:
+    """The packages that ours cannot do without."""
+    lines = [line for ours in OURS for line in importlib.metadata.requires(ours) or []]
+    names = {_normal(re.split(r"[^\w.-]", line)[0]) for line in lines if "extra ==" not in line}
+    return sorted(names - set(OURS))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
