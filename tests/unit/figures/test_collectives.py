@@ -1,7 +1,6 @@
 """Before → after grids and the ring's film: what they show and say is what the ranks held."""
 
 import pytest
-from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l04_collectives.figures.collectives import (
     COMBINED,
@@ -12,6 +11,7 @@ from course.lessons.l04_collectives.figures.collectives import (
     ring_film,
 )
 from mpi_classroom.figures import Picture, rank_colour
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 PARTS = ("a", "b", "c", "d", "e", "f", "g", "h")
 OWN = {rank: [PARTS[rank]] for rank in range(4)}

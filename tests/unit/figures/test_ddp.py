@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.figures.pictures import check_legible
 
 from course.lessons.l07_ddp_on_mnist.figures.ddp import (
     compare_times,
@@ -22,6 +21,7 @@ from course.lessons.l07_ddp_on_mnist.figures.study_summary import (
     summarise,
 )
 from course_lib.comm.spans import Span
+from tests.unit.figures.pictures import check_legible
 
 PADDED = [{"epoch 0": [4, 3, 6]}, {"epoch 0": [1, 9, 2]}, {"epoch 0": [7, 0, 4]}, {"epoch 0": [5, 8, 1]}]
 

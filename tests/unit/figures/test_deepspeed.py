@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l12_deepspeed_on_cifar.figures import (
     bars_title,
@@ -15,6 +14,7 @@ from course.lessons.l12_deepspeed_on_cifar.figures import (
 )
 from course_lib.parallel.deepspeed_config import StageRun, explained, stage_config
 from course_lib.theory.memory import StateBytes
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 RUN = StageRun(0, 2, 1000, StateBytes(4000, 4000, 8000), 8000.0, 0.010, (2.3, 2.0), 0.25)
 RUNS = {0: RUN, 3: replace(RUN, stage=3, held=StateBytes(2000, 2000, 4000), sent=16000.0, seconds=0.030)}

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.unit.figures.pictures import check_legible, title_of
 
 from course.lessons.l05_training_one_process.figures import (
     explain_threads,
@@ -15,6 +14,7 @@ from course.lessons.l05_training_one_process.figures import (
     what_it_costs,
 )
 from course.lessons.l05_training_one_process.trials import Baseline, Reached, Trial
+from tests.unit.figures.pictures import check_legible, title_of
 
 
 def trial(rate: float, loss: float) -> Trial:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.unit.figures.pictures import check_legible
 
 from course.lessons.shared.figures.pi import (
     amdahl,
@@ -11,6 +10,7 @@ from course.lessons.shared.figures.pi import (
     error_against_terms,
     gains,
 )
+from tests.unit.figures.pictures import check_legible
 
 BULLSEYE, CORNER = np.zeros((2, 3)), np.full((2, 3), 0.99)
 

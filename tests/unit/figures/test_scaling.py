@@ -1,10 +1,10 @@
 """Speed-up and efficiency: numbers in the title, the ideal and the cores as lines, oversubscription said."""
 
 import pytest
-from tests.unit.figures.pictures import check_legible, title_of
 
 from course.lessons.l03_arctan_pi.figures import strong_scaling, weak_scaling
 from mpi_classroom.figures import Picture
+from tests.unit.figures.pictures import check_legible, title_of
 
 STRONG = {1: 8.0, 2: 4.4, 4: 4.0}
 WEAK = {1: 8.0, 2: 8.8, 4: 17.6}

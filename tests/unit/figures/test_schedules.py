@@ -1,7 +1,6 @@
 """Pictures of pipelines: what they conclude is what the spans say."""
 
 import pytest
-from tests.unit.figures.pictures import check_legible, title_of
 
 from course.lessons.shared.figures.schedules import (
     boxes,
@@ -24,6 +23,7 @@ from course_lib.theory.schedules import (
     one_f_one_b,
     simulate,
 )
+from tests.unit.figures.pictures import check_legible, title_of
 
 
 def recorded(schedule: Schedule, forward: float, backward: float) -> list[Recorded]:

@@ -1,10 +1,10 @@
 """Who has which item: dealt in turn, in blocks, or neither, and every item with the number of its rank."""
 
 import pytest
-from tests.unit.figures.pictures import check_legible, title_of
 
 from course.lessons.shared.figures.shares import owner_map
 from mpi_classroom.figures import RANK_COLOURS, ink_on, to_rgb
+from tests.unit.figures.pictures import check_legible, title_of
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])

@@ -1,7 +1,6 @@
 """Time and bandwidth against size: points, predicted lines, residuals, and what the title makes of them."""
 
 import pytest
-from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l04_collectives.figures.sizes import (
     bandwidth_by_size,
@@ -10,6 +9,7 @@ from course.lessons.l04_collectives.figures.sizes import (
     times_by_size,
 )
 from mpi_classroom.figures import Picture, say_bytes
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 SIZES = [4**power for power in range(1, 14)]
 MPI = {size: 2e-6 + size / 2e9 for size in SIZES}

@@ -2,9 +2,9 @@
 
 import pytest
 from matplotlib.patches import FancyArrowPatch
-from tests.unit.figures.pictures import check_legible, title_of
 
 from course.lessons.l10_spatial_and_hybrid.figures import accuracy_by_tile, halo_arrows
+from tests.unit.figures.pictures import check_legible, title_of
 
 
 @pytest.mark.parametrize("rows", [(3, 3), (3, 2, 2), (1, 1, 1, 1)])

@@ -1,7 +1,5 @@
 """The pictures of summaries: marks on words, and bars of scores."""
 
-from tests.unit.figures.pictures import check_legible, letters_of, title_of
-
 from course.lessons.l13_deepspeed_summarization.figures import (
     KINDS,
     explain_facts,
@@ -13,6 +11,7 @@ from course.lessons.l13_deepspeed_summarization.figures import (
 )
 from course_lib.training.news import Article, make_news
 from course_lib.training.summaries.rouge import Rouge
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 ARTICLE = Article(
     "Last year, Ana Belkov sold a mill in Port Sarden on Friday. Officials confirmed that Ivo Darsen opened "

@@ -1,10 +1,10 @@
 """The picture of two layers that are cut, and the bars of what a rank keeps."""
 
 import pytest
-from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.l09_tensor_parallelism.figures import cut_layers, kept_bars
 from mpi_classroom.figures import rank_colour, to_rgb
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 
 @pytest.mark.parametrize("columns", [[8], [4, 4], [3, 3, 2], [2, 2, 2, 2], [5, 1, 1, 1]], ids=str)

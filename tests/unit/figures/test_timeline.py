@@ -1,11 +1,11 @@
 """Timelines: bars where the spans were, their totals in the table, and whom the others waited for."""
 
 import pytest
-from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 from course.lessons.shared.figures.timeline import slow_rank, time_table, timeline, timeline_title
 from course_lib.comm.spans import Span, totals
 from mpi_classroom.figures import ACTIVITIES
+from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 
 def steps(ranks: int, slow: int | None = None) -> list[Span]:
