@@ -8,6 +8,9 @@ import pytest
 from course_lib.classroom.processes import SCOPE
 from course_lib.comm.launch import available_cores
 
+# The ranks of one job run one session together.
+pytest_plugins = ["ranks_together"] if "OMPI_COMM_WORLD_SIZE" in os.environ else []
+
 # A session neither sees nor ends the clusters of others on this machine; each worker of pytest-xdist is one.
 os.environ[SCOPE] = uuid.uuid4().hex
 

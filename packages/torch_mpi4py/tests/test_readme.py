@@ -1,15 +1,16 @@
-"""The programs of docs/torch_mpi.md, as they stand there."""
+"""The programs of packages/torch_mpi4py/README.md, as they stand there."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from torch_mpi4py import internals
+
 from course_lib.comm.launch import find_mpiexec, rank_environment, run_ranks
-from course_lib.comm.torch_mpi import internals
 from course_lib.paths import ROOT
 
-PAGE = (ROOT / "docs" / "torch_mpi.md").read_text()
+PAGE = (ROOT / "docs" / "torch_mpi4py.md").read_text()
 
 
 def program(words: str, folder: Path) -> str:

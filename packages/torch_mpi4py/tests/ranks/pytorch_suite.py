@@ -124,9 +124,9 @@ def start_group(backend: str, timeout: timedelta) -> None:
     import torch.distributed as dist
 
     if backend == "mpi4py":
-        from course_lib.comm import torch_mpi
+        import torch_mpi4py
 
-        torch_mpi.init_process_group(WORLD, timeout=timeout)
+        torch_mpi4py.init_process_group(WORLD, timeout=timeout)
         return
     store = (
         dist.TCPStore("127.0.0.1", 0, WORLD.size, True, wait_for_workers=False) if WORLD.rank == 0 else None

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+import torch_mpi4py
 from mpi4py import MPI
 from torch.optim import SGD
 
-from course_lib.comm import torch_mpi
 from tests.ranks.one_process import STEPS, Tensors, assert_same, batches, loss_of, model, weights_of
 
 RATE = 0.5
@@ -38,7 +38,7 @@ def deepspeed() -> Iterator[ModuleType]:
         import deepspeed as module
 
         module.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        torch_mpi.init_process_group(comm, timeout=timedelta(seconds=50))
+        torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=50))
         module.init_distributed("mpi4py", auto_mpi_discovery=False, verbose=False)
         yield module
         dist.destroy_process_group()
@@ -120,5 +120,5 @@ def test_gradients_that_are_too_large_are_caught(deepspeed: ModuleType) -> None:
 
 def test_deepspeed_talks_over_mpi4py(deepspeed: ModuleType) -> None:
     assert deepspeed.comm.get_world_size() == dist.get_world_size()
-    assert isinstance(dist.group.WORLD, torch_mpi.MPIGroup)
+    assert isinstance(dist.group.WORLD, torch_mpi4py.MPIGroup)
     assert "DS_ACCELERATOR" in os.environ
