@@ -48,7 +48,7 @@ class Deferred:
             handler(NUMBER, frame)
 
     def restore(self) -> None:
-        """Put the handler back; twice does no harm (the handler of another signal may have raised meanwhile)."""
+        """Put the handler back; twice does no harm (another signal's handler may have raised)."""
         if self.handler is not None and threading.get_ident() == self.main:
             _signal.signal(NUMBER, self.handler)
             self.handler, self.frame, self.noted = None, None, False

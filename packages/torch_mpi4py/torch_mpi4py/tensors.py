@@ -66,7 +66,7 @@ def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
             first = values.narrow(dim, 0, 1)
             if not same_values(values, first.expand_as(values)):
                 raise LayoutError(
-                    f"the result differs along dimension {dim}, and the tensor of shape {tuple(tensor.shape)} "
+                    f"the result differs along dimension {dim}, and the tensor {tuple(tensor.shape)} "
                     f"is expanded there: its elements share memory; pass a copy made by .contiguous()"
                 )
             tensor, values = tensor.narrow(dim, 0, 1), first

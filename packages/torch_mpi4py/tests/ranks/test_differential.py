@@ -753,7 +753,8 @@ def expanded_outputs(
 ) -> dict[str, Callable[[bool], tuple[Any, list[torch.Tensor], torch.Tensor]]]:
     """Calls that write to a tensor whose rows share memory, on the last rank alone.
 
-    The rows of the result are the `same`, or not. Each call returns a work, what was written to, and what should be there.
+    The rows of the result are the `same`, or not. Each call returns a work, what was written
+    to, and what should be there.
     """
     odd, root = rank == size - 1, size - 1
 
