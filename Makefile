@@ -9,6 +9,7 @@ RANKS := 1 2 3 4
 JOBS := 3
 LESSONS := 2
 BESIDE := --dist loadfile --no-loadscope-reorder --durations=15
+RANK_TESTS := tests/ranks packages/torch_mpi4py/tests/ranks
 # Ranks need no other plugins of pytest, and each would import them for seconds.
 ALONE := PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 
@@ -32,7 +33,7 @@ help:
 setup: $(READY)
 
 # torch first and alone: its index serves the CPU build, and nothing else is looked up there.
-$(READY): constraints.txt pyproject.toml course/pyproject.toml packages/mpi_classroom/pyproject.toml
+$(READY): constraints.txt pyproject.toml course/pyproject.toml packages/mpi_classroom/pyproject.toml packages/torch_mpi4py/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'This course needs Python 3.11 or newer; $(PYTHON) is older. Try: make setup PYTHON=python3.12'; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
@@ -43,7 +44,7 @@ $(READY): constraints.txt pyproject.toml course/pyproject.toml packages/mpi_clas
 	@echo 'Installing everything else (about 150 MB).'
 	$(BIN)/python -m pip install --disable-pip-version-check --requirement constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation \
-	  --editable packages/mpi_classroom --editable . --editable course
+	  --editable packages/torch_mpi4py --editable packages/mpi_classroom --editable . --editable course
 	@touch $(READY)
 
 course: setup
@@ -56,14 +57,14 @@ test: test-fast
 	$(BIN)/python -m pytest -n $(LESSONS) $(BESIDE) --nbval notebooks
 
 test-fast: setup
-	$(BIN)/python -m pytest -n $(JOBS) $(BESIDE) tests packages/mpi_classroom/tests --ignore=tests/ranks
+	$(BIN)/python -m pytest -n $(JOBS) $(BESIDE) tests packages --ignore=tests/ranks --ignore=packages/torch_mpi4py/tests/ranks
 	@set -e; for n in $(RANKS); do \
-	  echo "tests/ranks, $$n at once"; $(ALONE) $(BIN)/python -m mpi_classroom.launch $$n -m pytest -p pytest_timeout -q tests/ranks; done
+	  echo "tests/ranks, $$n at once"; $(ALONE) $(BIN)/python -m mpi_classroom.launch $$n -m pytest -p pytest_timeout -q $(RANK_TESTS); done
 
 # What takes long and rarely finds anything.
 test-slow: setup
-	$(BIN)/python -m pytest -m slow tests packages/mpi_classroom/tests --ignore=tests/ranks
-	$(ALONE) $(BIN)/python -m mpi_classroom.launch 2 -m pytest -p pytest_timeout -q -m slow tests/ranks
+	$(BIN)/python -m pytest -m slow tests packages --ignore=tests/ranks --ignore=packages/torch_mpi4py/tests/ranks
+	$(ALONE) $(BIN)/python -m mpi_classroom.launch 2 -m pytest -p pytest_timeout -q -m slow $(RANK_TESTS)
 
 check: setup
 	$(BIN)/ruff format --check .

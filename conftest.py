@@ -8,6 +8,9 @@ import pytest
 from mpi_classroom.launch import available_cores
 from mpi_classroom.processes import SCOPE
 
+# The ranks of one job run one session together.
+pytest_plugins = ["ranks_together"] if "OMPI_COMM_WORLD_SIZE" in os.environ else []
+
 # A session neither sees nor ends the clusters of others on this machine; each worker of pytest-xdist is one.
 os.environ[SCOPE] = uuid.uuid4().hex
 
@@ -26,7 +29,7 @@ LONGEST = (
     "test_more_ranks.py",
     "test_command.py",
     "test_train_mnist_ddp.py",
-    "test_torch_mpi.py",
+    "test_jobs.py",
     "test_cluster.py",
 )
 

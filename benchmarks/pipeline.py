@@ -123,10 +123,10 @@ def groups(comm: MPI.Intracomm) -> Iterator[dict[str, Any]]:
 
     import torch.distributed as dist
 
-    from course_lib.comm import torch_mpi
+    import torch_mpi4py
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch_mpi.init_process_group(comm, timeout=PATIENCE)
+    torch_mpi4py.init_process_group(comm, timeout=PATIENCE)
     try:
         world = dist.distributed_c10d._get_default_group()
         yield {"Gloo": dist.new_group(backend="gloo", timeout=PATIENCE), "mpi4py": world}

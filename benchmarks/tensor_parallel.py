@@ -67,10 +67,10 @@ def meshes(comm: MPI.Intracomm) -> tuple[DeviceMesh, DeviceMesh]:
     from torch import distributed
     from torch.distributed.device_mesh import DeviceMesh
 
-    from course_lib.comm import torch_mpi
+    import torch_mpi4py
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch_mpi.init_process_group(comm, timeout=timedelta(minutes=2))
+    torch_mpi4py.init_process_group(comm, timeout=timedelta(minutes=2))
     everyone = list(range(comm.size))
     gloo = distributed.new_group(everyone, backend="gloo")
     mpi4py = distributed.new_group(everyone, backend="mpi4py")

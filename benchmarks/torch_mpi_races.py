@@ -1,4 +1,4 @@
-"""What the ranks of benchmarks/torch_mpi.py do: torch.distributed over mpi4py and over Gloo, in turn.
+"""What the ranks of benchmarks/torch_mpi4py.py do: torch.distributed over mpi4py and over Gloo, in turn.
 
 The default group is ours; a second group of the same ranks is Gloo's. "ours" and "peer" in the results. In
 DDP and FSDP2 also "alone": the ranks compute the same and send nothing, which no backend can beat.
@@ -42,11 +42,11 @@ def groups(comm: MPI.Intracomm) -> Iterator[dict[str, dist.ProcessGroup]]:
     import torch
     import torch.distributed as dist
 
-    from course_lib.comm import torch_mpi
+    import torch_mpi4py
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(threads_per_rank(comm.size))
-    torch_mpi.init_process_group(comm, timeout=PATIENCE)
+    torch_mpi4py.init_process_group(comm, timeout=PATIENCE)
     try:
         world = dist.distributed_c10d._get_default_group()
         yield {"ours": world, "peer": dist.new_group(backend="gloo", timeout=PATIENCE)}

@@ -35,9 +35,9 @@ def there_and_back(backend):
 
 dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=patience)
 there_and_back("gloo")
-if importlib.util.find_spec("course_lib.comm.torch_mpi"):
-    from course_lib.comm import torch_mpi
-    torch_mpi.init_process_group(comm, timeout=patience)
+if importlib.util.find_spec("torch_mpi4py"):
+    import torch_mpi4py
+    torch_mpi4py.init_process_group(comm, timeout=patience)
     there_and_back("mpi4py")
 comm.Barrier()
 """

@@ -28,8 +28,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-from course_lib.comm import torch_mpi
-from course_lib.comm.torch_mpi.start import common_store
+import torch_mpi4py
+from torch_mpi4py.start import common_store
 from course_lib.training.loop import Batch, image_batch
 
 PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
@@ -46,8 +46,8 @@ def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIE
     """
     end_group()
     comm = MPI.Intracomm(comm)  # torch calls MPI on any thread: a lesson's ranks do not note it
-    if backend == torch_mpi.NAME:
-        torch_mpi.init_process_group(comm, timeout=timeout)
+    if backend == torch_mpi4py.NAME:
+        torch_mpi4py.init_process_group(comm, timeout=timeout)
         return
     store = common_store(comm, timeout)  # where the ranks write how they can be reached
     if isinstance(store, dist.FileStore):  # all on one machine: its own network will do

@@ -6,7 +6,7 @@ A plan says, layer by layer, how the weights are cut; what has to be sent where 
     RowwiseParallel        weight Shard(1); of an embedding Shard(0)                    our RowLinear
     Partial → Replicate    an all-reduce
 
-The default process group may be of any backend, "gloo" or "mpi4py" of `course_lib.comm.torch_mpi`.
+The default process group may be of any backend, "gloo" or "mpi4py" of `torch_mpi4py`.
 https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html
 """
 

@@ -16,11 +16,11 @@ from course_lib.parallel.checkpoint import CheckpointError, disk, find
 from course_lib.parallel.checkpoint.deepspeed import load_deepspeed, save_deepspeed
 from course_lib.parallel.checkpoint.folder import MANIFEST, as_text, read_manifest
 from tests.ranks import shared_folder as folders
-from tests.ranks import test_torch_mpi_deepspeed
+from tests.ranks import with_deepspeed
 from tests.ranks.one_process import batches, loss_of, model
-from tests.ranks.test_torch_mpi_deepspeed import settings
+from tests.ranks.with_deepspeed import settings
 
-deepspeed = test_torch_mpi_deepspeed.deepspeed  # fixtures
+deepspeed = with_deepspeed.deepspeed  # fixtures
 shared_folder = folders.shared_folder
 STAGES = (1, 2, 3)
 

@@ -18,7 +18,7 @@ from mpi4py import MPI
 from torch import nn
 
 from course.lessons.l12_deepspeed_on_cifar.runs import dealt, run_stage, score_whole, train_and_test
-from course_lib.comm import torch_mpi
+import torch_mpi4py
 from course_lib.parallel import deepspeed_engine as ds
 from course_lib.parallel.deepspeed_config import (
     STAGES,
@@ -234,7 +234,7 @@ def test_every_rank_saves_and_a_new_engine_goes_on(world: MPI.Intracomm, tmp_pat
 
 
 def test_the_world_is_ours_and_talks_over_mpi(world: MPI.Intracomm) -> None:
-    assert isinstance(dist.group.WORLD, torch_mpi.MPIGroup)
+    assert isinstance(dist.group.WORLD, torch_mpi4py.MPIGroup)
     assert os.environ["WORLD_SIZE"] == str(world.size)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from course_lib.comm import torch_mpi
+import torch_mpi4py
 from course_lib.parallel.dtensor_parallel import (
     dtensor_feed_forward,
     dtensor_loss_backward,
@@ -32,7 +32,7 @@ def world(
     comm: MPI.Intracomm, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     if request.param == "mpi4py":
-        torch_mpi.init_process_group(comm, timeout=TIMEOUT)
+        torch_mpi4py.init_process_group(comm, timeout=TIMEOUT)
     else:
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
         first = comm.rank == 0

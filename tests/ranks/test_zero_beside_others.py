@@ -22,14 +22,14 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 from torch.optim import SGD, AdamW
 
-from course_lib.comm import torch_mpi
+import torch_mpi4py
 from course_lib.parallel.zero import Zero1, Zero2, Zero3, held_bytes
 from course_lib.theory.memory import ADAM_FP32, StateBytes, bytes_a_parameter
 from course_lib.training.transformer import Transformer, build_transformer
-from tests.ranks import test_torch_mpi_deepspeed
-from tests.ranks.test_torch_mpi_deepspeed import settings, whole_weights
+from tests.ranks import with_deepspeed
+from tests.ranks.with_deepspeed import settings, whole_weights
 
-deepspeed = test_torch_mpi_deepspeed.deepspeed  # the fixture
+deepspeed = with_deepspeed.deepspeed  # the fixture
 STEPS, SEQUENCES, LENGTH, VOCABULARY = 20, 24, 6, 16
 MAX_NORM, PASSES = 0.5, 2
 Tensors = dict[str, torch.Tensor]
@@ -124,7 +124,7 @@ def test_without_clipping_it_does_not(comm: MPI.Intracomm, stage: int) -> None:
 
 @pytest.fixture
 def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi.init_process_group(comm, timeout=timedelta(seconds=50))
+    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=50))
     yield
     dist.destroy_process_group()
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from course.lessons.l04_collectives.backend_operations import Garbage, Place
 
-OUR_BACKEND = "course_lib.comm.torch_mpi"
+OUR_BACKEND = "torch_mpi4py"
 
 
 def absence(backend: str) -> str:

@@ -548,7 +548,7 @@ thread_picture(load())
 # PyTorch has a backend `mpi` in its sources, and the wheels that pip installs leave it out: it has to be compiled against
 # *your* MPI library. From a checkout of PyTorch, with `mpicc` on the path, `USE_MPI=1 pip install --no-build-isolation .`
 # does it, in an hour or more of a good machine. The `mpi4py` backend of this course is a process group in Python, on the
-# stock wheel: see [its page](../docs/torch_mpi.md), with the table of what works where.
+# stock wheel: see [its page](../packages/torch_mpi4py/README.md), with the table of what works where.
 #
 # NCCL is the backend for NVIDIA's GPUs, and comes with the CUDA wheels. `dist.init_process_group("nccl")` is the only line that
 # changes; each rank then takes one GPU, `torch.cuda.set_device(local_rank)`, *before* it moves anything there. Its

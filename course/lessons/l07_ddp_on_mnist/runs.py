@@ -21,7 +21,7 @@ from torch.optim import SGD
 from torch.profiler import ProfilerActivity, profile
 
 from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
-from course_lib.comm import torch_mpi
+import torch_mpi4py
 from course_lib.comm.spans import Span, duration
 from course_lib.comm.timing import one_rank_a_core, seconds_on
 from course_lib.comm.trace import Recorder
@@ -135,7 +135,7 @@ def time_threads_and_ranks(
         seconds.append((f"1 rank, replicas in {say_threads(team.size)}", seconds_on(one, work)))
         mine = slice(team.rank, None, team.size)
         part = Batch(batch.inputs[mine], batch.targets[mine], batch.global_size)
-        with process_group(cast(MPI.Intracomm, team), torch_mpi.NAME):
+        with process_group(cast(MPI.Intracomm, team), torch_mpi4py.NAME):
             step = make_step(summing_ddp(model), summed_cross_entropy, SGD(model.parameters(), lr=0.0))
             seconds.append((f"{team.size} ranks, DDP", seconds_on(team, lambda: step(part))))
     torch.set_num_threads(before)

@@ -381,11 +381,11 @@ for name in ("GPipe", "1F1B"):
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-from course_lib.comm import torch_mpi
+import torch_mpi4py
 
 agree = None
 if team != MPI.COMM_NULL:
-    torch_mpi.init_process_group(team)
+    torch_mpi4py.init_process_group(team)
     ours = [p.grad.clone() for p in stage.parameters()]  # of the last run above
     stage.zero_grad()
     theirs = PipelineStage(stage, team.rank, team.size, torch.device("cpu"))

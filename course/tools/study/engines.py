@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from course.lessons.l07_ddp_on_mnist.study_results import DDP_GLOO, DDP_MPI4PY, OWN_MPI, SEQUENTIAL
-from course_lib.comm import torch_mpi
+import torch_mpi4py
 from course_lib.comm.trace import Recorder, Running
 from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights
 from course_lib.training.loop import do_nothing
@@ -60,7 +60,7 @@ class Groups:
         """The group that moves its bytes by `backend`; all ranks call this."""
         if not dist.is_initialized():
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine
-            torch_mpi.init_process_group(self.comm, timeout=PATIENCE)
+            torch_mpi4py.init_process_group(self.comm, timeout=PATIENCE)
         if backend not in self.made:
             self.made[backend] = dist.new_group(backend=backend, timeout=PATIENCE)
         return self.made[backend]

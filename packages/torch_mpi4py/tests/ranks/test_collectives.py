@@ -7,10 +7,9 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+import torch_mpi4py
 from mpi4py import MPI
-
-from course_lib.comm import torch_mpi
-from course_lib.comm.torch_mpi import buffers, reducing, reductions
+from torch_mpi4py import collectives, reductions, tensors
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [
@@ -38,7 +37,7 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.fixture(autouse=True)
 def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi.init_process_group(comm, timeout=timedelta(seconds=20))
+    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=20))
     yield
     dist.destroy_process_group()
 
@@ -370,7 +369,7 @@ def test_the_group_says_who_it_is() -> None:
 
 
 def test_what_mpi_cannot_count_goes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffers, "MAX_COUNT", 7)
+    monkeypatch.setattr(tensors, "MAX_COUNT", 7)
     test_forms_with_one_tensor_for_all_ranks(torch.float32)
     test_forms_with_one_tensor_for_all_ranks(torch.bfloat16)
     test_parts_of_different_sizes()
@@ -379,17 +378,8 @@ def test_what_mpi_cannot_count_goes_in_pieces(monkeypatch: pytest.MonkeyPatch) -
         check_reductions(torch.float32, layout)
 
 
-def test_large_sums_take_the_ring_and_are_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reducing, "RING_BYTES", 64)
-    rank, size = dist.get_rank(), dist.get_world_size()
-    tensor = torch.arange(1001, dtype=torch.float32) + rank
-    dist.all_reduce(tensor)
-    check(tensor, size * torch.arange(1001.0) + size * (size - 1) / 2)
-    check_reductions(torch.float32, "plain")
-
-
 def test_average_that_forgets_to_divide_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reducing, "average", lambda tensor, size: None)
+    monkeypatch.setattr(collectives, "average", lambda tensor, size: None)
     if dist.get_world_size() > 1:
         with pytest.raises(AssertionError):
             check_average()

@@ -11,35 +11,27 @@ import atexit
 import os
 import socket
 import tempfile
-import weakref
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
-from course_lib.comm.polling import wait_until
-
 from .barriers import roll_call
-from .channel import Channel, create_from
-from .checks import all_agree
+from .channel import create_from, forget_in_fork, keep_forever
 from .errors import CollectiveTimeoutError
 from .group import MPIGroup
+from .shared import all_agree
+from .waiting import wait_until
 
 NAME = "mpi4py"
 TIMEOUT = timedelta(minutes=30)  # torch's own default for CPU groups
-EXIT_PATIENCE = 5.0  # seconds for what is still under way at exit
+EXIT_SECONDS = 5.0  # for what is still under way at exit
 
 _parent: MPI.Intracomm | None = None  # what the next world is made from
-_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
-
-
-def job_folder() -> str | None:
-    """The folder that mpiexec removes with the job, however it ends; None for a process it did not start."""
-    own = Path(os.environ.get("OMPI_FILE_LOCATION", "nowhere"))  # this rank's, inside the job's
-    return str(own.parent) if own.is_dir() else None
+_groups: list[MPIGroup] = []
+_forked = False
 
 
 def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta = TIMEOUT) -> None:
@@ -48,6 +40,10 @@ def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta 
     Afterwards torch.distributed works as ever; `destroy_process_group` ends it, and you can begin again.
     """
     global _parent
+    if _forked:
+        raise RuntimeError(
+            "this process is a fork of a rank, and MPI works in the rank alone; start it by spawn"
+        )
     comm = bare(MPI.COMM_WORLD if comm is None else comm)
     if not wait_until(comm.Ibarrier().Test, timeout.total_seconds()):
         raise CollectiveTimeoutError(
@@ -82,7 +78,10 @@ def file_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
     """A store in a temporary file, which the last rank to leave it deletes, or else mpiexec."""
     path = None
     if comm.rank == 0:
-        handle, path = tempfile.mkstemp(prefix="torch-mpi-store-", dir=job_folder())
+        job = os.path.dirname(
+            os.environ.get("OMPI_FILE_LOCATION", "")
+        )  # Open MPI's; removed however the job ends
+        handle, path = tempfile.mkstemp(prefix="torch-mpi-store-", dir=job if os.path.isdir(job) else None)
         os.close(handle)
     store = dist.FileStore(comm.bcast(path), comm.size)
     store.set_timeout(timeout)
@@ -105,12 +104,16 @@ def create_group(options: Any, _backend_options: Any = None) -> MPIGroup:
     seconds = options.timeout.total_seconds()
     comm = sub_communicator(ranks, seconds) if ranks else world_communicator(options)
     group = MPIGroup(comm, options.store, seconds, options.group_id)
-    _channels.add(group.channel)
+    _groups[:] = [other for other in _groups if not other.channel.closed] + [group]
     return group
 
 
 def world_communicator(options: Any) -> MPI.Intracomm:
     """A copy of the parent, its ranks in torch's order."""
+    if _forked:
+        raise RuntimeError(
+            "this process is a fork of a rank, and MPI works in the rank alone; start it by spawn"
+        )
     parent = _parent or bare(MPI.COMM_WORLD)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError(
@@ -119,7 +122,7 @@ def world_communicator(options: Any) -> MPI.Intracomm:
     if parent.size != options.group_size:
         raise ValueError(
             f"torch was told of {options.group_size} ranks, MPI started {parent.size}; "
-            f"start with mpiexec -n {options.group_size}, or call torch_mpi.init_process_group()"
+            f"start with mpiexec -n {options.group_size}, or call torch_mpi4py.init_process_group()"
         )
     comm: MPI.Intracomm = parent.Split(0, options.group_rank)  # type: ignore[assignment]
     return comm
@@ -142,9 +145,24 @@ def sub_communicator(ranks: list[int], seconds: float) -> MPI.Intracomm:
 
 
 def close_all() -> None:
-    """At exit: end the owner threads of groups that were not destroyed, before MPI is finalised."""
-    for channel in list(_channels):
-        channel.lane.close(EXIT_PATIENCE)
+    """At exit, before MPI is finalised: end what groups that were not destroyed have under way.
+
+    What cannot be ended keeps its memory: MPI may write to it while it is finalised.
+    """
+    if _forked:
+        return
+    for group in _groups:
+        if not group.channel.closed:
+            group.post.cancel_receives()
+            group.channel.lane.close(EXIT_SECONDS)
+        keep_forever(group.channel, group.post)
+
+
+def note_fork() -> None:
+    """In a process forked off a rank: every call on its groups is an error from here on."""
+    global _forked
+    _forked = True
+    forget_in_fork()
 
 
 def register() -> None:
@@ -152,3 +170,5 @@ def register() -> None:
     if not hasattr(dist.Backend, NAME.upper()):
         dist.Backend.register_backend(NAME, create_group, extended_api=True, devices=["cpu"])
         atexit.register(close_all)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=note_fork)

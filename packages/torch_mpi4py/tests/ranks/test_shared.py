@@ -1,9 +1,9 @@
 """Reductions through shared memory against MPI's own, and where there is no shared memory."""
 
-import sys
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import torch_mpi4py
 from mpi4py import MPI
-
-from course_lib.comm import torch_mpi
-from course_lib.comm.torch_mpi import channel, shared
-from course_lib.comm.torch_mpi.shared import SharedRows, shared_rows
-from course_lib.theory.partition import even_ranges
+from torch_mpi4py import channel, shared
+from torch_mpi4py.shared import SharedRows, Wait, shared_rows
+from torch_mpi4py.waiting import wait_until
 
 ROW = 4096  # bytes, so that a few thousand values are several pieces
 COUNTS = [1, 2, 3, 511, 512, 513, 1024, 5000]
@@ -25,18 +24,23 @@ TYPES = [(np.float32, MPI.FLOAT), (np.float64, MPI.DOUBLE), (np.int8, MPI.INT8_T
 
 
 @pytest.fixture
-def rows(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> SharedRows:
+def rows(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedRows]:
     monkeypatch.setattr(shared, "ROW_BYTES", ROW)
     monkeypatch.setattr(shared, "DIRECT_BYTES", ROW // 4)
-    found = shared_rows(comm)
+    found = shared_rows(comm, wait_for)
     if found is None:
         pytest.skip("one rank shares with nobody")
-    return found
+    yield found
+    found.close()
+
+
+def wait_for(test: Callable[[], bool]) -> None:
+    assert wait_until(test, 30.0)
 
 
 @pytest.fixture
 def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi.init_process_group(comm)
+    torch_mpi4py.init_process_group(comm)
     yield
     dist.destroy_process_group()
 
@@ -67,9 +71,8 @@ def test_all_reduce_is_mpis(
 
 def test_reduce_scatter_of_uneven_parts(comm: MPI.Intracomm, rows: SharedRows) -> None:
     for count in COUNTS:
-        parts = even_ranges(count, comm.size + 1)  # the last rank's part is twice as large
-        counts = [len(part) for part in parts[: comm.size]]
-        counts[-1] += len(parts[-1])
+        part = count // (comm.size + 1)
+        counts = [part] * (comm.size - 1) + [count - part * (comm.size - 1)]  # the last rank's part is larger
         mine = values(comm, count, np.float64)
         expected = np.sum(comm.allgather(mine), axis=0)
         start = sum(counts[: comm.rank])
@@ -93,11 +96,8 @@ def test_pieces_in_turn_do_not_meet(comm: MPI.Intracomm, rows: SharedRows) -> No
 def test_without_room_mpi_does_it(
     comm: MPI.Intracomm, world: None, monkeypatch: pytest.MonkeyPatch, who: int
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     if comm.rank == who % comm.size:
-        monkeypatch.setattr(shared, "make_file" if who == 0 else "map_file", full)
+        monkeypatch.setattr(shared, "has_room", lambda nbytes: False)
     tensor = torch.full((5000,), float(comm.rank + 1))
     dist.all_reduce(tensor)
     assert (tensor == sum(range(1, comm.size + 1))).all()
@@ -108,24 +108,23 @@ def test_without_room_mpi_does_it(
     assert (part == comm.size).all()
 
 
-def test_a_full_device_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OSError, match="bytes left"):
-        shared.make_file(b"", 2**60)
+def test_a_full_device_is_left_alone() -> None:
+    assert shared.has_room(1)
+    assert not shared.has_room(2**60)
 
 
-def test_the_file_is_gone_at_once(comm: MPI.Intracomm, rows: SharedRows) -> None:
+def test_nothing_stays_in_the_folder_of_shared_memory(comm: MPI.Intracomm) -> None:
+    folder = Path(os.environ.get("OMPI_MCA_btl_sm_backing_directory", "/dev/shm"))  # noqa: SIM112
+    if comm.size == 1 or not folder.is_dir():
+        pytest.skip("nothing is shared here")
     comm.Barrier()
-    if sys.platform == "linux":  # which tells of every file in memory whether it still has a name
-        maps = Path("/proc/self/maps").read_text().splitlines()
-        ours = [line for line in maps if "torch-mpi-rows-" in line]
-        assert ours and all(line.endswith("(deleted)") for line in ours)
-
-
-def test_another_machines_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
-    path.write_bytes(b"theirs" + bytes(4096))
-    with pytest.raises(ValueError, match="rank 0"):
-        shared.map_file(path, b"ours..", 4096)
+    before = comm.bcast(sorted(os.listdir(folder)))
+    comm.Barrier()
+    found = shared_rows(comm, wait_for)
+    assert found is not None
+    comm.Barrier()
+    assert comm.bcast(sorted(os.listdir(folder))) == before  # its name goes as soon as all have it
+    found.close()
 
 
 def test_the_memory_is_made_at_the_first_reduction(comm: MPI.Intracomm, world: None) -> None:
@@ -144,11 +143,11 @@ def test_whoever_waits_for_the_memory_of_others_lets_its_threads_work(
         pytest.skip("one rank shares with nobody")
     inside = threading.Event()
 
-    def after_a_message(of: MPI.Intracomm) -> SharedRows | None:
+    def after_a_message(of: MPI.Intracomm, wait: Wait) -> SharedRows | None:
         inside.set()
         if comm.rank == 1:
             comm.recv(source=0)
-        return shared_rows(of)
+        return shared_rows(of, wait)
 
     monkeypatch.setattr(channel, "shared_rows", after_a_message)
     work = dist.all_reduce(torch.ones(1), async_op=True)
@@ -180,7 +179,7 @@ def test_after_a_mismatch_what_was_shown_is_forgotten(comm: MPI.Intracomm, world
     if comm.size == 1:
         pytest.skip("one rank agrees with itself")
     dist.all_reduce(torch.ones(1))
-    with pytest.raises(torch_mpi.MismatchError):
+    with pytest.raises(torch_mpi4py.MismatchError):
         dist.all_reduce(torch.full((4 + comm.rank,), 9.0))
     parts = [torch.zeros(3), torch.ones(2)]
     dist.all_reduce_coalesced(parts)  # nothing is shown before its gate

@@ -1,7 +1,7 @@
 """A tensor as MPI sees it: an address, a count, a type.
 
 Movement needs no arithmetic, so every element of 1, 2, 4, 8 or 16 bytes travels as a plain type of that
-size: bfloat16 and float8 move although MPI has never heard of them. A tensor whose memory is not the plain
+size: bfloat16 and float8 move although MPI has never heard of them. A tensor whose memory is not the
 row of its values (strided, conjugated lazily, negated lazily) goes through a copy. MPI counts with 32 bits:
 a larger tensor is one element of a type made for it, or, in reductions, several pieces.
 """
@@ -15,6 +15,8 @@ import torch
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from .errors import LayoutError
+
 MAX_COUNT = 2**31 - 1  # the tests lower it
 UNITS = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T, 16: MPI.C_DOUBLE_COMPLEX}
 
@@ -27,8 +29,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
-def readable(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, or a plain copy of it, to be sent."""
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, or a plain copy of it."""
     if is_plain(tensor):
         return tensor
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -36,21 +38,47 @@ def readable(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def writable(tensors: Sequence[torch.Tensor], *, read: bool = False) -> Iterator[list[torch.Tensor]]:
-    """Plain tensors to receive into; `tensors` have what came afterwards. `read`: they start as copies."""
-    plain = [plain_like(tensor, read) for tensor in tensors]
-    yield plain
-    for tensor, received in zip(tensors, plain, strict=True):
-        if received is not tensor:
-            tensor.detach().copy_(received)
+    """Plain tensors to receive into; afterwards `tensors` have what came. `read`: they start as copies."""
+    places = [place_for(tensor, read) for tensor in tensors]
+    yield places
+    for tensor, place in zip(tensors, places, strict=True):
+        write_back(tensor, place)
 
 
-def plain_like(tensor: torch.Tensor, read: bool) -> torch.Tensor:
+def place_for(tensor: torch.Tensor, read: bool = False) -> torch.Tensor:
+    """`tensor` itself where it is plain, else a plain one of its shape."""
     if is_plain(tensor):
         return tensor
-    return readable(tensor) if read else torch.empty(tensor.shape, dtype=tensor.dtype)
+    return plain(tensor) if read else torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
-def row(tensor: torch.Tensor, datatype: MPI.Datatype | None = None) -> Spec:
+def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Copy what came into `values` to `tensor`, unless it came there at once.
+
+    In an expanded tensor many elements are one place in memory: it holds `values` only where these are the
+    same. Raises LayoutError otherwise.
+    """
+    if values is tensor:
+        return
+    tensor, values = tensor.detach(), values.detach().view(tensor.shape)
+    for dim, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)):
+        if stride == 0 and size > 1 and tensor.numel():
+            first = values.narrow(dim, 0, 1)
+            if not same_values(values, first.expand_as(values)):
+                raise LayoutError(
+                    f"the result differs along dimension {dim}, and the tensor {tuple(tensor.shape)} "
+                    f"is expanded there: its elements share memory; pass a copy made by .contiguous()"
+                )
+            tensor, values = tensor.narrow(dim, 0, 1), first
+    tensor.copy_(values)
+
+
+def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Also where both are not a number, and of types that torch does not compare."""
+    return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+def spec(tensor: torch.Tensor, datatype: MPI.Datatype | None = None) -> Spec:
     """A plain tensor of at most MAX_COUNT elements, as it is moved (or as `datatype`, when it is reduced).
 
     It holds the address only: the tensor has to have a name of its own until MPI is done.
@@ -63,10 +91,10 @@ def row(tensor: torch.Tensor, datatype: MPI.Datatype | None = None) -> Spec:
 
 
 @contextlib.contextmanager
-def whole(tensor: torch.Tensor) -> Iterator[Spec]:
+def as_message(tensor: torch.Tensor) -> Iterator[Spec]:
     """A plain tensor of any size as one message."""
     if tensor.numel() <= MAX_COUNT:
-        yield row(tensor)
+        yield spec(tensor)
         return
     datatype = large_type(UNITS[tensor.itemsize], tensor.numel())
     yield [at(tensor.data_ptr(), tensor.nbytes), 1, datatype]

@@ -1,10 +1,14 @@
-"""The gate before every collective: has everyone come, and do all want the same?
+"""The gate before every collective: has every rank come, and do all want the same?
 
 Each rank shows a record of 48 bytes to all others. Only when all records are there and agree does the
-collective begin. So a rank that stays away is noticed within the timeout, although MPI's own calls have none,
+collective begin. So a missing rank is noticed within the timeout, although MPI's own calls have none,
 and ranks that disagree all get the same account of it, before anything is written.
 
     record = operation | dtype | root or reduction | shape | elements | what it expects of the others
+
+Everything that decides how a collective runs is in the record or follows from it. What only this rank knows,
+such as the strides of its tensor, must not decide anything: ranks that take different paths wait for each
+other forever.
 """
 
 import struct
@@ -15,9 +19,8 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-from course_lib.comm.polling import wait_until
-
 from .errors import CollectiveTimeoutError, MismatchError
+from .waiting import wait_until
 
 RECORD = struct.Struct("6q")
 KINDS = [
@@ -57,31 +60,45 @@ class Gate:
         self.request = comm.Allgather_init(self.mine, self.all)  # set up once: half the price of Iallgather
         self.test = self.request.Test
 
-    def enter(self, mine: bytes, story: Callable[[], str], seconds: float) -> None:
+    def enter(self, mine: bytes, describe: Callable[[], str], seconds: float) -> None:
         """Return when all ranks have come with records that agree.
 
         Raises MismatchError on all ranks when they do not, CollectiveTimeoutError after `seconds`.
         """
         if self.comm.size == 1:
             if mine == REFUSED:
-                raise MismatchError(story())
+                raise MismatchError(describe())
             self.all[:] = mine
             return
         self.mine[:] = mine
         self.request.Start()
         if not (self.test() or wait_until(self.test, seconds)):
             raise CollectiveTimeoutError(
-                f"{story()}: timeout after {seconds:g} s, not all {self.comm.size} ranks came"
+                f"{describe()}: timeout after {seconds:g} s, not all {self.comm.size} ranks came"
             )
         if self.all != mine * self.comm.size or mine == REFUSED:
-            self.compare(story)
+            self.compare(describe, seconds)
 
-    def compare(self, story: Callable[[], str]) -> None:
+    def compare(self, describe: Callable[[], str], seconds: float) -> None:
         """Records differ: is that in order (each says how many elements it has), or an error for all?"""
         records = list(RECORD.iter_unpack(self.all))
         if not agree(records):
-            told = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(self.comm.allgather(story())))
-            raise MismatchError(f"the ranks do not ask for the same collective. {told}")
+            texts = "; ".join(
+                f"rank {rank}: {text}" for rank, text in enumerate(self.exchange_texts(describe(), seconds))
+            )
+            raise MismatchError(f"the ranks do not ask for the same collective. {texts}")
+
+    def exchange_texts(self, text: str, seconds: float) -> list[str]:
+        """Every rank's `text`. With a deadline, as a rank may have given up at the gate."""
+        mine = np.frombuffer(text.encode(), dtype=np.uint8)
+        lengths = np.empty(self.comm.size, dtype=np.int64)
+        request = self.comm.Iallgather(np.array([mine.size]), lengths)
+        if wait_until(request.Test, seconds):
+            texts = np.empty(int(lengths.sum()), dtype=np.uint8)
+            request = self.comm.Iallgatherv(mine, [texts, lengths.tolist()])
+            if wait_until(request.Test, seconds):
+                return [part.tobytes().decode() for part in np.split(texts, np.cumsum(lengths)[:-1])]
+        raise CollectiveTimeoutError(f"{text}: the ranks disagree, and one gave up before it said how")
 
     def elements(self) -> list[int]:
         """How many elements each rank has shown."""
@@ -92,7 +109,7 @@ class Gate:
 
 
 def agree(records: Sequence[tuple[Any, ...]]) -> bool:
-    """Do these records, one a rank, describe one collective?"""
+    """Do these records, one per rank, describe one collective?"""
     if len({entry[:4] for entry in records}) > 1 or records[0][0] == CODE["refused"]:
         return False
     sizes = expectation([entry[4] for entry in records])
@@ -102,17 +119,6 @@ def agree(records: Sequence[tuple[Any, ...]]) -> bool:
 def expectation(elements: Sequence[int]) -> int:
     """What a rank that believes the others to have these numbers of elements says it `expects`; never 0."""
     return hash(tuple(elements)) or 1
-
-
-def all_agree(comm: MPI.Intracomm, mine: bool) -> bool:
-    """Is `mine` true on every rank?
-
-    By MPI's own call: mpi4py's `allreduce` duplicates the communicator when it is first used, and waits for
-    the other ranks with the interpreter's lock held, so that no other thread of this rank goes on.
-    """
-    answer = np.array([mine])
-    comm.Allreduce(MPI.IN_PLACE, answer, MPI.LAND)
-    return bool(answer[0])
 
 
 def describe(kind: str, tensors: Sequence[torch.Tensor], detail: str = "") -> str:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
+import torch_mpi4py
 from mpi4py import MPI
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -21,7 +22,6 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.optim import Optimizer
 
-from course_lib.comm import torch_mpi
 from mpi_classroom.launch import job_folder
 from tests.ranks.one_process import (
     SEQUENCES,
@@ -47,7 +47,7 @@ MICROBATCHES = 4
 
 @pytest.fixture(autouse=True)
 def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi.init_process_group(comm, timeout=timedelta(seconds=50))
+    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=50))
     yield
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""The process group: torch's names for what operations.py does.
+"""The process group: torch's names for what collectives.py does.
 
 torch calls these methods from Python (torch.distributed.all_reduce …) and from C++ (DDP, DTensor, functional
 collectives), with lists of tensors and an options object. The names and forms are torch 2.13's.
@@ -14,12 +14,11 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
-from . import operations
+from . import collectives
 from .barriers import monitored_barrier
-from .channel import Channel, Refusal, create_from
-from .checks import REFUSED
-from .operations import Plan
-from .point_to_point import Message, PostBox
+from .channel import Call, Channel, Refusal, create_from
+from .gate import REFUSED
+from .messages import Message, MessageQueue
 from .work import Finished, Many, Outcome
 
 Tensors = Sequence[torch.Tensor]
@@ -39,7 +38,7 @@ class MPIGroup(ProcessGroup):
         super().__init__(comm.rank, comm.size)
         self._store = store
         self.channel = Channel(comm, seconds, name)
-        self.post = PostBox(self.channel)
+        self.post = MessageQueue(self.channel)
         self.splits = 0
         self.calls: Counter[tuple[int, ...]] = Counter()  # for groups of these ranks
         self.together: list[Any] | None = None  # the works of a coalescing block
@@ -99,20 +98,20 @@ class MPIGroup(ProcessGroup):
 
     # -------------------------------------------------------------------------------- how it runs
 
-    def _run(self, make: Callable[..., Plan], opts: Any, *arguments: Any) -> Finished | Outcome:
-        """Plan, then run: in the calling thread, or later when the caller may go on meanwhile.
+    def _run(self, make: Callable[..., Call], opts: Any, *arguments: Any) -> Finished | Outcome:
+        """Check, then run: in the calling thread, or later when the caller may go on meanwhile.
 
         Inside a backward pass everything runs in the calling thread: there callbacks start collectives, and
         only one thread keeps them in the same order on all ranks.
         """
         channel = self.channel
         try:
-            plan = make(channel, *arguments)
+            call = make(channel, *arguments)
         except (ValueError, TypeError) as error:
             refusal = Refusal(error)
-            plan = Plan(REFUSED, refusal, refusal.body, [])
+            call = Call(REFUSED, refusal, refusal.body, [])
         later = getattr(opts, "asyncOp", True) and in_backward() < 0
-        work = channel.run(*plan, self._seconds(opts), later)
+        work = channel.run(call, self._seconds(opts), later)
         if self.together is not None:
             self.together.append(work)
         return work
@@ -124,23 +123,23 @@ class MPIGroup(ProcessGroup):
     # --------------------------------------------------------------------------------- reductions
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Finished | Outcome:
-        return self._run(operations.all_reduce, opts, listed(tensors), reduction(opts))
+        return self._run(collectives.all_reduce, opts, listed(tensors), reduction(opts))
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Finished | Outcome:
-        return self._run(operations.all_reduce_coalesced, opts, tensors, reduction(opts))
+        return self._run(collectives.all_reduce_coalesced, opts, tensors, reduction(opts))
 
     def reduce(self, tensors: Tensors, opts: Any) -> Finished | Outcome:
-        return self._run(operations.reduce, opts, tensors, opts.reduceOp, opts.rootRank)
+        return self._run(collectives.reduce, opts, tensors, opts.reduceOp, opts.rootRank)
 
     def reduce_scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None
     ) -> Finished | Outcome:
-        return self._run(operations.reduce_scatter, opts, outputs[0], inputs[0], reduction(opts))
+        return self._run(collectives.reduce_scatter, opts, outputs[0], inputs[0], reduction(opts))
 
     def reduce_scatter_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Finished | Outcome:
-        return self._run(operations.reduce_scatter_single, opts, output, tensor, reduction(opts))
+        return self._run(collectives.reduce_scatter_single, opts, output, tensor, reduction(opts))
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Many:
         return Many([self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)])
@@ -149,41 +148,43 @@ class MPIGroup(ProcessGroup):
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Finished | Outcome:
         root = opts if isinstance(opts, int) else opts.rootRank
-        return self._run(operations.broadcast, opts, listed(tensors), root)
+        return self._run(collectives.broadcast, opts, listed(tensors), root)
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Finished | Outcome:
-        return self._run(operations.all_gather, opts, outputs[0], inputs[0])
+        return self._run(collectives.all_gather, opts, outputs[0], inputs[0])
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Many:
-        # torch hands one list of outputs a rank
+        # torch passes one list of outputs per rank
         lists = [[output[index] for output in outputs] for index in range(len(inputs))]
         return Many([self.allgather([o], [i], opts) for o, i in zip(lists, inputs, strict=True)])
 
     def all_gather_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Finished | Outcome:
-        return self._run(operations.all_gather_single, opts, output, tensor)
+        return self._run(collectives.all_gather_single, opts, output, tensor)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Many:
         return Many([self.all_gather_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)])
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Finished | Outcome:
-        return self._run(operations.gather, opts, outputs[0] if outputs else [], inputs[0], opts.rootRank)
+        return self._run(collectives.gather, opts, outputs[0] if outputs else [], inputs[0], opts.rootRank)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Finished | Outcome:
-        return self._run(operations.scatter, opts, outputs[0], inputs[0] if inputs else [], opts.rootRank)
+        return self._run(collectives.scatter, opts, outputs[0], inputs[0] if inputs else [], opts.rootRank)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Finished | Outcome:
-        return self._run(operations.all_to_all, opts, outputs, inputs)
+        return self._run(collectives.all_to_all, opts, outputs, inputs)
 
     def all_to_all_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, takes: Sequence[int] | None = None,
-        gives: Sequence[int] | None = None, opts: Any = None,
+        self, output: torch.Tensor, tensor: torch.Tensor, recvcounts: Sequence[int] | None = None,
+        sendcounts: Sequence[int] | None = None, opts: Any = None,
     ) -> Finished | Outcome:  # fmt: skip
-        return self._run(operations.all_to_all_single, opts, output, tensor, takes or [], gives or [])
+        return self._run(
+            collectives.all_to_all_single, opts, output, tensor, recvcounts or [], sendcounts or []
+        )
 
     def barrier(self, opts: Any = None) -> Finished | Outcome:
-        return self._run(operations.barrier, opts)
+        return self._run(collectives.barrier, opts)
 
     def monitored_barrier(
         self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
@@ -200,13 +201,13 @@ class MPIGroup(ProcessGroup):
     # ----------------------------------------------------------------------------------- messages
 
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> Message:
-        return self._remember(self.post.send(operations.only(tensors), to, tag))
+        return self._remember(self.post.send(collectives.only(tensors), to, tag))
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Message:
-        return self._remember(self.post.receive(operations.only(tensors), source, tag))
+        return self._remember(self.post.receive(collectives.only(tensors), source, tag))
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Message:
-        return self._remember(self.post.receive(operations.only(tensors), MPI.ANY_SOURCE, tag))
+        return self._remember(self.post.receive(collectives.only(tensors), MPI.ANY_SOURCE, tag))
 
     def _remember(self, message: Message) -> Message:
         if self.together is not None:
@@ -253,6 +254,7 @@ class MPIGroup(ProcessGroup):
     merge_remote_group = mergeRemoteGroup
 
     def shutdown(self) -> None:
+        self.post.cancel_receives()
         self.channel.close(self.post.drain)
 
     def abort(self) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch_mpi4py import MPIGroup, internals
 
-from course_lib.comm.torch_mpi import MPIGroup, internals
 from mpi_classroom.launch import find_mpiexec, rank_environment, run_ranks
 
-RANKS = Path(__file__).parents[2] / "ranks"
+RANKS = Path(__file__).parent / "ranks"
 PASSED_OVER_GLOO = json.loads(
     (RANKS / "pytorch_suite_gloo.json").read_text()
 )  # see pytorch_suite.py, --record
@@ -33,7 +33,7 @@ def test_a_name_that_moved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_group_overrides_all_that_torch_calls() -> None:
     own = {
-        name for base in MPIGroup.__mro__ if base.__module__.startswith("course_lib") for name in vars(base)
+        name for base in MPIGroup.__mro__ if base.__module__.startswith("torch_mpi4py") for name in vars(base)
     }
     assert {*internals.CALLED_FROM_CPP, *internals.CALLED_FROM_PYTHON} - own == set()
 
@@ -58,9 +58,9 @@ def test_what_passes_over_gloo_in_pytorchs_own_suite_passes_over_mpi4py(size: in
 
 CYCLES = """
 import torch, torch.distributed as dist
-from course_lib.comm import torch_mpi
+import torch_mpi4py
 for cycle in range(10):
-    torch_mpi.init_process_group()
+    torch_mpi4py.init_process_group()
     group = dist.new_group()
     work = dist.all_reduce(torch.ones(3), async_op=True)
     dist.all_reduce(torch.ones(3), group=group)
@@ -69,8 +69,8 @@ for cycle in range(10):
 """
 NOT_DESTROYED = """
 import torch, torch.distributed as dist
-from course_lib.comm import torch_mpi
-torch_mpi.init_process_group()
+import torch_mpi4py
+torch_mpi4py.init_process_group()
 work = dist.all_reduce(torch.ones(3), async_op=True)
 dist.irecv(torch.empty(1), 0).get_future() if dist.get_rank() else None
 dist.barrier()
@@ -88,8 +88,8 @@ KILLED = """
 import os, signal, sys, time
 import torch, torch.distributed as dist
 from mpi4py import MPI
-from course_lib.comm import torch_mpi
-torch_mpi.init_process_group()
+import torch_mpi4py
+torch_mpi4py.init_process_group()
 rank, large = dist.get_rank(), torch.ones(4_000_000)
 dist.barrier()
 try:
@@ -98,7 +98,7 @@ try:
             os.kill(os.getpid(), signal.SIGKILL)
         start = time.monotonic()
         dist.all_reduce(large) if step % 2 else dist.all_reduce(torch.ones(3), async_op=True).wait()
-except torch_mpi.BrokenGroupError as error:
+except torch_mpi4py.BrokenGroupError as error:
     sys.stdout.write(f"rank {rank} raised after {time.monotonic() - start:.3f} s: {error}\\n")
     sys.stdout.flush()
     os._exit(0)

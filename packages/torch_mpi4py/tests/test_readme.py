@@ -1,15 +1,14 @@
-"""The programs of docs/torch_mpi.md, as they stand there."""
+"""The programs of packages/torch_mpi4py/README.md, as they stand there."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from course.paths import ROOT
-from course_lib.comm.torch_mpi import internals
 from mpi_classroom.launch import find_mpiexec, rank_environment, run_ranks
+from torch_mpi4py import internals
 
-PAGE = (ROOT / "docs" / "torch_mpi.md").read_text()
+PAGE = (Path(__file__).parents[1] / "README.md").read_text()
 
 
 def program(words: str, folder: Path) -> str:

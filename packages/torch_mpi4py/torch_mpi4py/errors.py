@@ -7,12 +7,16 @@ class MismatchError(dist.DistBackendError, ValueError):
     """The ranks did not ask for the same thing. Nothing was changed; the group can go on."""
 
 
+class LayoutError(dist.DistBackendError, ValueError):
+    """The collective is done, but this rank's tensor cannot hold its result. The group can go on."""
+
+
 class CollectiveTimeoutError(dist.DistBackendError, TimeoutError):
-    """Not every rank came in time. The group is of no use any more."""
+    """Not every rank came in time. The group cannot be used any more."""
 
 
 class BrokenGroupError(dist.DistBackendError):
-    """A rank died, or MPI gave up. The group is of no use any more."""
+    """A rank died, gave up or was interrupted, or MPI failed. The group cannot be used any more."""
 
 
 class ClosedGroupError(dist.DistBackendError):

@@ -1,6 +1,7 @@
 """More elements than MPI counts with 32 bits, for real: 13 GiB and minutes.
 
 python -m mpi_classroom.launch 2 -m pytest -q -m slow tests/ranks/test_torch_mpi_large.py
+python -m mpi_classroom.launch 2 -m pytest -q -m slow packages/torch_mpi4py/tests/ranks/test_large.py
 """
 
 from collections.abc import Iterator
@@ -10,11 +11,9 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+import torch_mpi4py
 from mpi4py import MPI
-
-from course_lib.comm import torch_mpi
-from course_lib.comm.torch_mpi import reducing
-from course_lib.comm.torch_mpi.channel import Channel
+from torch_mpi4py.channel import Channel
 
 MANY = 2**31 + 1003  # bytes
 NEEDED = 14 * 2**30  # bytes, both ranks together
@@ -28,17 +27,15 @@ def world(comm: MPI.Intracomm) -> Iterator[None]:
         pytest.skip("for 2 ranks: each holds up to 6 GiB")
     if comm.bcast(psutil.virtual_memory().available) < NEEDED:
         pytest.skip(f"needs {NEEDED >> 30} GiB of free memory")
-    torch_mpi.init_process_group(comm, timeout=timedelta(seconds=200))
+    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=200))
     yield
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("through", ["memory that all see", "the ring", "MPI"])
+@pytest.mark.parametrize("through", ["memory that all see", "MPI"])
 def test_all_reduce(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, through: str) -> None:
     if through != "memory that all see":
         monkeypatch.setattr(Channel, "find_rows", lambda channel: None)
-    if through == "MPI":
-        monkeypatch.setattr(reducing, "RING_BYTES", 2**60)
     tensor = torch.full((MANY,), comm.rank + 1, dtype=torch.uint8)
     tensor[-1] = 100 + comm.rank
     dist.all_reduce(tensor)

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_lib.comm.polling import wait_until
-
 from .errors import CollectiveTimeoutError
+from .waiting import wait_until
 
 Result = list[torch.Tensor]
 
@@ -66,6 +65,7 @@ class Outcome(dist.Work):
         self.guard = threading.Lock()
         self.ended: torch.futures.Future[Any] | None = None
         self.future: torch.futures.Future[Any] | None = None
+        self.announcing = threading.Lock()
 
     def is_completed(self) -> bool:
         return self.done
@@ -101,11 +101,16 @@ class Outcome(dist.Work):
         return self.tensors or None
 
     def announce(self) -> None:
-        """Tell the future, once; its callbacks run here and may start collectives."""
-        with self.guard:
-            ended, self.ended = self.ended, None
-        if ended is not None:
-            ended.set_result(None)
+        """Complete the future; its callbacks run here and may start collectives.
+
+        Only the first call does, however often and on however many threads it is called: an interrupt may
+        have come between the end of the work and its announcement.
+        """
+        ended = self.ended
+        if ended is not None and not ended.done() and not self.announcing.locked():
+            with self.announcing:
+                if not ended.done():
+                    ended.set_result(None)
 
 
 class Pending(Outcome):
@@ -116,20 +121,28 @@ class Pending(Outcome):
         self.lane, self.execute = lane, execute
 
     def run(self) -> None:
+        """Run it. An interrupt ends the work, and goes on to the thread that it reached."""
         try:
             self.execute()
         except BaseException as error:
             self.error = error
-        del self.execute  # and with it the tensors that only it holds
-        with self.guard:
+            if not isinstance(error, Exception):
+                raise
+        finally:
             self.done = True
+            self.execute = nothing  # and with it go the tensors that only it holds
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         if not self.done:
             self.lane.help(self, timeout.total_seconds() if timeout else 0.0)
+        self.announce()
         if self.error:
             raise self.error
         return True
+
+
+def nothing() -> None:
+    """What a work that is done still has to do."""
 
 
 class Many(dist.Work):
@@ -163,18 +176,24 @@ class Many(dist.Work):
 
 
 class Lane:
-    """The order of one group's collectives."""
+    """The order of one group's collectives.
+
+    The lock is held in `with` blocks only: an interrupt between acquiring it and a `try` would leave it
+    locked.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.lock = threading.Lock()  # who holds it runs a collective
+        self.lock = threading.Lock()  # whoever holds it runs a collective
         self.queue: deque[Pending] = deque()
+        self.announcements: deque[Pending] = deque()  # works that may have ended unannounced
         self.tickets = threading.Semaphore(0)
         self.owner: threading.Thread | None = None
         self.closing = False
 
     def submit(self, work: Pending) -> None:
         """Queue `work`; the owner thread begins with it as soon as it can."""
+        self.announcements.append(work)
         self.queue.append(work)
         if self.owner is None:
             self.owner = threading.Thread(target=self.own, name=f"mpi4py group {self.name}", daemon=True)
@@ -186,21 +205,31 @@ class Lane:
             self.tickets.acquire()
             if self.closing:
                 return
-            self.step(self.lock.acquire())
+            self.step()
+            self.announce_all()
 
-    def step(self, locked: bool) -> None:
-        """Run the next in the queue, if there is one; gives the lock back."""
-        if not locked:
-            return
-        try:
-            work = self.queue[0] if self.queue else None
-            if work:
-                work.run()
-                self.queue.popleft()  # only now: until then a blocking call must not pass it
-        finally:
-            self.lock.release()
-        if work:
-            work.announce()
+    def step(self, work: Pending | None = None) -> None:
+        """Run the next in the queue, unless `work` is done meanwhile."""
+        with self.lock:
+            ran = None if work and work.done else self.run_next()
+        if ran:
+            ran.announce()
+
+    def run_next(self) -> Pending | None:
+        """Run the next in the queue and return it; the caller holds the lock."""
+        while self.queue and self.queue[0].done:  # an interrupt came before it was taken out
+            self.queue.popleft()
+        if not self.queue:
+            return None
+        work = self.queue[0]
+        work.run()
+        self.queue.popleft()  # only now: until then a blocking call must not overtake it
+        return work
+
+    def announce_all(self) -> None:
+        """Announce what has ended, for the threads that were interrupted before they could."""
+        while self.announcements and self.announcements[0].done:
+            self.announcements.popleft().announce()
 
     def help(self, work: Pending, seconds: float) -> None:
         """Run what is queued until `work` is done; with a limit of `seconds`, watch the owner thread do it.
@@ -214,17 +243,18 @@ class Lane:
                 )
             return
         while not work.done:
-            self.lock.acquire()
-            if work.done:
-                self.lock.release()
-            else:
-                self.step(True)
+            self.step(work)
 
     def close(self, seconds: float) -> bool:
         """Finish what is queued and end the owner thread; False when that takes longer than `seconds`."""
         deadline = time.monotonic() + seconds
-        while self.queue and time.monotonic() < deadline:
-            self.step(self.lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
+        while self.queue and self.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            try:
+                ran = self.run_next()
+            finally:
+                self.lock.release()
+            if ran:
+                ran.announce()
         self.closing = True
         if self.owner is None or self.owner is threading.current_thread():
             return not self.queue

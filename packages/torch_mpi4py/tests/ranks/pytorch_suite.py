@@ -1,6 +1,6 @@
 """PyTorch's own tests of torch.distributed, on the ranks of this MPI job, over any backend.
 
-    python -m mpi_classroom.launch 3 tests/ranks/pytorch_suite.py mpi4py [--only NAME …] [--json FILE]
+    python -m mpi_classroom.launch 3 packages/torch_mpi4py/tests/ranks/pytorch_suite.py mpi4py [--only NAME …] [--json FILE]
 
 The suite (torch.testing._internal.distributed.distributed_test, in every wheel of torch) starts processes of
 its own; here the ranks are there already, and each test gets a group, new and destroyed afterwards. The suite
@@ -124,9 +124,9 @@ def start_group(backend: str, timeout: timedelta) -> None:
     import torch.distributed as dist
 
     if backend == "mpi4py":
-        from course_lib.comm import torch_mpi
+        import torch_mpi4py
 
-        torch_mpi.init_process_group(WORLD, timeout=timeout)
+        torch_mpi4py.init_process_group(WORLD, timeout=timeout)
         return
     store = (
         dist.TCPStore("127.0.0.1", 0, WORLD.size, True, wait_for_workers=False) if WORLD.rank == 0 else None

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
+import torch_mpi4py
 from mpi4py import MPI
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
@@ -19,7 +20,6 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from course_lib.comm import torch_mpi
 from tests.ranks.one_process import (
     SEQUENCES,
     STEPS,
@@ -38,7 +38,7 @@ from tests.ranks.one_process import (
 
 @pytest.fixture(autouse=True)
 def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi.init_process_group(comm, timeout=timedelta(seconds=50))
+    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=50))
     yield
     dist.destroy_process_group()
 

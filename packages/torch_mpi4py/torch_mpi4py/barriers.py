@@ -1,8 +1,8 @@
 """A barrier that knows who is missing.
 
-Everyone reports to rank 0, which waits until the deadline and then tells those who came who did not. A rank
-that gives up takes its report back; a verdict that comes too late has the number of an old report.
-`roll_call` does the same before there is a communicator, through torch's store.
+Every rank reports to rank 0, which waits until the deadline and then tells the ranks that came which did
+not. A rank that gives up withdraws its report; a verdict that comes too late has the number of an old
+report. `roll_call` does the same before there is a communicator, through torch's store.
 """
 
 import time
@@ -12,10 +12,9 @@ from datetime import timedelta
 import torch.distributed as dist
 from mpi4py import MPI
 
-from course_lib.comm.polling import wait_until
-
 from .channel import Channel
 from .errors import CollectiveTimeoutError
+from .waiting import wait_until
 
 GONE = 0  # in place of a report's number
 REPORT, VERDICT = 2, 3  # tags on the group's own communicator
@@ -27,6 +26,15 @@ def monitored_barrier(channel: Channel, seconds: float, wait_all_ranks: bool) ->
     The errors are worded as Gloo's, which scripts look for.
     """
     channel.check_open()
+    try:
+        pass_barrier(channel, seconds, wait_all_ranks)
+    except CollectiveTimeoutError:
+        raise
+    except BaseException as error:  # an interrupt, say: nobody can tell which reports are still under way
+        raise channel.failure(error, lambda: "monitored_barrier") from None
+
+
+def pass_barrier(channel: Channel, seconds: float, wait_all_ranks: bool) -> None:
     if channel.rank != 0:
         report(channel, seconds)
         return

@@ -15,9 +15,11 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+import torch_mpi4py
 from mpi4py import MPI
-
-from course_lib.comm import torch_mpi
+from torch_mpi4py import collectives
+from torch_mpi4py.channel import Call, Channel
+from torch_mpi4py.collectives import barrier
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64, torch.bool, torch.complex64]
 ROUNDS, COLLECTIVES = 10, 100
@@ -25,7 +27,7 @@ ROUNDS, COLLECTIVES = 10, 100
 
 @pytest.fixture(autouse=True)
 def world(comm: MPI.Intracomm) -> Iterator[None]:
-    torch_mpi.init_process_group(comm, timeout=timedelta(seconds=50))
+    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=50))
     yield
     dist.destroy_process_group()
 
@@ -242,7 +244,9 @@ def test_the_stress_notices_a_broadcast_that_does_nothing(
 ) -> None:
     if dist.get_world_size() == 1:
         return
-    from course_lib.comm.torch_mpi import movement
 
-    monkeypatch.setattr(movement, "broadcast", lambda comm, tensor, root: None)
+    def nothing(channel: Channel, tensors: list[torch.Tensor], root: int) -> Call:
+        return barrier(channel)
+
+    monkeypatch.setattr(collectives, "broadcast", nothing)
     assert comm.allreduce(stress(0, new_groups(comm.size)[:1], 60)) > 0

@@ -1,0 +1,537 @@
+"""What the "mpi4py" backend leaves behind when a call does not end as it began.
+
+Receives that nobody keeps, KeyboardInterrupt at random instants, forks, and ranks that come after the
+others have given up. Afterwards a group gives right numbers or says that it does not; nobody hangs. What may
+hang runs in a thread that is given up, so that a failure is a sentence and not the end of the job.
+"""
+
+import gc
+import multiprocessing
+import os
+import random
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch_mpi4py
+from mpi4py import MPI
+
+from mpi_classroom.launch import run_ranks
+
+SLACK = 5.0  # seconds by which a busy machine may be late
+CHILD_SECONDS = 20.0  # in which a forked child has tried everything
+CLEAR = (torch_mpi4py.BrokenGroupError, torch_mpi4py.CollectiveTimeoutError)
+
+
+@pytest.fixture(autouse=True)
+def world(comm: MPI.Intracomm) -> Iterator[None]:
+    torch_mpi4py.init_process_group(comm, timeout=timedelta(seconds=20))
+    yield
+    dist.destroy_process_group()
+
+
+def group_of(seconds: float) -> Any:
+    return dist.new_group(timeout=timedelta(seconds=seconds), backend="mpi4py")
+
+
+def still_works(group: Any = None) -> None:
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.item() == dist.get_world_size()
+
+
+def outcome_of(act: Callable[[], object], seconds: float) -> object:
+    """What `act` returns or raises, run in a thread; the word "hangs" after `seconds`."""
+    outcome: list[object] = ["hangs"]
+
+    def body() -> None:
+        try:
+            outcome[0] = act()
+        except BaseException as error:
+            outcome[0] = error
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return outcome[0]
+
+
+def agree_on(comm: MPI.Intracomm, wrong: list[str]) -> None:
+    """Raise on all ranks what was wrong on any."""
+    everyone = comm.allgather(wrong)
+    lines = [f"rank {rank}: {text}" for rank, texts in enumerate(everyone) for text in texts]
+    assert not lines, "\n".join(lines)
+
+
+# ------------------------------------------------------------------- receives that nobody keeps
+
+
+def churn(count: int) -> list[torch.Tensor]:
+    """New tensors, some of them where the memory of dropped ones was."""
+    gc.collect()
+    return [torch.full((count,), 7.0) for _ in range(200)]
+
+
+@pytest.mark.parametrize("count", [10, 1000, 15_000], ids=["labelled", "4 kB", "60 kB"])
+def test_a_message_to_a_dropped_receive_writes_into_nobody_elses_memory(
+    comm: MPI.Intracomm, count: int
+) -> None:
+    rank, size = comm.rank, comm.size
+    if size == 1:
+        return
+    wrong: list[str] = []
+    if rank == 1:
+        for _ in range(20):
+            dist.irecv(torch.zeros(count), 0, tag=1)  # neither the work nor the tensor is kept
+    ours = churn(count) if rank == 1 else []
+    comm.Barrier()
+    if rank == 0:
+        for _ in range(20):
+            dist.send(torch.full((count,), 1.0), 1, tag=1)
+        dist.send(torch.full((count,), 2.0), 1, tag=1)
+    elif rank == 1:
+        got = torch.zeros(count)
+        dist.recv(got, 0, tag=1)
+        written = sum(not bool((tensor == 7.0).all()) for tensor in ours)
+        wrong += [f"{written} tensors of others were written to"] if written else []
+        wrong += [] if bool((got == 2.0).all()) else [f"the message after them is {got[0].item()}, not 2.0"]
+    agree_on(comm, wrong)
+    still_works()
+
+
+@pytest.mark.parametrize("count", [10, 1000, 15_000], ids=["labelled", "4 kB", "60 kB"])
+def test_a_message_to_a_receive_that_timed_out_writes_into_nobody_elses_memory(
+    comm: MPI.Intracomm, count: int
+) -> None:
+    rank, size = comm.rank, comm.size
+    if size == 1:
+        return
+    group = group_of(0.1)
+    wrong: list[str] = []
+    ours: list[torch.Tensor] = []
+    if rank == 1:
+        for _ in range(5):
+            with pytest.raises(CLEAR):
+                dist.recv(torch.zeros(count), 0, group=group, tag=1)
+        ours = churn(count)
+    comm.Barrier()
+    if rank == 0:
+        for _ in range(5):
+            outcome_of(lambda: dist.send(torch.full((count,), 1.0), 1, group=group, tag=1), SLACK)
+        dist.send(torch.full((count,), 2.0), 1)  # on the world
+    elif rank == 1:
+        got = torch.zeros(count)
+        dist.recv(got, 0)
+        later = torch.zeros(count)
+        error = outcome_of(lambda: dist.recv(later, 0, group=group, tag=2), SLACK)  # none is sent
+        wrong += [] if isinstance(error, CLEAR) else [f"a receive of nothing: {error!r}"]
+        written = sum(not bool((tensor == 7.0).all()) for tensor in ours)
+        wrong += [f"{written} tensors of others were written to"] if written else []
+        wrong += [] if bool((got == 2.0).all()) else [f"the world's message is {got[0].item()}, not 2.0"]
+    agree_on(comm, wrong)
+    still_works()
+
+
+LARGE_DROPPED = """
+import gc, torch, torch.distributed as dist
+import torch_mpi4py
+torch_mpi4py.init_process_group()
+rank = dist.get_rank()
+for count in (10**5, 10**6):
+    if rank:
+        for _ in range(5):
+            dist.irecv(torch.zeros(count), 0, tag=1)
+        gc.collect()
+        ours = [torch.full((count // 2,), 7.0) for _ in range(20)]
+    dist.barrier()
+    if rank:
+        got = torch.zeros(count)
+        dist.recv(got, 0, tag=2)
+        assert (got == 2).all() and all((tensor == 7).all() for tensor in ours)
+    else:
+        works = [dist.isend(torch.ones(count), 1, tag=1) for _ in range(5)]
+        dist.send(torch.full((count,), 2.0), 1, tag=2)
+        for work in works:
+            work.wait()
+    dist.barrier()
+dist.destroy_process_group()
+"""
+EXIT_WITH_RECEIVES = """
+import torch, torch.distributed as dist
+import torch_mpi4py
+torch_mpi4py.init_process_group()
+rank = dist.get_rank()
+kept = [dist.irecv(torch.zeros(count), 1 - rank, tag=1) for count in (3, 10**4, 10**6)]
+dist.irecv(torch.zeros(10**5), 1 - rank, tag=2)
+dist.barrier()
+"""
+EXIT_DESTROYED = EXIT_WITH_RECEIVES + "dist.destroy_process_group()\n"
+EXIT_MESSAGE_UNDER_WAY = EXIT_WITH_RECEIVES + (
+    "rank or dist.isend(torch.ones(10**5), 1, tag=2)  # and nobody waits for it\n"
+)
+FORKED_WORKERS = """
+import multiprocessing, os, sys, torch, torch.distributed as dist
+import torch_mpi4py
+torch_mpi4py.init_process_group()
+def work():
+    try:
+        dist.all_reduce(torch.ones(1))
+    except RuntimeError:
+        sys.exit(3)
+worker = multiprocessing.get_context("fork").Process(target=work, daemon=True)
+worker.start()
+worker.join(10)
+assert worker.exitcode == 3, worker.exitcode
+for _ in range(100):
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    assert (tensor == dist.get_world_size()).all()
+dist.destroy_process_group()
+"""
+PROGRAMS = {
+    "large dropped receives": LARGE_DROPPED,
+    "exit with receives": EXIT_WITH_RECEIVES,
+    "exit with receives, destroyed": EXIT_DESTROYED,
+    "exit with a message under way": EXIT_MESSAGE_UNDER_WAY,
+    "forked workers": FORKED_WORKERS,
+}
+
+
+@pytest.mark.parametrize("program", list(PROGRAMS.values()), ids=list(PROGRAMS))
+def test_a_job_of_its_own_ends_well_and_says_nothing(comm: MPI.Intracomm, program: str) -> None:
+    """What might crash a rank, or is about its end: a job of two ranks, which rank 0 starts."""
+    wrong: list[str] = []
+    if comm.rank == 0 and comm.size <= 2:
+        try:
+            job = run_ranks(2, ["-W", "ignore", "-m", "mpi4py", "-c", program], timeout=30)
+            if job.returncode or job.stdout or job.stderr:
+                wrong = [f"exit code {job.returncode}\n{job.stdout[-500:]}{job.stderr[:1500]}"]
+        except subprocess.TimeoutExpired as late:
+            wrong = ["the job hangs", *late.__notes__]
+    comm.Barrier()
+    agree_on(comm, wrong)
+
+
+# ---------------------------------------------------------------------------- KeyboardInterrupt
+
+Act = Callable[[], bool]  # makes one call; are its numbers right?
+
+
+def calls_on(group: Any, count: int, later: bool) -> dict[str, Act]:
+    """Every collective, always with the same values, so that a rank that is one call behind gets them too."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = float(sum(range(1, size + 1)))
+    how = {"group": group, "async_op": later}
+
+    def mine() -> torch.Tensor:
+        return torch.full((count,), rank + 1.0)
+
+    def empty(rows: int = 1) -> torch.Tensor:
+        return torch.zeros(rows * count)
+
+    def wait(work: Any) -> None:
+        if later:
+            work.wait()
+
+    def is_everyones(tensors: list[torch.Tensor]) -> bool:
+        return all(bool((tensor == r + 1).all()) for r, tensor in enumerate(tensors))
+
+    def all_reduce() -> bool:
+        tensor = mine()
+        wait(dist.all_reduce(tensor, **how))
+        return bool((tensor == total).all())
+
+    def all_reduce_of_short_floats() -> bool:
+        tensor = mine().bfloat16()
+        wait(dist.all_reduce(tensor, **how))
+        return bool((tensor == total).all())
+
+    def reduce() -> bool:
+        tensor = mine()
+        wait(dist.reduce(tensor, 0, **how))
+        return rank > 0 or bool((tensor == total).all())
+
+    def broadcast() -> bool:
+        tensor = mine()
+        wait(dist.broadcast(tensor, size - 1, **how))
+        return bool((tensor == size).all())
+
+    def all_gather() -> bool:
+        outputs = [empty() for _ in range(size)]
+        wait(dist.all_gather(outputs, mine(), **how))
+        return is_everyones(outputs)
+
+    def all_gather_single() -> bool:
+        output = empty(size)
+        wait(dist.all_gather_single(output, mine(), **how))
+        return is_everyones(list(output.chunk(size)))
+
+    def gather() -> bool:
+        outputs = [empty() for _ in range(size)] if rank == 0 else None
+        wait(dist.gather(mine(), outputs, 0, **how))
+        return outputs is None or is_everyones(outputs)
+
+    def scatter() -> bool:
+        output, inputs = empty(), [torch.full((count,), r + 1.0) for r in range(size)]
+        wait(dist.scatter(output, inputs if rank == 0 else None, 0, **how))
+        return bool((output == rank + 1).all())
+
+    def reduce_scatter() -> bool:
+        output = empty()
+        wait(dist.reduce_scatter(output, [mine() for _ in range(size)], **how))
+        return bool((output == total).all())
+
+    def reduce_scatter_single() -> bool:
+        output = empty()
+        wait(dist.reduce_scatter_single(output, mine().repeat(size), **how))
+        return bool((output == total).all())
+
+    def all_to_all() -> bool:
+        outputs = [empty() for _ in range(size)]
+        wait(dist.all_to_all(outputs, [mine() for _ in range(size)], **how))
+        return is_everyones(outputs)
+
+    def all_to_all_single() -> bool:
+        output = empty(size)
+        wait(dist.all_to_all_single(output, mine().repeat(size), **how))
+        return is_everyones(list(output.chunk(size)))
+
+    def barrier() -> bool:
+        wait(dist.barrier(**how))
+        return True
+
+    def send_and_receive() -> bool:
+        output, left = empty(), (rank - 1) % size
+        works = [dist.irecv(output, left, group), dist.isend(mine(), (rank + 1) % size, group)]
+        for work in works:
+            work.wait()
+        return bool((output == left + 1).all())
+
+    each = [
+        all_reduce, all_reduce_of_short_floats, reduce, broadcast, all_gather, all_gather_single, gather,
+        scatter, reduce_scatter, reduce_scatter_single, all_to_all, all_to_all_single, barrier,
+        send_and_receive,
+    ]  # fmt: skip
+    return {call.__name__: call for call in each}
+
+
+NAMES = [
+    "all_reduce", "all_reduce_of_short_floats", "reduce", "broadcast", "all_gather", "all_gather_single",
+    "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single",
+    "barrier", "send_and_receive",
+]  # fmt: skip
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def run_interrupted(act: Act, delay: float, number: signal.Signals) -> object:
+    """What `act` returns or raises in this thread, which gets the signal `number` after `delay` seconds."""
+    before = signal.signal(number, interrupt)
+    stop = threading.Timer(delay, os.kill, [os.getpid(), number])
+    try:
+        try:
+            if number == signal.SIGALRM:
+                signal.setitimer(signal.ITIMER_REAL, delay)
+            else:
+                stop.start()
+            return act()
+        finally:
+            signal.signal(number, signal.SIG_IGN)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            stop.cancel()
+    except (KeyboardInterrupt, *CLEAR) as error:
+        return error
+    finally:
+        if stop.is_alive():
+            stop.join()
+        signal.signal(number, before)
+
+
+def interrupt_until_it_lands(
+    comm: MPI.Intracomm, name: str, later: bool, seconds: float, seed: int, number: signal.Signals
+) -> list[str]:
+    """Make one call again and again until the last rank is interrupted in it; then what its group says."""
+    generator = random.Random(seed)
+    count = generator.choice([3, 2000, 150_000])
+    group = group_of(seconds)
+    act = calls_on(group, count, later)[name]
+    last = comm.rank == comm.size - 1
+    wrong: list[str] = []
+    for _ in range(30):
+        delay, lateness = generator.uniform(1e-5, 3e-3), generator.choice([0.0, 0.002, 0.005])
+        if last:
+            outcome = run_interrupted(act, delay, number)
+        else:
+            time.sleep(lateness)
+            outcome = outcome_of(act, seconds + SLACK)
+        if outcome is not True and not isinstance(outcome, (*CLEAR, KeyboardInterrupt)):
+            wrong.append(f"{name} of {count}: {outcome!r:.200}")
+        landed = np.array([isinstance(outcome, BaseException) or bool(wrong)])
+        comm.Allreduce(MPI.IN_PLACE, landed, MPI.LOR)
+        if landed[0]:
+            break
+    else:
+        dist.destroy_process_group(group)
+        return wrong
+    for _ in range(2):  # from another thread: no lock is held
+        outcome = outcome_of(act, 2 * seconds + SLACK)
+        if outcome is not True and not isinstance(outcome, CLEAR):
+            wrong.append(f"{name} of {count} afterwards: {outcome!r:.200}")
+    return wrong
+
+
+def check_interrupts(
+    comm: MPI.Intracomm, name: str, later: bool, seconds: float, seed: int, number: signal.Signals
+) -> None:
+    agree_on(comm, interrupt_until_it_lands(comm, name, later, seconds, seed, number))
+    still_works()  # the other groups go on
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["blocking", "async_op"])
+@pytest.mark.parametrize("name", NAMES)
+def test_after_an_interrupt_a_group_gives_right_numbers_or_a_clear_error(
+    comm: MPI.Intracomm, name: str, later: bool
+) -> None:
+    if comm.size > 1:
+        number = signal.SIGINT if later else signal.SIGALRM
+        check_interrupts(comm, name, later, 0.5, NAMES.index(name) + 100 * later, number)
+
+
+@pytest.mark.slow
+@pytest.mark.deadline(600)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
+@pytest.mark.parametrize("later", [False, True], ids=["blocking", "async_op"])
+@pytest.mark.parametrize("name", NAMES)
+def test_after_many_interrupts(comm: MPI.Intracomm, name: str, later: bool, number: signal.Signals) -> None:
+    if comm.size > 1:
+        for seed in range(20):
+            check_interrupts(comm, name, later, 3.0, seed, number)
+
+
+# ---------------------------------------------------------------------------------------- forks
+
+
+def calls_of_a_child() -> dict[str, Callable[[], object]]:
+    """What a forked worker might try; each must raise at once."""
+    other = (dist.get_rank() + 1) % dist.get_world_size()
+    ones = torch.ones(3)
+    return {
+        "all_reduce": lambda: dist.all_reduce(ones),
+        "async all_reduce": lambda: dist.all_reduce(ones, async_op=True).wait(),
+        "all_gather_object": lambda: dist.all_gather_object([None] * dist.get_world_size(), 1),
+        "barrier": dist.barrier,
+        "isend": lambda: dist.isend(ones, other).wait(),
+        "irecv": lambda: dist.irecv(ones, other).wait(),
+    }
+
+
+def words_of_a_child() -> str:
+    """What is wrong in a child: calls that do not raise a clear error at once."""
+    wrong = []
+    for name, call in calls_of_a_child().items():
+        start = time.monotonic()
+        outcome = outcome_of(call, 2.0)
+        if not isinstance(outcome, RuntimeError):
+            wrong.append(f"{name}: {outcome!r:.100}")
+        elif "fork" not in str(outcome) or time.monotonic() - start > 1:
+            wrong.append(f"{name}: after {time.monotonic() - start:.1f} s, {outcome!s:.100}")
+    return "; ".join(wrong)
+
+
+def fork_and_ask() -> str:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, words_of_a_child().encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        answered = select.select([pipe], [], [], CHILD_SECONDS)[0]  # also when the child has ended
+        if not answered:
+            os.kill(child, signal.SIGKILL)
+        words = pipe.read().decode()
+    status = os.waitpid(child, 0)[1]
+    if not answered:
+        return "the child hangs"
+    return words or (f"the child ended with {status}" if status else "")
+
+
+def start_worker_and_ask() -> str:
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    worker = context.Process(target=lambda: answers.put(words_of_a_child()))
+    worker.start()
+    worker.join(CHILD_SECONDS)
+    if worker.is_alive():
+        worker.kill()
+        return "the worker hangs"
+    return answers.get() if worker.exitcode == 0 else f"the worker ended with {worker.exitcode}"
+
+
+@pytest.mark.parametrize("ask", [fork_and_ask, start_worker_and_ask])
+def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(
+    comm: MPI.Intracomm, ask: Callable[[], str]
+) -> None:
+    if comm.size == 1:
+        return
+    still_works()
+    work = dist.all_reduce(torch.ones(3), async_op=True)  # the owner thread is there, which no child has
+    work.wait()
+    words = ask() if comm.rank == 0 else ""
+    comm.Barrier()
+    agree_on(comm, [words] if words else [])
+    for _ in range(20):
+        still_works()
+    tensor = torch.full((10**5,), 1.0)
+    dist.all_reduce(tensor, async_op=True).wait()
+    assert (tensor == comm.size).all()
+
+
+# --------------------------------------------------------------------- who comes after a timeout
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["blocking", "async_op"])
+@pytest.mark.parametrize("count", [3, 2**17, 2**20], ids=["12 B", "512 KiB", "4 MiB"])
+@pytest.mark.parametrize(
+    "name", ["all_reduce", "reduce_scatter", "all_gather_single", "broadcast", "all_to_all", "barrier"]
+)
+def test_a_rank_that_comes_after_a_timeout_gets_an_error_in_time(
+    comm: MPI.Intracomm, name: str, count: int, later: bool
+) -> None:
+    """Never a hang, never a wrong number: an error, unless the late rank needs nothing of those that left.
+
+    All have been at the barrier, and a root's broadcast is done when it has sent. The next call raises.
+    """
+    if comm.size == 1:
+        return
+    seconds = 0.2
+    group = group_of(seconds)
+    act = calls_on(group, count, later)[name]
+    late = comm.rank == comm.size - 1
+    if late:
+        comm.Barrier()  # all others have given up
+    start = time.monotonic()
+    outcome = outcome_of(act, seconds + SLACK)
+    took = time.monotonic() - start
+    if not late:
+        comm.Barrier()
+    right = outcome is True and late and name in ("barrier", "broadcast")
+    wrong = [] if right or isinstance(outcome, CLEAR) else [f"{outcome!r:.200} after {took:.1f} s"]
+    again = outcome_of(act, seconds + SLACK)
+    wrong += [] if isinstance(again, CLEAR) else [f"the next call: {again!r:.200}"]
+    agree_on(comm, wrong)
+    still_works()

@@ -1,0 +1,279 @@
+"""How one group reaches its ranks: two communicators, the gate, the lane, and what has gone wrong.
+
+Collectives and our own messages use `comm`, the user's messages `mail`: no tag of theirs meets one of ours.
+
+    run(call)      the order: here and now, or later on the owner thread
+    execute(call)  the gate, then the body that moves the data
+    complete(…)    every wait inside a body, with the deadline of the call
+
+A failure that other ranks cannot know of (a timeout, an interrupt, a dead rank) breaks the group: every
+later call says why, and the memory that MPI may still write to is kept for the rest of the process. Whoever
+comes to a collective that another rank has given up waits for it until the deadline, and no longer.
+"""
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from mpi4py import MPI
+
+from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, LayoutError, MismatchError
+from .gate import Gate
+from .interrupts import Deferred
+from .shared import SharedRows, shared_rows
+from .waiting import SHORT_NAP, wait_until
+from .work import Finished, Lane, Outcome, Pending
+
+NEWS_SECONDS = 0.3
+CLOSE_SECONDS = 2.0  # so long a rank that closes its group waits for the others, to free what they share
+INTERRUPT_SECONDS = 1.0  # so long a rank that was interrupted inside a collective still waits for the others
+LARGEST_TAG = 2**15 - 1  # every MPI has that many
+
+_channels: "weakref.WeakSet[Channel]" = weakref.WeakSet()
+
+
+class Call(NamedTuple):
+    """One collective of one rank, made in the calling thread."""
+
+    record: bytes  # what it shows at the gate
+    describe: Callable[[], str]
+    body: Callable[[], None]  # runs when all ranks have come with records that agree
+    tensors: list[torch.Tensor]  # the result
+    show: tuple[int, int] | None = None  # address and bytes of what the others may read from the gate on
+    local: bool = False  # whether the body needs the others no more, once it is shown
+
+
+class Refusal:
+    """The words of a rank that cannot take part, and the error it raises itself."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __call__(self) -> str:
+        return f"refused: {self.error}"
+
+    def body(self) -> None:
+        raise MismatchError(self())
+
+
+class Channel:
+    """The communicators of one group. `comm` becomes the channel's own."""
+
+    def __init__(self, comm: MPI.Intracomm, seconds: float, name: str) -> None:
+        self.comm, self.mail = comm, comm.Dup()
+        for each in (self.comm, self.mail):
+            each.Set_errhandler(MPI.ERRORS_RETURN)
+        self.rank, self.size = comm.rank, comm.size
+        self.seconds, self.name = seconds, name
+        self.call_seconds = seconds  # of the collective that runs
+        self.gate = Gate(comm)
+        self.lane = Lane(name)
+        self.deferred = Deferred()
+        self.broken: str | None = None
+        self.closed = False
+        self.reports = 0  # to monitored barriers
+        self.rows: SharedRows | None = None  # see find_rows
+        self.searched = False
+        _channels.add(self)
+
+    # ------------------------------------------------------------------------------ one collective
+
+    def run(self, call: Call, seconds: float, later: bool) -> Finished | Outcome:
+        """Run one collective: here and now, or `later` on the owner thread."""
+        self.check_open()
+        lane = self.lane
+        if not later:
+            with lane.lock:  # not try and release: an interrupt in between would leave it locked
+                if not lane.queue:
+                    self.execute(call, seconds)
+                    return Finished(call.tensors)
+        work = Pending(lane, lambda: self.execute(call, seconds), call.tensors)
+        lane.submit(work)
+        if not later:
+            work.wait()
+        return work
+
+    def execute(self, call: Call, seconds: float) -> None:
+        """The gate, then the body; the calling thread holds the lane."""
+        self.check_open()
+        try:
+            self.call_seconds = seconds
+            if self.rows:
+                self.rows.before_gate(call.show)
+            self.gate.enter(call.record, call.describe, seconds)
+            if self.rows:  # shown by all, or by none: what only some have shown counts for nothing
+                self.rows.after_gate(self.gate.all == call.record * self.size)
+            if call.local and self.rows:
+                call.body()
+            else:
+                with self.deferred:
+                    call.body()
+        except MismatchError as mismatch:
+            if isinstance(call.describe, Refusal):
+                raise call.describe.error from mismatch
+            raise
+        except LayoutError:
+            raise
+        except BaseException as error:
+            self.deferred.restore()
+            keep_forever(call, self.gate)
+            failure = self.failure(error, call.describe)
+            if failure is error:
+                raise
+            raise failure from error
+
+    def complete(self, request: MPI.Request | list[MPI.Request], *memory: object) -> None:
+        """Wait until `request` is done; CollectiveTimeoutError when a rank has left this collective.
+
+        `memory` is whatever MPI reads or writes meanwhile: after a failure it must outlive this call.
+        """
+        test = request.Test if isinstance(request, MPI.Request) else all_done(request)
+        if not test():
+            try:
+                self.wait(test)
+            except BaseException:
+                keep_forever(request, memory)
+                raise
+
+    def wait(self, test: Callable[[], bool]) -> None:
+        """Wait, inside a body, until `test()`: for so long as the call allows, less after Ctrl-C."""
+        deadline = time.monotonic() + self.call_seconds
+        step = min(self.call_seconds, INTERRUPT_SECONDS)
+        while not wait_until(test, step, SHORT_NAP):
+            if self.deferred.pending or time.monotonic() >= deadline:
+                raise CollectiveTimeoutError(
+                    f"all {self.size} ranks came, and one of them has given up since: "
+                    f"timeout after {self.call_seconds:g} s"
+                )
+
+    def find_rows(self) -> SharedRows | None:
+        """Memory that all ranks see, made when all are in the first collective that wants it; or None.
+
+        Making it blocks inside MPI, so a rank must not leave in the middle: it is made on a thread, which no
+        interrupt reaches.
+        """
+        if not self.searched:
+            self.complete(self.comm.Ibarrier())  # has a deadline, and afterwards all ranks are here
+            making = threading.Thread(target=self.make_rows, name="mpi4py shared memory", daemon=True)
+            making.start()
+            making.join()
+            if not self.searched:
+                raise RuntimeError("the shared memory of the ranks could not be made: see the error above")
+        return self.rows
+
+    def make_rows(self) -> None:
+        self.rows, self.searched = shared_rows(self.comm, self.wait), True
+
+    # ------------------------------------------------------------------------------ failures and end
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise ClosedGroupError(
+                f"process group {self.name} was destroyed; call init_process_group or new_group"
+            )
+        if self.broken:
+            raise BrokenGroupError(f"process group {self.name} cannot be used any more: {self.broken}")
+
+    def failure(self, error: BaseException, describe: Callable[[], str]) -> BaseException:
+        """Break the group, free the other ranks, and return what to raise."""
+        if isinstance(error, CollectiveTimeoutError):
+            text = str(error)
+            if not text.startswith(describe()):
+                text = f"{describe()}: {text}"
+            self.broken = text
+            return CollectiveTimeoutError(text)
+        if not isinstance(error, MPI.Exception):
+            self.broken = f"{type(error).__name__} on this rank during {describe()}"
+            self.revoke()
+            return error
+        # A rank that was only told to give up may hear a moment later who died.
+        wait_until(lambda: bool(dead_ranks(self.comm)), NEWS_SECONDS if is_death(error) else 0.0)
+        dead = dead_ranks(self.comm)
+        who = f"rank {', '.join(map(str, dead))} of the group died" if dead else str(error)
+        if not dead and is_death(error):
+            who = "another rank met a failure and gave the group up"
+        self.broken = f"{who} during {describe()}"
+        self.revoke()
+        return BrokenGroupError(self.broken)
+
+    def revoke(self) -> None:
+        """Wake the ranks that wait for this one (needs `mpiexec --with-ft ulfm`)."""
+        for each in (self.comm, self.mail):
+            with contextlib.suppress(MPI.Exception, NotImplementedError):
+                each.Revoke()
+
+    def close(self, drain: Callable[[float], bool]) -> None:
+        """Finish what is under way, end the owner thread, free communicators and memory; once."""
+        if self.closed:
+            return
+        seconds = 0.5 if self.broken else min(self.seconds, 30.0)
+        idle = drain(seconds) and self.lane.close(seconds)
+        self.closed = True
+        if idle and not self.broken and not MPI.Is_finalized() and self.all_close():
+            self.gate.close()
+            if self.rows:
+                self.rows.close()
+            self.mail.Free()
+            self.comm.Free()
+        else:
+            keep_forever(self)
+
+    def all_close(self) -> bool:
+        """Have all ranks come to close the group? To free its memory they must."""
+        request = self.comm.Ibarrier()
+        if wait_until(request.Test, CLOSE_SECONDS):
+            return True
+        keep_forever(request)
+        return False
+
+
+def all_done(requests: list[MPI.Request]) -> Callable[[], bool]:
+    return lambda: MPI.Request.Testall(requests)
+
+
+def keep_forever(*things: object) -> None:
+    """Never free these, not even when the interpreter ends: MPI may still write to them while it is
+    finalised.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(things))
+
+
+def forget_in_fork() -> None:
+    """In a process forked off a rank: nothing here may touch MPI, which belongs to the rank."""
+    for channel in list(_channels):
+        channel.broken = f"this is process {os.getpid()}, a fork of a rank, and MPI works in the rank alone"
+        channel.lane.queue.clear()
+
+
+def is_death(error: BaseException) -> bool:
+    """Does MPI say that a rank died, or that another rank gave up for that?"""
+    kinds = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+    return isinstance(error, MPI.Exception) and error.Get_error_class() in kinds
+
+
+def dead_ranks(comm: MPI.Intracomm) -> list[int]:
+    """The ranks of `comm` that MPI knows to have died; empty where it cannot say."""
+    try:
+        MPI.COMM_SELF.Iprobe()  # MPI hears news only while it is called
+        failed = comm.Get_failed()
+        everyone = comm.Get_group()
+        return sorted(MPI.Group.Translate_ranks(failed, list(range(failed.size)), everyone))
+    except (MPI.Exception, NotImplementedError):
+        return []
+
+
+def create_from(comm: MPI.Intracomm, ranks: list[int]) -> MPI.Intracomm:
+    """A communicator of these ranks of `comm`; only they take part.
+
+    The tag keeps groups apart that are made at the same time. It comes from the ranks: torch's name of a
+    group counts the groups a rank is in, and so differs between members that are in others too.
+    """
+    tag = zlib.crc32(repr(ranks).encode()) % LARGEST_TAG
+    return comm.Create_group(comm.Get_group().Incl(ranks), tag)
