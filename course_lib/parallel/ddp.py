@@ -29,8 +29,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
 import torch_mpi4py
-from torch_mpi4py.start import common_store
 from course_lib.training.loop import Batch, image_batch
+from torch_mpi4py.start import common_store
 
 PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
 ended: list[dist.ProcessGroup | None] = []  # the last group, kept until the next one ends: see `end_group`

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch import nn
 
-from course.lessons.l12_deepspeed_on_cifar.runs import dealt, run_stage, score_whole, train_and_test
 import torch_mpi4py
+from course.lessons.l12_deepspeed_on_cifar.runs import dealt, run_stage, score_whole, train_and_test
 from course_lib.parallel import deepspeed_engine as ds
 from course_lib.parallel.deepspeed_config import (
     STAGES,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-import torch_mpi4py
 from mpi4py import MPI
 
+import torch_mpi4py
 from tests.ranks.one_process import Tensors, weights_of
 
 

@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 from torch.profiler import ProfilerActivity, profile
 
-from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
 import torch_mpi4py
+from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
 from course_lib.comm.spans import Span, duration
 from course_lib.comm.timing import one_rank_a_core, seconds_on
 from course_lib.comm.trace import Recorder

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from torch_mpi4py import MPIGroup, internals
 
 from mpi_classroom.launch import find_mpiexec, rank_environment, run_ranks
+from torch_mpi4py import MPIGroup, internals
 
 RANKS = Path(__file__).parent / "ranks"
 PASSED_OVER_GLOO = json.loads(

@@ -1,6 +1,6 @@
 """PyTorch's own tests of torch.distributed, on the ranks of this MPI job, over any backend.
 
-    python -m mpi_classroom.launch 3 packages/torch_mpi4py/tests/ranks/pytorch_suite.py mpi4py [--only NAME …] [--json FILE]
+    python -m mpi_classroom.launch 3 pytorch_suite.py mpi4py [--only NAME …] [--json FILE]
 
 The suite (torch.testing._internal.distributed.distributed_test, in every wheel of torch) starts processes of
 its own; here the ranks are there already, and each test gets a group, new and destroyed afterwards. The suite

@@ -15,8 +15,9 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-import torch_mpi4py
 from mpi4py import MPI
+
+import torch_mpi4py
 from torch_mpi4py import collectives
 from torch_mpi4py.channel import Call, Channel
 from torch_mpi4py.collectives import barrier

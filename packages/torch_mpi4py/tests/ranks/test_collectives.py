@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-import torch_mpi4py
 from mpi4py import MPI
+
+import torch_mpi4py
 from torch_mpi4py import collectives, reductions, tensors
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-import torch_mpi4py
 from torch.optim import SGD
 
+import torch_mpi4py
 from tests.ranks import with_deepspeed
 from tests.ranks.one_process import STEPS, Tensors, assert_same, batches, loss_of, model, weights_of
 from tests.ranks.with_deepspeed import settings, whole_weights

@@ -29,10 +29,11 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch_mpi4py
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
+
+import torch_mpi4py
 
 CASES = int(os.environ.get("COURSE_DIFFERENTIAL_CASES", "100"))
 SECONDS = 10.0  # a rank that waits so long for another one has been left alone

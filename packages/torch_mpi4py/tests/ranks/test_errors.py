@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-import torch_mpi4py
 from mpi4py import MPI
+
+import torch_mpi4py
 from torch_mpi4py import gate
 
 

@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch_mpi4py
 from mpi4py import MPI
 
+import torch_mpi4py
 from mpi_classroom.launch import run_ranks
 
 SLACK = 5.0  # seconds by which a busy machine may be late

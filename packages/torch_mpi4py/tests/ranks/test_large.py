@@ -11,8 +11,9 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-import torch_mpi4py
 from mpi4py import MPI
+
+import torch_mpi4py
 from torch_mpi4py.channel import Channel
 
 MANY = 2**31 + 1003  # bytes

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch_mpi4py
 from mpi4py import MPI
+
+import torch_mpi4py
 from torch_mpi4py import channel, shared
 from torch_mpi4py.shared import SharedRows, Wait, shared_rows
 from torch_mpi4py.waiting import wait_until
