@@ -28,9 +28,9 @@ class FusedHalos(Tiled):
     The outputs are distributed evenly over the tiles, as layer by layer.
     """
 
-    def __init__(self, tiles: Tiles, whole: nn.Sequential) -> None:
+    def __init__(self, tiles: Tiles, model: nn.Sequential) -> None:
         super().__init__(tiles)
-        self.layers = nn.ModuleList(fusible(layer) for layer in whole)
+        self.layers = nn.ModuleList(fusible(layer) for layer in model)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This tile (N, C, h, w) of an image to that of the result."""

@@ -59,9 +59,9 @@ def tile_layer(tiles: Tiles, layer: nn.Module) -> nn.Module:
     return SpatialConv(tiles, layer) if isinstance(layer, nn.Conv2d) else plain.tile_layer(tiles, layer)
 
 
-def tile_model(tiles: Tiles, whole: nn.Module) -> nn.Module:
-    """A copy of `whole` whose layers work on tiles; all else that its `forward` does is pixel by pixel."""
-    return plain.tile_model(tiles, whole, tile_layer)
+def tile_model(tiles: Tiles, model: nn.Module, layer: plain.MakeLayer = tile_layer) -> nn.Module:
+    """A copy of `model` whose layers work on tiles; all else that its `forward` does is pixel by pixel."""
+    return plain.tile_model(tiles, model, layer)
 
 
 # ---------------------------------------------------------------- the plan of a convolution

@@ -128,13 +128,13 @@ class Tiled(nn.Module):
 class SpatialConv(Tiled):
     """A convolution of tiles: any kernel, stride, zero padding, dilation and groups."""
 
-    def __init__(self, tiles: Tiles, whole: nn.Conv2d) -> None:
+    def __init__(self, tiles: Tiles, layer: nn.Conv2d) -> None:
         super().__init__(tiles)
-        if whole.padding_mode != "zeros" or whole.transposed:
-            raise ValueError(f"{whole} cannot be tiled; use an ordinary one with padding_mode='zeros'")
-        self.windows, self.groups = windows_of(whole), whole.groups
-        self.weight = nn.Parameter(whole.weight.detach().clone())
-        self.bias = None if whole.bias is None else nn.Parameter(whole.bias.detach().clone())
+        if layer.padding_mode != "zeros" or layer.transposed:
+            raise ValueError(f"{layer} cannot be tiled; use an ordinary one with padding_mode='zeros'")
+        self.windows, self.groups = windows_of(layer), layer.groups
+        self.weight = nn.Parameter(layer.weight.detach().clone())
+        self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This tile (N, C, h, w) of an image to this tile of the result: (N, F, h', w')."""
@@ -148,13 +148,13 @@ class SpatialConv(Tiled):
 class SpatialPool(Tiled):
     """Max- or average-pooling of tiles; outside the image a maximum sees nothing, and an average zeros."""
 
-    def __init__(self, tiles: Tiles, whole: nn.MaxPool2d | nn.AvgPool2d) -> None:
+    def __init__(self, tiles: Tiles, layer: nn.MaxPool2d | nn.AvgPool2d) -> None:
         super().__init__(tiles)
-        if whole.ceil_mode or getattr(whole, "return_indices", False):
-            raise ValueError(f"{whole} cannot be tiled; use ceil_mode=False and return_indices=False")
-        if getattr(whole, "divisor_override", None) or not getattr(whole, "count_include_pad", True):
-            raise ValueError(f"{whole} cannot be tiled; use count_include_pad=True and no divisor_override")
-        self.windows, self.largest = windows_of(whole), isinstance(whole, nn.MaxPool2d)
+        if layer.ceil_mode or getattr(layer, "return_indices", False):
+            raise ValueError(f"{layer} cannot be tiled; use ceil_mode=False and return_indices=False")
+        if getattr(layer, "divisor_override", None) or not getattr(layer, "count_include_pad", True):
+            raise ValueError(f"{layer} cannot be tiled; use count_include_pad=True and no divisor_override")
+        self.windows, self.largest = windows_of(layer), isinstance(layer, nn.MaxPool2d)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This tile (N, C, h, w) of an image to this tile of the result."""
@@ -185,15 +185,15 @@ class SpatialBatchNorm(Tiled):
     running_var: torch.Tensor | None
     num_batches_tracked: torch.Tensor | None
 
-    def __init__(self, tiles: Tiles, whole: nn.BatchNorm2d) -> None:
+    def __init__(self, tiles: Tiles, layer: nn.BatchNorm2d) -> None:
         super().__init__(tiles)
-        self.eps, self.momentum = whole.eps, whole.momentum
+        self.eps, self.momentum = layer.eps, layer.momentum
         for name in ("weight", "bias"):
-            parameter = getattr(whole, name)
+            parameter = getattr(layer, name)
             mine = None if parameter is None else nn.Parameter(parameter.detach().clone())
             self.register_parameter(name, mine)
         for name in ("running_mean", "running_var", "num_batches_tracked"):
-            buffer = getattr(whole, name)
+            buffer = getattr(layer, name)
             self.register_buffer(name, None if buffer is None else buffer.clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -258,20 +258,21 @@ def tile_layer(tiles: Tiles, layer: nn.Module) -> nn.Module:
     raise ValueError(f"{layer} does not work on tiles; join them before it")
 
 
-def tile_model(
-    tiles: Tiles, whole: nn.Module, layer: Callable[[Tiles, nn.Module], nn.Module] = tile_layer
-) -> nn.Module:
-    """A copy of `whole` whose layers work on tiles; all else that its `forward` does is pixel by pixel.
+MakeLayer = Callable[[Tiles, nn.Module], nn.Module]
+
+
+def tile_model(tiles: Tiles, model: nn.Module, layer: MakeLayer = tile_layer) -> nn.Module:
+    """A copy of `model` whose layers work on tiles; all else that its `forward` does is pixel by pixel.
 
     `layer` makes a layer of tiles from one of images, and raises ValueError where there is none.
     """
-    if not list(whole.children()):
-        return layer(tiles, whole).train(whole.training)
-    tiled = copy.copy(whole)
-    tiled._parameters, tiled._buffers = whole._parameters.copy(), whole._buffers.copy()
+    if not list(model.children()):
+        return layer(tiles, model).train(model.training)
+    tiled = copy.copy(model)
+    tiled._parameters, tiled._buffers = model._parameters.copy(), model._buffers.copy()
     tiled._modules = {
         name: None if child is None else tile_model(tiles, child, layer)
-        for name, child in whole._modules.items()
+        for name, child in model._modules.items()
     }
     return tiled
 
