@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from course_lib.comm.buffers import PIECE_BYTES
-from course_lib.comm.collectives import (
+from course_lib.comm.collectives import tree_broadcast
+from course_lib.comm.ping_pong import SIZES as FITTED
+from course_lib.comm.ping_pong import measure_ping_pong
+from course_lib.comm.timing import seconds_of_each
+from course_lib.fast.collectives import (
+    PIECE_BYTES,
     recursive_doubling_allreduce,
     ring_allgather,
     ring_allreduce,
     ring_reduce_scatter,
     scatter_allgather_broadcast,
-    tree_broadcast,
 )
-from course_lib.comm.ping_pong import SIZES as FITTED
-from course_lib.comm.ping_pong import measure_ping_pong
-from course_lib.comm.timing import seconds_of_each
 from course_lib.theory.cost_model import (
     Cost,
     predict_seconds,
@@ -90,7 +90,7 @@ COSTS: Mapping[str, tuple[str, Callable[[int, float], Cost]]] = {
 
 
 def ours(comm: MPI.Comm, arrays: Arrays) -> dict[str, Work]:
-    """Our collectives on a whole, a part to send and a part to receive."""
+    """Our collectives in their fast forms, on a whole, a part to send and a part to receive."""
     buffer, part, out = arrays
     works: dict[str, Work] = {
         "ring": lambda: ring_allreduce(comm, buffer),
@@ -180,7 +180,7 @@ def model(
     """For each size that was not fitted and each of our collectives: measured median, spread, predicted."""
     from mpi4py import MPI
 
-    samples = measure_ping_pong(comm, fitted, repetitions=repetitions)
+    samples = measure_ping_pong(comm, fitted, repetitions=repetitions, piece_nbytes=PIECE_BYTES)
     calls = timed(comm, ours(MPI.COMM_SELF, zeros(MPI.COMM_SELF, SHARED_FROM)), SHARED_FROM, repetitions)
     machine = samples.machine() if samples else None
     result: dict[str, dict[str, Any]] = {}

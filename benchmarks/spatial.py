@@ -1,8 +1,9 @@
 """A stack of convolutions on one image of 2048² pixels: two ranks, one thread each, beside one rank.
 
 Forward and backward, halo exchange and the sum of the weights' gradients included; each rank has a strip.
-Beside it what else two cores can do: one rank, the whole image, torch with two threads. Then the bytes that
-autograd keeps for backward on a rank, seen by saved-tensor hooks, of which each storage counts once.
+Beside it what else two cores can do: one rank, the full image, torch with two threads; and the plain form of
+the tiled convolution, a halo exchange and an ordinary one. Then the bytes that autograd saves for backward
+per rank, seen by saved-tensor hooks, of which each storage counts once.
 
     python -m benchmarks.spatial [--quick] [--json FILE]
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -43,21 +45,24 @@ def stack(layers: int, channels: int) -> nn.Sequential:
 def step_seconds(
     comm: MPI.Intracomm, pixels: int, layers: int, channels: int, repetitions: int
 ) -> dict[str, Any]:
-    """Seconds of a forward and backward: on all ranks; on rank 0 alone with one thread, and with as many
-    threads as there are ranks. And the bytes kept for backward: on a rank, and alone."""
+    """Seconds of a forward and backward: on all ranks, fast and plain; on rank 0 alone with one thread, and
+    with as many threads as ranks. And the bytes saved for backward: per rank, fast and plain, and alone."""
     import torch
 
-    from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_model, tile_of
+    from course_lib.fast.spatial_parallel import tile_model
+    from course_lib.parallel import spatial_parallel as plain
+    from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_of
 
     torch.manual_seed(0)
     whole, image = stack(layers, channels), torch.randn(1, 3, pixels, pixels)
     tiles = make_tiles(comm, comm.size, 1)
-    tiled, tile = tile_model(tiles, whole), tile_of(tiles, image).clone()
+    tile = tile_of(tiles, image).clone()
+    tiled, plainly_tiled = tile_model(tiles, whole), plain.tile_model(tiles, whole)
 
-    def on_tiles() -> None:
-        tiled.zero_grad()
-        tiled(tile).square().mean().backward()
-        sum_over_tiles(tiles, [tiled])
+    def on_tiles(model: nn.Module) -> None:
+        model.zero_grad()
+        model(tile).square().mean().backward()
+        sum_over_tiles(tiles, [model])
 
     def on_image() -> None:
         if comm.rank == 0:
@@ -70,11 +75,16 @@ def step_seconds(
         torch.set_num_threads(1)
 
     torch.set_num_threads(1)
-    contenders = {"tiles": on_tiles, "one": on_image, "threads": on_image_with_threads}
+    contenders = {
+        "tiles": partial(on_tiles, tiled),
+        "plain": partial(on_tiles, plainly_tiled),
+        "one": on_image,
+        "threads": on_image_with_threads,
+    }
     seconds = in_turn(comm, contenders, repetitions)
-    kept = max(comm.allgather(kept_nbytes(tiled, tile)))
+    kept, kept_plainly = (max(comm.allgather(kept_nbytes(model, tile))) for model in (tiled, plainly_tiled))
     alone = kept_nbytes(whole, image) if comm.rank == 0 else 0
-    return {"seconds": seconds, "kept": kept, "kept_alone": alone}
+    return {"seconds": seconds, "kept": kept, "kept_plainly": kept_plainly, "kept_alone": alone}
 
 
 def in_turn(
@@ -138,24 +148,15 @@ def measure(quick: bool) -> list[Row]:
     )
     what = f"{LAYERS} convolutions, {CHANNELS} channels, {pixels}² pixels"
     timings = {name: Timing.of(values) for name, values in found["seconds"].items()}
-    bytes_ours, bytes_alone = (Timing(float(found[name]), 0.0) for name in ("kept", "kept_alone"))
+    saved = {name: Timing(float(found[name]), 0.0) for name in ("kept", "kept_plainly", "kept_alone")}
+    step, kept = f"{what}: step", f"{what}: kept for backward on a rank"
+    ours, plain = timings["tiles"], "halo exchange + ordinary convolution"
     return [
-        row(f"{what}: step", ranks, timings["tiles"], timings["one"], "1 rank, 1 thread, whole image"),
-        row(
-            f"{what}: step",
-            ranks,
-            timings["tiles"],
-            timings["threads"],
-            f"1 rank, {ranks} threads, whole image",
-        ),
-        row(
-            f"{what}: kept for backward on a rank",
-            ranks,
-            bytes_ours,
-            bytes_alone,
-            "1 rank, whole image",
-            unit="bytes",
-        ),
+        row(step, ranks, ours, timings["one"], "1 rank, 1 thread, whole image"),
+        row(step, ranks, ours, timings["threads"], f"1 rank, {ranks} threads, whole image"),
+        row(step, ranks, ours, timings["plain"], plain),
+        row(kept, ranks, saved["kept"], saved["kept_alone"], "1 rank, whole image", unit="bytes"),
+        row(kept, ranks, saved["kept"], saved["kept_plainly"], plain, unit="bytes"),
     ]
 
 

@@ -9,9 +9,10 @@
     all-to-all       pairwise                                 0│a0 a1   1│b0 b1            0│a0 b0  1│a1 b1
     barrier          dissemination
 
-Any number of ranks, any length, any dtype of numbers; parts are those of `np.array_split`. Arrays have to be
-contiguous, and what cannot be right is a ValueError before the first message. A sum has the same bits on
-every rank that gets it. `theory/cost_model.py` tells what each costs.
+Any number of ranks, any length, any dtype of numbers; parts are those of `np.array_split`. A sum has the same
+bits on every rank that gets it. `buffers.py` checks the arrays: what cannot be right is a ValueError before
+the first message. `theory/cost_model.py` says what each costs; `fast/collectives.py` has the forms that
+benchmarks time.
 
 Sources: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and
 experience" (2007); Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
@@ -21,29 +22,23 @@ MPICH" (2005); Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for 
 
 from functools import cache
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
 from course_lib.comm.buffers import (
-    flat_view,
+    Array,
+    flat,
     must_be_apart,
     must_be_filled,
+    must_be_numbers,
     must_be_rank,
     must_match,
-    pieces,
-    shards,
-    split,
 )
-
-Array = NDArray[Any]
 
 # One tag for each kind of message: ranks that call different collectives wait, and do not mix up their data.
 RING_SUM, RING_COPY, DOUBLING, FOLD, TREE_COPY, TREE_SUM = range(4301, 4307)
 TREE_PARTS, RING_PARTS, SCATTER, GATHER, ALL_TO_ALL, BARRIER = range(4307, 4313)
-
 
 # ------------------------------------------------------------------------------------ all-reduce
 
@@ -52,15 +47,12 @@ def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over `comm`, in place; each rank sends 2(n-1)/n of its bytes (Patarasuk & Yuan 2009)."""
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = split(flat_view("buffer", buffer, written=True), n)  # views: writing to them writes to buffer
-    scratch = np.empty_like(chunks[0][pieces(chunks[0])[0]])  # the first chunk is the longest
+    chunks = np.array_split(flat(buffer), n)  # views: writing to them writes to buffer
+    incoming = np.empty_like(chunks[0])  # the first chunk is the longest
     for step in range(n - 1):  # reduce-scatter: chunk rank+1 becomes complete here
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        for piece in pieces(chunks[0]):
-            mine = into[piece]
-            incoming = scratch[: mine.size]
-            comm.Sendrecv(out[piece], right, RING_SUM, incoming, left, RING_SUM)
-            mine += incoming
+        comm.Sendrecv(out, right, RING_SUM, incoming[: into.size], left, RING_SUM)
+        into += incoming[: into.size]
     for step in range(n - 1):  # all-gather: complete chunks go round once more
         out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
         comm.Sendrecv(out, right, RING_COPY, into, left, RING_COPY)
@@ -69,33 +61,31 @@ def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over `comm`, in place, in about log2(n) exchanges of all of it (Thakur et al. 2005).
 
-    Of n ranks the first 2^k do it; each of the others hands its numbers to one of them and gets the sum.
+    Of n ranks the first 2^k exchange; each other rank sends its numbers to one of them, and receives the sum.
     """
     n, rank = comm.size, comm.rank
-    flat = flat_view("buffer", buffer, written=True)
-    core = 1 << (n.bit_length() - 1)  # the largest power of two up to n
-    scratch = np.empty_like(flat[pieces(flat)[0]])
-    for piece in pieces(flat):
-        mine = flat[piece]
-        incoming = scratch[: mine.size]
-        if rank >= core:
-            comm.Send(mine, rank - core, FOLD)
-            comm.Recv(mine, rank - core, FOLD)
-            continue
-        if rank + core < n:
-            comm.Recv(incoming, rank + core, FOLD)
-            mine += incoming
-        for distance in distances(core):  # the partner's number differs in one bit
-            comm.Sendrecv(mine, rank ^ distance, DOUBLING, incoming, rank ^ distance, DOUBLING)
-            mine += incoming
-        if rank + core < n:
-            comm.Send(mine, rank + core, FOLD)
+    core = 2 ** (n.bit_length() - 1)  # the largest power of two up to n
+    mine = flat(buffer)
+    incoming = np.empty_like(mine)
+    if rank >= core:
+        comm.Send(mine, rank - core, FOLD)
+        comm.Recv(mine, rank - core, FOLD)
+        return
+    if rank + core < n:
+        comm.Recv(incoming, rank + core, FOLD)
+        mine += incoming
+    for distance in distances(core):  # the sum so far is over 1, 2, 4 … ranks
+        partner = rank ^ distance  # its number differs in one bit
+        comm.Sendrecv(mine, partner, DOUBLING, incoming, partner, DOUBLING)
+        mine += incoming
+    if rank + core < n:
+        comm.Send(mine, rank + core, FOLD)
 
 
 @cache
 def distances(size: int) -> tuple[int, ...]:
-    """1, 2, 4 … below `size`: as many rounds as it takes to reach everyone when their number doubles."""
-    return tuple(1 << k for k in range((size - 1).bit_length()))
+    """1, 2, 4 … below `size`: one for each round in which the number of ranks reached doubles."""
+    return tuple(2**k for k in range((size - 1).bit_length()))
 
 
 # ------------------------------------------------------------------------------------ the ring's two halves
@@ -106,35 +96,34 @@ def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
 
     `buffer` stays as it is, and shares no memory with `out`. Each rank sends (n-1)/n of its bytes.
     """
+    must_be_numbers("buffer", buffer, written=False, split=True)
+    must_be_numbers("out", out, written=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    parts = shards("buffer", buffer, n, written=False)
+    parts = np.array_split(buffer, n)
     must_match("out", out, parts[rank].shape, buffer.dtype)
     must_be_apart("buffer and out", buffer, out)
-    result, chunks = flat_view("out", out, written=True), [part.reshape(-1) for part in parts]
-    for piece in pieces(chunks[0]):
-        partial = chunks[(rank - 1) % n][piece]
-        for step in range(n - 1):  # a partial sum passes every rank and ends where it belongs
-            mine = chunks[(rank - step - 2) % n][piece]
-            incoming = np.empty_like(mine)
-            comm.Sendrecv(partial, right, RING_PARTS, incoming, left, RING_PARTS)
-            incoming += mine
-            partial = incoming
-        result[piece] = partial
+    partial = parts[(rank - 1) % n]
+    for step in range(n - 1):  # a partial sum visits every rank, and is complete on the rank of its part
+        incoming = np.empty_like(parts[(rank - step - 2) % n])
+        comm.Sendrecv(partial, right, RING_PARTS, incoming, left, RING_PARTS)
+        partial = incoming + parts[(rank - step - 2) % n]
+    out[...] = partial
 
 
 def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
-    """Gather every rank's `shard` into `out`, the whole, on all; each rank sends (n-1)/n of its bytes.
+    """Gather every rank's `shard` into `out`, on all ranks; each rank sends (n-1)/n of the bytes of `out`.
 
     The shards are those of `np.array_split(out, n)`. `shard` may be the part of `out` itself.
     """
+    must_be_numbers("out", out, written=True, split=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    chunks = shards("out", out, n, written=True)
-    must_match("shard", shard, chunks[rank].shape, out.dtype)
-    chunks[rank][...] = shard
+    parts = np.array_split(out, n)
+    must_match("shard", shard, parts[rank].shape, out.dtype)
+    parts[rank][...] = shard
     for step in range(n - 1):
-        outgoing, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        outgoing, into = parts[(rank - step) % n], parts[(rank - step - 1) % n]
         comm.Sendrecv(outgoing, right, RING_COPY, into, left, RING_COPY)
 
 
@@ -144,71 +133,70 @@ def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
 def tree_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
     """Copy root's `buffer` to all ranks; after each of log2(n) rounds twice as many have it."""
     must_be_rank(comm, root)
-    n, place = comm.size, (comm.rank - root) % comm.size  # places are counted from the root
-    flat = flat_view("buffer", buffer, written=place > 0)
+    n, relative = comm.size, (comm.rank - root) % comm.size  # ranks are counted from the root
+    data = flat(buffer, written=relative > 0)
     for distance in distances(n):
-        if place < distance and place + distance < n:
-            comm.Send(flat, (comm.rank + distance) % n, TREE_COPY)
-        if distance <= place < 2 * distance:
-            comm.Recv(flat, (comm.rank - distance) % n, TREE_COPY)
+        if relative < distance and relative + distance < n:
+            comm.Send(data, (comm.rank + distance) % n, TREE_COPY)
+        if distance <= relative < 2 * distance:
+            comm.Recv(data, (comm.rank - distance) % n, TREE_COPY)
 
 
 def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
-    """Copy root's `buffer` to all ranks: deal it out in parts down a tree, then let the parts go round.
+    """Copy root's `buffer` to all ranks: scatter its parts down a tree, then all-gather them round the ring.
 
     For large buffers: the root sends less than two times its bytes, a tree's root log2(n) times. Nobody
     sends to the root, which has all parts already.
     """
     must_be_rank(comm, root)
-    n, rank = comm.size, comm.rank
-    place, right, left = (rank - root) % n, (rank + 1) % n, (rank - 1) % n
-    flat = flat_view("buffer", buffer, written=place > 0)
-    parts = split(flat, n)
-    starts = [0, *accumulate(len(part) for part in parts), *n * [flat.size]]  # of each place's part
-    for distance in reversed(distances(n)):  # halve what is still to be dealt
-        if place % (2 * distance) == 0 and place + distance < n:
-            part = flat[starts[place + distance] : starts[place + 2 * distance]]
+    n, rank, relative = comm.size, comm.rank, (comm.rank - root) % comm.size  # counted from the root
+    data = flat(buffer, written=relative > 0)
+    parts = np.array_split(data, n)
+    starts = [0, *accumulate(len(part) for part in parts), *n * [len(data)]]  # past the last part: the end
+    for distance in reversed(distances(n)):  # the upper half of the parts moves on
+        if relative % (2 * distance) == 0 and relative + distance < n:
+            part = data[starts[relative + distance] : starts[relative + 2 * distance]]
             comm.Send(part, (rank + distance) % n, TREE_PARTS)
-        if place % (2 * distance) == distance:
-            part = flat[starts[place] : starts[place + distance]]
+        if relative % (2 * distance) == distance:
+            part = data[starts[relative] : starts[relative + distance]]
             comm.Recv(part, (rank - distance) % n, TREE_PARTS)
-    to, source = MPI.PROC_NULL if right == root else right, MPI.PROC_NULL if rank == root else left
+    right = (rank + 1) % n if (rank + 1) % n != root else MPI.PROC_NULL
+    left = (rank - 1) % n if rank != root else MPI.PROC_NULL
     for step in range(n - 1):
-        outgoing, into = parts[(place - step) % n], parts[(place - step - 1) % n]
-        comm.Sendrecv(outgoing, to, RING_COPY, into, source, RING_COPY)
+        outgoing, into = parts[(relative - step) % n], parts[(relative - step - 1) % n]
+        comm.Sendrecv(outgoing, right, RING_COPY, into, left, RING_COPY)
 
 
 def tree_reduce(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
     """Sum `buffer` over `comm` into root's `buffer`; that of every other rank stays as it is."""
     must_be_rank(comm, root)
-    n, place = comm.size, (comm.rank - root) % comm.size
-    flat = flat_view("buffer", buffer, written=place == 0)
-    for piece in pieces(flat):
-        total = flat[piece]
-        for distance in reversed(distances(n)):
-            if place < distance and place + distance < n:
-                incoming = np.empty_like(total)
-                comm.Recv(incoming, (comm.rank + distance) % n, TREE_SUM)
-                incoming += total
-                total = incoming
-            if distance <= place < 2 * distance:
-                comm.Send(total, (comm.rank - distance) % n, TREE_SUM)
-        if place == 0:
-            flat[piece] = total
+    n, relative = comm.size, (comm.rank - root) % comm.size  # ranks are counted from the root
+    total = mine = flat(buffer, written=relative == 0)
+    incoming = np.empty_like(mine)
+    for distance in reversed(distances(n)):  # the tree of the broadcast, backwards
+        if relative < distance and relative + distance < n:
+            comm.Recv(incoming, (comm.rank + distance) % n, TREE_SUM)
+            total = total + incoming
+        if distance <= relative < 2 * distance:
+            comm.Send(total, (comm.rank - distance) % n, TREE_SUM)
+    if relative == 0:
+        mine[...] = total
 
 
-def scatter(comm: MPI.Comm, whole: Array | None, shard: Array, root: int = 0) -> None:
-    """Deal root's `whole` out: every rank's `shard` becomes its `np.array_split` part.
+def scatter(comm: MPI.Comm, full: Array | None, shard: Array, root: int = 0) -> None:
+    """Distribute root's `full` array: every rank's `shard` becomes its `np.array_split` part.
 
-    The root sends each part itself: n-1 messages, but no byte twice. The others may give None as `whole`.
+    The root sends each part itself: n-1 messages, but no byte twice. The others may give None as `full`.
     """
     must_be_rank(comm, root)
-    flat_view("shard", shard, written=True)
+    must_be_numbers("shard", shard, written=True)
     if comm.rank != root:
         comm.Recv(shard, root, SCATTER, received := MPI.Status())
         must_be_filled("shard", shard, received)
         return
-    parts = shards("whole", whole, comm.size, written=False)
+    must_be_numbers("full", full, written=False, split=True)
+    assert full is not None  # refused above
+    parts = np.array_split(full, comm.size)
     must_match("shard", shard, parts[root].shape, parts[root].dtype)
     for rank, part in enumerate(parts):
         if rank != root:
@@ -216,23 +204,25 @@ def scatter(comm: MPI.Comm, whole: Array | None, shard: Array, root: int = 0) ->
     shard[...] = parts[root]
 
 
-def gather(comm: MPI.Comm, shard: Array, whole: Array | None, root: int = 0) -> None:
-    """Collect every rank's `shard` in root's `whole`, in the order of the ranks.
+def gather(comm: MPI.Comm, shard: Array, full: Array | None, root: int = 0) -> None:
+    """Collect every rank's `shard` in root's `full` array, in the order of the ranks.
 
-    The shards are those of `np.array_split(whole, n)`. The others may give None as `whole`.
+    The shards are those of `np.array_split(full, n)`. The others may give None as `full`.
     """
     must_be_rank(comm, root)
-    flat_view("shard", shard, written=False)
+    must_be_numbers("shard", shard, written=False)
     if comm.rank != root:
         comm.Send(shard, root, GATHER)
         return
-    parts = shards("whole", whole, comm.size, written=True)
+    must_be_numbers("full", full, written=True, split=True)
+    assert full is not None  # refused above
+    parts = np.array_split(full, comm.size)
     must_match("shard", shard, parts[root].shape, parts[root].dtype)
     parts[root][...] = shard
     for rank, part in enumerate(parts):
         if rank != root:
             comm.Recv(part, rank, GATHER, received := MPI.Status())
-            must_be_filled(f"part {rank} of whole", part, received)
+            must_be_filled(f"part {rank} of full", part, received)
 
 
 # ------------------------------------------------------------------------------------ everyone to everyone
@@ -241,23 +231,25 @@ def gather(comm: MPI.Comm, shard: Array, whole: Array | None, root: int = 0) -> 
 def pairwise_alltoall(comm: MPI.Comm, outgoing: Array, incoming: Array) -> None:
     """Send part r of `outgoing` to rank r; `incoming` becomes the parts from ranks 0, 1 …, one after another.
 
-    The parts are those of `np.array_split(outgoing, n)`, and all ranks have equally much to send. So
+    The parts are those of `np.array_split(outgoing, n)`, and `outgoing` is as long on every rank. So
     `incoming` is n times this rank's own part; when n divides the length, as long as `outgoing`.
     """
+    must_be_numbers("outgoing", outgoing, written=False, split=True)
     n, rank = comm.size, comm.rank
-    parts = shards("outgoing", outgoing, n, written=False)
+    parts = np.array_split(outgoing, n)
     length, *rest = parts[rank].shape
     must_match("incoming", incoming, (n * length, *rest), outgoing.dtype)
     must_be_apart("outgoing and incoming", outgoing, incoming)
-    places = shards("incoming", incoming, n, written=True)
-    places[rank][...] = parts[rank]
-    for distance in range(1, n):  # in each round everyone sends to one rank and receives from one
+    must_be_numbers("incoming", incoming, written=True)
+    received = np.array_split(incoming, n)
+    received[rank][...] = parts[rank]
+    for distance in range(1, n):  # in each round every rank sends to one rank and receives from one
         to, source = (rank + distance) % n, (rank - distance) % n
-        comm.Sendrecv(parts[to], to, ALL_TO_ALL, places[source], source, ALL_TO_ALL)
+        comm.Sendrecv(parts[to], to, ALL_TO_ALL, received[source], source, ALL_TO_ALL)
 
 
 def dissemination_barrier(comm: MPI.Comm) -> None:
-    """Return when all ranks have called it: after round k everyone has heard of 2^k ranks."""
+    """Return when all ranks have called it: after round k every rank has heard from 2^k ranks."""
     nothing = np.empty(0, np.uint8)
     for distance in distances(comm.size):
         to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size

@@ -1,15 +1,17 @@
-"""The halo exchange: a tile gets the pixels around it from its neighbours, and gives their gradients back.
+"""The halo exchange: a tile receives the pixels around it from its neighbours, and returns their gradients.
 
     forward    rank 0  [ · · · a ]  ── a ──→  rank 1  a [ · · · · ]        a ghost is a copy of a
     backward   rank 0  [ · · · + ]  ←─ ∂a ──  rank 1  ∂a[ · · · · ]        … so its gradient is a's, too
 
-The exchange H copies, so it is linear, and what gradients do is its transpose: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩. Each
-ghost's gradient goes back to where the pixel came from, and is *added* there. Without that the layers below
-get wrong gradients, and no error. One dimension after the other brings the corners along. Hewett & Grady
-(2020), "A Linear Algebraic Approach to Model Parallelism in Deep Learning".
+The exchange H copies, so it is linear, and gradients go through its adjoint: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩. The gradient
+of each ghost returns to the rank that owns the pixel, and is *added* there. Without that the layers below get
+wrong gradients, and no error. One dimension after the other brings the corners along. Hewett & Grady (2020),
+"A Linear Algebraic Approach to Model Parallelism in Deep Learning".
+
+First for strips of rows that all need the same, as lessons show it; then along any dimension, for any pixels.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -18,10 +20,6 @@ import torch
 from mpi4py import MPI
 
 from course_lib.theory.tiles import Halo, halo_of
-
-HALO_TAG, RETURN_TAG = 5201, 5202
-
-Pieces = list[tuple[int, torch.Tensor]]  # a rank, and what goes there or comes from there
 
 # ---------------------------------------------------------------- rows, the same number everywhere
 
@@ -40,7 +38,7 @@ def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.T
 
 
 def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -> torch.Tensor:
-    """The transpose of `with_ghost_rows`: gradients of ghosts go home, and are added to those of the rows.
+    """The adjoint of `with_ghost_rows`: the gradients of ghosts return, and are added to those of their rows.
 
     `gradient` (N, C, width + h + width, W); the result (N, C, h, W).
     """
@@ -56,7 +54,7 @@ def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -
 
 
 def neighbours(comm: MPI.Intracomm) -> tuple[int, int]:
-    """The ranks before and after this one; `PROC_NULL`, who sends nothing, at the ends."""
+    """The ranks before and after this one; at the ends `PROC_NULL`: messages to and from it do nothing."""
     before = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
     return before, comm.rank + 1 if comm.rank + 1 < comm.size else MPI.PROC_NULL
 
@@ -76,125 +74,15 @@ def ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor
     """`with_ghost_rows`, and gradients flow back. All strips have at least `width` rows."""
     fewest = comm.allreduce(x.shape[2], MPI.MIN)
     if fewest < width:
-        raise ValueError(f"a strip of {fewest} rows has no {width} rows to give; use `halo_exchange`")
+        raise ValueError(f"a strip of {fewest} rows has no {width} rows to send; use `halo_exchange`")
     return _GhostRows.apply(comm, x, width)
 
 
 # ---------------------------------------------------------------- any dimension, any pixels
 
+HALO_TAG, RETURN_TAG = 5201, 5202
 
-def owned_ranges(comm: MPI.Intracomm, length: int) -> list[range]:
-    """Which places each rank of `comm` has, when they follow each other and this one has `length`."""
-    ends = [0, *accumulate(comm.allgather(length))]
-    return [range(start, stop) for start, stop in pairwise(ends)]
-
-
-class Exchange:
-    """Messages under way; their buffers are MPI's until `finish`, which every one of them needs."""
-
-    def __init__(self, comm: MPI.Intracomm, send: Pieces, receive: Pieces, tag: int) -> None:
-        self.received = [tensor for _, tensor in receive]
-        self.sent = [tensor.contiguous() for _, tensor in send]
-        peers = [peer for peer, _ in receive]
-        self.requests = [
-            comm.Irecv(as_bytes(tensor), peer, tag)
-            for peer, tensor in zip(peers, self.received, strict=True)
-            if tensor.numel()
-        ]
-        self.requests += [
-            comm.Isend(as_bytes(tensor), peer, tag)
-            for (peer, _), tensor in zip(send, self.sent, strict=True)
-            if tensor.numel()
-        ]
-
-    def finish(self) -> list[torch.Tensor]:
-        """What came, in the order that it was asked for."""
-        MPI.Request.Waitall(self.requests)
-        return self.received
-
-
-def as_bytes(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a contiguous `tensor`, for MPI: NumPy has no bfloat16."""
-    return tensor.view(-1).view(torch.uint8).numpy()
-
-
-def shaped(x: torch.Tensor, dim: int, length: int) -> list[int]:
-    """The shape of `x` with `length` in `dim`."""
-    return [*x.shape[:dim], length, *x.shape[dim + 1 :]]
-
-
-class Ghosts:
-    """The ghosts of one dimension on their way; `own` maps places that others need to this rank's pixels."""
-
-    def __init__(self, comm: MPI.Intracomm, x: torch.Tensor, dim: int, halo: Halo, gives: Pieces) -> None:
-        self.like, self.dim, self.halo = x, dim, halo
-        room = [(peer, x.new_empty(shaped(x, dim, len(places)))) for peer, places in halo.gets]
-        self.exchange = Exchange(comm, gives, room, HALO_TAG)
-
-    def finish(self, fill: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
-        """The ghosts before the tile and those after it; `fill` where there is no image."""
-        halo = self.halo
-        before, after = (
-            self.like.new_full(shaped(self.like, self.dim, length), fill)
-            for length in (halo.before, halo.after)
-        )
-        for (_, places), tensor in zip(halo.gets, self.exchange.finish(), strict=True):
-            block, start = side_of(halo, places, before, after)
-            block.narrow(self.dim, start, len(places)).copy_(tensor)
-        return before, after
-
-
-def side_of(halo: Halo, places: range, before: torch.Tensor, after: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The block of ghosts that has `places`, and where they begin in it."""
-    if places.stop <= halo.kept.start:
-        return before, places.start - halo.needed.start
-    return after, places.start - halo.kept.stop
-
-
-def own_pieces(x: torch.Tensor, dim: int, halo: Halo) -> Pieces:
-    """What this rank gives to whom: views of its tile `x`."""
-    return [(peer, x.narrow(dim, *halo.of_own(places))) for peer, places in halo.gives]
-
-
-def start_return(
-    comm: MPI.Intracomm, before: torch.Tensor, after: torch.Tensor, dim: int, halo: Halo
-) -> Exchange:
-    """Send the gradients of the ghosts home. What comes back is that of `halo.gives`, in its order."""
-    send = []
-    for peer, places in halo.gets:
-        block, start = side_of(halo, places, before, after)
-        send.append((peer, block.narrow(dim, start, len(places))))
-    room = [(peer, before.new_empty(shaped(before, dim, len(places)))) for peer, places in halo.gives]
-    return Exchange(comm, send, room, RETURN_TAG)
-
-
-def add_returned(
-    gradient: torch.Tensor, dim: int, halo: Halo, returned: Iterable[torch.Tensor]
-) -> torch.Tensor:
-    """Add what came home to the gradient of the tile, in place."""
-    for (_, places), tensor in zip(halo.gives, returned, strict=True):
-        gradient.narrow(dim, *halo.of_own(places)).add_(tensor)
-    return gradient
-
-
-class _HaloExchange(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, dim: int, halo: Halo, fill: float
-    ) -> torch.Tensor:
-        ctx.comm, ctx.dim, ctx.halo = comm, dim, halo
-        ghosts = Ghosts(comm, x, dim, halo, own_pieces(x, dim, halo))
-        before, after = ghosts.finish(fill)
-        return torch.cat([before, x.narrow(dim, *halo.of_own(halo.kept)), after], dim)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None, None, None]:
-        dim, halo = ctx.dim, ctx.halo
-        before, kept, after = gradient.split([halo.before, len(halo.kept), halo.after], dim)
-        exchange = start_return(ctx.comm, before, after, dim, halo)
-        mine = gradient.new_zeros(shaped(gradient, dim, len(halo.owned)))
-        mine.narrow(dim, *halo.of_own(halo.kept)).copy_(kept)
-        return None, add_returned(mine, dim, halo, exchange.finish()), None, None, None
+Parts = list[tuple[int, torch.Tensor]]  # a rank, and the view of a tensor that goes there or comes from there
 
 
 def halo_exchange(
@@ -206,15 +94,84 @@ def halo_exchange(
     owned: Sequence[range] | None = None,
     fill: float = 0.0,
 ) -> torch.Tensor:
-    """The places `needed[rank]` along `dim` of an image of which this rank has the tile `x`.
+    """The pixels `needed[rank]` along `dim` of an image of which this rank has the tile `x`.
 
-    `owned` are the places of all tiles, one after the other; without it they are asked for. What is needed
-    outside the image is `fill`. Halos may be wider than tiles, tiles may be empty, and a tile need not need
-    all that it has. Gradients flow back to where the pixels came from. All ranks call it with the same
-    `needed`.
+    `owned` are the pixels of all tiles, one after the other; by default the ranks ask each other. What is
+    needed outside the image is `fill`. Halos may be wider than tiles, tiles may be empty, and a tile may need
+    only a part of what it has. Gradients flow back to the ranks that own the pixels. All ranks call it with
+    the same `needed`. Raises ValueError when `owned` and `x` differ, or `owned` and `needed` in length.
     """
     owned = owned or owned_ranges(comm, x.shape[dim])
     halo = halo_of(owned, needed, comm.rank)
     if x.shape[dim] != len(halo.owned):
-        raise ValueError(f"a tile of {x.shape[dim]} pixels was said to have {len(halo.owned)}")
-    return x if halo.is_nothing else _HaloExchange.apply(comm, x, dim, halo, fill)
+        raise ValueError(f"this tile has {x.shape[dim]} pixels, but `owned` says {len(halo.owned)}")
+    return x if halo.is_empty else _HaloExchange.apply(comm, x, dim, halo, fill)
+
+
+def owned_ranges(comm: MPI.Intracomm, length: int) -> list[range]:
+    """Which pixels each rank of `comm` has, when tiles follow each other and this one has `length`."""
+    ends = [0, *accumulate(comm.allgather(length))]
+    return [range(start, stop) for start, stop in pairwise(ends)]
+
+
+class _HaloExchange(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, dim: int, halo: Halo, fill: float
+    ) -> torch.Tensor:
+        ctx.comm, ctx.dim, ctx.halo = comm, dim, halo
+        return with_halo(comm, x, dim, halo, fill)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None, None, None]:
+        return None, return_halo(ctx.comm, gradient, ctx.dim, ctx.halo), None, None, None
+
+
+def with_halo(comm: MPI.Intracomm, x: torch.Tensor, dim: int, halo: Halo, fill: float) -> torch.Tensor:
+    """All that this tile needs along `dim`: pixels of its own, ghosts, and `fill` outside the image."""
+    wide = x.new_full(shaped(x, dim, len(halo.needed)), fill)
+    wide.narrow(dim, *halo.in_needed(halo.kept)).copy_(x.narrow(dim, *halo.in_tile(halo.kept)))
+    own, ghosts = own_parts(x, dim, halo), ghost_parts(wide, dim, halo)
+    for (_, ghost), received in zip(ghosts, exchange(comm, own, ghosts, HALO_TAG), strict=True):
+        ghost.copy_(received)
+    return wide
+
+
+def return_halo(comm: MPI.Intracomm, gradient: torch.Tensor, dim: int, halo: Halo) -> torch.Tensor:
+    """The adjoint of `with_halo`: the gradients of ghosts return to their owners, and are added there."""
+    total = gradient.new_zeros(shaped(gradient, dim, len(halo.owned)))
+    total.narrow(dim, *halo.in_tile(halo.kept)).copy_(gradient.narrow(dim, *halo.in_needed(halo.kept)))
+    own, ghosts = own_parts(total, dim, halo), ghost_parts(gradient, dim, halo)
+    for (_, pixels), returned in zip(own, exchange(comm, ghosts, own, RETURN_TAG), strict=True):
+        pixels.add_(returned)
+    return total
+
+
+def own_parts(x: torch.Tensor, dim: int, halo: Halo) -> Parts:
+    """The parts of this rank's tile `x` that other ranks need."""
+    return [(peer, x.narrow(dim, *halo.in_tile(pixels))) for peer, pixels in halo.sends]
+
+
+def ghost_parts(wide: torch.Tensor, dim: int, halo: Halo) -> Parts:
+    """The parts of what this rank needs that other ranks own."""
+    return [(peer, wide.narrow(dim, *halo.in_needed(pixels))) for peer, pixels in halo.receives]
+
+
+def exchange(comm: MPI.Intracomm, send: Parts, receive: Parts, tag: int) -> list[torch.Tensor]:
+    """Send the parts `send`; return new tensors, shaped like the parts `receive`, with what came for them."""
+    sent = [(peer, part.contiguous()) for peer, part in send]
+    received = [(peer, part.new_empty(part.shape)) for peer, part in receive]
+    requests = [comm.Irecv(as_bytes(part), peer, tag) for peer, part in received]
+    requests += [comm.Isend(as_bytes(part), peer, tag) for peer, part in sent]
+    MPI.Request.Waitall(requests)
+    return [part for _, part in received]
+
+
+def as_bytes(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a contiguous `tensor`, for MPI: NumPy has no bfloat16."""
+    return tensor.view(-1).view(torch.uint8).numpy()
+
+
+def shaped(x: torch.Tensor, dim: int, length: int) -> list[int]:
+    """The shape of `x` with `length` in `dim`."""
+    return [*x.shape[:dim], length, *x.shape[dim + 1 :]]

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from course_lib.comm.buffers import pieces
-from course_lib.comm.collectives import Array
+from course_lib.comm.buffers import Array
 from course_lib.comm.timing import seconds_of_each
 from course_lib.theory.hockney import Hockney, MeasuredMachine, fit_hockney, fit_piecewise
 
@@ -54,11 +53,12 @@ class PingPong:
 
 
 def measure_ping_pong(
-    comm: MPI.Comm, sizes: Sequence[int] = SIZES, *, repetitions: int = 7
+    comm: MPI.Comm, sizes: Sequence[int] = SIZES, *, repetitions: int = 7, piece_nbytes: int | None = None
 ) -> PingPong | None:
     """Measure ranks 0 and 1 of `comm`; both get the result, and the others None, at once.
 
-    `sizes` are bytes, in fours. Raises ValueError on all ranks when there is only one.
+    `sizes` are bytes, in fours. A sum is timed as the plain collectives make it, of a whole message; with
+    `piece_nbytes` as the fast ones make it, in pieces. Raises ValueError on all ranks when there is only one.
     """
     if comm.size < 2 or any(size < 4 or size % 4 for size in sizes):
         raise ValueError(
@@ -68,13 +68,13 @@ def measure_ping_pong(
     if two == MPI.COMM_NULL:
         return None
     try:
-        rows = [_measure(two, size, repetitions) for size in sizes]
+        rows = [_measure(two, size, repetitions, piece_nbytes or size) for size in sizes]
     finally:
         two.Free()
     return PingPong(tuple(sizes), *zip(*rows, strict=True))
 
 
-def _measure(two: MPI.Comm, nbytes: int, repetitions: int) -> tuple[float, ...]:
+def _measure(two: MPI.Comm, nbytes: int, repetitions: int, piece_nbytes: int) -> tuple[float, ...]:
     """Seconds one way, of an exchange, of a sum and of a copy, with `nbytes` each."""
     first, second = np.ones(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
     swapped = [first, second]
@@ -94,7 +94,7 @@ def _measure(two: MPI.Comm, nbytes: int, repetitions: int) -> tuple[float, ...]:
 
     def exchange_and_add() -> None:
         swapped.reverse()
-        exchange_in_pieces(two, swapped[0], swapped[1])
+        exchange_and_sum(two, swapped[0], swapped[1], piece_nbytes)
 
     def copy() -> None:
         swapped[0][...] = swapped[1]
@@ -115,12 +115,15 @@ def _measure(two: MPI.Comm, nbytes: int, repetitions: int) -> tuple[float, ...]:
     return seconds(ping_pong) / 2, both, added, copied
 
 
-def exchange_in_pieces(two: MPI.Comm, outgoing: Array, into: Array) -> None:
+def exchange_and_sum(two: MPI.Comm, outgoing: Array, into: Array, piece_nbytes: int) -> None:
     """A step of the ring between two ranks: add to `into` what the other one sends, piece by piece."""
-    for piece in pieces(into):
-        mine = into[piece]
+    length = max(1, piece_nbytes // into.itemsize)
+    for start in range(0, into.size, length):
+        mine = into[start : start + length]
         incoming = np.empty_like(mine)
-        two.Sendrecv(outgoing[piece], 1 - two.rank, EXCHANGE, incoming, 1 - two.rank, EXCHANGE)
+        two.Sendrecv(
+            outgoing[start : start + length], 1 - two.rank, EXCHANGE, incoming, 1 - two.rank, EXCHANGE
+        )
         mine += incoming
 
 

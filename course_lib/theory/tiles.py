@@ -1,20 +1,20 @@
-"""Tiles of an image and their halos: who needs which pixels of whom, one dimension at a time.
+"""Tiles of an image and their halos: which pixels a tile needs of which other, one dimension at a time.
 
     image      0  1  2  3  4 | 5  6  7  8  9         two tiles; a convolution with kernel 3 and padding 1
     tile 0   . 0  1  2  3  4   5                     needs pixel 5 of tile 1; the dot is the image's padding
     tile 1                4    5  6  7  8  9 .       needs pixel 4 of tile 0
 
-Any kernel, stride, padding and dilation is a `Window`; which inputs an output needs is all there is to know.
-The outputs of a layer are dealt evenly to the tiles, whatever they had of its inputs. Dryden et al. (2019),
-"Improving Strong-Scaling of CNN Training by Exploiting Finer-Grained Parallelism"; Jain et al. (2022),
-"Hy-Fi", for several layers with one exchange.
+Any kernel, stride, padding and dilation is a `Window`; which inputs an output needs is all there is to
+know. The outputs of a layer are distributed evenly over the tiles, whatever they had of its inputs. Dryden
+et al. (2019), "Improving Strong-Scaling of CNN Training by Exploiting Finer-Grained Parallelism"; Jain et
+al. (2022), "Hy-Fi", for several layers with one exchange.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt
 
-Piece = tuple[int, range]  # a rank, and places of the image
+Piece = tuple[int, range]  # a rank, and pixels of the image
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Halo:
-    """What one tile has along a dimension, and what it needs; all places are those of the whole image.
+    """What one tile has along a dimension, and what it needs; all pixels are numbered as in the full image.
 
-    `gives` and `gets` are other ranks, and the places that they are given or that come from them. What is
-    needed and nobody has lies outside the image.
+    `sends` and `receives` are other ranks, and the pixels that go to them or come from them. What is needed
+    and no rank owns lies outside the image.
     """
 
     owned: range
     needed: range
-    gives: tuple[Piece, ...]
-    gets: tuple[Piece, ...]
+    sends: tuple[Piece, ...]
+    receives: tuple[Piece, ...]
 
     @property
     def kept(self) -> range:
@@ -78,33 +78,37 @@ class Halo:
         return self.needed.stop - self.kept.stop
 
     @property
-    def is_nothing(self) -> bool:
-        """Whether the tile needs exactly what it has, and nobody needs any of it."""
-        return self.owned == self.needed and not self.gives
+    def is_empty(self) -> bool:
+        """Whether the tile needs exactly what it has, and no other tile needs any of it."""
+        return self.owned == self.needed and not self.sends
 
-    def of_own(self, places: range) -> tuple[int, int]:
-        """Where `places` begin in this rank's tile, and how many they are: what `narrow` takes."""
-        return (places.start - self.owned.start, len(places)) if places else (0, 0)
+    def in_tile(self, pixels: range) -> tuple[int, int]:
+        """Where `pixels` begin in this rank's tile, and how many they are: the arguments of `narrow`."""
+        return (pixels.start - self.owned.start, len(pixels)) if pixels else (0, 0)
+
+    def in_needed(self, pixels: range) -> tuple[int, int]:
+        """The same, in what the tile needs: its halo and padding included."""
+        return (pixels.start - self.needed.start, len(pixels)) if pixels else (0, 0)
 
 
 def overlap(one: range, other: range) -> range:
-    """The places that both have."""
+    """The pixels that are in both."""
     start = max(one.start, other.start)
     return range(start, max(start, min(one.stop, other.stop)))
 
 
 def halo_of(owned: Sequence[range], needed: Sequence[range], rank: int) -> Halo:
-    """The halo of `rank`, when rank r has the places `owned[r]` and needs `needed[r]`."""
+    """The halo of `rank`, when rank r has the pixels `owned[r]` and needs `needed[r]`."""
     if len(owned) != len(needed):
-        raise ValueError(f"{len(owned)} tiles and {len(needed)} needs; give one need a tile")
+        raise ValueError(f"{len(owned)} tiles and {len(needed)} needs; give one need per tile")
     others = [other for other in range(len(owned)) if other != rank]
-    gives = [(other, overlap(owned[rank], needed[other])) for other in others]
-    gets = [(other, overlap(owned[other], needed[rank])) for other in others]
+    sends = [(other, overlap(owned[rank], needed[other])) for other in others]
+    receives = [(other, overlap(owned[other], needed[rank])) for other in others]
     return Halo(
         owned[rank],
         needed[rank],
-        tuple(piece for piece in gives if piece[1]),
-        tuple(piece for piece in gets if piece[1]),
+        tuple(piece for piece in sends if piece[1]),
+        tuple(piece for piece in receives if piece[1]),
     )
 
 
@@ -134,7 +138,7 @@ def halo_nbytes(
     shape: str = "square",
     itemsize: int = 4,
 ) -> int:
-    """Bytes that a tile with neighbours on all sides sends, and gets, for a halo of `width` pixels.
+    """Bytes that a tile with neighbours on all sides sends, and receives, for a halo of `width` pixels.
 
     `tile` is (h, w). A square tile sends N·C·[2o(h+w) + 4o²] numbers, the corners included; a strip sends
     2o rows or columns, however many strips there are. Dryden et al. (2019).

@@ -1,9 +1,10 @@
-"""Collectives by hand, held to MPI's own on as many ranks as this session has.
+"""Collectives by hand, plain and fast, held to MPI's own on as many ranks as this session has; fast to plain.
 
 The numbers are whole, so that every order of adding gives the same sum in every dtype. Known-wrong variants
 are kept, and the same comparison has to reject them.
 """
 
+import inspect
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -15,10 +16,8 @@ import pytest
 from mpi4py import MPI
 
 from course_lib.comm import collectives
-from course_lib.comm.buffers import PIECE_BYTES
-from course_lib.comm.buffers import split as quick_split
+from course_lib.comm.buffers import Array
 from course_lib.comm.collectives import (
-    Array,
     dissemination_barrier,
     gather,
     pairwise_alltoall,
@@ -31,6 +30,9 @@ from course_lib.comm.collectives import (
     tree_broadcast,
     tree_reduce,
 )
+from course_lib.fast import collectives as fast
+from course_lib.fast.collectives import PIECE_BYTES
+from course_lib.fast.collectives import split as quick_split
 
 LENGTHS = (0, 1, 2, 3, 7, 1000, 100_003)
 DTYPES = ("float32", "float64", "int32", "int64", "complex128")
@@ -164,8 +166,21 @@ CHECKS: list[tuple[Callable[..., None], Callable[..., bool]]] = [
     (scatter, scatter_is_mpis),
     (gather, gather_is_mpis),
     (pairwise_alltoall, alltoall_is_mpis),
+    (fast.ring_allreduce, allreduce_is_mpis),
+    (fast.recursive_doubling_allreduce, allreduce_is_mpis),
+    (fast.scatter_allgather_broadcast, broadcast_is_mpis),
+    (fast.ring_reduce_scatter, reduce_scatter_is_mpis),
+    (fast.ring_allgather, allgather_is_mpis),
 ]
-ALL = pytest.mark.parametrize(("ours", "is_mpis"), CHECKS, ids=[ours.__name__ for ours, _ in CHECKS])
+
+
+def named(ours: Callable[..., None]) -> str:
+    """`ring_allreduce`, and `fast.ring_allreduce` for its fast form."""
+    return f"{'fast.' if ours.__module__ == fast.__name__ else ''}{ours.__name__}"
+
+
+ALL = pytest.mark.parametrize(("ours", "is_mpis"), CHECKS, ids=[named(ours) for ours, _ in CHECKS])
+ALLREDUCES = [ours for ours, is_mpis in CHECKS if is_mpis is allreduce_is_mpis]
 
 
 def everywhere(comm: MPI.Comm, verdict: bool) -> bool:
@@ -193,7 +208,7 @@ def test_it_does_so_when_there_are_more_ranks_than_numbers_and_many_pieces(
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "float16", "longdouble", "complex64"])
-@pytest.mark.parametrize("ours", [ring_allreduce, recursive_doubling_allreduce])
+@pytest.mark.parametrize("ours", ALLREDUCES, ids=named)
 def test_other_dtypes_are_summed_too(comm: MPI.Comm, ours: InPlace, dtype: str) -> None:
     """Their oracle is NumPy: Open MPI has no float16 everywhere, and sums that leave int8 it clips."""
     expected = sum(np.arange(11) + rank for rank in range(comm.size))
@@ -203,7 +218,7 @@ def test_other_dtypes_are_summed_too(comm: MPI.Comm, ours: InPlace, dtype: str) 
     assert mine.dtype == dtype
 
 
-@pytest.mark.parametrize("ours", [ring_allreduce, recursive_doubling_allreduce])
+@pytest.mark.parametrize("ours", ALLREDUCES, ids=named)
 def test_a_sum_has_the_same_bits_on_every_rank(comm: MPI.Comm, ours: InPlace) -> None:
     everyones = [np.random.default_rng(rank).normal(size=10_001) for rank in range(comm.size)]
     mine = everyones[comm.rank].copy()
@@ -212,13 +227,47 @@ def test_a_sum_has_the_same_bits_on_every_rank(comm: MPI.Comm, ours: InPlace) ->
     np.testing.assert_allclose(mine, np.sum(everyones, axis=0), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("length", [0, 1, 7, 10_001, LONG])
+@pytest.mark.parametrize("ours", ALLREDUCES[2:], ids=named)
+def test_the_fast_sum_has_the_bits_of_the_plain_one(comm: MPI.Comm, ours: InPlace, length: int) -> None:
+    mine = np.random.default_rng(comm.rank).normal(size=length)
+    plain = mine.copy()
+    ours(comm, mine)
+    getattr(collectives, ours.__name__)(comm, plain)
+    assert mine.tobytes() == plain.tobytes()
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 10_001, LONG])
+def test_the_fast_reduce_scatter_has_the_bits_of_the_plain_one(comm: MPI.Comm, length: int) -> None:
+    mine = np.random.default_rng(comm.rank).normal(size=length)
+    plain, quick = (np.empty_like(split(comm, mine)[comm.rank]) for _ in range(2))
+    ring_reduce_scatter(comm, mine, plain)
+    fast.ring_reduce_scatter(comm, mine, quick)
+    assert quick.tobytes() == plain.tobytes()
+
+
+def test_a_fast_form_has_the_signature_of_the_plain_one() -> None:
+    for ours, _ in CHECKS:
+        assert inspect.signature(ours) == inspect.signature(getattr(collectives, ours.__name__))
+
+
 def test_one_after_another_without_a_barrier_they_do_not_mix_up_messages(comm: MPI.Comm) -> None:
     order, pause = random.Random(3), random.Random(comm.rank)
     for _ in range(60):
         ours, is_mpis = order.choice(CHECKS)
         length = order.choice([0, 1, 7, 1000, 20_000])
         time.sleep(pause.choice([0, 0, 0.002]))
-        assert is_mpis(comm, ours, length, "float64"), (ours.__name__, length)
+        assert is_mpis(comm, ours, length, "float64"), (named(ours), length)
+
+
+def test_a_message_of_ones_own_that_waits_is_not_taken_for_theirs(comm: MPI.Comm) -> None:
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    request, word = comm.Isend(np.full(3, -1.0), right, 7), np.empty(3)
+    for ours, is_mpis in CHECKS:
+        assert is_mpis(comm, ours, 3 * comm.size, "float64"), named(ours)
+    comm.Recv(word, left, 7)
+    request.Wait()
+    assert (word == -1).all()
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (7,), (1000,), (7, 3), (2, 0), (0, 4)])
@@ -272,23 +321,32 @@ def test_a_barrier_without_its_last_round_is_rejected(comm: MPI.Comm) -> None:
 def test_sums_and_broadcasts_take_any_shape(comm: MPI.Comm) -> None:
     for shape in [(), (5, 3), (1, 7), (0, 4), (2, 0, 3)]:
         mine = np.full(shape, comm.rank + 1.0)
-        ring_allreduce(comm, mine)
-        recursive_doubling_allreduce(comm, mine)
-        assert (mine == comm.size * sum(range(comm.size + 1))).all()
-        for ours in (tree_broadcast, scatter_allgather_broadcast, tree_reduce):
+        for ours in ALLREDUCES:
             mine = np.full(shape, comm.rank + 1.0)
-            ours(comm, mine, 0)
-        assert mine.shape == shape
+            ours(comm, mine)
+            assert (mine == sum(range(comm.size + 1))).all()
+        for rooted in (
+            tree_broadcast,
+            scatter_allgather_broadcast,
+            fast.scatter_allgather_broadcast,
+            tree_reduce,
+        ):
+            mine = np.full(shape, comm.rank + 1.0)
+            rooted(comm, mine, 0)
+            assert mine.shape == shape
 
 
 def test_parts_of_a_matrix_are_its_rows(comm: MPI.Comm) -> None:
     whole = np.arange(21.0).reshape(7, 3)
     mine = split(comm, whole)[comm.rank]
     gathered, summed, dealt = np.empty((7, 3)), np.empty(mine.shape), np.empty(mine.shape)
-    ring_allgather(comm, mine, gathered)
-    ring_reduce_scatter(comm, whole, summed)
+    for form in (collectives, fast):
+        gathered[:], summed[:] = 0, 0
+        form.ring_allgather(comm, mine, gathered)
+        form.ring_reduce_scatter(comm, whole, summed)
+        assert (gathered == whole).all() and (summed == comm.size * mine).all()
     scatter(comm, whole, dealt)
-    assert (gathered == whole).all() and (summed == comm.size * mine).all() and (dealt == mine).all()
+    assert (dealt == mine).all()
     gathered[:] = 0
     gather(comm, mine, gathered)
     assert (gathered == (whole if comm.rank == 0 else 0)).all()
@@ -299,10 +357,11 @@ def test_parts_of_a_matrix_are_its_rows(comm: MPI.Comm) -> None:
 
 def test_a_shard_may_lie_in_the_whole_that_it_is_gathered_into(comm: MPI.Comm) -> None:
     whole = numbers(3, 29)
-    out = np.zeros(29)
-    split(comm, out)[comm.rank][:] = split(comm, whole)[comm.rank]
-    ring_allgather(comm, split(comm, out)[comm.rank], out)
-    assert (out == whole).all()
+    for form in (collectives, fast):
+        out = np.zeros(29)
+        split(comm, out)[comm.rank][:] = split(comm, whole)[comm.rank]
+        form.ring_allgather(comm, split(comm, out)[comm.rank], out)
+        assert (out == whole).all()
 
 
 def frozen(array: Array) -> Array:
@@ -347,6 +406,14 @@ REFUSED: list[tuple[str, Callable[[MPI.Comm], None]]] = [
     ("holds bool", lambda comm: recursive_doubling_allreduce(comm, np.array([True]))),
     ("holds >f8", lambda comm: ring_allreduce(comm, np.zeros(3, ">f8"))),
     ("is a single number", lambda comm: ring_allgather(comm, np.zeros(1), np.array(1.0))),
+    ("not contiguous", lambda comm: fast.ring_allreduce(comm, np.zeros((4, 6))[:, ::2])),
+    ("is read-only", lambda comm: fast.recursive_doubling_allreduce(comm, frozen(np.zeros(3)))),
+    ("is read-only", lambda comm: fast.ring_reduce_scatter(comm, np.zeros(comm.size), frozen(np.zeros(1)))),
+    (r"out is \(9,\) float64 and must be", lambda comm: fast.ring_reduce_scatter(comm, TEN, np.zeros(9))),
+    (r"shard is \(3, 3\) float64 and must be", lambda comm: fast.ring_allgather(comm, np.zeros((3, 3)), TEN)),
+    ("share memory", lambda comm: fast.ring_reduce_scatter(comm, TEN, split(comm, TEN)[comm.rank])),
+    ("root 99 is not one of", lambda comm: fast.scatter_allgather_broadcast(comm, TEN, 99)),
+    ("holds bool", lambda comm: fast.ring_allreduce(comm, np.array([True]))),
 ]
 
 
@@ -375,7 +442,7 @@ def test_a_shard_that_is_too_short_is_told_at_the_root(comm: MPI.Comm) -> None:
     if comm.rank == 1:
         gather(comm, np.empty(1), None)
     else:
-        with pytest.raises(ValueError, match="part 1 of whole has 16 bytes, and rank 1 has 8 for it"):
+        with pytest.raises(ValueError, match="part 1 of full has 16 bytes, and rank 1 has 8 for it"):
             gather(comm, np.empty(2), np.empty(4))
 
 

@@ -10,9 +10,10 @@ import pytest
 from mpi4py import MPI
 
 from course_lib.comm import collectives
-from course_lib.comm.buffers import PIECE_BYTES
-from course_lib.comm.collectives import Array
+from course_lib.comm.buffers import Array
 from course_lib.comm.counting import CountedComm, counted
+from course_lib.fast import collectives as fast
+from course_lib.fast.collectives import PIECE_BYTES
 from course_lib.theory import cost_model
 from course_lib.theory.cost_model import Cost, Traffic
 
@@ -59,6 +60,18 @@ def gather(comm: MPI.Comm, buffer: Array) -> None:
     collectives.gather(comm, part_of(comm, buffer), buffer, last(comm))
 
 
+def fast_reduce_scatter(comm: MPI.Comm, buffer: Array) -> None:
+    fast.ring_reduce_scatter(comm, buffer, part_of(comm, buffer))
+
+
+def fast_allgather(comm: MPI.Comm, buffer: Array) -> None:
+    fast.ring_allgather(comm, part_of(comm, buffer), buffer)
+
+
+def fast_broadcast(comm: MPI.Comm, buffer: Array) -> None:
+    fast.scatter_allgather_broadcast(comm, buffer, last(comm))
+
+
 def barrier(comm: MPI.Comm, buffer: Array) -> None:
     collectives.dissemination_barrier(comm)
 
@@ -68,19 +81,24 @@ def in_pieces(cost: Callable[..., Cost]) -> Callable[[int, float], Cost]:
 
 
 FORMULAS: list[tuple[Work, Callable[[int, float], Cost]]] = [
-    (collectives.ring_allreduce, in_pieces(cost_model.ring_allreduce_cost)),
-    (collectives.recursive_doubling_allreduce, in_pieces(cost_model.recursive_doubling_allreduce_cost)),
-    (reduce_scatter, in_pieces(cost_model.ring_reduce_scatter_cost)),
+    (collectives.ring_allreduce, cost_model.ring_allreduce_cost),
+    (collectives.recursive_doubling_allreduce, cost_model.recursive_doubling_allreduce_cost),
+    (reduce_scatter, cost_model.ring_reduce_scatter_cost),
     (allgather, cost_model.ring_allgather_cost),
     (alltoall, cost_model.pairwise_alltoall_cost),
     (tree_broadcast, cost_model.tree_broadcast_cost),
     (scatter_allgather_broadcast, cost_model.scatter_allgather_broadcast_cost),
-    (tree_reduce, in_pieces(cost_model.tree_reduce_cost)),
+    (tree_reduce, cost_model.tree_reduce_cost),
     (scatter, cost_model.scatter_cost),
     (gather, cost_model.gather_cost),
     (barrier, cost_model.dissemination_barrier_cost),
+    (fast.ring_allreduce, in_pieces(cost_model.ring_allreduce_cost)),
+    (fast.recursive_doubling_allreduce, in_pieces(cost_model.recursive_doubling_allreduce_cost)),
+    (fast_reduce_scatter, in_pieces(cost_model.ring_reduce_scatter_cost)),
+    (fast_allgather, cost_model.ring_allgather_cost),
+    (fast_broadcast, cost_model.scatter_allgather_broadcast_cost),
 ]
-IDS = [getattr(work, "__name__", "") for work, _ in FORMULAS]
+IDS = [f"{work.__module__.split('.')[-2]}.{work.__name__}" for work, _ in FORMULAS]
 
 
 def sent_by_all(comm: MPI.Intracomm, work: Work, items: int) -> list[Traffic]:

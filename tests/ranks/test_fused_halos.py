@@ -8,8 +8,8 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.comm.counting import counted
-from course_lib.parallel import fused_halos
-from course_lib.parallel.fused_halos import FusedHalos
+from course_lib.fast import fused_halos
+from course_lib.fast.fused_halos import FusedHalos
 from course_lib.parallel.spatial_parallel import Tiles, make_tiles, sum_over_tiles, tile_model, tile_of
 from tests.ranks.tiled import shapes, trains_alike
 

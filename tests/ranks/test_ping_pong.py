@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from course_lib.comm.buffers import PIECE_BYTES
-from course_lib.comm.ping_pong import exchange_in_pieces, measure_ping_pong, seconds_of
+from course_lib.comm.ping_pong import exchange_and_sum, measure_ping_pong, seconds_of
 from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost
 
 SIZES = (4, 64, 1024, 4096, 16384, 65536, 262144)
@@ -34,11 +33,12 @@ def test_sizes_that_hold_no_whole_number_are_refused_on_all_ranks(comm: MPI.Intr
         measure_ping_pong(comm, [4, 6])
 
 
-def test_the_sum_that_is_timed_is_a_step_of_the_ring(comm: MPI.Intracomm) -> None:
+@pytest.mark.parametrize("piece_nbytes", [4, 1000, 4 * 2007])
+def test_the_sum_that_is_timed_is_a_step_of_the_ring(comm: MPI.Intracomm, piece_nbytes: int) -> None:
     if comm.size != 2:
         pytest.skip("a ping-pong takes two")
-    into = np.ones(2 * PIECE_BYTES // 4 + 7, np.float32)
-    exchange_in_pieces(comm, np.full_like(into, 2 + comm.rank), into)
+    into = np.ones(2007, np.float32)
+    exchange_and_sum(comm, np.full_like(into, 2 + comm.rank), into, piece_nbytes)
     assert (into == 4 - comm.rank).all()
 
 

@@ -1,4 +1,4 @@
-"""Tiles in all shapes that this session's ranks can make, held to the whole image in one process.
+"""Tiles in all shapes that these ranks can make, held to the full image in one process, and fast to plain.
 
 Known-wrong variants are kept and have to be told from it.
 """
@@ -12,21 +12,29 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.comm import halo
-from course_lib.parallel import tile_convolution
+from course_lib.fast import spatial_parallel as fast
 from course_lib.parallel.spatial_parallel import (
     SpatialBatchNorm,
     SpatialConv,
     Tiles,
     join_tiles,
     make_tiles,
-    padded_tile,
     split_tiles,
     sum_over_tiles,
     tile_model,
     tile_of,
 )
 from course_lib.training.models import ResidualBlock
-from tests.ranks.tiled import CLOSE, close, numbers, randomised, shapes, small_net, trains_alike
+from tests.ranks.tiled import (
+    CLOSE,
+    close,
+    dropping_what_returned,
+    numbers,
+    randomised,
+    shapes,
+    small_net,
+    trains_alike,
+)
 
 CONVOLUTIONS: list[dict[str, Any]] = [
     {"kernel_size": 1},
@@ -42,6 +50,7 @@ CONVOLUTIONS: list[dict[str, Any]] = [
     {"kernel_size": 5, "padding": 9},
 ]
 SIZES = [(12, 12), (17, 11)]
+MODELS = [tile_model, fast.tile_model]  # plain and fast
 
 
 def every_shape(comm: MPI.Intracomm) -> list[Tiles]:
@@ -54,29 +63,42 @@ def test_a_convolution_of_tiles_is_that_of_the_image(
     comm: MPI.Intracomm, how: dict[str, Any], size: tuple[int, int]
 ) -> None:
     layers = nn.Sequential(nn.Conv2d(2, 4, **how))
-    assert all(trains_alike(tiles, layers, size) for tiles in every_shape(comm))
+    for make in MODELS:
+        assert all(trains_alike(tiles, layers, size, make=make) for tiles in every_shape(comm)), (
+            make.__module__
+        )
 
 
 @pytest.mark.parametrize("how", CONVOLUTIONS[1::4], ids=str)
-def test_without_copying_the_tile_it_is_the_exchange_and_a_convolution(
-    comm: MPI.Intracomm, how: dict[str, Any]
-) -> None:
+def test_the_fast_convolution_is_the_plain_one(comm: MPI.Intracomm, how: dict[str, Any]) -> None:
     for tiles in every_shape(comm):
-        layer = SpatialConv(tiles, randomised(nn.Conv2d(2, 4, **how)))  # type: ignore[arg-type]
-        x = tile_of(tiles, numbers(1, 2, 13, 14)).clone()
-        padded, outputs = padded_tile(tiles, x, layer.windows)
-        stride, dilation = ([getattr(w, name) for w in layer.windows] for name in ("stride", "dilation"))
-        expected = torch.conv2d(padded, layer.weight, layer.bias, stride, 0, dilation, layer.groups)
-        assert list(expected.shape[2:]) == outputs
-        assert close(layer(x), expected)
+        whole = randomised(nn.Conv2d(2, 4, **how))
+        x = tile_of(tiles, numbers(1, 2, 13, 14))
+        found = []
+        for form in (SpatialConv, fast.SpatialConv):
+            layer, mine = form(tiles, whole), x.clone().requires_grad_()  # type: ignore[arg-type]
+            y = layer(mine)
+            y.backward(torch.ones_like(y))
+            found.append(
+                [y, mine.grad, layer.weight.grad, *([] if layer.bias is None else [layer.bias.grad])]
+            )
+        assert all(close(*pair) for pair in zip(*found, strict=True))
+
+
+def test_only_the_convolutions_of_a_fast_model_differ(comm: MPI.Intracomm) -> None:
+    tiles = make_tiles(comm, 1, comm.size)
+    plain, quick = ([type(m) for m in make(tiles, small_net()).modules()] for make in MODELS)
+    assert [fast.SpatialConv if kind is SpatialConv else kind for kind in plain] == quick
+    assert fast.SpatialConv in quick
 
 
 def test_ghosts_may_come_from_beyond_the_neighbour_and_tiles_may_stay_empty(comm: MPI.Intracomm) -> None:
     wide = nn.Sequential(nn.Conv2d(2, 3, 9, padding=4), nn.Conv2d(3, 2, 3, padding=1))
     shrinking = nn.Sequential(nn.Conv2d(2, 3, 3, stride=2), nn.Tanh(), nn.Conv2d(3, 2, 2), nn.MaxPool2d(1))
     for tiles in every_shape(comm):
-        assert trains_alike(tiles, wide, (5, 6))
-        assert trains_alike(tiles, shrinking, (5, 6))  # a single row in the end
+        for make in MODELS:
+            assert trains_alike(tiles, wide, (5, 6), make=make)
+            assert trains_alike(tiles, shrinking, (5, 6), make=make)  # a single row in the end
 
 
 @pytest.mark.parametrize(
@@ -114,9 +136,10 @@ def test_batch_norm_of_tiles_is_that_of_the_image(comm: MPI.Intracomm, norm: nn.
 
 def test_a_small_net_and_a_residual_block_train_alike(comm: MPI.Intracomm) -> None:
     for tiles in every_shape(comm):
-        assert trains_alike(tiles, small_net(), (14, 19))
-        assert trains_alike(tiles, ResidualBlock(2, 4, stride=2), (11, 12))
-        assert trains_alike(tiles, ResidualBlock(2, 2, stride=1), (11, 12))
+        for make in MODELS:
+            assert trains_alike(tiles, small_net(), (14, 19), make=make)
+            assert trains_alike(tiles, ResidualBlock(2, 4, stride=2), (11, 12), make=make)
+            assert trains_alike(tiles, ResidualBlock(2, 2, stride=1), (11, 12), make=make)
 
 
 class Classifier(nn.Module):
@@ -167,10 +190,13 @@ def two_convolutions() -> nn.Sequential:
 def test_without_the_adjoint_the_first_layers_gradients_are_wrong(
     comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (halo, tile_convolution):
-        monkeypatch.setattr(module, "add_returned", lambda gradient, *_: gradient)
-    verdicts = [trains_alike(tiles, two_convolutions(), (12, 12)) for tiles in every_shape(comm)]
-    assert all(agree == (comm.size == 1) for agree in verdicts)
+    monkeypatch.setattr(halo, "return_halo", dropping_what_returned)
+    monkeypatch.setattr(fast, "add_returned", lambda *_: None)
+    for make in MODELS:
+        verdicts = [
+            trains_alike(tiles, two_convolutions(), (12, 12), make=make) for tiles in every_shape(comm)
+        ]
+        assert all(agree == (comm.size == 1) for agree in verdicts)
 
 
 def test_without_ghosts_a_tile_is_an_image_of_its_own(comm: MPI.Intracomm) -> None:
@@ -214,7 +240,7 @@ def test_batch_norm_of_each_tile_is_another_layer(comm: MPI.Intracomm) -> None:
 
 def test_what_is_kept_for_backward_is_the_tile_and_its_ghosts(comm: MPI.Intracomm) -> None:
     tiles, kept = make_tiles(comm, comm.size, 1), {}
-    layers = tile_model(
+    layers = fast.tile_model(
         tiles, nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
     )
     weights = {p.data_ptr() for p in layers.parameters()}

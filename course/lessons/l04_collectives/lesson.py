@@ -226,8 +226,8 @@ answer("")
 # %%px
 
 # %% [markdown]
-# (`flat_view` and `pieces` take care of arrays of any shape, and of large ones in pieces that fit the cache.) To see
-# it work, we hand it a communicator that keeps a picture of the array before every step.
+# (`flat` shows an array of any shape as one dimension, without a copy.) To see it work, we hand it a communicator that
+# keeps a picture of the array before every step.
 
 
 # %%
@@ -537,8 +537,8 @@ times_by_size({"exchange": exchange}, {"exchange": on_the_line}, ranks=2, cores=
 print(ring_allreduce_cost(4, 600_000).busiest)
 
 # %% [markdown]
-# Six messages and 900 kB, as counted above. (The library sends long chunks in pieces of 1 MiB.) From how many kB on is
-# the ring faster than doubling, on as many ranks as you have cores?
+# Six messages and 900 kB, as counted above. From how many kB on is the ring faster than doubling, on as many ranks as you
+# have cores?
 
 # %%
 predict("From how many kB on is the ring faster than recursive doubling?", None)
@@ -549,6 +549,7 @@ predict("From how many kB on is the ring faster than recursive doubling?", None)
 from course_lib.comm.collectives import recursive_doubling_allreduce
 from course_lib.comm.ping_pong import seconds_of
 from course_lib.comm.timing import one_rank_a_core
+from course_lib.fast.collectives import ring_allreduce as fast_ring_allreduce
 from mpi_classroom.launch import available_cores
 
 n = min(size, max(2, available_cores()))
@@ -568,6 +569,7 @@ def seconds_by_size(work):
 measured = {
     "ring": seconds_by_size(lambda array: ring_allreduce(team, array)),
     "doubling": seconds_by_size(lambda array: recursive_doubling_allreduce(team, array)),
+    "fast ring": seconds_by_size(lambda array: fast_ring_allreduce(team, array)),
     "MPI": seconds_by_size(lambda array: team.Allreduce(MPI.IN_PLACE, array)),
     "Gloo": seconds_by_size(lambda array: dist.all_reduce(torch.from_numpy(array), group=gloo)),
 }
@@ -588,20 +590,19 @@ for name, allreduce in {"ring": ring_allreduce, "doubling": recursive_doubling_a
 
 # %% [markdown]
 # Dots are **measured**, lines **predicted** from messages between two ranks; nothing was fitted to an all-reduce. MPI and
-# Gloo choose their algorithms themselves, so for them we predict nothing. Below, how far off the model is.
+# Gloo choose their algorithms themselves, so for them we predict nothing. The fast ring is our ring, tuned: it sends
+# long chunks in pieces of 1 MiB, and adds each piece while the cache still holds it. Below, how far off the model is.
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.comm.buffers import PIECE_BYTES
 from course_lib.theory.cost_model import predict_seconds, recursive_doubling_allreduce_cost
 
 costs = {"ring": ring_allreduce_cost, "doubling": recursive_doubling_allreduce_cost}
 n, calling, machine = cluster["n"][0], cluster["calling"][0], messages.machine()
-measured = {name: cluster["measured"][0][name] for name in (*costs, "MPI", "Gloo")}
+measured = {name: cluster["measured"][0][name] for name in (*costs, "fast ring", "MPI", "Gloo")}
 predicted = {name: {} for name in costs}
 for name, cost in costs.items():
     for nbytes in measured[name]:
-        sent = cost(n, nbytes, piece_nbytes=PIECE_BYTES)
-        predicted[name][nbytes] = predict_seconds(sent, machine, calling[name])
+        predicted[name][nbytes] = predict_seconds(cost(n, nbytes), machine, calling[name])
 times_by_size(measured, predicted, ranks=n, cores=cores)
 
 # %% [markdown]
@@ -643,8 +644,8 @@ for ranks in (2, 4, 16, 64, 1024):
 # %% [markdown]
 # ### The reference machine
 #
-# The course's own benchmark, `python -m benchmarks.allreduce`, does the same with more repetitions, and MPI and ours take
-# turns. These times are from the **reference machine**, two ranks on two cores; yours are in the figure above.
+# The course's own benchmark, `python -m benchmarks.allreduce`, does the same with more repetitions and our fast forms, and MPI
+# and ours take turns. These times are from the **reference machine**, two ranks on two cores; yours are in the figure above.
 
 # %% tags=["nbval-ignore-output"]
 import json

@@ -444,7 +444,8 @@ accuracy_by_tile(measured, side=32)
 # ### The reference machine
 #
 # `python -m benchmarks.spatial` times a stack of convolutions on an image of 2048² pixels: two ranks with a strip
-# each, beside one rank. `ratio` above 1 means that tiles are better.
+# each, beside one rank. The ranks use the fast form of `tile_model` (`course_lib.fast.spatial_parallel`), which saves
+# no padded copy of a tile. `ratio` above 1 means that tiles are better.
 
 # %% tags=["nbval-ignore-output"]
 import json
@@ -500,7 +501,7 @@ print("" if rows else "not measured yet")
 # ## Stretch
 #
 # `ghost_rows` waits for its rows before anything is computed. Which outputs do not need them? Compute those first, while the
-# messages are on their way (`Isend`, `Irecv`), and the others afterwards. (`course_lib/parallel/tile_convolution.py` does.)
+# messages are on their way (`Isend`, `Irecv`), and the others afterwards. (`course_lib/fast/spatial_parallel.py` does.)
 
 # %% [markdown]
 # ## Teardown

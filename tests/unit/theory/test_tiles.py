@@ -46,14 +46,15 @@ def test_needs_are_all_places_from_the_first_to_the_last(window: Window) -> None
 def test_the_halo_of_the_drawing() -> None:
     owned, window = even_ranges(10, 2), Window(3, before=1, after=1)
     first, second = (halo_of(owned, [window.needs(part) for part in owned], rank) for rank in range(2))
-    assert (first.needed, first.gives, first.gets) == (range(-1, 6), ((1, range(4, 5)),), ((1, range(5, 6)),))
+    assert first.needed == range(-1, 6)
+    assert (first.sends, first.receives) == (((1, range(4, 5)),), ((1, range(5, 6)),))
     assert (first.before, first.after, first.kept) == (1, 1, range(5))
-    assert (second.needed, second.gives, second.gets) == (
+    assert (second.needed, second.sends, second.receives) == (
         range(4, 11),
         ((0, range(5, 6)),),
         ((0, range(4, 5)),),
     )
-    assert not first.is_nothing
+    assert not first.is_empty
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -65,17 +66,18 @@ def test_everything_needed_is_kept_got_or_outside_and_what_is_given_is_got(
     needed = [window.needs(part) for part in even_ranges(window.outputs(12), tiles)]
     halos = [halo_of(owned, needed, rank) for rank in range(tiles)]
     for rank, halo in enumerate(halos):
-        found = [*halo.kept, *(place for _, places in halo.gets for place in places)]
+        found = [*halo.kept, *(place for _, places in halo.receives for place in places)]
         assert sorted(found) == [place for place in needed[rank] if 0 <= place < 12]
         assert halo.before + len(halo.kept) + halo.after == len(halo.needed)
-        for other, places in halo.gives:
-            assert (rank, places) in halos[other].gets
+        assert not halo.kept or halo.in_needed(halo.kept) == (halo.before, len(halo.kept))
+        for other, places in halo.sends:
+            assert (rank, places) in halos[other].receives
 
 
 def test_a_tile_may_need_nothing_of_its_own() -> None:
     halo = halo_of([range(4), range(4, 8)], [range(6, 8), range(2)], 0)
     assert (halo.kept, halo.before, halo.after) == (range(6, 6), 0, 2)
-    assert halo.of_own(halo.kept) == (0, 0)
+    assert halo.in_tile(halo.kept) == (0, 0)
     other = halo_of([range(4), range(4, 8)], [range(6, 8), range(2)], 1)
     assert (len(other.kept), other.before, other.after) == (0, 2, 0)
 
@@ -125,5 +127,5 @@ def test_extra_pixels_are_counted() -> None:
 def test_a_window_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="a window of 9 pixels does not fit into 8"):
         Window(5, dilation=2).outputs(8)
-    with pytest.raises(ValueError, match="give one need a tile"):
+    with pytest.raises(ValueError, match="give one need per tile"):
         halo_of([range(3)], [], 0)

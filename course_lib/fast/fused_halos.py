@@ -1,11 +1,12 @@
 """Fused halos: one wide exchange for several layers, in place of one for each.
 
-    layer by layer   exchange 1 │ conv │ exchange 1 │ conv │ exchange 1 │ conv        six messages a strip
+    layer by layer   exchange 1 │ conv │ exchange 1 │ conv │ exchange 1 │ conv        six messages per strip
     fused            exchange 3 │ conv │ mask │ conv │ mask │ conv                    two; a few rows twice
 
-Every layer eats a part of the halo, and neighbours compute the rest of it both. What lies outside the image
-must be zero again before the next layer, as its padding is: a convolution makes something else of it. The
-gradients need nothing new, as the exchange gives those of all ghosts back. Jain et al. (2022), "Hy-Fi".
+Every layer uses up a part of the halo; the rest of it both neighbours compute. What lies outside the image
+must be zero again before the next layer, as its padding is: a convolution makes something else of it.
+Gradients need nothing new, as the exchange returns those of all ghosts. The plain form is `tile_model`,
+layer by layer. Jain et al. (2022), "Hy-Fi".
 """
 
 import copy
@@ -16,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from course_lib.comm.halo import halo_exchange, owned_ranges
-from course_lib.parallel.spatial_parallel import POINTWISE, Tiled, Tiles, windows_of
+from course_lib.parallel.spatial_parallel import COLUMNS, POINTWISE, ROWS, Tiled, Tiles, windows_of
 from course_lib.theory.partition import even_ranges
 from course_lib.theory.tiles import Window, fused_needs, overlap
 
@@ -24,12 +25,12 @@ from course_lib.theory.tiles import Window, fused_needs, overlap
 class FusedHalos(Tiled):
     """Convolutions, poolings without padding and pointwise layers, on tiles with one exchange a dimension.
 
-    What comes out is dealt evenly to the tiles, as layer by layer.
+    The outputs are distributed evenly over the tiles, as layer by layer.
     """
 
-    def __init__(self, tiles: Tiles, whole: nn.Sequential) -> None:
+    def __init__(self, tiles: Tiles, model: nn.Sequential) -> None:
         super().__init__(tiles)
-        self.layers = nn.ModuleList(fusible(layer) for layer in whole)
+        self.layers = nn.ModuleList(fusible(layer) for layer in model)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This tile (N, C, h, w) of an image to that of the result."""
@@ -50,8 +51,8 @@ class FusedHalos(Tiled):
         done = 0
         for layer in self.layers:
             if looks_around(layer):
-                places = [(needs[axis][done], sizes[axis][done]) for axis in (0, 1)]
-                x = without_padding(layer, zero_outside(x, *places) if done else x)
+                pixels = [(needs[axis][done], sizes[axis][done]) for axis in (0, 1)]
+                x = without_padding(layer, zero_outside(x, *pixels) if done else x)
                 done += 1
             else:
                 x = layer(x)
@@ -59,7 +60,7 @@ class FusedHalos(Tiled):
 
 
 def lengths(windows: Sequence[Window], length: int) -> list[int]:
-    """Pixels of the whole image before each of `windows`, and after the last."""
+    """Pixels of the full image before each of `windows`, and after the last."""
     found = [length]
     for window in windows:
         found.append(window.outputs(found[-1]))
@@ -67,14 +68,14 @@ def lengths(windows: Sequence[Window], length: int) -> list[int]:
 
 
 def zero_outside(x: torch.Tensor, rows: tuple[range, int], columns: tuple[range, int]) -> torch.Tensor:
-    """`x` with zeros where it is not of the image: by dimension, its places and the pixels of the image."""
-    for dim, (places, length) in ((2, rows), (3, columns)):
-        inside = overlap(places, range(length))
-        if inside != places:
+    """`x` with zeros outside the image: for each dim, the pixels that `x` has, and how many the image has."""
+    for dim, (pixels, length) in ((ROWS, rows), (COLUMNS, columns)):
+        inside = overlap(pixels, range(length))
+        if inside != pixels:
             shape = [1, 1, 1, 1]
-            shape[dim] = len(places)
-            mask = x.new_zeros(len(places))
-            mask[inside.start - places.start : inside.stop - places.start] = 1
+            shape[dim] = len(pixels)
+            mask = x.new_zeros(len(pixels))
+            mask[inside.start - pixels.start : inside.stop - pixels.start] = 1
             x = x * mask.view(shape)
     return x
 

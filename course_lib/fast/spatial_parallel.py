@@ -1,12 +1,13 @@
-"""The convolution of a tile, without a copy of the tile.
+"""Spatial parallelism with a convolution that never copies its tile: `tile_model`, `SpatialConv`.
 
     y = conv(tile, zeros around it)  +  conv(ghosts, zeros between them)        a convolution is linear
 
 The first term is the ordinary convolution, and runs while rows of ghosts are on their way; the second has
-only a strip a side, and is added where the ghosts are seen. Backward the same twice: the strips give the
-gradients of the ghosts, which are on their way home while the ordinary convolution goes backward. What is
-kept until then is the tile itself, which the layer before has kept anyhow, and the ghosts. `halo_exchange`
-and an ordinary convolution give the same numbers, and keep the tile twice.
+only a strip per side, and is added to the outputs that see the ghosts. Backward does the same twice: the
+strips give the gradients of the ghosts, which return to their owners while the ordinary convolution goes
+backward. What is saved for backward is the tile itself, which the layer before has saved anyhow, and the
+ghosts. The plain form, `halo_exchange` and an ordinary convolution, gives the same numbers, and saves a
+second, padded copy of the tile.
 """
 
 from dataclasses import dataclass
@@ -14,20 +15,63 @@ from typing import Any
 
 import torch
 from mpi4py import MPI
+from torch import nn
 from torch.nn import functional as F
 
-from course_lib.comm.halo import Ghosts, add_returned, own_pieces, start_return
-from course_lib.parallel.tiles import COLUMNS, ROWS
-from course_lib.theory.tiles import Halo, Window, overlap
+from course_lib.comm.halo import (
+    HALO_TAG,
+    RETURN_TAG,
+    Parts,
+    as_bytes,
+    own_parts,
+    owned_ranges,
+    shaped,
+)
+from course_lib.parallel import spatial_parallel as plain
+from course_lib.parallel.spatial_parallel import COLUMNS, ROWS, Tiles
+from course_lib.theory.partition import even_ranges
+from course_lib.theory.tiles import Halo, Window, halo_of, overlap
 
-Sides = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # top, bottom, left, right
+# ---------------------------------------------------------------- layers and models
+
+
+class SpatialConv(plain.SpatialConv):
+    """A convolution of tiles: any kernel, stride, zero padding, dilation and groups."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """This tile (N, C, h, w) of an image to this tile of the result: (N, F, h', w')."""
+        return _TileConvolution.apply(self.plan(x), x, self.weight, self.bias)
+
+    def plan(self, x: torch.Tensor) -> "Plan":
+        """Who exchanges what, for an image of which this rank has the tile `x`."""
+        halos, outputs = [], []
+        for (dim, comm), window in zip(self.tiles.axes, self.windows, strict=True):
+            owned = owned_ranges(comm, x.shape[dim])
+            results = even_ranges(window.outputs(owned[-1].stop), comm.size)
+            halos.append(halo_of(owned, [window.needs(result) for result in results], comm.rank))
+            outputs.append(len(results[comm.rank]))
+        comms = (self.tiles.height, self.tiles.width)
+        return Plan(comms, (halos[0], halos[1]), self.windows, (outputs[0], outputs[1]), self.groups)
+
+
+def tile_layer(tiles: Tiles, layer: nn.Module) -> nn.Module:
+    """A layer that does with tiles what `layer` does with images; ValueError when there is none."""
+    return SpatialConv(tiles, layer) if isinstance(layer, nn.Conv2d) else plain.tile_layer(tiles, layer)
+
+
+def tile_model(tiles: Tiles, model: nn.Module, layer: plain.MakeLayer = tile_layer) -> nn.Module:
+    """A copy of `model` whose layers work on tiles; all else that its `forward` does is pixel by pixel."""
+    return plain.tile_model(tiles, model, layer)
+
+
+# ---------------------------------------------------------------- the plan of a convolution
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Ghosts on one side: their places in what the tile needs, the outputs that see them, what those see."""
+    """Ghosts on one side: their pixels in what the tile needs, the outputs that see them, what those see."""
 
-    index: int  # in Sides
+    index: int  # 0 top, 1 bottom, 2 left, 3 right
     dim: int
     ghosts: range
     outputs: range
@@ -57,9 +101,13 @@ class Plan:
         ):
             length = len(halo.needed)
             for end, ghosts in enumerate((range(halo.before), range(length - halo.after, length))):
-                places = range(halo.needed.start + ghosts.start, halo.needed.start + ghosts.stop)
+                pixels = range(halo.needed.start + ghosts.start, halo.needed.start + ghosts.stop)
                 outputs = outputs_that_see(window, ghosts, count)
-                if all(self.outputs) and outputs and any(overlap(places, got) for _, got in halo.gets):
+                if (
+                    all(self.outputs)
+                    and outputs
+                    and any(overlap(pixels, other) for _, other in halo.receives)
+                ):
                     first, last = outputs.start * window.stride, (outputs.stop - 1) * window.stride
                     inputs = range(first, last + window.reach)
                     found.append(Side(2 * axis + end, ROWS + axis, ghosts, outputs, inputs))
@@ -76,19 +124,83 @@ class Plan:
         return padding, [*more[1], *more[0]]  # F.pad begins with the last dim
 
 
-def outputs_that_see(window: Window, places: range, count: int) -> range:
-    """Which of `count` outputs see any of `places`, both counted from the first thing needed."""
-    if not places:
+def outputs_that_see(window: Window, pixels: range, count: int) -> range:
+    """Which of `count` outputs see any of `pixels`, both counted from the first pixel needed."""
+    if not pixels:
         return range(0)
-    first = max(0, -((window.reach - 1 - places.start) // window.stride))
-    return range(first, max(first, min(count, -(-places.stop // window.stride))))
+    first = max(0, -((window.reach - 1 - pixels.start) // window.stride))
+    return range(first, max(first, min(count, -(-pixels.stop // window.stride))))
 
 
-def convolve_tile(
-    plan: Plan, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> torch.Tensor:
-    """This tile of the convolution of the whole image; weight and bias get its part of their gradients."""
-    return _TileConvolution.apply(plan, x, weight, bias)
+# ---------------------------------------------------------------- messages under way while we compute
+
+
+class Exchange:
+    """Messages under way; their buffers are MPI's until `finish`, which has to be called."""
+
+    def __init__(self, comm: MPI.Intracomm, send: Parts, receive: Parts, tag: int) -> None:
+        self.received = [tensor for _, tensor in receive]
+        self.sent = [tensor.contiguous() for _, tensor in send]
+        peers = [peer for peer, _ in receive]
+        self.requests = [
+            comm.Irecv(as_bytes(tensor), peer, tag) for peer, tensor in zip(peers, self.received, strict=True)
+        ]
+        self.requests += [
+            comm.Isend(as_bytes(tensor), peer, tag) for (peer, _), tensor in zip(send, self.sent, strict=True)
+        ]
+
+    def finish(self) -> list[torch.Tensor]:
+        """Wait; return what was received, in the order of `receive`."""
+        MPI.Request.Waitall(self.requests)
+        return self.received
+
+
+class Ghosts:
+    """The ghosts of one dimension under way; `own` are this rank's pixels that others need."""
+
+    def __init__(self, comm: MPI.Intracomm, x: torch.Tensor, dim: int, halo: Halo, own: Parts) -> None:
+        self.like, self.dim, self.halo = x, dim, halo
+        room = [(peer, x.new_empty(shaped(x, dim, len(pixels)))) for peer, pixels in halo.receives]
+        self.exchange = Exchange(comm, own, room, HALO_TAG)
+
+    def finish(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The ghosts before the tile and those after it; zeros outside the image."""
+        halo = self.halo
+        before, after = (
+            self.like.new_zeros(shaped(self.like, self.dim, length)) for length in (halo.before, halo.after)
+        )
+        for (_, pixels), tensor in zip(halo.receives, self.exchange.finish(), strict=True):
+            block, start = side_of(halo, pixels, before, after)
+            block.narrow(self.dim, start, len(pixels)).copy_(tensor)
+        return before, after
+
+
+def side_of(halo: Halo, pixels: range, before: torch.Tensor, after: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """The block of ghosts that has `pixels`, and where they begin in it."""
+    if pixels.stop <= halo.kept.start:
+        return before, pixels.start - halo.needed.start
+    return after, pixels.start - halo.kept.stop
+
+
+def start_return(
+    comm: MPI.Intracomm, before: torch.Tensor, after: torch.Tensor, dim: int, halo: Halo
+) -> Exchange:
+    """Send the gradients of the ghosts to their owners; receive those of `halo.sends`, in its order."""
+    send = []
+    for peer, pixels in halo.receives:
+        block, start = side_of(halo, pixels, before, after)
+        send.append((peer, block.narrow(dim, start, len(pixels))))
+    room = [(peer, before.new_empty(shaped(before, dim, len(pixels)))) for peer, pixels in halo.sends]
+    return Exchange(comm, send, room, RETURN_TAG)
+
+
+def add_returned(gradient: torch.Tensor, dim: int, halo: Halo, returned: list[torch.Tensor]) -> None:
+    """Add the returned gradients to the gradient of the tile, in place."""
+    for (_, own), tensor in zip(own_parts(gradient, dim, halo), returned, strict=True):
+        own.add_(tensor)
+
+
+# ---------------------------------------------------------------- forward and backward
 
 
 class _TileConvolution(torch.autograd.Function):
@@ -101,7 +213,7 @@ class _TileConvolution(torch.autograd.Function):
         y = ordinary(plan, x, weight, bias)
         rows = plan.halos[0]
         top, bottom = under_way.finish()
-        ghosts = (top, bottom, *(side.narrow(ROWS, *rows.of_own(rows.kept)) for side in (left, right)))
+        ghosts = (top, bottom, *(side.narrow(ROWS, *rows.in_tile(rows.kept)) for side in (left, right)))
         stride, dilation = plan.how
         for side in plan.sides():
             seen = F.conv2d(strip(plan, side, ghosts), weight, None, stride, 0, dilation, plan.groups)
@@ -114,13 +226,13 @@ class _TileConvolution(torch.autograd.Function):
         x, weight, *ghosts = ctx.saved_tensors
         wanted = ctx.needs_input_grad[1:]
         to_weight, to_ghosts = through_ghosts(ctx.plan, gradient, weight, tuple(ghosts), wanted)
-        under_way = start_rows_home(ctx.plan, to_ghosts) if wanted[0] else None
+        under_way = start_return_of_rows(ctx.plan, to_ghosts) if wanted[0] else None
         to_x, more, to_bias = through_ordinary(ctx.plan, gradient, x, weight, ctx.bias_sizes, wanted)
         if wanted[1]:
             to_weight += more
         if under_way:
             assert to_x is not None
-            add_homecomers(ctx.plan, to_x, to_ghosts, under_way.finish())
+            add_returned_ghosts(ctx.plan, to_x, to_ghosts, under_way.finish())
         return None, to_x, to_weight if wanted[1] else None, to_bias
 
 
@@ -130,7 +242,7 @@ class _TileConvolution(torch.autograd.Function):
 def kept_part(plan: Plan, x: torch.Tensor) -> torch.Tensor:
     """What the tile itself needs of `x`; a view."""
     for dim, halo in zip((ROWS, COLUMNS), plan.halos, strict=True):
-        x = x.narrow(dim, *halo.of_own(halo.kept))
+        x = x.narrow(dim, *halo.in_tile(halo.kept))
     return x
 
 
@@ -190,17 +302,17 @@ def conv_backward(
 def start_ghosts(plan: Plan, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Ghosts]:
     """Left and right ghosts of all rows of the tile; those above and below, and the corners, under way."""
     (rows, columns), (height, width) = plan.halos, plan.comms
-    left, right = Ghosts(width, x, COLUMNS, columns, own_pieces(x, COLUMNS, columns)).finish()
-    middle = x.narrow(COLUMNS, *columns.of_own(columns.kept))
-    gives = [
+    left, right = Ghosts(width, x, COLUMNS, columns, own_parts(x, COLUMNS, columns)).finish()
+    middle = x.narrow(COLUMNS, *columns.in_tile(columns.kept))
+    own = [
         (
             peer,
-            torch.cat([part.narrow(ROWS, *rows.of_own(places)) for part in (left, middle, right)], COLUMNS),
+            torch.cat([part.narrow(ROWS, *rows.in_tile(pixels)) for part in (left, middle, right)], COLUMNS),
         )
-        for peer, places in rows.gives
+        for peer, pixels in rows.sends
     ]
     no_rows = x.new_empty(*x.shape[:2], 0, len(columns.needed))
-    return left, right, Ghosts(height, no_rows, ROWS, rows, gives)
+    return left, right, Ghosts(height, no_rows, ROWS, rows, own)
 
 
 def strip(plan: Plan, side: Side, ghosts: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -209,11 +321,11 @@ def strip(plan: Plan, side: Side, ghosts: tuple[torch.Tensor, ...]) -> torch.Ten
     sizes = [len(halo.needed) for halo in plan.halos]
     sizes[side.dim - ROWS] = len(side.inputs)
     zeros = block.new_zeros(*block.shape[:2], *sizes)
-    place_of(plan, side, zeros).copy_(seen_part(side, block))
+    ghosts_in(plan, side, zeros).copy_(seen_part(side, block))
     return zeros
 
 
-def place_of(plan: Plan, side: Side, wide: torch.Tensor) -> torch.Tensor:
+def ghosts_in(plan: Plan, side: Side, wide: torch.Tensor) -> torch.Tensor:
     """Where the ghosts of `side` lie in its strip; a view. Left and right ones have no corners."""
     seen = overlap(side.ghosts, side.inputs)
     view = wide.narrow(side.dim, seen.start - side.inputs.start, len(seen))
@@ -243,30 +355,30 @@ def through_ghosts(
         if wanted[1]:
             to_weight += more
         if wanted[0]:
-            seen_part(side, to_ghosts[side.index]).copy_(place_of(plan, side, to_strip))
+            seen_part(side, to_ghosts[side.index]).copy_(ghosts_in(plan, side, to_strip))
     return to_weight, to_ghosts
 
 
-def start_rows_home(plan: Plan, to_ghosts: list[torch.Tensor]) -> Any:
-    """The gradients of the ghosts above and below, on their way to the rows that they are of."""
+def start_return_of_rows(plan: Plan, to_ghosts: list[torch.Tensor]) -> Exchange:
+    """Send the gradients of the ghosts above and below to the owners of their rows."""
     return start_return(plan.comms[0], to_ghosts[0], to_ghosts[1], ROWS, plan.halos[0])
 
 
-def add_homecomers(
-    plan: Plan, to_x: torch.Tensor, to_ghosts: list[torch.Tensor], rows_home: list[torch.Tensor]
+def add_returned_ghosts(
+    plan: Plan, to_x: torch.Tensor, to_ghosts: list[torch.Tensor], returned_rows: list[torch.Tensor]
 ) -> None:
-    """Add what came home to the gradient of the tile, in place: rows first, then columns, as they came in."""
+    """Add the returned gradients to that of the tile, in place: first of rows, then of columns."""
     rows, columns = plan.halos
     sides = []
     for block in to_ghosts[2:]:  # left and right: of the kept rows; from here on of all rows
         side = block.new_zeros(*to_x.shape[:3], block.shape[COLUMNS])
-        side.narrow(ROWS, *rows.of_own(rows.kept)).copy_(block)
+        side.narrow(ROWS, *rows.in_tile(rows.kept)).copy_(block)
         sides.append(side)
     left, right = sides
     widths = [columns.before, len(columns.kept), columns.after]
-    parts = [piece.split(widths, COLUMNS) for piece in rows_home]
-    middle = to_x.narrow(COLUMNS, *columns.of_own(columns.kept))
+    parts = [piece.split(widths, COLUMNS) for piece in returned_rows]
+    middle = to_x.narrow(COLUMNS, *columns.in_tile(columns.kept))
     for index, target in enumerate((left, middle, right)):
         add_returned(target, ROWS, rows, [part[index] for part in parts])
-    home = start_return(plan.comms[1], left, right, COLUMNS, columns).finish()
-    add_returned(to_x, COLUMNS, columns, home)
+    returned = start_return(plan.comms[1], left, right, COLUMNS, columns).finish()
+    add_returned(to_x, COLUMNS, columns, returned)

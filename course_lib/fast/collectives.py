@@ -1,0 +1,139 @@
+"""The collectives of `comm/collectives.py` that a benchmark times, as fast as Python calls MPI.
+
+    long messages     a sum is made in pieces of PIECE_BYTES: a received piece is added while the cache holds
+                      it, and the memory that receives it is small enough to be used again and again
+    short messages    arrays are cut without `np.array_split`, which takes 5 µs, longer than the message
+
+The order in which numbers are added is that of the plain forms, so the sums have the same bits.
+"""
+
+from itertools import accumulate
+
+import numpy as np
+from mpi4py import MPI
+
+from course_lib.comm.buffers import Array, flat, must_be_apart, must_be_numbers, must_be_rank, must_match
+from course_lib.comm.collectives import (
+    DOUBLING,
+    FOLD,
+    RING_COPY,
+    RING_PARTS,
+    RING_SUM,
+    TREE_PARTS,
+    distances,
+)
+from course_lib.theory.partition import even_ranges
+
+PIECE_BYTES = 2**20  # as large as a common second-level cache
+_WHOLE = [slice(None)]
+
+
+def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
+    """Sum `buffer` over `comm`, in place; each rank sends 2(n-1)/n of its bytes (Patarasuk & Yuan 2009)."""
+    n, rank = comm.size, comm.rank
+    right, left = (rank + 1) % n, (rank - 1) % n
+    chunks = split(flat(buffer), n)
+    scratch = np.empty_like(chunks[0][pieces(chunks[0])[0]])  # the first chunk is the longest
+    for step in range(n - 1):
+        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        for piece in pieces(chunks[0]):
+            mine = into[piece]
+            incoming = scratch[: mine.size]
+            comm.Sendrecv(out[piece], right, RING_SUM, incoming, left, RING_SUM)
+            mine += incoming
+    for step in range(n - 1):
+        out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
+        comm.Sendrecv(out, right, RING_COPY, into, left, RING_COPY)
+
+
+def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
+    """Sum `buffer` over `comm`, in place, in about log2(n) exchanges of all of it (Thakur et al. 2005)."""
+    n, rank = comm.size, comm.rank
+    data = flat(buffer)
+    core = 1 << (n.bit_length() - 1)  # the largest power of two up to n
+    scratch = np.empty_like(data[pieces(data)[0]])
+    for piece in pieces(data):
+        mine = data[piece]
+        incoming = scratch[: mine.size]
+        if rank >= core:
+            comm.Send(mine, rank - core, FOLD)
+            comm.Recv(mine, rank - core, FOLD)
+            continue
+        if rank + core < n:
+            comm.Recv(incoming, rank + core, FOLD)
+            mine += incoming
+        for distance in distances(core):
+            comm.Sendrecv(mine, rank ^ distance, DOUBLING, incoming, rank ^ distance, DOUBLING)
+            mine += incoming
+        if rank + core < n:
+            comm.Send(mine, rank + core, FOLD)
+
+
+def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
+    """Sum `buffer` over `comm`; `out` becomes this rank's `np.array_split` part of the sum."""
+    must_be_numbers("buffer", buffer, written=False, split=True)
+    n, rank = comm.size, comm.rank
+    right, left = (rank + 1) % n, (rank - 1) % n
+    parts = split(buffer, n)
+    must_match("out", out, parts[rank].shape, buffer.dtype)
+    must_be_apart("buffer and out", buffer, out)
+    result, chunks = flat(out, "out"), [part.reshape(-1) for part in parts]
+    for piece in pieces(chunks[0]):
+        partial = chunks[(rank - 1) % n][piece]
+        for step in range(n - 1):
+            mine = chunks[(rank - step - 2) % n][piece]
+            incoming = np.empty_like(mine)
+            comm.Sendrecv(partial, right, RING_PARTS, incoming, left, RING_PARTS)
+            incoming += mine
+            partial = incoming
+        result[piece] = partial
+
+
+def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
+    """Gather every rank's `shard` into `out`, on all ranks; each rank sends (n-1)/n of the bytes of `out`."""
+    must_be_numbers("out", out, written=True, split=True)
+    n, rank = comm.size, comm.rank
+    right, left = (rank + 1) % n, (rank - 1) % n
+    parts = split(out, n)
+    must_match("shard", shard, parts[rank].shape, out.dtype)
+    parts[rank][...] = shard
+    for step in range(n - 1):
+        outgoing, into = parts[(rank - step) % n], parts[(rank - step - 1) % n]
+        comm.Sendrecv(outgoing, right, RING_COPY, into, left, RING_COPY)
+
+
+def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
+    """Copy root's `buffer` to all ranks: scatter down a tree, then all-gather round the ring."""
+    must_be_rank(comm, root)
+    n, rank, relative = comm.size, comm.rank, (comm.rank - root) % comm.size
+    right, left = (rank + 1) % n, (rank - 1) % n
+    data = flat(buffer, written=relative > 0)
+    parts = split(data, n)
+    starts = [0, *accumulate(len(part) for part in parts), *n * [len(data)]]
+    for distance in reversed(distances(n)):
+        if relative % (2 * distance) == 0 and relative + distance < n:
+            part = data[starts[relative + distance] : starts[relative + 2 * distance]]
+            comm.Send(part, (rank + distance) % n, TREE_PARTS)
+        if relative % (2 * distance) == distance:
+            part = data[starts[relative] : starts[relative + distance]]
+            comm.Recv(part, (rank - distance) % n, TREE_PARTS)
+    to, source = MPI.PROC_NULL if right == root else right, MPI.PROC_NULL if rank == root else left
+    for step in range(n - 1):
+        outgoing, into = parts[(relative - step) % n], parts[(relative - step - 1) % n]
+        comm.Sendrecv(outgoing, to, RING_COPY, into, source, RING_COPY)
+
+
+# ------------------------------------------------------------------------------------ cutting
+
+
+def split(array: Array, parts: int) -> list[Array]:
+    """The views that `np.array_split(array, parts)` makes."""
+    return [array[part.start : part.stop] for part in even_ranges(len(array), parts)]
+
+
+def pieces(data: Array) -> list[slice]:
+    """Consecutive slices of one-dimensional `data`, each of up to PIECE_BYTES; one when it is empty."""
+    length = PIECE_BYTES // data.itemsize
+    if data.size <= length:
+        return _WHOLE
+    return [slice(start, start + length) for start in range(0, data.size, length)]
