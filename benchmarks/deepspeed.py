@@ -2,7 +2,7 @@
 
 Both backends take turns in one job: a world, an engine, a step to warm up, some steps to time, and the end of
 that world, before the other has its turn. Everything of a turn travels over its backend. Each rank has its
-share of the cores' threads, and the slowest rank counts. Nothing is compiled (see torch_mpi4py's README). With
+share of the cores' threads, and the slowest rank counts. Nothing is compiled (see torch_mpi4py). With
 many sequences a rank, computing takes most of a step on any backend; with one, communication counts.
 
 The bytes of weights, gradients and optimizer are read off the tensors that a rank has between two
