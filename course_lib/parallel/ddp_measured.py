@@ -24,9 +24,9 @@ from course_lib.comm import torch_mpi
 from course_lib.comm.spans import Span, duration
 from course_lib.comm.timing import one_rank_a_core, seconds_on
 from course_lib.comm.trace import Recorder
+from course_lib.data.dataset import Dataset
 from course_lib.parallel.ddp import Future, dealt_batches, process_group, summing_ddp
 from course_lib.parallel.threaded import threaded_gradients
-from course_lib.training.datasets import Dataset
 from course_lib.training.loop import (
     Batch,
     Step,

@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from course_lib.comm.launch import available_cores
+from course_lib.data.mnist import load_mnist
+from course_lib.data.storage import DataError
 from course_lib.study.display import LOG_WIDTH, StudyDisplay
 from course_lib.study.job import Data, StudyError
 from course_lib.study.machine import about_this_study
-from course_lib.study.plan import DRAW, DRAWN, FULL, LOAD, MNIST, QUICK, Choice, plan
+from course_lib.study.plan import DRAW, DRAWN, FULL, LOAD, QUICK, Choice, plan
 from course_lib.study.report import page
 from course_lib.study.results import MEASURED, REPORT, ResultsError, Study, load
 from course_lib.study.run import run_study, store_report
@@ -20,7 +22,6 @@ from course_lib.study.tables import Final, Timing, finals, timings
 from course_lib.study.zero import run_zero
 from course_lib.study.zero_report import peak_of, zero_page
 from course_lib.study.zero_results import RANDOM, ZeroRow, cases_of, load_zero, zero_cases
-from course_lib.training.datasets import DataError, load_mnist
 
 
 def measure(
@@ -62,10 +63,10 @@ def data_for(quick: bool) -> tuple[str, Data]:
     if quick:
         return DRAWN, (DRAW, max(QUICK.timing_images, QUICK.accuracy_images), 2_000)
     try:
-        real = load_mnist().real
+        name = load_mnist().name
     except DataError as error:
         raise StudyError(str(error)) from None
-    return (MNIST if real else DRAWN), (LOAD, 0, 0)
+    return name, (LOAD, 0, 0)
 
 
 def report(folder: Path, study: Study | None = None) -> None:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from course_lib.data.storage import replace_file
 from course_lib.paths import ROOT
-from course_lib.training.storage import replace_file
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

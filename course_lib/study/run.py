@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import filelock
 
+from course_lib.data.storage import could_not_write, replace_file
 from course_lib.study.job import Data, StudyError, run_job
 from course_lib.study.machine import difference
 from course_lib.study.plan import START_SECONDS, estimated_seconds, jobs
@@ -30,7 +31,6 @@ from course_lib.study.results import (
     save,
 )
 from course_lib.training.models import MNIST_MODELS
-from course_lib.training.storage import could_not_write, replace_file
 
 
 class Display(Protocol):

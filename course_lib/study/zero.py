@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.comm.launch import available_cores
+from course_lib.data.storage import could_not_write
 from course_lib.study.job import StudyError, listen
 from course_lib.study.machine import difference
 from course_lib.study.results import ResultsError, save
 from course_lib.study.run import alone_in
 from course_lib.study.zero_results import ZERO, ZeroCase, ZeroRow, cases_of, load_zero
-from course_lib.training.storage import could_not_write
 
 
 def run_zero(cases: Sequence[ZeroCase], folder: Path, about: dict[str, Any]) -> Iterator[list[ZeroRow]]:

@@ -11,7 +11,7 @@ from itertools import count, islice
 import numpy as np
 from torch.optim import SGD
 
-from course_lib.training.datasets import Dataset
+from course_lib.data.dataset import Dataset
 from course_lib.training.loop import (
     Batch,
     evaluate,

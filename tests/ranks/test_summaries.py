@@ -8,6 +8,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
+from course_lib.data.generated_news import make_news
 from course_lib.parallel import deepspeed_engine as ds
 from course_lib.parallel.data_parallel import shard
 from course_lib.parallel.deepspeed_config import Config, stage_config
@@ -21,7 +22,6 @@ from course_lib.parallel.summaries import (
     train_summaries,
 )
 from course_lib.training.flat import flatten
-from course_lib.training.news import make_news
 from course_lib.training.summaries.decode import summarize
 from course_lib.training.summaries.model import Shape, build_t5, count_tokens, summed_loss, token_batch
 from course_lib.training.summaries.tokens import Encoded, encode, train_tokenizer

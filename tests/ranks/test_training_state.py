@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam, Optimizer
 
+from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
     broadcast_buffers,
     broadcast_weights,
@@ -19,7 +20,6 @@ from course_lib.parallel.data_parallel import (
 )
 from course_lib.parallel.engines import ENGINES
 from course_lib.parallel.training_state import broadcast_optimizer
-from course_lib.training.datasets import Dataset
 from course_lib.training.flat import flatten
 from course_lib.training.loop import make_step, summed_cross_entropy
 from course_lib.training.mixed_precision import in_bfloat16

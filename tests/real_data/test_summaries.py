@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from course_lib.comm.launch import run_ranks
-from course_lib.training.cnn_dailymail import load_news
+from course_lib.data.cnn_dailymail import load_news
 from course_lib.training.summaries.scores import score_baselines
 
 pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURSE_DATA is not set")

@@ -21,7 +21,7 @@ from course_lib.classroom.plots.style import (
     new_figure,
     wrapped,
 )
-from course_lib.training.news import Article
+from course_lib.data.generated_news import Article
 from course_lib.training.summaries.rouge import Rouge, facts_found, sentences
 
 COLUMNS = 74  # letters in a line

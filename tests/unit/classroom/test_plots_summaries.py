@@ -9,7 +9,7 @@ from course_lib.classroom.plots.summaries import (
     marks_of,
     score_bars,
 )
-from course_lib.training.news import Article, make_news
+from course_lib.data.generated_news import Article, make_news
 from course_lib.training.summaries.rouge import Rouge
 from tests.unit.classroom.pictures import check_legible, letters_of, title_of
 

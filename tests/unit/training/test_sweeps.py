@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from course_lib.training.datasets import Dataset
+from course_lib.data.dataset import Dataset
 from course_lib.training.loop import (
     evaluate,
     fit,

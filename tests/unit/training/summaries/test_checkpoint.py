@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from course_lib.training.news import Article, make_news
-from course_lib.training.storage import DataError
+from course_lib.data.generated_news import Article, make_news
+from course_lib.data.storage import DataError
 from course_lib.training.summaries import pretrained
 from course_lib.training.summaries.checkpoint import (
     SHIPPED,
