@@ -96,6 +96,16 @@ def test_a_damaged_checkpoint_is_a_sentence(tokenizer, tmp_path: Path, file: str
         load_checkpoint(tmp_path)
 
 
+def test_weights_of_one_number_are_not_spread_over_a_parameter(tokenizer, tmp_path: Path) -> None:
+    from safetensors.torch import load, save
+
+    save_checkpoint(tmp_path, build_t5(SHAPE, seed=0), tokenizer, RECIPE, step=5)
+    weights = {name: value.reshape(-1)[:1] for name, value in load((tmp_path / WEIGHTS).read_bytes()).items()}
+    (tmp_path / WEIGHTS).write_bytes(save({name: value.clone() for name, value in weights.items()}))
+    with pytest.raises(DataError, match=r"can be read \(ValueError: .* has the shape"):
+        load_checkpoint(tmp_path)
+
+
 def test_weights_of_another_shape_are_refused(tokenizer, tmp_path: Path) -> None:
     save_checkpoint(tmp_path, build_t5(SHAPE, seed=0), tokenizer, RECIPE, step=5)
     told = json.loads((tmp_path / "recipe.json").read_text())

@@ -22,7 +22,7 @@ def tokenizer():
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "cache").mkdir()
-    monkeypatch.setattr(tokens, "writable_home", lambda: tmp_path)
+    monkeypatch.setattr(tokens, "writable_folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_file_is_made_anew(tokenizer, home: Path) -> None:
 def test_without_a_folder_to_write_to_it_encodes_all_the_same(
     tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "writable_home", lambda: None)
+    monkeypatch.setattr(tokens, "writable_folder", lambda: None)
     assert len(encode_cached(tokenizer, NEWS, **LIMITS)) == 30
 
 
