@@ -44,7 +44,7 @@ RUN python -m pip install --no-cache-dir --disable-pip-version-check --constrain
 COPY --chown=1000:1000 . ./
 USER 1000:1000
 RUN mkdir my_course \
- && COURSE_OFFLINE=1 python -c 'from course_lib.training.datasets import load_mnist; load_mnist()'
+ && COURSE_OFFLINE=1 python -c 'from course_lib.data.mnist import load_mnist; load_mnist()'
 
 EXPOSE 8888
 HEALTHCHECK --interval=30s --timeout=6s --start-period=30s --retries=3 \

@@ -30,8 +30,7 @@ PEERS = {"ours": "DDP over mpi4py", "peer": "DDP over Gloo"}  # by the names of 
 def measure(quick: bool) -> list[Row]:
     """All rows."""
     raced = on_ranks(RANKS, race, timeout=900, rounds=3 if quick else ROUNDS, share=0.1 if quick else 1.0)
-    digits = "MNIST" if raced["real"] else "drawn digits"
-    return [r for name in STEPS for r in rows_of(f"{name}, {digits}", raced[name])]
+    return [r for name in STEPS for r in rows_of(f"{name}, {raced['data']}", raced[name])]
 
 
 def rows_of(case: str, images_per_s: Mapping[str, list[float]]) -> list[Row]:
@@ -56,10 +55,10 @@ def race(comm: MPI.Intracomm, rounds: int, share: float) -> dict[str, Any]:
     """Images a second of every contender, by model; `share` of the usual steps a round."""
     import torch
 
-    from course_lib.training.datasets import load_mnist
+    from course_lib.data.mnist import load_mnist
 
     data = load_mnist()
-    found: dict[str, Any] = {"real": data.real}
+    found: dict[str, Any] = {"data": data.name}
     with groups(comm) as both:
         torch.set_num_threads(1)
         for name, usual in STEPS.items():

@@ -25,7 +25,7 @@ from course_lib.parallel.deepspeed_config import Config, stage_config
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from course_lib.training.datasets import Dataset
+    from course_lib.data.dataset import Dataset
 
 RANKS, STAGE, BATCH = 2, 2, 64
 SEEDS = (0, 1, 2)
@@ -121,9 +121,9 @@ def settings(ranks: int, total: int) -> Config:
 
 def held_out(train: int | None, test: int | None) -> Dataset:
     """Images to train on, and data_batch_5 to test with, also where the real test images are there."""
-    from course_lib.training.cifar import load_cifar
+    from course_lib.data.cifar10 import load_cifar10
 
-    data = load_cifar(train=train, test=test)
+    data = load_cifar10(train=train, test=test)
     if len(data.train_labels) <= 4 * FIFTH:
         return data
     pixels, labels, cut = data.train_images, data.train_labels, 4 * FIFTH
@@ -138,8 +138,7 @@ def updates(data: Dataset) -> int:
 
 def name_of(data: Dataset) -> str:
     """What was trained on and tested with."""
-    kind = "CIFAR-10" if data.real else "drawn shapes"
-    return f"{kind}, {len(data.train_labels)} images, {len(data.test_labels)} held out"
+    return f"{data.name}, {len(data.train_labels)} images, {len(data.test_labels)} held out"
 
 
 # ---------------------------------------------------------------- the command line

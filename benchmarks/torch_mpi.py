@@ -59,7 +59,7 @@ def collective_rows(raced: Mapping[str, Mapping[str, Times]]) -> list[Row]:
 
 
 def ddp_rows(trained: Mapping[str, Any]) -> list[Row]:
-    digits = "MNIST" if trained["real"] else "drawn digits"
+    digits = trained["data"]
     return [
         beside(f"DDP, {name}, {digits}, {IMAGES} images a rank", trained[name], 1, "images/s", peer)
         for name in STEPS

@@ -172,15 +172,17 @@ def fetch(
 ) -> None:
     """Download data sets ahead of a workshop.
 
-    mnist has 12 MB, cifar10 170 MB, cnn_dailymail some 300 MB. Without them lessons make data in their stead.
+    mnist has 12 MB, cifar10 170 MB; of cnn_dailymail it says which files to put where. Without them lessons
+    make data in their stead.
     COURSE_DATA names a folder that has them already.
     """
     with one_sentence():
-        from course_lib.training import cifar, cnn_dailymail, datasets
+        from course_lib.data import cifar10, cnn_dailymail, mnist
+        from course_lib.data.storage import DataError
 
         fetchers = {
-            "mnist": datasets.fetch_mnist,
-            "cifar10": cifar.fetch_cifar,
+            "mnist": mnist.fetch_mnist,
+            "cifar10": cifar10.fetch_cifar10,
             "cnn_dailymail": cnn_dailymail.fetch_news,
         }
         if unknown := set(sets or []) - fetchers.keys():
@@ -189,7 +191,7 @@ def fetch(
         for name in sets or ["mnist"]:
             try:
                 typer.echo(fetchers[name]())
-            except datasets.DataError as error:
+            except DataError as error:
                 failed = True
                 typer.echo(f"course: {error}", err=True)
         raise typer.Exit(1 if failed else 0)

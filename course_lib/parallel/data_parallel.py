@@ -27,8 +27,8 @@ from torch.optim import SGD, Optimizer
 
 from course_lib.comm.spans import Span, duration
 from course_lib.comm.trace import Recorder
+from course_lib.data.dataset import Dataset
 from course_lib.theory.partition import even_range
-from course_lib.training.datasets import Dataset
 from course_lib.training.flat import copy_back, flatten, parts_of
 from course_lib.training.loop import (
     EVALUATION_BATCH,

@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from course_lib.training.datasets import Dataset
+from course_lib.data.dataset import Dataset
 from course_lib.training.loop import (
     EVALUATION_BATCH,
     evaluate,

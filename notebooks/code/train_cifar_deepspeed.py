@@ -22,8 +22,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from course_lib.data.cifar10 import load_cifar10
 from course_lib.parallel import deepspeed_engine
-from course_lib.training.cifar import load_cifar
 
 CONFIG = Path(__file__).with_name("ds_config.json")
 
@@ -64,7 +64,7 @@ def train(options: argparse.Namespace) -> None:
     first_on_node = int(os.environ["LOCAL_RANK"]) == 0
     if not first_on_node:
         dist.barrier()  # one rank of every machine comes first: it downloads, the others find the files
-    data = load_cifar(train=options.samples, test=options.samples)
+    data = load_cifar10(train=options.samples, test=options.samples)
     if first_on_node:
         dist.barrier()
     torch.manual_seed(options.seed)  # DeepSpeed takes the weights of rank 0 anyhow

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from course_lib.training.datasets import load_mnist
+from course_lib.data.mnist import load_mnist
 from course_lib.training.models import build
 
 PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises

@@ -29,7 +29,7 @@ from mpi4py import MPI
 print(MPI.COMM_WORLD.size, MPI.COMM_WORLD.allreduce(10**MPI.COMM_WORLD.rank), flush=True)
 """
 MNIST = """
-from course_lib.training.datasets import load_mnist
+from course_lib.data.mnist import load_mnist
 print("      " + load_mnist().source)
 """
 

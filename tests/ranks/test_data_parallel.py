@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
 from course_lib.comm.spans import by_rank, innermost
+from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
     GradientBucket,
     broadcast_weights,
@@ -32,7 +33,6 @@ from course_lib.parallel.data_parallel import (
     train_epoch,
     weight_hash,
 )
-from course_lib.training.datasets import Dataset
 from course_lib.training.loop import Batch, Epoch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.metrics import Score
 from course_lib.training.models import MNIST_MODELS, build

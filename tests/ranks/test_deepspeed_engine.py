@@ -19,6 +19,7 @@ from torch import nn
 
 import torch_mpi4py
 from course.lessons.l12_deepspeed_on_cifar.runs import dealt, run_stage, score_whole, train_and_test
+from course_lib.data.dataset import Dataset
 from course_lib.parallel import deepspeed_engine as ds
 from course_lib.parallel.deepspeed_config import (
     STAGES,
@@ -28,7 +29,6 @@ from course_lib.parallel.deepspeed_config import (
     step_bytes,
     touched,
 )
-from course_lib.training.datasets import Dataset
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, SummedLoss, image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import build

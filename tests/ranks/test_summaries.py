@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from course.lessons.l13_deepspeed_summarization.hf_trainer import train_with_trainer
 from course.lessons.l13_deepspeed_summarization.summaries import (
+from course_lib.data.generated_news import make_news
     global_batches,
     global_tokens,
     mean_share,
@@ -21,7 +22,6 @@ from course_lib.parallel import deepspeed_engine as ds
 from course_lib.parallel.data_parallel import shard
 from course_lib.parallel.deepspeed_config import Config, stage_config
 from course_lib.training.flat import flatten
-from course_lib.training.news import make_news
 from course_lib.training.summaries.decode import summarize
 from course_lib.training.summaries.model import Shape, build_t5, count_tokens, summed_loss, token_batch
 from course_lib.training.summaries.tokens import Encoded, encode, train_tokenizer

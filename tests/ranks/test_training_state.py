@@ -11,6 +11,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from course.lessons.l05_training_one_process.mixed_precision import in_bfloat16
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
+from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
     broadcast_buffers,
     broadcast_weights,
@@ -20,7 +21,6 @@ from course_lib.parallel.data_parallel import (
     weight_hash,
 )
 from course_lib.parallel.training_state import broadcast_optimizer
-from course_lib.training.datasets import Dataset
 from course_lib.training.flat import flatten
 from course_lib.training.loop import make_step, summed_cross_entropy
 from course_lib.training.models import build, derived_seed

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from course_lib.training.cnn_dailymail import SPLITS, find, load_news
+from course_lib.data.cnn_dailymail import SPLITS, find, load_news
 
 pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURSE_DATA is not set")
 

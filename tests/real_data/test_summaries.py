@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.training.cnn_dailymail import load_news
+from course_lib.data.cnn_dailymail import load_news
 from course_lib.training.summaries.scores import score_baselines
 from mpi_classroom.launch import run_ranks
 

@@ -19,7 +19,7 @@ import json
 import torch
 from mpi4py import MPI
 from course_lib.parallel.data_parallel import replicas_agree, train_epoch
-from course_lib.training.datasets import load_mnist
+from course_lib.data.mnist import load_mnist
 from course_lib.training.models import build
 
 comm, data = MPI.COMM_WORLD, load_mnist()
@@ -38,7 +38,7 @@ import json
 import torch
 from mpi4py import MPI
 from course_lib.parallel.data_parallel import flatten, train_epoch
-from course_lib.training.datasets import load_mnist
+from course_lib.data.mnist import load_mnist
 from course_lib.training.models import build
 
 comm, data = MPI.COMM_WORLD, load_mnist()
@@ -92,7 +92,7 @@ def test_the_first_steps_on_1_to_4_ranks_end_with_the_weights_of_one_process() -
 RECIPE = """
 import json, sys
 import torch
-from course_lib.training.datasets import load_mnist
+from course_lib.data.mnist import load_mnist
 from course_lib.training.models import build
 from course_lib.training.recipes import RECIPES, train
 

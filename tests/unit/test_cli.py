@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 from course import doctor, paths
 from course.tools import cli
 from course.tools.run_display import RunDisplay
-from course_lib.training import cifar, cnn_dailymail, datasets
+from course_lib.data import cifar10, cnn_dailymail, mnist
+from course_lib.data.storage import DataError
 from mpi_classroom import leftovers, processes
 
 # The same command on the lessons of a test.
@@ -313,14 +314,14 @@ def test_doctors_json_is_complete_and_has_the_same_verdict(two_checks):
 
 
 def test_fetch_says_where_the_data_is_or_why_it_is_not(monkeypatch):
-    monkeypatch.setattr(datasets, "fetch_mnist", lambda: "MNIST is in data/mnist: 4 files, 11.6 MB.")
+    monkeypatch.setattr(mnist, "fetch_mnist", lambda: "MNIST is in data/mnist: 4 files, 11.6 MB.")
     result = course("fetch")
     assert (result.exit_code, result.output) == (0, "MNIST is in data/mnist: 4 files, 11.6 MB.\n")
 
     def fail():
-        raise datasets.DataError("no mirror of MNIST could be reached; try again later")
+        raise DataError("no mirror of MNIST could be reached; try again later")
 
-    monkeypatch.setattr(datasets, "fetch_mnist", fail)
+    monkeypatch.setattr(mnist, "fetch_mnist", fail)
     result = course("fetch")
     assert (result.exit_code, result.output) == (
         1,
@@ -330,10 +331,10 @@ def test_fetch_says_where_the_data_is_or_why_it_is_not(monkeypatch):
 
 def test_fetch_gets_the_sets_that_are_named_even_if_one_cannot_be_had(monkeypatch):
     def fail():
-        raise datasets.DataError("no mirror of CIFAR-10 could be reached")
+        raise DataError("no mirror of CIFAR-10 could be reached")
 
-    monkeypatch.setattr(datasets, "fetch_mnist", None)
-    monkeypatch.setattr(cifar, "fetch_cifar", fail)
+    monkeypatch.setattr(mnist, "fetch_mnist", None)
+    monkeypatch.setattr(cifar10, "fetch_cifar10", fail)
     monkeypatch.setattr(cnn_dailymail, "fetch_news", lambda: "CNN/DailyMail is here.")
     result = course("fetch", "cifar10", "cnn_dailymail")
     assert result.exit_code == 1

@@ -48,7 +48,7 @@ rank, size = comm.rank, comm.size
 # %% tags=["nbval-ignore-output"]
 import torch
 
-from course_lib.training.datasets import load_mnist
+from course_lib.data.mnist import load_mnist
 from course_lib.training.loop import image_batch, shuffled_batches, summed_cross_entropy
 from course_lib.training.models import build, parameter_count
 
@@ -91,7 +91,7 @@ predict("Learning rate with the lowest loss after 100 steps?", None)
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
 from course.lessons.l05_training_one_process.sweeps import learning_rate_sweep, samples_to_reach
-from course_lib.training.datasets import load_mnist
+from course_lib.data.mnist import load_mnist
 
 data = load_mnist()
 rates = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0)

@@ -12,7 +12,7 @@ import numpy as np
 from torch.optim import SGD
 
 from course.lessons.l05_training_one_process.trials import Reached, Trial
-from course_lib.training.datasets import Dataset
+from course_lib.data.dataset import Dataset
 from course_lib.training.loop import (
     Batch,
     evaluate,

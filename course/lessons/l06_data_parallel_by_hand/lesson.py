@@ -90,7 +90,7 @@ print(f"rank {rank}: weights {before} before the broadcast, {weight_hash(model)}
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
-from course_lib.training.datasets import load_mnist
+from course_lib.data.mnist import load_mnist
 
 data = load_mnist()
 if rank == 0:

@@ -83,7 +83,7 @@ print(f"rank {rank}: weights {weight_hash(model)}")
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
-from course_lib.training.datasets import load_mnist
+from course_lib.data.mnist import load_mnist
 
 data = load_mnist()
 if rank == 0:

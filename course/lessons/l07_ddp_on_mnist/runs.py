@@ -25,8 +25,8 @@ from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
 from course_lib.comm.spans import Span, duration
 from course_lib.comm.timing import one_rank_a_core, seconds_on
 from course_lib.comm.trace import Recorder
+from course_lib.data.dataset import Dataset
 from course_lib.parallel.ddp import Future, dealt_batches, process_group, summing_ddp
-from course_lib.training.datasets import Dataset
 from course_lib.training.loop import (
     Batch,
     Step,

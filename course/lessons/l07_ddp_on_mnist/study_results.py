@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from course.paths import ROOT
-from course_lib.training.storage import replace_file
+from course_lib.data.storage import replace_file
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

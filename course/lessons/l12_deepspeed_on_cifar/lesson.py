@@ -49,11 +49,11 @@ rank, size = comm.rank, comm.size
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
+from course_lib.data.cifar10 import load_cifar10
 from course_lib.parallel.deepspeed_engine import start_deepspeed
-from course_lib.training.cifar import load_cifar
 
 deepspeed = start_deepspeed(comm)
-data = load_cifar(train=4000, test=1000)
+data = load_cifar10(train=4000, test=1000)
 if rank == 0:
     print(data.source)
 

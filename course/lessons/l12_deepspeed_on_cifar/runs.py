@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 from torch import nn
 
+from course_lib.data.dataset import Dataset
 from course_lib.parallel.deepspeed_config import Config, StageRun
 from course_lib.parallel.deepspeed_engine import (
     as_precise,
@@ -27,7 +28,6 @@ from course_lib.parallel.deepspeed_engine import (
     whole_weights,
 )
 from course_lib.theory.memory import StateBytes
-from course_lib.training.datasets import Dataset
 from course_lib.training.flat import copy_back
 from course_lib.training.loop import (
     EVALUATION_BATCH,

@@ -7,11 +7,12 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from course_lib.training.news import Article
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from course_lib.training.news import Article
+from course_lib.data.generated_news import Article
 from course_lib.training.summaries.rouge import Rouge, facts_found, sentences
 from mpi_classroom.figures import (
     FONT_SIZE,

@@ -56,7 +56,7 @@ from course.lessons.l13_deepspeed_summarization.figures import (
     marked_article,
     score_bars,
 )
-from course_lib.training.news import make_news
+from course_lib.data.generated_news import make_news
 from course_lib.training.summaries.rouge import lead_3
 
 held_out = make_news(80, seed=0, split="held_out")
@@ -76,7 +76,7 @@ marked_article(article, {"reference": article.summary, "lead-3": lead_3(article.
 # %%
 # %%px --timeout 120
 from course.lessons.l13_deepspeed_summarization.summaries import summarize_together
-from course_lib.training.news import make_news
+from course_lib.data.generated_news import make_news
 from course_lib.training.summaries.checkpoint import load_checkpoint
 from course_lib.training.summaries.recipe import encoded
 
@@ -369,7 +369,7 @@ if rank == 0:
 # editors, and nobody marked the facts. What does lead-3 score, where reporters put the news first?
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.training.cnn_dailymail import load_news
+from course_lib.data.cnn_dailymail import load_news
 
 news = load_news(train=0, validation=0, test=50)
 print(news.source)
@@ -381,7 +381,7 @@ for name, each in score_baselines(news.test).items():
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 120
-from course_lib.training.cnn_dailymail import load_news
+from course_lib.data.cnn_dailymail import load_news
 
 real = load_news(train=0, validation=0, test=8).test
 written = summarize_together(

@@ -25,11 +25,11 @@ from course.lessons.l13_deepspeed_summarization.summaries import (
     summarize_together,
     train_summaries,
 )
+from course_lib.data.cnn_dailymail import load_news
+from course_lib.data.generated_news import make_news
 from course_lib.parallel.deepspeed_config import Config, stage_config
 from course_lib.parallel.deepspeed_engine import deepspeed_world, end_engine, start_engine
-from course_lib.training.cnn_dailymail import load_news
 from course_lib.training.loop import shuffled_batches
-from course_lib.training.news import make_news
 from course_lib.training.summaries.checkpoint import SHIPPED, load_checkpoint, save_checkpoint
 from course_lib.training.summaries.model import Shape, build_t5
 from course_lib.training.summaries.recipe import PHASES, Recipe, encoded, make_tokenizer, phase_articles

@@ -13,13 +13,14 @@ from course.lessons.l07_ddp_on_mnist.study_tables import Final, Timing, finals, 
 from course.tools.study.display import LOG_WIDTH, StudyDisplay
 from course.tools.study.job import Data, StudyError
 from course.tools.study.machine import about_this_study
-from course.tools.study.plan import DRAW, DRAWN, FULL, LOAD, MNIST, QUICK, Choice, plan
+from course.tools.study.plan import DRAW, DRAWN, FULL, LOAD, QUICK, Choice, plan
 from course.tools.study.report import page
 from course.tools.study.run import run_study, store_report
 from course.tools.study.zero import run_zero
 from course.tools.study.zero_report import peak_of, zero_page
 from course.tools.study.zero_results import RANDOM, ZeroRow, cases_of, load_zero, zero_cases
-from course_lib.training.datasets import DataError, load_mnist
+from course_lib.data.mnist import load_mnist
+from course_lib.data.storage import DataError
 from mpi_classroom.launch import available_cores
 
 
@@ -62,10 +63,10 @@ def data_for(quick: bool) -> tuple[str, Data]:
     if quick:
         return DRAWN, (DRAW, max(QUICK.timing_images, QUICK.accuracy_images), 2_000)
     try:
-        real = load_mnist().real
+        name = load_mnist().name
     except DataError as error:
         raise StudyError(str(error)) from None
-    return (MNIST if real else DRAWN), (LOAD, 0, 0)
+    return name, (LOAD, 0, 0)
 
 
 def report(folder: Path, study: Study | None = None) -> None:

@@ -22,9 +22,10 @@ from course.tools.study.rates import make_optimizer
 from course.tools.study.replay import measure_operations, replay_row
 from course_lib.comm.spans import COMPUTE, TRANSFER, WAIT, totals
 from course_lib.comm.trace import Recorder
+from course_lib.data.dataset import Dataset
+from course_lib.data.drawn_digits import draw_digits
+from course_lib.data.mnist import load_mnist
 from course_lib.parallel.data_parallel import evaluate_shard, gather_metrics, shard_batches
-from course_lib.training.datasets import Dataset, load_mnist
-from course_lib.training.drawn_digits import draw_digits
 from course_lib.training.loop import Batch, Step, fit, make_step, shuffled_batches, summed_cross_entropy
 from course_lib.training.metrics import Report
 from course_lib.training.models import build

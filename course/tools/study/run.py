@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import filelock
 
 from course.lessons.l07_ddp_on_mnist.study_results import (
+from course_lib.data.storage import could_not_write, replace_file
     ENGINES,
     MEASUREMENTS,
     PARTS,
@@ -30,7 +31,6 @@ from course.tools.study.job import Data, StudyError, run_job
 from course.tools.study.machine import difference
 from course.tools.study.plan import START_SECONDS, estimated_seconds, jobs
 from course_lib.training.models import MNIST_MODELS
-from course_lib.training.storage import could_not_write, replace_file
 
 
 class Display(Protocol):

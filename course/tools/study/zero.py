@@ -15,7 +15,7 @@ from course.tools.study.job import StudyError, listen
 from course.tools.study.machine import difference
 from course.tools.study.run import alone_in
 from course.tools.study.zero_results import ZERO, ZeroCase, ZeroRow, cases_of, load_zero
-from course_lib.training.storage import could_not_write
+from course_lib.data.storage import could_not_write
 from mpi_classroom.launch import available_cores
 
 

@@ -12,7 +12,7 @@ import torch
 from mpi4py import MPI
 
 from course_lib.comm.polling import wait_for
-from course_lib.training.storage import NO_SPACE, replace_file
+from course_lib.data.storage import NO_SPACE, replace_file
 
 UNSAFE = re.compile(r"(?:Unsupported global: GLOBAL|unsupported GLOBAL|Unsupported class) (\S+)")
 PATIENCE_SECONDS = 600.0  # for the slowest rank's disk

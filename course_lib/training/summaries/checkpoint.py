@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from course_lib.data.storage import DataError, shown
 from course_lib.paths import DATA
-from course_lib.training.storage import DataError, shown
 from course_lib.training.summaries.model import Shape, build_t5
 from course_lib.training.summaries.quiet import be_quiet
 from course_lib.training.summaries.recipe import Recipe
@@ -66,6 +66,8 @@ def load_checkpoint(folder: Path = SHIPPED) -> tuple[Any, "Tokenizer", Recipe, i
         model = build_t5(shape, seed=recipe.seed)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
+                if weights[name].shape != parameter.shape:  # copy_ would repeat one number for all
+                    raise ValueError(f"{name} has the shape {tuple(weights[name].shape)}")
                 parameter.copy_(weights[name])
     except Exception as error:  # three libraries, each with errors of its own
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:120]

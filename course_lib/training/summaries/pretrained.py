@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from course_lib.training.downloads import is_offline
-from course_lib.training.storage import DataError
+from course_lib.data.downloads import is_offline
+from course_lib.data.storage import DataError
 from course_lib.training.summaries.quiet import be_quiet
 
 KNOWN = ("t5-small", "facebook/bart-base", "sshleifer/distilbart-cnn-6-6")
 FILES = ("*.json", "*.safetensors", "*.model", "merges.txt", "vocab.*")
-PATIENCE = 20.0  # seconds for all of it
+TIMEOUT = 20.0  # seconds for all of it
 DOWNLOAD = """
 import sys
 from huggingface_hub import snapshot_download
@@ -24,15 +24,15 @@ print(snapshot_download(sys.argv[1], allow_patterns=sys.argv[2:], etag_timeout=5
 """
 
 
-def load_pretrained(name: str = "t5-small", *, patience: float = PATIENCE) -> tuple[Any, Any]:
+def load_pretrained(name: str = "t5-small", *, timeout: float = TIMEOUT) -> tuple[Any, Any]:
     """The model and the tokenizer called `name`, or those in the folder `name`.
 
-    DataError with a remedy when they cannot be had within `patience` seconds.
+    DataError with a remedy when they cannot be had within `timeout` seconds.
     """
     be_quiet()
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    folder = find_pretrained(name, patience)
+    folder = find_pretrained(name, timeout)
     try:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True)
         return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -41,7 +41,7 @@ def load_pretrained(name: str = "t5-small", *, patience: float = PATIENCE) -> tu
         raise DataError(f"the files of {name} cannot be read ({reason}); delete {folder}") from error
 
 
-def find_pretrained(name: str, patience: float) -> str:
+def find_pretrained(name: str, timeout: float) -> str:
     """The folder with the files of `name`; DataError when there is none to be had."""
     if Path(name).is_dir():
         return name
@@ -51,20 +51,20 @@ def find_pretrained(name: str, patience: float) -> str:
     try:
         return snapshot_download(name, local_files_only=True)
     except (LocalEntryNotFoundError, HFValidationError):
-        return download(name, patience)
+        return download(name, timeout)
 
 
-def download(name: str, patience: float) -> str:
-    """The folder to which `name` was downloaded, by a process that is ended after `patience` seconds."""
+def download(name: str, timeout: float) -> str:
+    """The folder to which `name` was downloaded, by a process that is ended after `timeout` seconds."""
     if is_offline():
         raise DataError(f"{name} is not on this machine, and COURSE_OFFLINE=1 forbids downloads")
     allowed = {**os.environ, "HF_HUB_OFFLINE": "0"}
     command = [sys.executable, "-c", DOWNLOAD, name, *FILES]
     remedy = "try again on a better network, or go on with the small model"
     try:
-        done = subprocess.run(command, env=allowed, capture_output=True, text=True, timeout=patience)
+        done = subprocess.run(command, env=allowed, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise DataError(f"downloading {name} took longer than {patience:.0f} s; {remedy}") from None
+        raise DataError(f"downloading {name} took longer than {timeout:.0f} s; {remedy}") from None
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason was given"])[-1][:120]
         raise DataError(f"{name} could not be downloaded ({reason}); {remedy}")

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from course_lib.training.news import Article, make_news
+from course_lib.data.generated_news import Article, make_news
 from course_lib.training.summaries.model import Shape
 from course_lib.training.summaries.rouge import facts_found, sentences
 from course_lib.training.summaries.tokens import Encoded, encode_cached, train_tokenizer

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_lib.training.news import Article
+from course_lib.data.generated_news import Article
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][\"”'])\s+|\n+")
 WORD = re.compile(r"[a-z0-9]+")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from course_lib.training.news import Article
+from course_lib.data.generated_news import Article
 from course_lib.training.summaries.rouge import Rouge, facts_right, lead_3, oracle_extract, rouge
 
 

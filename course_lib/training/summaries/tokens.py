@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from course_lib.training.news import Article
-from course_lib.training.storage import machine_lock, read_npz, writable_home, write_npz
+from course_lib.data.generated_news import Article
+from course_lib.data.storage import machine_lock, read_cache, writable_folder, write_cache
 from course_lib.training.summaries.quiet import be_quiet
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SPECIAL = ("<pad>", "</s>")
 PAD, END = 0, 1
 BYTES = 256
-PATIENCE = 60.0  # seconds that a process waits for another one that fills the cache
+TIMEOUT = 60.0  # seconds that a process waits for another one that fills the cache
 Tokens = NDArray[np.uint16]
 
 
@@ -94,17 +94,17 @@ def encode_cached(
 
     The file is named after its content: other articles, another tokenizer or other limits make another file.
     """
-    home = writable_home()
-    if home is None:
+    folder = writable_folder()
+    if folder is None:
         return encode(tokenizer, articles, article_tokens=article_tokens, summary_tokens=summary_tokens)
     recipe = fingerprint(tokenizer, articles, article_tokens, summary_tokens)
-    path = home / "cache" / f"tokens-{recipe[:16]}.npz"
-    with machine_lock(home, PATIENCE):
-        arrays = read_npz(path, recipe)
+    path = folder / "cache" / f"tokens-{recipe[:16]}.npz"
+    with machine_lock(folder, TIMEOUT):
+        arrays = read_cache(path, recipe)
         if arrays is None:
             made = encode(tokenizer, articles, article_tokens=article_tokens, summary_tokens=summary_tokens)
             arrays = {"articles": made.articles, "summaries": made.summaries}
-            write_npz(path, recipe, arrays)
+            write_cache(path, recipe, arrays)
     return Encoded(arrays["articles"], arrays["summaries"])
 
 

@@ -9,7 +9,7 @@ from course.lessons.l13_deepspeed_summarization.figures import (
     marks_of,
     score_bars,
 )
-from course_lib.training.news import Article, make_news
+from course_lib.data.generated_news import Article, make_news
 from course_lib.training.summaries.rouge import Rouge
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from course_lib.training.datasets import Dataset
+from course_lib.data.dataset import Dataset
 from course_lib.training.loop import image_batches, make_step, shuffled_batches, summed_cross_entropy
 from course_lib.training.models import MNIST_MODELS, build
 from course_lib.training.recipes import RECIPES, Recipe, decay_learning_rate, score_on_tests, train

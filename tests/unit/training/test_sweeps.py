@@ -8,7 +8,7 @@ import torch
 
 from course.lessons.l05_training_one_process.sweeps import batch_sweep, learning_rate_sweep, samples_to_reach
 from course.lessons.l05_training_one_process.trials import Reached
-from course_lib.training.datasets import Dataset
+from course_lib.data.dataset import Dataset
 from course_lib.training.loop import (
     evaluate,
     fit,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from course_lib.training.news import Article, make_news
-from course_lib.training.storage import DataError
+from course_lib.data.generated_news import Article, make_news
+from course_lib.data.storage import DataError
 from course_lib.training.summaries import pretrained
 from course_lib.training.summaries.checkpoint import (
     SHIPPED,
@@ -93,6 +93,16 @@ def test_a_damaged_checkpoint_is_a_sentence(tokenizer, tmp_path: Path, file: str
     if damage == "cut":
         path.write_bytes(content[: len(content) // 2])
     with pytest.raises(DataError, match="holds no summarizer that can be read"):
+        load_checkpoint(tmp_path)
+
+
+def test_weights_of_one_number_are_not_spread_over_a_parameter(tokenizer, tmp_path: Path) -> None:
+    from safetensors.torch import load, save
+
+    save_checkpoint(tmp_path, build_t5(SHAPE, seed=0), tokenizer, RECIPE, step=5)
+    weights = {name: value.reshape(-1)[:1] for name, value in load((tmp_path / WEIGHTS).read_bytes()).items()}
+    (tmp_path / WEIGHTS).write_bytes(save({name: value.clone() for name, value in weights.items()}))
+    with pytest.raises(DataError, match=r"can be read \(ValueError: .* has the shape"):
         load_checkpoint(tmp_path)
 
 

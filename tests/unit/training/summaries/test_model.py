@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from course_lib.training.news import make_news
+from course_lib.data.generated_news import make_news
 from course_lib.training.summaries.decode import summarize, write
 from course_lib.training.summaries.model import (
     IGNORED,

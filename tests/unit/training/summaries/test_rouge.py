@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from course_lib.training.news import Article, make_news
+from course_lib.data.generated_news import Article, make_news
 from course_lib.training.summaries.rouge import (
     facts_found,
     facts_right,

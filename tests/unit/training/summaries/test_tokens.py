@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from course_lib.training.news import Article, make_news
-from course_lib.training.storage import DataError
+from course_lib.data.generated_news import Article, make_news
+from course_lib.data.storage import DataError
 from course_lib.training.summaries import tokens
 from course_lib.training.summaries.tokens import END, PAD, encode, encode_cached, to_text, train_tokenizer
 
@@ -22,7 +22,7 @@ def tokenizer():
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "cache").mkdir()
-    monkeypatch.setattr(tokens, "writable_home", lambda: tmp_path)
+    monkeypatch.setattr(tokens, "writable_folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_file_is_made_anew(tokenizer, home: Path) -> None:
 def test_without_a_folder_to_write_to_it_encodes_all_the_same(
     tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "writable_home", lambda: None)
+    monkeypatch.setattr(tokens, "writable_folder", lambda: None)
     assert len(encode_cached(tokenizer, NEWS, **LIMITS)) == 30
 
 
@@ -121,6 +121,6 @@ def test_a_full_disk_is_a_sentence(tokenizer, home: Path, monkeypatch: pytest.Mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("course_lib.training.storage.os.replace", full)
+    monkeypatch.setattr("course_lib.data.storage.os.replace", full)
     with pytest.raises(DataError, match="no space is left"):
         encode_cached(tokenizer, NEWS, **LIMITS)

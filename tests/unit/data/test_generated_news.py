@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from course_lib.training import news
-from course_lib.training.news import (
+from course_lib.data import generated_news as news
+from course_lib.data.generated_news import (
     ACTS,
     CLAUSES,
     DAYS,

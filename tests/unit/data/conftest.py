@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from course_lib.training import datasets, downloads, storage
+from course_lib.data import downloads, mnist, storage
 
 SHAPES = {
     "train-images-idx3-ubyte": (6, 28, 28),
@@ -46,7 +47,7 @@ class SmallMnist:
         """Write the registry: the files can be had at `mirrors`."""
         lines = ["[mnist]", 'title = "MNIST"', f"mirrors = {list(mirrors)}"]
         for name, content in self.contents.items():
-            lines += ["[[mnist.files]]", f'name = "{name}"', f"shape = {list(SHAPES[name])}"]
+            lines += ["[[mnist.files]]", f'name = "{name}.gz"']
             lines += [f"nbytes = {len(self.gzipped[name])}", f'sha256 = "{sha256(self.gzipped[name])}"']
             lines += [f'content_sha256 = "{sha256(content)}"']
         (self.data / "registry.toml").write_text("\n".join(lines))
@@ -71,10 +72,10 @@ def small_mnist(tmp_path, monkeypatch) -> SmallMnist:
     data = tmp_path / "checkout" / "data"
     data.mkdir(parents=True)
     (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(storage, "DATA", data)
+    monkeypatch.setattr(storage, "CHECKOUT_DATA", data)
     monkeypatch.setattr(downloads, "REGISTRY", data / "registry.toml")
-    monkeypatch.setattr(datasets, "TRAIN", 60)
-    monkeypatch.setattr(datasets, "TEST", 40)
+    monkeypatch.setattr(mnist, "TRAIN", 60)
+    monkeypatch.setattr(mnist, "TEST", 40)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -91,6 +92,7 @@ class Mirrors:
 
     address: str
     asked: Counter = field(default_factory=Counter)
+    sent: Counter = field(default_factory=Counter)  # bytes of those that go on
 
     def __call__(self, kind: str) -> str:
         return f"{self.address}/{kind}/"
@@ -98,9 +100,22 @@ class Mirrors:
 
 @pytest.fixture
 def mirrors(small_mnist, monkeypatch):
-    """The folders: good, slow, missing, login, altered, truncated, hangs, stalls (after the small file)."""
+    """The folders: good, slow, missing, login, altered, truncated, longer, dribbles, hangs, stalls.
+
+    The bad ones of them send the small file, by which a mirror is chosen, as it is.
+    """
     monkeypatch.setattr(downloads, "ANSWER_SECONDS", 1.0)
     free = threading.Event()
+
+    def send_on(handler, content: bytes, kind: str):
+        """The file, and zeros without an end; or a byte of it now and then."""
+        with suppress(OSError):  # until nobody listens any more
+            if kind == "longer":
+                handler.wfile.write(content)
+            while not free.is_set():
+                handler.wfile.write(bytes(1 << 16) if kind == "longer" else content[:1])
+                served.sent[kind] += 1 << 16 if kind == "longer" else 1
+                time.sleep(0 if kind == "longer" else 0.2)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -118,6 +133,10 @@ def mirrors(small_mnist, monkeypatch):
             if kind == "altered" and not small_file:
                 content = content[:-1] + bytes([content[-1] ^ 1])
             self.send_response(404 if kind == "missing" else 200)
+            if kind in ("longer", "dribbles") and not small_file:
+                self.end_headers()
+                send_on(self, content, kind)
+                return
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(

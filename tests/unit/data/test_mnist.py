@@ -1,13 +1,17 @@
 """Which digits `load_mnist` returns, and what it says of them."""
 
+import gzip
+import math
 import socket
+import struct
 
 import numpy as np
 import pytest
 
-from course_lib.training import datasets, storage
-from course_lib.training.datasets import Dataset, fetch_mnist, load_mnist
-from course_lib.training.storage import DataError
+from course_lib.data import dataset, mnist, storage
+from course_lib.data.dataset import Dataset
+from course_lib.data.mnist import fetch_mnist, load_mnist
+from course_lib.data.storage import DataError
 
 FIELDS = {
     "train_images": "train-images-idx3-ubyte",
@@ -40,11 +44,11 @@ def offline(small_mnist, monkeypatch, connections):
     assert connections == []
 
 
-def assert_is_mnist(dataset: Dataset, small) -> None:
-    assert dataset.real
+def assert_is_mnist(data: Dataset, small) -> None:
+    assert data.real and data.name == "MNIST"
     for name, file in FIELDS.items():
-        np.testing.assert_array_equal(getattr(dataset, name), small.arrays[file])
-    assert dataset.train_images.dtype == np.uint8 and dataset.test_labels.dtype == np.int64
+        np.testing.assert_array_equal(getattr(data, name), small.arrays[file])
+    assert data.train_images.dtype == np.uint8 and data.test_labels.dtype == np.int64
 
 
 @pytest.mark.parametrize("subfolder", ["", "mnist", "MNIST/raw"])
@@ -52,10 +56,10 @@ def assert_is_mnist(dataset: Dataset, small) -> None:
 def test_course_data_is_used_as_it_is_or_by_its_subfolder(subfolder, zipped, offline, tmp_path, monkeypatch):
     offline.put(tmp_path / "mine" / subfolder, zipped=zipped)
     monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
-    dataset = load_mnist()
-    assert_is_mnist(dataset, offline)
+    data = load_mnist()
+    assert_is_mnist(data, offline)
     where = f"COURSE_DATA/{subfolder}".rstrip("/")
-    assert dataset.source == f"MNIST (6 + 4 images) from {where}."
+    assert data.source == f"MNIST (6 + 4 images) from {where}."
     assert fetch_mnist() == f"MNIST is in {where}: 4 files, 0.0 MB, checksums right."
 
 
@@ -69,7 +73,6 @@ def test_course_data_comes_before_the_data_of_the_checkout(offline, tmp_path, mo
 
 def test_a_relative_course_data_means_the_same_in_a_subfolder_of_the_checkout(offline, tmp_path, monkeypatch):
     offline.put(tmp_path / "shared" / "mnist")
-    monkeypatch.setattr(datasets, "ROOT", offline.data.parent)
     monkeypatch.setenv("COURSE_DATA", "../shared")
     monkeypatch.chdir(offline.data.parent)
     assert load_mnist().real
@@ -77,20 +80,19 @@ def test_a_relative_course_data_means_the_same_in_a_subfolder_of_the_checkout(of
     assert load_mnist().real
 
 
-def test_course_data_that_is_no_folder_or_empty_is_an_error(offline, tmp_path, monkeypatch):
+def test_course_data_that_is_no_folder_is_an_error_and_an_empty_one_is_said(offline, tmp_path, monkeypatch):
     monkeypatch.setenv("COURSE_DATA", str(tmp_path / "typo"))
     with pytest.raises(DataError, match=r"COURSE_DATA=.*typo is not a folder; correct it, or unset it"):
         load_mnist()
     (tmp_path / "typo").mkdir()
-    with pytest.raises(DataError, match=r"COURSE_DATA=.*typo is an empty folder"):
-        load_mnist()
+    assert load_mnist().source.endswith("COURSE_DATA holds no MNIST.")
 
 
 def test_course_data_with_other_sets_only_is_said_and_passed_over(offline, tmp_path, monkeypatch):
     (tmp_path / "mine" / "cifar10").mkdir(parents=True)
     monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
-    dataset = load_mnist()
-    assert not dataset.real and dataset.source.endswith("COURSE_DATA holds no MNIST.")
+    data = load_mnist()
+    assert not data.real and data.source.endswith("COURSE_DATA holds no MNIST.")
     offline.put(offline.data / "mnist")
     assert load_mnist().source == "MNIST (6 + 4 images) from data/mnist. COURSE_DATA holds no MNIST."
 
@@ -108,29 +110,82 @@ def test_half_a_data_set_in_course_data_is_an_error_that_lists_the_rest(offline,
 def test_half_a_download_is_never_used_and_said(offline):
     folder = offline.put(offline.data / "mnist")
     (folder / "train-images-idx3-ubyte.gz").unlink()
-    dataset = load_mnist()
-    assert not dataset.real and "data/mnist has only 3 of the 4 files of MNIST." in dataset.source
+    data = load_mnist()
+    assert not data.real and "data/mnist has only 3 of the 4 files of MNIST." in data.source
+
+
+def another(content: bytes) -> bytes:
+    """The same file with one bit of its last entry changed; a label stays one."""
+    return content[:-1] + bytes([content[-1] ^ 1])
 
 
 @pytest.mark.parametrize("file", FIELDS.values())
-def test_one_wrong_file_spoils_the_set(file, offline):
+def test_one_other_pixel_or_label_in_course_data_makes_it_your_own(file, offline, tmp_path, monkeypatch):
+    folder = offline.put(tmp_path / "mine" / "mnist")
+    (folder / f"{file}.gz").write_bytes(gzip.compress(another(offline.contents[file])))
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    data = load_mnist()
+    assert not data.real and data.name == "your own data"
+    assert data.source == "Your own data in the format of MNIST (6 + 4 images) from COURSE_DATA/mnist."
+    assert fetch_mnist() == data.source
+    name = next(name for name, each in FIELDS.items() if each == file)
+    assert (getattr(data, name) != offline.arrays[file]).sum() == 1
+
+
+def test_another_number_of_your_own_images_is_read(offline, tmp_path, monkeypatch):
+    folder = offline.put(tmp_path / "mine")
+    for part in ("images-idx3", "labels-idx1"):
+        content = offline.contents[f"t10k-{part}-ubyte"]
+        (folder / f"train-{part}-ubyte.gz").write_bytes(content)
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    assert load_mnist().source.startswith("Your own data in the format of MNIST (4 + 4 images) from")
+
+
+def idx(*shape: int, content: bytes | None = None) -> bytes:
+    """An IDX file; zeros unless it has other `content`."""
+    head = bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", length) for length in shape)
+    return head + (bytes(math.prod(shape)) if content is None else content)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "clause"),
+    [
+        ("train_labels", idx(6, content=bytes([10] * 6)), "has the label 10, expected 0 to 9"),
+        ("train_labels", idx(5), "do not fit together: 6 × 28 × 28 pixels and 5 labels"),
+        ("train_labels", idx(0), "do not fit together: 6 × 28 × 28 pixels and 0 labels"),
+        ("train_images", idx(6, 28, 27), "do not fit together: 6 × 28 × 27 pixels"),
+        ("train_images", idx(60_000, 50_000, 50_000, content=b""), "it claims 60000 × 50000 × 50000 entries"),
+        ("train_images", idx(0, 2**32 - 1, 2**32 - 1, content=b""), "do not fit|claims"),
+    ],
+)
+def test_your_own_files_are_refused_when_they_are_no_digits(
+    file, content, clause, offline, tmp_path, monkeypatch
+):
+    folder = offline.put(tmp_path / "mine")
+    (folder / f"{FIELDS[file]}.gz").write_bytes(content)
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path / "mine"))
+    with pytest.raises(DataError, match=clause) as caught:
+        load_mnist()
+    assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("file", FIELDS.values())
+def test_one_wrong_file_spoils_what_was_downloaded(file, offline):
     folder = offline.put(offline.data / "mnist")
-    content = bytearray(offline.contents[file])
-    content[-1] ^= 1
-    (folder / f"{file}.gz").write_bytes(content)
+    (folder / f"{file}.gz").write_bytes(another(offline.contents[file]))
     with pytest.raises(DataError, match=f"{file}.gz is not the original file"):
         load_mnist()
 
 
 def test_offline_the_drawn_digits_stand_in_and_nothing_is_connected_to(offline):
-    dataset = load_mnist()
-    assert dataset.source == (
+    data = load_mnist()
+    assert data.source == (
         "Drawn digits (60 + 40) that stand in for MNIST: COURSE_OFFLINE=1 forbids downloads. "
         "The real ones: `course fetch`, with a network."
     )
-    assert dataset.train_images.shape == (60, 28, 28) and dataset.test_images.shape == (40, 28, 28)
-    assert dataset.train_labels.shape == (60,) and dataset.test_labels.shape == (40,)
-    assert dataset.train_images.dtype == np.uint8 and dataset.train_labels.dtype == np.int64
+    assert data.train_images.shape == (60, 28, 28) and data.test_images.shape == (40, 28, 28)
+    assert data.train_labels.shape == (60,) and data.test_labels.shape == (40,)
+    assert data.train_images.dtype == np.uint8 and data.train_labels.dtype == np.int64
     with pytest.raises(DataError, match="unset COURSE_OFFLINE"):
         fetch_mnist()
 
@@ -147,8 +202,8 @@ def test_without_offline_the_cut_network_is_noticed(small_mnist, connections, mo
 
 def drawings(monkeypatch) -> list[tuple[int, int]]:
     """The sizes that are drawn from now on."""
-    made, draw = [], datasets.draw
-    monkeypatch.setattr(datasets, "draw", lambda train, test: made.append((train, test)) or draw(train, test))
+    made, draw = [], mnist.draw
+    monkeypatch.setattr(mnist, "draw", lambda train, test: made.append((train, test)) or draw(train, test))
     return made
 
 
@@ -165,8 +220,13 @@ def test_a_truncated_or_outdated_cache_is_made_anew(offline, monkeypatch):
     first = load_mnist()
     made, cache = drawings(monkeypatch), offline.data / "cache" / "digits.npz"
     cache.write_bytes(cache.read_bytes()[:-1000])
-    np.testing.assert_array_equal(load_mnist().train_images, first.train_images)
-    monkeypatch.setattr(datasets, "RECIPE", 999)
+    sentence = (
+        r"^data/cache/digits.npz is damaged \(its digest is another one\), so its content is made anew\.$"
+    )
+    with pytest.warns(UserWarning, match=sentence):
+        again = load_mnist()
+    np.testing.assert_array_equal(again.train_images, first.train_images)
+    monkeypatch.setattr(mnist, "RECIPE", 999)
     load_mnist()
     load_mnist()
     assert made == [(60, 40)] * 2
@@ -178,21 +238,21 @@ def test_a_full_disk_does_not_stop_a_lesson(offline, monkeypatch):
             "no space is left for data/cache/digits.npz (0.1 MB are free); make room and try again"
         )
 
-    monkeypatch.setattr(datasets, "write_npz", refuse)
-    dataset = load_mnist()
-    assert len(dataset.train_labels) == 60
-    assert "They are drawn anew each time: no space is left for data/cache/digits.npz" in dataset.source
+    monkeypatch.setattr(dataset, "write_cache", refuse)
+    data = load_mnist()
+    assert len(data.train_labels) == 60
+    assert "They are drawn anew each time: no space is left for data/cache/digits.npz" in data.source
 
 
 def test_without_a_writable_folder_the_digits_are_drawn_and_that_is_said(offline, monkeypatch):
-    monkeypatch.setattr(datasets, "writable_home", lambda: None)
+    monkeypatch.setattr(dataset, "writable_folder", lambda: None)
     assert "no folder of this machine can be written to" in load_mnist().source
 
 
 def test_a_cache_in_a_folder_that_cannot_be_written_to_is_still_read(offline, monkeypatch):
     load_mnist()  # as the maker of a container image does
     made = drawings(monkeypatch)
-    monkeypatch.setattr(storage, "_can_write", lambda home: home != offline.data)
+    monkeypatch.setattr(storage, "_can_write", lambda folder: folder != offline.data)
     load_mnist()
     assert made == []
 

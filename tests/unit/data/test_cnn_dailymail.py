@@ -1,19 +1,20 @@
 """Which articles `load_news` returns, and what it refuses."""
 
 import gzip
-import importlib.util
+import hashlib
 import json
 import lzma
-import sys
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from course_lib.training import cnn_dailymail
-from course_lib.training.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines, to_article
-from course_lib.training.news import Article, make_news
-from course_lib.training.storage import DataError
+from course_lib.data import cnn_dailymail
+from course_lib.data.cnn_dailymail import SPLITS, fetch_news, load_news, read_lines, to_article
+from course_lib.data.downloads import read_registry
+from course_lib.data.generated_news import Article, make_news
+from course_lib.data.storage import DataError
 
 PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 ARTICLES = {
@@ -45,7 +46,11 @@ def offline(small_mnist, monkeypatch):
     monkeypatch.setenv("COURSE_OFFLINE", "1")
     monkeypatch.setattr(cnn_dailymail, "NUMBERS", {"train": 30, "validation": 10, "test": 10})
     registry = ["[cnn_dailymail]", 'title = "CNN/DailyMail"', 'mirrors = ["https://hub.example/"]']
-    registry += [f'[[cnn_dailymail.files]]\nname = "{split}-00000-of-00001.parquet"' for split in SPLITS]
+    for split in SPLITS:
+        registry += ["[[cnn_dailymail.files]]", f'name = "{split}-00000-of-00001.parquet"']
+        content = lines(ARTICLES[split])
+        registry += ["[[cnn_dailymail.samples]]", f'name = "{split}.jsonl"', f"nbytes = {len(content)}"]
+        registry += [f'sha256 = "{hashlib.sha256(content).hexdigest()}"']
     (small_mnist.data / "registry.toml").write_text("\n".join(registry))
     return small_mnist.data
 
@@ -83,6 +88,10 @@ def test_no_more_is_read_than_is_asked_for(mine):
         file.write(b"not read")
     news = load_news(train=4, validation=0, test=9)
     assert (len(news.train), len(news.validation), len(news.test)) == (4, 0, 2)
+    assert (
+        news.source == "Your own data in the format of CNN/DailyMail (4 + 0 + 2 articles) from COURSE_DATA."
+    )
+    assert not news.real and news.name == "your own data"
     with pytest.raises(DataError, match="line 6 of"):
         load_news()
     with pytest.raises(ValueError, match="use numbers from 0"):
@@ -121,26 +130,57 @@ def test_generated_news_stands_in_and_says_why(mine):
     assert not {a.text for a in news.validation} & {a.text for a in news.test}
 
 
-def test_without_pyarrow_nothing_is_downloaded(offline, monkeypatch):
+def test_without_a_digest_nothing_is_downloaded(offline, monkeypatch):
     monkeypatch.delenv("COURSE_OFFLINE")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(cnn_dailymail, "obtain", None)
-    assert load_news().source.endswith(
-        "install pyarrow to read parquet files: python -m pip install pyarrow."
+    clause = (
+        "no digest of train-00000-of-00001.parquet and validation-.* is registered, so nothing is downloaded"
     )
-    with pytest.raises(
-        DataError, match=r"python -m pip install pyarrow; try again later, or put train.jsonl"
-    ):
+    assert re.search(clause, load_news().source)
+    with pytest.raises(DataError, match=rf"{clause}; put train.jsonl, .* into data/cnn_dailymail"):
         fetch_news()
 
 
-def test_what_is_downloaded_is_read(offline, monkeypatch):
+@pytest.fixture
+def with_digests(offline):
+    """The registry has a length and a digest of all the hub's files."""
+    path = offline / "registry.toml"
+    known = f'parquet"\nnbytes = 4\nsha256 = "{hashlib.sha256(b"PAR1").hexdigest()}"'
+    path.write_text(path.read_text().replace('parquet"', known))
+    return offline
+
+
+def test_without_pyarrow_nothing_is_downloaded(with_digests, monkeypatch):
     monkeypatch.delenv("COURSE_OFFLINE")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(cnn_dailymail, "has_safe_pyarrow", lambda: False)
+    monkeypatch.setattr(cnn_dailymail, "obtain", None)
+    assert load_news().source.endswith("python -m pip install 'pyarrow>=14.0.1'.")
+    with pytest.raises(DataError, match=r"pyarrow>=14.0.1'; try again later, or put train.jsonl"):
+        fetch_news()
+
+
+@pytest.mark.parametrize(
+    ("found", "safe"), [("14.0.1", True), ("26.0.0", True), ("14.0.0", False), ("9.0", False), ("x", False)]
+)
+def test_a_pyarrow_that_executes_forged_files_is_not_used(found, safe, mine, monkeypatch):
+    monkeypatch.setattr(cnn_dailymail, "version", lambda name: found)
+    assert cnn_dailymail.has_safe_pyarrow() is safe
+    if not safe:
+        for split in SPLITS:
+            (mine / f"{split}-00000-of-00001.parquet").write_bytes(b"PAR1")
+        with pytest.raises(
+            DataError, match=r"train-.*parquet cannot be read; install pyarrow 14.0.1 or newer"
+        ):
+            load_news()
+
+
+def test_what_is_downloaded_is_read(with_digests, monkeypatch):
+    offline = with_digests
+    monkeypatch.delenv("COURSE_OFFLINE")
+    monkeypatch.setattr(cnn_dailymail, "has_safe_pyarrow", lambda: True)
     calls = []
 
-    def obtain(download, *, patience, insist):
-        calls.append((download.name, patience, insist))
+    def obtain(download, *, timeout, insist):
+        calls.append((download.name, timeout, insist))
         return put(offline / "cnn_dailymail")
 
     monkeypatch.setattr(cnn_dailymail, "obtain", obtain)
@@ -169,6 +209,7 @@ FORGED = {
     "an article of numbers": (line(article=[1, 2], highlights="b"), "no text 'article'"),
     "nothing as highlights": (line(article="a", highlights=None), "no text 'highlights'"),
     "a deep nest": (b"[" * 200_000, "recursion|no JSON"),
+    "half a surrogate pair": (b'{"article": "a \\ud800", "highlights": "b"}', "surrogates not allowed"),
     "a huge number": (b'{"article": ' + b"9" * 10_000 + b"}", "digits|no text"),
     "a monstrous line": (line(article="a" * (1 << 20), highlights="b"), "more of it than of any article"),
     "a line without an end": (b" " * (1 << 22), "more of it than of any article"),
@@ -198,15 +239,20 @@ def test_a_truncated_file_is_refused(packed, mine):
             load_news()
 
 
-def test_a_bomb_of_lines_is_refused(mine, monkeypatch):
-    put(mine, ".gz")
-    monkeypatch.setattr(cnn_dailymail, "FILE_NBYTES", 1 << 20)
-    path = mine / "train.jsonl.gz"
-    path.write_bytes(gzip.compress(line(article="a" * 100_000, highlights="b").join([b"", b"\n"]) * 100))
-    with pytest.raises(DataError, match=rf"line 11 of {path} .*more of it"):
+@pytest.mark.parametrize("packed", [".gz", ".xz"])
+def test_a_bomb_of_lines_is_refused_long_before_it_is_unpacked(packed, mine):
+    put(mine, packed)
+    path = mine / f"train.jsonl{packed}"
+    path.write_bytes(PACKERS[packed](line(article="a" * 100_000, highlights="b").join([b"", b"\n"]) * 200))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(DataError, match=rf"line (1\d|2\d) of {path} .*more of it"):
         load_news()
+
+
+def test_a_file_of_too_many_lines_is_refused(mine, monkeypatch):
+    put(mine)
     monkeypatch.setattr(cnn_dailymail, "ROWS", 4)
-    with pytest.raises(DataError, match=rf"line 5 of {path} .*more of it"):
+    with pytest.raises(DataError, match=r"line 5 of .*train.jsonl .*more of it"):
         load_news()
 
 
@@ -241,22 +287,14 @@ def test_every_text_comes_back(text, summary):
     assert to_article(record) == Article(text.strip(), summary.strip())
 
 
-def test_parquet_without_pyarrow_says_what_to_install(mine, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for split in SPLITS:
-        (mine / f"{split}-00000-of-00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"train-.*parquet cannot be read; install pyarrow to read"):
-        load_news()
-
-
 @pytest.fixture
 def write_parquet():
     """Write columns to a parquet file."""
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    def write(path, **columns):
-        parquet.write_table(pyarrow.table(columns), path)
+    def write(path, compression="snappy", **columns):
+        parquet.write_table(pyarrow.table(columns), path, compression=compression)
 
     return write
 
@@ -295,8 +333,34 @@ def test_a_parquet_file_of_other_columns_is_refused(mine, write_parquet):
             load_news()
 
 
-def test_a_parquet_file_that_claims_too_much_is_refused(mine, write_parquet, monkeypatch):
+def test_a_parquet_file_that_could_be_a_bomb_is_refused(mine, write_parquet, monkeypatch):
     put_parquet(mine, write_parquet)
-    monkeypatch.setattr(cnn_dailymail, "FILE_NBYTES", 50)
-    with pytest.raises(DataError, match=r"it claims \d+ articles of \d+ bytes"):
+    path = mine / "test-00000-of-00001.parquet"
+    for compression in ("zstd", "gzip", "brotli"):
+        write_parquet(path, compression, article=["a"], highlights=["b"])
+        with pytest.raises(
+            DataError, match=rf"{path} is not the original .* it is packed with {compression.upper()}"
+        ):
+            load_news()
+    write_parquet(path, article=["a"] * 11, highlights=["b"] * 11)
+    monkeypatch.setattr(cnn_dailymail, "ROWS", 10)
+    with pytest.raises(DataError, match=r"it claims 11 articles of \d+ bytes|Exceeded size limit"):
         load_news()
+
+
+def test_a_parquet_file_of_one_long_text_many_times_is_refused(mine, write_parquet):
+    put_parquet(mine, write_parquet)
+    import pyarrow
+
+    zeros = pyarrow.array([0] * 100_000, pyarrow.int32())
+    long = pyarrow.DictionaryArray.from_arrays(zeros, pyarrow.array(["a" * (3 << 20)]))
+    short = pyarrow.DictionaryArray.from_arrays(zeros, pyarrow.array(["b"]))
+    write_parquet(mine / "test-00000-of-00001.parquet", article=long, highlights=short)
+    with pytest.raises(DataError, match=r"there is more of it than of any article|it claims"):
+        load_news()
+
+
+def test_the_registry_knows_some_of_the_hubs_files_and_a_sample():
+    files = {file.name: file for file in read_registry("cnn_dailymail").files}
+    assert [bool(file.sha256) for file in files.values()] == [False, False, True]
+    assert len(cnn_dailymail.registered("cnn_dailymail")["samples"]) == 3

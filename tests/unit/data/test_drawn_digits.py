@@ -5,8 +5,8 @@ import pytest
 import torch
 from matplotlib.ft2font import FT2Font
 
-from course_lib.training import drawn_digits
-from course_lib.training.drawn_digits import (
+from course_lib.data import drawn_digits
+from course_lib.data.drawn_digits import (
     DIGIT,
     FIELD,
     OUTLINE,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from course_lib.training.drawn_shapes import (
+from course_lib.data.drawn_shapes import (
     CLASS_NAMES,
     PATTERNS,
     SHAPES,
