@@ -21,7 +21,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
 from course.lessons.l07_ddp_on_mnist.runs import (
-from course_lib.data.dataset import Dataset
     images_per_second,
     profile_step,
     random_images,
@@ -30,6 +29,7 @@ from course_lib.data.dataset import Dataset
 )
 from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
 from course_lib.comm.spans import by_rank, totals
+from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import flatten, replicas_agree, weight_hash
 from course_lib.parallel.ddp import dealt_batches, process_group, sampled_batches, start_group, summing_ddp
 from course_lib.training.loop import Batch, image_batch, make_step, summed_cross_entropy

@@ -10,7 +10,6 @@ from mpi4py import MPI
 
 from course.lessons.l13_deepspeed_summarization.hf_trainer import train_with_trainer
 from course.lessons.l13_deepspeed_summarization.summaries import (
-from course_lib.data.generated_news import make_news
     global_batches,
     global_tokens,
     mean_share,
@@ -18,6 +17,7 @@ from course_lib.data.generated_news import make_news
     token_share,
     train_summaries,
 )
+from course_lib.data.generated_news import make_news
 from course_lib.parallel import deepspeed_engine as ds
 from course_lib.parallel.data_parallel import shard
 from course_lib.parallel.deepspeed_config import Config, stage_config

@@ -7,7 +7,6 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from course_lib.training.news import Article
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import filelock
 
 from course.lessons.l07_ddp_on_mnist.study_results import (
-from course_lib.data.storage import could_not_write, replace_file
     ENGINES,
     MEASUREMENTS,
     PARTS,
@@ -30,6 +29,7 @@ from course_lib.data.storage import could_not_write, replace_file
 from course.tools.study.job import Data, StudyError, run_job
 from course.tools.study.machine import difference
 from course.tools.study.plan import START_SECONDS, estimated_seconds, jobs
+from course_lib.data.storage import could_not_write, replace_file
 from course_lib.training.models import MNIST_MODELS
 
 
