@@ -1,14 +1,18 @@
-"""Gradients that add up where they are kept: for models that see several micro-batches before an update.
+"""The pipeline of `parallel/pipeline.py` with two optimisations of the backward; the plain one is its oracle.
 
     autograd    weight.grad += gradientᵀ · input     the product first, in memory of its own; then the sum
     here        the matrix product itself adds to weight.grad                "gradient accumulation fusion"
 
 A weight of n × n numbers meets only as many rows as a micro-batch has. So with small micro-batches a second
 pass over the whole weight, and fresh memory for it, take a good part of a backward. Megatron-LM has a kernel
-for it; BLAS can do it anyway: C ← C + A·B.
+for it; BLAS does it as well: C ← C + A·B.
 
-Nobody but the optimizer waits for that product. Who has to send the gradient of the inputs away can
-do that first, and compute the weights' products while it travels: they are put off on request.
+    plain       gradients of inputs and weights, then send                   the previous stage waits for both
+    here        gradient of the inputs, send, then those of the weights      "deferred weight gradients"
+
+Nobody but the optimizer waits for the products of the weights, so a backward defers them until the gradient
+of its inputs is under way: the first half of what zero-bubble schedules do (Qi et al. 2024, "Zero Bubble
+Pipeline Parallelism"), at no cost in memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,27 +21,90 @@ from functools import partial
 from typing import Any
 
 import torch
+from mpi4py import MPI
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
+from course_lib.comm.spans import WEIGHTS
+from course_lib.comm.trace import Recorder
+from course_lib.parallel import pipeline
+from course_lib.parallel.pipeline import Modules, Neighbours, Step
+from course_lib.theory.schedules import Action, Schedule
+from course_lib.training.loop import Batch, SummedLoss
+
 Products = list[Callable[[], None]]
 
 
-def accumulate_in_place(
-    *modules: nn.Module, put_off: Products | None = None
-) -> AbstractContextManager[object]:
-    """What the forwards of `modules` have to run in; may be entered again and again.
+def run_schedule(
+    comm: MPI.Intracomm,
+    schedule: Schedule,
+    modules: Modules,
+    loss_fn: SummedLoss,
+    microbatches: Sequence[Batch],
+    recorder: Recorder | None = None,
+) -> Step:
+    """`parallel.pipeline.run_schedule` with gradients that accumulate in place, after each message has left.
 
-    With a list `put_off`, a backward leaves the weights' products there, for the caller to compute.
-    DDP waits for autograd to have added a gradient: with such a module inside, autograd does.
+    The results agree to rounding. `recorder` also notes the products of each backward, inside its span.
+    """
+    deferred: Products = []
+    in_place = accumulate_in_place(*modules.values(), deferred=deferred)
+    return pipeline.run_schedule(
+        comm,
+        schedule,
+        {key: _Inside(in_place, module) for key, module in modules.items()},
+        loss_fn,
+        microbatches,
+        recorder,
+        backward=partial(deferred_backward, deferred),
+    )
+
+
+def deferred_backward(
+    deferred: Products,
+    neighbours: Neighbours,
+    action: Action,
+    inputs: torch.Tensor,
+    outputs: torch.Tensor,
+) -> None:
+    """`stage_backward`, which sends the gradient of the inputs, and then the products that it `deferred`."""
+    pipeline.stage_backward(neighbours, action, inputs, outputs)
+    if deferred:
+        with neighbours.span(f"{WEIGHTS} {action!r}"):
+            while deferred:
+                deferred.pop()()
+
+
+class _Inside(nn.Module):
+    """A module whose forward runs inside `context`."""
+
+    def __init__(self, context: AbstractContextManager[object], module: nn.Module) -> None:
+        super().__init__()
+        self.context, self.module = context, module
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        with self.context:
+            return self.module(inputs)
+
+
+# ---------------------------------------------------------------- gradients that add up in place
+
+
+def accumulate_in_place(
+    *modules: nn.Module, deferred: Products | None = None
+) -> AbstractContextManager[object]:
+    """The context for the forwards of `modules`; it may be entered again and again.
+
+    With a list `deferred`, a backward leaves the weights' products there, for the caller to compute. DDP
+    waits for autograd to have added a gradient, so with such a module inside nothing changes.
     """
     waited_for = any(
         isinstance(one, DistributedDataParallel) for module in modules for one in module.modules()
     )
-    return nullcontext() if waited_for else AccumulateInPlace(put_off)
+    return nullcontext() if waited_for else AccumulateInPlace(deferred)
 
 
 class AccumulateInPlace(TorchFunctionMode):
@@ -47,9 +114,9 @@ class AccumulateInPlace(TorchFunctionMode):
     autograd. It is for `backward()`: `torch.autograd.grad` finds no gradient of such a weight.
     """
 
-    def __init__(self, put_off: Products | None = None) -> None:
+    def __init__(self, deferred: Products | None = None) -> None:
         super().__init__()
-        self.put_off = put_off
+        self.deferred = deferred
 
     def __torch_function__(
         self,
@@ -60,7 +127,7 @@ class AccumulateInPlace(TorchFunctionMode):
     ) -> Any:
         """`func(*args, **kwargs)`, unless it is a linear layer whose weight is a plain parameter."""
         if func is F.linear and not kwargs and torch.is_grad_enabled() and _plain(*args):
-            return _Linear.apply(*args, *[None] * (3 - len(args)), self.put_off)
+            return _Linear.apply(*args, *[None] * (3 - len(args)), self.deferred)
         return func(*args, **(kwargs or {}))
 
 
@@ -80,10 +147,10 @@ class _Linear(torch.autograd.Function):
         rows: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
-        put_off: Products | None,
+        deferred: Products | None,
     ) -> torch.Tensor:
         ctx.save_for_backward(rows, weight)
-        ctx.put_off = put_off
+        ctx.deferred = deferred
         ctx.parameter = weight  # itself, whatever hooks make of saved tensors
         return F.linear(rows, weight, bias)
 
@@ -92,10 +159,10 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
         per_row, flat = gradient.reshape(-1, gradient.shape[-1]), rows.reshape(-1, rows.shape[-1])
-        if ctx.put_off is None:
+        if ctx.deferred is None:
             _add_product(ctx.parameter, per_row, flat)
         else:
-            ctx.put_off.append(partial(_add_product, ctx.parameter, per_row, flat))
+            ctx.deferred.append(partial(_add_product, ctx.parameter, per_row, flat))
         into_rows = gradient @ weight if ctx.needs_input_grad[0] else None
         return into_rows, None, per_row.sum(0) if ctx.needs_input_grad[2] else None, None
 
