@@ -197,9 +197,12 @@ def schedule_of(stage, stages, microbatches):
             changed(_SCHEDULE, ("stages - 1 - stage", "stages - stage")), "forwards come before the first"
         ),
         WrongAnswer(changed(_SCHEDULE, ("stages - 1 - stage", "stage")), "How many stages are below?"),
-        WrongAnswer(changed(_SCHEDULE, ("min(stages - 1 - stage, microbatches)", "microbatches")), "expected 2"),
         WrongAnswer(
-            changed(_SCHEDULE, ("        if warmup + i < microbatches:\n    ", "")), "is no forward or backward"
+            changed(_SCHEDULE, ("min(stages - 1 - stage, microbatches)", "microbatches")), "expected 2"
+        ),
+        WrongAnswer(
+            changed(_SCHEDULE, ("        if warmup + i < microbatches:\n    ", "")),
+            "is no forward or backward",
         ),
         WrongAnswer(
             changed(_SCHEDULE, ("min(stages - 1 - stage, microbatches)", "stages - 1 - stage")), "no forward"

@@ -30,8 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from course_lib.comm.spans import WEIGHTS
 from course_lib.comm.trace import Recorder
-from course_lib.parallel import pipeline
-from course_lib.parallel.pipeline import Modules, Neighbours, Step
+from course_lib.parallel.pipeline import Modules, Neighbours, Step, check_schedule, run_actions
 from course_lib.theory.schedules import Action, Schedule
 from course_lib.training.loop import Batch, SummedLoss
 
@@ -43,50 +42,58 @@ def run_schedule(
     schedule: Schedule,
     modules: Modules,
     loss_fn: SummedLoss,
-    microbatches: Sequence[Batch],
+    microbatches: list[Batch],
     recorder: Recorder | None = None,
 ) -> Step:
     """`parallel.pipeline.run_schedule` with gradients that accumulate in place, after each message has left.
 
-    The results agree to rounding. `recorder` also notes the products of each backward, inside its span.
+    The results agree to rounding. `recorder` also notes the deferred products, inside their backward's span.
     """
-    deferred: Products = []
-    in_place = accumulate_in_place(*modules.values(), deferred=deferred)
-    return pipeline.run_schedule(
-        comm,
-        schedule,
-        {key: _Inside(in_place, module) for key, module in modules.items()},
-        loss_fn,
-        microbatches,
-        recorder,
-        backward=partial(deferred_backward, deferred),
-    )
+    check_schedule(comm, schedule, modules, len(microbatches))
+    neighbours = DeferringNeighbours(comm, schedule, recorder)
+    inside = {key: InPlace(module, neighbours.deferred) for key, module in modules.items()}
+    return run_actions(neighbours, schedule[comm.rank], inside, loss_fn, microbatches)
 
 
-def deferred_backward(
-    deferred: Products,
-    neighbours: Neighbours,
-    action: Action,
-    inputs: torch.Tensor,
-    outputs: torch.Tensor,
-) -> None:
-    """`stage_backward`, which sends the gradient of the inputs, and then the products that it `deferred`."""
-    pipeline.stage_backward(neighbours, action, inputs, outputs)
-    if deferred:
-        with neighbours.span(f"{WEIGHTS} {action!r}"):
-            while deferred:
-                deferred.pop()()
+class DeferringNeighbours(Neighbours):
+    """Neighbours that get the gradient of the inputs first; then this rank computes what it `deferred`."""
+
+    def __init__(self, comm: MPI.Intracomm, schedule: Schedule, recorder: Recorder | None = None) -> None:
+        super().__init__(comm, schedule, recorder)
+        self.deferred: Products = []
+
+    def send(self, action: Action, stage: int, tensor: torch.Tensor) -> None:
+        """Start to send; after a gradient, compute the products of the weights."""
+        super().send(action, stage, tensor)
+        if self.deferred:
+            with self.span(f"{WEIGHTS} {action!r}"):
+                self.compute_deferred()
+
+    def wait(self) -> None:
+        """Wait until everything is sent, and no product is left."""
+        self.compute_deferred()
+        super().wait()
+
+    def compute_deferred(self) -> None:
+        while self.deferred:
+            self.deferred.pop()()
 
 
-class _Inside(nn.Module):
-    """A module whose forward runs inside `context`."""
+class InPlace(nn.Module):
+    """`module`, whose weights accumulate their gradients in place.
 
-    def __init__(self, context: AbstractContextManager[object], module: nn.Module) -> None:
+    The products are deferred if the inputs need a gradient, for which a previous stage waits.
+    """
+
+    def __init__(self, module: nn.Module, deferred: Products) -> None:
         super().__init__()
-        self.context, self.module = context, module
+        self.module = module
+        self.at_once = accumulate_in_place(module)
+        self.later = accumulate_in_place(module, deferred=deferred)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        with self.context:
+        """The output of the module."""
+        with self.later if inputs.requires_grad else self.at_once:
             return self.module(inputs)
 
 

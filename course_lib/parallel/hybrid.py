@@ -7,7 +7,7 @@
     replica 1   shard 1   shard 0   tile 1     tile 0       … the other way round, on the same ranks (GEMS)
 
 Every stage of the pipeline has some tiles times some tensor shards, each on a rank of its own. With two
-replicas, position q also holds what the mirrored position holds of the first one. `pipeline.run_schedule`
+replicas, position q also holds what the mirrored position holds of the first one. `pipeline.run_actions`
 executes the schedule with `TileNeighbours`, because a stage has several ranks: between two stages, each tile
 goes to the same tile, or the tiles are joined or cut. Gradients are summed over the tiles of a stage, over
 the replicas, and over the data axis; nothing is averaged, because the loss is divided once, by the global
@@ -27,7 +27,7 @@ from torch import nn
 from course_lib.comm.grid import make_grid
 from course_lib.comm.regions import copy_to, reduce_from
 from course_lib.parallel.gems import sum_replicas
-from course_lib.parallel.pipeline import Modules, Neighbours, run_schedule, split_batch
+from course_lib.parallel.pipeline import Modules, Neighbours, check_schedule, run_actions, split_batch
 from course_lib.parallel.spatial_parallel import (
     POINTWISE,
     SpatialConv,
@@ -199,16 +199,16 @@ class Hybrid:
         mine = even_ranges(len(batch.targets), self.data.size)[self.data.rank]
         shard = slice(mine.start, mine.stop)
         pieces = split_batch(Batch(batch.inputs[shard], batch.targets[shard], batch.global_size), parts)
-        schedule = hybrid_schedule(self.shape, rounds, microbatches)
-        result = run_schedule(
-            self.model, schedule, self.by_stage(), loss_fn, pieces, neighbours=TileNeighbours(self, schedule)
-        )
+        schedule, modules = hybrid_schedule(self.shape, rounds, microbatches), self.by_stage()
+        check_schedule(self.model, schedule, modules, parts)
+        neighbours = TileNeighbours(self, schedule)
+        result = run_actions(neighbours, schedule[self.model.rank], modules, loss_fn, pieces)
         self.sum_gradients()
         copies = self.shape.stages[-1].ranks  # of the loss: all ranks of the last stage compute the same
         return self.data.allreduce(self.model.allreduce(result.loss)) / copies
 
     def by_stage(self) -> Modules:
-        """The modules by (replica, stage), for `run_schedule`; a tiled first stage begins with a `Cut`."""
+        """The modules by (replica, stage), for `run_actions`; a tiled first stage begins with a `Cut`."""
         found: dict[tuple[int, int], nn.Module] = {}
         for replica, module in self.modules.items():
             stage, tiles = self.coordinates[replica].stage, self.groups[replica].tiles

@@ -17,7 +17,7 @@ Huang et al. (2019), "GPipe: Efficient Training of Giant Neural Networks using P
 Narayanan et al. (2021), "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -32,12 +32,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from course_lib.comm.trace import Kind, Recorder
 from course_lib.theory.partition import balanced_ranges
-from course_lib.theory.schedules import Action, Schedule
+from course_lib.theory.schedules import Action, Actions, Schedule
 from course_lib.training import loop
 from course_lib.training.loop import Batch, SummedLoss
 
 Modules = Mapping[tuple[int, int], nn.Module]  # by (replica, stage)
-Compute = Callable[[torch.Tensor], torch.Tensor]
 
 # ---------------------------------------------------------------- cutting a model and a batch
 
@@ -109,30 +108,26 @@ def split_batch(batch: Batch, microbatches: int) -> list[Batch]:
 
 
 def stage_forward(
-    neighbours: "Neighbours", action: Action, compute: Compute, inputs: torch.Tensor
+    neighbours: "Neighbours", action: Action, module: nn.Module, batch: Batch, loss_fn: SummedLoss
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Take one micro-batch forward through a stage; return the stage's inputs and outputs.
-
-    `compute` is the stage's module. The first stage works on `inputs`, every other one on what it receives.
-    What is returned is kept for `stage_backward`.
-    """
+    """Take one micro-batch forward through a stage; return its inputs and outputs, for `stage_backward`."""
+    inputs = batch.inputs
     if action.stage > 0:
         inputs = neighbours.receive(action, action.stage - 1)
         inputs.requires_grad_(inputs.is_floating_point())  # the previous stage will wait for its gradient
-    outputs = compute(inputs.clone())  # a copy, as the first layer may work in place
+    outputs = module(inputs.clone())  # a copy, as the first layer may work in place
     if action.stage < neighbours.last_stage:
         neighbours.send(action, action.stage + 1, outputs)
+    else:
+        outputs = loss_fn(outputs, batch.targets) / batch.global_size  # this micro-batch's part of the loss
     return inputs, outputs
 
 
 def stage_backward(
     neighbours: "Neighbours", action: Action, inputs: torch.Tensor, outputs: torch.Tensor
 ) -> None:
-    """Take one micro-batch backward through a stage: add to its parameters' .grad, send the inputs' gradient.
-
-    `inputs` and `outputs` are from `stage_forward`. The outputs of the last stage are the loss.
-    """
-    gradient = None
+    """Take one micro-batch backward through a stage: add to the weights' .grad, send the inputs' gradient."""
+    gradient = None  # the last stage starts from the loss
     if action.stage < neighbours.last_stage and outputs.is_floating_point():
         gradient = neighbours.receive(action, action.stage + 1)
     if outputs.requires_grad:  # a first stage without parameters has nothing to compute
@@ -160,46 +155,40 @@ def run_schedule(
     schedule: Schedule,
     modules: Modules,
     loss_fn: SummedLoss,
-    microbatches: Sequence[Batch],
+    microbatches: list[Batch],
     recorder: Recorder | None = None,
-    *,
-    neighbours: "Neighbours | None" = None,
-    backward: Callable[..., None] = stage_backward,
 ) -> Step:
     """Execute this rank's schedule on its `modules`; their parameters' .grad grows by the batch's gradients.
 
     All ranks of `comm` call it with the same `schedule` and `microbatches`, each with its own modules by
     (replica, stage). The loss is `loss_fn(outputs, targets)`, a sum over samples, divided by the size of the
     global batch. A send does not wait for its receiver, so a schedule that `simulate` can finish does not
-    deadlock here.
-    `recorder` notes every action, and inside it every wait for a message. `neighbours` and `backward` are for
-    stages on several ranks each (`hybrid.py`) and for `fast/pipeline.py`. Raises ValueError on all ranks if
-    the schedule does not fit the ranks, the modules or the micro-batches.
+    deadlock here. `recorder` notes every action, and inside it every wait for a message. Raises ValueError on
+    all ranks if the schedule does not fit the ranks, the modules or the micro-batches.
     """
     check_schedule(comm, schedule, modules, len(microbatches))
-    neighbours = neighbours or Neighbours(comm, schedule, recorder)
+    neighbours = Neighbours(comm, schedule, recorder)
+    return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
+
+
+def run_actions(
+    neighbours: "Neighbours", actions: Actions, modules: Modules, loss_fn: SummedLoss, batches: list[Batch]
+) -> Step:
+    """Execute `actions`, one rank's schedule; `batches` are the micro-batches."""
     held: dict[tuple[int, int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # forward, not yet backward
     loss, peak = 0.0, 0
-    for action in schedule[comm.rank]:
+    for action in actions:
+        module, batch = modules[action.replica, action.stage], batches[action.microbatch]
         key = action.replica, action.stage, action.microbatch
         with neighbours.span(repr(action)):
-            if action.kind == "B":
-                backward(neighbours, action, *held.pop(key))
-                continue
-            batch = microbatches[action.microbatch]
-            compute: Compute = modules[action.replica, action.stage]
-            if action.stage == neighbours.last_stage:
-                compute = with_loss(compute, loss_fn, batch)
-            held[key] = stage_forward(neighbours, action, compute, batch.inputs)
-        peak = max(peak, len(held))
-        loss += held[key][1].item() if action.stage == neighbours.last_stage else 0.0
+            if action.kind == "F":
+                held[key] = stage_forward(neighbours, action, module, batch, loss_fn)
+                loss += held[key][1].item() if action.stage == neighbours.last_stage else 0.0
+                peak = max(peak, len(held))
+            else:
+                stage_backward(neighbours, action, *held.pop(key))
     neighbours.wait()
     return Step(loss, peak)
-
-
-def with_loss(compute: Compute, loss_fn: SummedLoss, batch: Batch) -> Compute:
-    """The last stage's function: from its inputs to this micro-batch's part of the global batch's loss."""
-    return lambda inputs: loss_fn(compute(inputs), batch.targets) / batch.global_size
 
 
 def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, microbatches: int) -> None:

@@ -251,11 +251,15 @@ answer("")
 # %%px
 
 # %% [markdown]
-# `run_schedule` executes the same list that was drawn. `neighbours` receives with `Recv` and sends with `Isend`. If a send
-# waited until its message is received, two neighbours that send to each other at the same moment would wait forever.
+# A rank executes the same list that was drawn, action by action:
 
-# %% tags=["source: course_lib.parallel.pipeline:run_schedule"]
+# %% tags=["source: course_lib.parallel.pipeline:run_actions"]
 # %%px
+
+# %% [markdown]
+# `neighbours` receives with `Recv` and sends with `Isend`. If a send waited until its message is received, two neighbours that
+# send to each other at the same moment would wait forever. `run_schedule` checks that schedule, modules and micro-batches fit
+# each other, and runs the actions of each rank.
 
 # %% [markdown]
 # ### The same numbers
@@ -267,7 +271,7 @@ answer("")
 # %%px
 import copy
 
-from course_lib.parallel.pipeline import make_pipeline_step, split_layers
+from course_lib.parallel.pipeline import make_pipeline_step, run_schedule, split_layers
 from course_lib.training.loop import Batch, make_step
 from course_lib.training.transformer import build_transformer
 

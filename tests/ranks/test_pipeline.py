@@ -189,7 +189,7 @@ def test_a_recorder_sees_every_action_and_every_wait_inside_it(comm: MPI.Intraco
             mine = sorted((span for span in passes if span.rank == rank), key=lambda span: span.start)
             assert [span.name for span in mine] == [repr(action) for action in actions]
         assert len(waits) == 2 * 3 * (comm.size - 1)
-        assert bool(products) == (run is fast.run_schedule)
+        assert bool(products) == (run is fast.run_schedule and comm.size > 1), "stage 0 defers nothing"
         for span in waits + products:
             around = [
                 a for a in passes if a.rank == span.rank and a.start <= span.start and span.end <= a.end
