@@ -294,6 +294,21 @@ def test_autograd_keeps_no_more_than_the_micro_batches_that_1f1b_holds(comm: MPI
     assert counter.peak <= 4 * 100 * (16 if first else peak_activations(schedule[comm.rank]) + 1)
 
 
+@plain_and_fast
+def test_outputs_that_do_not_depend_on_the_inputs_send_a_gradient_of_zero(
+    comm: MPI.Intracomm, run: Run
+) -> None:
+    class Constant(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.bias.expand(len(x), -1)
+
+    stage = Constant(3, 3) if comm.rank == comm.size - 1 else nn.Linear(3, 3)
+    batch = Batch(torch.ones(4, 3), torch.zeros(4, dtype=torch.long), 4)
+    run(comm, gpipe(comm.size, 2), {(0, comm.rank): stage}, summed_cross_entropy, split_batch(batch, 2))
+    assert stage.bias.grad is not None
+    assert bool(stage.bias.grad.any()) == (comm.rank == comm.size - 1)
+
+
 def test_what_no_message_can_hold_is_refused() -> None:
     class Pair(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
