@@ -1,10 +1,11 @@
-"""Our pipeline over MPI beside torch.distributed.pipelining over Gloo; what `simulate` predicts of it.
+"""Our fast pipeline over MPI beside torch.distributed.pipelining over Gloo; what `simulate` predicts of it.
 
-Two stages on two ranks, with the same cut, micro-batches and loss, take turns in one job: a Transformer of
+Two stages on two ranks, with the same cut, micro-batches and loss, alternate in one job: a Transformer of
 width 512, length 128, a batch of 8 sequences as 8 micro-batches of one. PyTorch's pipelining also runs over
-the course's MPI backend, to tell messages from the rest; and the uncut model runs in one process, on one
-thread and on as many as there are cores. The prediction is fed with the times of the single actions of that
-step. And four ranks count how many micro-batches they hold.
+the course's MPI backend, to separate messages from the rest; the plain pipeline shows what the optimisations
+of `course_lib.fast` gain; and the uncut model runs in one process, on one thread and on as many as there are
+cores. The prediction is fed with the times of the single actions of that step. And four ranks count how many
+micro-batches they hold.
 
     python -m benchmarks.pipeline [--quick] [--json FILE]
 """
@@ -33,8 +34,13 @@ if TYPE_CHECKING:
 RANKS, MICROBATCHES = 2, 8
 WIDTH, LENGTH, HEADS, BLOCKS, VOCABULARY = 512, 128, 8, 4, 256
 ACCURACY = 10.0  # percent that the predicted step may be off
-PATIENCE = timedelta(seconds=120)
+TIMEOUT = timedelta(seconds=120)
 NAMES = {"gpipe": "GPipe", "one_f_one_b": "1F1B"}
+PEERS = {
+    "Gloo": "torch.distributed.pipelining, Gloo",
+    "mpi4py": "torch.distributed.pipelining, mpi4py",
+    "plain": "the plain pipeline",
+}
 PEAK_RANKS = 4
 
 Work = Callable[[], object]
@@ -62,17 +68,19 @@ def build(blocks: int = BLOCKS, width: int = WIDTH, length: int = LENGTH) -> tup
     return build_transformer(**sizes, seed=0).stack(), batch
 
 
-def ours(comm: MPI.Intracomm, stage: nn.Module, batch: Batch, name: str) -> Work:
-    """Forward and backward of the batch with a schedule of ours."""
+def ours(comm: MPI.Intracomm, stage: nn.Module, batch: Batch, name: str, *, plain: bool = False) -> Work:
+    """Forward and backward of the batch with a schedule of ours, by the fast pipeline or the plain one."""
+    from course_lib.fast import pipeline as fast
     from course_lib.parallel.pipeline import run_schedule, split_batch
     from course_lib.theory import schedules
 
+    run = run_schedule if plain else fast.run_schedule
     schedule = getattr(schedules, name)(comm.size, MICROBATCHES)
     parts = split_batch(batch, MICROBATCHES)
 
     def step(recorder: Any = None) -> None:
         stage.zero_grad()
-        run_schedule(comm, schedule, {(0, comm.rank): stage}, token_loss, parts, recorder)
+        run(comm, schedule, {(0, comm.rank): stage}, token_loss, parts, recorder)
 
     return step
 
@@ -126,10 +134,10 @@ def groups(comm: MPI.Intracomm) -> Iterator[dict[str, Any]]:
     import torch_mpi4py
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch_mpi4py.init_process_group(comm, timeout=PATIENCE)
+    torch_mpi4py.init_process_group(comm, timeout=TIMEOUT)
     try:
         world = dist.distributed_c10d._get_default_group()
-        yield {"Gloo": dist.new_group(backend="gloo", timeout=PATIENCE), "mpi4py": world}
+        yield {"Gloo": dist.new_group(backend="gloo", timeout=TIMEOUT), "mpi4py": world}
     finally:
         comm.Barrier()  # rank 0 hosts the store that Gloo's goodbye needs
         dist.destroy_process_group()
@@ -149,6 +157,7 @@ def race(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, list[float]
         works: dict[str, Work] = {}
         for name in NAMES:
             works[name] = ours(comm, stage, batch, name)
+            works[f"{name} plain"] = ours(comm, stage, batch, name, plain=True)
             for backend, group in found.items():
                 works[f"{name} {backend}"] = torchs(group, stage, batch, name)
         for threads in sorted({1, available_cores()}):
@@ -192,7 +201,8 @@ def peaks(comm: MPI.Intracomm) -> dict[str, list[int]]:
     """The most micro-batches that each rank held, counted while it ran."""
     import torch
 
-    from course_lib.parallel.pipeline import run_schedule, split_batch, split_layers
+    from course_lib.fast.pipeline import run_schedule
+    from course_lib.parallel.pipeline import split_batch, split_layers
     from course_lib.theory import schedules
 
     torch.set_num_threads(1)
@@ -223,13 +233,12 @@ def measure(quick: bool) -> list[Row]:
 
 
 def race_rows(times: Mapping[str, list[float]], model: str) -> list[Row]:
-    """Each schedule of ours beside PyTorch's over both backends, and 1F1B beside the uncut model."""
+    """Each schedule beside PyTorch's over both backends and the plain one; 1F1B beside the uncut model."""
     timings = {name: Timing.of(values) for name, values in times.items()}
     rows = [
-        row(f"{said}, {model}", RANKS, timings[name], timings[f"{name} {backend}"], peer, unit="ms")
+        row(f"{said}, {model}", RANKS, timings[name], timings[f"{name} {peer}"], PEERS[peer], unit="ms")
         for name, said in NAMES.items()
-        for backend in ("Gloo", "mpi4py")
-        for peer in [f"torch.distributed.pipelining, {backend}"]
+        for peer in PEERS
     ]
     for name in times:
         if name.startswith("uncut"):

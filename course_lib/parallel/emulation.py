@@ -1,7 +1,7 @@
 """Pipelines with more ranks than cores: stages that sleep as long as they would compute, and real messages.
 
-A rank that sleeps needs no core, so a laptop with two cores shows what four ranks would do with four. Figures
-from here are measured in all but the computing: call them emulated.
+A rank that sleeps needs no core, so a laptop with two cores shows what four ranks would do on four. All is
+measured but the computing: call such figures emulated.
 """
 
 import torch
@@ -20,16 +20,16 @@ NUMBERS = 1000  # in the activations of a micro-batch
 def emulate(
     comm: MPI.Intracomm, schedule: Schedule, forward_seconds: float, backward_seconds: float
 ) -> tuple[Step, list[Span] | None]:
-    """Run `schedule` with stages that sleep so long for every micro-batch; a warm-up first.
+    """Run `schedule` with stages that sleep for the given seconds per micro-batch; a warm-up first.
 
-    What this rank learned from the step, and on rank 0 what all ranks did when.
+    Returns this rank's step, and on rank 0 the spans of all ranks (None elsewhere). All ranks call it.
     """
-    count = 1 + max(action.microbatch for row in schedule for action in row)
+    count = 1 + max(action.microbatch for actions in schedule for action in actions)
     parts = split_batch(Batch(torch.ones(count, NUMBERS), torch.zeros(count), count), count)
-    places = {(action.replica, action.stage) for action in schedule[comm.rank]}
-    quick: Modules = {place: Sleep(0, 0) for place in places}
+    mine = {(action.replica, action.stage) for action in schedule[comm.rank]}
+    quick: Modules = {key: Sleep(0, 0) for key in mine}
     run_schedule(comm, schedule, quick, _summed, parts)
-    slow: Modules = {place: Sleep(forward_seconds, backward_seconds) for place in places}
+    slow: Modules = {key: Sleep(forward_seconds, backward_seconds) for key in mine}
     recorder = Recorder(comm)
     comm.Barrier()
     step = run_schedule(comm, schedule, slow, _summed, parts, recorder)

@@ -7,13 +7,17 @@
     replica 1   shard 1   shard 0   tile 1     tile 0       … the other way round, on the same ranks (GEMS)
 
 Every stage of the pipeline has some tiles times some tensor shards, each on a rank of its own. With two
-replicas, position q also holds what position q mirrored holds of the first one. Between stages, tiles go to
-the same tile, are joined, or are split. Gradients are summed over the tiles of a stage, over the replicas,
-and over the data axis: sums, as the loss is divided once, by the global batch. Jain et al. (2022), "Hy-Fi:
-Hybrid Five-Dimensional Parallel DNN Training on High-Performance GPU Clusters".
+replicas, position q also holds what the mirrored position holds of the first one. `pipeline.run_actions`
+executes the schedule with `TileNeighbours`, because a stage has several ranks: between two stages, each tile
+goes to the same tile, or the tiles are joined or cut. Gradients are summed over the tiles of a stage, over
+the replicas, and over the data axis; nothing is averaged, because the loss is divided once, by the global
+batch. Jain et al. (2022), "Hy-Fi: Hybrid Five-Dimensional Parallel DNN Training on High-Performance GPU
+Clusters".
 """
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -21,26 +25,133 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.comm.grid import make_grid
-from course_lib.comm.halo import as_bytes
+from course_lib.comm.regions import copy_to, reduce_from
 from course_lib.parallel.gems import sum_replicas
-from course_lib.parallel.hybrid_stages import StageGroup, build_stage
-from course_lib.parallel.pipeline import split_batch
-from course_lib.parallel.spatial_parallel import all_sum, make_tiles, sum_over_tiles, tile_of
-from course_lib.theory.hybrid_places import HybridShape, Kind, Place, StageShape, actions
-from course_lib.theory.partition import even_ranges
+from course_lib.parallel.pipeline import Modules, Neighbours, check_schedule, run_actions, split_batch
+from course_lib.parallel.spatial_parallel import (
+    POINTWISE,
+    SpatialConv,
+    Tiled,
+    Tiles,
+    all_sum,
+    join_tiles,
+    make_tiles,
+    sum_over_tiles,
+    tile_layer,
+    tile_of,
+)
+from course_lib.parallel.tensor_parallel import ColumnLinear, RowLinear
+from course_lib.theory.hybrid import Coordinates, HybridShape, StageShape, hybrid_schedule
+from course_lib.theory.partition import even_range, even_ranges
+from course_lib.theory.schedules import Action, Schedule
 from course_lib.training.loop import Batch, SummedLoss
 
-Build = Callable[[StageGroup, nn.Module], nn.Module]
+# ---------------------------------------------------------------- what one rank holds of a stage
+
+
+@dataclass(frozen=True, slots=True)
+class StageGroup:
+    """The ranks of a stage: its tiles, and those that share this rank's tile as tensor shards."""
+
+    stage: int
+    tiles: Tiles
+    tensor: MPI.Intracomm
+
+
+def build_stage(group: StageGroup, stage: nn.Module) -> nn.Sequential:
+    """This rank's part of `stage`, a (nested) `nn.Sequential`.
+
+    Layers are tiled up to the first fully connected one. There the tiles are joined, and from there on the
+    ranks of all tiles compute the same. A pair of convolutions or of fully connected layers with a pointwise
+    layer between is cut into tensor shards.
+    """
+    layers, built = leaves(stage), list[nn.Module]()
+    joined = group.tiles.comm.size == 1
+    while layers:
+        nothing = nn.Identity()
+        first, between, second = [*layers, nothing, nothing][:3]
+        sharded = group.tensor.size > 1 and isinstance(between, POINTWISE)
+        if not joined and isinstance(first, nn.Flatten | nn.Linear):
+            built.append(Join(group.tiles))
+            joined = True
+        if sharded and isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d):
+            built.append(ShardedConvs(group, first, between, second))
+        elif sharded and isinstance(first, nn.Linear) and isinstance(second, nn.Linear):
+            column, row = ColumnLinear(group.tensor, first), RowLinear(group.tensor, second)
+            built.append(nn.Sequential(column, copy.deepcopy(between), row))
+        else:
+            built.append(copy.deepcopy(first) if joined else tile_layer(group.tiles, first))
+            layers = layers[1:]
+            continue
+        layers = layers[3:]
+    return nn.Sequential(*built)
+
+
+def leaves(module: nn.Module) -> list[nn.Module]:
+    """The layers of nested `nn.Sequential`s, in order."""
+    if not isinstance(module, nn.Sequential):
+        return [module]
+    return [layer for child in module for layer in leaves(child)]
+
+
+class Join(nn.Module):
+    """From tiles (N, C, h, w) to the full (N, C, H, W), on every rank."""
+
+    def __init__(self, tiles: Tiles) -> None:
+        super().__init__()
+        self.tiles = tiles
+
+    def forward(self, tile: torch.Tensor) -> torch.Tensor:
+        """The full image."""
+        return join_tiles(self.tiles, tile)
+
+
+class ShardedConvs(Tiled):
+    """Two convolutions of tiles, sharded over `group.tensor`: one by its outputs, the next by its inputs.
+
+        x ─ copy_to ─→ [ F/2 channels of my tile ] ─ between ─→ [ F/2 in ] ─ reduce_from ─→ y
+
+    The tile axis exchanges halos, the tensor axis sums; neither affects the other.
+    """
+
+    def __init__(self, group: StageGroup, first: nn.Conv2d, between: nn.Module, second: nn.Conv2d) -> None:
+        super().__init__(group.tiles)
+        if first.groups != 1 or second.groups != 1:
+            raise ValueError(f"{first} and {second} cannot be cut by channels; use groups=1")
+        self.tensor, self.between = group.tensor, copy.deepcopy(between)
+        mine = even_range(first.out_channels, group.tensor.size, group.tensor.rank)
+        part = slice(mine.start, mine.stop)
+        bias = None if first.bias is None else first.bias[part]
+        self.first = SpatialConv(group.tiles, convolution_like(first, first.weight[part], bias))
+        self.second = SpatialConv(group.tiles, convolution_like(second, second.weight[:, part], None))
+        self.bias = None if second.bias is None else nn.Parameter(second.bias.detach().clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """From this tile of all channels to this tile of all channels."""
+        hidden = self.between(self.first(copy_to(self.tensor, x)))
+        y = reduce_from(self.tensor, self.second(hidden))
+        return y if self.bias is None else y + self.bias[:, None, None]
+
+
+def convolution_like(full: nn.Conv2d, weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Conv2d:
+    """A convolution with copies of these weights, and stride, padding and dilation of `full`."""
+    made = copy.copy(full)
+    made._parameters = {
+        "weight": nn.Parameter(weight.detach().clone()),
+        "bias": None if bias is None else nn.Parameter(bias.detach().clone()),
+    }
+    return made
 
 
 # ---------------------------------------------------------------- the model on its ranks
 
 
 class Hybrid:
-    """A model, given as whole stages, on the ranks of `comm`; `build` makes of a stage what one rank has.
+    """A model on the ranks of `comm`, given as its full `stages`; `build` makes this rank's part of a stage.
 
-    A stage of several tiles takes its tile (N, C, h, w), and gives one or, as the last, what all its ranks
-    computed alike.
+    A stage of several tiles receives its tile (N, C, h, w) and returns one. The last stage returns what all
+    of its ranks computed alike. All ranks make it together. Raises ValueError on all ranks if `shape` does
+    not fit them or the stages.
     """
 
     def __init__(
@@ -48,7 +159,7 @@ class Hybrid:
         comm: MPI.Intracomm,
         shape: HybridShape,
         stages: Sequence[nn.Module],
-        build: Build = build_stage,
+        build: Callable[[StageGroup, nn.Module], nn.Module] = build_stage,
     ) -> None:
         shape.check(comm.size)
         if len(stages) != len(shape.stages):
@@ -58,43 +169,55 @@ class Hybrid:
         self.shape, self.build = shape, build
         grid = make_grid(comm, data=shape.data, model=shape.positions)
         self.data, self.model = grid["data"], grid["model"]
-        self.places = {replica: shape.place(replica, self.model.rank) for replica in range(shape.replicas)}
-        self.groups = {replica: self.group_of(replica) for replica in self.places}
+        replicas = range(shape.replicas)
+        self.coordinates = {replica: shape.coordinates(replica, self.model.rank) for replica in replicas}
+        self.groups = {replica: self.make_group(replica) for replica in replicas}
         self.modules = {replica: build(group, stages[group.stage]) for replica, group in self.groups.items()}
 
-    def group_of(self, replica: int) -> StageGroup:
+    def make_group(self, replica: int) -> StageGroup:
         """The communicators of this rank's stage in `replica`."""
-        place = self.places[replica]
-        stage = self.shape.stages[place.stage]
-        ranks = self.model.Split(place.stage, place.tile * stage.tensor + place.tensor)
+        mine = self.coordinates[replica]
+        stage = self.shape.stages[mine.stage]
+        ranks = self.model.Split(mine.stage, mine.tile * stage.tensor + mine.tensor)
         grid = make_grid(cast(MPI.Intracomm, ranks), tile=stage.tiles, tensor=stage.tensor)
-        return StageGroup(place.stage, make_tiles(grid["tile"], stage.rows, stage.columns), grid["tensor"])
+        return StageGroup(mine.stage, make_tiles(grid["tile"], stage.rows, stage.columns), grid["tensor"])
 
     def parameters(self) -> list[nn.Parameter]:
-        """All that this rank has to update."""
+        """All parameters that this rank updates."""
         return [parameter for module in self.modules.values() for parameter in module.parameters()]
 
     def step(self, batch: Batch, loss_fn: SummedLoss, *, microbatches: int = 1, rounds: int = 1) -> float:
-        """Gradients of `batch`, the whole global one, in the parameters; the loss, on every rank.
+        """Add the gradients of the global `batch` to the parameters' .grad; return its loss, on every rank.
 
-        The batch is dealt to the data axis, and there cut into `rounds` × replicas × `microbatches` parts.
+        Each data rank works on a shard of the batch, cut into `rounds` × replicas × `microbatches`
+        micro-batches. Raises ValueError on all ranks if the shards are too small for that.
         """
-        mine = even_ranges(len(batch.targets), self.data.size)[self.data.rank]
         parts = rounds * self.shape.replicas * microbatches
         fewest = len(batch.targets) // self.data.size
         if fewest < parts:
             raise ValueError(f"{fewest} samples of a data rank cannot make {parts} micro-batches; use fewer")
-        part = slice(mine.start, mine.stop)
-        pieces = split_batch(Batch(batch.inputs[part], batch.targets[part], batch.global_size), parts)
-        walk = Walk(self, pieces, loss_fn)
-        for kind, replica, index in actions(self.shape, rounds, microbatches):
-            walk.forward(replica, index) if kind == "F" else walk.backward(replica, index)
-        MPI.Request.Waitall(walk.requests)
+        mine = even_ranges(len(batch.targets), self.data.size)[self.data.rank]
+        shard = slice(mine.start, mine.stop)
+        pieces = split_batch(Batch(batch.inputs[shard], batch.targets[shard], batch.global_size), parts)
+        schedule, modules = hybrid_schedule(self.shape, rounds, microbatches), self.by_stage()
+        check_schedule(self.model, schedule, modules, parts)
+        neighbours = TileNeighbours(self, schedule)
+        result = run_actions(neighbours, schedule[self.model.rank], modules, loss_fn, pieces)
         self.sum_gradients()
-        return self.data.allreduce(self.model.allreduce(walk.loss))
+        copies = self.shape.stages[-1].ranks  # of the loss: all ranks of the last stage compute the same
+        return self.data.allreduce(self.model.allreduce(result.loss)) / copies
+
+    def by_stage(self) -> Modules:
+        """The modules by (replica, stage), for `run_actions`; a tiled first stage begins with a `Cut`."""
+        found: dict[tuple[int, int], nn.Module] = {}
+        for replica, module in self.modules.items():
+            stage, tiles = self.coordinates[replica].stage, self.groups[replica].tiles
+            first = stage == 0 and tiles.comm.size > 1
+            found[replica, stage] = nn.Sequential(Cut(tiles), module) if first else module
+        return found
 
     def sum_gradients(self) -> None:
-        """Over the tiles of a stage, over the replicas, over the data axis; all ranks in the same order."""
+        """Sum over the tiles of a stage, the replicas and the data axis; all ranks in the same order."""
         for replica, module in sorted(self.modules.items()):
             sum_over_tiles(self.groups[replica].tiles, [module])
         if self.shape.replicas == 2:
@@ -105,100 +228,66 @@ class Hybrid:
                 parameter.grad = all_sum(self.data, parameter.grad.contiguous())
 
 
-# ---------------------------------------------------------------- a step of one rank
+class Cut(nn.Module):
+    """From images (N, C, H, W), the same on all ranks, to this rank's tile."""
+
+    def __init__(self, tiles: Tiles) -> None:
+        super().__init__()
+        self.tiles = tiles
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """The tile (N, C, h, w)."""
+        return tile_of(self.tiles, images)
 
 
-class Walk:
-    """A rank on its way through a step: activations that wait for their gradient, and messages under way."""
+# ---------------------------------------------------------------- messages between stages of several ranks
 
-    def __init__(self, hybrid: Hybrid, batches: Sequence[Batch], loss_fn: SummedLoss) -> None:
-        self.hybrid, self.shape, self.batches, self.loss_fn = hybrid, hybrid.shape, batches, loss_fn
-        self.alive: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}
-        self.requests: list[MPI.Request] = []
-        self.kept: list[torch.Tensor] = []  # MPI's until the step has ended
-        self.loss = 0.0
 
-    def forward(self, replica: int, index: int) -> None:
-        """Receive, compute, and send on; the last stage has a part of the loss, which counts once."""
-        place, batch = self.hybrid.places[replica], self.batches[index]
-        group = self.hybrid.groups[replica]
-        if place.stage == 0:
-            inputs = batch.inputs
-            entered = tile_of(group.tiles, inputs) if group.tiles.comm.size > 1 else inputs
-        else:
-            entered = self.receive(replica, "F", index, place.stage - 1).requires_grad_()
-        left = self.hybrid.modules[replica](entered)
-        if place.stage == len(self.shape.stages) - 1:
-            left = self.loss_fn(left, batch.targets) / batch.global_size
-            self.loss += left.item() if place.tile == place.tensor == 0 else 0.0
-        else:
-            self.send(replica, "F", index, place.stage + 1, left.detach())
-        self.alive[replica, index] = entered, left
+class TileNeighbours(Neighbours):
+    """The previous and the next stages of this rank's stages, each on several ranks.
 
-    def backward(self, replica: int, index: int) -> None:
-        """Receive the gradient of what went out, and send that of what came in."""
-        place = self.hybrid.places[replica]
-        entered, left = self.alive.pop((replica, index))
-        last = place.stage == len(self.shape.stages) - 1
-        gradient = None if last else self.receive(replica, "B", index, place.stage + 1)
-        if left.requires_grad:
-            torch.autograd.backward(left, gradient)
-        if place.stage > 0:
-            assert entered.grad is not None
-            self.send(replica, "B", index, place.stage - 1, entered.grad)
+    Ranks whose tiles share pixels exchange them. The tensor shards of a stage compute the same output, so a
+    rank receives it from one of them.
+    """
 
-    def send(self, replica: int, kind: Kind, index: int, stage: int, tensor: torch.Tensor) -> None:
-        """Start to send `tensor` to the ranks of `stage` that need it of this one."""
-        place, other = self.hybrid.places[replica], self.shape.stages[stage]
-        mine = self.shape.stages[place.stage]
-        for tile in tiles_beside(mine, place.tile, other):
-            part = tensor
-            if other.tiles > 1 and mine.tiles == 1:  # to be split
-                row, column = divmod(tile, other.columns)
-                part = block_of(tensor, other, row, column)
-            for shard in range(other.tensor):
-                if shard % mine.tensor == place.tensor:
-                    self.post(replica, kind, index, Place(stage, tile, shard), part.contiguous())
+    def __init__(self, hybrid: Hybrid, schedule: Schedule) -> None:
+        super().__init__(hybrid.model, schedule)
+        self.shape, self.coordinates = hybrid.shape, hybrid.coordinates
 
-    def post(self, replica: int, kind: Kind, index: int, to: Place, part: torch.Tensor) -> None:
-        """One message: what shape it has, and its numbers."""
-        comm, peer = self.hybrid.model, self.shape.position(replica, to)
-        tag = self.tag(replica, kind, index)
-        self.requests += [
-            comm.isend((part.shape, part.dtype), peer, tag),
-            comm.Isend(as_bytes(part), peer, tag),
-        ]
-        self.kept.append(part)
+    def send(self, action: Action, stage: int, tensor: torch.Tensor) -> None:
+        """Start to send `tensor`, or tiles of it, to the ranks of `stage` that receive from this one."""
+        here, there = self.coordinates[action.replica], self.shape.stages[stage]
+        mine = self.shape.stages[here.stage]
+        cut = there.tiles > 1 and mine.tiles == 1
+        for tile in shared_tiles(mine, here.tile, there):
+            part = block_of(tensor, there, tile) if cut else tensor
+            for shard in range(here.tensor, there.tensor, mine.tensor):
+                to = self.shape.position(action.replica, Coordinates(stage, tile, shard))
+                self.start_send(action, stage, to, part)
 
-    def receive(self, replica: int, kind: Kind, index: int, stage: int) -> torch.Tensor:
-        """What came from the ranks of `stage`, put together if it was in tiles."""
-        place, other = self.hybrid.places[replica], self.shape.stages[stage]
-        mine = self.shape.stages[place.stage]
-        comm, tag, parts = self.hybrid.model, self.tag(replica, kind, index), []
-        for tile in tiles_beside(mine, place.tile, other):
-            peer = self.shape.position(replica, Place(stage, tile, place.tensor % other.tensor))
-            shape, dtype = comm.recv(source=peer, tag=tag)
-            parts.append(torch.empty(shape, dtype=dtype))
-            comm.Recv(as_bytes(parts[-1]), peer, tag)
+    def receive(self, action: Action, stage: int) -> torch.Tensor:
+        """Receive from `stage`, and join what comes in tiles."""
+        here, there = self.coordinates[action.replica], self.shape.stages[stage]
+        parts = []
+        for tile in shared_tiles(self.shape.stages[here.stage], here.tile, there):
+            source = Coordinates(stage, tile, here.tensor % there.tensor)
+            parts.append(self.receive_from(action, stage, self.shape.position(action.replica, source)))
         if len(parts) == 1:
             return parts[0]
-        rows = [parts[start : start + other.columns] for start in range(0, len(parts), other.columns)]
+        rows = [parts[start : start + there.columns] for start in range(0, len(parts), there.columns)]
         return torch.cat([torch.cat(row, dim=-1) for row in rows], dim=-2)
 
-    def tag(self, replica: int, kind: Kind, index: int) -> int:
-        """One for each message between two ranks: of which micro-batch, in which direction."""
-        return 2 * (2 * index + replica) + (kind == "B")
 
-
-def tiles_beside(mine: StageShape, tile: int, other: StageShape) -> list[int]:
-    """The tiles of a neighbouring stage that share pixels with `tile` of mine."""
+def shared_tiles(mine: StageShape, tile: int, other: StageShape) -> list[int]:
+    """The tiles of the stage `other` that share pixels with `tile` of the stage `mine`."""
     if mine.tiles > 1 and other.tiles > 1:
-        return [tile]  # the same ones
+        return [tile]  # both stages have the same tiles
     return list(range(other.tiles))
 
 
-def block_of(tensor: torch.Tensor, shape: StageShape, row: int, column: int) -> torch.Tensor:
-    """The tile at (row, column) of `tensor` (…, H, W)."""
+def block_of(tensor: torch.Tensor, shape: StageShape, tile: int) -> torch.Tensor:
+    """The `tile` of `tensor` (…, H, W) that is cut into `shape`."""
+    row, column = divmod(tile, shape.columns)
     rows = even_ranges(tensor.shape[-2], shape.rows)[row]
     columns = even_ranges(tensor.shape[-1], shape.columns)[column]
     return tensor[..., rows.start : rows.stop, columns.start : columns.stop]

@@ -1,22 +1,23 @@
-"""Pipeline parallelism: each rank has some layers, and passes activations down and gradients back up.
+"""Pipeline parallelism: each rank runs some of a model's layers, and sends activations and gradients on.
 
     rank 0   F0 F1 F2 ·  ·  B0 …         F1 of stage 0 ── activations ─→ F1 of stage 1
     rank 1      F0 F1 B0 …               B1 of stage 0 ←── gradients ─── B1 of stage 1
 
-What a rank does is a list of actions (`theory/schedules.py`), and `run_schedule` executes that list and
-nothing else. It receives before an action and sends after it. A send does not wait for its receiver, so what
-`simulate` can finish does not deadlock here. All ranks give the same schedule and micro-batches, and each its
-own modules, by (replica, stage); a recorder notes every action and every wait for a message.
+The layers are cut into stages and the batch into micro-batches. For each micro-batch a stage receives the
+output of the previous stage, computes, and sends its own output to the next stage (`stage_forward`). Later it
+receives the gradient of what it sent, goes backward, and sends the gradient of what it received
+(`stage_backward`). A schedule, a list of actions per rank from `theory/schedules.py`, says in which order.
+`run_schedule` executes any of them: GPipe, 1F1B, interleaved, GEMS.
 
-A backward sends the gradient of its inputs before it computes those of its large weights, which no other rank
-waits for: the first half of what zero-bubble schedules do (Qi et al. 2024), at no price in memory.
+The gradients of the micro-batches add up in the parameters. Every micro-batch's loss is a sum over its
+samples, divided by the size of the global batch, so the total is the gradient of the whole batch. Batch norm
+sees one micro-batch at a time, as in one process that accumulates the same micro-batches.
 
-Gradients of the micro-batches add up in the parameters; a loss is divided once, by the global batch, so they
-are those of the whole batch. Batch-norm sees one micro-batch at a time, in their order: as in one process
-that accumulates the same micro-batches.
+Huang et al. (2019), "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism";
+Narayanan et al. (2021), "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -25,23 +26,17 @@ import numpy as np
 import torch
 from mpi4py import MPI
 from torch import nn
+from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.comm.spans import WEIGHTS
-from course_lib.comm.trace import Recorder
+from course_lib.comm.trace import Kind, Recorder
 from course_lib.theory.partition import balanced_ranges
-from course_lib.theory.schedules import Action, Schedule
+from course_lib.theory.schedules import Action, Actions, Schedule
 from course_lib.training import loop
-from course_lib.training.accumulate import accumulate_in_place
 from course_lib.training.loop import Batch, SummedLoss
 
-Place = tuple[int, int]  # replica, stage
-Modules = Mapping[Place, nn.Module]
-Sent = tuple[MPI.Request, torch.Tensor | np.ndarray]  # the memory is kept until the request is complete
-
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
-MAX_DIMS = 8  # of an activation
+Modules = Mapping[tuple[int, int], nn.Module]  # by (replica, stage)
 
 # ---------------------------------------------------------------- cutting a model and a batch
 
@@ -49,10 +44,12 @@ MAX_DIMS = 8  # of an activation
 def split_layers(
     layers: nn.Sequential, stages: int, costs: Sequence[float] | None = None
 ) -> list[nn.Sequential]:
-    """`layers` cut into consecutive stages, the dearest as cheap as can be; the layers themselves, no copies.
+    """Cut `layers` into consecutive stages so that the most expensive stage is as cheap as possible.
 
-    `costs` are in any unit, one a layer: `layer_flops` counts good ones. Without them a layer costs its
-    parameters, and one more. A parameter that two stages would share is refused: each would train its own.
+    The stages hold the layers themselves, no copies. `costs` has one number per layer, in any unit;
+    `layer_flops` counts good ones. Without it a layer costs 1 plus the number of its parameters. Raises
+    ValueError if there are fewer layers than stages, or if two stages would share a parameter: each stage
+    would train its own copy of it.
     """
     found = list(layers)
     if not 1 <= stages <= len(found):
@@ -74,10 +71,10 @@ def split_layers(
 
 
 def layer_flops(layers: nn.Sequential, inputs: torch.Tensor) -> list[int]:
-    """Floating-point operations of each layer's forward for `inputs` (B, …), and one more.
+    """1 plus the floating-point operations of each layer's forward for `inputs` (B, …).
 
-    Matrix products and convolutions count, nothing else: the same on every rank and every machine. The
-    layers' buffers stay as they are.
+    Only matrix products and convolutions count, so the numbers are the same on every rank and machine. The
+    layers' buffers and the random-number state stay as they are.
     """
     costs, state = [], {name: buffer.clone() for name, buffer in layers.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -91,7 +88,11 @@ def layer_flops(layers: nn.Sequential, inputs: torch.Tensor) -> list[int]:
 
 
 def split_batch(batch: Batch, microbatches: int) -> list[Batch]:
-    """`batch` as micro-batches, which keep its global size; the first ones may be longer by one sample."""
+    """Cut `batch` into micro-batches, each with the global size of `batch`.
+
+    If the samples cannot be divided evenly, the first micro-batches have one sample more. Raises ValueError
+    if there are fewer samples than micro-batches.
+    """
     samples = len(batch.targets)
     if not 1 <= microbatches <= samples:
         raise ValueError(
@@ -103,13 +104,47 @@ def split_batch(batch: Batch, microbatches: int) -> list[Batch]:
     return [Batch(inputs, targets, batch.global_size) for inputs, targets in pairs]
 
 
-# ---------------------------------------------------------------- one step of one rank
+# ---------------------------------------------------------------- one micro-batch through one stage
+
+
+def stage_forward(
+    neighbours: "Neighbours", action: Action, module: nn.Module, batch: Batch, loss_fn: SummedLoss
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Take one micro-batch forward through a stage; return its inputs and outputs, for `stage_backward`."""
+    inputs = batch.inputs
+    if action.stage > 0:
+        inputs = neighbours.receive(action, action.stage - 1)
+        inputs.requires_grad_(inputs.is_floating_point())  # the previous stage will wait for its gradient
+    outputs = module(inputs.clone())  # a copy, as the first layer may work in place
+    if action.stage < neighbours.last_stage:
+        neighbours.send(action, action.stage + 1, outputs)
+    else:
+        outputs = loss_fn(outputs, batch.targets) / batch.global_size  # this micro-batch's part of the loss
+    return inputs, outputs
+
+
+def stage_backward(
+    neighbours: "Neighbours", action: Action, inputs: torch.Tensor, outputs: torch.Tensor
+) -> None:
+    """Take one micro-batch backward through a stage: add to the weights' .grad, send the inputs' gradient."""
+    gradient = None  # the last stage starts from the loss
+    if action.stage < neighbours.last_stage and outputs.is_floating_point():
+        gradient = neighbours.receive(action, action.stage + 1)
+    if outputs.requires_grad:  # a first stage without parameters has nothing to compute
+        outputs.backward(gradient)
+    if action.stage > 0 and inputs.requires_grad:
+        # no gradient: the outputs do not depend on the inputs
+        found = torch.zeros_like(inputs) if inputs.grad is None else inputs.grad
+        neighbours.send(action, action.stage - 1, found)
+
+
+# ---------------------------------------------------------------- a schedule of one rank
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a rank learned from a step: its part of the loss (last stages have one), and the most
-    micro-batches that were forward and not yet backward at one time."""
+    """The result of a rank's schedule: its part of the loss, which is 0 unless it runs a last stage, and the
+    largest number of micro-batches that it held at once, forward but not yet backward."""
 
     loss: float
     peak_activations: int
@@ -120,155 +155,174 @@ def run_schedule(
     schedule: Schedule,
     modules: Modules,
     loss_fn: SummedLoss,
-    microbatches: Sequence[Batch],
+    microbatches: list[Batch],
     recorder: Recorder | None = None,
 ) -> Step:
-    """Execute this rank's row of `schedule` on its `modules`; gradients add up in their parameters."""
+    """Execute this rank's schedule on its `modules`; their parameters' .grad grows by the batch's gradients.
+
+    All ranks of `comm` call it with the same `schedule` and `microbatches`, each with its own modules by
+    (replica, stage). The loss is `loss_fn(outputs, targets)`, a sum over samples, divided by the size of the
+    global batch. A send does not wait for its receiver, so a schedule that `simulate` can finish does not
+    deadlock here. `recorder` notes every action, and inside it every wait for a message. Raises ValueError on
+    all ranks if the schedule does not fit the ranks, the modules or the micro-batches.
+    """
     check_schedule(comm, schedule, modules, len(microbatches))
-    row = Row(comm, schedule, modules, loss_fn, recorder)
-    for action in schedule[comm.rank]:
-        batch = microbatches[action.microbatch]
-        row.forward(action, batch) if action.kind == "F" else row.backward(action)
-    MPI.Request.Waitall([request for request, _ in row.sent])
-    return Step(row.loss, row.peak)
+    neighbours = Neighbours(comm, schedule, recorder)
+    return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
+
+
+def run_actions(
+    neighbours: "Neighbours", actions: Actions, modules: Modules, loss_fn: SummedLoss, batches: list[Batch]
+) -> Step:
+    """Execute `actions`, one rank's schedule; `batches` are the micro-batches."""
+    held: dict[tuple[int, int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # forward, not yet backward
+    loss, peak = 0.0, 0
+    for action in actions:
+        module, batch = modules[action.replica, action.stage], batches[action.microbatch]
+        key = action.replica, action.stage, action.microbatch
+        with neighbours.span(repr(action)):
+            if action.kind == "F":
+                held[key] = stage_forward(neighbours, action, module, batch, loss_fn)
+                loss += held[key][1].item() if action.stage == neighbours.last_stage else 0.0
+                peak = max(peak, len(held))
+            else:
+                stage_backward(neighbours, action, *held.pop(key))
+    neighbours.wait()
+    return Step(loss, peak)
+
+
+def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, microbatches: int) -> None:
+    """Raise ValueError on every rank, before the first message, unless each has what its schedule needs."""
+    if len(schedule) != comm.size:
+        raise ValueError(f"a schedule of {len(schedule)} ranks cannot run on {comm.size}; make it for those")
+    asked = 1 + max(action.microbatch for actions in schedule for action in actions)
+    if asked != microbatches:
+        raise ValueError(f"the schedule has {asked} micro-batches and got {microbatches}; split the batch so")
+    needed = {(action.replica, action.stage) for action in schedule[comm.rank]}
+    for rank, missing in enumerate(comm.allgather(sorted(needed - set(modules)))):
+        if missing:
+            raise ValueError(
+                f"rank {rank} has no module for (replica, stage) {missing[0]}; its schedule needs one"
+            )
 
 
 def make_pipeline_step(
     comm: MPI.Intracomm, schedule: Schedule, modules: Modules, loss_fn: SummedLoss, optimizer: Optimizer
 ) -> loop.Step:
-    """A function that trains on one batch, which all ranks give it, and returns its loss on all of them."""
-    count = 1 + max(action.microbatch for row in schedule for action in row)
+    """A function that trains on one batch, the same on all ranks, and returns its loss on all of them."""
+    count = 1 + max(action.microbatch for actions in schedule for action in actions)
 
     def step(batch: Batch) -> float:
         optimizer.zero_grad()
-        found = run_schedule(comm, schedule, modules, loss_fn, split_batch(batch, count))
+        result = run_schedule(comm, schedule, modules, loss_fn, split_batch(batch, count))
         optimizer.step()
-        return comm.allreduce(found.loss)
+        return comm.allreduce(result.loss)
 
     return step
 
 
-def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, microbatches: int) -> None:
-    """ValueError on every rank, before the first message, unless each has what its row needs."""
-    if len(schedule) != comm.size:
-        raise ValueError(f"a schedule of {len(schedule)} ranks cannot run on {comm.size}; make it for those")
-    asked = 1 + max(action.microbatch for row in schedule for action in row)
-    if asked != microbatches:
-        raise ValueError(f"the schedule has {asked} micro-batches and got {microbatches}; split the batch so")
-    needed = {(action.replica, action.stage) for action in schedule[comm.rank]}
-    lacking = comm.allgather(sorted(needed - set(modules)))
-    for rank, places in enumerate(lacking):
-        if places:
-            raise ValueError(f"rank {rank} has no module for (replica, stage) {places[0]}; its row needs one")
+# ---------------------------------------------------------------- messages between stages
 
 
-class Row:
-    """A rank on its way through its row: activations that wait for their gradient, and sends under way."""
+class Neighbours:
+    """The previous and next stages of this rank's stages: what sends to them and receives from them."""
 
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        schedule: Schedule,
-        modules: Modules,
-        loss_fn: SummedLoss,
-        recorder: Recorder | None,
-    ) -> None:
-        self.comm, self.modules, self.loss_fn, self.recorder = comm, modules, loss_fn, recorder
-        self.owner = {(one.replica, one.stage): rank for rank, row in enumerate(schedule) for one in row}
-        self.stages = 1 + max(stage for _, stage in self.owner)
-        self.put_off: list[Callable[[], None]] = []  # gradients of weights, until others have their input
-        self.in_place = accumulate_in_place(*modules.values(), put_off=self.put_off)
-        self.alive: dict[Action, tuple[torch.Tensor, torch.Tensor]] = {}  # what came in, what went out
-        self.sent: list[Sent] = []
-        self.loss, self.peak = 0.0, 0
+    def __init__(self, comm: MPI.Intracomm, schedule: Schedule, recorder: Recorder | None = None) -> None:
+        self.comm, self.recorder = comm, recorder
+        self.rank_of = {
+            (action.replica, action.stage): rank for rank, mine in enumerate(schedule) for action in mine
+        }
+        self.last_stage = max(stage for _, stage in self.rank_of)
+        self.requests: list[MPI.Request] = []  # sends under way; each request keeps its memory alive
 
-    def forward(self, action: Action, batch: Batch) -> None:
-        """Receive, compute, send on; the last stage turns its result into its part of the loss."""
-        replica, stage = action.replica, action.stage
-        entered = batch.inputs if stage == 0 else self.receive(action)
-        if stage > 0 and entered.is_floating_point():
-            entered.requires_grad_()
-        with self.span(repr(action)), self.in_place:
-            left = self.modules[replica, stage](_Entered.apply(entered))
-            if stage == self.stages - 1:
-                left = self.loss_fn(left, batch.targets) / batch.global_size
-                self.loss += left.item()
-        self.alive[action] = entered, left
-        self.peak = max(self.peak, len(self.alive))
-        if stage < self.stages - 1:
-            self.send(action, self.owner[replica, stage + 1], left)
+    def send(self, action: Action, stage: int, tensor: torch.Tensor) -> None:
+        """Start to send the result of `action` to `stage`. Nobody may write to `tensor` before `wait`."""
+        self.start_send(action, stage, self.rank_of[action.replica, stage], tensor)
 
-    def backward(self, action: Action) -> None:
-        """Receive the gradient of what went out, and send that of what came in; numbers in int have none."""
-        entered, left = self.alive.pop(Action("F", action.stage, action.microbatch, action.replica))
-        last = action.stage == self.stages - 1
-        gradient = self.receive(action) if not last and left.is_floating_point() else None
-        with self.span(repr(action)):
-            if left.requires_grad:  # not so in a first stage without parameters
-                torch.autograd.backward(left, gradient)
-            if action.stage > 0 and entered.is_floating_point():
-                found = torch.zeros_like(entered) if entered.grad is None else entered.grad
-                self.send(action, self.owner[action.replica, action.stage - 1], found)
-            if self.put_off:
-                with self.span(f"{WEIGHTS} {action!r}"):
-                    while self.put_off:
-                        self.put_off.pop()()
+    def receive(self, action: Action, stage: int) -> torch.Tensor:
+        """Receive what `action` needs from `stage`."""
+        return self.receive_from(action, stage, self.rank_of[action.replica, stage])
 
-    def receive(self, action: Action) -> torch.Tensor:
-        """What `action` works on, from the rank that owns the stage before it in its direction."""
-        source = self.owner[action.replica, action.stage + (1 if action.kind == "B" else -1)]
-        tag = self.tag(action, action.stage)
-        header = np.empty(2 + MAX_DIMS, np.int64)
+    def start_send(self, action: Action, stage: int, rank: int, tensor: torch.Tensor) -> None:
+        """Start to send `tensor` to one rank of `stage`: first its shape and dtype, then its numbers."""
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(
+                f"stage {action.stage} made a {type(tensor).__name__}; a stage sends one tensor: cut the "
+                "model elsewhere, or let its layer return a tensor"
+            )
+        tensor, tag = tensor.detach().contiguous(), self.tag(action, stage)
+        self.requests = [one for one in self.requests if not one.Test()]  # what was sent needs no memory
+        self.requests.append(self.comm.isend((tensor.shape, tensor.dtype), rank, tag))
+        self.requests.append(self.comm.Isend(as_bytes(tensor), rank, tag))
+
+    def receive_from(self, action: Action, stage: int, rank: int) -> torch.Tensor:
+        """Receive a tensor from one rank of `stage`."""
+        tag = self.tag(action, stage)
         with self.span(f"wait {action!r}", kind="wait"):
-            self.comm.Recv(header, source, tag)
-            dtype, dims = header[0], int(header[1])
-            tensor = torch.empty(header[2 : 2 + dims].tolist(), dtype=DTYPES[dtype])
-            self.comm.Recv(as_bytes(tensor), source, tag)
+            shape, dtype = self.comm.recv(source=rank, tag=tag)
+            tensor = torch.empty(shape, dtype=dtype)
+            self.comm.Recv(as_bytes(tensor), rank, tag)
         return tensor
 
-    def send(self, action: Action, to: int, tensor: torch.Tensor) -> None:
-        """Start to send the result of `action`; the tensor is kept, unchanged, until it has left."""
-        if not isinstance(tensor, torch.Tensor) or tensor.dtype not in DTYPES or tensor.dim() > MAX_DIMS:
-            raise TypeError(
-                f"stage {action.stage} made {describe(tensor)}; from stage to stage goes one tensor of up to "
-                f"{MAX_DIMS} dimensions: cut the model elsewhere, or let its layer return such a tensor"
-            )
-        tensor = tensor.detach().contiguous()
-        header = np.zeros(2 + MAX_DIMS, np.int64)
-        header[: 2 + tensor.dim()] = [DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
-        tag = self.tag(action, action.stage + (1 if action.kind == "F" else -1))
-        self.sent = [one for one in self.sent if not one[0].Test()]  # what has left needs no memory
-        self.sent.append((self.comm.Isend(header, to, tag), header))
-        self.sent.append((self.comm.Isend(as_bytes(tensor), to, tag), tensor))
+    def wait(self) -> None:
+        """Wait until everything is sent."""
+        MPI.Request.Waitall(self.requests)
 
     def tag(self, action: Action, stage: int) -> int:
-        """One for each message of a step: what it is, and the stage that receives it."""
-        return ((action.microbatch * self.stages + stage) * 2 + action.replica) * 2 + (action.kind == "B")
+        """The message's number, the same at its sender and its receiver; no other message has it."""
+        boundary = max(action.stage, stage)  # between this stage and its previous one
+        number = action.microbatch * (self.last_stage + 1) + boundary
+        return (number * 2 + action.replica) * 2 + (action.kind == "B")
 
-    def span(self, name: str, *, kind: str = "compute") -> AbstractContextManager[None]:
+    def span(self, name: str, *, kind: Kind = "compute") -> AbstractContextManager[None]:
         """A span of the recorder, if there is one."""
-        return self.recorder.span(name, kind=kind) if self.recorder else nullcontext()  # type: ignore[arg-type]
+        return self.recorder.span(name, kind=kind) if self.recorder else nullcontext()
 
 
 def as_bytes(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a contiguous `tensor`, for MPI: NumPy has no bfloat16."""
+    """The memory of a contiguous `tensor` as bytes, which MPI can send: NumPy has no bfloat16."""
     return tensor.view(-1).view(torch.uint8).numpy()
 
 
-def describe(made: object) -> str:
-    """What a layer made, in a few words."""
-    if not isinstance(made, torch.Tensor):
-        return f"a {type(made).__name__}"
-    return f"a tensor of {made.dtype} with {made.dim()} dimensions"
+# ---------------------------------------------------------------- less memory: recomputation
 
 
-class _Entered(torch.autograd.Function):
-    """The same memory as a new tensor, so that a stage may begin with a layer that works in place."""
+class Recomputed(nn.Module):
+    """`layers` that keep only their inputs for backward, and go forward again when the gradient arrives.
+
+        stored       forward keeps every layer's input                 backward uses them
+        recomputed   forward keeps the input of the first layer        backward goes forward again, then back
+
+    A third more computing for a fraction of the memory. The second forward starts with the buffers (such as
+    batch norm's running mean) and the random-number state (for dropout) of the first one, so it computes the
+    same, and it changes neither. Chen et al. (2016), "Training deep nets with sublinear memory cost".
+    """
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The output of the layers."""
+        return _Recomputed.apply(self.layers, inputs, *self.layers.parameters())
+
+
+class _Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, layers: nn.Module, inputs: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        ctx.layers, ctx.random_state = layers, torch.get_rng_state()
+        ctx.buffers = {name: buffer.clone() for name, buffer in layers.named_buffers()}
+        ctx.save_for_backward(inputs)
+        return layers(inputs.clone())  # autograd records nothing here; the first layer may work in place
 
     @staticmethod
-    def forward(ctx: Any, entered: torch.Tensor) -> torch.Tensor:
-        return entered.detach()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        (saved,) = ctx.saved_tensors
+        inputs = saved.detach().requires_grad_(ctx.needs_input_grad[1])
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.random_state)
+            outputs = functional_call(ctx.layers, ctx.buffers, (inputs.clone(),))
+        tensors = [inputs, *ctx.layers.parameters()]
+        wanted = [tensor for tensor in tensors if tensor.requires_grad]
+        gradients = iter(torch.autograd.grad(outputs, wanted, gradient, allow_unused=True))
+        return None, *(next(gradients) if tensor.requires_grad else None for tensor in tensors)

@@ -1,14 +1,14 @@
-"""Pipeline schedules as data: for every rank the list of what it does, in order.
+"""Pipeline schedules as data: for every rank the list of its actions, in order.
 
     F0 F1 B0 B1     forward and backward of micro-batches 0 and 1; the stage is the rank's own
 
     naive    one micro-batch at a time through all stages                    idle share  (p-1)/p
     gpipe    all forwards, then all backwards          (Huang 2019)          idle share  (p-1)/(m+p-1)
-    1F1B     a backward as soon as there is one     (Narayanan 2019)         the same; fewer activations alive
+    1F1B     each backward as early as possible     (Narayanan 2019)         the same; fewer activations held
     GEMS     two replicas of the model in opposite directions    (Jain 2020)
 
-A schedule is a list of lists of `Action`. The same lists are executed by the pipeline, drawn by a lesson and
-timed here by `simulate`, which starts each action as soon as its rank is free and its input has arrived.
+The same lists of `Action` are executed by `parallel/pipeline.py`, drawn by a lesson and timed here by
+`simulate`, which starts each action as soon as its rank is free and its input has arrived.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -57,7 +57,7 @@ def gpipe(stages: int, microbatches: int) -> Schedule:
 
 
 def one_f_one_b(stages: int, microbatches: int) -> Schedule:
-    """A warm-up of forwards, then one forward, one backward in turn, so that activations are freed early.
+    """A warm-up of forwards, then one forward and one backward alternate: activations are freed early.
 
     Stage s never holds more than min(p - s, m) micro-batches. Narayanan et al. (2021), "Efficient Large-Scale
     Language Model Training on GPU Clusters Using Megatron-LM"; there it is called PipeDream-Flush.
@@ -74,16 +74,16 @@ def one_f_one_b(stages: int, microbatches: int) -> Schedule:
 
 
 def interleaved_one_f_one_b(ranks: int, microbatches: int, *, chunks: int) -> Schedule:
-    """1F1B with `chunks` stages a rank: rank r holds stages r, r + p, r + 2p, …, so the bubble is shorter.
+    """1F1B with `chunks` stages per rank: rank r holds stages r, r + p, r + 2p, …, so the bubble is shorter.
 
-    The micro-batches go through in groups of p, so their number must be a multiple of the ranks. Narayanan
-    et al. (2021), section 2.2.
+    The micro-batches go through in groups of p. Raises ValueError unless their number is a multiple of the
+    ranks. Narayanan et al. (2021), section 2.2.
     """
     _check(ranks, microbatches)
     if chunks < 1 or (chunks > 1 and microbatches % ranks):
         raise ValueError(
             f"{microbatches} micro-batches on {ranks} ranks with {chunks} stages each cannot be interleaved; "
-            f"use 1 stage or more a rank, and a multiple of {ranks} micro-batches"
+            f"use 1 stage or more per rank, and a multiple of {ranks} micro-batches"
         )
     if chunks == 1:
         return one_f_one_b(ranks, microbatches)
@@ -100,8 +100,8 @@ def interleaved_one_f_one_b(ranks: int, microbatches: int, *, chunks: int) -> Sc
 
 def _virtual(kind: Kind, k: int, rank: int, ranks: int, chunks: int) -> Action:
     """The k-th forward or backward of `rank`: p micro-batches through one chunk, then through the next."""
-    group, place = divmod(k, ranks * chunks)
-    chunk, microbatch = divmod(place, ranks)
+    group, rest = divmod(k, ranks * chunks)
+    chunk, microbatch = divmod(rest, ranks)
     if kind == "B":
         chunk = chunks - 1 - chunk
     return Action(kind, chunk * ranks + rank, group * ranks + microbatch)
@@ -111,12 +111,12 @@ def _virtual(kind: Kind, k: int, rank: int, ranks: int, chunks: int) -> Action:
 
 
 def gems_basic(stages: int, batches: int) -> Schedule:
-    """Layer parallelism, one batch after the other: what GEMS is compared with."""
+    """Layer parallelism, one batch after the other: the baseline of GEMS."""
     return naive(stages, batches)
 
 
 def gems_mast(stages: int) -> Schedule:
-    """Two replicas of the model, one batch each: the second goes forward behind the first one's backward.
+    """Two replicas of the model, one batch each: the second goes forward while the first goes backward.
 
     Rank r holds stage r of replica 0 and stage p-1-r of replica 1, and runs replica 1 in the memory that
     replica 0 has just freed. Jain et al. (2020), "GEMS".
@@ -125,10 +125,10 @@ def gems_mast(stages: int) -> Schedule:
 
 
 def gems_master(stages: int, batches: int) -> Schedule:
-    """GEMS-MAST again and again before the update: `batches` of them, the two replicas in turn.
+    """GEMS-MAST repeated before the update: `batches` batches, the two replicas in turn.
 
-    T = p·f + η·p·b + (η-1)·f for η batches, against η·p·(f+b) of `gems_basic`. `batches` must be even, so
-    that both replicas see as many.
+    It takes p·f + η·p·b + (η-1)·f for η batches, and `gems_basic` η·p·(f+b). Raises ValueError unless
+    `batches` is even, so that both replicas get equally many. Jain et al. (2020), "GEMS".
     """
     _check(stages, batches)
     if batches % 2:
@@ -154,14 +154,14 @@ def _check(stages: int, microbatches: int) -> None:
         )
 
 
-# ---------------------------------------------------------------- how long it takes, and how much it holds
+# ---------------------------------------------------------------- time and memory of a schedule
 
 Seconds = float | Sequence[float] | Callable[[Action], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """When a rank is busy with an action; seconds from the start of the step."""
+class TimedAction:
+    """When a rank is busy with an action: from `start` to `end`, in seconds since the start of the step."""
 
     rank: int
     action: Action
@@ -176,13 +176,13 @@ def simulate(
     transfer: float = 0.0,
     *,
     weights: Seconds = 0.0,
-) -> list[Span]:
+) -> list[TimedAction]:
     """When each action of `schedule` runs, in order of their starts.
 
-    `forward` and `backward` are seconds an action: one number, one a stage, or a function of the action.
-    `transfer` is seconds from a stage to one on another rank; ranks compute meanwhile. `weights` are those
-    of a backward's seconds that come after its gradient has left for the stage before. ValueError with the
-    actions that wait for each other when the schedule can never finish.
+    `forward` and `backward` are seconds per action: one number, one per stage, or a function of the action.
+    `transfer` is the seconds of a message to a stage on another rank; ranks compute meanwhile. `weights` is
+    how many of a backward's seconds come after its gradient was sent to the previous stage (deferred weight
+    gradients). If the schedule can never finish, raises ValueError with the actions that wait for each other.
     """
     owner = owners(schedule)
     last = {replica: max(stage for r, stage in owner if r == replica) for replica, _ in owner}
@@ -191,35 +191,36 @@ def simulate(
     after_sending = {"F": _seconds(0.0, stages), "B": _seconds(weights, stages)}
     if transfer < 0:
         raise ValueError(f"a transfer of {transfer} s cannot be; give 0 or more")
-    ended: dict[Action, float] = {}  # here
-    sent: dict[Action, float] = {}  # and there, on another rank
-    free, place, spans = [0.0] * len(schedule), [0] * len(schedule), []
+    ended: dict[Action, float] = {}
+    arrived: dict[Action, float] = {}  # its result, on another rank
+    free, done = [0.0] * len(schedule), [0] * len(schedule)  # when each rank is free, how many actions it did
+    timed: list[TimedAction] = []
     while len(ended) < sum(map(len, schedule)):
         ready = [
             rank
-            for rank, row in enumerate(schedule)
-            if _can_run(row[place[rank] : place[rank] + 1], last, ended)
+            for rank, actions in enumerate(schedule)
+            if _can_run(actions[done[rank] : done[rank] + 1], last, ended)
         ]
         if not ready:
-            raise ValueError(_stuck(schedule, place, last, ended))
+            raise ValueError(_stuck(schedule, done, last, ended))
         for rank in ready:
-            action = schedule[rank][place[rank]]
+            action = schedule[rank][done[rank]]
             inputs = [(need, owner[need.replica, need.stage] == rank) for need in needs(action, last)]
-            start = max([free[rank], *(ended[need] if own else sent[need] for need, own in inputs)])
+            start = max([free[rank], *(ended[need] if own else arrived[need] for need, own in inputs)])
             free[rank] = ended[action] = start + seconds[action.kind](action)
-            sent[action] = ended[action] - after_sending[action.kind](action) + transfer
-            place[rank] += 1
-            spans.append(Span(rank, action, start, free[rank]))
-    return sorted(spans, key=lambda span: (span.start, span.rank))
+            arrived[action] = ended[action] - after_sending[action.kind](action) + transfer
+            done[rank] += 1
+            timed.append(TimedAction(rank, action, start, free[rank]))
+    return sorted(timed, key=lambda one: (one.start, one.rank))
 
 
 def _can_run(following: Actions, last: dict[int, int], ended: dict[Action, float]) -> bool:
-    """Is there an action to follow, and is all there that it works on?"""
+    """Whether there is a next action, and all its inputs are computed."""
     return bool(following) and all(need in ended for need in needs(following[0], last))
 
 
 def needs(action: Action, last_stage: dict[int, int]) -> list[Action]:
-    """What `action` works on: the result of the stage before it, and of its own forward for a backward."""
+    """The actions whose results `action` needs, of the same micro-batch and replica."""
     kind, stage, i, replica = action.kind, action.stage, action.microbatch, action.replica
     if kind == "F":
         return [Action("F", stage - 1, i, replica)] if stage > 0 else []
@@ -228,16 +229,16 @@ def needs(action: Action, last_stage: dict[int, int]) -> list[Action]:
 
 
 def owners(schedule: Schedule) -> dict[tuple[int, int], int]:
-    """The rank of each (replica, stage). ValueError when two ranks run one, or an action comes twice."""
+    """The rank of each (replica, stage). Raises ValueError if two ranks run one, or an action comes twice."""
     owner: dict[tuple[int, int], int] = {}
-    for rank, row in enumerate(schedule):
-        for action in row:
+    for rank, actions in enumerate(schedule):
+        for action in actions:
             first = owner.setdefault((action.replica, action.stage), rank)
             if first != rank:
                 raise ValueError(f"ranks {first} and {rank} both run stage {action.stage}; give it to one")
-        if len(set(row)) < len(row):
-            twice = next(action for action in row if row.count(action) > 1)
-            raise ValueError(f"rank {rank} runs {twice} of stage {twice.stage} twice; it runs once a step")
+        if len(set(actions)) < len(actions):
+            twice = next(action for action in actions if actions.count(action) > 1)
+            raise ValueError(f"rank {rank} runs {twice} of stage {twice.stage} twice; it runs once per step")
     if not owner:
         raise ValueError(f"a schedule of {len(schedule)} ranks without an action does nothing; give it some")
     return owner
@@ -255,33 +256,36 @@ def _seconds(given: Seconds, stages: int) -> Callable[[Action], float]:
     return lambda action: each[action.stage]
 
 
-def _stuck(schedule: Schedule, place: Sequence[int], last: dict[int, int], ended: dict[Action, float]) -> str:
+def _stuck(schedule: Schedule, done: Sequence[int], last: dict[int, int], ended: dict[Action, float]) -> str:
+    """The message that names each waiting rank's next action and what it waits for."""
+    following = [
+        (rank, actions[done[rank]]) for rank, actions in enumerate(schedule) if done[rank] < len(actions)
+    ]
     waits = [
-        f"rank {rank} cannot run {row[place[rank]]} of stage {row[place[rank]].stage} before "
-        + " and ".join(f"{n} of stage {n.stage}" for n in needs(row[place[rank]], last) if n not in ended)
-        for rank, row in enumerate(schedule)
-        if place[rank] < len(row)
+        f"rank {rank} cannot run {action} of stage {action.stage} before "
+        + " and ".join(f"{n} of stage {n.stage}" for n in needs(action, last) if n not in ended)
+        for rank, action in following
     ]
     return "the schedule never finishes: " + "; ".join(waits)
 
 
-def makespan(spans: Iterable[Span]) -> float:
+def makespan(timed: Iterable[TimedAction]) -> float:
     """Seconds until the last rank has finished."""
-    return max(span.end for span in spans)
+    return max(one.end for one in timed)
 
 
-def idle_share(spans: Sequence[Span], ranks: int) -> float:
-    """The bubble: the share of all ranks' time, from 0 to 1, in which they do nothing."""
-    busy = sum(span.end - span.start for span in spans)
-    return 1 - busy / (ranks * makespan(spans))
+def idle_share(timed: Sequence[TimedAction], ranks: int) -> float:
+    """The bubble: the share of all ranks' time, from 0 to 1, in which they compute nothing."""
+    busy = sum(one.end - one.start for one in timed)
+    return 1 - busy / (ranks * makespan(timed))
 
 
 def peak_activations(actions: Actions) -> int:
-    """The most micro-batches (of all stages of this rank) that are forward but not yet backward."""
-    alive = peak = 0
+    """The most micro-batches (of all stages of this rank) held at once: forward, but not yet backward."""
+    held = peak = 0
     for action in actions:
-        alive += 1 if action.kind == "F" else -1
-        peak = max(peak, alive)
+        held += 1 if action.kind == "F" else -1
+        peak = max(peak, held)
     return peak
 
 
@@ -289,24 +293,25 @@ def peak_activations(actions: Actions) -> int:
 
 
 def bubble_fraction(stages: int, microbatches: int, *, chunks: int = 1) -> float:
-    """The idle share of GPipe and 1F1B, (p-1)/(m+p-1); interleaved with v chunks (p-1)/(v·m+p-1).
+    """The idle share of GPipe and 1F1B, (p-1)/(m+p-1); interleaved with v chunks, (p-1)/(v·m+p-1).
 
-    For stages that take equally long, and messages that take no time.
+    It assumes stages that take equally long, and messages that take no time.
     """
     _check(stages, microbatches)
     return (stages - 1) / (chunks * microbatches + stages - 1)
 
 
 def pipeline_seconds(stages: int, microbatches: int, forward: float, backward: float) -> float:
-    """How long GPipe and 1F1B take: (m + p - 1)(f + b), for equal stages and messages that take no time."""
+    """Seconds of GPipe and of 1F1B: (m + p - 1)(f + b), for equal stages and messages that take no time."""
     _check(stages, microbatches)
     return (microbatches + stages - 1) * (forward + backward)
 
 
 def gems_seconds(stages: int, batches: int, forward: float, backward: float) -> float:
-    """How long GEMS-MASTER takes for η batches: p·f + η·p·b + (η-1)·f, if f is no longer than b.
+    """Seconds of GEMS-MASTER for η batches: p·f + η·p·b + (η-1)·f. Raises ValueError if f is longer than b.
 
-    Jain et al. (2020). No number of batches makes it more than (f+b)/(b+f/p) times faster than one at a time.
+    Its speed-up over one batch at a time stays below (f+b)/(b+f/p) for any number of batches. Jain et al.
+    (2020), "GEMS".
     """
     _check(stages, batches)
     if forward > backward:

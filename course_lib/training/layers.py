@@ -1,4 +1,4 @@
-"""Layers for looking at pipelines: one that takes its time, one that throws the same dice everywhere."""
+"""Layers for experiments with pipelines: one that sleeps, and random layers that are the same on any rank."""
 
 import time
 from typing import Any
@@ -11,9 +11,9 @@ from course_lib.training.models import derived_seed
 
 
 class Sleep(nn.Module):
-    """Emulated compute: passes numbers on, and sleeps `forward_seconds` and `backward_seconds` meanwhile.
+    """Emulated compute: returns its input, and sleeps `forward_seconds` and `backward_seconds` meanwhile.
 
-    A sleeping rank needs no core, so that more ranks than cores can show what a schedule looks like.
+    A sleeping rank needs no core, so more ranks than cores can show what a schedule looks like.
     """
 
     def __init__(self, forward_seconds: float, backward_seconds: float) -> None:
@@ -40,9 +40,9 @@ class _Sleep(torch.autograd.Function):
 
 
 class Repeatable(nn.Module):
-    """A layer with dice, such as dropout, that depend on (`seed`, `name`, how often it ran) and nothing else.
+    """A layer such as dropout whose random numbers depend on (`seed`, `name`, how often it ran) alone.
 
-    So micro-batches get the same dice on any number of stages, as long as each layer sees them in order.
+    So micro-batches get the same random numbers on any number of stages, if each layer sees them in order.
     """
 
     runs: torch.Tensor

@@ -13,7 +13,7 @@ from torch import nn
 from course_lib.parallel import hybrid as hybrid_module
 from course_lib.parallel.hybrid import Hybrid
 from course_lib.parallel.spatial_parallel import sum_over_tiles
-from course_lib.theory.hybrid_places import HybridShape, StageShape
+from course_lib.theory.hybrid import HybridShape, StageShape
 from course_lib.training.loop import Batch, summed_cross_entropy
 from tests.ranks.hybrids import ONE, ROWS, SHAPES, equals_one_process
 
@@ -47,14 +47,14 @@ def test_replicas_that_are_not_summed_are_found_out(
         assert not equals_one_process(comm, SHAPES[name])
 
 
-def test_replicas_need_the_mirrored_place(comm: MPI.Intracomm) -> None:
+def test_replicas_have_mirrored_coordinates(comm: MPI.Intracomm) -> None:
     for shape in SHAPES.values():
         for position in range(shape.positions):
             for replica in range(shape.replicas):
-                place = shape.place(replica, position)
-                assert shape.position(replica, place) == position
-                assert shape.place(1 - replica, shape.positions - 1 - position) == place
-                assert dataclasses.astuple(place) >= (0, 0, 0)
+                found = shape.coordinates(replica, position)
+                assert shape.position(replica, found) == position
+                assert shape.coordinates(1 - replica, shape.positions - 1 - position) == found
+                assert dataclasses.astuple(found) >= (0, 0, 0)
 
 
 def test_shapes_that_do_not_fit_are_refused_on_every_rank(comm: MPI.Intracomm) -> None:

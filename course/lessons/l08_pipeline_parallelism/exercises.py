@@ -25,7 +25,7 @@ def _check_rank_1(answer: SimpleNamespace, comm: Any, microbatches: int) -> None
     answer.rank_1(
         lambda i: done.append(Action("F", 1, i)), lambda i: done.append(Action("B", 1, i)), microbatches
     )
-    _look_at_row(done, microbatches)
+    _check_order(done, microbatches)
     peak = peak_activations(done)
     expect(
         peak <= min(STAGES - 1, microbatches),
@@ -45,7 +45,7 @@ def _check_rank_1(answer: SimpleNamespace, comm: Any, microbatches: int) -> None
     _run(comm, schedule, microbatches)
 
 
-def _look_at_row(done: Sequence[Action], microbatches: int) -> None:
+def _check_order(done: Sequence[Action], microbatches: int) -> None:
     """Raise Wrong for what could not work."""
     seen: set[Action] = set()
     for action in done:
@@ -124,12 +124,12 @@ def rank_1(F, B, m):
     "stages behind it?",
 )
 
-# -------------------------------------------------------------------- 08.2 the row of any rank
+# -------------------------------------------------------------------- 08.2 the schedule of any rank
 
 
-def _check_row(answer: SimpleNamespace, comm: Any, microbatches: int) -> None:
+def _check_schedule(answer: SimpleNamespace, comm: Any, microbatches: int) -> None:
     size, stage = comm.size, comm.rank
-    got = answer.row(stage, size, microbatches)
+    got = answer.schedule_of(stage, size, microbatches)
     expect(isinstance(got, list), f"returned {type(got).__name__}, expected a list such as ['F0', 'B0'].")
     wanted = [repr(action) for action in one_f_one_b(size, microbatches)[stage]]
     if got == wanted:
@@ -153,8 +153,8 @@ def _check_row(answer: SimpleNamespace, comm: Any, microbatches: int) -> None:
     )
 
 
-_ROW = '''\
-def row(stage, stages, microbatches):
+_SCHEDULE = '''\
+def schedule_of(stage, stages, microbatches):
     """What `stage` of `stages` does in 1F1B, such as ["F0", "B0"], in order."""
     warmup = min(stages - 1 - stage, microbatches)
     todo = [f"F{i}" for i in range(warmup)]
@@ -165,12 +165,12 @@ def row(stage, stages, microbatches):
     return todo
 '''
 
-ROW = Exercise(
+SCHEDULE = Exercise(
     id="08.2",
     title="The 1F1B of any rank",
     objectives=(2, 4),
     stub='''\
-def row(stage, stages, microbatches):
+def schedule_of(stage, stages, microbatches):
     """What `stage` of `stages` does in 1F1B, such as ["F0", "B0"], in order."""
     warmup = 0
     todo = [f"F{i}" for i in range(warmup)]
@@ -188,22 +188,25 @@ def row(stage, stages, microbatches):
         "stage 2                               F0 B0  F1 B1  F2 B2  F3 B3",
         "warmup = min(stages - 1 - …, microbatches)   and   if warmup + i < …: another forward comes first",
     ),
-    solution=_ROW,
-    check=_check_row,
+    solution=_SCHEDULE,
+    check=_check_schedule,
     cases=(4, 1, 2, 7),
     describe=lambda m: f"{m} micro-batch{'es' * (m > 1)}",
     sizes=(2, 3, 4, 1),
     wrong=(
         WrongAnswer(
-            changed(_ROW, ("stages - 1 - stage", "stages - stage")), "forwards come before the first"
+            changed(_SCHEDULE, ("stages - 1 - stage", "stages - stage")), "forwards come before the first"
         ),
-        WrongAnswer(changed(_ROW, ("stages - 1 - stage", "stage")), "How many stages are below?"),
-        WrongAnswer(changed(_ROW, ("min(stages - 1 - stage, microbatches)", "microbatches")), "expected 2"),
+        WrongAnswer(changed(_SCHEDULE, ("stages - 1 - stage", "stage")), "How many stages are below?"),
         WrongAnswer(
-            changed(_ROW, ("        if warmup + i < microbatches:\n    ", "")), "is no forward or backward"
+            changed(_SCHEDULE, ("min(stages - 1 - stage, microbatches)", "microbatches")), "expected 2"
         ),
         WrongAnswer(
-            changed(_ROW, ("min(stages - 1 - stage, microbatches)", "stages - 1 - stage")), "no forward"
+            changed(_SCHEDULE, ("        if warmup + i < microbatches:\n    ", "")),
+            "is no forward or backward",
+        ),
+        WrongAnswer(
+            changed(_SCHEDULE, ("min(stages - 1 - stage, microbatches)", "stages - 1 - stage")), "no forward"
         ),
     ),
     why="with 1F1B, stage 0 holds as many micro-batches as there are stages. How many does GPipe let "
@@ -304,4 +307,4 @@ def accumulate(model, loss_fn, microbatches):
     "to weigh then?",
 )
 
-EXERCISES = (RANK_1, *QUESTIONS, ROW, ACCUMULATE)
+EXERCISES = (RANK_1, *QUESTIONS, SCHEDULE, ACCUMULATE)

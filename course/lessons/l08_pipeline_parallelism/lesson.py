@@ -236,12 +236,30 @@ answer("")
 # %%px --local
 
 # %% [markdown]
-# `run_schedule` executes the same list that was drawn. A rank receives before an action, and begins to send after it,
-# with `Isend`: were it to wait until the message is taken, two neighbours that send to each other at the same moment would
-# wait for ever.
+# Each action takes one micro-batch through one stage. Going forward, a stage receives the output of the previous stage,
+# computes, and sends the result to the next one. Look at `requires_grad_`: for autograd, what arrives in a message is a new
+# tensor without a history. The previous stage will need its gradient, so we ask for it.
 
-# %% tags=["source: course_lib.parallel.pipeline:run_schedule"]
+# %% tags=["source: course_lib.parallel.pipeline:stage_forward"]
 # %%px
+
+# %% [markdown]
+# Going backward, a stage receives the gradient of its outputs. Autograd turns it into the gradient of its inputs, and adds the
+# gradients of the weights to `.grad` on the way. The gradient of the inputs is what the previous stage waits for.
+
+# %% tags=["source: course_lib.parallel.pipeline:stage_backward"]
+# %%px
+
+# %% [markdown]
+# A rank executes the same list that was drawn, action by action:
+
+# %% tags=["source: course_lib.parallel.pipeline:run_actions"]
+# %%px
+
+# %% [markdown]
+# `neighbours` receives with `Recv` and sends with `Isend`. If a send waited until its message is received, two neighbours that
+# send to each other at the same moment would wait forever. `run_schedule` checks that schedule, modules and micro-batches fit
+# each other, and runs the actions of each rank.
 
 # %% [markdown]
 # ### The same numbers
@@ -253,7 +271,7 @@ answer("")
 # %%px
 import copy
 
-from course_lib.parallel.pipeline import make_pipeline_step, split_layers
+from course_lib.parallel.pipeline import make_pipeline_step, run_schedule, split_layers
 from course_lib.training.loop import Batch, make_step
 from course_lib.training.transformer import build_transformer
 
@@ -269,8 +287,8 @@ text = Batch(tokens[:, :-1], tokens[:, 1:], 7 * 16)
 whole = build_transformer(vocabulary=64, length=16, width=32, layers=4, seed=0).stack().double()
 
 # %% [markdown]
-# The layers of `whole` are dealt to the stages so that the dearest stage is as cheap as can be. Only the last stage sees the
-# loss, so a rank's step returns the sum over all ranks.
+# `split_layers` cuts the layers of `whole` into stages so that the most expensive stage is as cheap as possible. Only the last
+# stage computes the loss, so a rank's step returns the sum over all ranks.
 
 
 # %%
@@ -300,15 +318,16 @@ for n, difference in cluster["differences"][0].items():
     print(f"{n} stages, 1, 3 and 7 micro-batches: the same as uncut, to 1e-10: {difference < 1e-10}")
 
 # %% [markdown]
-# Two kinds of layers ask for care. **Dropout** throws dice, and every rank has its own: `with_repeatable_dropout` makes the
-# dice of a layer depend on its name and on how often it ran, so that they fall alike on any number of stages. **Batch-norm**
+# Two kinds of layers ask for care. **Dropout** draws random numbers, and every rank has its own: `with_repeatable_dropout`
+# makes those of a layer depend on its name and on how often it ran, so they are the same on any number of stages. **Batch-norm**
 # takes the mean over what it sees, a micro-batch: so a pipeline equals one process that accumulates the same
 # micro-batches, and neither equals a single pass over the batch.
 
 # %% [markdown]
 # ### On real cores
 #
-# Now one rank for every core, and real computing: a Transformer that is wide enough to be worth it. Each action is timed, and
+# Now one rank per core, and real computing: a Transformer that is wide enough to be worth it. We time the optimised twin of
+# our pipeline, `course_lib.fast.pipeline`: it has the same `run_schedule`, and computes the same. Each action is timed, and
 # `simulate` is given those times. Does it predict how long the whole step takes?
 
 # %%
@@ -316,6 +335,7 @@ for n, difference in cluster["differences"][0].items():
 from course_lib.comm.spans import duration
 from course_lib.comm.timing import one_rank_a_core
 from course_lib.comm.trace import Recorder
+from course_lib.fast import pipeline as fast
 from course_lib.parallel.pipeline import split_batch
 
 team = one_rank_a_core(comm)
@@ -330,7 +350,7 @@ def timed(schedule, stage):
     for _ in range(4):
         stage.zero_grad()
         parts = split_batch(wide_text, 8)
-        run_schedule(team, schedule, {(0, team.rank): stage}, token_loss, parts, recorder)
+        fast.run_schedule(team, schedule, {(0, team.rank): stage}, token_loss, parts, recorder)
         steps.append(recorder.gather())
     return min(steps, key=duration) if team.rank == 0 else None
 
@@ -350,17 +370,17 @@ from course.lessons.shared.figures.schedules import measured_seconds, measured_w
 spans = cluster["measured"][0]["1F1B"]
 stages = 1 + max(span.rank for span in spans)
 seconds = measured_seconds(one_f_one_b(stages, 8), spans)
-weights = measured_weights(one_f_one_b(stages, 8), spans)  # these of a backward's seconds nobody waits for
+weights = measured_weights(one_f_one_b(stages, 8), spans)  # nobody waits for these seconds of a backward
 predicted = simulate(one_f_one_b(stages, 8), seconds, seconds, weights=weights)
 predicted_and_measured(predicted, spans, cores=cores)
 
 # %% [markdown]
-# A model of the schedule, fed with the times of single actions, tells the time of the step. When it does not, something that it
-# does not know took time: messages, or ranks that share a core.
+# A model of the schedule, fed with the times of single actions, predicts the time of the step. When it does not, something that
+# it does not know took time: messages, or ranks that share a core.
 #
-# Look closely: a backward of rank 0 may begin *before* that of rank 1 has ended. Ours sends the gradient of its inputs, for
-# which a rank waits, before it computes those of its weights, for which nobody does. Zero-bubble schedules (Qi et al., 2024)
-# take this idea to its end. And does one order take longer than the other?
+# Look closely: a backward of rank 0 may begin *before* that of rank 1 has ended. The fast pipeline defers the gradients of its
+# weights: it first sends the gradient of its inputs, for which a rank waits. Zero-bubble schedules (Qi et al., 2024) take this
+# idea to its end. And does one order take longer than the other?
 
 # %% tags=["nbval-ignore-output"]
 for name in ("GPipe", "1F1B"):
@@ -439,7 +459,7 @@ predicted_and_measured(simulate(schedule, 0.01, 0.02), cluster["spans"][0], core
 
 # %%
 # %%exercise 08.2
-def row(stage, stages, microbatches):
+def schedule_of(stage, stages, microbatches):
     """What `stage` of `stages` does in 1F1B, such as ["F0", "B0"], in order."""
     warmup = 0
     todo = [f"F{i}" for i in range(warmup)]
@@ -477,12 +497,12 @@ for name, costs in {"weights": None, "operations": flops}.items():
 #
 # What a stage holds for a micro-batch is every tensor that its backward will need. **Recomputation** keeps only what came into
 # the stage, and goes forward a second time when the gradient arrives: a third more computing, for a fraction of the
-# memory. What dice and running means were is kept too, so that the second time is like the first:
+# memory. The random-number state and the running means are kept too, so that the second time is like the first:
 
-# %% tags=["source: course_lib.parallel.recomputation:_Recomputed"]
+# %% tags=["source: course_lib.parallel.pipeline:_Recomputed"]
 # %%px
 
-# %% tags=["source: course_lib.parallel.recomputation:Recomputed"]
+# %% tags=["source: course_lib.parallel.pipeline:Recomputed"]
 # %%px
 
 # %% [markdown]
@@ -490,7 +510,7 @@ for name, costs in {"weights": None, "operations": flops}.items():
 
 # %%
 # %%px
-from course_lib.parallel.recomputation import SavedBytes
+from course_lib.training.kept import SavedBytes
 
 narrow = build_transformer(vocabulary=64, length=64, width=32, layers=4, seed=0).stack()
 tokens = torch.randint(64, (8, 65))
@@ -562,8 +582,8 @@ def accumulate(model, loss_fn, microbatches):
 # %% [markdown]
 # ### The reference machine
 #
-# `python -m benchmarks.pipeline` runs our schedules and PyTorch's in turn, two stages on two cores. These are the figures of the
-# **reference machine**.
+# `python -m benchmarks.pipeline` runs our fast pipeline, the plain one and PyTorch's in turn, two stages on two cores. These are
+# the figures of the **reference machine**.
 
 # %% tags=["nbval-ignore-output"]
 import json
@@ -578,7 +598,7 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 
 # %% [markdown]
 # Part of what ours gains is not messages. With small micro-batches, adding a weight's gradient to the others costs a second
-# pass over the whole weight; `course_lib.training.accumulate` lets the matrix product itself add.
+# pass over the whole weight; `course_lib.fast.pipeline` lets the matrix product itself add.
 
 # %% [markdown]
 # ## On GPUs

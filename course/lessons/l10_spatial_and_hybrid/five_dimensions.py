@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from course_lib.parallel.hybrid import Hybrid
-from course_lib.theory.hybrid_places import HybridShape, StageShape
+from course_lib.theory.hybrid import HybridShape, StageShape
 from course_lib.training.loop import Batch, summed_cross_entropy
 
 SHAPE = HybridShape((StageShape(rows=2), StageShape(tensor=2)), data=2, replicas=2)

@@ -384,14 +384,14 @@ print(f"measured, with emulated compute: {seconds['one replica'] / seconds['GEMS
 predict("Of 8 ranks in five dimensions, how many hold a part of the first stage?", None)
 
 # %%
-from course_lib.theory.hybrid_places import HybridShape, StageShape
+from course_lib.theory.hybrid import HybridShape, StageShape
 
 shape = HybridShape((StageShape(rows=2), StageShape(tensor=2)), data=2, replicas=2)
 print("position", *(f"{position:22}" for position in range(4)))
 for replica in range(2):
-    places = [shape.place(replica, position) for position in range(4)]
-    print(f"replica {replica}", *(f"   stage {p.stage} tile {p.tile} shard {p.tensor}" for p in places))
-holders = [p for p in range(4) if any(shape.place(r, p).stage == 0 for r in range(2))]
+    held = [shape.coordinates(replica, position) for position in range(4)]
+    print(f"replica {replica}", *(f"   stage {h.stage} tile {h.tile} shard {h.tensor}" for h in held))
+holders = [p for p in range(4) if any(shape.coordinates(r, p).stage == 0 for r in range(2))]
 count, why = shape.data * len(holders), "The second replica runs the other way."
 outcome(
     "Of 8 ranks in five dimensions, how many hold a part of the first stage?",

@@ -12,7 +12,7 @@ from course.lessons.shared.figures.schedules import (
     predicted_and_measured,
     schedule_grids,
 )
-from course_lib.comm.spans import Span as Recorded
+from course_lib.comm.spans import Span
 from course_lib.theory.schedules import (
     Schedule,
     bubble_fraction,
@@ -26,13 +26,15 @@ from course_lib.theory.schedules import (
 from tests.unit.figures.pictures import check_legible, title_of
 
 
-def recorded(schedule: Schedule, forward: float, backward: float) -> list[Recorded]:
-    """What a recorder would have seen of the simulation, a second later, a wait before each action."""
+def recorded(schedule: Schedule, forward: float, backward: float) -> list[Span]:
+    """What a recorder would have seen of the simulation, a second later: each action begins with a wait."""
     spans = []
+    free = [0.0] * len(schedule)
     for one in simulate(schedule, forward, backward):
-        name = repr(one.action)
-        spans.append(Recorded(one.rank, f"wait {name}", "wait", 1 + one.start - 0.1 * forward, 1 + one.start))
-        spans.append(Recorded(one.rank, name, "compute", 1 + one.start, 1 + one.end))
+        name, waited = repr(one.action), (free[one.rank] + one.start) / 2
+        spans.append(Span(one.rank, name, "compute", 1 + waited, 1 + one.end))
+        spans.append(Span(one.rank, f"wait {name}", "wait", 1 + waited, 1 + one.start))
+        free[one.rank] = one.end
     return spans
 
 
@@ -81,7 +83,7 @@ def test_what_backwards_took_for_weights_is_found_inside_them(schedule: Schedule
     spans = recorded(schedule, 1.5, 2.5)
     backwards = [span for span in spans if span.kind == "compute" and span.name[0] == "B"]
     spans += [
-        Recorded(one.rank, f"weights of {one.name}", "compute", one.end - 0.1 * number, one.end)
+        Span(one.rank, f"weights of {one.name}", "compute", one.end - 0.1 * number, one.end)
         for number, one in enumerate(backwards)
     ]
     weights = measured_weights(schedule, spans)
@@ -94,4 +96,4 @@ def test_spans_of_another_schedule_and_of_none_are_refused() -> None:
     with pytest.raises(ValueError, match="give the one that ran"):
         measured_seconds(gpipe(2, 3), recorded(one_f_one_b(2, 3), 1, 2))
     with pytest.raises(ValueError, match="no forward and no backward"):
-        boxes([Recorded(0, "sum", "compute", 0, 1)])
+        boxes([Span(0, "sum", "compute", 0, 1)])

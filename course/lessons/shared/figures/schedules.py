@@ -5,15 +5,13 @@ is time in which a rank has nothing to do: the bubble.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from course_lib.comm.spans import COMPUTE, WEIGHTS
-from course_lib.comm.spans import Span as Recorded
-from course_lib.theory.schedules import Action, Schedule
-from course_lib.theory.schedules import Span as Simulated
+from course_lib.comm.spans import COMPUTE, WAIT, WEIGHTS, Span, in_order
+from course_lib.theory.schedules import Action, Schedule, TimedAction
 from mpi_classroom.figures import (
     FONT_SIZE,
     INK,
@@ -34,7 +32,7 @@ PASSES: Mapping[str, Look] = {
 }
 LETTERS = {"forward": INK, "backward": "white"}
 WIDE_ENOUGH = 0.019  # of the panel: a box that has room for its digit
-Spans = Sequence[Simulated] | Sequence[Recorded]
+Spans = Sequence[TimedAction] | Sequence[Span]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +47,14 @@ class Box:
 
 
 def boxes(spans: Spans) -> list[Box]:
-    """What was computed, of a simulation or of a recorder's spans (on rank 0), in time order."""
-    found = []
-    for span in spans:
-        if isinstance(span, Simulated):
-            name = repr(span.action)
-        elif span.kind == COMPUTE and span.name[:1] in ("F", "B") and span.name[1:2].isdigit():
-            name = span.name
-        else:
-            continue
-        kind = "forward" if name[0] == "F" else "backward"
-        found.append(Box(span.rank, kind, name[1:], span.start, span.end))
+    """The forwards and backwards of a simulation, or of a recorder's spans (on rank 0), in time order."""
+    simulated = [one for one in spans if isinstance(one, TimedAction)]
+    passes = [(one.rank, repr(one.action), one.start, one.end) for one in simulated]
+    passes += computed([span for span in spans if isinstance(span, Span)])
+    found = [
+        Box(rank, "forward" if name[0] == "F" else "backward", name[1:], start, end)
+        for rank, name, start, end in passes
+    ]
     if not found:
         raise ValueError(
             "there is no forward and no backward to draw; pass spans of simulate or run_schedule"
@@ -67,6 +62,17 @@ def boxes(spans: Spans) -> list[Box]:
     first = min(box.start for box in found)
     moved = (Box(b.rank, b.kind, b.label, b.start - first, b.end - first) for b in found)
     return sorted(moved, key=lambda box: (box.start, box.rank))
+
+
+def computed(spans: Sequence[Span]) -> list[tuple[int, str, float, float]]:
+    """Rank, name, start and end of each forward and backward; it starts where the wait inside it ends."""
+    found: list[Span] = []
+    for span in in_order(spans):
+        if span.kind == COMPUTE and span.name[:1] in ("F", "B") and span.name[1:2].isdigit():
+            found.append(span)
+        elif span.kind == WAIT and found and span.rank == found[-1].rank and span.end <= found[-1].end:
+            found[-1] = replace(found[-1], start=span.end)
+    return [(span.rank, span.name, span.start, span.end) for span in found]
 
 
 def length(drawn: Sequence[Box]) -> float:
@@ -80,24 +86,26 @@ def idle(drawn: Sequence[Box]) -> float:
     return 1 - sum(box.end - box.start for box in drawn) / (ranks * length(drawn))
 
 
-def measured_seconds(schedule: Schedule, spans: Sequence[Recorded]) -> Callable[[Action], float]:
+def measured_seconds(schedule: Schedule, spans: Sequence[Span]) -> Callable[[Action], float]:
     """How long each action of `schedule` took in the run that left these spans: for `simulate`."""
     seconds: dict[Action, float] = {}
     drawn = boxes(spans)
-    for rank, row in enumerate(schedule):
+    for rank, actions in enumerate(schedule):
         mine = [box for box in drawn if box.rank == rank]
         names = [f"{box.kind[0].upper()}{box.label}" for box in mine]
-        if names != [repr(action) for action in row]:
-            raise ValueError(f"rank {rank} did {names}, and the schedule says {row}; give the one that ran")
-        seconds |= {action: box.end - box.start for action, box in zip(row, mine, strict=True)}
+        if names != [repr(action) for action in actions]:
+            raise ValueError(
+                f"rank {rank} did {names}, and the schedule says {actions}; give the one that ran"
+            )
+        seconds |= {action: box.end - box.start for action, box in zip(actions, mine, strict=True)}
     return seconds.__getitem__
 
 
-def measured_weights(schedule: Schedule, spans: Sequence[Recorded]) -> Callable[[Action], float]:
-    """How long each backward of that run took for weights, after its gradient had left: for `simulate`."""
+def measured_weights(schedule: Schedule, spans: Sequence[Span]) -> Callable[[Action], float]:
+    """How long each backward of that run took for its deferred weight gradients: for `simulate`."""
     seconds: dict[Action, float] = {}
-    for rank, row in enumerate(schedule):
-        backwards = iter([action for action in row if action.kind == "B"])
+    for rank, actions in enumerate(schedule):
+        backwards = iter([action for action in actions if action.kind == "B"])
         for span in sorted((span for span in spans if span.rank == rank), key=lambda span: span.start):
             if span.kind == COMPUTE and span.name[:1] == "B":
                 action = next(backwards)
@@ -110,7 +118,7 @@ def measured_weights(schedule: Schedule, spans: Sequence[Recorded]) -> Callable[
 
 
 def schedule_grids(schedules: Mapping[str, Spans]) -> Picture:
-    """A panel for each schedule, one row a rank, on one scale of time; schedules by name, as simulated."""
+    """A panel for each schedule, one row per rank, on one scale of time; schedules by name, as simulated."""
     drawn = {name: boxes(spans) for name, spans in schedules.items()}
     shares = [f"{name} {idle(found):.0%}" for name, found in drawn.items()]
     title = f"Idle: {listed(shares)} of the ranks' time"

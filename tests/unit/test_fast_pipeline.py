@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from course_lib.training.accumulate import AccumulateInPlace, accumulate_in_place
+from course_lib.fast.pipeline import AccumulateInPlace, accumulate_in_place
 from course_lib.training.transformer import build_transformer
 
 
@@ -49,20 +49,20 @@ def test_the_second_gradient_is_added_in_the_memory_of_the_first() -> None:
     assert [parameter.grad.data_ptr() for parameter in net.parameters()] == places
 
 
-def test_products_that_are_put_off_come_when_they_are_asked_for() -> None:
-    ours, theirs, put_off = model(), model(), []
+def test_products_that_are_deferred_come_when_they_are_asked_for() -> None:
+    ours, theirs, deferred = model(), model(), []
     for given in inputs(4, 5):
         mine = given.clone().requires_grad_()
-        with accumulate_in_place(ours, put_off=put_off):
+        with accumulate_in_place(ours, deferred=deferred):
             out = ours(mine)
         before = [None if p.grad is None else p.grad.clone() for p in ours.parameters() if p.dim() == 2]
         out.square().sum().backward()
-        assert mine.grad is not None and len(put_off) == 3
+        assert mine.grad is not None and len(deferred) == 3
         after = [p.grad for p in ours.parameters() if p.dim() == 2]
         for one, other in zip(before, after, strict=True):
             assert other is None if one is None else torch.equal(one, other), "not yet"
-        while put_off:
-            put_off.pop()()
+        while deferred:
+            deferred.pop()()
         theirs(given).square().sum().backward()
     for parameter, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.allclose(parameter.grad, other.grad, rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Who has what in a hybrid: data × replica × pipeline × tile × tensor, as places on a grid of ranks.
+"""Which rank holds what in a hybrid of data × replica × pipeline × tile × tensor, and each rank's schedule.
 
     position      0         1         2          3           two stages: 2 tiles, then 2 tensor shards
     replica 0   tile 0    tile 1    shard 0    shard 1
@@ -10,10 +10,8 @@ et al. (2022), "Hy-Fi: Hybrid Five-Dimensional Parallel DNN Training on High-Per
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Literal
 
-Kind = Literal["F", "B"]
-Action = tuple[Kind, int, int]  # forward or backward, replica, micro-batch
+from course_lib.theory.schedules import Action, Kind, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +52,18 @@ class HybridShape:
         """The first position of a stage."""
         return sum(one.ranks for one in self.stages[:stage])
 
-    def place(self, replica: int, position: int) -> "Place":
+    def coordinates(self, replica: int, position: int) -> "Coordinates":
         """What `position` holds of `replica`."""
         mirrored = self.positions - 1 - position if replica else position
         ends = list(accumulate(stage.ranks for stage in self.stages))
         stage = next(index for index, end in enumerate(ends) if mirrored < end)
         tile, tensor = divmod(mirrored - self.first(stage), self.stages[stage].tensor)
-        return Place(stage, tile, tensor)
+        return Coordinates(stage, tile, tensor)
 
-    def position(self, replica: int, place: "Place") -> int:
-        """Who has `place` of `replica`."""
-        found = self.first(place.stage) + place.tile * self.stages[place.stage].tensor + place.tensor
+    def position(self, replica: int, coordinates: "Coordinates") -> int:
+        """The position that holds `coordinates` of `replica`: the inverse of `coordinates`."""
+        stage, tile, tensor = coordinates.stage, coordinates.tile, coordinates.tensor
+        found = self.first(stage) + tile * self.stages[stage].tensor + tensor
         return self.positions - 1 - found if replica else found
 
     def check(self, ranks: int) -> None:
@@ -88,20 +87,26 @@ class HybridShape:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """A stage, and the tile and tensor shard of it."""
+class Coordinates:
+    """A stage, and the tile and the tensor shard of it."""
 
     stage: int
     tile: int
     tensor: int
 
 
-def actions(shape: HybridShape, rounds: int, microbatches: int) -> list[Action]:
-    """What every rank does in a step: the replicas in turn, `rounds` of them; in each round the micro-batches
-    go forward one after the other, and backward, as in GPipe."""
-    done: list[Action] = []
+def hybrid_schedule(shape: HybridShape, rounds: int, microbatches: int) -> Schedule:
+    """The schedule of every position in one step.
+
+    The replicas take turns, `rounds` times. In each turn `microbatches` micro-batches go forward and then
+    backward, as in GPipe; they are numbered through, so there are rounds × replicas × microbatches of them.
+    """
+    order: list[tuple[Kind, int, int]] = []  # kind, replica, micro-batch
     for turn in range(rounds * shape.replicas):
-        mine = range(turn * microbatches, (turn + 1) * microbatches)
-        done += [("F", turn % shape.replicas, i) for i in mine]
-        done += [("B", turn % shape.replicas, i) for i in reversed(mine)]
-    return done
+        mine, replica = range(turn * microbatches, (turn + 1) * microbatches), turn % shape.replicas
+        order += [("F", replica, i) for i in mine]
+        order += [("B", replica, i) for i in reversed(mine)]
+    return [
+        [Action(kind, shape.coordinates(replica, position).stage, i, replica) for kind, replica, i in order]
+        for position in range(shape.positions)
+    ]
