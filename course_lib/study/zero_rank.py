@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
-from course_lib.parallel.zero.measured import held_state, start, text_loss
+from course_lib.parallel.zero_measured import held_state, start, text_loss
 from course_lib.study.plan import MARK
 from course_lib.study.zero_results import ZeroCase
 from course_lib.training.transformer import build_transformer

@@ -11,6 +11,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from course_lib.parallel.data_parallel import (
     broadcast_buffers,
+    broadcast_optimizer,
     broadcast_weights,
     replicas_agree,
     shard_batches,
@@ -18,7 +19,6 @@ from course_lib.parallel.data_parallel import (
     weight_hash,
 )
 from course_lib.parallel.engines import ENGINES
-from course_lib.parallel.training_state import broadcast_optimizer
 from course_lib.training.datasets import Dataset
 from course_lib.training.flat import flatten
 from course_lib.training.loop import make_step, summed_cross_entropy
