@@ -429,6 +429,38 @@ def test_a_rank_that_fails_fails_all(
     assert find(comm, shared_folder) is None
 
 
+@pytest.mark.parametrize("stage", [PLAIN, 2, 3])
+def test_when_one_rank_cannot_read_nobody_has_changed(
+    comm: MPI.Intracomm,
+    shared_folder: Path,
+    stage: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved(comm, shared_folder, stage)
+    model, zero = build(comm, stage, seed=9)
+    train(comm, model, zero, range(1))
+    before, random_state = full_weights(zero, model), checkpoint.random_state()
+    state = [value.clone() for each in inner_of(zero).state.values() for value in each.values()]
+    right = checkpoint.assemble
+
+    def broken(owned: Any, pieces: Any, dtype: Any = None) -> torch.Tensor:
+        if pieces and comm.rank == comm.size - 1 and dtype is not None:  # the last that is read
+            raise OSError(errno.EIO, "Input/output error")
+        return right(owned, pieces, dtype)
+
+    monkeypatch.setattr(checkpoint, "assemble", broken)
+    with pytest.raises(CheckpointError, match="Input/output error"):
+        load(comm, shared_folder, model, zero)
+    assert all(torch.equal(value, before[name]) for name, value in full_weights(zero, model).items())
+    after = [value for each in inner_of(zero).state.values() for value in each.values()]
+    assert all(torch.equal(a, b) for a, b in zip(after, state, strict=True))
+    assert repr(checkpoint.random_state()) == repr(random_state)
+
+
+def inner_of(zero: Any) -> torch.optim.Optimizer:
+    return checkpoint.plain(optimizer_of(zero))
+
+
 def test_nothing_is_kept_is_refused(comm: MPI.Intracomm, shared_folder: Path) -> None:
     model, zero = build(comm, 1)
     with pytest.raises(ValueError, match="keep at least 1"):

@@ -79,7 +79,7 @@ def saved(folder: Path, step: int = 1, **progress: Any) -> Path:
 def everything(model: nn.Module, optimizer: Any) -> list[Any]:
     """All that a load may change."""
     inner = checkpoint.plain(optimizer)
-    state = [value for each in inner.state.values() for value in each.values()]
+    state = [value for each in inner.state.values() for _, value in sorted(each.items())]
     tensors = [*model.parameters(), *model.buffers(), *state, torch.get_rng_state()]
     settings = [{k: v for k, v in group.items() if k != "params"} for group in inner.param_groups]
     return [
