@@ -68,7 +68,7 @@ def trained(comm: MPI.Intracomm, stage: int, make: Callable[..., Any], dtype: to
 
 def buffers_of(stage: int, weight_bytes: int) -> list[int]:
     """The flat buffers of the trained parameters."""
-    return [TIED, *BLOCKS] if stage == 3 else memory.bucket_rows(SIZES, BUCKET, weight_bytes)
+    return [TIED, *BLOCKS] if stage == 3 else memory.bucket_lengths(SIZES, BUCKET, weight_bytes)
 
 
 OPTIMIZERS: dict[str, tuple[Callable[..., Any], int]] = {  # and how many numbers it keeps of each parameter
@@ -161,7 +161,7 @@ def test_a_step_needs_no_more_than_the_theory_says(comm: MPI.Intracomm, stage: i
     with LiveBytes(tensors_of(zero, model)) as live:
         loss().backward()
         zero.step()
-    buckets = memory.bucket_rows(sizes, 4 * 2**20)
+    buckets = memory.bucket_lengths(sizes, 4 * 2**20)
     buffers = (
         memory.step_buffers(blocks, 3, comm.size, rest=rest)
         if stage == 3
@@ -184,7 +184,7 @@ def test_stage_3_is_within_a_layer_of_its_shards(comm: MPI.Intracomm, *, prefetc
             zero.step()
     one, two = 4 * (rest + blocks[0]), 4 * (rest + 2 * blocks[0])
     assert max(seen) == (two if prefetch else one)
-    expected = memory.whole_weights(blocks, memory.ADAM_FP32, rest=rest, prefetch=prefetch)
+    expected = memory.gathered_weights(blocks, memory.ADAM_FP32, rest=rest, prefetch=prefetch)
     assert max(seen) == expected
     assert seen[-1] == 0
 

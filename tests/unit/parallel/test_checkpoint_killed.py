@@ -21,7 +21,7 @@ from course_lib.parallel.checkpoint import SAVING
 from course_lib.paths import ROOT
 from tests.unit.parallel.killed_training import build, optimizer_for, train_step
 
-DEADLINE, STEPS = 60.0, 100_000
+DEADLINE, STEPS = 180.0, 100_000
 KILLS = int(os.environ.get("CHECKPOINT_KILLS", "20"))  # 200 before a release
 LONGEST = 0.15  # seconds from a resume to the kill, beyond some steps
 
