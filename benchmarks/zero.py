@@ -1,8 +1,9 @@
 """The course's own ZeRO beside DeepSpeed's and FSDP2, all over mpi4py.
 
-One job of two ranks takes turns: a step of AdamW on a Transformer (d 512, 6 layers, sequences of 128 tokens,
-8 a rank) by our stages 1, 2 and 3, by DeepSpeed's, and by `fully_shard`, which is stage 3, or stage 2 when it
-keeps the weights after forward. Buckets are of the same size; the slowest rank counts.
+One job of two ranks runs them alternately: a step of AdamW on a Transformer (d 512, 6 layers, 8 sequences of
+128 tokens per rank) by our stages 1, 2 and 3 (that of `fast/zero.py`), by DeepSpeed's, and by `fully_shard`,
+which is stage 3, or stage 2 when it keeps the weights after forward. Buckets are of the same size; the
+slowest rank counts.
 
     python -m benchmarks.zero [--quick] [--json FILE]
 """
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 RANKS, ROUNDS = 2, 5
-WIDTH, LENGTH, SEQUENCES, LAYERS = 512, 128, 8, 6  # sequences a rank
+WIDTH, LENGTH, SEQUENCES, LAYERS = 512, 128, 8, 6  # sequences per rank
 BUCKET_BYTES = 8 * 2**20
 STAGES = (1, 2, 3)
 FIRST, TOLERANCE = 2, 1e-3  # steps whose losses must agree; AdamW in float32 amplifies rounding
@@ -106,7 +107,8 @@ def loss_of(model: Any, rank: int) -> Any:
 
 def own_step(comm: MPI.Intracomm, layers: int, stage: int, *, prefetch: bool = False) -> Work:
     """A step of ours."""
-    from course_lib.parallel.zero import Zero1, Zero2, Zero3
+    from course_lib.fast.zero import Zero3
+    from course_lib.parallel.zero import Zero1, Zero2
 
     model = transformer(layers)
     zero: Any
@@ -154,7 +156,7 @@ def deepspeed_step(deepspeed: Any, layers: int, stage: int) -> Work:
 
 
 def fsdp_step(group: dist.ProcessGroup, layers: int, stage: int) -> Work:
-    """A step of a Transformer whose blocks are sharded; in stage 2 they stay whole until backward."""
+    """A step of a Transformer whose blocks are sharded; in stage 2 they stay gathered until backward."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
 

@@ -16,7 +16,7 @@ phase 5 sums and then divides; here the loss was divided by the global batch bef
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from course_lib.comm.spans import Span, duration
 from course_lib.comm.trace import Recorder
 from course_lib.data.dataset import Dataset
 from course_lib.theory.partition import even_range
-from course_lib.training.flat import copy_back, flatten, parts_of
+from course_lib.training.flat import FlatBuffer, copy_back, flatten
 from course_lib.training.loop import (
     EVALUATION_BATCH,
     Batch,
@@ -69,6 +69,36 @@ def broadcast_buffers(comm: MPI.Intracomm, model: nn.Module) -> None:
         bucket = flatten(alike)
         comm.Bcast(bucket.numpy(), root=0)
         copy_back(bucket, alike)
+
+
+def broadcast_optimizer(comm: MPI.Intracomm, optimizer: Optimizer) -> None:
+    """Give every rank's `optimizer` the state and the settings of rank 0's, after one rank read a checkpoint.
+
+    Momentum, variances and step counts are easily forgotten: then the ranks take different steps from equal
+    weights, and nothing fails. ValueError on all ranks unless the optimizers' groups are of equal sizes.
+    """
+    everyone = comm.allgather([len(group["params"]) for group in optimizer.param_groups])
+    if any(theirs != everyone[0] for theirs in everyone):
+        raise ValueError(
+            f"optimizers with groups of {everyone} parameters, by rank; make the same on all ranks"
+        )
+    state = optimizer.state_dict()
+    described = {
+        parameter: {
+            key: value.to("meta") if torch.is_tensor(value) else value for key, value in entries.items()
+        }
+        for parameter, entries in state["state"].items()
+    }
+    groups, received = comm.bcast((state["param_groups"], described), root=0)  # small: meta tensors are empty
+    for parameter, entries in received.items():
+        for key, value in entries.items():
+            if torch.is_tensor(value):
+                flat = torch.empty(value.numel(), dtype=value.dtype)
+                if comm.rank == 0:
+                    flat.copy_(state["state"][parameter][key].reshape(-1))
+                comm.Bcast(flat.numpy(), root=0)
+                entries[key] = flat.view(value.shape)
+    optimizer.load_state_dict({"param_groups": groups, "state": received})
 
 
 # ---------------------------------------------------------------- phase 2
@@ -111,26 +141,18 @@ def sum_gradients_one_by_one(comm: MPI.Intracomm, model: nn.Module) -> None:
         gradient.copy_(buffer)
 
 
-class GradientBucket:
+class GradientBucket(FlatBuffer):
     """One flat buffer that all gradients of a model live in; clear them in place (`set_to_none=False`)."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.flat = torch.zeros_like(flatten(self.parameters))
-        self.parts = parts_of(self.flat, self.parameters)
-        for parameter, part in zip(self.parameters, self.parts, strict=True):
-            parameter.grad = part  # backward adds to it
+        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        super().__init__(trainable, zeros=True)
+        self.keep_gradients()  # each gradient is a view of the buffer: backward adds to it
 
     def sum(self, comm: MPI.Intracomm) -> None:
         """Phase 5: sum the gradients over `comm`, in place, in one Allreduce, without a copy."""
-        check_still_in(self.parts, self.parameters)
+        self.check_gradients()
         comm.Allreduce(MPI.IN_PLACE, self.flat.numpy())
-
-
-def check_still_in(parts: Sequence[torch.Tensor], parameters: Sequence[nn.Parameter]) -> None:
-    """ValueError unless each parameter's gradient is still the part of the bucket that it was given."""
-    if any(parameter.grad is not part for parameter, part in zip(parameters, parts, strict=True)):
-        raise ValueError("a gradient left its bucket; clear gradients with zero_grad(set_to_none=False)")
 
 
 # ---------------------------------------------------------------- phase 8

@@ -30,7 +30,7 @@ from torch import nn
 
 from course_lib.comm.polling import wait_for
 from course_lib.theory.partition import fused_ranges
-from course_lib.training.flat import flatten, parts_of
+from course_lib.training.flat import FlatBuffer
 
 BUCKET_BYTES = 2**19  # for models of a few MB; PyTorch takes 25 MiB, Horovod up to 128 MiB
 PATIENCE_SECONDS = 60.0
@@ -58,15 +58,12 @@ def sum_as_they_come(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None
     return wait
 
 
-class Bucket:
-    """Some parameters whose gradients live in one flat tensor, and travel in one message."""
+class Bucket(FlatBuffer):
+    """Some parameters whose gradients are one flat buffer, and travel in one message."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], wire_dtype: torch.dtype | None) -> None:
-        self.parameters = parameters
-        self.flat = torch.zeros_like(flatten(parameters))
-        self.parts = parts_of(self.flat, parameters)
-        for parameter, part in zip(parameters, self.parts, strict=True):
-            parameter.grad = part  # backward adds to it
+        super().__init__(parameters, zeros=True)
+        self.keep_gradients()
         self.message = self.flat if wire_dtype is None else torch.zeros_like(self.flat, dtype=wire_dtype)
         self.missing = set(parameters)
         self.request = MPI.REQUEST_NULL
@@ -116,8 +113,10 @@ class GradientBuckets:
         fused = fused_ranges([p.nbytes for p in last_first], bucket_bytes)
         self.comm, self.overlap, self.patience = comm.Dup(), overlap, patience
         self.buckets = [self.make_bucket(last_first[r.start : r.stop], wire_dtype) for r in fused]
-        self._home = {
-            p: (b, part) for b in self.buckets for p, part in zip(b.parameters, b.parts, strict=True)
+        self._bucket_of = {
+            parameter: (bucket, view)
+            for bucket in self.buckets
+            for parameter, view in zip(bucket.parameters, bucket.views, strict=True)
         }
         self._left = 0  # how many buckets have left in this step
         self._hooks = [p.register_post_accumulate_grad_hook(self._ready) for p in last_first]
@@ -128,9 +127,9 @@ class GradientBuckets:
 
     def _ready(self, parameter: torch.Tensor) -> None:
         """The gradient of `parameter` is there: start what can start, in order."""
-        bucket, part = self._home[parameter]  # type: ignore[index]
-        if parameter.grad is not part:
-            raise ValueError("a gradient left its bucket; clear gradients with zero_grad(set_to_none=False)")
+        bucket, view = self._bucket_of[parameter]  # type: ignore[index]
+        if parameter.grad is not view:
+            bucket.check_gradients()
         if not self.overlap:
             return
         if parameter not in bucket.missing:
@@ -154,10 +153,7 @@ class GradientBuckets:
         Raises TimeoutError when a rank does not come; then these buckets cannot be used any more.
         """
         for bucket in self.buckets:
-            if any(p.grad is not part for p, part in zip(bucket.parameters, bucket.parts, strict=True)):
-                raise ValueError(
-                    "a gradient left its bucket; clear gradients with zero_grad(set_to_none=False)"
-                )
+            bucket.check_gradients()
         while self._left < len(self.buckets):
             self._start_next()
         try:

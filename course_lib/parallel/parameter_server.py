@@ -29,7 +29,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from course_lib.comm.polling import wait_for, wait_until
-from course_lib.training.flat import copy_back, flatten, parts_of
+from course_lib.training.flat import FlatBuffer, copy_back, flatten
 from course_lib.training.loop import Batch, Step, SummedLoss
 
 GRADIENT_TAG, WEIGHTS_TAG, DONE_TAG = 30_101, 30_102, 30_103
@@ -72,24 +72,21 @@ class Replica:
         self.comm, self.model, self.loss_fn, self.patience = comm, model, loss_fn, patience
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.weights = flatten(self.parameters)
-        self.gradient = torch.zeros_like(self.weights)
+        self.gradients = FlatBuffer(self.parameters, zeros=True)
+        self.gradient = self.gradients.flat
 
     def compute(self, batch: Batch) -> float:
         """Leave the gradient of `batch` in `gradient`; return its loss."""
         self.gradient.zero_()
-        self._put_gradients()
+        self.gradients.keep_gradients()
         loss = self.loss_fn(self.model(batch.inputs), batch.targets) / batch.global_size
         loss.backward()
         return loss.item()
 
     def update(self, optimizer: Optimizer) -> None:
         """Take a step along `gradient`."""
-        self._put_gradients()
+        self.gradients.keep_gradients()
         optimizer.step()
-
-    def _put_gradients(self) -> None:
-        for parameter, part in zip(self.parameters, parts_of(self.gradient, self.parameters), strict=True):
-            parameter.grad = part
 
     def exchange(self) -> None:
         """Send the gradient to the server and take the weights that come back."""

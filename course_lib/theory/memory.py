@@ -4,15 +4,15 @@
 
 With Adam every parameter brings its gradient and two running means of it; in mixed precision also a 32-bit
 master copy of itself. Both ways that is 16 bytes, eight times what the 16-bit weights alone would need.
-ZeRO deals these bytes to the ranks, stage by stage; for Ψ parameters on N ranks:
+ZeRO distributes these bytes over the ranks, stage by stage; for Ψ parameters on N ranks:
 
     stage    float32 and Adam    mixed precision    moves
     0        16Ψ                 16Ψ                2Ψ     data parallelism: everything on every rank
-    1        8Ψ + 8Ψ/N           4Ψ + 12Ψ/N         2Ψ     the optimizer state is dealt
+    1        8Ψ + 8Ψ/N           4Ψ + 12Ψ/N         2Ψ     the optimizer state is sharded
     2        4Ψ + 12Ψ/N          2Ψ + 14Ψ/N         2Ψ     the gradients, too
     3        16Ψ/N               16Ψ/N              3Ψ     the weights, too
 
-Activations are not dealt: every rank computes with its own part of the batch.
+Activations are not sharded: every rank computes with its own part of the batch.
 
 Source: Rajbhandari, Rasley, Ruwase and He, ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models, SC 2020, sections 3.1, 5 and 7 (2Ψ + 2Ψ + 12Ψ bytes), https://arxiv.org/abs/1910.02054
@@ -47,7 +47,7 @@ MOMENTUM_MIXED = StateBytes(weights=2, gradients=2, optimizer=4 + 4)  # master c
 MOMENTUM_FP32 = StateBytes(weights=4, gradients=4, optimizer=4)
 SGD_MIXED = StateBytes(weights=2, gradients=2, optimizer=4)  # master copy
 SGD_FP32 = StateBytes(weights=4, gradients=4, optimizer=0)
-SHARDED_FROM = StateBytes(weights=3, gradients=2, optimizer=1)  # the first stage that deals each of them
+SHARDED_FROM = StateBytes(weights=3, gradients=2, optimizer=1)  # the first stage that shards each of them
 
 
 def training_state(parameters: int, each: StateBytes = ADAM_MIXED) -> StateBytes:
@@ -76,7 +76,7 @@ def bytes_a_parameter(stage: int, ranks: int, each: StateBytes = ADAM_MIXED) -> 
 
 
 def held_state(
-    rows: Sequence[int],
+    lengths: Sequence[int],
     stage: int,
     ranks: int,
     rank: int,
@@ -84,14 +84,14 @@ def held_state(
     *,
     frozen: Sequence[int] = (),
 ) -> StateBytes:
-    """What `rank` holds, to the byte, of parameters that lie in flat `rows` of so many numbers.
+    """The bytes that `rank` keeps of parameters in flat buffers; `lengths`: the elements of each buffer.
 
-    Each row is cut into slices as even as can be, one a rank: a bucket of stages 1 and 2, a layer's weights
-    in stage 3. `frozen` rows are not trained: they have weights only. A tied weight counts once.
+    Each buffer is cut into one shard per rank, as even as can be: a bucket of stages 1 and 2, a layer's
+    weights in stage 3. `frozen` buffers are not trained: they have weights only. A tied weight counts once.
     """
     _check(stage, ranks)
-    whole, mine = sum(rows), slice_length(rows, ranks, rank)
-    still = slice_length(frozen, ranks, rank) if stage >= SHARDED_FROM.weights else sum(frozen)
+    whole, mine = sum(lengths), shard_length(lengths, ranks, rank)
+    still = shard_length(frozen, ranks, rank) if stage >= SHARDED_FROM.weights else sum(frozen)
     return StateBytes(
         each.weights * ((mine if stage >= SHARDED_FROM.weights else whole) + still),
         each.gradients * (mine if stage >= SHARDED_FROM.gradients else whole),
@@ -99,13 +99,13 @@ def held_state(
     )
 
 
-def slice_length(rows: Sequence[int], ranks: int, rank: int) -> int:
-    """The numbers in this rank's slices of all `rows`."""
-    return sum(len(even_range(row, ranks, rank)) for row in rows)
+def shard_length(lengths: Sequence[int], ranks: int, rank: int) -> int:
+    """The elements of this rank's shards of all buffers."""
+    return sum(len(even_range(length, ranks, rank)) for length in lengths)
 
 
-def bucket_rows(sizes: Sequence[int], bucket_bytes: int, weight_bytes: int = 4) -> list[int]:
-    """The lengths of the buckets of stages 1 and 2: parameters of these `sizes`, last first, put together."""
+def bucket_lengths(sizes: Sequence[int], bucket_bytes: int, weight_bytes: int = 4) -> list[int]:
+    """The lengths of the buckets of stages 1 and 2: parameters of these `sizes`, last first, fused."""
     last_first = list(sizes)[::-1]
     fused = fused_ranges([weight_bytes * size for size in last_first], bucket_bytes)
     return [sum(last_first[part.start : part.stop]) for part in fused]
@@ -114,10 +114,12 @@ def bucket_rows(sizes: Sequence[int], bucket_bytes: int, weight_bytes: int = 4) 
 # ------------------------------------------------------------------ what comes and goes within a step
 
 
-def whole_weights(layers: Sequence[int], each: StateBytes, *, rest: int = 0, prefetch: bool = False) -> int:
-    """Stage 3's bytes of weights that are whole at the same time, at most.
+def gathered_weights(
+    layers: Sequence[int], each: StateBytes, *, rest: int = 0, prefetch: bool = False
+) -> int:
+    """The most bytes of full weights that stage 3 has at a time.
 
-    Of the `layers`, in their order, one is whole, or with `prefetch` two that follow each other; and the
+    Of the `layers`, in their order, one is gathered, or with `prefetch` two that follow each other; and the
     `rest` of the parameters, which belong to no layer, all the while.
     """
     at_once = 2 if prefetch else 1
@@ -126,7 +128,7 @@ def whole_weights(layers: Sequence[int], each: StateBytes, *, rest: int = 0, pre
 
 
 def step_buffers(
-    rows: Sequence[int],
+    lengths: Sequence[int],
     stage: int,
     ranks: int,
     each: StateBytes = ADAM_FP32,
@@ -136,23 +138,23 @@ def step_buffers(
 ) -> int:
     """At most so many bytes come and go within a step, besides activations and what is held throughout.
 
-    The slice that a reduce-scatter receives, and sums of 16-bit numbers in 32; in stage 2 a bucket of
-    gradients, as backward leaves them and in one row; in stage 3 a layer's weights and gradients. Masters'
-    gradients where there are masters. An estimate from above: not all of them are there at once.
+    The shard that a reduce-scatter receives, and sums of 16-bit numbers in 32; in stage 2 a bucket of
+    gradients, as backward leaves them and in a flat buffer; in stage 3 a layer's weights and gradients.
+    Masters' gradients where there are masters. An estimate from above: not all of them are there at once.
     """
     _check(stage, ranks)
-    longest = max([*rows, rest])
+    longest = max([*lengths, rest])
     piece = len(even_ranges(longest, ranks)[0])
     mixed = each.weights < 4
     received = piece * (each.gradients + 4 * mixed)
-    slices = sum(len(even_ranges(row, ranks)[0]) for row in [*rows, rest])
-    masters = 4 * mixed * (slices if stage else sum(rows) + rest)
+    slices = sum(len(even_ranges(length, ranks)[0]) for length in [*lengths, rest])
+    masters = 4 * mixed * (slices if stage else sum(lengths) + rest)
     if stage < 2:
         return received + masters
     if stage == 2:
         return received + masters + 2 * each.gradients * longest
-    whole = whole_weights(rows, each, rest=rest, prefetch=prefetch)
-    return received + masters + whole + each.gradients * (rest + max(rows, default=0))
+    whole = gathered_weights(lengths, each, rest=rest, prefetch=prefetch)
+    return received + masters + whole + each.gradients * (rest + max(lengths, default=0))
 
 
 # ------------------------------------------------------------------ what is sent

@@ -14,13 +14,24 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
-from course_lib.parallel.checkpoint import CheckpointError, disk, find, load_training, save_training
-from course_lib.parallel.checkpoint.folder import LATEST, MANIFEST, names
-from course_lib.parallel.zero.stage0 import Zero0
+from course_lib.parallel import checkpoint
+from course_lib.parallel.checkpoint import (
+    LATEST,
+    LOCK,
+    MANIFEST,
+    CheckpointError,
+    Writer,
+    find,
+    load_training,
+    names_in,
+    read_tensors,
+    save_training,
+)
+from course_lib.parallel.zero import Zero0
 from course_lib.theory.partition import even_range
 from course_lib.training.flat import copy_back, flatten
 from tests.ranks import shared_folder as folders
-from tests.ranks.test_zero import BATCH, Net, adamw, batches, loss_of, make, whole_weights
+from tests.ranks.test_zero import BATCH, Net, adamw, batches, full_weights, loss_of, make
 
 shared_folder = folders.shared_folder  # the fixture
 PLAIN = -1  # all ranks have everything, and PyTorch's optimizer
@@ -110,7 +121,7 @@ def load(comm: MPI.Intracomm, folder: Path, model: nn.Module, zero: Any) -> Any:
 def uninterrupted(comm: MPI.Intracomm, stage: int) -> tuple[list[float], dict[str, torch.Tensor]]:
     model, zero = build(comm, stage)
     losses = train(comm, model, zero, range(STEPS))
-    return losses[BREAK:], whole_weights(zero, model)
+    return losses[BREAK:], full_weights(zero, model)
 
 
 def continued(comm: MPI.Intracomm, folder: Path, stage: int) -> tuple[list[float], dict[str, torch.Tensor]]:
@@ -119,7 +130,7 @@ def continued(comm: MPI.Intracomm, folder: Path, stage: int) -> tuple[list[float
     found = load(comm, folder, model, zero)
     assert (found.step, found.progress) == (BREAK, {"batch": BREAK})
     losses = train(comm, model, zero, range(found.progress["batch"], STEPS))
-    return losses, whole_weights(zero, model)
+    return losses, full_weights(zero, model)
 
 
 def saved(comm: MPI.Intracomm, folder: Path, stage: int) -> None:
@@ -184,11 +195,11 @@ def test_float32_masters_of_bfloat16_weights_are_kept(
     train(comm, model, zero, range(2))
     save(comm, shared_folder, model, zero, 2)
     masters = [master.detach().clone() for master in zero.masters]
-    weights = whole_weights(zero, model)
+    weights = full_weights(zero, model)
     model, zero = build(comm, stage, seed=9, dtype=torch.bfloat16)
     load(comm, shared_folder, model, zero)
     assert all(torch.equal(a, b) for a, b in zip(masters, zero.masters, strict=True))
-    assert all(torch.equal(value, weights[name]) for name, value in whole_weights(zero, model).items())
+    assert all(torch.equal(value, weights[name]) for name, value in full_weights(zero, model).items())
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -199,9 +210,7 @@ def test_without_the_optimizers_state_the_losses_are_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Known-wrong: weights alone."""
-    from course_lib.parallel.checkpoint import training
-
-    monkeypatch.setattr(training, "state_of_held", lambda *_: {})
+    monkeypatch.setattr(checkpoint, "state_of", lambda *_: {})
     saved(comm, shared_folder, stage)
     losses, _ = continued(comm, shared_folder, stage)
     assert losses[0] == uninterrupted(comm, stage)[0][0]  # the weights are there
@@ -214,10 +223,8 @@ def test_without_the_dice_the_losses_are_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Known-wrong: the random numbers begin anew."""
-    from course_lib.parallel.checkpoint import training
-
     saved(comm, shared_folder, 2)
-    monkeypatch.setattr(training, "set_random_state", lambda _: None)
+    monkeypatch.setattr(checkpoint, "restore_random_state", lambda _: None)
     assert continued(comm, shared_folder, 2)[0] != uninterrupted(comm, 2)[0]
 
 
@@ -263,7 +270,7 @@ def test_the_last_ones_are_kept(comm: MPI.Intracomm, shared_folder: Path) -> Non
     model, zero = build(comm, 2)
     for step in (10, 20, 20, 30):
         path = save(comm, shared_folder, model, zero, step, keep=3)
-    assert names(shared_folder) == ["000002-step20", "000003-step20", "000004-step30"]
+    assert names_in(shared_folder) == ["000002-step20", "000003-step20", "000004-step30"]
     assert path.name == (shared_folder / LATEST).read_text().strip() == "000004-step30"
     assert sorted(each.name for each in path.iterdir()) == [
         MANIFEST,
@@ -357,7 +364,7 @@ def test_a_file_that_runs_code_is_not_run(comm: MPI.Intracomm, shared_folder: Pa
     path = shared_folder / f"evil{comm.rank}.pt"
     torch.save({"weights": Evil()}, path)
     with pytest.raises(CheckpointError, match=r"evil\d\.pt .*safely: it asks for \w+\.mkdir"):
-        disk.read_tensors(path)
+        read_tensors(path)
     assert not (shared_folder / "evil").exists()
 
 
@@ -374,22 +381,21 @@ def test_a_full_disk_is_told_by_all_and_the_checkpoint_before_stays(
     """Half of one rank's file is written, then there is no room."""
     model, zero = build(comm, 2)
     path = save(comm, shared_folder, model, zero, 1)
-    right, left = disk.Watched.write, [1]
+    right, left = Writer.write_some, [1]
 
-    def full(self: disk.Watched, data: bytes) -> int:
+    def full(self: Writer, data: memoryview) -> int:
         left[0] -= 1
         if left[0] < 0 and comm.rank == (0 if who == "first" else comm.size - 1):
-            self.error = OSError(errno.ENOSPC, "No space left on device")
-            raise self.error
+            raise OSError(errno.ENOSPC, "No space left on device")
         return right(self, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk.Watched, "write", full)
+        patch.setattr(Writer, "write_some", full)
         with pytest.raises(CheckpointError, match=r"needs \d+\.\d MB, \d+\.\d MB are free; the one before"):
             save(comm, shared_folder, model, zero, 2)
     found = find(comm, shared_folder)
     assert found is not None and found.path == path
-    assert sorted(each.name for each in shared_folder.iterdir()) == ["000001-step1", LATEST]
+    assert sorted(each.name for each in shared_folder.iterdir()) == [LOCK, "000001-step1", LATEST]
     save(comm, shared_folder, model, zero, 3)  # and when there is room again
 
 
@@ -400,10 +406,10 @@ def test_too_little_room_is_told_before_anything_is_written(
 ) -> None:
     model, zero = build(comm, 2)
     usage = shutil.disk_usage(shared_folder)
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(CheckpointError, match=r"needs 0\.1 MB, 0\.0 MB are free"):
         save(comm, shared_folder, model, zero, 1)
-    assert list(shared_folder.iterdir()) == []
+    assert [each.name for each in shared_folder.iterdir()] == [LOCK]
 
 
 def test_a_rank_that_fails_fails_all(
@@ -417,10 +423,42 @@ def test_a_rank_that_fails_fails_all(
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     if comm.rank == comm.size - 1:
-        monkeypatch.setattr("course_lib.parallel.checkpoint.training.write_tensors", broken)
+        monkeypatch.setattr("course_lib.parallel.checkpoint.write_tensors", broken)
     with pytest.raises(CheckpointError, match="Permission denied"):
         save(comm, shared_folder, model, zero, 1)
     assert find(comm, shared_folder) is None
+
+
+@pytest.mark.parametrize("stage", [PLAIN, 2, 3])
+def test_when_one_rank_cannot_read_nobody_has_changed(
+    comm: MPI.Intracomm,
+    shared_folder: Path,
+    stage: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved(comm, shared_folder, stage)
+    model, zero = build(comm, stage, seed=9)
+    train(comm, model, zero, range(1))
+    before, random_state = full_weights(zero, model), checkpoint.random_state()
+    state = [value.clone() for each in inner_of(zero).state.values() for value in each.values()]
+    right = checkpoint.assemble
+
+    def broken(owned: Any, pieces: Any, dtype: Any = None) -> torch.Tensor:
+        if pieces and comm.rank == comm.size - 1 and dtype is not None:  # the last that is read
+            raise OSError(errno.EIO, "Input/output error")
+        return right(owned, pieces, dtype)
+
+    monkeypatch.setattr(checkpoint, "assemble", broken)
+    with pytest.raises(CheckpointError, match="Input/output error"):
+        load(comm, shared_folder, model, zero)
+    assert all(torch.equal(value, before[name]) for name, value in full_weights(zero, model).items())
+    after = [value for each in inner_of(zero).state.values() for value in each.values()]
+    assert all(torch.equal(a, b) for a, b in zip(after, state, strict=True))
+    assert repr(checkpoint.random_state()) == repr(random_state)
+
+
+def inner_of(zero: Any) -> torch.optim.Optimizer:
+    return checkpoint.plain(optimizer_of(zero))
 
 
 def test_nothing_is_kept_is_refused(comm: MPI.Intracomm, shared_folder: Path) -> None:

@@ -12,9 +12,8 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.optim import AdamW
 
-from course_lib.parallel.checkpoint import CheckpointError, disk, find
-from course_lib.parallel.checkpoint.deepspeed import load_deepspeed, save_deepspeed
-from course_lib.parallel.checkpoint.folder import MANIFEST, as_text, read_manifest
+from course_lib.parallel.checkpoint import MANIFEST, CheckpointError, Writer, as_text, find, read_manifest
+from course_lib.parallel.deepspeed_checkpoint import load_deepspeed, save_deepspeed
 from tests.ranks import shared_folder as folders
 from tests.ranks import with_deepspeed
 from tests.ranks.one_process import batches, loss_of, model
@@ -73,6 +72,8 @@ def test_it_is_loaded_by_as_many_ranks_as_wrote_it(
     path = save_deepspeed(comm, shared_folder, engine)
     if comm.rank == 0:
         about = read_manifest(path) | {"ranks": comm.size + 1}
+        (path / f"rank{comm.size}.pt").write_bytes((path / "rank0.pt").read_bytes())
+        about["files"][f"rank{comm.size}.pt"] = about["files"]["rank0.pt"]
         (path / MANIFEST).write_text(as_text(about))
     comm.Barrier()
     with pytest.raises(CheckpointError, match=f"not on {comm.size}; start {comm.size + 1} ranks"):
@@ -107,13 +108,12 @@ def test_a_full_disk_on_one_rank_ends_no_rank_in_a_barrier(
     engine = start(deepspeed, 2)
     path = save_deepspeed(comm, shared_folder, engine)
 
-    def full(self: disk.Watched, data: bytes) -> int:
-        self.error = OSError(errno.ENOSPC, "No space left on device")
-        raise self.error
+    def full(self: Writer, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         if comm.rank == comm.size - 1:
-            patch.setattr(disk.Watched, "write", full)
+            patch.setattr(Writer, "write_some", full)
         with pytest.raises(CheckpointError, match=r"no space is left .* the one before is untouched"):
             save_deepspeed(comm, shared_folder, engine)
     found = find(comm, shared_folder)

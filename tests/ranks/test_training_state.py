@@ -14,13 +14,13 @@ from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
     broadcast_buffers,
+    broadcast_optimizer,
     broadcast_weights,
     replicas_agree,
     shard_batches,
     train_epoch,
     weight_hash,
 )
-from course_lib.parallel.training_state import broadcast_optimizer
 from course_lib.training.flat import flatten
 from course_lib.training.loop import make_step, summed_cross_entropy
 from course_lib.training.models import build, derived_seed

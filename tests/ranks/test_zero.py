@@ -7,20 +7,22 @@ from typing import Any
 
 import pytest
 import torch
+from course_lib.parallel.zero_measured import held, held_bytes
 from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import AdamW
 
+from course_lib.fast import zero as fast
 from course_lib.parallel.zero import (
     LossScaler,
     TiledLinear,
+    Zero0,
     Zero1,
     Zero2,
     Zero3,
-    held_bytes,
+    clip_gradients,
     offload_state,
-    slices,
 )
 from course_lib.theory.partition import even_range
 
@@ -88,13 +90,14 @@ def alone(max_norm: float | None) -> tuple[dict[str, torch.Tensor], list[float]]
 
 def make(comm: MPI.Intracomm, model: Net, stage: int, **settings: Any) -> Any:
     if stage == 3:
-        return Zero3(comm, model, adamw, layers=[model.frozen, *model.blocks], **settings)
+        kind = fast.Zero3 if "prefetch" in settings else Zero3
+        return kind(comm, model, adamw, layers=[model.frozen, *model.blocks], **settings)
     return (Zero1, Zero2)[stage - 1](comm, model, adamw, bucket_bytes=BUCKET, **settings)
 
 
-def whole_weights(zero: Any, model: nn.Module) -> dict[str, torch.Tensor]:
+def full_weights(zero: Any, model: nn.Module) -> dict[str, torch.Tensor]:
     if isinstance(zero, Zero3):
-        with zero.whole():
+        with zero.full_weights():
             return {name: value.detach().clone() for name, value in model.named_parameters()}
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
@@ -117,7 +120,8 @@ CASES = [pytest.param(stage, SETTINGS[name], id=f"{name}-{stage}") for name in S
 
 
 @pytest.mark.parametrize(
-    ("stage", "settings"), [*CASES, pytest.param(3, {"prefetch": True}, id="prefetch-3")]
+    ("stage", "settings"),
+    [*CASES, *(pytest.param(3, {"prefetch": ahead}, id=f"fast-3-{ahead}") for ahead in (False, True))],
 )
 def test_equals_one_process(comm: MPI.Intracomm, stage: int, settings: dict[str, Any]) -> None:
     settings = dict(settings)
@@ -127,12 +131,12 @@ def test_equals_one_process(comm: MPI.Intracomm, stage: int, settings: dict[str,
     expected, expected_norms = alone(settings.get("max_norm"))
     if expected_norms:
         torch.testing.assert_close(norms, expected_norms, rtol=1e-5, atol=0)
-    for name, value in whole_weights(zero, model).items():
+    for name, value in full_weights(zero, model).items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-10, msg=name)
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_norm_of_a_ranks_own_slices_is_a_wrong_norm(
+def test_the_norm_of_a_ranks_own_shards_is_a_wrong_norm(
     comm: MPI.Intracomm, stage: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if comm.size == 1:
@@ -146,14 +150,11 @@ def test_the_norm_of_a_ranks_own_slices_is_a_wrong_norm(
         def allreduce(self, value: float) -> float:
             return value
 
-    module = {1: "stage1", 2: "stage1", 3: "stage3"}[stage]
-    right: Callable[..., float] = slices.clip_gradients
-    monkeypatch.setattr(
-        f"course_lib.parallel.zero.{module}.clip_gradients", lambda _comm, *rest: right(Alone(), *rest)
-    )
+    right: Callable[..., float] = clip_gradients
+    monkeypatch.setattr("course_lib.parallel.zero.clip_gradients", lambda _comm, *rest: right(Alone(), *rest))
     train(comm, model, zero)
     expected, _ = alone(0.3)
-    found = whole_weights(zero, model)
+    found = full_weights(zero, model)
     assert max(float((found[name] - expected[name]).abs().max()) for name in found) > 1e-4
 
 
@@ -162,40 +163,44 @@ def test_bytes_held_are_those_of_the_formula(comm: MPI.Intracomm, stage: int) ->
     model = net()
     zero = make(comm, model, stage)
     train(comm, model, zero)
-    held = {what: held_bytes(tensors) for what, tensors in zero.held().items()}
+    kept = {what: held_bytes(tensors) for what, tensors in held(zero).items()}
     trainable = sum(p.numel() for p in net().parameters() if p.requires_grad)
     frozen = sum(p.numel() for p in net().parameters() if not p.requires_grad)
-    whole = {
+    full = {
         "weights": 8 * (trainable + (frozen if stage == 3 else 0)),
         "gradients": 8 * trainable,
         "optimizer": 16 * trainable,
     }
     for what, first_sharded in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
         if stage < first_sharded:
-            assert held[what] == whole[what]
+            assert kept[what] == full[what]
         else:
-            assert comm.allreduce(held[what]) == whole[what]  # every byte is on one rank
-    shares = comm.allgather(held["optimizer"])
+            assert comm.allreduce(kept[what]) == full[what]  # every byte is on one rank
+    shares = comm.allgather(kept["optimizer"])
     assert max(shares) - min(shares) <= 16 * len(zero.masters)  # one element of each bucket
 
 
-def test_stage_3_has_at_most_one_layer_whole(comm: MPI.Intracomm) -> None:
+def memory(bucket: Any) -> int:
+    return bucket.weights.flat.untyped_storage().nbytes()
+
+
+def test_stage_3_gathers_at_most_one_layer(comm: MPI.Intracomm) -> None:
     for prefetch, most in ((False, 1), (True, 2)):
         model = net()
         model.again = False
         zero = make(comm, model, 3, prefetch=prefetch)
-        layers = [rows for _, rows in zero.layers[1:]]  # the first is the model, whole all the while
+        layers = [buckets for _, buckets in zero.layers[1:]]  # the first is the model, gathered throughout
         seen: list[int] = []
 
         def look(*_: Any, layers: Any = layers, seen: list[int] = seen) -> None:
-            seen.append(sum(any(row.weights.untyped_storage().nbytes() for row in rows) for rows in layers))
+            seen.append(sum(any(memory(bucket) for bucket in buckets) for buckets in layers))
 
         for block in model.blocks:
             block.register_forward_pre_hook(look)
             block.register_full_backward_pre_hook(look)
         train(comm, model, zero)
         assert max(seen) == most
-        assert not any(row.weights.untyped_storage().nbytes() for row in zero.rows)
+        assert not any(memory(bucket) for bucket in zero.buckets)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -207,7 +212,7 @@ def test_bfloat16_with_float32_masters(comm: MPI.Intracomm, stage: int) -> None:
         zero = make(group, model, stage)
         train(group, model, zero)
         assert {master.dtype for master in zero.masters} == {torch.float32}
-        results.append(whole_weights(zero, model))
+        results.append(full_weights(zero, model))
     for name, value in results[0].items():
         bits = comm.allgather(value.view(torch.int16).numpy().tobytes())
         assert len(set(bits)) == 1
@@ -221,7 +226,7 @@ def test_state_in_a_file_changes_nothing(comm: MPI.Intracomm, tmp_path: Path) ->
     folder = tmp_path / str(comm.rank)
     assert offload_state(zero.optimizer, folder, comm.rank) == sum(f.stat().st_size for f in folder.iterdir())
     train(comm, model, zero)
-    for name, value in whole_weights(zero, model).items():
+    for name, value in full_weights(zero, model).items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-10)
     with pytest.raises(ValueError, match="before the first step"):
         offload_state(zero.optimizer, folder, comm.rank)
@@ -239,7 +244,7 @@ def test_a_tiled_layer_is_the_layer(comm: MPI.Intracomm) -> None:
     torch.testing.assert_close(tiled(x), expected)
     assert linear.weight.grad is not None
     assert linear.bias.grad is not None
-    total = sum(float(row.slice.sum()) for row in zero.trained if row.slice is not None)
+    total = sum(float(bucket.gradient_shard.sum()) for bucket in zero.trained)
     own = float(linear.weight.grad.sum() + linear.bias.grad.sum()) * comm.size  # every rank had the batch
     assert comm.allreduce(total) == pytest.approx(own)
     with pytest.raises(ValueError, match="10 outputs make 1 to 10 tiles, not 11"):
@@ -247,7 +252,7 @@ def test_a_tiled_layer_is_the_layer(comm: MPI.Intracomm) -> None:
 
 
 def test_an_overflow_on_one_rank_is_skipped_by_all(comm: MPI.Intracomm) -> None:
-    scaler = LossScaler(factor=8.0, patience=2)
+    scaler = LossScaler(factor=8.0, steps_to_double=2)
     gradient = torch.tensor([16.0, float("inf") if comm.rank == comm.size - 1 else 1.0])
     assert not scaler.unscale(comm, [gradient])
     assert scaler.factor == 4.0
@@ -263,3 +268,46 @@ def test_nothing_to_train_is_said(comm: MPI.Intracomm) -> None:
     for stage in (Zero1, Zero2, Zero3):
         with pytest.raises(ValueError, match="nothing to train"):
             stage(comm, model)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_weights_that_are_channels_last_are_not_permuted(comm: MPI.Intracomm, stage: int) -> None:
+    results = []
+    for sharded in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Flatten(), nn.Linear(16, 2)).double()
+        model = model.to(memory_format=torch.channels_last)
+        images = torch.randn(2, 3, 3, 3, dtype=torch.float64)
+        optimizer: Any = adamw(model.parameters())
+        if sharded:
+            optimizer = (
+                Zero3(comm, model, adamw) if stage == 3 else (Zero1, Zero2)[stage - 1](comm, model, adamw)
+            )
+        for _ in range(3):
+            (model(images).square().sum() / (comm.size if sharded else 1)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        results.append(full_weights(optimizer, model))
+    for name, value in results[0].items():
+        torch.testing.assert_close(results[1][name], value, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_the_fast_stage_3_is_the_plain_one_to_the_bit(comm: MPI.Intracomm, prefetch: bool) -> None:
+    found = []
+    for settings in ({}, {"prefetch": prefetch}):
+        model = net()
+        zero = make(comm, model, 3, max_norm=0.3, **settings)
+        norms = train(comm, model, zero, 2)
+        found.append((norms, full_weights(zero, model)))
+    assert found[0][0] == found[1][0]
+    assert all(torch.equal(value, found[1][1][name]) for name, value in found[0][1].items())
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_gradient_that_left_its_buffer_is_noticed(comm: MPI.Intracomm, stage: int) -> None:
+    model = net()
+    zero: Any = (Zero0, Zero1)[stage](comm, model, adamw)
+    model.zero_grad(set_to_none=True)
+    with pytest.raises(ValueError, match="set_to_none=False"):
+        zero.step()

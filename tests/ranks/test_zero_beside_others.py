@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from course_lib.parallel.zero_measured import held_bytes
 from mpi4py import MPI
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -23,7 +24,7 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW
 
 import torch_mpi4py
-from course_lib.parallel.zero import Zero1, Zero2, Zero3, held_bytes
+from course_lib.parallel.zero import Zero1, Zero2, Zero3
 from course_lib.theory.memory import ADAM_FP32, StateBytes, bytes_a_parameter
 from course_lib.training.transformer import Transformer, build_transformer
 from tests.ranks import with_deepspeed
@@ -104,7 +105,7 @@ def train_own(comm: MPI.Intracomm, stage: int, max_norm: float | None = MAX_NORM
         zero.zero_grad()
     if stage < 3:
         return dict(net.named_parameters())
-    with zero.whole():
+    with zero.full_weights():
         return {name: value.detach().clone() for name, value in net.named_parameters()}
 
 

@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 import torch
-from mpi4py import MPI
-from torch import nn
-from torch.optim import SGD, Adam, AdamW
-
-from course.lessons.l11_zero_from_scratch.runs import (
+from course_lib.parallel.zero_measured import (
     Moving,
+    gathered_bytes,
     held_state,
     kept_activations,
     start,
     tensors_of,
     train,
-    whole_weights,
 )
-from course_lib.parallel.zero.stage3 import Zero3
+from mpi4py import MPI
+from torch import nn
+from torch.optim import SGD, Adam, AdamW
+
+from course_lib.fast.zero import Zero3
 from course_lib.theory import memory
 from course_lib.theory.memory import STAGES, StateBytes
 from course_lib.training.kept import kept_bytes
@@ -66,16 +66,16 @@ def trained(comm: MPI.Intracomm, stage: int, make: Callable[..., Any], dtype: to
     return zero, model
 
 
-def rows(stage: int, weight_bytes: int) -> list[int]:
-    """The flat rows of the trained parameters."""
-    return [TIED, *BLOCKS] if stage == 3 else memory.bucket_rows(SIZES, BUCKET, weight_bytes)
+def buffers_of(stage: int, weight_bytes: int) -> list[int]:
+    """The flat buffers of the trained parameters."""
+    return [TIED, *BLOCKS] if stage == 3 else memory.bucket_lengths(SIZES, BUCKET, weight_bytes)
 
 
 OPTIMIZERS: dict[str, tuple[Callable[..., Any], int]] = {  # and how many numbers it keeps of each parameter
     "Adam": (Adam, 2),
     "AdamW": (AdamW, 2),
-    "momentum": (lambda slices: SGD(slices, lr=0.1, momentum=0.9), 1),
-    "SGD": (lambda slices: SGD(slices, lr=0.1), 0),
+    "momentum": (lambda shards: SGD(shards, lr=0.1, momentum=0.9), 1),
+    "SGD": (lambda shards: SGD(shards, lr=0.1), 0),
 }
 
 
@@ -93,31 +93,32 @@ def test_bytes_held_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dty
         zero, model = trained(comm, stage, make, dtype)
         each = per_parameter(dtype, kept)
         expected = memory.held_state(
-            rows(stage, dtype.itemsize), stage, comm.size, comm.rank, each, frozen=[FROZEN]
+            buffers_of(stage, dtype.itemsize), stage, comm.size, comm.rank, each, frozen=[FROZEN]
         )
         assert held_state(zero, model) == expected
         for other in set(STAGES) - {stage}:
             elsewhere = memory.held_state(
-                rows(other, dtype.itemsize), other, comm.size, comm.rank, each, frozen=[FROZEN]
+                buffers_of(other, dtype.itemsize), other, comm.size, comm.rank, each, frozen=[FROZEN]
             )
             sharded_alike = {stage, other} == {0, 1} and not each.optimizer
             assert comm.size == 1 or sharded_alike or expected.total != elsewhere.total
 
 
-def test_a_layer_that_stays_whole_is_noticed(comm: MPI.Intracomm) -> None:
+def test_a_layer_that_stays_gathered_is_noticed(comm: MPI.Intracomm) -> None:
     zero, model = trained(comm, 3, AdamW, torch.float32)
     before = held_state(zero, model)
-    zero.rows[1].gather()
+    zero.buckets[1].gather()
     after = held_state(zero, model)
-    assert after.weights == before.weights + zero.rows[1].nbytes
+    assert after.weights == before.weights + zero.buckets[1].nbytes
 
 
-def test_a_slice_that_is_a_view_of_the_whole_is_noticed(comm: MPI.Intracomm) -> None:
+def test_a_shard_that_is_a_view_of_the_full_buffer_is_noticed(comm: MPI.Intracomm) -> None:
     if comm.size == 1:
         return
     zero, model = trained(comm, 2, AdamW, torch.float32)
     before = held_state(zero, model)
-    zero.slices[0] = torch.zeros_like(zero.buckets[0].weights)[: len(zero.slices[0])]
+    bucket = zero.buckets[0]
+    bucket.gradient_shard = torch.zeros_like(bucket.weights.flat)[: len(bucket.shard)]
     assert held_state(zero, model).gradients > before.gradients
 
 
@@ -160,41 +161,39 @@ def test_a_step_needs_no_more_than_the_theory_says(comm: MPI.Intracomm, stage: i
     with LiveBytes(tensors_of(zero, model)) as live:
         loss().backward()
         zero.step()
-    buckets = memory.bucket_rows(sizes, 4 * 2**20)
+    buckets = memory.bucket_lengths(sizes, 4 * 2**20)
     buffers = (
         memory.step_buffers(blocks, 3, comm.size, rest=rest)
         if stage == 3
         else memory.step_buffers(buckets, stage, comm.size)
     )
-    updating = 2 * 4 * max(len(master) for master in zero.masters)  # within AdamW: two of a slice's length
+    updating = 2 * 4 * max(len(master) for master in zero.masters)  # within AdamW: two of a shard's length
     passing = 100_000  # what an operation makes of activations, and lets go of
     assert held < live.peak <= held + max(activations + buffers, updating) + passing
 
 
 @pytest.mark.parametrize("prefetch", [False, True])
-def test_stage_3_is_within_a_layer_of_its_slices(comm: MPI.Intracomm, *, prefetch: bool) -> None:
-    """Weights that are whole at any moment of a step: one layer, two with prefetch, besides the rest."""
+def test_stage_3_is_within_a_layer_of_its_shards(comm: MPI.Intracomm, *, prefetch: bool) -> None:
+    """Full weights at any moment of a step: one layer, two with prefetch, besides the rest."""
     model, loss, blocks, rest = words()
-    zero = start(comm, model, 3, layers=model.blocks, prefetch=prefetch)
-    assert isinstance(zero, Zero3)
+    zero = Zero3(comm, model, layers=model.blocks, prefetch=prefetch)
     seen: list[int] = []
-    with LiveBytes(look=lambda: seen.append(whole_weights(zero))):
+    with LiveBytes(look=lambda: seen.append(gathered_bytes(zero))):
         for _ in range(2):
             loss().backward()
             zero.step()
     one, two = 4 * (rest + blocks[0]), 4 * (rest + 2 * blocks[0])
     assert max(seen) == (two if prefetch else one)
-    expected = memory.whole_weights(blocks, memory.ADAM_FP32, rest=rest, prefetch=prefetch)
+    expected = memory.gathered_weights(blocks, memory.ADAM_FP32, rest=rest, prefetch=prefetch)
     assert max(seen) == expected
     assert seen[-1] == 0
 
 
-def test_without_layers_stage_3_has_the_whole_model_whole(comm: MPI.Intracomm) -> None:
+def test_without_layers_stage_3_gathers_the_whole_model(comm: MPI.Intracomm) -> None:
     model, loss, blocks, rest = words()
-    zero = start(comm, model, 3)
-    assert isinstance(zero, Zero3)
+    zero = Zero3(comm, model)
     seen: list[int] = []
-    with LiveBytes(look=lambda: seen.append(whole_weights(zero))):
+    with LiveBytes(look=lambda: seen.append(gathered_bytes(zero))):
         loss().backward()
     assert max(seen) == 4 * (rest + sum(blocks))
 
@@ -237,7 +236,7 @@ def test_resident_memory_shrinks_with_the_stage(comm: MPI.Intracomm) -> None:
         comm.Barrier()
         before = resident_bytes()
         model = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(4)))
-        zero = start(comm, model, stage, lambda slices: AdamW(slices, foreach=False), layers=model)
+        zero = start(comm, model, stage, lambda shards: AdamW(shards, foreach=False), layers=model)
         model(torch.ones(1, 1024)).sum().backward()
         zero.step()
         grown[stage] = resident_bytes() - before

@@ -135,7 +135,8 @@ predict("Bytes a parameter on each of four ranks, with stage 2?", None)
 
 # %%
 # %%px --timeout 120
-from course.lessons.l11_zero_from_scratch.runs import train
+from course_lib.parallel.zero_measured import train
+
 from course_lib.training.transformer import build_transformer
 
 model = build_transformer(vocabulary=64, length=32, width=64, layers=4, seed=0)
@@ -249,6 +250,15 @@ def trace():
 
 
 # %% [markdown]
+# ### A stage in the library
+#
+# The library has all stages in one file, `course_lib/parallel/zero.py`. This is its stage 1. A bucket is a flat buffer of PyTorch
+# parameters, and `update` lets the optimizer update the shards that this rank owns:
+
+# %% tags=["source: course_lib.parallel.zero:Zero1"]
+# %%px
+
+# %% [markdown]
 # ### Within a step
 #
 # So far we counted *between* steps. Within a step, activations and buffers come and go. `LiveBytes` looks at every operation
@@ -260,6 +270,8 @@ predict("Percent of the activations that stage 3 saves?", None)
 # %%
 # %%px --timeout 120
 import copy
+
+from course_lib.parallel.zero_measured import held_state, kept_activations, start, tensors_of, text_loss
 
 from course.lessons.l11_zero_from_scratch.runs import (
     held_state,
@@ -303,34 +315,36 @@ live_lines(
 #
 # ### The next layer, early
 #
-# While a layer's weights are on their way, the rank waits. With `prefetch`, the next layer is on its way while this one runs:
-# less waiting, for two layers whole in place of one.
+# While a layer's weights are on their way, the rank waits. The library's fast stage 3 (`course_lib/fast/zero.py`) gathers ahead:
+# with `prefetch`, the next layer is on its way while this one runs. Less waiting, but two layers are gathered at once.
 
 # %%
 # %%px
-from course.lessons.l11_zero_from_scratch.runs import whole_weights
+from course_lib.parallel.zero_measured import gathered_bytes
+
+from course_lib.fast.zero import Zero3
 
 
 def peak(prefetch):
-    """The bytes of weights that are whole, at most, in a forward and a backward pass."""
+    """The most bytes of full weights in a forward and a backward pass."""
     mine, seen = copy.deepcopy(model), []
-    zero = start(comm, mine, 3, layers=mine.blocks, prefetch=prefetch)
-    with LiveBytes(look=lambda: seen.append(whole_weights(zero))):
+    zero = Zero3(comm, mine, layers=mine.blocks, prefetch=prefetch)
+    with LiveBytes(look=lambda: seen.append(gathered_bytes(zero))):
         text_loss(comm, mine, tokens).backward()
     return max(seen)
 
 
-whole = {prefetch: peak(prefetch) for prefetch in (False, True)}
+gathered = {prefetch: peak(prefetch) for prefetch in (False, True)}
 layer = sum(p.nbytes for p in model.blocks[0].parameters())
 
 # %%
-for prefetch, nbytes in cluster["whole"][0].items():
-    print(f"prefetch {prefetch!s:5}: {nbytes / 1000:4.0f} kB of weights whole, at most")
+for prefetch, nbytes in cluster["gathered"][0].items():
+    print(f"prefetch {prefetch!s:5}: {nbytes / 1000:4.0f} kB of weights gathered, at most")
 print(f"a layer has {cluster['layer'][0] / 1000:.0f} kB")
 
 # %% [markdown]
-# What belongs to no layer (here embedding, last norm and head) is whole while the model runs. So tell stage 3 your `layers`:
-# without them, all of the model is.
+# Parameters outside `layers` (embedding, final norm, head) stay gathered throughout. So tell stage 3 your `layers`: without
+# them, the whole model stays gathered.
 #
 # **Exercise 11.3 · Stage 3, from its signature** · Only forward. You know the two lines that matter.
 
@@ -446,7 +460,7 @@ def clip(comm, gradient, max_norm):
 # %% [markdown]
 # The library's, which the stages call when they have a `max_norm`:
 
-# %% tags=["source: course_lib.parallel.zero.slices:clip_gradients"]
+# %% tags=["source: course_lib.parallel.zero:clip_gradients"]
 # %%px
 
 # %% [markdown]
@@ -478,7 +492,7 @@ for stage in range(4):
 # If the slice of the state is still too large, **offload** it: to the memory of the host, if you train on a GPU, or to a disk. Here
 # the two averages live in files, which the system keeps in memory as long as it has room. A tensor in a file is a tensor:
 
-# %% tags=["source: course_lib.parallel.zero.offload:in_file"]
+# %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
 
 # %%
@@ -516,10 +530,10 @@ from course_lib.parallel.zero import TiledLinear
 
 
 def peak_of(tiles):
-    """Bytes of weights that are whole at most, for a linear layer in so many tiles."""
+    """The most bytes of full weights, for a linear layer in so many tiles."""
     layer, seen = TiledLinear(torch.nn.Linear(256, 1024), tiles), []
     zero = start(comm, layer, 3, layers=layer.tiles)
-    with LiveBytes(look=lambda: seen.append(whole_weights(zero))):
+    with LiveBytes(look=lambda: seen.append(gathered_bytes(zero))):
         layer(torch.ones(2, 256)).sum().backward()
     return max(seen)
 
@@ -528,7 +542,7 @@ peaks = {tiles: peak_of(tiles) for tiles in (1, 4, 16)}
 
 # %%
 for tiles, nbytes in cluster["peaks"][0].items():
-    print(f"{tiles:2} tiles: {nbytes / 1000:7.1f} kB whole")
+    print(f"{tiles:2} tiles: {nbytes / 1000:7.1f} kB gathered")
 
 # %% [markdown]
 # ### A model that one rank cannot train
@@ -623,9 +637,9 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 #
 # ## Pitfalls
 #
-# - Keeping a slice that is a view: the whole row stays.
+# - Keeping a shard that is a view: the full buffer stays in memory.
 # - Clipping by the norm of a rank's own slice.
-# - Stage 3 without `layers`: the whole model is whole while it runs.
+# - Stage 3 without `layers`: the whole model stays gathered while it runs.
 # - An optimizer that looks at whole matrices, or at the norm of a layer: its slices are something else.
 # - Expecting that a 64th of the memory is enough on 64 ranks: activations, and one whole layer, come on top.
 #

@@ -1,7 +1,7 @@
-"""A model that one rank cannot train under a memory limit, and four can, with all that is dealt by stage 3.
+"""A model that one rank cannot train under a memory limit, and four can, when stage 3 shards everything.
 
-    limit 192 MiB a rank      1 rank      16 layers of 16 MiB       no memory left in training
-                              4 ranks     a quarter of each layer   trained a step, a layer whole at a time
+    limit 192 MiB per rank     1 rank      16 layers of 16 MiB       no memory left in training
+                              4 ranks     a quarter of each layer   trained a step, gathers a layer at a time
 
 As in `parallel/memory_limit.py`, where the ranks are stages of a pipeline, the limit holds in the processes
 of a job of its own (Linux only).
@@ -75,13 +75,12 @@ def attempt(comm: MPI.Intracomm, limit_mib: int, stage: int, layers: int) -> Fit
 def step(comm: MPI.Intracomm, made: Sequence[nn.Linear], stage: int) -> None:
     """A step of training with `made`, one after the other."""
     import torch
+    from course_lib.parallel.zero_measured import start
     from torch import nn
-
-    from course.lessons.l11_zero_from_scratch.runs import start
 
     model = nn.Sequential(*made)
     zero = start(
-        comm, model, stage, lambda slices: torch.optim.Adam(slices, lr=1e-4, foreach=False), layers=model
+        comm, model, stage, lambda shards: torch.optim.Adam(shards, lr=1e-4, foreach=False), layers=model
     )
     model(torch.ones(8, made[0].in_features)).square().sum().backward()
     zero.step()

@@ -1,4 +1,4 @@
-"""What ZeRO holds and moves, measured: the memory behind its tensors, and the bytes of its messages.
+"""What ZeRO keeps and moves, measured: the memory behind its tensors, and the bytes that it receives.
 
     zero = start(comm, model, stage=2)
     held_state(zero, model)                  StateBytes(weights=…, gradients=…, optimizer=…), to the byte
@@ -21,11 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import AdamW
 
-from course_lib.parallel.zero.slices import BUCKET_BYTES, held_bytes
-from course_lib.parallel.zero.stage0 import Zero0
-from course_lib.parallel.zero.stage1 import MakeOptimizer, Zero1
-from course_lib.parallel.zero.stage2 import Zero2
-from course_lib.parallel.zero.stage3 import Zero3
+from course_lib.parallel.zero import BUCKET_BYTES, MakeOptimizer, Zero0, Zero1, Zero2, Zero3
 from course_lib.theory.memory import STAGES, StateBytes
 
 Zero = Zero0 | Zero1 | Zero2 | Zero3
@@ -54,29 +50,50 @@ def start(
     return made
 
 
+def held(zero: Zero) -> dict[str, list[torch.Tensor]]:
+    """The tensors that this rank keeps between two steps: weights, gradients, optimizer state."""
+    state = [
+        value
+        for each in zero.optimizer.state.values()
+        for value in each.values()
+        if torch.is_tensor(value) and value.dim()  # not the number of steps
+    ]
+    masters = [bucket.master for bucket in zero.trained if bucket.master.dtype != bucket.shard.dtype]
+    return {
+        "weights": [tensor for bucket in zero.buckets for tensor in (bucket.shard, bucket.weights.flat)],
+        "gradients": [bucket.gradient_shard for bucket in zero.trained],
+        "optimizer": [*state, *masters],
+    }
+
+
+def held_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """The bytes of memory behind `tensors`, once where they share it; a view keeps all of its memory."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+
+
 def held_state(zero: Zero, model: nn.Module) -> StateBytes:
-    """The bytes of memory that this rank holds between two steps, frozen parameters of `model` included."""
-    kept = {what: list(tensors) for what, tensors in zero.held().items()}
+    """The bytes of memory that this rank keeps between two steps, frozen parameters of `model` included."""
+    kept = held(zero)
     weights = held_bytes([*kept["weights"], *model.parameters()])
     return StateBytes(weights, held_bytes(kept["gradients"]), held_bytes(kept["optimizer"]))
 
 
-def whole_weights(zero: Zero3) -> int:
-    """The bytes of weights that are whole at the moment, or on their way to be."""
-    return sum(row.weights.untyped_storage().nbytes() for row in zero.rows)
+def gathered_bytes(zero: Zero3) -> int:
+    """The bytes of full weights in memory at the moment, those that are being gathered included."""
+    return sum(bucket.weights.flat.untyped_storage().nbytes() for bucket in zero.buckets)
 
 
 def tensors_of(zero: Zero, model: nn.Module) -> list[torch.Tensor]:
-    """All tensors that are held between two steps."""
-    kept = [tensor for tensors in zero.held().values() for tensor in tensors if tensor is not None]
+    """All tensors that this rank keeps between two steps."""
+    kept = [tensor for tensors in held(zero).values() for tensor in tensors]
     return [*kept, *zero.masters, *model.parameters(), *model.buffers()]
 
 
 def kept_activations(zero: Zero, model: nn.Module, forward: Callable[[], torch.Tensor]) -> int:
     """The bytes, weights left out, that `forward()` keeps for its backward pass, which runs as well."""
-    rows = [row.weights for row in zero.rows] if isinstance(zero, Zero3) else []
-    held = [tensor.untyped_storage() for tensor in [*tensors_of(zero, model), *rows]]
-    theirs = {storage._cdata: storage for storage in held}  # kept alive: no other gets its address
+    storages = [tensor.untyped_storage() for tensor in tensors_of(zero, model)]
+    theirs = {storage._cdata: storage for storage in storages}  # kept alive: no other gets its address
     kept: dict[int, torch.UntypedStorage] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -90,11 +107,11 @@ def kept_activations(zero: Zero, model: nn.Module, forward: Callable[[], torch.T
     return sum(storage.nbytes() for storage in kept.values())
 
 
-# ------------------------------------------------------------------ a few steps, and what they took
+# ------------------------------------------------------------------ a few steps, and what they need
 
 
 def text_loss(comm: MPI.Intracomm, model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """This rank's part of the mean loss over all ranks' `tokens` (B, T + 1), as many on each rank."""
+    """This rank's part of the mean loss over all ranks' `tokens` (B, T + 1); B is the same on all ranks."""
     logits, targets = model(tokens[:, :-1]), tokens[:, 1:]
     total = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")
     return total / (targets.numel() * comm.size)
@@ -103,10 +120,10 @@ def text_loss(comm: MPI.Intracomm, model: nn.Module, tokens: torch.Tensor) -> to
 def train(
     comm: MPI.Intracomm, model: nn.Module, tokens: torch.Tensor, stage: int, *, steps: int = 3
 ) -> dict[str, Any]:
-    """Train a copy of the Transformer `model` on this rank's `tokens`, and say what that took.
+    """Train a copy of the Transformer `model` on this rank's `tokens`, and count what that needs.
 
-    `loss` of the last step, over all ranks' tokens; `held`, a StateBytes, between two steps; `moved`, the
-    bytes received in a step.
+    Returns `loss` of the last step, over all ranks' tokens; `held`, a StateBytes, between two steps; `moved`,
+    the bytes received per step.
     """
     model, moving = copy.deepcopy(model), Moving(comm)
     zero = start(moving, model, stage, layers=model.blocks)  # type: ignore[arg-type]
@@ -125,9 +142,8 @@ def train(
 class Moving(MPI.Intracomm):
     """A communicator that adds up, in `nbytes`, the bytes that this rank receives in data collectives.
 
-    A reduce-scatter of m bytes brings it (n - 1) times its own part, or as many parts of the sum; an
-    all-gather brings it everything but its part; an all-reduce is both. The broadcast at the start does not
-    count. The algorithm that MPI takes may move more.
+    In a reduce-scatter a rank receives its own shard (n - 1) times, in an all-gather the n - 1 shards of the
+    others; an all-reduce is both. The broadcast at the start does not count. MPI's algorithm may move more.
     """
 
     nbytes = 0
@@ -135,22 +151,17 @@ class Moving(MPI.Intracomm):
     def Sendrecv(
         self, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None, *source_and_tag: Any
     ) -> None:
-        """Counts what comes."""
+        """Count the bytes received."""
         self.nbytes += memoryview(recvbuf).nbytes
         super().Sendrecv(sendbuf, dest, sendtag, recvbuf, *source_and_tag)
 
-    def Irecv(self, buf: Any, *args: Any, **kwargs: Any) -> MPI.Request:
-        """Counts what comes."""
-        self.nbytes += memoryview(buf).nbytes
-        return super().Irecv(buf, *args, **kwargs)
-
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Counts what comes."""
+        """Count the bytes received."""
         self.nbytes += self.others(recvbuf)
         super().Allgatherv(sendbuf, recvbuf)
 
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
-        """Counts what comes."""
+        """Count the bytes received."""
         self.nbytes += self.others(recvbuf)
         return super().Iallgatherv(sendbuf, recvbuf)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from deepspeed.runtime.zero.config import ZeroStageEnum
 
-from course_lib.parallel.checkpoint.deepspeed import SafeFiles
-from course_lib.parallel.checkpoint.disk import CheckpointError
+from course_lib.parallel.checkpoint import CheckpointError
+from course_lib.parallel.deepspeed_checkpoint import SafeFiles
 
 
 def as_before_python_3_11_4(member: ZeroStageEnum, protocol: int) -> tuple[object, tuple[object, str]]:

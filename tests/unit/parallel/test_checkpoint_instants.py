@@ -1,8 +1,10 @@
-"""Every instant at which saving can end: after each operation on a file, one after the other.
+"""Every instant at which saving can end or fail: at each operation on a file, one after the other.
 
-What is killed is a process whose operations on files fail from the n-th on, so that nothing cleans up.
+What is killed is a process whose operations on files fail from the n-th on, so that nothing cleans up. What
+fails is one operation, or all from the n-th on: a disk that is full, or broken.
 """
 
+import errno
 import os
 import shutil
 import sys
@@ -12,37 +14,46 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from mpi4py import MPI
 
-from course_lib.parallel.checkpoint import CheckpointError, disk, find, folder, save
-from course_lib.parallel.checkpoint.disk import write_tensors, write_text
-from course_lib.parallel.checkpoint.folder import (
+from course_lib.parallel import checkpoint
+from course_lib.parallel.checkpoint import (
     LATEST,
+    LOCK,
     MANIFEST,
+    REMOVING,
     SAVING,
+    CheckpointError,
+    Writer,
     as_text,
     check_file,
     describe,
-    names,
+    find,
+    names_in,
     read_manifest,
+    read_tensors,
+    save,
+    write_tensors,
+    write_text,
 )
 
 COMM = MPI.COMM_SELF
-EVENTS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate")
-WRITING = os.O_WRONLY | os.O_RDWR
+EVENTS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.listdir", "os.scandir")
 NEVER = 10**9
-MANIFEST_SCRATCH = f".{MANIFEST}.{os.getpid()}"  # renamed to its name when it is on disk
+MANIFEST_SCRATCH = f".{MANIFEST}.new"  # renamed to its name when it is on disk
 
 
 class KilledError(BaseException):
     """Not an Exception: nothing catches it."""
 
 
-class Kill:
-    """Counts what changes files below a folder; from operation `at` on none of them happens."""
+class Injector:
+    """Counts operations on files below a folder, and lets them fail from operation `at` on, or that one."""
 
     def __init__(self) -> None:
-        self.folder, self.at, self.done = "", NEVER, 0
+        self.folder, self.at, self.once, self.done = "", NEVER, False, 0
+        self.error: BaseException = KilledError()
         self.log: list[tuple[str, str]] = []
         sys.addaudithook(self.hook)  # for good, but it is asleep
 
@@ -51,38 +62,47 @@ class Kill:
             return
         if event in EVENTS:
             self.count(event, self.path(arguments[0], arguments[-1]))
-        elif event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING:
+        elif event == "open" and isinstance(arguments[2], int):
             self.count(event, str(arguments[0]))
 
     def path(self, name: Any, folder: object) -> str:
         """rmtree names what it removes beside the descriptor of its folder."""
+        if isinstance(name, int):
+            return os.readlink(f"/proc/self/fd/{name}")
         known = isinstance(folder, int) and folder >= 0
         return str(Path(os.readlink(f"/proc/self/fd/{folder}"), name)) if known else str(name)
 
     def count(self, event: str, path: str) -> None:
         if path.startswith(self.folder):
-            if self.done >= self.at:
-                raise KilledError
             self.done += 1
+            if self.done - 1 == self.at or (self.done > self.at and not self.once):
+                raise self.error
             self.log.append((event, path))
 
     @contextmanager
-    def watching(self, folder: Path, at: int = NEVER) -> Iterator["Kill"]:
-        """Operations in `folder` are counted, and fail from `at` on."""
-        self.at, self.done, self.log = at, 0, []
-        right_sync, right_write = os.fsync, disk.Watched.write
+    def watching(
+        self, folder: Path, at: int = NEVER, error: BaseException | None = None, *, once: bool = False
+    ) -> Iterator["Injector"]:
+        """Operations in `folder` are counted, and fail with `error` (default: a kill)."""
+        self.at, self.once, self.done, self.log = at, once, 0, []
+        self.error = error or KilledError()
+        right_sync, right_write = os.fsync, Writer.write_some
 
         def fsync(descriptor: int) -> None:
             self.count("fsync", os.readlink(f"/proc/self/fd/{descriptor}"))
             right_sync(descriptor)
 
-        def write(watched: disk.Watched, data: bytes) -> int:
-            self.count("write", watched.file.name)
-            return right_write(watched, data)
+        def write_some(writer: Writer, data: memoryview) -> int:
+            try:
+                self.count("write", writer.file.name)
+            except OSError:
+                right_write(writer, data[: len(data) // 2])  # a full disk takes a part
+                raise
+            return right_write(writer, data)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "fsync", fsync)
-            patch.setattr(disk.Watched, "write", write)
+            patch.setattr(Writer, "write_some", write_some)
             self.folder = str(folder)
             try:
                 yield self
@@ -90,7 +110,14 @@ class Kill:
                 self.folder = ""
 
 
-KILL = Kill()
+INJECTOR = Injector()
+
+
+@pytest.fixture(autouse=True)
+def unlocked() -> Iterator[None]:
+    """No lock outlives its test."""
+    yield
+    checkpoint._forget_locks()
 
 
 def write_files(step: int) -> Callable[[Path], None]:
@@ -111,7 +138,7 @@ def right(into: Path, step: int) -> None:
 
 def in_place(into: Path, step: int) -> None:
     """Known-wrong: the new files over the old ones."""
-    path = into / names(into)[0]
+    path = into / names_in(into)[0]
     write_files(step)(path)
     (path / MANIFEST).unlink()
     files = describe(COMM, path)
@@ -131,7 +158,7 @@ def latest_first(into: Path, step: int) -> None:
 
 def old_one_first(into: Path, step: int) -> None:
     """Known-wrong: room is made before there is a new one."""
-    for name in names(into):
+    for name in names_in(into):
         shutil.rmtree(into / name)
     right(into, step)
 
@@ -147,7 +174,7 @@ def instants(tmp_path: Path, saving: Callable[[Path, int], None]) -> Iterator[Pa
         into = tmp_path / f"at{at}"
         shutil.copytree(before, into)
         try:
-            with KILL.watching(into, at):
+            with INJECTOR.watching(into, at):
                 saving(into, 2)
         except KilledError:
             yield into
@@ -166,7 +193,7 @@ def step_read(into: Path) -> int:
     if found is None:
         return -1
     files = (found.path / "rank0.pt", found.path / "more" / "rank0.pt")
-    steps = {found.step, *(disk.read_tensors(file)["step"] for file in files)}
+    steps = {found.step, *(read_tensors(file)["step"] for file in files)}
     return steps.pop() if len(steps) == 1 else -1
 
 
@@ -184,11 +211,11 @@ def latest_is_whole(into: Path) -> bool:
 def test_whenever_saving_is_killed_a_whole_checkpoint_is_there(tmp_path: Path) -> None:
     found = []
     for into in instants(tmp_path, right):
-        assert latest_is_whole(into), KILL.log[-1]
+        assert latest_is_whole(into), INJECTOR.log[-1]
         found.append(step_read(into))
         right(into, 3)  # over what the kill has left
         assert step_read(into) == 3
-        assert sorted(path.name for path in into.iterdir())[1:] == [LATEST], "nothing else is left"
+        assert {path.name for path in into.iterdir()} == {LOCK, LATEST, names_in(into)[0]}, "nothing else"
     assert found == sorted(found) and set(found) == {1, 2}  # the old one until an instant, then the new one
 
 
@@ -209,27 +236,90 @@ def write_unsynced(path: Path) -> None:
 
 def on_disk_when_named(tmp_path: Path) -> bool:
     """Whether what is written aside is synced before the folder is named, and that before `latest` is."""
-    with KILL.watching(tmp_path) as kill:
+    with INJECTOR.watching(tmp_path) as seen:
         save(COMM, tmp_path, write_unsynced, step=1)
-    log, aside = kill.log, tmp_path / SAVING
+    log, aside = seen.log, tmp_path / SAVING
     named = log.index(("os.rename", str(aside)))
-    told = next(i for i, (event, path) in enumerate(log) if event == "os.rename" and f".{LATEST}." in path)
+    pointed = next(i for i, (event, path) in enumerate(log) if event == "os.rename" and f".{LATEST}." in path)
     in_time = [
         ("fsync", str(aside / name)) in log[log.index(("open", str(aside / name))) : named]
         for name in ("rank0.pt", "more/rank0.pt", MANIFEST_SCRATCH)
     ]
     in_time += [("fsync", str(each)) in log[:named] for each in (aside, aside / "more")]
-    return all(in_time) and all(("fsync", str(tmp_path)) in part for part in (log[named:told], log[told:]))
+    folder = ("fsync", str(tmp_path))
+    return all(in_time) and folder in log[named:pointed] and folder in log[pointed:]
 
 
 def test_files_and_folders_are_on_disk_before_they_are_named(tmp_path: Path) -> None:
     assert on_disk_when_named(tmp_path)
 
 
-@pytest.mark.parametrize("forgotten", ["sync_file", "sync_folder"])
+@pytest.mark.parametrize("forgotten", [Path.is_file, Path.is_dir])
 def test_what_is_not_synced_is_caught(
-    tmp_path: Path, forgotten: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, forgotten: Callable[[Path], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known-wrong: a file, or the names in a folder, may be lost by a power cut."""
-    monkeypatch.setattr(folder, forgotten, lambda path: None)
+    right_sync = checkpoint.sync
+    monkeypatch.setattr(checkpoint, "sync", lambda path: None if forgotten(path) else right_sync(path))
     assert not on_disk_when_named(tmp_path)
+
+
+# ---------------------------------------------------------------------------- an operation that fails
+
+
+def failed_saves(tmp_path: Path, number: int, *, once: bool) -> Iterator[tuple[Path, str]]:
+    """A folder for each operation of saving step 2, after step 1 and a kill, that fails; and the message."""
+    before = tmp_path / "before"
+    right(before, 1)
+    for name in (SAVING, f"{REMOVING}-000000-step0"):
+        (before / name).mkdir()
+        (before / name / "rank0.pt").write_bytes(b"half of it")
+    for at in range(NEVER):
+        into = tmp_path / f"at{at}"
+        shutil.copytree(before, into)
+        said = ""
+        with INJECTOR.watching(into, at, OSError(number, os.strerror(number)), once=once):
+            try:
+                right(into, 2)
+            except CheckpointError as error:
+                said = str(error)
+        yield into, said
+        if INJECTOR.done <= at:
+            assert at > 30
+            return
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["input/output error", "disk full"])
+def test_a_save_that_fails_leaves_what_was_there_and_one_that_returns_has_saved(
+    tmp_path: Path, number: int
+) -> None:
+    """Whichever operation fails, and that includes every write."""
+    said_something = set()
+    for into, said in failed_saves(tmp_path, number, once=True):
+        said_something.add(bool(said))
+        assert step_read(into) == (1 if said else 2), INJECTOR.log[-1]
+        assert names_in(into)[0] == "000001-step1" or not said
+        assert len(names_in(into)) == 1 or not said, "what failed has no name"
+        if said and number == errno.ENOSPC:
+            assert "no space is left" in said and "the one before is untouched" in said
+        right(into, 3)  # when the disk works again
+        assert step_read(into) == 3
+        assert {path.name for path in into.iterdir()} == {LOCK, LATEST, names_in(into)[0]}
+    assert said_something == {True, False}
+
+
+def test_a_disk_that_breaks_for_good_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    """Nothing can be cleaned up."""
+    for into, said in failed_saves(tmp_path, errno.EIO, once=False):
+        assert step_read(into) in ((1, 2) if said else (2,)), INJECTOR.log[-1]
+        right(into, 3)
+        assert step_read(into) == 3
+
+
+def test_a_write_that_is_cut_short_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that is nearly full, and for more than 2 GiB at once."""
+    right_write = Writer.write_some
+    monkeypatch.setattr(Writer, "write_some", lambda writer, data: right_write(writer, data[:1000]))
+    numbers = torch.arange(10_000)
+    write_tensors(tmp_path / "rank0.pt", {"numbers": numbers})
+    assert torch.equal(read_tensors(tmp_path / "rank0.pt")["numbers"], numbers)

@@ -6,14 +6,14 @@ import pytest
 
 from course.lessons.l11_zero_from_scratch.memory_limit import LAYERS, LIMIT_MIB, fits
 from course.lessons.shared.memory_limit import STATUS, layer_bytes
-from course_lib.theory.memory import ADAM_FP32, whole_weights
+from course_lib.theory.memory import ADAM_FP32, gathered_weights
 
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")
 
 
 def test_the_limit_lies_between_what_one_rank_needs_and_what_a_quarter_does() -> None:
     state, limit = LAYERS * layer_bytes(), LIMIT_MIB * 2**20
-    whole = whole_weights([layer_bytes() // 16], ADAM_FP32)
+    whole = gathered_weights([layer_bytes() // 16], ADAM_FP32)
     assert state / 4 + 2 * whole < limit < state
 
 

@@ -13,15 +13,15 @@ from course_lib.theory.memory import (
     SGD_MIXED,
     STAGES,
     StateBytes,
-    bucket_rows,
+    bucket_lengths,
     bytes_a_parameter,
+    gathered_weights,
     held_state,
     moved_bytes,
     step_buffers,
     training_state,
     transformer_activations,
     volume,
-    whole_weights,
 )
 from course_lib.training.kept import kept_bytes
 from course_lib.training.transformer import build_transformer
@@ -107,17 +107,17 @@ def test_the_formula_is_the_mean_of_what_ranks_hold() -> None:
 
 
 def test_buckets_are_filled_from_the_last_parameter_on() -> None:
-    assert bucket_rows([5, 1, 2, 3], bucket_bytes=4 * 5) == [3 + 2, 1, 5]
-    assert bucket_rows([5, 1, 2, 3], bucket_bytes=4 * 6) == [3 + 2 + 1, 5]
-    assert bucket_rows([5, 1, 2, 3], bucket_bytes=4 * 6, weight_bytes=2) == [11]
+    assert bucket_lengths([5, 1, 2, 3], bucket_bytes=4 * 5) == [3 + 2, 1, 5]
+    assert bucket_lengths([5, 1, 2, 3], bucket_bytes=4 * 6) == [3 + 2 + 1, 5]
+    assert bucket_lengths([5, 1, 2, 3], bucket_bytes=4 * 6, weight_bytes=2) == [11]
 
 
 def test_stage_3_has_one_layer_whole_or_two_that_follow_each_other() -> None:
     layers = [10, 30, 20, 25]
-    assert whole_weights(layers, ADAM_FP32) == 4 * 30
-    assert whole_weights(layers, ADAM_FP32, rest=7, prefetch=True) == 4 * (7 + 30 + 20)
-    assert whole_weights([10], ADAM_MIXED, prefetch=True) == 2 * 10
-    assert whole_weights([], ADAM_FP32, rest=7) == 4 * 7
+    assert gathered_weights(layers, ADAM_FP32) == 4 * 30
+    assert gathered_weights(layers, ADAM_FP32, rest=7, prefetch=True) == 4 * (7 + 30 + 20)
+    assert gathered_weights([10], ADAM_MIXED, prefetch=True) == 2 * 10
+    assert gathered_weights([], ADAM_FP32, rest=7) == 4 * 7
 
 
 def test_a_step_needs_room_for_what_comes_and_goes() -> None:

@@ -1,4 +1,4 @@
-"""DeepSpeed's own checkpoints, in a folder that a kill cannot damage.
+"""DeepSpeed's own checkpoints, in a folder that a kill cannot damage; importable without DeepSpeed.
 
 DeepSpeed writes its files under their final names, without waiting for the disk, and `latest` in place; it
 reads them back as pickles that may run code. Here it writes into a folder aside, which gets its name when all
@@ -14,9 +14,19 @@ from typing import Any
 
 from mpi4py import MPI
 
-from course_lib.parallel.checkpoint.disk import CheckpointError, read_tensors, together, write_tensors
-from course_lib.parallel.checkpoint.folder import Found, find, save
-from course_lib.parallel.checkpoint.training import file_of, random_state, set_random_state
+from course_lib.parallel.checkpoint import (
+    CheckpointError,
+    Found,
+    check_random_state,
+    file_of,
+    find,
+    random_state,
+    read_tensors,
+    restore_random_state,
+    save,
+    together,
+    write_tensors,
+)
 
 TAG = "deepspeed"
 
@@ -29,9 +39,9 @@ def save_deepspeed(
     progress: Mapping[str, Any] | None = None,
     keep: int = 2,
 ) -> Path:
-    """What `engine.save_checkpoint` writes, and each rank's random numbers, as a new checkpoint; where it is.
+    """Save what `engine.save_checkpoint` writes, and each rank's random-number state; returns the path.
 
-    CheckpointError on all ranks, with the checkpoint before untouched, when a rank cannot write.
+    CheckpointError on all ranks, with the checkpoints that were there untouched, when a rank cannot write.
     """
     files = SafeFiles(engine.checkpoint_engine)
 
@@ -46,23 +56,33 @@ def save_deepspeed(
 
 
 def load_deepspeed(comm: MPI.Intracomm, folder: Path, engine: Any) -> Found | None:
-    """Bring the `engine` and the dice to the newest whole checkpoint; None when there is none.
+    """Restore `engine` and random-number state from the newest whole checkpoint; None when there is none.
 
-    CheckpointError when there are only damaged ones, or on another number of ranks than wrote it.
+    CheckpointError on all ranks when there are only damaged ones, or when another number of ranks saved it.
     """
     found = find(comm, folder)
     if found is None:
         return None
     if found.ranks != comm.size:
         raise CheckpointError(
-            f"{found.path} was written by {found.ranks} ranks, and DeepSpeed reads it on as many, not on"
+            f"{found.path} was saved by {found.ranks} ranks, and DeepSpeed loads it on as many, not on"
             f" {comm.size}; start {found.ranks} ranks"
         )
+    state: dict[str, Any] = {}
+    together(
+        comm, "the other ranks' random-number state", lambda: state.update(own_random_state(comm, found))
+    )
     files = SafeFiles(engine.checkpoint_engine)
     with_files(engine, files, lambda: engine.load_checkpoint(str(found.path), tag=TAG))
-    dice = together(comm, "the other ranks' dice", lambda: read_tensors(found.path / file_of(comm.rank)))
-    set_random_state(dice[comm.rank])
+    restore_random_state(state)
     return found
+
+
+def own_random_state(comm: MPI.Intracomm, found: Found) -> dict[str, Any]:
+    """The random-number state that this rank saved; CheckpointError unless it can be restored."""
+    state = read_tensors(found.path / file_of(comm.rank))
+    check_random_state(state)
+    return dict(state)
 
 
 def with_files(engine: Any, files: "SafeFiles", do: Any) -> None:
@@ -85,7 +105,7 @@ class SafeFiles:
         return getattr(self.engine, name)
 
     def save(self, state_dict: Any, path: str) -> None:
-        """Write the file; an error is told later, by all ranks: the others wait for this one now."""
+        """Write the file; an error is raised later, on all ranks: the others wait for this one now."""
         from deepspeed.runtime.zero.config import ZeroStageEnum
 
         copyreg.pickle(ZeroStageEnum, by_value)

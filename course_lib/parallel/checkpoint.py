@@ -1,0 +1,951 @@
+"""Checkpoints that survive a kill at any instant, of training that is sharded over ranks.
+
+    folder/
+        latest                       the name of the newest whole checkpoint
+        000002-step20/               keep: the last few
+        000003-step30/
+            manifest.json            step, progress, ranks; the size and the sha256 of every file
+            rank0.pt  rank1.pt       each rank's shards of weights and optimizer state, random numbers
+        .saving/                     one that is being written, or that a kill ended
+        .lock                        held by the training that saves here
+
+    save_training(comm, folder, model, optimizer, step=12, progress={"epoch": 0, "batch": 12})
+    resumed = load_training(comm, folder, model, optimizer)      # None when there is nothing to resume
+
+The file goes from what a rank saves, and restores on any number of ranks, to the folder: how a checkpoint
+gets its name only when all of it is on disk, and how the newest whole one is found. All ranks call these
+functions together and raise together. The folder is one that all ranks see.
+
+Source: Pillai and others, All File Systems Are Not Created Equal, OSDI 2014 (write aside, fsync the file and
+its folder, rename); Mohan and others, CheckFreq, FAST 2021.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO, TypeVar, cast
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.optim import Optimizer
+
+from course_lib.comm.polling import wait_for
+from course_lib.parallel.zero import Bucket, ReplicatedBucket, ShardedOptimizer, Zero1, Zero2, all_gather
+from course_lib.theory.partition import even_range
+
+LATEST, MANIFEST, LOCK, SAVING, REMOVING = "latest", "manifest.json", ".lock", ".saving", ".removing"
+NAME = re.compile(r"(\d{6,})-step(\d+)")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+WEIGHTS = "weights"
+SPARE_BYTES = 64 * 1024  # manifest, names, what torch adds to a file
+MANIFEST_BYTES = 16 * 2**20  # a larger one is not read
+LOCK_SECONDS = 2.0  # as long as the killed processes of a training may take to end
+TIMEOUT_SECONDS = 600.0  # for the slowest rank's disk
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+UNSAFE = re.compile(r"(?:Unsupported global: GLOBAL|unsupported GLOBAL|Unsupported class) (\S+)")
+
+AnyOptimizer = Optimizer | ShardedOptimizer
+Pieces = list[tuple[str, int, torch.Tensor]]  # parameter, its first element here, values (n,)
+Result = TypeVar("Result")
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written or read: one sentence with its remedy, the same on all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A whole checkpoint. `refused`: a sentence on each newer one that is damaged."""
+
+    path: Path
+    step: int
+    progress: dict[str, Any]
+    ranks: int
+    refused: tuple[str, ...] = ()
+
+
+def save_training(
+    comm: MPI.Intracomm,
+    folder: Path,
+    model: nn.Module,
+    optimizer: AnyOptimizer,
+    *,
+    step: int,
+    progress: Mapping[str, Any] | None = None,
+    keep: int = 2,
+) -> Path:
+    """Save a new checkpoint of the training, of which every rank writes its part; returns its path.
+
+    Call it between two steps, when gradients are clear. `optimizer` is a stage of our ZeRO, or PyTorch's own,
+    which then is the same on all ranks. `progress`: the position in the data, as JSON. Of the checkpoints in
+    `folder` the last `keep` stay. Raises CheckpointError on all ranks, with the checkpoints that were there
+    untouched, when the disk is full, a rank fails or another training saves into `folder`.
+    """
+    content = {"shapes": shapes_of(model, optimizer), **state_of_rank(comm, model, optimizer)}
+    needed = comm.allreduce(nbytes(content))
+
+    def write(path: Path) -> None:
+        write_tensors(path / file_of(comm.rank), content)
+
+    return save(comm, folder, write, step=step, progress=progress, needed=needed, keep=keep)
+
+
+def load_training(
+    comm: MPI.Intracomm, folder: Path, model: nn.Module, optimizer: AnyOptimizer
+) -> Found | None:
+    """Restore `model`, `optimizer` and random numbers from the newest whole checkpoint; None without one.
+
+    `model` and `optimizer` are built as for a new training, on this number of ranks. On as many ranks as
+    saved it, the losses that follow are the same to the bit. On others, rank r restores the random-number
+    state of rank r mod the old world size, so ranks that shared a stream still share it. Raises
+    CheckpointError on all ranks, and changes nothing, when there are only damaged checkpoints or the model or
+    optimizer does not fit.
+    """
+    found = find(comm, folder)
+    if found is None:
+        return None
+    checked: list[Restored] = []
+    together(comm, "the other ranks' weights", lambda: checked.append(read(comm, found, model, optimizer)))
+    restore(checked[0], model, plain(optimizer))  # all of it is good, on all ranks
+    gather_weights(optimizer)
+    return found
+
+
+def file_of(rank: int) -> str:
+    """The name of a rank's file."""
+    return f"rank{rank}.pt"
+
+
+# ------------------------------------------------------------------ which elements a rank owns
+#
+# flat buffer   [ a a a a a a | b b b | c c c ]       parameters a, b, c, one after the other
+# rank 1                  [ . . . . . . ]             its shard: a[4:6], b[0:3], c[0:1]
+#
+# A file holds pieces: the name of a parameter, the first of its elements, and their values. Whoever needs
+# a[2:6] takes it from the pieces of whatever ranks saved them: so any number of ranks can restore.
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`count` elements of a flat parameter, from `start`; at `offset` of the tensor that has them."""
+
+    name: str
+    start: int
+    count: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A tensor that an optimizer updates, and the parts of parameters in it; `replicated`: on all ranks."""
+
+    tensor: torch.Tensor
+    parts: tuple[Part, ...]
+    replicated: bool
+
+
+def owned_by(model: nn.Module, optimizer: AnyOptimizer) -> list[Owned]:
+    """What this rank has of the parameters: its shards of what is sharded, all of what is not.
+
+    Names are those of `named_parameters`: tied parameters have one. TypeError when the optimizer updates
+    tensors that are no parameters, whose state would be lost.
+    """
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    buckets = buckets_of(optimizer)
+    in_buckets = {parameter for bucket in buckets for parameter in bucket.parameters}
+    owned = [owned_of(bucket, names) for bucket in buckets] + [
+        Owned(parameter, (Part(name, 0, parameter.numel(), 0),), replicated=True)
+        for parameter, name in names.items()
+        if parameter not in in_buckets
+    ]
+    tensors = {id(each.tensor) for each in owned}
+    if any(id(each) not in tensors for group in plain(optimizer).param_groups for each in group["params"]):
+        raise TypeError(f"{type(optimizer).__name__} updates tensors that are no parameters of the model")
+    return owned
+
+
+def owned_of(bucket: Bucket, names: Mapping[nn.Parameter, str]) -> Owned:
+    """The parts of parameters in the shard of a flat buffer that this rank owns."""
+    replicated = isinstance(bucket, ReplicatedBucket)
+    total = sum(view.numel() for view in bucket.weights.views)
+    shard = range(total) if replicated else even_range(total, bucket.comm.size, bucket.comm.rank)
+    parts, first = [], 0
+    for parameter, view in zip(bucket.parameters, bucket.weights.views, strict=True):
+        start, stop = max(shard.start, first), min(shard.stop, first + view.numel())
+        if start < stop:
+            parts.append(Part(names[parameter], start - first, stop - start, start - shard.start))
+        first += view.numel()
+    return Owned(bucket.master, tuple(parts), replicated)
+
+
+def buckets_of(optimizer: AnyOptimizer) -> Sequence[Bucket]:
+    """The flat buffers of our ZeRO; none of PyTorch's optimizers."""
+    return optimizer.buckets if isinstance(optimizer, ShardedOptimizer) else []
+
+
+def plain(optimizer: AnyOptimizer) -> Optimizer:
+    """PyTorch's optimizer, which our ZeRO uses, too."""
+    return optimizer.optimizer if isinstance(optimizer, ShardedOptimizer) else optimizer
+
+
+def shapes_of(model: nn.Module, optimizer: AnyOptimizer) -> dict[str, tuple[int, ...]]:
+    """The full shape of every parameter, also of those that stage 3 has freed."""
+    shapes = {parameter: tuple(parameter.shape) for parameter in model.parameters()}
+    for bucket in buckets_of(optimizer):
+        views = zip(bucket.parameters, bucket.weights.views, strict=True)
+        shapes |= {parameter: tuple(view.shape) for parameter, view in views}
+    return {name: shapes[parameter] for name, parameter in model.named_parameters()}
+
+
+# ------------------------------------------------------------------ what a rank saves
+
+
+def state_of_rank(comm: MPI.Intracomm, model: nn.Module, optimizer: AnyOptimizer) -> dict[str, Any]:
+    """What this rank writes: values per element as pieces, other state of parameters as numbers."""
+    tensors: dict[str, Pieces] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    inner = plain(optimizer)
+    for owned in owned_by(model, optimizer):
+        for kind, value in {WEIGHTS: owned.tensor, **inner.state.get(owned.tensor, {})}.items():
+            if torch.is_tensor(value) and value.shape == owned.tensor.shape:
+                tensors.setdefault(kind, []).extend(pieces_of(comm, owned, value))
+            else:  # such as the count of steps
+                numbers.setdefault(kind, {}).update({part.name: value for part in owned.parts})
+    return {
+        "tensors": tensors,
+        "numbers": numbers,
+        "settings": [{k: v for k, v in group.items() if k != "params"} for group in inner.param_groups],
+        "buffers": {name: buffer.clone() for name, buffer in model.named_buffers()},
+        "random": random_state(),
+    }
+
+
+def pieces_of(comm: MPI.Intracomm, owned: Owned, values: torch.Tensor) -> Pieces:
+    """What this rank writes of `values`, shaped as `owned.tensor`; of what is replicated, its share."""
+    flat = values.detach().reshape(-1)
+    share = even_range(len(flat), comm.size, comm.rank) if owned.replicated else range(len(flat))
+    pieces = []
+    for part in owned.parts:
+        first, stop = max(part.offset, share.start), min(part.offset + part.count, share.stop)
+        if first < stop:
+            values = flat[first:stop].clone()  # else the memory behind the view is saved
+            pieces.append((part.name, part.start + first - part.offset, values))
+    return pieces
+
+
+def nbytes(content: Any) -> int:
+    """The bytes of all tensors in `content`, nested as you like."""
+    if torch.is_tensor(content):
+        return content.nbytes
+    if isinstance(content, dict):
+        return sum(map(nbytes, content.values()))
+    return sum(map(nbytes, content)) if isinstance(content, list | tuple) else 0
+
+
+def random_state() -> dict[str, Any]:
+    """The state of Python's, NumPy's and torch's global generators, as plain numbers and tensors."""
+    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    return {
+        "python": random.getstate(),
+        "numpy": [name, [int(key) for key in keys], position, has_gauss, gauss],
+        "torch": torch.get_rng_state(),
+    }
+
+
+# ------------------------------------------------------------------ restoring: read and check all, then copy
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What this rank will have, read and checked; nothing has been changed."""
+
+    weights: list[tuple[torch.Tensor, torch.Tensor]]  # to overwrite, by what
+    state: dict[torch.Tensor, dict[str, Any]]  # the optimizer's
+    settings: list[dict[str, Any]]
+    buffers: dict[str, torch.Tensor]
+    random: dict[str, Any]
+
+
+def read(comm: MPI.Intracomm, found: Found, model: nn.Module, optimizer: AnyOptimizer) -> Restored:
+    """This rank's part of the checkpoint, from the files of all ranks that saved it; CheckpointError."""
+    paths = [found.path / file_of(rank) for rank in range(found.ranks)]
+    files = [read_rank_file(path) for path in paths]
+    own = files[comm.rank % found.ranks]
+    shapes, inner = shapes_of(model, optimizer), plain(optimizer)
+    for file in files:
+        check_shapes("parameter", shapes, file["shapes"])
+    check_settings(inner, own["settings"])
+    buffers = dict(model.named_buffers())
+    check_shapes("buffer", shapes_and_types(buffers), shapes_and_types(own["buffers"]))
+    check_random_state(own["random"])
+    kinds = {kind: covered(kind, files, shapes) for kind in sorted({k for f in files for k in f["tensors"]})}
+    for name in shapes.keys() - kinds.get(WEIGHTS, {}).keys():
+        raise CheckpointError(f"{found.path} has no weights of {name}")
+    numbers = {kind: agreed(kind, files) for kind in sorted({k for f in files for k in f["numbers"]})}
+    updated = {parameter for group in inner.param_groups for parameter in group["params"]}
+    owned = owned_by(model, optimizer)
+    return Restored(
+        weights=[(each.tensor, assemble(each, kinds[WEIGHTS])) for each in owned],
+        state={each.tensor: state_of(each, kinds, numbers) for each in owned if each.tensor in updated},
+        settings=own["settings"],
+        buffers=own["buffers"],
+        random=own["random"],
+    )
+
+
+def read_rank_file(path: Path) -> dict[str, Any]:
+    """What a rank saved; CheckpointError unless it has the form that `state_of_rank` gives it."""
+    content = read_tensors(path)
+    try:
+        good = content.keys() == {"shapes", "tensors", "numbers", "settings", "buffers", "random"} and all(
+            [
+                *(isinstance(name, str) for name in content["shapes"]),
+                *(
+                    isinstance(name, str) and type(start) is int and start >= 0 and is_plain(values, ndim=1)
+                    for pieces in content["tensors"].values()
+                    for name, start, values in pieces
+                ),
+                *(isinstance(each, dict) for each in content["numbers"].values()),
+                *(isinstance(each, dict) and "params" not in each for each in content["settings"]),
+                *(is_plain(buffer) for buffer in content["buffers"].values()),
+            ]
+        )
+    except (AttributeError, TypeError, ValueError):
+        good = False
+    if not good:
+        raise CheckpointError(f"{path} does not have the form of a rank's part of a checkpoint")
+    return dict(content)
+
+
+def is_plain(values: object, ndim: int | None = None) -> bool:
+    """Whether this is an ordinary tensor in memory, with `ndim` dimensions."""
+    if not isinstance(values, torch.Tensor) or values.layout != torch.strided or values.device.type != "cpu":
+        return False
+    return ndim is None or values.dim() == ndim
+
+
+def covered(
+    kind: str, files: Sequence[Mapping[str, Any]], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, Pieces]:
+    """All pieces of one kind, by parameter; CheckpointError unless each element is there exactly once."""
+    found: dict[str, Pieces] = {}
+    for name, start, values in (piece for file in files for piece in file["tensors"].get(kind, [])):
+        found.setdefault(name, []).append((name, start, values))
+    for name, pieces in found.items():
+        if name not in shapes:
+            raise CheckpointError(f"the checkpoint has {kind} of {name}, which is no parameter of it")
+        if len({values.dtype for *_, values in pieces}) > 1:
+            raise CheckpointError(f"{kind} of {name} are of several dtypes in the checkpoint")
+        pieces.sort(key=lambda piece: piece[1])
+        stop, total = 0, int(np.prod(shapes[name], dtype=np.int64))
+        for _, start, values in [*pieces, (name, total, torch.empty(0))]:
+            if start != stop:
+                first, last = sorted((start, stop))
+                problem = "are missing" if start > stop else "are there twice, or too many"
+                raise CheckpointError(
+                    f"{kind} of {name}: elements {first} to {last - 1} of {total} {problem} in the checkpoint"
+                )
+            stop = start + len(values)
+    return found
+
+
+def assemble(owned: Owned, pieces: Mapping[str, Pieces], dtype: torch.dtype | None = None) -> torch.Tensor:
+    """The values of `owned`, shaped as its tensor, from pieces that cover all parameters."""
+    flat = torch.empty(owned.tensor.numel(), dtype=dtype or owned.tensor.dtype)
+    for part in owned.parts:
+        for _, start, values in pieces[part.name]:
+            first, stop = max(start, part.start), min(start + len(values), part.start + part.count)
+            if first < stop:
+                where = part.offset + first - part.start
+                flat[where : where + stop - first] = values[first - start : stop - start]
+    return flat.view(owned.tensor.shape)
+
+
+def agreed(kind: str, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The numbers of one kind, by parameter; CheckpointError when two ranks saved different ones."""
+    found: dict[str, Any] = {}
+    for name, value in (each for file in files for each in file["numbers"].get(kind, {}).items()):
+        if not same(found.setdefault(name, value), value):
+            raise CheckpointError(f"the ranks saved different values of {kind} of {name}")
+    return found
+
+
+def same(a: object, b: object) -> bool:
+    """Whether two numbers or tensors are equal."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return type(a) is type(b) and a == b
+
+
+def state_of(
+    owned: Owned, kinds: Mapping[str, Mapping[str, Pieces]], numbers: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The optimizer's state of one tensor, empty without any; CheckpointError when only a part has it."""
+    names = [part.name for part in owned.parts]
+    state: dict[str, Any] = {}
+    for kind, of in [*kinds.items(), *numbers.items()]:
+        known = [name for name in names if name in of]
+        if kind == WEIGHTS or (names and not known):
+            continue
+        if known != names:
+            raise CheckpointError(
+                f"the checkpoint has {kind} of {known[0]} and none of {sorted(set(names) - set(known))[0]},"
+                " which this optimizer updates together"
+            )
+        if kind in kinds:
+            dtype = kinds[kind][names[0]][0][2].dtype if names else None
+            state[kind] = assemble(owned, kinds[kind], dtype)
+        else:  # an empty shard counts steps with the others
+            values = [of[name] for name in names] or [next(iter(of.values()))]
+            if not all(same(value, values[0]) for value in values):
+                raise CheckpointError(f"{kind} differs between {', '.join(names)}, updated together")
+            state[kind] = values[0].clone() if torch.is_tensor(values[0]) else values[0]
+    return state
+
+
+def check_shapes(what: str, mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """CheckpointError unless the checkpoint has the same shapes: none is made to fit by broadcasting."""
+    for name in [*mine, *saved]:
+        here, there = (str(tuple(each[name])) if name in each else "none" for each in (mine, saved))
+        if here != there:
+            raise CheckpointError(
+                f"{what} {name} is {here} in the model and {there} in the checkpoint; build that model"
+            )
+
+
+def shapes_and_types(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[Any, ...]]:
+    """What has to be equal for one tensor to be copied to another as it is."""
+    return {name: (*tensor.shape, str(tensor.dtype)) for name, tensor in tensors.items()}
+
+
+def check_settings(optimizer: Optimizer, settings: Sequence[Mapping[str, Any]]) -> None:
+    """CheckpointError unless the optimizer has as many groups with settings of the same names."""
+    mine, theirs = (
+        [set(group) - {"params"} for group in each] for each in (optimizer.param_groups, settings)
+    )
+    if mine != theirs:
+        other = sorted(set().union(*mine) ^ set().union(*theirs))
+        raise CheckpointError(
+            f"{type(optimizer).__name__} is not the optimizer that was saved: {len(mine)} and {len(theirs)}"
+            f" groups of parameters, only one of the two with {', '.join(other) or 'all of its settings'};"
+            " build the same"
+        )
+
+
+def check_random_state(state: Mapping[str, Any]) -> None:
+    """CheckpointError unless all three generators accept the state; no global one is touched."""
+    try:
+        random.Random().setstate(python_state(state))
+        np.random.RandomState().set_state(numpy_state(state))
+        torch.Generator().set_state(state["torch"].clone())
+    except Exception as error:  # each generator raises what it likes
+        raise CheckpointError(f"the checkpoint's random-number state cannot be restored: {error}") from None
+
+
+def python_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    """As `random.setstate` wants it."""
+    version, internal, gauss = state["python"]
+    return version, tuple(internal), gauss
+
+
+def numpy_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    """As `np.random.set_state` wants it."""
+    name, keys, *rest = state["numpy"]
+    return name, np.array(keys, dtype=np.uint32), *rest
+
+
+@torch.no_grad()
+def restore(checked: Restored, model: nn.Module, optimizer: Optimizer) -> None:
+    """Copy what was read and checked: nothing in here can fail for one rank alone."""
+    for tensor, values in checked.weights:
+        tensor.copy_(values)
+    optimizer.state.update(checked.state)
+    for group, settings in zip(optimizer.param_groups, checked.settings, strict=True):
+        group.update(settings)
+    for name, buffer in model.named_buffers():
+        buffer.copy_(checked.buffers[name])
+    restore_random_state(checked.random)
+
+
+def restore_random_state(state: Mapping[str, Any]) -> None:
+    """Let the three global generators continue from `state`."""
+    random.setstate(python_state(state))
+    np.random.set_state(numpy_state(state))
+    torch.set_rng_state(state["torch"].clone())  # not a view of the file
+
+
+def gather_weights(optimizer: AnyOptimizer) -> None:
+    """Bring the weights in line with the masters; where they stay gathered, with those of all ranks."""
+    for bucket in buckets_of(optimizer):
+        bucket.round_master()
+        if isinstance(optimizer, Zero1 | Zero2):
+            all_gather(bucket.comm, bucket.weights.flat)
+
+
+# ------------------------------------------------------------------ the folder: saving
+#
+# .saving/ …   all files        fsync files, then folder
+# .saving/     manifest.json    fsync                        from here on the checkpoint is whole
+# .saving  →  000003-step30     rename, fsync
+# latest   →  000003-step30     a new file, renamed over the old one; fsync
+# the oldest go                 renamed first, so that no half-removed one bears a name
+
+
+def save(
+    comm: MPI.Intracomm,
+    folder: Path,
+    write: Callable[[Path], None],
+    *,
+    step: int,
+    progress: Mapping[str, Any] | None = None,
+    needed: int = 0,
+    keep: int = 2,
+) -> Path:
+    """Save a new checkpoint with the files that `write(path)` makes on all ranks; returns its path.
+
+    `write` may raise OSError or CheckpointError on any rank. `needed`: bytes of all ranks' files. When it
+    raises CheckpointError, on all ranks, the checkpoints that were there are untouched and the new one is
+    gone. Of the checkpoints the last `keep` stay.
+    """
+    if keep < 1 or step < 0:
+        raise ValueError(f"keep={keep}, step={step}; keep at least 1 checkpoint, of step 0 or later")
+    scratch = folder / SAVING
+
+    def all_do(what: str, do: Callable[[], Result]) -> list[Result]:
+        return together(comm, what, lambda: with_numbers(do, folder, needed))
+
+    all_do("a folder for the checkpoint", lambda: comm.rank or prepare(folder, needed))
+    try:
+        all_do("the other ranks' files", lambda: write_part(folder, write))
+        parts = all_do("the other ranks' checksums", lambda: describe(comm, scratch))
+        files = {name: facts for part in parts for name, facts in part.items()}
+        about = {"step": step, "ranks": comm.size, "progress": dict(progress or {}), "files": files}
+        names = all_do("the name of the checkpoint", lambda: "" if comm.rank else publish(folder, about))
+    except CheckpointError:
+        if comm.rank == 0:
+            shutil.rmtree(scratch, ignore_errors=True)
+        comm.Barrier()
+        raise
+    if comm.rank == 0:
+        prune(folder, keep)
+    comm.Barrier()
+    return folder / names[0]
+
+
+def prepare(folder: Path, needed: int) -> int:
+    """Lock the folder, remove what a kill has left, and make room for the files. On rank 0."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock(folder)
+    patterns = (f"{SAVING}*", f"{REMOVING}*", f".{LATEST}.*")
+    for leftover in (path for pattern in patterns for path in folder.glob(pattern)):
+        is_folder = leftover.is_dir() and not leftover.is_symlink()
+        shutil.rmtree(leftover) if is_folder else leftover.unlink()
+    free = shutil.disk_usage(folder).free
+    if needed + SPARE_BYTES > free:
+        raise CheckpointError(no_room(folder, needed + SPARE_BYTES, free))
+    (folder / SAVING).mkdir()
+    return 0
+
+
+def write_part(folder: Path, write: Callable[[Path], None]) -> None:
+    """Write this rank's files."""
+    if not (folder / SAVING).is_dir():
+        raise CheckpointError(f"{folder} is not the folder that rank 0 sees; choose one that all ranks share")
+    write(folder / SAVING)
+
+
+def describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str, Any]]:
+    """Size and checksum of files that are now on disk, by name; the ranks share the work."""
+    found = sorted(scratch.rglob("*"))
+    paths, folders = ([each for each in found if each.is_dir() == is_folder] for is_folder in (False, True))
+    for path in (*paths[comm.rank :: comm.size], *folders[comm.rank :: comm.size]):
+        sync(path)
+    return {
+        str(path.relative_to(scratch)): {"bytes": path.stat().st_size, "sha256": digest(path)}
+        for path in paths[comm.rank :: comm.size]
+    }
+
+
+def publish(folder: Path, about: Mapping[str, Any]) -> str:
+    """Give a checkpoint whose files are on disk its manifest and its name, and let `latest` name it."""
+    name = f"{max(map(number, names_in(folder)), default=0) + 1:06d}-step{about['step']}"
+    write_text(folder / SAVING / MANIFEST, as_text(about))
+    os.rename(folder / SAVING, folder / name)
+    try:
+        sync(folder)
+        write_text(folder / LATEST, name + "\n")
+    except OSError:
+        with suppress(OSError):  # a save that fails leaves nothing behind
+            remove(folder / name)
+        raise
+    return name
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Remove all but the newest `keep`; what cannot be removed now, the next save tries to remove again."""
+    with suppress(OSError):  # the new checkpoint is saved, whatever becomes of the old ones
+        for name in names_in(folder)[:-keep]:
+            if name != latest(folder):
+                remove(folder / name)
+
+
+def remove(path: Path) -> None:
+    """Remove a checkpoint, which loses its name first."""
+    gone = path.with_name(f"{REMOVING}-{path.name}")
+    os.rename(path, gone)
+    shutil.rmtree(gone)
+
+
+def as_text(about: Mapping[str, Any]) -> str:
+    """The manifest, with a checksum of itself."""
+    return json.dumps({**about, "sha256": own_digest(about)}, indent=1) + "\n"
+
+
+def own_digest(about: Mapping[str, Any]) -> str:
+    """The sha256 of a manifest without its checksum."""
+    body = {key: value for key, value in about.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+# ------------------------------------------------------------------ the folder: one training at a time
+
+_locks: dict[Path, int] = {}  # by folder: the descriptor through which this process holds its lock
+
+
+def lock(folder: Path) -> None:
+    """Hold the folder's lock until this process ends; CheckpointError when another process holds it.
+
+    The operating system frees the lock of a process that ends, however it ends: a `.lock` that a killed
+    training left behind is no obstacle.
+    """
+    path = folder.resolve() / LOCK
+    if path in _locks and is_open_as(_locks[path], path):
+        return
+    if path in _locks:
+        os.close(_locks.pop(path))  # somebody removed the file: it locks nothing any more
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        acquire(descriptor, folder)
+        if not is_open_as(descriptor, path):
+            raise CheckpointError(f"{path} was removed just now; save again")
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    _locks[path] = descriptor
+
+
+def acquire(descriptor: int, folder: Path) -> None:
+    """Take the lock; CheckpointError, with who holds it, after LOCK_SECONDS."""
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                holder = os.pread(descriptor, 300, 0).decode(errors="replace") or "another process"
+                raise CheckpointError(
+                    f"another training saves into {folder} ({holder}); end it, or choose another folder"
+                ) from None
+        time.sleep(0.05)
+
+
+def is_open_as(descriptor: int, path: Path) -> bool:
+    """Whether the open file is a regular one, and still the one at `path`."""
+    mine = os.fstat(descriptor)
+    try:
+        theirs = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISREG(mine.st_mode) and os.path.samestat(mine, theirs)
+
+
+def _forget_locks() -> None:
+    """In a forked child: the lock is its parent's, and ends with it."""
+    for descriptor in _locks.values():
+        os.close(descriptor)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
+
+# ------------------------------------------------------------------ the folder: finding
+
+
+def find(comm: MPI.Intracomm, folder: Path) -> Found | None:
+    """The newest whole checkpoint, every byte of it checked; None when there is none at all.
+
+    The one that `latest` names comes first, then the others from new to old. CheckpointError, with the name
+    of each file that is wrong, when there are only damaged ones.
+    """
+    refused: list[str] = []
+    for path in together(comm, "a list of checkpoints", lambda: candidates(folder))[0]:
+        looks = together(comm, "what the other ranks read", lambda path=path: check(comm, path))  # type: ignore[misc]
+        problems = [problem for _, problem in looks if problem]
+        if not problems:
+            about, _ = looks[0]
+            return Found(path, about["step"], about["progress"], about["ranks"], tuple(refused))
+        refused += problems[:1]
+    if refused:
+        raise CheckpointError(
+            f"no checkpoint in {folder} is whole: {'; '.join(refused)}."
+            " Put the files back from a copy, or move the folder away to start anew"
+        )
+    return None
+
+
+def check(comm: MPI.Intracomm, path: Path) -> tuple[dict[str, Any], str]:
+    """The manifest, and what this rank finds wrong with its share of the files."""
+    try:
+        about = read_manifest(path)
+        for name, facts in sorted(about["files"].items())[comm.rank :: comm.size]:
+            check_file(path / name, facts)
+    except CheckpointError as error:
+        return {}, str(error)
+    return about, ""
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself; CheckpointError unless it has the form that `save` gives it."""
+    file = path / MANIFEST
+    try:
+        check_regular(file, at_most=MANIFEST_BYTES)
+        about = json.loads(file.read_text(encoding="utf-8"))
+        problem = manifest_problem(about, path.name)
+    except FileNotFoundError:
+        raise CheckpointError(f"{file} is missing") from None
+    except (OSError, ValueError, RecursionError) as error:
+        problem = str(error)[:200]
+    if problem:
+        raise CheckpointError(f"{file} is damaged: {problem}")
+    return dict(about)
+
+
+def manifest_problem(about: Any, name: str) -> str:
+    """What is wrong with the contents of a manifest; empty if nothing is."""
+    if not isinstance(about, dict) or about.keys() != {"step", "ranks", "progress", "files", "sha256"}:
+        return "it does not have the entries step, ranks, progress, files and sha256"
+    if about["sha256"] != own_digest(about):
+        return "its sha256 is not that of its contents"
+    step = about["step"]
+    if type(step) is not int or step < 0 or name.rpartition("step")[2] != str(step):
+        return "step is not that of its folder's name"
+    if type(about["ranks"]) is not int or about["ranks"] < 1:
+        return "ranks is no number of ranks"
+    if not isinstance(about["progress"], dict):
+        return "progress is no dictionary"
+    files = about["files"]
+    if not isinstance(files, dict) or not all(is_described(*each) for each in files.items()):
+        return "files does not give the bytes and the sha256 of files below this folder"
+    expected = [file_of(rank) for rank in range(min(about["ranks"], len(files) + 1))]
+    missing = [each for each in expected if each not in files]
+    return f"files has no {missing[0]}" if missing else ""
+
+
+def is_described(name: str, facts: Any) -> bool:
+    """Whether an entry of `files` names a file below the folder, its size and its checksum."""
+    below = bool(name) and "\0" not in name and not Path(name).is_absolute() and ".." not in Path(name).parts
+    return (
+        below
+        and isinstance(facts, dict)
+        and facts.keys() == {"bytes", "sha256"}
+        and type(facts["bytes"]) is int
+        and facts["bytes"] >= 0
+        and isinstance(facts["sha256"], str)
+        and SHA256.fullmatch(facts["sha256"]) is not None
+    )
+
+
+def check_file(path: Path, facts: Mapping[str, Any]) -> None:
+    """CheckpointError unless the file is the one in the manifest."""
+    try:
+        size = check_regular(path)
+        if size != facts["bytes"]:
+            raise CheckpointError(f"{path} has {size} bytes instead of {facts['bytes']}")
+        if digest(path) != facts["sha256"]:
+            raise CheckpointError(f"{path} has been changed: its sha256 is not that of the manifest")
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error})") from None
+
+
+def check_regular(path: Path, at_most: int | None = None) -> int:
+    """The bytes of a file; ValueError when it is a link, a pipe or a folder, or has more than `at_most`."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is no regular file")
+    if at_most is not None and found.st_size > at_most:
+        raise ValueError(f"it has {found.st_size} bytes, more than {at_most}")
+    return found.st_size
+
+
+def candidates(folder: Path) -> list[Path]:
+    """All checkpoints, in the order in which to try them."""
+    newest_first, newest = names_in(folder)[::-1], latest(folder)
+    return [folder / name for name in sorted(newest_first, key=lambda name: name != newest)]  # stable
+
+
+def names_in(folder: Path) -> list[str]:
+    """The checkpoints, in the order in which they were saved."""
+    found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted((name for name in found if NAME.fullmatch(name)), key=number)
+
+
+def number(name: str) -> int:
+    """Which save it was, from 1; a step may be saved twice."""
+    return int(name.partition("-")[0])
+
+
+def latest(folder: Path) -> str:
+    """The name in `latest`; empty when there is none or it is damaged."""
+    try:
+        check_regular(folder / LATEST, at_most=1000)
+        return (folder / LATEST).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+# ------------------------------------------------------------------ files, on disk when the call returns
+
+
+class Writer:
+    """A file for torch.save, which neither reports why a write failed nor sees that it was cut short."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write all of `data`: on a disk that is nearly full, and beyond 2 GiB, one call writes a part."""
+        left = memoryview(data).cast("B")
+        try:
+            while left:
+                left = left[self.write_some(left) :]
+        except OSError as error:
+            self.error = error
+            raise
+        return memoryview(data).nbytes
+
+    def write_some(self, data: memoryview) -> int:
+        """Write some of `data`; how many bytes."""
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+
+def write_tensors(path: Path, content: Any) -> None:
+    """torch.save, and the file is on disk; OSError when it is not."""
+    with open(path, "wb", buffering=0) as file:
+        writer = Writer(cast(BinaryIO, file))
+        try:
+            torch.save(content, cast(IO[bytes], writer))
+        except RuntimeError as error:
+            raise writer.error or OSError(f"{path.name} could not be written: {error}") from None
+        os.fsync(file.fileno())
+
+
+def read_tensors(path: Path, safe: Iterable[Any] = ()) -> Any:
+    """What `write_tensors` wrote: tensors, numbers, strings, and the classes in `safe`; CheckpointError."""
+    try:
+        check_regular(path)
+        with torch.serialization.safe_globals(list(safe)):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # torch raises whatever its parts do
+        found = UNSAFE.search(str(error))
+        reason = f"it asks for {found[1]}" if found else "it is damaged, or something else"
+        raise CheckpointError(f"{path} is not a file of tensors that can be read safely: {reason}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file, all of it or nothing; it is on disk, and so is its name."""
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        with open(scratch, "wb", buffering=0) as file:
+            Writer(cast(BinaryIO, file)).write(text.encode())
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except OSError:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """A file's contents, or the names in a folder, are on disk: they stay after a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def digest(path: Path) -> str:
+    """The sha256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def with_numbers(do: Callable[[], Result], folder: Path, needed: int) -> Result:
+    """The result of `do()`; CheckpointError with the numbers when an OSError says that the disk is full."""
+    try:
+        return do()
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        raise CheckpointError(no_room(folder, needed, shutil.disk_usage(folder).free)) from None
+
+
+def no_room(folder: Path, needed: int, free: int) -> str:
+    """What a full disk says."""
+    return (
+        f"no space is left in {folder}: a checkpoint needs {needed / 1e6:.1f} MB, {free / 1e6:.1f} MB are"
+        " free; the one before is untouched; make room, or save to another folder"
+    )
+
+
+# ------------------------------------------------------------------ ranks that fail together
+
+
+def together(
+    comm: MPI.Intracomm, what: str, do: Callable[[], Result], timeout: float = TIMEOUT_SECONDS
+) -> list[Result]:
+    """The results of `do()` on all ranks, which are small; CheckpointError on all when it failed on any.
+
+    TimeoutError with `what` in it when a rank does not come within `timeout` seconds.
+    """
+    result, error, cause = None, "", None
+    try:
+        result = do()
+    except Exception as caught:  # whatever it is, the others must not wait for this rank
+        expected = isinstance(caught, CheckpointError | OSError)
+        kind = type(caught).__name__
+        error, cause = (str(caught) or kind) if expected else f"{kind}: {caught}", caught
+    wait_for(comm.Ibarrier(), timeout, what)
+    outcomes: list[tuple[Any, str]] = comm.allgather((result, error))
+    failed = [(rank, error) for rank, (_, error) in enumerate(outcomes) if error]
+    if failed:
+        rank, error = failed[0]
+        raise CheckpointError(error if comm.size == 1 else f"{error} (rank {rank})") from cause
+    return [result for result, _ in outcomes]
