@@ -13,6 +13,7 @@ from course_lib.lessons.catalogue import Lesson, find_lessons
 from course_lib.lessons.execute import write_results
 from course_lib.paths import NOTEBOOKS
 
+pytestmark = pytest.mark.slow
 LESSONS = find_lessons(NOTEBOOKS)
 
 

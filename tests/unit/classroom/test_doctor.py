@@ -277,6 +277,7 @@ def test_a_data_set_with_another_checksum_is_red(monkeypatch, tmp_path):
 # -------------------------------------------------------------------- torch and DeepSpeed
 
 
+@pytest.mark.slow
 def test_two_real_ranks_sum_over_every_backend_of_torch():
     check = doctor.check_torch()
     assert check.ok, check

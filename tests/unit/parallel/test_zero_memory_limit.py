@@ -24,6 +24,7 @@ def test_stage_3_on_four_ranks_trains_what_one_rank_cannot() -> None:
     assert (together.ranks, together.limit_mib, together.story) == (4, LIMIT_MIB, "trained a step")
 
 
+@pytest.mark.slow
 def test_it_is_the_stage_and_not_the_number_of_ranks() -> None:
     replicated = fits(2, stage=0)
     assert not replicated.trained
