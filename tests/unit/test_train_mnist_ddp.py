@@ -46,7 +46,10 @@ def said(way: str) -> str:
     "way",
     [
         *("torchrun", "mpiexec", "spawn, tcp"),
-        *(pytest.param(way, marks=pytest.mark.slow) for way in ("mpiexec, gloo", "spawn, file", "spawn, env")),
+        *(
+            pytest.param(way, marks=pytest.mark.slow)
+            for way in ("mpiexec, gloo", "spawn, file", "spawn, env")
+        ),
     ],
 )
 def test_every_launcher_trains_the_same_network(way: str) -> None:
