@@ -285,6 +285,7 @@ def test_ranks_that_are_stopped_for_longer_than_heartbeats_may_be_missed_go_on(n
     works(notebook)
 
 
+@pytest.mark.slow
 def test_ranks_that_stay_stopped_end_at_the_deadline_and_are_replaced(notebook):
     pids, _, _ = ranks_of(notebook)
     os.kill(pids[2], signal.SIGSTOP)
@@ -378,6 +379,7 @@ def test_a_restart_runs_the_setup_cells_and_names_what_is_lost(notebook):
     works(notebook)
 
 
+@pytest.mark.slow
 def test_a_restart_by_hand_runs_the_setup_cells_too(notebook):
     notebook.run("%%px\nweights = 3")
     ran = notebook.run("cluster.restart()")
@@ -445,6 +447,7 @@ def test_a_timeout_that_is_none_is_one_sentence(notebook, timeout):
     works(notebook)
 
 
+@pytest.mark.slow
 def test_local_runs_the_cell_in_the_notebook_too_and_is_guarded(notebook):
     ran = notebook.run("%%px --local\nhere = 'both'\nprint(here)")
     assert ran.output.count("both") == 5 and notebook.run("print(here)").output == "both\n"
@@ -459,6 +462,7 @@ def test_out_keeps_the_result(notebook):
     assert ran.output == "['0', '2', '4', '6']\n"
 
 
+@pytest.mark.slow
 def test_no_stream_prints_by_rank_at_the_end(notebook):
     ran = notebook.run("%%px --no-stream\nprint('one', rank); rank")
     assert [int(n) for n in re.findall(r"one (\d)", ran.output)] == [0, 1, 2, 3]

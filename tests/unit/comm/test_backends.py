@@ -128,6 +128,7 @@ def test_the_lesson_asks_about_as_many_operations_as_are_tried() -> None:
     assert f"Of {len(OPERATIONS)} operations, how many work on Gloo?" in asked
 
 
+@pytest.mark.slow
 def test_gloo_does_what_its_torch_says_and_absent_backends_have_their_reason() -> None:
     table = probe_backends(["gloo", "mpi", "nccl", "carrier pigeon"])
     assert table.state("gloo", "all_reduce") == "works"

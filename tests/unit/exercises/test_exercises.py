@@ -1,13 +1,14 @@
 """Every exercise: its stub is not attempted, its solution right, all that is wrong is said to be, and why.
 
 All answers are judged in one job of four ranks. One answer for each kind of verdict goes through the very job
-that checks a learner's answer; `make test-all` checks the others that way too.
+that checks a learner's answer; `make test-all` checks the others that way too, and mutants of the solutions.
 """
 
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -173,7 +174,7 @@ def test_a_hang_is_recognised_long_before_the_deadline() -> None:
     assert "does not end" in verdict.text and "circle of waiting" in verdict.text
 
 
-# -------------------------------------------------------------------- all in one job
+# -------------------------------------------------------------------- many in one job
 
 
 def changes(exercise: Exercise) -> list[tuple[str, str]]:
@@ -184,16 +185,11 @@ def changes(exercise: Exercise) -> list[tuple[str, str]]:
     return [(words, exercise.assemble(letters)) for words, letters in orders(order, list(exercise.blocks))]
 
 
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[str]]:
-    """What is wrong with every solution, mutant and wrong answer: words by exercise and change."""
-    answers = {}
-    for exercise in EXERCISES:
-        answers[exercise.id, "solution"] = program(exercise, exercise.solution)
-        for number, wrong in enumerate(exercise.wrong):
-            answers[exercise.id, f"wrong {number}"] = program(exercise, wrong.source)
-        answers |= {(exercise.id, words): source for words, source in changes(exercise)}
-    folder = tmp_path_factory.mktemp("batch")
+Words = dict[tuple[str, str], list[str]]  # what is wrong, by exercise and by what was changed
+
+
+def judge(answers: Mapping[tuple[str, str], str], folder: Path) -> Words:
+    """What is wrong with every one of `answers`, judged after each other in one job of four ranks."""
     (folder / "answers").write_text(json.dumps([[id, source] for (id, _), source in answers.items()]))
     script = Path(__file__).with_name("batch.py")
     done = run_ranks(4, [str(script), str(folder / "answers"), str(folder / "results")], timeout=540)
@@ -201,20 +197,35 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], li
     return dict(zip(answers, json.loads((folder / "results").read_text()), strict=True))
 
 
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Words:
+    """What is wrong with every solution and every wrong answer."""
+    answers = {(exercise.id, "solution"): program(exercise, exercise.solution) for exercise in EXERCISES}
+    for exercise, number in WRONG:
+        answers[exercise.id, f"wrong {number}"] = program(exercise, exercise.wrong[number].source)
+    return judge(answers, tmp_path_factory.mktemp("answers"))
+
+
+@pytest.fixture(scope="module")
+def judged_mutants(tmp_path_factory: pytest.TempPathFactory) -> Words:
+    """What is wrong with every mutant of every solution."""
+    answers = {(exercise.id, words): source for exercise in EXERCISES for words, source in changes(exercise)}
+    return judge(answers, tmp_path_factory.mktemp("mutants"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("exercise", EXERCISES, ids=name)
-def test_no_mutant_of_the_solution_is_right(
-    exercise: Exercise, judged: dict[tuple[str, str], list[str]]
-) -> None:
-    assert judged[exercise.id, "solution"] == []
-    right = {words for words, _ in changes(exercise) if not judged[exercise.id, words]}
+def test_no_mutant_of_the_solution_is_right(exercise: Exercise, judged_mutants: Words) -> None:
+    right = {words for words, _ in changes(exercise) if not judged_mutants[exercise.id, words]}
     assert right == {words for id, words in EQUIVALENT if id == exercise.id}
     assert len(changes(exercise)) >= 3, "too few to mean something"
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=name)
-def test_every_wrong_answer_is_wrong_and_different_mistakes_get_different_words(
-    exercise: Exercise, judged: dict[tuple[str, str], list[str]]
+def test_only_the_solution_is_right_and_different_mistakes_get_different_words(
+    exercise: Exercise, judged: Words
 ) -> None:
+    assert judged[exercise.id, "solution"] == []
     said = [" ".join(judged[exercise.id, f"wrong {number}"]) for number in range(len(exercise.wrong))]
     assert all(said) and len(set(said)) == len(said)
     for number, (wrong, words) in enumerate(zip(exercise.wrong, said, strict=True)):

@@ -23,6 +23,7 @@ def test_where_it_ends_is_the_same_every_time() -> None:
     assert all(fits(2, 150).trained for _ in range(3))
 
 
+@pytest.mark.slow
 def test_this_process_may_still_use_what_it_likes() -> None:
     import resource
 
