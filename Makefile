@@ -1,26 +1,33 @@
 # make course   set up, run every lesson on a 4-rank MPI cluster      make lab    set up, open JupyterLab
-# make test     set up, run all tests (what CI runs)                  make help   everything else
+# make test     set up, run the tests, 11 minutes (CI: make test-all)  make help   everything else
 PYTHON ?= python3
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
 READY := .venv/.ready
-RANKS := 1 2 3 4
+# On so many ranks `make test` runs the tests on ranks; `make test-all` on the others.
+RANKS := 1 3
+OTHER_RANKS := 2 4
+# The lessons whose cores `make test` runs; `make test-all` runs all lessons whole.
+CORES := 01 04 06 11
 # So many files of tests run at once, as most of them wait, and so many lessons; JOBS=0 LESSONS=0: one by one.
 JOBS := 3
 LESSONS := 2
 BESIDE := --dist loadfile --no-loadscope-reorder --durations=15
 RANK_TESTS := tests/ranks packages/torch_mpi4py/tests/ranks
+UNIT_TESTS := tests packages $(RANK_TESTS:%=--ignore=%)
 # Ranks need no other plugins of pytest, and each would import them for seconds.
 ALONE := PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+ON_RANKS = $(BIN)/python -m mpi_classroom.launch $$n -m pytest -p pytest_timeout -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup course lab test test-fast test-slow check format notebooks bench clean lock
+.PHONY: help setup course lab test test-all test-release check format notebooks bench clean lock
 
 help:
 	@echo 'make course      set up, run every lesson on a 4-rank MPI cluster, write build/'
 	@echo 'make lab         set up, open JupyterLab on my_course/, your own copy of the lessons'
-	@echo 'make test        set up, run all tests (test-fast: without the lessons)'
-	@echo 'make test-slow   the rare cases that make test leaves out (tests marked slow)'
+	@echo 'make test        set up, run the tests: about 11 minutes on 2 cores'
+	@echo 'make test-all    run all that make test leaves out, but for the next: about 27 minutes more'
+	@echo 'make test-release  run what takes hours, before a release'
 	@echo 'make check       format, lint, types, layers, notebook drift: seconds'
 	@echo 'make notebooks   build the lessons from course/lessons (one: make notebooks LESSON=02)'
 	@echo 'make bench       run the benchmarks into benchmarks/results'
@@ -53,18 +60,22 @@ course: setup
 lab: setup
 	$(BIN)/course lab
 
-test: test-fast
+test: setup
+	$(BIN)/python -m pytest -n $(JOBS) $(BESIDE) $(UNIT_TESTS)
+	@set -e; for n in $(RANKS); do echo "tests/ranks, $$n at once"; $(ALONE) $(ON_RANKS) $(RANK_TESTS); done
+	$(BIN)/python -m pytest -n $(LESSONS) $(BESIDE) --nbval --core $(CORES:%=notebooks/%_*.ipynb)
+
+# All that `make test` left out, and the whole of the lessons whose cores it ran.
+test-all: setup
+	$(BIN)/python -m pytest -n $(JOBS) $(BESIDE) -m slow $(UNIT_TESTS)
+	@set -e; for n in $(OTHER_RANKS); do \
+	  echo "tests/ranks, $$n at once"; $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS); done
 	$(BIN)/python -m pytest -n $(LESSONS) $(BESIDE) --nbval notebooks
 
-test-fast: setup
-	$(BIN)/python -m pytest -n $(JOBS) $(BESIDE) tests packages --ignore=tests/ranks --ignore=packages/torch_mpi4py/tests/ranks
-	@set -e; for n in $(RANKS); do \
-	  echo "tests/ranks, $$n at once"; $(ALONE) $(BIN)/python -m mpi_classroom.launch $$n -m pytest -p pytest_timeout -q $(RANK_TESTS); done
-
-# What takes long and rarely finds anything.
-test-slow: setup
-	$(BIN)/python -m pytest -m slow tests packages --ignore=tests/ranks --ignore=packages/torch_mpi4py/tests/ranks
-	$(ALONE) $(BIN)/python -m mpi_classroom.launch 2 -m pytest -p pytest_timeout -q -m slow $(RANK_TESTS)
+# Hours, beside nothing else.
+test-release: setup
+	$(BIN)/python -m pytest -m release $(UNIT_TESTS)
+	@n=2; $(ALONE) $(ON_RANKS) -m release $(RANK_TESTS)
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -21,16 +21,22 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
 # The files that take longest, so that no worker is left with one of them at the end.
 LONGEST = (
     "test_guard.py",
+    "test_exercises.py",
+    "test_cluster.py",
+    "test_nbval_is_red.py",
+    "test_torch_mpi.py",
+    "test_learners.py",
     "test_catch_up.py",
     "test_training.py",
-    "test_learners.py",
-    "test_nbval_is_red.py",
-    "test_exercises.py",
-    "test_more_ranks.py",
     "test_command.py",
+    "test_backends.py",
+    "test_job.py",
+    "test_collectives_on_more_ranks.py",
+    "test_more_ranks.py",
     "test_train_mnist_ddp.py",
     "test_jobs.py",
-    "test_cluster.py",
+    "test_memory_limit.py",
+    "test_zero_memory_limit.py",
 )
 
 

@@ -19,6 +19,7 @@ from nbval.kernel import RunningKernel, start_new_kernel
 from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 
 from course.tools.kernels import unattended
+from course.tools.parts import in_core
 
 CELL_SECONDS = 180
 POLL_SECONDS = 0.5
@@ -126,8 +127,13 @@ class LessonFile(IPyNbFile):
             super().setup()
 
     def collect(self) -> Iterator[LessonCell]:
-        """The code cells of the notebook."""
-        for cell in super().collect():
+        """The code cells of the notebook; with `--core` those before its "More" part."""
+        cells = list(super().collect())
+        core = in_core(self.nb.cells)
+        wanted = [core[i] for i, cell in enumerate(self.nb.cells) if cell.cell_type == "code"]
+        for cell in cells:
+            if self.config.option.core and not wanted[cell.cell_num]:
+                continue
             yield LessonCell.from_parent(
                 self, name=cell.name, cell_num=cell.cell_num, cell=cell.cell, options=cell.options
             )
@@ -144,6 +150,11 @@ class LessonFile(IPyNbFile):
 def active(options: object) -> bool:
     """Whether this run checks notebooks."""
     return bool(getattr(options, "nbval", False) or getattr(options, "nbval_lax", False))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run of the notebooks be cut to what everyone in a workshop sees."""
+    parser.addoption("--core", action="store_true", help="with --nbval: leave out the More part of lessons")
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:

@@ -12,6 +12,8 @@ from playwright.sync_api import Browser
 
 from tests.browser import lab, server
 
+pytestmark = pytest.mark.slow
+
 PAGE = """
 <div class="jp-Notebook-ExecutionIndicator" data-status="idle">idle</div>
 <div class="jp-Notebook"><div class="jp-Cell jp-CodeCell">

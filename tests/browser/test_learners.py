@@ -9,7 +9,7 @@ from tests.browser.conftest import OpenLesson
 from tests.browser.lab import BUSY, DONE, RED, Lesson
 from tests.browser.server import Server
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 WHAT_FIRST = "this notebook has no ranks yet. Run the Setup cells at the top of the lesson first"
 LESSON_SECONDS = 120

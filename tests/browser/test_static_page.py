@@ -13,6 +13,7 @@ from course.tools.execute import write_results
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of
 
+pytestmark = pytest.mark.slow
 LESSONS = find_lessons(NOTEBOOKS)
 
 

@@ -1,7 +1,7 @@
 """A latecomer catches up with an exercise, in a real kernel, and the lesson goes on.
 
 Of a few lessons, the first exercise and a few cells after it. All exercises, up to the next or to the
-lesson's end, are slow tests: trainings are among the cells.
+lesson's end, are tests of a release: trainings are among the cells.
 """
 
 import json
@@ -48,13 +48,14 @@ def cells_from(id: str) -> Iterator[tuple[str, bool]]:
         yield source, "raises-exception" in cell["metadata"].get("tags", [])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("id", QUICK)
 def test_after_catching_up_the_solution_passes_and_the_lesson_goes_on(id: str) -> None:
     catches_up_and_goes_on(id, FEW)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("id", EXERCISES)
 def test_after_catching_up_the_whole_lesson_goes_on(id: str) -> None:

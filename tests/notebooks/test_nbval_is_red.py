@@ -20,6 +20,7 @@ import psutil
 import pytest
 from nbformat import NotebookNode
 
+from course.tools.parts import STOP_LINE
 from mpi_classroom import processes
 
 pytest_plugins = ["pytester"]
@@ -236,9 +237,14 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Session:
 RED = [name for name in WITHOUT_CLUSTER | WITH_CLUSTER if not name.startswith("good")]
 
 
+MODES = ["strict", pytest.param("lax", marks=pytest.mark.slow)]
+
+
 @pytest.mark.parametrize("name", ["good", "good_ranks"])
-def test_a_good_notebook_is_green(strict: Session, lax: Session, name: str) -> None:
-    assert strict.cells[name] == lax.cells[name] == ["passed"] * 3, strict.text
+@pytest.mark.parametrize("mode", MODES)
+def test_a_good_notebook_is_green(request: pytest.FixtureRequest, mode: str, name: str) -> None:
+    session: Session = request.getfixturevalue(mode)
+    assert session.cells[name] == ["passed"] * 3, session.text
 
 
 @pytest.mark.parametrize("name", RED)
@@ -247,6 +253,7 @@ def test_a_broken_notebook_is_red_at_the_cell_that_is_broken(strict: Session, na
     assert strict.cells[name][:2] == ["passed", "failed"], strict.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RED if name not in OUTPUT_ONLY + STRICT_ONLY])
 def test_only_differing_outputs_are_forgiven_when_lax(lax: Session, name: str) -> None:
     wanted = "passed" if name == "changed_on_rank_1" else "failed"
@@ -259,13 +266,16 @@ def test_cells_after_one_that_never_ended_are_not_run(strict: Session, name: str
     assert "not run: cell 1 did not finish" in strict.text
 
 
-def test_no_notebook_leaves_a_process_behind(strict: Session, lax: Session) -> None:
-    assert set(strict.left_by_notebook) == set(WITHOUT_CLUSTER | WITH_CLUSTER)
-    for session in (strict, lax):
-        assert set(session.left_by_notebook.values()) == {"[]"}, session.left_by_notebook
-        assert session.left == []
+@pytest.mark.parametrize("mode", MODES)
+def test_no_notebook_leaves_a_process_behind(request: pytest.FixtureRequest, mode: str) -> None:
+    session: Session = request.getfixturevalue(mode)
+    left_out = OUTPUT_ONLY + STRICT_ONLY if mode == "lax" else ()
+    assert set(session.left_by_notebook) == set(WITHOUT_CLUSTER | WITH_CLUSTER) - set(left_out)
+    assert set(session.left_by_notebook.values()) == {"[]"}, session.left_by_notebook
+    assert session.left == []
 
 
+@pytest.mark.slow
 def test_nbval_alone_passes_what_the_plugin_fails(bare: Session) -> None:
     assert {name: cells[:2] for name, cells in bare.cells.items()} == {
         name: ["passed", "passed"] for name in bare.cells
@@ -273,10 +283,19 @@ def test_nbval_alone_passes_what_the_plugin_fails(bare: Session) -> None:
     assert len(bare.cells) == 6
 
 
+@pytest.mark.slow
 def test_ranks_that_hang_longer_than_nbval_waits_are_red(tmp_path: Path) -> None:
     session = check(tmp_path, {"hang": HANG_WITHOUT_DEADLINE}, "--nbval", "--nbval-cell-timeout=20")
     assert session.code == 1 and session.cells["hang"] == ["passed", "failed", "skipped"], session.text
     assert session.left_by_notebook == {"hang": "[]"} and session.left == []
+
+
+def test_the_core_of_a_lesson_can_be_run_alone(tmp_path: Path) -> None:
+    stop = nbformat.v4.new_markdown_cell(f"{STOP_LINE} More is for later.")
+    notebooks = {"cut": [AFTER, stop, code("1 / 0", tags=IGNORED)], "without_more": [AFTER, AFTER]}
+    session = check(tmp_path, notebooks, "--nbval", "--core")
+    assert session.cells == {"cut": ["passed"], "without_more": ["passed"] * 2}, session.text
+    assert session.code == 0 and session.left == []
 
 
 @pytest.mark.parametrize(
@@ -332,6 +351,7 @@ def test_an_interrupted_run_is_red_and_leaves_nothing(running: Running) -> None:
     assert marked(running.mark) == []
 
 
+@pytest.mark.slow
 def test_after_a_killed_run_nothing_is_left_either(running: Running) -> None:
     assert any("ipyparallel.engine" in psutil.Process(pid).cmdline() for pid in marked(running.mark))
     running.process.kill()

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from course_lib.parallel.zero_measured import held, held_bytes
 from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import AdamW
 
+from course.lessons.l11_zero_from_scratch.runs import held, held_bytes
 from course_lib.fast import zero as fast
 from course_lib.parallel.zero import (
     LossScaler,

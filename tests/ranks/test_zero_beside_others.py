@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from course_lib.parallel.zero_measured import held_bytes
 from mpi4py import MPI
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -24,6 +23,7 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW
 
 import torch_mpi4py
+from course.lessons.l11_zero_from_scratch.runs import held_bytes
 from course_lib.parallel.zero import Zero1, Zero2, Zero3
 from course_lib.theory.memory import ADAM_FP32, StateBytes, bytes_a_parameter
 from course_lib.training.transformer import Transformer, build_transformer

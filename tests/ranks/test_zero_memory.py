@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from course_lib.parallel.zero_measured import (
+from mpi4py import MPI
+from torch import nn
+from torch.optim import SGD, Adam, AdamW
+
+from course.lessons.l11_zero_from_scratch.runs import (
     Moving,
     gathered_bytes,
     held_state,
@@ -14,10 +18,6 @@ from course_lib.parallel.zero_measured import (
     tensors_of,
     train,
 )
-from mpi4py import MPI
-from torch import nn
-from torch.optim import SGD, Adam, AdamW
-
 from course_lib.fast.zero import Zero3
 from course_lib.theory import memory
 from course_lib.theory.memory import STAGES, StateBytes

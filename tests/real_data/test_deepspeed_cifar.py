@@ -8,7 +8,7 @@ from benchmarks.deepspeed_cifar import in_one_process, with_deepspeed
 from benchmarks.harness import on_ranks
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.skipif(
         not os.environ.get("COURSE_DATA"), reason="COURSE_DATA names no folder with real data"
     ),

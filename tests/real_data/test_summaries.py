@@ -28,6 +28,7 @@ def test_lead_3_is_where_it_is_published() -> None:
     assert scores["lead-3"].facts is None
 
 
+@pytest.mark.slow
 def test_a_training_on_two_ranks_runs_to_its_scores(tmp_path: Path) -> None:
     """A minute of training does not come near lead-3: it runs, and the loss falls, is the claim."""
     path = tmp_path / "told.json"

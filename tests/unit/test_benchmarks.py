@@ -74,6 +74,7 @@ def vars_of(a_row: Row) -> list[object]:
     return [getattr(a_row, name) for name in Row.__slots__]
 
 
+@pytest.mark.slow
 def test_the_pi_benchmark_prints_json_alone_on_standard_output():
     command = [sys.executable, "-m", "benchmarks.pi", "--quick", "--json", "-"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)

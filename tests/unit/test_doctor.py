@@ -131,6 +131,7 @@ def test_a_data_set_with_another_checksum_is_no_fault_in_course_data_and_is_name
     assert check.detail == "Your own data in the format of MNIST (2 + 2 images) from COURSE_DATA."
 
 
+@pytest.mark.slow
 def test_two_real_ranks_sum_over_every_backend_of_torch():
     check = doctor.check_torch()
     assert check.ok, check

@@ -14,7 +14,7 @@ def lines(size: int, module: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("size", [5, 6])
+@pytest.mark.parametrize("size", [5, pytest.param(6, marks=pytest.mark.slow)])
 def test_tiles_in_all_shapes_equal_the_whole_image(size: int) -> None:
     told = lines(size, "tests.ranks.tiled")
     assert len(told) >= 2 and all(line.endswith(": equal") for line in told), told
@@ -23,12 +23,14 @@ def test_tiles_in_all_shapes_equal_the_whole_image(size: int) -> None:
         assert f"{rows} x {columns}: equal" in told
 
 
+@pytest.mark.slow
 def test_five_dimensions_on_8_ranks_equal_one_process() -> None:
     told = lines(8, "tests.ranks.hybrids")
     assert "Hy-Fi: equal" in told and "five dimensions: equal" in told, told
     assert all(line.endswith(": equal") for line in told), told
 
 
+@pytest.mark.slow
 def test_replicas_summed_in_another_order_wait_for_ever() -> None:
     program = ["-m", "tests.ranks.gems_swapped"]
     assert run_ranks(2, program, timeout=120).stdout.splitlines() == ["summed"] * 2

@@ -65,7 +65,9 @@ def said(trapped: dict[str, str]) -> Said:
     return cache(lambda way: all_said(WAYS[way], trapped))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", ["mpiexec", pytest.param("mpiexec, gloo", marks=pytest.mark.slow), "deepspeed"]
+)
 def test_every_launcher_trains_the_same_network(said: Said, way: str) -> None:
     *epochs, last = said(way).splitlines()
     size, backend, stage, *_ = last.replace(":", ",").split(", ")
@@ -75,6 +77,7 @@ def test_every_launcher_trains_the_same_network(said: Said, way: str) -> None:
     assert last.split(": ")[1] == said("mpiexec").splitlines()[-1].split(": ")[1]
 
 
+@pytest.mark.slow
 def test_a_fresh_machine_compiles_nothing(said: Said, fresh: Path, trapped: dict[str, str]) -> None:
     for way in WAYS:
         said(way)
@@ -85,6 +88,7 @@ def test_a_fresh_machine_compiles_nothing(said: Said, fresh: Path, trapped: dict
     (fresh / "notes").unlink()
 
 
+@pytest.mark.slow
 def test_a_hostfile_of_two_machines_started_by_hand(said: Said, tmp_path: Path) -> None:
     """Both are this one, for a network of its own is not to be had everywhere; the launchers do not know."""
     hosts = tmp_path / "hostfile"

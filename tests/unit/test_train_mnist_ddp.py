@@ -42,7 +42,16 @@ def said(way: str) -> str:
     return output_of(WAYS[way], environment(), timeout=TIMEOUT)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("torchrun", "mpiexec", "spawn, tcp"),
+        *(
+            pytest.param(way, marks=pytest.mark.slow)
+            for way in ("mpiexec, gloo", "spawn, file", "spawn, env")
+        ),
+    ],
+)
 def test_every_launcher_trains_the_same_network(way: str) -> None:
     size, backend, result = said(way).replace(", ", ": ", 1).split(": ")
     assert size == "2 ranks"

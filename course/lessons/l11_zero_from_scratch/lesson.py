@@ -135,8 +135,7 @@ predict("Bytes a parameter on each of four ranks, with stage 2?", None)
 
 # %%
 # %%px --timeout 120
-from course_lib.parallel.zero_measured import train
-
+from course.lessons.l11_zero_from_scratch.runs import train
 from course_lib.training.transformer import build_transformer
 
 model = build_transformer(vocabulary=64, length=32, width=64, layers=4, seed=0)
@@ -271,8 +270,6 @@ predict("Percent of the activations that stage 3 saves?", None)
 # %%px --timeout 120
 import copy
 
-from course_lib.parallel.zero_measured import held_state, kept_activations, start, tensors_of, text_loss
-
 from course.lessons.l11_zero_from_scratch.runs import (
     held_state,
     kept_activations,
@@ -320,8 +317,7 @@ live_lines(
 
 # %%
 # %%px
-from course_lib.parallel.zero_measured import gathered_bytes
-
+from course.lessons.l11_zero_from_scratch.runs import gathered_bytes
 from course_lib.fast.zero import Zero3
 
 

@@ -75,8 +75,9 @@ def attempt(comm: MPI.Intracomm, limit_mib: int, stage: int, layers: int) -> Fit
 def step(comm: MPI.Intracomm, made: Sequence[nn.Linear], stage: int) -> None:
     """A step of training with `made`, one after the other."""
     import torch
-    from course_lib.parallel.zero_measured import start
     from torch import nn
+
+    from course.lessons.l11_zero_from_scratch.runs import start
 
     model = nn.Sequential(*made)
     zero = start(

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from course_lib.parallel.zero_measured import held_state, start, text_loss
 from mpi4py import MPI
 
+from course.lessons.l11_zero_from_scratch.runs import held_state, start, text_loss
 from course.tools.study.plan import MARK
 from course.tools.study.zero_results import ZeroCase
 from course_lib.training.transformer import build_transformer

@@ -108,6 +108,7 @@ def test_without_mpiexec(monkeypatch, leaves_nothing, tmp_path):
 SINGLETONS = 'shift; n=$1; shift\nwhile [ "$n" -gt 0 ]; do "$@" & n=$((n - 1)); done\nwait'
 
 
+@pytest.mark.slow
 def test_an_mpiexec_of_another_mpi_that_starts_worlds_of_one(monkeypatch, leaves_nothing, tmp_path):
     foreign = script(tmp_path / "mpiexec", SINGLETONS)
     monkeypatch.setattr(launch, "find_mpiexec", lambda: foreign)
@@ -150,6 +151,7 @@ def test_a_controller_that_dies_at_the_start(monkeypatch, leaves_nothing, tmp_pa
     assert "Address already in use" in words
 
 
+@pytest.mark.slow
 def test_a_port_that_somebody_else_took_meanwhile_is_chosen_anew(monkeypatch, leaves_nothing, tmp_path):
     once = f"if mkdir {tmp_path}/tried 2>/dev/null; then echo 'Address already in use' >&2; exit 1; fi"
     python_with(monkeypatch, tmp_path, once)
@@ -159,6 +161,7 @@ def test_a_port_that_somebody_else_took_meanwhile_is_chosen_anew(monkeypatch, le
     cluster.stop()
 
 
+@pytest.mark.slow
 def test_a_controller_that_goes_on_without_the_port_of_a_part_is_replaced(
     monkeypatch, leaves_nothing, tmp_path
 ):
@@ -172,6 +175,7 @@ def test_a_controller_that_goes_on_without_the_port_of_a_part_is_replaced(
 
 
 @pytest.mark.parametrize(("method", "folders"), [("ask", 1), ("_introduce", 2)])
+@pytest.mark.slow
 def test_a_first_question_that_is_lost_is_asked_again_and_ranks_that_are_stuck_are_replaced(
     method, folders, monkeypatch, leaves_nothing
 ):
@@ -190,6 +194,7 @@ def test_a_first_question_that_is_lost_is_asked_again_and_ranks_that_are_stuck_a
     cluster.stop()
 
 
+@pytest.mark.slow
 def test_ranks_that_register_while_the_client_connects_are_found_all_the_same(monkeypatch, leaves_nothing):
     cluster, connect, calls = Cluster(2), client.util.connect, []
 
@@ -216,6 +221,7 @@ def test_the_controllers_own_files_stay_where_it_works_on_them(leaves_nothing):
     cluster.stop()
 
 
+@pytest.mark.slow
 def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_nothing):
     def late(*arguments, **options):
         raise TimeoutError("Hub connection request timed out")
@@ -230,6 +236,7 @@ def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_not
         Cluster(1).replace()
 
 
+@pytest.mark.slow
 def test_a_controller_that_ends_while_it_is_asked_is_replaced_when_its_port_was_taken(
     monkeypatch, leaves_nothing
 ):

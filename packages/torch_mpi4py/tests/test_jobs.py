@@ -38,8 +38,9 @@ def test_the_group_overrides_all_that_torch_calls() -> None:
     assert {*internals.CALLED_FROM_CPP, *internals.CALLED_FROM_PYTHON} - own == set()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("size", [pytest.param(3, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("size", [3, 4])
 def test_what_passes_over_gloo_in_pytorchs_own_suite_passes_over_mpi4py(size: int, tmp_path: Path) -> None:
     if not torch.__version__.startswith(PASSED_OVER_GLOO["torch"]):
         pytest.fail(f"the list is of torch {PASSED_OVER_GLOO['torch']}; record it anew, see pytorch_suite.py")
@@ -78,7 +79,7 @@ dist.barrier()
 
 
 @pytest.mark.parametrize("program", [CYCLES, NOT_DESTROYED], ids=["ten cycles", "not destroyed"])
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_job_ends_with_code_0_and_no_message(program: str, size: int) -> None:
     job = run_ranks(size, ["-c", program], timeout=120)
     assert (job.returncode, job.stdout, job.stderr) == (0, "", "")

@@ -65,6 +65,7 @@ def test_an_answer_that_changes_its_input_is_wrong() -> None:
     assert "ranks 0 and 1: changed `value`, which belongs to the caller." in short(check(exercise(), greedy))
 
 
+@pytest.mark.slow
 def test_an_answer_that_prints_a_lot_is_as_right_as_without() -> None:
     verdict = check(exercise("00.1"), "def right_neighbour(comm):\n" + PRINTS)
     assert verdict.state == "right"
@@ -82,9 +83,9 @@ PRINTS = """\
     ("line", "words"),
     [
         ("os.kill(os.getpid(), 9)", "rank 1 was ended by signal 9 (Killed)."),
-        ("os._exit(0)", "rank 1 left Python in mid-air (os._exit)."),
-        ("os._exit(3)", "rank 1 left Python in mid-air (os._exit)."),
-        ("comm.Abort(7)", "rank 1 called Abort, which ends all ranks."),
+        pytest.param("os._exit(0)", "rank 1 left Python in mid-air (os._exit).", marks=pytest.mark.slow),
+        pytest.param("os._exit(3)", "rank 1 left Python in mid-air (os._exit).", marks=pytest.mark.slow),
+        pytest.param("comm.Abort(7)", "rank 1 called Abort, which ends all ranks.", marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_that_is_ended_is_a_wrong_answer(line: str, words: str) -> None:
@@ -109,6 +110,7 @@ def test_the_rank_that_raised_is_named_and_so_are_those_that_wait_for_it() -> No
         ("comm.Send(value, dest=7)", "MPI_ERR_RANK"),
     ],
 )
+@pytest.mark.slow
 def test_an_error_on_all_ranks_is_said_once_with_its_line(line: str, words: str) -> None:
     text = short(check(exercise(), shift(line)))
     assert text.count(words) == 1
@@ -137,12 +139,14 @@ def test_an_endless_loop_ends_at_the_deadline() -> None:
     assert "endless loop" in text
 
 
+@pytest.mark.slow
 def test_a_call_on_the_world_waits_for_ranks_that_take_no_part() -> None:
     text = short(check(exercise(), shift("MPI.COMM_WORLD.Barrier()")))
     assert "on 2 ranks with 1 element: it does not end." in text
     assert text.count("waiting in Barrier") == 2
 
 
+@pytest.mark.slow
 def test_a_message_that_nobody_receives_is_found() -> None:
     one_more = exercise().solution.replace(
         "    return", "    comm.Isend(value, dest=right, tag=9)\n    return"
@@ -170,12 +174,14 @@ def test_a_cell_that_does_not_end_says_where_it_is() -> None:
     assert not verdict.loads
 
 
+@pytest.mark.slow
 def test_a_cell_that_waits_for_a_message_says_so() -> None:
     text = short(check(exercise(), exercise().solution + "\nMPI.COMM_WORLD.recv(source=0)\n"))
     assert "the cell itself does not end" in text
     assert "rank 3  waiting in recv from rank 0" in text
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_may_be_run_in_the_notebook() -> None:
     assert check(exercise("00.1"), "def right_neighbour(comm):\n    return 0\n").loads
 
@@ -190,6 +196,7 @@ def test_ranks_that_do_not_start_are_not_the_learners_fault(monkeypatch: pytest.
     assert text == "01.1 could not be checked: 4 ranks did not start; run it again."
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_start_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 

@@ -88,6 +88,7 @@ def test_garbage_a_hang_and_a_crash_are_told_apart_and_the_rest_is_tried_all_the
     assert only(table, "all_reduce").reason == ""
 
 
+@pytest.mark.slow
 def test_one_rank_is_enough_to_fail(fakes: str) -> None:
     operations = ["garbage_on_rank_1", "raises_on_rank_0", "hangs_on_rank_1", "leaves"]
     table = probe_backends(["gloo"], operations=operations, seconds=4.0, module=fakes)
@@ -99,12 +100,14 @@ def test_one_rank_is_enough_to_fail(fakes: str) -> None:
     assert only(table, "hangs_on_rank_1").reason == "rank 1 did not come back"
 
 
+@pytest.mark.slow
 def test_what_one_operation_leaves_behind_does_not_reach_the_next(fakes: str) -> None:
     operations = ["changes_the_group", "all_reduce"]
     table = probe_backends(["gloo"], operations=operations, seconds=4.0, module=fakes)
     assert only(table, "all_reduce").state == "works"
 
 
+@pytest.mark.slow
 def test_ranks_that_cannot_start_are_an_error_not_a_verdict() -> None:
     with (
         pytest.raises(RuntimeError, match=r"(?s)did not start; they said: .*no_such_module"),
@@ -125,6 +128,7 @@ def test_the_lesson_asks_about_as_many_operations_as_are_tried() -> None:
     assert f"Of {len(OPERATIONS)} operations, how many work on Gloo?" in asked
 
 
+@pytest.mark.slow
 def test_gloo_does_what_its_torch_says_and_absent_backends_have_their_reason() -> None:
     table = probe_backends(["gloo", "mpi", "nccl", "carrier pigeon"])
     assert table.state("gloo", "all_reduce") == "works"

@@ -26,8 +26,8 @@ def run(size: int, chosen: str) -> "subprocess.CompletedProcess[str]":
     ("size", "chosen"),
     [
         (5, "does_what_mpi_does or mistake"),
-        (7, "(does_what_mpi_does and complex128) or mistake"),
-        (8, "(does_what_mpi_does and float32) or barrier or same_bits"),
+        pytest.param(7, "(does_what_mpi_does and complex128) or mistake", marks=pytest.mark.slow),
+        pytest.param(8, "(does_what_mpi_does and float32) or barrier or same_bits", marks=pytest.mark.slow),
     ],
 )
 def test_the_collectives_are_mpis_on_five_seven_and_eight_ranks(size: int, chosen: str):

@@ -160,7 +160,7 @@ RAISE = "if last: raise ValueError('I have had enough')"
 HANG = "if last: time.sleep(600)"
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("how", "words"),
     [
@@ -174,7 +174,7 @@ def test_a_worker_that_dies_is_named(tmp_path: Path, when: str, how: str, words:
     assert end_of(tmp_path, worker(tmp_path, **{when: how}), timeout=30) == words
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_a_worker_that_hangs_is_ended_at_the_deadline(tmp_path: Path, when: str) -> None:
     said = end_of(tmp_path, worker(tmp_path, **{when: HANG}), timeout=4)
     assert said.startswith("the 3 spawned workers gave no answer within 4 s: one of them hangs")

@@ -84,6 +84,7 @@ def test_a_clock_that_runs_ahead_and_drifts_is_put_right() -> None:
     assert only_before[-1] == pytest.approx(111.0)
 
 
+@pytest.mark.slow
 def test_the_benchmark_compares_with_torch_and_with_the_clock() -> None:
     command = [sys.executable, "-m", "benchmarks.trace", "--quick", "--json", "-"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)

@@ -1,12 +1,14 @@
 """Every exercise: its stub is not attempted, its solution right, all that is wrong is said to be, and why.
 
-Known-wrong answers go through the very job that checks a learner's. Mutants are many, so they share one job.
+All answers are judged in one job of four ranks. One answer for each kind of verdict goes through the very job
+that checks a learner's answer; `make test-all` checks the others that way too, and mutants of the solutions.
 """
 
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,21 +22,34 @@ from mpi_classroom.lessons import exercises_of, find_exercise, lessons
 from mpi_classroom.practice import argument
 from tests.unit.exercises.mutants import mutants, orders
 
+pytestmark = pytest.mark.timeout(600)  # all answers are judged in the set-up of one test
+
 ALL = [item for lesson in lessons() for item in exercises_of(lesson)]
 EXERCISES = [item for item in ALL if isinstance(item, Exercise)]
 QUESTIONS = [item for item in ALL if isinstance(item, Question)]
 WRONG = [(exercise, number) for exercise in EXERCISES for number in range(len(exercise.wrong))]
 LATE = {exercise.id for exercise in EXERCISES if exercise.imports}  # torch takes seconds to import
-FIRST = {id[:2]: id for id in sorted(LATE, reverse=True)}.values()
+
+# A wrong answer for each kind of verdict; `make test` checks these in jobs of their own, as a learner's.
+KINDS = {
+    ("01.1", 1): "a circle of sends",
+    ("01.1", 2): "a circle of receives",
+    ("01.2", 1): "a message that is never received",
+    ("01.3", 2): "a receive with the wrong tag",
+    ("02.3", 1): "an error that is raised",
+    ("04.4", 1): "a receive that nobody sends to",
+    ("04.4", 4): "not Python",
+}
+# Two more whose message only the job says: another circle of sends, and the number of the rank that is wrong.
+SAID_BY_THE_JOB = {*KINDS, ("04.3", 3), ("09.1", 3)}
+RIGHT_BY_JOB = {"00.1", min(LATE)}  # without torch and with it
 
 
-def by_job(exercise: Exercise, *more: int) -> pytest.ParameterSet:
-    """A case for a job of its own: of those with torch one in each lesson, as all are judged in the batch."""
-    quick = exercise.id not in LATE or exercise.id in FIRST
-    return pytest.param(exercise, *more, marks=[] if quick else pytest.mark.slow)
+def by_job(exercise: Exercise, *number: int) -> pytest.ParameterSet:
+    """A case for a job of its own: in `make test` one of each kind, as the batch judges all answers."""
+    quick = (exercise.id, *number) in KINDS if number else exercise.id in RIGHT_BY_JOB
+    return pytest.param(exercise, *number, marks=[] if quick else pytest.mark.slow)
 
-
-CHECKED_BY_JOB = [by_job(exercise, n) for exercise, n in WRONG if exercise.id not in LATE or n == 0]
 
 # Mutants that are right, and why.
 EQUIVALENT = {
@@ -125,7 +140,7 @@ def test_the_stub_is_not_attempted(exercise: Exercise) -> None:
             assert check(exercise, cell).state == "not attempted"
 
 
-@pytest.mark.parametrize("exercise", map(by_job, EXERCISES), ids=name)
+@pytest.mark.parametrize("exercise", [by_job(exercise) for exercise in EXERCISES], ids=name)
 def test_the_solution_is_right(exercise: Exercise) -> None:
     verdict = check(exercise, program(exercise, exercise.solution))
     assert verdict.state == "right", verdict.text
@@ -135,7 +150,7 @@ def test_the_solution_is_right(exercise: Exercise) -> None:
 # -------------------------------------------------------------------- known-wrong answers
 
 
-@pytest.mark.parametrize(("exercise", "number"), CHECKED_BY_JOB, ids=name)
+@pytest.mark.parametrize(("exercise", "number"), [by_job(*wrong) for wrong in WRONG], ids=name)
 def test_a_wrong_answer_is_told_what_is_wrong(exercise: Exercise, number: int) -> None:
     verdict = verdict_on_wrong(exercise.id, number)
     assert verdict.state == "wrong"
@@ -146,7 +161,8 @@ def test_a_wrong_answer_is_told_what_is_wrong(exercise: Exercise, number: int) -
     )
 
 
-@pytest.mark.parametrize("exercise", [e for e in EXERCISES if e.id not in LATE], ids=name)
+@pytest.mark.slow
+@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
 def test_different_mistakes_get_different_words(exercise: Exercise) -> None:
     said = [body(verdict_on_wrong(exercise.id, number).text) for number in range(len(exercise.wrong))]
     assert len(set(said)) == len(said)
@@ -160,7 +176,7 @@ def test_a_hang_is_recognised_long_before_the_deadline() -> None:
     assert "does not end" in verdict.text and "circle of waiting" in verdict.text
 
 
-# -------------------------------------------------------------------- mutants, many in one job
+# -------------------------------------------------------------------- many in one job
 
 
 def changes(exercise: Exercise) -> list[tuple[str, str]]:
@@ -171,38 +187,48 @@ def changes(exercise: Exercise) -> list[tuple[str, str]]:
     return [(words, exercise.assemble(letters)) for words, letters in orders(order, list(exercise.blocks))]
 
 
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[str]]:
-    """What is wrong with every solution, mutant and wrong answer: words by exercise and change."""
-    answers = {}
-    for exercise in EXERCISES:
-        answers[exercise.id, "solution"] = program(exercise, exercise.solution)
-        for number, wrong in enumerate(exercise.wrong):
-            if exercise.id in LATE:
-                answers[exercise.id, f"wrong {number}"] = program(exercise, wrong.source)
-        answers |= {(exercise.id, words): source for words, source in changes(exercise)}
-    folder = tmp_path_factory.mktemp("batch")
+Words = dict[tuple[str, str], list[str]]  # what is wrong, by exercise and by what was changed
+
+
+def judge(answers: Mapping[tuple[str, str], str], folder: Path) -> Words:
+    """What is wrong with every one of `answers`, judged after each other in one job of four ranks."""
     (folder / "answers").write_text(json.dumps([[id, source] for (id, _), source in answers.items()]))
     script = Path(__file__).with_name("batch.py")
-    done = run_ranks(4, [str(script), str(folder / "answers"), str(folder / "results")], timeout=240)
+    done = run_ranks(4, [str(script), str(folder / "answers"), str(folder / "results")], timeout=540)
     assert (folder / "results").exists(), done.stderr[-2000:]
     return dict(zip(answers, json.loads((folder / "results").read_text()), strict=True))
 
 
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Words:
+    """What is wrong with every solution and every wrong answer."""
+    answers = {(exercise.id, "solution"): program(exercise, exercise.solution) for exercise in EXERCISES}
+    for exercise, number in WRONG:
+        answers[exercise.id, f"wrong {number}"] = program(exercise, exercise.wrong[number].source)
+    return judge(answers, tmp_path_factory.mktemp("answers"))
+
+
+@pytest.fixture(scope="module")
+def judged_mutants(tmp_path_factory: pytest.TempPathFactory) -> Words:
+    """What is wrong with every mutant of every solution."""
+    answers = {(exercise.id, words): source for exercise in EXERCISES for words, source in changes(exercise)}
+    return judge(answers, tmp_path_factory.mktemp("mutants"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("exercise", EXERCISES, ids=name)
-def test_no_mutant_of_the_solution_is_right(
-    exercise: Exercise, judged: dict[tuple[str, str], list[str]]
-) -> None:
-    assert judged[exercise.id, "solution"] == []
-    right = {words for words, _ in changes(exercise) if not judged[exercise.id, words]}
+def test_no_mutant_of_the_solution_is_right(exercise: Exercise, judged_mutants: Words) -> None:
+    right = {words for words, _ in changes(exercise) if not judged_mutants[exercise.id, words]}
     assert right == {words for id, words in EQUIVALENT if id == exercise.id}
     assert len(changes(exercise)) >= 3, "too few to mean something"
 
 
-@pytest.mark.parametrize("exercise", [e for e in EXERCISES if e.id in LATE], ids=name)
-def test_wrong_answers_with_torch_get_their_words(
-    exercise: Exercise, judged: dict[tuple[str, str], list[str]]
+@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
+def test_only_the_solution_is_right_and_different_mistakes_get_different_words(
+    exercise: Exercise, judged: Words
 ) -> None:
-    said = [judged[exercise.id, f"wrong {number}"] for number in range(len(exercise.wrong))]
-    assert all(wrong.message in " ".join(words) for wrong, words in zip(exercise.wrong, said, strict=True))
-    assert len({" ".join(words) for words in said}) == len(said)
+    assert judged[exercise.id, "solution"] == []
+    said = [" ".join(judged[exercise.id, f"wrong {number}"]) for number in range(len(exercise.wrong))]
+    assert all(said) and len(set(said)) == len(said)
+    for number, (wrong, words) in enumerate(zip(exercise.wrong, said, strict=True)):
+        assert (exercise.id, number) in SAID_BY_THE_JOB or wrong.message in words

@@ -114,6 +114,7 @@ def test_a_cell_that_ignores_interrupts_ends_at_its_deadline(lesson_of, build):
     assert marked_by_this_process() == []
 
 
+@pytest.mark.slow
 def test_many_short_cells_end_at_the_deadline_of_the_lesson(lesson_of, build):
     cells = ["import time", *["time.sleep(1)"] * 30]
     result = run_lesson(lesson_of(*cells), build=build, deadlines=Deadlines(cell=20, lesson=4))
@@ -128,8 +129,14 @@ def test_many_short_cells_end_at_the_deadline_of_the_lesson(lesson_of, build):
             "import os; os.kill(os.getpid(), 9)",
             "cell 2: the kernel was killed, as the system does when memory",
         ),
-        ("import os; os._exit(0)", "cell 2: the kernel ended by itself with exit code 0"),
-        ("import os; os.abort()", "cell 2: the kernel died of signal 6 (SIGABRT)"),
+        pytest.param(
+            *("import os; os._exit(0)", "cell 2: the kernel ended by itself with exit code 0"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *("import os; os.abort()", "cell 2: the kernel died of signal 6 (SIGABRT)"),
+            marks=pytest.mark.slow,
+        ),
         (
             "import os; os.write(2, b'bye\\n'); os._exit(3)",
             "cell 2: the kernel ended by itself with exit code 3: bye",

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TRAINING = """
 import faulthandler
 import time
@@ -50,6 +52,7 @@ def train_twice(folder: Path, *, after: str, deadline: float) -> str:
     return subprocess.run(job, capture_output=True, text=True, timeout=120).stdout
 
 
+@pytest.mark.slow
 def test_a_group_may_end_right_after_a_step(tmp_path: Path) -> None:
     assert train_twice(tmp_path, after="pass", deadline=60).count("two trainings") == 2
 

@@ -17,6 +17,7 @@ def test_the_limit_lies_between_what_one_rank_needs_and_what_a_quarter_does() ->
     assert state / 4 + 2 * whole < limit < state
 
 
+@pytest.mark.slow
 def test_stage_3_on_four_ranks_trains_what_one_rank_cannot() -> None:
     alone, together = fits(1), fits(4)
     assert not alone.trained and together.trained
@@ -24,6 +25,7 @@ def test_stage_3_on_four_ranks_trains_what_one_rank_cannot() -> None:
     assert (together.ranks, together.limit_mib, together.story) == (4, LIMIT_MIB, "trained a step")
 
 
+@pytest.mark.slow
 def test_it_is_the_stage_and_not_the_number_of_ranks() -> None:
     replicated = fits(2, stage=0)
     assert not replicated.trained

@@ -125,6 +125,7 @@ def test_the_report_says_what_was_measured() -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_the_command_with_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two stages of four: each case is a job of its own."""
     monkeypatch.setattr(command, "zero_cases", lambda **choice: zero_cases(**choice)[1::2])

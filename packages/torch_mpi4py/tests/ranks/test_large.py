@@ -1,7 +1,6 @@
 """More elements than MPI counts with 32 bits, for real: 13 GiB and minutes.
 
-python -m mpi_classroom.launch 2 -m pytest -q -m slow tests/ranks/test_torch_mpi_large.py
-python -m mpi_classroom.launch 2 -m pytest -q -m slow packages/torch_mpi4py/tests/ranks/test_large.py
+python -m mpi_classroom.launch 2 -m pytest -q -m release packages/torch_mpi4py/tests/ranks/test_large.py
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from torch_mpi4py.channel import Channel
 MANY = 2**31 + 1003  # bytes
 NEEDED = 14 * 2**30  # bytes, both ranks together
 
-pytestmark = [pytest.mark.slow, pytest.mark.deadline(240)]
+pytestmark = [pytest.mark.release, pytest.mark.deadline(240)]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,215 @@
+"""The report of every broken cell, from a snapshot of its ranks: the table of causes without a cluster.
+
+Each snapshot was recorded from a real cell when the watch stepped in. Its report must say what
+`tests/notebooks/broken_cells.py` wants the learner to read. `test_guard.py` runs a dozen of the same
+cells live, `make test-all` runs all of them.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from mpi_classroom import steps
+from mpi_classroom.cause import report
+from mpi_classroom.hang import ENDED, RankState
+from mpi_classroom.recording.calls import Call, Communicator, Counts, Done
+from tests.notebooks.broken_cells import BROKEN_CELLS, FREE, RESTARTED, Broken
+
+RANKS = range(4)
+WORLD = Communicator(0, (0, 1, 2, 3))
+GRID = WINDOW = Communicator(2, (0, 1, 2, 3))
+HALF = Communicator(2, (2, 3), part=True)
+FIRST = Done("allreduce", 0, WORLD)  # every rank completed it before the cell
+
+
+def waits(
+    line: int,
+    name: str,
+    peer: int | None = None,
+    tag: int | None = None,
+    *,
+    of: str = "",
+    turn: int = 1,
+    on: Communicator = WORLD,
+    done: Done = FIRST,
+) -> RankState:
+    """A rank in an MPI call on that line of the cell."""
+    return RankState(-1, "waiting", Call(name, peer, None, tag, 1, turn, on, of), line=line, done=done)
+
+
+def raised(error: str, line: int | None = None) -> RankState:
+    return RankState(-1, "raised", error=f"raised {error}", line=line)
+
+
+def computes(line: int | None) -> RankState:
+    inside = "" if line else "in an await, or in nothing at all"
+    return RankState(-1, "computing", line=line, inside=inside, done=FIRST)
+
+
+def finished(name: str = "", turn: int = 1, on: Communicator = WORLD) -> RankState:
+    return RankState(-1, "finished", done=Done(name, turn, on) if name else FIRST)
+
+
+def gone(words: str = ENDED) -> RankState:
+    return RankState(-1, "gone", error=words)
+
+
+def ring(line: int, name: str, tag: int, of: str = "") -> list[RankState]:
+    """Every rank waits for the next."""
+    return [waits(line, name, (rank + 1) % 4, tag, of=of) for rank in RANKS]
+
+
+DONE, KILLED = finished(), gone("was killed (signal 9: by hand, or because memory ran out)")
+BARRIER, BCAST = waits(3, "Barrier"), waits(2, "bcast", 0)
+CANNOT_PICKLE = raised("TypeError: cannot pickle '_hashlib.HMAC' object", 2)
+
+SNAPSHOTS: dict[str, list[RankState]] = {
+    "rank 0 raises before a collective": [raised("ValueError: boom", 2), BARRIER, BARRIER, BARRIER],
+    "rank 1 raises before a collective": [BARRIER, raised("ValueError: boom", 2), BARRIER, BARRIER],
+    "rank 3 raises before a collective": [BARRIER, BARRIER, BARRIER, raised("ValueError: boom", 2)],
+    "rank 0 raises inside a collective": [CANNOT_PICKLE, BCAST, BCAST, BCAST],
+    "rank 2 raises inside a collective": [
+        *(waits(2, "bcast", 2), waits(2, "bcast", 2), CANNOT_PICKLE, waits(2, "bcast", 2)),
+    ],
+    "an import error on one rank": [
+        *(BARRIER, raised("ModuleNotFoundError: No module named 'no_such_module'", 2), BARRIER, BARRIER),
+    ],
+    "a recursion without end": [
+        waits(4, "Barrier"),
+        replace(raised("RecursionError: maximum recursion depth exceeded", 3), inside="line 2: def f(n)"),
+        *(waits(4, "Barrier"), waits(4, "Barrier")),
+    ],
+    "sys.exit on one rank before a collective": [BARRIER, raised("SystemExit: 3"), BARRIER, BARRIER],
+    "a KeyboardInterrupt of its own": [BARRIER, BARRIER, raised("KeyboardInterrupt", 2), BARRIER],
+    "a collective skipped by one rank": [*[waits(2, "Barrier")] * 3, DONE],
+    "a reduction skipped by one leaf": [
+        *(waits(3, "Reduce", 0), waits(3, "Reduce", 0), finished("Reduce"), DONE),
+    ],
+    "a split that one rank skips": [DONE, *[waits(2, "Split")] * 3],
+    "a barrier of a grid that one rank skips": [
+        waits(3, "Barrier", turn=0, on=GRID, done=Done("Create_cart", 1, WORLD)),
+        waits(3, "Barrier", turn=0, on=GRID, done=Done("Create_cart", 1, WORLD)),
+        finished("Create_cart"),
+        waits(3, "Barrier", turn=0, on=GRID, done=Done("Create_cart", 1, WORLD)),
+    ],
+    "two different collectives": [waits(2, "Allreduce"), BARRIER, BARRIER, BARRIER],
+    "different roots": [
+        *(waits(2, "Reduce", 0), waits(2, "Reduce", 1), finished("Reduce"), finished("Reduce")),
+    ],
+    "a barrier of a part that one member skips": [
+        finished("Barrier", 0, Communicator(2, (0, 1), part=True)),
+        finished("Barrier", 0, Communicator(2, (0, 1), part=True)),
+        waits(3, "Barrier", turn=0, on=HALF, done=Done("Split", 1, WORLD)),
+        finished("Split"),
+    ],
+    "a circle of receives in a part": [
+        *(finished("Split"), finished("Split")),
+        waits(3, "recv", 3, 4, on=HALF, done=Done("Split", 1, WORLD)),
+        waits(3, "recv", 2, 4, on=HALF, done=Done("Split", 1, WORLD)),
+    ],
+    "a large send without a receive": [waits(2, "Send", 1, 0), DONE, DONE, DONE],
+    "a receive without a send": [DONE, DONE, waits(2, "recv", 1, 5), DONE],
+    "a circle of receives": ring(2, "recv", -1),
+    "a circle of large sends": ring(3, "Send", 0),
+    "a wrong tag": [waits(2, "ssend", 1, 7), waits(3, "recv", 0, 8), DONE, DONE],
+    "a rank that waits for itself": [DONE, waits(2, "recv", 1, -1), DONE, DONE],
+    "an endless loop": [computes(3)] * 4,
+    "an endless loop on one rank with the others in a collective": [
+        *(waits(4, "allreduce"), waits(4, "allreduce"), computes(3), waits(4, "allreduce")),
+    ],
+    "a loop that no interrupt ends": [computes(3)] * 4,
+    "a very long sleep": [computes(2)] * 4,
+    "an await that never ends": [computes(None)] * 4,
+    "output without end": [computes(2)] * 4,
+    "a subprocess that prints for ever": [computes(3)] * 4,
+    "a receive request that never completes": ring(3, "wait", -1, of="irecv"),
+    "a fence that one rank skips": [
+        finished("Win.Allocate"),
+        *[waits(3, "Win.Fence", turn=0, on=WINDOW, done=Done("Win.Allocate", 1, WORLD))] * 3,
+    ],
+    "a large send request that never completes": ring(3, "Wait", 0, of="Isend"),
+    "many receive requests that never complete": [waits(3, "Waitall", 0, -1, of="Irecv")] * 4,
+    "an interrupt while all are blocked": ring(2, "recv", -1),
+    "an interrupt of a computation": [computes(2)] * 4,
+    "a rank killed in the cell": [gone(), gone(), KILLED, gone()],
+    "a rank that leaves by os._exit": [gone(), gone("ended itself with exit code 1"), gone(), gone()],
+    "a rank that aborts itself": [DONE, DONE, DONE, gone("was ended by signal 6")],
+    "a crash in C": [gone("crashed (signal 11)"), DONE, DONE, DONE],
+    "MPI_Abort": [DONE, gone("called Abort"), DONE, DONE],
+    "all ranks killed": [KILLED, gone(), gone(), gone()],
+    "a receive request that one rank waits for in vain": [
+        waits(3, "Wait", 1, 5, of="Irecv"),
+        DONE,
+        DONE,
+        DONE,
+    ],
+    "a raise while another rank waits for a request": [
+        *(waits(2, "wait", 1, -1, of="irecv"), raised("ValueError: boom", 3), DONE, DONE),
+    ],
+    "a barrier request that one rank does not make": [
+        DONE,
+        *[waits(2, "Wait", of="Ibarrier", done=Done("Ibarrier", 1, WORLD))] * 3,
+    ],
+    "a rank that is stopped": [
+        *(waits(4, "Barrier"), waits(4, "Barrier")),
+        RankState(-1, "stopped", error="is stopped (process 19193)"),
+        waits(4, "Barrier"),
+    ],
+    "os._exit(0) on one rank": [gone(), gone("left Python without finishing MPI (os._exit)"), gone(), gone()],
+}
+
+# The cells that end although their calls do not fit: what the ranks did, and how many collectives each made.
+OUT_OF_STEP: dict[str, tuple[list[RankState], tuple[int, ...]]] = {
+    "a reduction that the root skips, so that nobody waits": (
+        [DONE, *[finished("Reduce")] * 3],
+        (0, 1, 1, 1),
+    ),
+    "a raise at the root of a reduction, so that nobody waits": (
+        [raised("ValueError: boom", 2), *[finished("Reduce")] * 3],
+        (0, 1, 1, 1),
+    ),
+    "a broadcast that only the root makes": ([finished("bcast"), DONE, DONE, DONE], (1, 0, 0, 0)),
+}
+
+# What the watch adds: why it stepped in, and what became of the ranks.
+FROM_THE_WATCH = re.compile(
+    rf"{re.escape(RESTARTED)}|{re.escape(FREE)}|"
+    "Not done after|Interrupted|no rank can go on|A rank (died|raised)"
+)
+CELLS = {broken.name: broken for broken in BROKEN_CELLS}
+
+
+def in_the_cell(states: Sequence[RankState], broken: Broken) -> list[RankState]:
+    """The states as those of ranks 0 to 3, with the code of the lines of the cell."""
+    lines = ["%%px", *broken.source.splitlines()]
+    return [
+        replace(state, rank=rank, code=lines[state.line - 1].strip() if state.line else "")
+        for rank, state in enumerate(states)
+    ]
+
+
+def of_the_report(broken: Broken) -> list[str]:
+    """The patterns of `broken` that the report itself must match."""
+    return [pattern for pattern in broken.reads if not FROM_THE_WATCH.match(pattern)]
+
+
+@pytest.mark.parametrize("name", SNAPSHOTS)
+def test_the_report_of_a_snapshot_says_what_the_learner_must_read(name: str) -> None:
+    broken = CELLS[name]
+    text = report(in_the_cell(SNAPSHOTS[name], broken))
+    assert of_the_report(broken)
+    for pattern in of_the_report(broken):
+        assert re.search(pattern, text), f"{pattern!r} is not in\n{text}"
+
+
+@pytest.mark.parametrize("name", OUT_OF_STEP)
+def test_ranks_that_are_out_of_step_are_counted(name: str) -> None:
+    states, made = OUT_OF_STEP[name]
+    before = {rank: Counts(5) for rank in RANKS}
+    after = {rank: Counts(5 + count) for rank, count in enumerate(made)}
+    assert steps.out_of_step(before, after) and not steps.out_of_step(before, before)
+    text = steps.report(in_the_cell(states, CELLS[name]), before, after)
+    for pattern in of_the_report(CELLS[name]):
+        assert re.search(pattern, text), f"{pattern!r} is not in\n{text}"
