@@ -21,6 +21,7 @@ from ipyparallel import error
 from IPython.core.getipython import get_ipython
 
 from mpi_classroom.awake import Deadline
+from mpi_classroom.catch_up import catch_up
 from mpi_classroom.engine import prepare
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.guard import GuardedMagics
@@ -307,4 +308,4 @@ def _register_magics(cluster: Cluster) -> None:
     if shell is not None:
         cluster.magics = GuardedMagics(shell, cluster)
         shell.register_magics(cluster.magics)
-        Practice(shell, cluster).register()
+        Practice(shell, cluster).register(catch_up=catch_up)

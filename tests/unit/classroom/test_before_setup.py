@@ -10,6 +10,7 @@ from jupyter_client.kernelspec import get_kernel_spec
 from course import kernel
 from course.tools.jupyter import lab_environment
 from mpi_classroom import before_setup
+from mpi_classroom.catch_up import catch_up
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.practice import Practice
 
@@ -79,7 +80,7 @@ def test_the_words_are_those_that_the_setup_cell_brings(shell: InteractiveShell)
     brought = SimpleNamespace(functions=(), magics=[])
     brought.push = lambda names, interactive: setattr(brought, "functions", tuple(names))
     brought.register_magic_function = lambda function, kind, name: brought.magics.append(name)
-    Practice(brought, None).register()
+    Practice(brought, None).register(catch_up=catch_up)
     assert set(before_setup.FUNCTIONS) == set(brought.functions)
     assert set(before_setup.MAGICS) == {"px", *brought.magics}
 
