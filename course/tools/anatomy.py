@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from course.tools.build import SHOWN_TAG, notebook_of, source_of, stem_of, tags
-from course.tools.lesson import Lesson, Problem, label, local_path
+from course.tools.lesson import LessonSource, Problem, label, local_path
 from course.tools.markdown import read_markdown
 from course.tools.parts import STOP_LINE
 
@@ -25,7 +25,7 @@ MAX_CORE_MINUTES = 20
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 
-def header(lesson: Lesson) -> Iterator[Problem]:
+def header(lesson: LessonSource) -> Iterator[Problem]:
     """Title, goal and the table of fields."""
     text = lesson.cells[0].source if lesson.cells and lesson.cells[0].cell_type == "markdown" else ""
     if not re.match(rf"# {lesson.number} · \S", text):
@@ -47,7 +47,7 @@ def header(lesson: Lesson) -> Iterator[Problem]:
         yield 1, "'Before this' must link to the lessons that come before; link at least one"
 
 
-def navigation(lesson: Lesson) -> Iterator[Problem]:
+def navigation(lesson: LessonSource) -> Iterator[Problem]:
     """Links to the lesson before, the map, and the lesson after, with their titles."""
     text = lesson.cells[0].source if lesson.cells else ""
     wanted = []
@@ -65,7 +65,7 @@ def navigation(lesson: Lesson) -> Iterator[Problem]:
             yield 1, f"[{words}]({target}) is not the lesson before or after this one; correct or remove it"
 
 
-def sections(lesson: Lesson) -> Iterator[Problem]:
+def sections(lesson: LessonSource) -> Iterator[Problem]:
     """The required headings, in their order."""
     order = [*([] if lesson.stem == START else ["Warm-up"]), "Setup", "More", *ENDING]
     found = [(n, text) for n, level, text in lesson.headings if level == 2]
@@ -78,7 +78,7 @@ def sections(lesson: Lesson) -> Iterator[Problem]:
             yield here, f"'## {title}' does not come after this; the order is: {', '.join(order)}"
 
 
-def numbering(lesson: Lesson) -> Iterator[Problem]:
+def numbering(lesson: LessonSource) -> Iterator[Problem]:
     """The steps are numbered through, More included."""
     numbered = [(n, re.match(r"(\d+) · ", text)) for n, level, text in lesson.headings if level > 1]
     numbers = [(n, int(match[1])) for n, match in numbered if match]
@@ -90,7 +90,7 @@ def numbering(lesson: Lesson) -> Iterator[Problem]:
             break
 
 
-def stop_line(lesson: Lesson) -> Iterator[Problem]:
+def stop_line(lesson: LessonSource) -> Iterator[Problem]:
     """The core ends where a short workshop stops."""
     stops = [n for n, text, _ in lesson.pages if STOP_LINE in text]
     more, _ = lesson.section("More")
@@ -98,7 +98,7 @@ def stop_line(lesson: Lesson) -> Iterator[Problem]:
         yield more or len(lesson.cells), f"'{STOP_LINE}' must stand once, right before '## More'"
 
 
-def warm_up(lesson: Lesson) -> Iterator[Problem]:
+def warm_up(lesson: LessonSource) -> Iterator[Problem]:
     """Three questions, their answers folded away."""
     start, cells = lesson.section("Warm-up")
     answers = sum(read_markdown(cell.source).summaries for cell in cells if cell.cell_type == "markdown")
@@ -106,7 +106,7 @@ def warm_up(lesson: Lesson) -> Iterator[Problem]:
         yield start, f"the warm-up has {answers} folded answers (<details><summary>…); ask three questions"
 
 
-def setup_and_teardown(lesson: Lesson) -> Iterator[Problem]:
+def setup_and_teardown(lesson: LessonSource) -> Iterator[Problem]:
     """The cluster is started and stopped by the same two cells in every lesson."""
     start, cells = lesson.section("Setup")
     code = [cell.source for cell in cells if cell.cell_type == "code"]
@@ -127,7 +127,7 @@ def short_imports(source: str) -> str:
     return re.sub(r"^(\s*from \S+ import) \(([^)]*)\)", joined, source, flags=re.MULTILINE)
 
 
-def code_length(lesson: Lesson) -> Iterator[Problem]:
+def code_length(lesson: LessonSource) -> Iterator[Problem]:
     """One idea a cell."""
     for n, cell in lesson.code:
         lines = len(short_imports(cell.source).splitlines())
@@ -137,7 +137,7 @@ def code_length(lesson: Lesson) -> Iterator[Problem]:
             yield n, "the code cell is empty; remove it"
 
 
-def prose(lesson: Lesson) -> Iterator[Problem]:
+def prose(lesson: LessonSource) -> Iterator[Problem]:
     """Words come before code."""
     run = 0
     for n, cell in enumerate(lesson.cells, 1):
@@ -148,7 +148,7 @@ def prose(lesson: Lesson) -> Iterator[Problem]:
             yield n, f"this is the {run}th code cell in a row; say in words what the next step is before it"
 
 
-def alt_text(lesson: Lesson) -> Iterator[Problem]:
+def alt_text(lesson: LessonSource) -> Iterator[Problem]:
     """An image is also for those who cannot see it."""
     for n, _, page in lesson.pages:
         for alt in page.images:
@@ -159,7 +159,7 @@ def alt_text(lesson: Lesson) -> Iterator[Problem]:
                 )
 
 
-def cell_tags(lesson: Lesson) -> Iterator[Problem]:
+def cell_tags(lesson: LessonSource) -> Iterator[Problem]:
     """Only tags that mean something, and no other way to have a cell passed over."""
     for n, cell in enumerate(lesson.cells, 1):
         for tag in tags(cell):
@@ -171,14 +171,14 @@ def cell_tags(lesson: Lesson) -> Iterator[Problem]:
             yield n, "a comment changes how nbval checks this cell; use the tag nbval-ignore-output instead"
 
 
-def paths_in_source(lesson: Lesson) -> Iterator[Problem]:
+def paths_in_source(lesson: LessonSource) -> Iterator[Problem]:
     """A lesson runs on every machine."""
     for n, cell in enumerate(lesson.cells, 1):
         if path := local_path(cell.source):
             yield n, f"{path} is a path of one machine; write it relative to the lesson, or use tempfile"
 
 
-def links(lesson: Lesson) -> Iterator[Problem]:
+def links(lesson: LessonSource) -> Iterator[Problem]:
     """Links lead somewhere. Those to the web are looked at, not followed."""
     for n, _, page in lesson.pages:
         for link in page.links:
@@ -186,7 +186,7 @@ def links(lesson: Lesson) -> Iterator[Problem]:
                 yield n, f"the link {link} {problem}"
 
 
-def link_problem(link: str, lesson: Lesson) -> str:
+def link_problem(link: str, lesson: LessonSource) -> str:
     """What is wrong with a link of `lesson`; empty when nothing is."""
     try:
         parts = urlsplit(link)
@@ -211,10 +211,10 @@ def link_problem(link: str, lesson: Lesson) -> str:
 
 def anchors(source: Path) -> set[str]:
     """The anchors of the lesson with this source; any heading of its markdown cells has one."""
-    return set().union(*(page.anchors for _, _, page in Lesson(source, [source]).pages))
+    return set().union(*(page.anchors for _, _, page in LessonSource(source, [source]).pages))
 
 
-RULES: tuple[Callable[[Lesson], Iterator[Problem]], ...] = (
+RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (
     header,
     navigation,
     sections,

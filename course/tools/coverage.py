@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from course.lessons.shared.misconceptions import MISCONCEPTIONS
-from course.tools.lesson import Lesson, Problem
+from course.tools.lesson import LessonSource, Problem
 from course.tools.parts import in_core
 from course.tools.practice import MAGIC
 from mpi_classroom.exercises import Exercise, Prediction, Question
@@ -20,14 +20,14 @@ KNOWN = {name for beliefs in MISCONCEPTIONS.values() for name in beliefs}
 QUESTIONS = (2, 3)  # so many has a quiz
 
 
-def objectives(lesson: Lesson) -> list[str]:
+def objectives(lesson: LessonSource) -> list[str]:
     """What the header says that the reader will be able to do, one by one."""
     text = lesson.cells[0].source if lesson.cells else ""
     row = re.search(r"^\| \*\*You will be able to\*\* \| (.+?) \|$", text, re.MULTILINE)
     return [objective.strip() for objective in row[1].split(";")] if row else []
 
 
-def items(lesson: Lesson) -> list[tuple[int, Item]]:
+def items(lesson: LessonSource) -> list[tuple[int, Item]]:
     """The exercises, questions and predictions of this lesson that stand in it, with their cells."""
     exercises = {item.id: item for item in exercises_of(lesson.number)}
     predictions = {item.question: item for item in predictions_of(lesson.number)}
@@ -55,7 +55,7 @@ def asked(source: str, function: str) -> list[str]:
 # -------------------------------------------------------------------- rules
 
 
-def objectives_have_items(lesson: Lesson) -> Iterator[Problem]:
+def objectives_have_items(lesson: LessonSource) -> Iterator[Problem]:
     """Every objective is practised, and every item serves one."""
     wanted = objectives(lesson)
     practised = {number for _, item in items(lesson) for number in item.objectives}
@@ -70,7 +70,7 @@ def objectives_have_items(lesson: Lesson) -> Iterator[Problem]:
             yield n, f"{item.id} serves no objective of the header; give it objectives=(…)"
 
 
-def misconceptions_are_targeted(lesson: Lesson) -> Iterator[Problem]:
+def misconceptions_are_targeted(lesson: LessonSource) -> Iterator[Problem]:
     """Every misconception of the lesson is the target of an item in it."""
     aimed_at = {name for _, item in items(lesson) for name in item.targets}
     for name, belief in MISCONCEPTIONS.get(lesson.number, {}).items():
@@ -78,7 +78,7 @@ def misconceptions_are_targeted(lesson: Lesson) -> Iterator[Problem]:
             yield 1, f"nothing is aimed at the misconception {name!r} ({belief}); make it an item's target"
 
 
-def items_have_targets(lesson: Lesson) -> Iterator[Problem]:
+def items_have_targets(lesson: LessonSource) -> Iterator[Problem]:
     """Wrong options, predictions and spotted bugs each stand for a known misconception."""
     for n, item in items(lesson):
         for name in item.targets:
@@ -96,7 +96,7 @@ def items_have_targets(lesson: Lesson) -> Iterator[Problem]:
             yield n, f"{item.id} is aimed at no misconception; name one in its targets"
 
 
-def predictions(lesson: Lesson) -> Iterator[Problem]:
+def predictions(lesson: LessonSource) -> Iterator[Problem]:
     """Every prediction is known, and compared with what comes out."""
     known = {prediction.question for prediction in predictions_of(lesson.number)}
     compared = {(question, n) for n, cell in lesson.code for question in asked(cell.source, "outcome")}
@@ -108,7 +108,7 @@ def predictions(lesson: Lesson) -> Iterator[Problem]:
                 yield n, f"no later cell calls outcome({question!r}, …); compare the guess with a measurement"
 
 
-def practice_is_complete(lesson: Lesson) -> Iterator[Problem]:
+def practice_is_complete(lesson: LessonSource) -> Iterator[Problem]:
     """One exercise in the core, and everywhere a prediction, a bug to spot, and a quiz."""
     core, here = in_core(lesson.cells), items(lesson)
     exercises = [(n, item) for n, item in here if isinstance(item, Exercise)]
@@ -124,7 +124,7 @@ def practice_is_complete(lesson: Lesson) -> Iterator[Problem]:
         yield 1, f"the quiz has {questions} questions; ask {QUESTIONS[0]} or {QUESTIONS[1]}"
 
 
-COVERAGE_RULES: tuple[Callable[[Lesson], Iterator[Problem]], ...] = (
+COVERAGE_RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (
     objectives_have_items,
     misconceptions_are_targeted,
     items_have_targets,

@@ -37,7 +37,7 @@ def lab_environment() -> dict[str, str]:
     """This environment without make's marks; this Python's kernel and commands come before all others.
 
     So a terminal in JupyterLab knows `course`, and a kernel python3 installed elsewhere is not taken: ours
-    says what to run first when the notebook was restarted (mpi_classroom.before_setup).
+    says what to run first when the notebook was restarted (course.kernel).
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     here = Path(__file__).parent

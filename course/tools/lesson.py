@@ -16,7 +16,7 @@ LOCAL_PATH = re.compile(r"(?<![\w.~/+])/(?:home|Users|root|tmp|opt|private|work|
 Problem = tuple[int, str]  # the cell, counted from 1, and a sentence with the remedy
 
 
-class Lesson:
+class LessonSource:
     """A source, what it composes to, and its place in the course."""
 
     def __init__(self, source: Path, course: Sequence[Path]) -> None:

@@ -19,7 +19,7 @@ from course.paths import NOTEBOOKS, ROOT
 from course.tools.anatomy import RULES
 from course.tools.build import BuildError, drift, lesson_sources, notebook_of, source_of, tags
 from course.tools.coverage import COVERAGE_RULES
-from course.tools.lesson import Lesson, Problem, local_path
+from course.tools.lesson import LessonSource, Problem, local_path
 from course.tools.markdown import read_html
 from course.tools.parts import run_seconds
 from course.tools.practice import PRACTICE_RULES
@@ -132,7 +132,7 @@ BUILT_RULES: tuple[Callable[[Path, Sequence[NotebookNode]], Iterator[Problem]], 
 def lint_lesson(source: Path, course: Sequence[Path]) -> list[Finding]:
     """All findings in one lesson of the course: its source, then its notebook."""
     try:
-        lesson = Lesson(source, course)
+        lesson = LessonSource(source, course)
     except BuildError as error:
         return [Finding(source, error.cell or 1, error.sentence)]
     found = [Finding(source, n, sentence) for rule in SOURCE_RULES for n, sentence in rule(lesson)]

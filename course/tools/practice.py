@@ -6,14 +6,14 @@ They are written twice, for a lesson has to be readable by itself; these rules h
 import re
 from collections.abc import Callable, Iterator
 
-from course.tools.lesson import Lesson, Problem
+from course.tools.lesson import LessonSource, Problem
 from mpi_classroom.exercises import Exercise, Question
 from mpi_classroom.lessons import find_exercise
 
 MAGIC = re.compile(r"%%exercise(?: +(\S+))?\s*(?:\n|$)")
 
 
-def exercise_cells(lesson: Lesson) -> Iterator[Problem]:
+def exercise_cells(lesson: LessonSource) -> Iterator[Problem]:
     """An exercise cell holds the stub of its exercise, and the cell before it says what is asked."""
     seen: set[str] = set()
     for n, cell in lesson.code:
@@ -57,4 +57,4 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-PRACTICE_RULES: tuple[Callable[[Lesson], Iterator[Problem]], ...] = (exercise_cells,)
+PRACTICE_RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (exercise_cells,)

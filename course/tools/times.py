@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 
 from course.tools.anatomy import SETUP, TEARDOWN, short_imports
 from course.tools.build import notebook_of, stem_of
-from course.tools.lesson import Lesson, Problem
+from course.tools.lesson import LessonSource, Problem
 from course.tools.parts import in_core, run_seconds
 from course.tools.practice import MAGIC
 
@@ -70,7 +70,7 @@ TRACKS = (
 # -------------------------------------------------------------------- what a lesson takes
 
 
-def minutes(lesson: Lesson) -> Minutes:
+def minutes(lesson: LessonSource) -> Minutes:
     """What the warm-up, the rest of the core, and More take."""
     start, warm = lesson.section("Warm-up")
     parts = {"warm": 0.0, "core": 0.0, "more": 0.0}
@@ -137,7 +137,7 @@ def docstring_lines(source: str) -> set[int]:
 # -------------------------------------------------------------------- rules
 
 
-def header_time(lesson: Lesson) -> Iterator[Problem]:
+def header_time(lesson: LessonSource) -> Iterator[Problem]:
     """The header's minutes are what the lesson takes, within a quarter."""
     said = re.search(r"core (\d+) min · more (\d+) min", lesson.cells[0].source if lesson.cells else "")
     if said is None:
@@ -151,7 +151,7 @@ def header_time(lesson: Lesson) -> Iterator[Problem]:
             yield 1, f"the header says {name} {says} min, and it takes about {is_}; correct or shorten it"
 
 
-def core_time(lesson: Lesson) -> Iterator[Problem]:
+def core_time(lesson: LessonSource) -> Iterator[Problem]:
     """In the shortest track, a core has its share of the time."""
     takes = minutes(lesson).core
     if lesson.number in TWO_HOURS and takes > RESERVED_CORE:
@@ -170,7 +170,7 @@ def track_times(course: Mapping[str, Minutes]) -> Iterator[str]:
 
 def course_minutes(course: Sequence[Path]) -> dict[str, Minutes]:
     """What each lesson of the course takes, by number."""
-    return {stem_of(source)[:2]: minutes(Lesson(source, course)) for source in course}
+    return {stem_of(source)[:2]: minutes(LessonSource(source, course)) for source in course}
 
 
-TIME_RULES: tuple[Callable[[Lesson], Iterator[Problem]], ...] = (header_time, core_time)
+TIME_RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (header_time, core_time)

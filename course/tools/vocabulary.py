@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from nbformat import NotebookNode
 
 from course.lessons.shared.glossary import GLOSSARY
-from course.tools.lesson import Lesson, Problem
+from course.tools.lesson import LessonSource, Problem
 from course.tools.times import docstring_lines
 
 EXCEPTION = re.compile(r"<!--\s*early:\s*([^:>]+?)\s*(?::\s*([^>]*?)\s*)?-->")
@@ -40,7 +40,7 @@ def find_term(term: str, text: str) -> re.Match[str] | None:
     return re.search(rf"(?<![\w-]){term}(?![\w-])", text, 0 if name else re.IGNORECASE)
 
 
-def read(lesson: Lesson) -> Iterator[tuple[int, str]]:
+def read(lesson: LessonSource) -> Iterator[tuple[int, str]]:
     """What is read in a lesson, with the cells: paragraphs, rows of tables, comments, lines of docstrings."""
     section = ""
     for n, cell in enumerate(lesson.cells, 1):
@@ -94,7 +94,7 @@ def _words(inline: Token) -> str:
     return "".join(words)
 
 
-def early_terms(lesson: Lesson) -> Iterator[Problem]:
+def early_terms(lesson: LessonSource) -> Iterator[Problem]:
     """Every term is used by its own lesson or by later ones, or the cell says why not."""
     found: dict[int, dict[str, str]] = {}
     for n, line in read(lesson):
@@ -112,7 +112,7 @@ def early_terms(lesson: Lesson) -> Iterator[Problem]:
                 yield n, f"{term!r} is not used early here; remove the exception for it"
 
 
-def own_terms(lesson: Lesson) -> Iterator[Problem]:
+def own_terms(lesson: LessonSource) -> Iterator[Problem]:
     """A lesson uses the terms that it introduces."""
     text = "\n".join(line for _, line in read(lesson)) + "\n".join(cell.source for _, cell in lesson.code)
     for term in GLOSSARY.get(lesson.number, ()):
@@ -120,4 +120,4 @@ def own_terms(lesson: Lesson) -> Iterator[Problem]:
             yield 1, f"glossary.py says that this lesson introduces {term!r}, and it does not; move the term"
 
 
-VOCABULARY_RULES: tuple[Callable[[Lesson], Iterator[Problem]], ...] = (early_terms, own_terms)
+VOCABULARY_RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (early_terms, own_terms)

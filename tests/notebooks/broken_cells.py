@@ -7,6 +7,7 @@ BARRIER = "comm.Barrier()"
 BOOM = 'raise ValueError("boom")'
 RING = "comm.recv(source=(rank + 1) % size)"
 RESTARTED = r"The ranks were restarted in [\d.]+ s and the setup cell run again"
+MODEL = "import torch; model, data = torch.nn.Linear(3, 2), torch.ones(4, 3)"
 FREE = r"The ranks are free again; their variables are as the cell left them\."
 
 
@@ -419,6 +420,40 @@ REQUESTS = [
         "inbox = np.zeros(1)\nif rank == 0: comm.Irecv(inbox, source=1, tag=5).Wait()",
         row(0, "waiting in Wait for Irecv from rank 1, tag 5", 3),
         "rank 0 is in Wait for Irecv from rank 1, tag 5, but rank 1 has finished without a call that",
+        RESTARTED,
+    ),
+    broken(
+        "a receive request that one rank tests again and again in vain",
+        "inbox = np.zeros(1)\nif rank == 0:\n    request = comm.Irecv(inbox, source=1, tag=5)\n"
+        "    while not request.Test(): pass",
+        row(0, "waiting in Test for Irecv from rank 1, tag 5", 5),
+        "rank 0 is in Test for Irecv from rank 1, tag 5, but rank 1 has finished without a call that",
+        RESTARTED,
+    ),
+    broken(
+        "a test with naps between, while another rank raises",
+        "if rank == 0:\n    request = comm.irecv(source=1)\n"
+        "    while not request.test()[0]: time.sleep(0.01)\n"
+        f"if rank == 1: {BOOM}",
+        "A rank raised an error while others wait for it",
+        row(0, "waiting in test for irecv from rank 1", 4),
+        row(1, "raised ValueError: boom", 5),
+    ),
+    broken(
+        "ZeRO-3: a forward pass that one rank skips",
+        f"{MODEL}\nfrom course_lib.parallel.zero import Zero3\nzero = Zero3(comm, model)\n"
+        "if rank != 2: model(data)",
+        *rows((0, 1, 3), r"waiting in Test for Iallgatherv", 5),
+        "Iallgatherv is a collective: .* and rank 2 did not",
+        RESTARTED,
+    ),
+    broken(
+        "gradient buckets: a backward pass that one rank skips",
+        f"{MODEL}\nfrom course_lib.parallel.gradient_buckets import GradientBuckets\n"
+        "buckets = GradientBuckets(comm, model)\n"
+        "if rank != 2:\n    model(data).sum().backward(); buckets.wait()",
+        *rows((0, 1, 3), r"waiting in Test for Iallreduce", 6),
+        "Iallreduce is a collective: .* and rank 2 did not",
         RESTARTED,
     ),
     broken(

@@ -189,3 +189,10 @@ def test_one_call_shows_a_line_each_and_the_verdict(monkeypatch):
     doctor.doctor(shown.append)
     assert shown[:2] == ["ok   Python         3.11", f"FIX  memory         1 GiB\n{'':20}→ close programs"]
     assert shown[2].startswith("\n1 to mend (2 checks")
+
+
+def test_the_remedies_of_the_machine_are_said_in_the_words_of_the_course(monkeypatch):
+    advice = "look at the checks above; then: mpi-classroom clean, and mpi-classroom doctor again"
+    monkeypatch.setattr(doctor, "CHECKS", (lambda: Check("ranks", False, "no", advice),))
+    (check,) = doctor.examine()
+    assert check.remedy == "look at the checks above; then: course clean, and course doctor again"

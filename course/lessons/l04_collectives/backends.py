@@ -122,19 +122,19 @@ def probe_backends(
     tasks = [(backend, operation) for backend in backends for operation in operations]
     found: dict[Task, Probe] = {}
     while pending := [task for task in tasks if task not in found]:
-        with Job(pending, module) as job:
+        with ProbeJob(pending, module) as job:
             probes = job.watch(seconds)
         found |= {(probe.backend, probe.operation): probe for probe in probes}
     return BackendTable(tuple(found[task] for task in tasks))
 
 
-class Job:
+class ProbeJob:
     """A throwaway job of two ranks that goes through `tasks` until one of them takes it down."""
 
     def __init__(self, tasks: Sequence[Task], module: str) -> None:
         self.tasks, self.module = tasks, module
 
-    def __enter__(self) -> "Job":
+    def __enter__(self) -> "ProbeJob":
         self.scratch = tempfile.TemporaryDirectory(prefix="course-backends-")
         self.folder = Path(self.scratch.name)
         (self.folder / "tasks.json").write_text(json.dumps({"module": self.module, "tasks": self.tasks}))

@@ -81,7 +81,7 @@ def check(exercise: Exercise, source: str) -> Verdict:
         return Verdict("wrong", f"✗ {exercise.id}: the cell does not define `{name}`.")
     for _ in range(2):  # once in a while a job does not start, on a machine that has too much to do
         began = time.monotonic()
-        with Job(exercise, source) as job:
+        with AnswerJob(exercise, source) as job:
             text = job.watch()
         seconds = time.monotonic() - began
         if job.log.everything:
@@ -103,7 +103,7 @@ def _functions(source: str) -> set[str]:
     return {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
 
-class Job:
+class AnswerJob:
     """The throwaway MPI job of one check."""
 
     def __init__(self, exercise: Exercise, source: str) -> None:
@@ -114,7 +114,7 @@ class Job:
         self.ready_at, self.still_since, self.looks = 0.0, 0.0, 0
         self.seen: Any = None
 
-    def __enter__(self) -> "Job":
+    def __enter__(self) -> "AnswerJob":
         (self.folder / "answer.py").write_text(self.source)
         (self.folder / "exercise").write_text(reference(self.exercise.id))
         environment = rank_environment(RANKS) | processes.marker(self.folder, processes.EXERCISE)

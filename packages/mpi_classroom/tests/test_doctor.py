@@ -9,6 +9,7 @@ from collections import namedtuple
 import pytest
 
 from mpi_classroom import doctor, launcher, leftovers, processes
+from mpi_classroom.__main__ import main
 from mpi_classroom.doctor import GIB, MIB, Check
 
 
@@ -132,7 +133,7 @@ def test_what_a_killed_run_left_is_red(monkeypatch):
     monkeypatch.setattr(leftovers, "leftover_runs", lambda: [run])
     check = doctor.check_leftovers()
     assert red(check)
-    assert (check.detail, check.remedy) == ("2 processes of killed notebooks or runs", "course clean")
+    assert (check.detail, check.remedy) == ("2 processes of killed notebooks or runs", "mpi-classroom clean")
 
 
 def test_a_folder_that_cannot_be_written_to_is_red(monkeypatch, tmp_path):
@@ -183,3 +184,13 @@ def test_a_check_that_breaks_is_red_and_the_others_go_on():
         "broken",
         "could not be checked: ZeroDivisionError: division by zero",
     )
+
+
+def test_the_command_shows_a_line_each_and_fails_when_one_is_red(monkeypatch, capsys):
+    fine, bad = Check("Python", True, "3.11"), Check("memory", False, "1 GiB", "close programs")
+    monkeypatch.setattr(doctor, "examine", lambda: [fine, bad])
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().out == f"{fine.line()}\n{bad.line()}\n"
+    monkeypatch.setattr(leftovers, "clean", lambda everything: ["Stopped all."] if everything else [])
+    assert main(["clean"]) == 0 and main(["clean", "--all"]) == 0
+    assert capsys.readouterr().out == "Nothing was left behind.\nStopped all.\n"

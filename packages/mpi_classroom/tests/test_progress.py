@@ -1,11 +1,16 @@
 """What a learner passed is remembered, can be read, and is not lost when the file is spoiled."""
 
 import json
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from mpi_classroom import lessons
+from mpi_classroom.exercises import Exercise, Prediction, Question
 from mpi_classroom.progress import (
     DamagedProgress,
     Note,
@@ -18,6 +23,23 @@ from mpi_classroom.progress import (
 )
 
 SPOILED = ["", "{", "[1, 2]", '"x"', '{"01.1": true', '{"01.1": 3}', "\x00\x01"]
+
+
+QUESTION = Question("01.q1", "Who waits?", {"a": "all"}, "a", {"a": "Yes."})
+EXERCISE = Exercise("01.1", "Pass it on", "", ("", "", ""), "", lambda *_: None, (), "")
+
+
+@pytest.fixture(autouse=True)
+def course(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A course with one lesson: three exercises, three questions and a prediction."""
+    lesson = ModuleType("one_lesson")
+    vars(lesson)["EXERCISES"] = [
+        *(replace(EXERCISE, id=f"01.{n}") for n in (1, 2, 3)),
+        *(replace(QUESTION, id=f"01.q{n}") for n in (1, 2, 3)),
+    ]
+    vars(lesson)["PREDICTIONS"] = [Prediction("01.p1", "Seconds in Send, with 1 MB?", (1,))]
+    monkeypatch.setitem(sys.modules, "one_lesson", lesson)
+    monkeypatch.setattr(lessons, "courses", lambda: [lessons.Course({"01": "one_lesson"})])
 
 
 @pytest.fixture
@@ -130,3 +152,12 @@ def test_passed_exercises_and_questions_are_counted() -> None:
     notes = {"01.1": Note(True, 1), "01.q1": Note(True, 3), "01.2": Note(False, 1), "00.1": Note(True, 1)}
     lines = report(notes, {"01": "MPI basics", "99": "No such lesson"})
     assert lines[-2:] == ["1 of 3 exercises passed", "1 of 3 questions passed"]
+
+
+def test_what_was_passed_before_the_lessons_changed_is_kept_and_told(progress: Path) -> None:
+    progress.parent.mkdir()
+    progress.write_text('{"01.7": {"tries": 2, "passed": true}}')
+    note_try("01.1", True, progress)
+    notes = read_progress(progress)
+    assert notes == {"01.1": Note(True, 1), "01.7": Note(True, 2)}
+    assert "passed before the lessons changed: 01.7" in report(notes, {"01": "MPI basics"})

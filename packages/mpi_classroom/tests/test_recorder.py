@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -188,6 +189,46 @@ def test_a_wait_tells_what_it_waits_for(record, start, said):
         said.split()[2][1:] in ("barrier", "allreduce", "bcast")
     )
     assert read_call(record, 0) is None
+
+
+def test_a_rank_that_tests_again_and_again_waits(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    request = comm.Irecv(np.zeros(1), 0, 7)
+    assert not request.Test() and read_call(record, 0) is None  # once is no wait
+    assert not request.Test() and str(read_call(record, 0)) == "Test for Irecv from rank 0, tag 7"
+    before = read_call(record, 0)
+    time.sleep(0.05)  # a nap between two tests
+    assert not request.Test() and read_call(record, 0) == before  # which is how a standstill is seen
+    comm.Send(np.ones(1), 0, 7)
+    while not request.Test():
+        pass
+    assert read_call(record, 0) is None
+
+
+def test_a_rank_that_computes_between_its_tests_does_not_wait(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    request = comm.irecv(source=0, tag=7)
+    for _ in range(5):
+        assert not request.test()[0] and read_call(record, 0) is None
+        ends = time.thread_time() + 0.01
+        while time.thread_time() < ends:
+            pass
+    comm.send("x", 0, 7)
+    assert request.wait() == "x"
+
+
+def test_a_rank_that_has_stopped_testing_does_something_else(record, monkeypatch):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    request = comm.Irecv(np.zeros(1), 0)
+    for _ in range(3):
+        request.Test()
+    assert read_call(record, 0) is not None
+    now = time.monotonic()
+    monkeypatch.setattr(calls.time, "monotonic", lambda: now + calls.POLL_SECONDS + 0.1)
+    assert read_call(record, 0) is None
+    monkeypatch.undo()
+    comm.Send(np.ones(1), 0)
+    request.Wait()
 
 
 def test_a_request_keeps_its_buffer_and_its_message(record):

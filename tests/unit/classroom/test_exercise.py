@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from mpi_classroom import practice as module
+from mpi_classroom.catch_up import catch_up
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.exercises import Exercise, Question
 from mpi_classroom.lessons import find_exercise
@@ -63,7 +64,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_all_that_a_learner_types_is_known_in_the_notebook() -> None:
     practice = Practice(Shell(), Cluster())
-    practice.register()
+    practice.register(catch_up=catch_up)
     assert ("cell", "exercise") in practice.shell.magics
     assert practice.shell.names.keys() == {"hint", "solution", "predict", "outcome", "catch_up"}
 

@@ -200,18 +200,18 @@ def test_ranks_that_do_not_start_are_not_the_learners_fault(monkeypatch: pytest.
 def test_a_job_that_does_not_start_is_tried_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
-    class Failing(job.Job):
+    class Failing(job.AnswerJob):
         def watch(self) -> str:
             started.append(self)
             return super().watch() if len(started) > 1 else "not one rank has started"
 
-    monkeypatch.setattr(job, "Job", Failing)
+    monkeypatch.setattr(job, "AnswerJob", Failing)
     verdict = check(exercise(), exercise().solution)
     assert (verdict.state, len(started)) == ("right", 2), verdict.text
 
 
 def test_what_other_programs_take_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = job.Job(exercise(), exercise().solution)
+    watched = job.AnswerJob(exercise(), exercise().solution)
     seconds = exercise().seconds
     for had, late in ((seconds, True), (0.1, False), (float("inf"), True)):
         monkeypatch.setattr(job, "processor_seconds", lambda pid, had=had: had)

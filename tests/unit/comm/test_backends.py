@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from course.lessons.l04_collectives import backend_operations
-from course.lessons.l04_collectives.backends import OPERATIONS, BackendTable, Job, Probe, probe_backends
+from course.lessons.l04_collectives.backends import OPERATIONS, BackendTable, Probe, ProbeJob, probe_backends
 from mpi_classroom.lessons import predictions_of
 
 FAKES = '''
@@ -111,7 +111,7 @@ def test_what_one_operation_leaves_behind_does_not_reach_the_next(fakes: str) ->
 def test_ranks_that_cannot_start_are_an_error_not_a_verdict() -> None:
     with (
         pytest.raises(RuntimeError, match=r"(?s)did not start; they said: .*no_such_module"),
-        Job([("gloo", "all_reduce")], "no_such_module") as job,
+        ProbeJob([("gloo", "all_reduce")], "no_such_module") as job,
     ):
         job.watch(4.0)
 

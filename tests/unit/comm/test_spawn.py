@@ -111,7 +111,7 @@ def test_who_is_not_root_can_spawn(below_mpiexec: bool) -> None:
     command = mpiexec_command(1, command) if below_mpiexec else command
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     ours = {
-        "PYTHONPATH": f"{ROOT}:{PACKAGES}",
+        "PYTHONPATH": f"{ROOT}:{ROOT}/packages/mpi_classroom:{PACKAGES}",
         "PATH": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin",
         "MPI4PY_LIBMPI": str(Path(sys.prefix, "lib", "libmpi.so.40")),  # not the one of the system
     }

@@ -9,7 +9,7 @@ import pytest
 from course.lessons.shared.misconceptions import MISCONCEPTIONS, belief
 from course.tools import coverage
 from course.tools.coverage import COVERAGE_RULES, items, objectives
-from course.tools.lesson import Lesson, Problem
+from course.tools.lesson import LessonSource, Problem
 from course.tools.parts import STOP_LINE
 from mpi_classroom.exercises import Exercise, Prediction, Question
 
@@ -77,7 +77,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
         source = tmp_path / "l70_bread" / "lesson.py"
         source.parent.mkdir(exist_ok=True)
         source.write_text(text)
-        lesson = Lesson(source, [source])
+        lesson = LessonSource(source, [source])
         return [problem for rule in COVERAGE_RULES for problem in rule(lesson)]
 
     return problems
@@ -133,7 +133,7 @@ def test_items_are_those_that_stand_in_the_lesson(
 ) -> None:
     check()
     source = tmp_path / "l70_bread" / "lesson.py"
-    lesson = Lesson(source, [source])
+    lesson = LessonSource(source, [source])
     assert [(n, item.id) for n, item in items(lesson)] == [
         (2, "70.p1"),
         (4, "70.1"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from course.tools.build import lesson_sources
-from course.tools.lesson import Lesson
+from course.tools.lesson import LessonSource
 from course.tools.practice import MAGIC, exercise_cells, stub
 from mpi_classroom.exercises import Exercise, Question
 from mpi_classroom.lessons import exercises_of, find_exercise, lessons
@@ -54,7 +54,7 @@ def problems(tmp_path: Path, text: str) -> list[tuple[int, str]]:
     source = tmp_path / "l01_middle" / "lesson.py"
     source.parent.mkdir(exist_ok=True)
     source.write_text(text)
-    return list(exercise_cells(Lesson(source, [source])))
+    return list(exercise_cells(LessonSource(source, [source])))
 
 
 def test_cells_that_say_what_their_exercises_say_pass(tmp_path: Path) -> None:
@@ -106,14 +106,14 @@ def test_the_core_has_one_exercise_and_more_has_the_others(number: str) -> None:
 def cells(number: str) -> list[tuple[str, bool]]:
     """The exercises of a lesson in the order of their cells, and whether each is in the core."""
     source = lesson_sources([number])[0]
-    lesson = Lesson(source, lesson_sources())
+    lesson = LessonSource(source, lesson_sources())
     more, _ = lesson.section("More")
     return [(match[1], n < more) for n, cell in lesson.code if (match := MAGIC.match(cell.source))]
 
 
 @pytest.mark.parametrize("number", lessons())
 def test_a_prediction_is_asked_before_its_outcome_and_left_open(number: str) -> None:
-    lesson = Lesson(lesson_sources([number])[0], lesson_sources())
+    lesson = LessonSource(lesson_sources([number])[0], lesson_sources())
     code = "\n".join(cell.source for _, cell in lesson.code)
     asked = re.findall(r'predict\("(.+?)", None\)', code)
     told = re.findall(r'outcome\(\s*"(.+?)"', code)

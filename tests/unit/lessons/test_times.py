@@ -8,7 +8,7 @@ import pytest
 
 from course.tools.anatomy import SETUP, TEARDOWN
 from course.tools.build import notebook_of
-from course.tools.lesson import Lesson
+from course.tools.lesson import LessonSource
 from course.tools.parts import RUN_SECONDS, STOP_LINE, in_core, least, run_seconds, seconds_by_part
 from course.tools.times import (
     RANKS_SETUP,
@@ -61,31 +61,31 @@ answer("")
 
 
 @pytest.fixture
-def lesson(tmp_path: Path) -> Lesson:
+def lesson(tmp_path: Path) -> LessonSource:
     """A lesson of 1 + 3·2 min of warm-up, 4 + 6 + 2 + 1 min of core and 10 + 2 + 2 min of More."""
     return written(tmp_path, SOURCE)
 
 
-def written(folder: Path, text: str) -> Lesson:
+def written(folder: Path, text: str) -> LessonSource:
     source = folder / "course" / "lessons" / "l01_middle" / "lesson.py"
     source.parent.mkdir(parents=True, exist_ok=True)
     (folder / "notebooks").mkdir(exist_ok=True)
     source.write_text(text)
     metadata = {"course": {RUN_SECONDS: {"core": 60, "more": 120}}}
     notebook_of(source).write_text(json.dumps({"metadata": metadata}))
-    return Lesson(source, [source])
+    return LessonSource(source, [source])
 
 
-def test_minutes_are_added_up_by_part(lesson: Lesson) -> None:
+def test_minutes_are_added_up_by_part(lesson: LessonSource) -> None:
     assert minutes(lesson) == Minutes(warm_up=7, core=13, more=14)
 
 
-def test_a_lesson_that_was_never_built_has_no_run_time(lesson: Lesson) -> None:
+def test_a_lesson_that_was_never_built_has_no_run_time(lesson: LessonSource) -> None:
     notebook_of(lesson.source).unlink()
     assert minutes(lesson) == Minutes(warm_up=7, core=12, more=12)
 
 
-def test_an_honest_header_has_no_findings(lesson: Lesson) -> None:
+def test_an_honest_header_has_no_findings(lesson: LessonSource) -> None:
     assert [*header_time(lesson), *core_time(lesson)] == []
 
 
@@ -133,10 +133,10 @@ def test_setup_is_new_in_the_first_lesson_only(tmp_path: Path) -> None:
     written(tmp_path, cells)
     source = tmp_path / "course" / "lessons" / "l01_middle" / "lesson.py"
     first = source.parent.rename(source.parent.with_name("l00_first")) / "lesson.py"
-    assert minutes(Lesson(first, [first])).core == 1  # five lines
+    assert minutes(LessonSource(first, [first])).core == 1  # five lines
     later = first.parent.rename(source.parent) / "lesson.py"
     notebook_of(later).unlink()
-    assert minutes(Lesson(later, [later])).core == 0  # one line
+    assert minutes(LessonSource(later, [later])).core == 0  # one line
 
 
 def test_lessons_that_are_not_written_count_as_reserved() -> None:

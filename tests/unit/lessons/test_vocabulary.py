@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from course.lessons.shared.glossary import GLOSSARY
-from course.tools.lesson import Lesson
+from course.tools.lesson import LessonSource
 from course.tools.vocabulary import early_terms, find_term, own_terms
 
 SOURCE = """\
@@ -36,7 +36,7 @@ def problems(tmp_path: Path, text: str, name: str = "02_middle") -> list[tuple[i
     source = tmp_path / f"l{name}" / "lesson.py"
     source.parent.mkdir(exist_ok=True)
     source.write_text(text)
-    return list(early_terms(Lesson(source, [source])))
+    return list(early_terms(LessonSource(source, [source])))
 
 
 def test_plain_words_strings_and_references_are_no_early_terms(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_term_that_its_lesson_does_not_introduce_is_found(tmp_path: Path) -> N
     source = tmp_path / "l13_summaries" / "lesson.py"
     source.parent.mkdir()
     source.write_text("# %% [markdown]\n# ROUGE\n")
-    ((_, sentence),) = own_terms(Lesson(source, [source]))
+    ((_, sentence),) = own_terms(LessonSource(source, [source]))
     assert "'lead-3'" in sentence
 
 

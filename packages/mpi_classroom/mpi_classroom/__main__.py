@@ -1,0 +1,30 @@
+"""The command `mpi-classroom`: look at this machine, end what was left behind.
+
+mpi-classroom doctor          is this machine ready for a cluster?
+mpi-classroom clean [--all]   end clusters of notebooks that are gone; --all: those in use too
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from mpi_classroom import doctor, leftovers
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 1 when the doctor finds something to repair."""
+    parser = argparse.ArgumentParser(prog="mpi-classroom", description="An MPI cluster for notebooks.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("doctor", help="is this machine ready for a cluster?")
+    clean = commands.add_parser("clean", help="end clusters of notebooks that are gone")
+    clean.add_argument("--all", action="store_true", help="those in use too")
+    options = parser.parse_args(arguments)
+    if options.command == "clean":
+        print("\n".join(leftovers.clean(everything=options.all)) or "Nothing was left behind.")
+        return 0
+    found = list(doctor.examine())
+    print("\n".join(check.line() for check in found))
+    return 0 if all(check.ok for check in found) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
