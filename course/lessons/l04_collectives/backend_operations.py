@@ -23,7 +23,7 @@ class Garbage(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProbeGroup:
     """Where an operation is tried: its own process group, and a folder that all ranks see."""
 
     group: Any
@@ -70,7 +70,7 @@ def expect(got: Any, expected: Any) -> None:
 # -------------------------------------------------------------------- one function an operation
 
 
-def send_recv(p: Place) -> None:
+def send_recv(p: ProbeGroup) -> None:
     """Rank 0 to rank 1, and rank 1 to rank 0."""
     if p.rank > 1:
         return
@@ -84,7 +84,7 @@ def send_recv(p: Place) -> None:
     expect(received, p.of(1 - p.rank))
 
 
-def isend_irecv(p: Place) -> None:
+def isend_irecv(p: ProbeGroup) -> None:
     """The same, both at once."""
     if p.rank > 1:
         return
@@ -95,21 +95,21 @@ def isend_irecv(p: Place) -> None:
     expect(received, p.of(1 - p.rank))
 
 
-def broadcast(p: Place) -> None:
+def broadcast(p: ProbeGroup) -> None:
     """From the last rank, so that nobody's own numbers pass for it."""
     tensor = p.mine()
     dist.broadcast(tensor, p.size - 1, p.group)
     expect(tensor, p.of(p.size - 1))
 
 
-def all_reduce(p: Place) -> None:
+def all_reduce(p: ProbeGroup) -> None:
     """The sum, on every rank."""
     tensor = p.mine()
     dist.all_reduce(tensor, group=p.group)
     expect(tensor, p.total())
 
 
-def reduce(p: Place) -> None:
+def reduce(p: ProbeGroup) -> None:
     """The sum, on the last rank; what the others hold is unspecified, so nobody looks."""
     tensor = p.mine()
     dist.reduce(tensor, p.size - 1, group=p.group)
@@ -117,21 +117,21 @@ def reduce(p: Place) -> None:
         expect(tensor, p.total())
 
 
-def all_gather(p: Place) -> None:
+def all_gather(p: ProbeGroup) -> None:
     """Everybody's numbers in a list."""
     gathered = [p.empty() for _ in range(p.size)]
     dist.all_gather(gathered, p.mine(), p.group)
     expect(gathered, p.everyone())
 
 
-def all_gather_into_tensor(p: Place) -> None:
+def all_gather_into_tensor(p: ProbeGroup) -> None:
     """Everybody's numbers in one tensor."""
     gathered = torch.cat([p.empty() for _ in range(p.size)])
     dist.all_gather_into_tensor(gathered, p.mine(), p.group)
     expect(gathered, torch.cat(p.everyone()))
 
 
-def gather(p: Place) -> None:
+def gather(p: ProbeGroup) -> None:
     """Everybody's numbers, on the last rank."""
     last = p.rank == p.size - 1
     gathered = [p.empty() for _ in range(p.size)] if last else None
@@ -140,42 +140,42 @@ def gather(p: Place) -> None:
         expect(gathered, p.everyone())
 
 
-def scatter(p: Place) -> None:
+def scatter(p: ProbeGroup) -> None:
     """A part for each, from the last rank."""
     last, received = p.size - 1, p.empty()
     dist.scatter(received, p.for_each(last) if p.rank == last else None, last, p.group)
     expect(received, p.for_each(last)[p.rank])
 
 
-def reduce_scatter(p: Place) -> None:
+def reduce_scatter(p: ProbeGroup) -> None:
     """The sum of everybody's part for this rank, parts given as a list."""
     received = p.empty()
     dist.reduce_scatter(received, p.for_each(p.rank), group=p.group)
     expect(received, p.total() + p.size * p.rank)
 
 
-def reduce_scatter_tensor(p: Place) -> None:
+def reduce_scatter_tensor(p: ProbeGroup) -> None:
     """The same, parts given as one tensor."""
     received = p.empty()
     dist.reduce_scatter_tensor(received, torch.cat(p.for_each(p.rank)), group=p.group)
     expect(received, p.total() + p.size * p.rank)
 
 
-def all_to_all(p: Place) -> None:
+def all_to_all(p: ProbeGroup) -> None:
     """Everybody's part for this rank, in lists."""
     received = [p.empty() for _ in range(p.size)]
     dist.all_to_all(received, p.for_each(p.rank), p.group)
     expect(received, [p.for_each(source)[p.rank] for source in range(p.size)])
 
 
-def all_to_all_single(p: Place) -> None:
+def all_to_all_single(p: ProbeGroup) -> None:
     """The same, in one tensor."""
     received = torch.cat([p.empty() for _ in range(p.size)])
     dist.all_to_all_single(received, torch.cat(p.for_each(p.rank)), group=p.group)
     expect(received, torch.cat([p.for_each(source)[p.rank] for source in range(p.size)]))
 
 
-def objects(p: Place) -> None:
+def objects(p: ProbeGroup) -> None:
     """Python objects: gathered by all, broadcast, gathered by one, scattered."""
     mine, last = {"rank": p.rank}, p.size - 1
     everyone: list[Any] = [None] * p.size
@@ -192,17 +192,17 @@ def objects(p: Place) -> None:
     expect(received, [mine])
 
 
-def barrier(p: Place) -> None:
+def barrier(p: ProbeGroup) -> None:
     """Nobody leaves before all have come."""
     _leave_together(p, lambda: dist.barrier(p.group))
 
 
-def monitored_barrier(p: Place) -> None:
+def monitored_barrier(p: ProbeGroup) -> None:
     """A barrier that can name who is missing."""
     _leave_together(p, lambda: dist.monitored_barrier(p.group, timeout=timedelta(seconds=10)))
 
 
-def _leave_together(p: Place, wait: Callable[[], object]) -> None:
+def _leave_together(p: ProbeGroup, wait: Callable[[], object]) -> None:
     if p.rank == p.size - 1:
         time.sleep(LATE_SECONDS)
     name = sys._getframe(1).f_code.co_name
@@ -212,7 +212,7 @@ def _leave_together(p: Place, wait: Callable[[], object]) -> None:
     expect(present, list(range(p.size)))
 
 
-CHECKS: dict[str, Callable[[Place], None]] = {
+CHECKS: dict[str, Callable[[ProbeGroup], None]] = {
     "send, recv": send_recv,
     "isend, irecv": isend_irecv,
     **{

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from course.lessons.l04_collectives.backend_operations import Garbage, Place
+from course.lessons.l04_collectives.backend_operations import Garbage, ProbeGroup
 
 OUR_BACKEND = "torch_mpi4py"
 
@@ -65,14 +65,14 @@ class Rank:
         )
         self.backend = backend
 
-    def run(self, backend: str, check: Callable[[Place], None]) -> tuple[str, str]:
+    def run(self, backend: str, check: Callable[[ProbeGroup], None]) -> tuple[str, str]:
         """Try one operation: what came of it on this rank, and why."""
         if reason := absence(backend):
             return "absent", reason
         try:
             self.start(backend)
             device = torch.device("cuda", self.rank) if backend == "nccl" else torch.device("cpu")
-            check(Place(dist.new_group(), self.rank, self.size, device, self.folder))
+            check(ProbeGroup(dist.new_group(), self.rank, self.size, device, self.folder))
         except Garbage as garbage:
             return "wrong", str(garbage)
         except Exception as error:

@@ -1,6 +1,6 @@
 """The results of a study: a folder with one line of CSV for each epoch of each run.
 
-    measurements.csv    a `Row` a line; its first columns are the `Case` that was run
+    measurements.csv    a `EpochRow` a line; its first columns are the `Case` that was run
     machine.json        {"machine": {...}, "versions": {...}, "data": "...", "command": "...", "date": "..."}
     report.html         made from the two, for people
 
@@ -75,7 +75,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Case):
+class EpochRow(Case):
     """One epoch of a case.
 
     `epoch` counts from 1. `epoch_seconds`: the slowest rank's, evaluation not included; `wall_seconds`: of
@@ -118,7 +118,7 @@ class Row(Case):
 class Study:
     """What is in a folder of results."""
 
-    rows: tuple[Row, ...] = field(repr=False)
+    rows: tuple[EpochRow, ...] = field(repr=False)
     about: dict[str, Any] = field(repr=False)
 
     @property
@@ -131,13 +131,13 @@ class ResultsError(RuntimeError):
     """Results that cannot be read, or that are not those one asked for: one sentence."""
 
 
-COLUMNS = tuple(each.name for each in fields(Row))
+COLUMNS = tuple(each.name for each in fields(EpochRow))
 Line = TypeVar("Line", bound="DataclassInstance")  # one of which is a line of a file
 
 
 def load(folder: Path = COMMITTED) -> Study:
     """The results in `folder`; ResultsError when there are none or they are damaged."""
-    return Study(read_rows(folder, MEASUREMENTS, Row), read_about(folder))
+    return Study(read_rows(folder, MEASUREMENTS, EpochRow), read_about(folder))
 
 
 def read_rows(folder: Path, name: str, kind: type[Line]) -> tuple[Line, ...]:
@@ -181,7 +181,7 @@ def _value(text: str, kind: Any) -> Any:
     return kind(text)
 
 
-def as_csv(rows: Iterable[Any], kind: type = Row) -> str:
+def as_csv(rows: Iterable[Any], kind: type = EpochRow) -> str:
     """The rows, of a `kind`, as the text of a CSV; seconds in microseconds' precision."""
     text, columns = io.StringIO(), [each.name for each in fields(kind)]
     table = csv.writer(text, lineterminator="\n")
@@ -196,7 +196,12 @@ def _entry(value: Any) -> Any:
 
 
 def save(
-    folder: Path, rows: Iterable[Any], about: dict[str, Any], *, name: str = MEASUREMENTS, kind: type = Row
+    folder: Path,
+    rows: Iterable[Any],
+    about: dict[str, Any],
+    *,
+    name: str = MEASUREMENTS,
+    kind: type = EpochRow,
 ) -> None:
     """Replace the results in `folder`; OSError leaves those that were there."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     SEQUENTIAL,
     THREADS,
     TIMING,
-    Row,
+    EpochRow,
 )
 
 Item = TypeVar("Item")
@@ -107,7 +107,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return dict(groups)
 
 
-def timings(rows: Iterable[Row], part: str = TIMING) -> list[Timing]:
+def timings(rows: Iterable[EpochRow], part: str = TIMING) -> list[Timing]:
     """What the rows of a part say about time, model by model: what was measured, then the replays."""
     chosen = [row for row in rows if row.part == part]
     ways = grouped(chosen, lambda row: (row.model, row.engine, row.ranks, row.threads, row.label, row.images))
@@ -125,7 +125,7 @@ def _place(one: Timing) -> tuple[int, int, int]:
     return ENGINES.index(one.engine), one.ranks, one.threads
 
 
-def _timing(rows: Sequence[Row], alone: float | None) -> Timing:
+def _timing(rows: Sequence[EpochRow], alone: float | None) -> Timing:
     first, seconds = rows[0], [row.epoch_seconds for row in rows]
     middle = median(seconds)
     speedup = alone / middle if alone else None
@@ -151,7 +151,7 @@ def _timing(rows: Sequence[Row], alone: float | None) -> Timing:
     )
 
 
-def finals(rows: Iterable[Row]) -> list[Final]:
+def finals(rows: Iterable[EpochRow]) -> list[Final]:
     """The accuracies at the end of the accuracy part, by model, rule and ranks."""
     last = [row for row in rows if row.part == ACCURACY and row.epoch == row.epochs]
     ways = grouped(last, lambda row: (row.model, row.batch_rule, row.rate_rule, row.ranks))
@@ -164,7 +164,7 @@ def finals(rows: Iterable[Row]) -> list[Final]:
     )
 
 
-def _final(rows: Sequence[Row]) -> Final:
+def _final(rows: Sequence[EpochRow]) -> Final:
     first, values = rows[0], [row.test_accuracy or 0.0 for row in rows]
     return Final(
         first.model,
@@ -180,7 +180,7 @@ def _final(rows: Sequence[Row]) -> Final:
     )
 
 
-def curves(rows: Iterable[Row], *, model: str, part: str = ACCURACY) -> list[Curve]:
+def curves(rows: Iterable[EpochRow], *, model: str, part: str = ACCURACY) -> list[Curve]:
     """Accuracy and loss against seconds of training, by ranks, of the runs with the same global batch."""
     chosen = [
         row
@@ -209,6 +209,6 @@ def curves(rows: Iterable[Row], *, model: str, part: str = ACCURACY) -> list[Cur
     return found
 
 
-def thread_grid(rows: Iterable[Row]) -> dict[tuple[int, int], Timing]:
+def thread_grid(rows: Iterable[EpochRow]) -> dict[tuple[int, int], Timing]:
     """The timing of each number of ranks and threads of the part on oversubscription."""
     return {(one.ranks, one.threads): one for one in timings(rows, THREADS)}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from course.lessons.l07_ddp_on_mnist.study_results import Case, Row
+from course.lessons.l07_ddp_on_mnist.study_results import Case, EpochRow
 
 LOG_WIDTH = 250
 
@@ -48,7 +48,7 @@ class StudyDisplay:
             text = f"{self.finished + 1} of {self.total}  {case.name}  {say_left(left_seconds)}"
             self.progress.update(self.task, completed=self.finished + share, description=text)
 
-    def done(self, rows: Sequence[Row], number: int, total: int, left_seconds: float) -> None:
+    def done(self, rows: Sequence[EpochRow], number: int, total: int, left_seconds: float) -> None:
         """A case is measured: `number` of `total` are."""
         self.finished, last = number, rows[-1]
         accuracy = f", test accuracy {last.test_accuracy:.2%}" if last.test_accuracy is not None else ""

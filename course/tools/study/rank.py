@@ -15,7 +15,7 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
-from course.lessons.l07_ddp_on_mnist.study_results import Case, Row
+from course.lessons.l07_ddp_on_mnist.study_results import Case, EpochRow
 from course.tools.study.engines import Groups, engine
 from course.tools.study.plan import DRAW, MARK
 from course.tools.study.rates import make_optimizer
@@ -127,9 +127,9 @@ def mean_seconds(seconds: dict[int, dict[str, float]]) -> dict[str, float]:
     }
 
 
-def make_row(case: Case, epoch: int, wall: float, report: Report, seconds: dict[str, float]) -> Row:
+def make_row(case: Case, epoch: int, wall: float, report: Report, seconds: dict[str, float]) -> EpochRow:
     """An epoch as a line of the results."""
-    return Row(
+    return EpochRow(
         **asdict(case),
         epoch=epoch,
         epoch_seconds=report.seconds,

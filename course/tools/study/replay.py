@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from mpi4py import MPI
 
-from course.lessons.l07_ddp_on_mnist.study_results import Case, Row
+from course.lessons.l07_ddp_on_mnist.study_results import Case, EpochRow
 from course_lib.comm.ping_pong import measure_ping_pong
 from course_lib.data.dataset import Dataset
 from course_lib.theory.cost_model import MeasuredMachine, predict_seconds, ring_allreduce_cost
@@ -78,14 +78,14 @@ def measure_steps(comm: MPI.Intracomm, case: Case, data: Dataset) -> list[float]
     return [end - start for times in comm.allgather(moments) for start, end in pairwise(times)]
 
 
-def replay_row(comm: MPI.Intracomm, case: Case, data: Dataset, machine: MeasuredMachine) -> Row:
+def replay_row(comm: MPI.Intracomm, case: Case, data: Dataset, machine: MeasuredMachine) -> EpochRow:
     """The replayed epoch of `case`; all ranks of `comm` take part in measuring."""
     seconds = measure_steps(comm, case, data)
     nbytes = 4 * parameter_count(build(case.model, seed=case.seed))
     transfer = predict_seconds(ring_allreduce_cost(case.ranks, nbytes), machine)
     steps = -(-case.images // case.batch_size)
     replayed = replay(seconds, transfer, ranks=case.ranks, steps=steps, seed=case.seed)
-    return Row(
+    return EpochRow(
         **asdict(case),
         epoch=1,
         epoch_seconds=replayed.epoch_seconds,

@@ -20,8 +20,8 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     MEASUREMENTS,
     PARTS,
     Case,
+    EpochRow,
     ResultsError,
-    Row,
     Study,
     load,
     save,
@@ -38,7 +38,7 @@ class Display(Protocol):
 
     def study(self, finished: int, total: int) -> AbstractContextManager[None]: ...
     def running(self, case: Case, share: float, left_seconds: float) -> None: ...
-    def done(self, rows: Sequence[Row], number: int, total: int, left_seconds: float) -> None: ...
+    def done(self, rows: Sequence[EpochRow], number: int, total: int, left_seconds: float) -> None: ...
 
 
 @dataclass
@@ -89,16 +89,16 @@ def run_study(
 
 def run_group(
     group: Sequence[Case], left: Sequence[Case], data: Data, folder: Path, clock: Clock, display: Display
-) -> Iterator[list[Row]]:
+) -> Iterator[list[EpochRow]]:
     """The rows of each case of one job, as soon as it is done."""
-    case, rows, began = group[0], list[Row](), time.monotonic()
+    case, rows, began = group[0], list[EpochRow](), time.monotonic()
     try:
         for message in run_job(group, data):
             if "case" not in message:
                 continue
             case = group[message["case"]]
             if "row" in message:
-                rows.append(Row(**message["row"]))
+                rows.append(EpochRow(**message["row"]))
             elif "done" in message:
                 clock.note(case, time.monotonic() - began)
                 yield rows
@@ -119,7 +119,7 @@ def what_is_kept(folder: Path) -> str:
     return f"{runs}, and the same command goes on from there"
 
 
-def earlier_rows(folder: Path, about: dict[str, Any]) -> list[Row]:
+def earlier_rows(folder: Path, about: dict[str, Any]) -> list[EpochRow]:
     """The rows that are in `folder`; StudyError when they are damaged or of another machine."""
     if not (folder / MEASUREMENTS).exists():
         return []
@@ -132,7 +132,7 @@ def earlier_rows(folder: Path, about: dict[str, Any]) -> list[Row]:
     return list(study.rows)
 
 
-def store(folder: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
+def store(folder: Path, rows: Sequence[EpochRow], about: dict[str, Any]) -> None:
     """Replace the results; StudyError when the disk is full or the folder is closed."""
     try:
         save(folder, sorted(rows, key=order), about)
@@ -148,7 +148,7 @@ def store_report(path: Path, page: str) -> None:
         raise StudyError(could_not_write(path, error)) from None
 
 
-def order(row: Row) -> tuple[Any, ...]:
+def order(row: EpochRow) -> tuple[Any, ...]:
     """The place of a row in the file: the same whatever was measured first."""
     place = (
         PARTS.index(row.part),

@@ -18,6 +18,7 @@ try:
     raise SystemExit("the host name is known")
 except OSError:
     print("name:", socket.gethostname())
+from course.doctor import check_torch
 from mpi_classroom import doctor
 from mpi_classroom.cluster import start_cluster
 from mpi_classroom.answer_job import check
@@ -31,7 +32,7 @@ print("restarted:", cluster.alive)
 cluster.stop()
 exercise = find_exercise("01.1")
 print("exercise:", check(exercise, exercise.solution).state)
-for found in (doctor.check_ports(), doctor.check_host(), doctor.check_ranks(), doctor.check_torch()):
+for found in (doctor.check_ports(), doctor.check_host(), doctor.check_ranks(), check_torch()):
     print("doctor:", found.name, found.ok, found.detail)
 """
 
@@ -54,5 +55,5 @@ def test_without_a_network_and_with_an_unknown_host_name_everything_works():
     assert f"name: {NAME}" in said
     assert "cluster: [3, 3, 3]" in said and "restarted: True" in said
     assert "exercise: right" in said
-    assert f"doctor: network name True {NAME} has no address; the course uses 127.0.0.1 only" in said
+    assert f"doctor: network name True {NAME} has no address; a cluster uses 127.0.0.1 only" in said
     assert said.count("doctor: ") == 4 and "False" not in said, said

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from course.lessons.l07_ddp_on_mnist.study_results import SEQUENTIAL, TIMING, Row
+from course.lessons.l07_ddp_on_mnist.study_results import SEQUENTIAL, TIMING, EpochRow
 from course.tools.study.plan import DRAWN, make_case
 
 ABOUT = {
@@ -21,7 +21,7 @@ def a_case(engine=SEQUENTIAL, ranks=1, seed=0, part=TIMING, model="mlp", **rest)
 def a_row(case=None, *, epoch=1, seconds=2.0, wait=0.0, transfer=0.0, accuracy=0.9, loss=0.3, cores=2):
     case = case or a_case()
     known = not case.replayed
-    return Row(
+    return EpochRow(
         **asdict(case),
         epoch=epoch,
         epoch_seconds=seconds,
