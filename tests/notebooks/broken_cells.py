@@ -441,7 +441,7 @@ REQUESTS = [
     ),
     broken(
         "ZeRO-3: a forward pass that one rank skips",
-        f"{MODEL}\nfrom course_lib.parallel.zero import Zero3\nzero = Zero3(comm, model)\n"
+        f"{MODEL}\nfrom course_lib.fast.zero import Zero3\nzero = Zero3(comm, model)\n"
         "if rank != 2: model(data)",
         *rows((0, 1, 3), r"waiting in Test for Iallgatherv", 5),
         "Iallgatherv is a collective: .* and rank 2 did not",

@@ -1,6 +1,6 @@
 """The pytest session of many ranks tells every failure, tells it once, and never hangs.
 
-Each case is a test file that must fail, run on two ranks with the conftest of tests/ranks.
+Each case is a test file that must fail, run on two ranks with the plug-in of the rank tests as its conftest.
 """
 
 import os
@@ -15,7 +15,7 @@ HEAD = "import pytest\n\n\n"
 
 def run(tmp_path: Path, body: str, seconds: str = "240.0") -> tuple[int, str]:
     """Exit code and plain output of a session with `body` as its only test file, read within `seconds`."""
-    conftest = (ROOT / "tests" / "ranks" / "conftest.py").read_text()
+    conftest = (ROOT / "tests" / "ranks_together.py").read_text()
     assert "BEGIN_SECONDS = 240.0" in conftest
     (tmp_path / "conftest.py").write_text(conftest.replace("SECONDS = 240.0", f"SECONDS = {seconds}"))
     (tmp_path / "test_it.py").write_text(HEAD + body)

@@ -47,7 +47,7 @@ def test_every_word_of_a_lesson_says_what_to_run_first(shell: InteractiveShell, 
 @pytest.mark.parametrize(
     "line",
     [
-        "from mpi_classroom.cluster import start_cluster",
+        "from course_lib.classroom.cluster import start_cluster",
         "from course_lib import cli",
         "import course.tools.gone",
     ],
