@@ -66,9 +66,9 @@ def held(zero: Zero) -> dict[str, list[torch.Tensor]]:
     }
 
 
-def held_bytes(tensors: Iterable[torch.Tensor]) -> int:
+def held_bytes(tensors: Iterable[torch.Tensor | None]) -> int:
     """The bytes of memory behind `tensors`, once where they share it; a view keeps all of its memory."""
-    storages = [tensor.untyped_storage() for tensor in tensors]
+    storages = [tensor.untyped_storage() for tensor in tensors if tensor is not None]
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
