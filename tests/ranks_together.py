@@ -197,8 +197,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    if Path(__file__).parent not in item.path.parents:
-        return (yield)  # pytest calls this hook for the tests of other folders too
     ranks = item.config.stash[KEY]
     ranks.expect(item)
     try:

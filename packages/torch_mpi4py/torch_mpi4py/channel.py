@@ -216,22 +216,17 @@ class Channel:
         seconds = 0.5 if self.broken else min(self.seconds, 30.0)
         idle = drain(seconds) and self.lane.close(seconds)
         self.closed = True
-        if idle and not self.broken and not MPI.Is_finalized() and self.all_close():
-            self.gate.close()
-            if self.rows:
-                self.rows.close()
-            self.mail.Free()
-            self.comm.Free()
-        else:
+        if (
+            not idle
+            or self.broken
+            or MPI.Is_finalized()
+            or (self.rows and not self.rows.close(CLOSE_SECONDS))
+        ):
             keep_forever(self)
-
-    def all_close(self) -> bool:
-        """Have all ranks come to close the group? To free its memory they must."""
-        request = self.comm.Ibarrier()
-        if wait_until(request.Test, CLOSE_SECONDS):
-            return True
-        keep_forever(request)
-        return False
+            return
+        self.gate.close()
+        self.mail.Free()
+        self.comm.Free()
 
 
 def all_done(requests: list[MPI.Request]) -> Callable[[], bool]:

@@ -21,9 +21,13 @@ from typing import Final
 import numpy as np
 from mpi4py import MPI
 
+from .waiting import wait_until
+
 ROW_BYTES: Final = 2**19  # a piece that is still in the cache when the others read it
 DIRECT_BYTES: Final = 2**16  # up to here every rank adds up everything, also among many
 ALIGNMENT: Final = 64
+LEAVING, VERDICT = 1, 2  # places in rank 0's header: how many ranks close the memory, and what becomes of it
+OPEN, FREED, KEPT = 0, 1, 2  # verdicts
 SPARE: Final = 4  # times what the rows take must be free: MPI itself lives in that folder
 
 at = MPI.memory.fromaddress
@@ -44,8 +48,11 @@ class SharedRows:
         self.window, self.sync, self.wait = window, window.Sync, wait
         starts = [window.Shared_query(rank)[0].address for rank in range(comm.size)]
         self.rows = [[start + ALIGNMENT + turn * ROW_BYTES for start in starts] for turn in (0, 1)]
-        self.arrived = [at(start, 8).cast("q") for start in starts]  # at how many meetings each rank has been
-        self.arrived[self.rank][0] = self.meetings = 0
+        headers = [at(start, 24).cast("q") for start in starts]  # meetings; and of rank 0: LEAVING, VERDICT
+        self.arrived, self.first = headers, headers[0]
+        for place in range(len(headers[self.rank])):
+            headers[self.rank][place] = 0
+        self.meetings = 0
         self.turn = 0
         self.shown = self.filled = False
         self.sync()
@@ -151,12 +158,41 @@ class SharedRows:
                 if rank != self.rank:
                     reduce_into(into, other + self.rank * room, count, datatype, op)
 
-    def close(self) -> None:
-        """Give the memory back; all ranks call this."""
+    def close(self, seconds: float) -> bool:
+        """Give the memory back, if all ranks close it within `seconds`; else False, on all that came.
+
+        MPI waits for all ranks when it frees a window, without a deadline. So the first to know decides for
+        all, atomically: the last rank to come that it is freed, a rank that has waited too long that it is
+        kept.
+        """
+        if self.add_one(LEAVING) == self.size - 1:
+            self.decide(FREED)
+        elif not wait_until(lambda: self.verdict() != OPEN, seconds):
+            self.decide(KEPT)
+        if self.verdict() != FREED:
+            return False
         for view in self.arrived:
             view.release()
         self.window.Unlock_all()
         self.window.Free()
+        return True
+
+    def add_one(self, place: int) -> int:
+        """Count on in a number of rank 0's header; what it was before."""
+        one, before = np.ones(1, dtype=np.int64), np.empty(1, dtype=np.int64)
+        self.window.Fetch_and_op(one, before, 0, 8 * place, MPI.SUM)
+        self.window.Flush(0)
+        return int(before[0])
+
+    def decide(self, verdict: int) -> None:
+        """Write the verdict, unless there is one."""
+        new, old, found = (np.array([value], dtype=np.int64) for value in (verdict, OPEN, OPEN))
+        self.window.Compare_and_swap(new, old, found, 0, 8 * VERDICT)
+        self.window.Flush(0)
+
+    def verdict(self) -> int:
+        self.sync()
+        return self.first[VERDICT]
 
 
 def fold(into: int, rows: Sequence[int], elements: int, datatype: MPI.Datatype, op: MPI.Op) -> None:

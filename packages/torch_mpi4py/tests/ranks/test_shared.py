@@ -32,7 +32,7 @@ def rows(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Share
     if found is None:
         pytest.skip("one rank shares with nobody")
     yield found
-    found.close()
+    assert found.close(30.0)
 
 
 def wait_for(test: Callable[[], bool]) -> None:
@@ -125,7 +125,7 @@ def test_nothing_stays_in_the_folder_of_shared_memory(comm: MPI.Intracomm) -> No
     assert found is not None
     comm.Barrier()
     assert comm.bcast(sorted(os.listdir(folder))) == before  # its name goes as soon as all have it
-    found.close()
+    assert found.close(30.0)
 
 
 def test_the_memory_is_made_at_the_first_reduction(comm: MPI.Intracomm, world: None) -> None:
@@ -185,3 +185,17 @@ def test_after_a_mismatch_what_was_shown_is_forgotten(comm: MPI.Intracomm, world
     parts = [torch.zeros(3), torch.ones(2)]
     dist.all_reduce_coalesced(parts)  # nothing is shown before its gate
     assert torch.cat(parts).tolist() == [0.0] * 3 + [float(comm.size)] * 2
+
+
+def test_memory_that_one_rank_does_not_close_is_kept_by_all(comm: MPI.Intracomm) -> None:
+    """Freeing waits for all ranks, for ever: so all must come to one verdict, also at the last moment."""
+    if comm.size == 1:
+        pytest.skip("nothing is shared here")
+    for turn in range(12):
+        found = shared_rows(comm, wait_for)
+        assert found is not None
+        if comm.rank == 0:
+            time.sleep(0.1 * (turn % 4 == 0) + 0.05 - 0.002 + 0.0005 * turn)  # about when the others give up
+        verdict = found.close(0.05)
+        assert len(set(comm.allgather(verdict))) == 1
+        comm.Barrier()
