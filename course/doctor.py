@@ -35,8 +35,8 @@ def check_pins(lock: Path = ROOT / "requirements.lock", installed: Mapping[str, 
 
 
 def check_disk() -> Check:
-    """Room for data sets and results, where the course is."""
-    return machine.check_disk(ROOT)
+    """Room for data sets and results, in data/: all else may be read-only, as in a container."""
+    return machine.check_disk(ROOT / "data")
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (

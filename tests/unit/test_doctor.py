@@ -55,6 +55,13 @@ def test_the_real_pins_name_every_package_that_is_needed():
     assert all(re.search(rf"^(?:# )?{name}==", pins, re.MULTILINE) for name in doctor._required())
 
 
+def test_the_course_may_be_read_only_where_data_and_results_are_not(monkeypatch):
+    monkeypatch.setattr(doctor.machine.os, "access", lambda folder, mode: folder != doctor.ROOT)
+    monkeypatch.setattr(doctor.machine.shutil, "disk_usage", lambda folder: Usage(100 << 30))
+    assert doctor.check_disk().ok
+
+
+Usage = namedtuple("Usage", "free")
 Job = namedtuple("Job", "returncode stdout stderr")
 
 
