@@ -5,7 +5,7 @@
 #
 # docs/image.md says what the options are for. A change of a lesson rebuilds the last two layers only.
 
-# Any Debian 12 with Python 3.11 will do.
+# Any Debian 12 with Python 3.11 will do. A release names this one by its digest: .github/workflows/release.yml.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 FROM ${BASE_IMAGE}
 
@@ -28,22 +28,35 @@ WORKDIR /course
 
 # The same recipe as `make setup`: torch first and alone, so that nothing else is looked up in its index.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-COPY constraints.txt ./
+COPY requirements.lock ./
 RUN python3 -m venv /opt/venv \
  && python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --retries 1 --timeout 20 \
-      --extra-index-url ${TORCH_INDEX} --constraint constraints.txt torch
+      --extra-index-url ${TORCH_INDEX} "$(sed -n 's/^# \(torch==.*\)/\1/p' requirements.lock)"
+
+# The build back end before what is built with it. What only developers need stays out.
+RUN sed -n '/^setuptools==/,/[^\\]$/p' requirements.lock > /tmp/first.txt \
+ && sed '/^# What only developers need/,$d' requirements.lock > /tmp/learners.txt \
+ && python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --require-hashes \
+      --requirement /tmp/first.txt \
+ && python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation --require-hashes \
+      --requirement /tmp/learners.txt \
+ && python -m pip install --no-cache-dir --disable-pip-version-check --quiet \
+      "$(sed -n 's/^# \(torch==.*\)/\1/p' requirements.lock)" \
+ && rm /tmp/first.txt /tmp/learners.txt
 
 # An editable install records only where a package will be; the packages themselves come below.
 COPY pyproject.toml LICENSE README.md ./
 COPY course/pyproject.toml course/
 COPY packages/mpi_classroom/pyproject.toml packages/mpi_classroom/README.md packages/mpi_classroom/
-RUN python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt hatchling \
- && python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt \
-      --no-build-isolation --editable packages/mpi_classroom --editable . --editable course
+COPY packages/torch_mpi4py/pyproject.toml packages/torch_mpi4py/README.md packages/torch_mpi4py/
+RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation \
+      --editable packages/torch_mpi4py --editable packages/mpi_classroom --editable . --editable course
 
 COPY --chown=1000:1000 . ./
 USER 1000:1000
-RUN mkdir my_course \
+# build/ is there so that a read-only container can lay memory over it; Python cannot cache what it compiled in one.
+RUN mkdir my_course build \
+ && python -m compileall -q course course_lib packages \
  && COURSE_OFFLINE=1 python -c 'from course_lib.data.mnist import load_mnist; load_mnist()'
 
 EXPOSE 8888

@@ -2,8 +2,14 @@
 # make test     set up, run the tests, 11 minutes (CI: make test-all)  make help   everything else
 PYTHON ?= python3
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-BIN := .venv/bin
-READY := .venv/.ready
+# Another place to install to, for example VENV="$$CONDA_PREFIX".
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+LOCK := requirements.lock
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+# The version of PyTorch is a comment in the lock: its build is yours to choose, so it has no digest there.
+TORCH := $(shell sed -n 's/^\# \(torch==.*\)/\1/p' requirements.lock)
 # On so many ranks `make test` runs the tests on ranks; `make test-all` on the others.
 RANKS := 1 3
 OTHER_RANKS := 2 4
@@ -20,7 +26,7 @@ ALONE := PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 ON_RANKS = $(BIN)/python -m mpi_classroom.launch $$n -m pytest -p pytest_timeout -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup course lab test test-all test-release check format notebooks bench clean lock
+.PHONY: help setup course lab test test-all test-release check format notebooks bench clean lock licences audit moved newest image
 
 help:
 	@echo 'make course      set up, run every lesson on a 4-rank MPI cluster, write build/'
@@ -32,25 +38,34 @@ help:
 	@echo 'make notebooks   build the lessons from course/lessons (one: make notebooks LESSON=02)'
 	@echo 'make bench       run the benchmarks into benchmarks/results'
 	@echo 'make clean       stop clusters that were left behind, remove build/'
-	@echo 'make lock        rewrite constraints.txt from what is installed'
+	@echo 'make lock        rewrite requirements.lock after a change of a pyproject.toml (newest of all: UPGRADE=1)'
+	@echo 'make licences    rewrite docs/licences.md from requirements.lock'
+	@echo 'make audit       ask whether a pinned version has a known vulnerability'
+	@echo 'make image       build the container image and check it'
+	@echo 'make moved       say which private names of other libraries have moved'
+	@echo 'make newest      install the newest of everything, whatever the bounds: to see what will break'
 	@echo
 	@echo 'Another build of PyTorch: make setup TORCH_INDEX=https://download.pytorch.org/whl/cu130'
 	@echo 'Another Python (3.11 or newer): make setup PYTHON=python3.12'
 
 setup: $(READY)
 
-# torch first and alone: its index serves the CPU build, and nothing else is looked up there.
-$(READY): constraints.txt pyproject.toml course/pyproject.toml packages/mpi_classroom/pyproject.toml packages/torch_mpi4py/pyproject.toml
+# torch first and alone: its index serves the CPU build, and nothing else is looked up there. setuptools before the
+# rest: a few packages have no wheel, and are built with what has been checked, without asking for anything else.
+$(READY): $(LOCK) pyproject.toml course/pyproject.toml packages/mpi_classroom/pyproject.toml packages/torch_mpi4py/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'This course needs Python 3.11 or newer; $(PYTHON) is older. Try: make setup PYTHON=python3.12'; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { rm -rf .venv; echo 'Python cannot make a virtual environment. On Debian or Ubuntu: sudo apt install python3-venv'; exit 1; }
 	@echo 'Installing PyTorch (about 200 MB). If $(TORCH_INDEX) does not answer, the build that pip finds elsewhere is used.'
-	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --retries 1 --timeout 20 \
-	  --extra-index-url $(TORCH_INDEX) --constraint constraints.txt torch
-	@echo 'Installing everything else (about 150 MB).'
-	$(BIN)/python -m pip install --disable-pip-version-check --requirement constraints.txt
-	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation \
+	$(PIP) --no-deps --retries 1 --timeout 20 --extra-index-url $(TORCH_INDEX) $(TORCH)
+	@echo 'Installing everything else (about 150 MB): each file must have a digest that is in $(LOCK).'
+	@sed -n '/^setuptools==/,/[^\]$$/p' $(LOCK) > $(VENV)/first.txt
+	$(PIP) --no-deps --require-hashes --requirement $(VENV)/first.txt
+	$(PIP) --no-deps --no-build-isolation --require-hashes --requirement $(LOCK)
+	@# A build of PyTorch for an accelerator needs more packages, and names their versions; the CPU's needs none.
+	$(PIP) --quiet $(TORCH)
+	$(PIP) --no-deps --no-build-isolation \
 	  --editable packages/torch_mpi4py --editable packages/mpi_classroom --editable . --editable course
 	@touch $(READY)
 
@@ -100,5 +115,32 @@ clean:
 	@test ! -x $(BIN)/course || $(BIN)/course clean
 	rm -rf build
 
-lock: setup
-	$(BIN)/python -m course.tools.pins > constraints.new && mv constraints.new constraints.txt
+# Tools that only maintainers use, each in an environment of its own.
+build/tools/%/bin/python:
+	$(PYTHON) -m venv build/tools/$*
+	$@ -m pip install --quiet --disable-pip-version-check $*
+
+UPGRADE ?=
+UV := build/tools/uv==0.13.9/bin
+AUDIT := build/tools/pip-audit==2.10.1/bin
+lock: setup $(UV)/python
+	$(BIN)/python -m course.tools.pins --uv $(UV)/uv $(UPGRADE:%=--upgrade)
+
+licences: setup
+	$(BIN)/python -m course.tools.licences
+
+audit: $(AUDIT)/python
+	@sed -n 's/^\(# \)\{0,1\}\([a-z0-9][a-z0-9.-]*==[^ ]*\).*/\2/p' $(LOCK) > build/pins.txt
+	$(AUDIT)/pip-audit --disable-pip --no-deps --requirement build/pins.txt
+
+moved: setup
+	$(BIN)/python -m course.tools.moved
+
+# With Docker; how without: tests/image/build_and_check.sh.
+image:
+	tests/image/build_and_check.sh
+
+# Whatever the bounds say: what will the next versions break? Not for an environment that you work with.
+newest: setup
+	$(PIP) --no-deps --upgrade --retries 1 --timeout 20 --extra-index-url $(TORCH_INDEX) torch
+	$(PIP) --upgrade --upgrade-strategy eager $$($(BIN)/python -m course.tools.pins --names)

@@ -17,12 +17,10 @@ from mpi_classroom.doctor import Check, check_ranks, some
 OURS = ("course", "course-lib", "mpi-classroom")
 
 
-def check_pins(
-    constraints: Path = ROOT / "constraints.txt", installed: Mapping[str, str] | None = None
-) -> Check:
-    """What is installed has the versions in constraints.txt; a build such as 2.13.0+cpu counts as 2.13.0."""
+def check_pins(lock: Path = ROOT / "requirements.lock", installed: Mapping[str, str] | None = None) -> Check:
+    """What is installed has the versions in the lock; a build such as 2.13.0+cpu counts as 2.13.0."""
     have = _installed() if installed is None else installed
-    pins = dict(line.split("==") for line in constraints.read_text().split() if "==" in line)
+    pins = dict(re.findall(r"^(?:# )?([a-z0-9][a-z0-9.-]*)==([\w.!]+)", lock.read_text(), re.MULTILINE))
     other = [
         f"{name} {have[name]} instead of {pin}"
         for name, pin in pins.items()
@@ -30,15 +28,15 @@ def check_pins(
     ]
     missing = [f"{name} is missing" for name in _required() if name not in have]
     wrong = missing + other
-    detail = some(wrong) or f"{sum(name in have for name in pins)} packages, all as in {constraints.name}"
+    detail = some(wrong) or f"{sum(name in have for name in pins)} packages, all as in {lock.name}"
     return Check(
         "packages", not wrong, detail, "make setup; if that does not help: rm -rf .venv && make setup"
     )
 
 
 def check_disk() -> Check:
-    """Room for data sets and results, where the course is."""
-    return machine.check_disk(ROOT)
+    """Room for data sets and results, in data/: all else may be read-only, as in a container."""
+    return machine.check_disk(ROOT / "data")
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (

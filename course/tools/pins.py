@@ -1,37 +1,140 @@
-"""The exact version of every package that the course installs, as they are installed here.
+"""Every package that the course installs, with the digests of its files: `requirements.lock`.
 
-    python -m course.tools.pins > constraints.txt
+    make lock                 write it again after a change of a pyproject.toml; what may stay, stays
+    make lock UPGRADE=1       take the newest version of everything that the bounds allow
 
-Accelerator packages that a CUDA or ROCm build of torch brings along are left out: they belong to that
-build, and a constraint on torch's version pins them.
+`uv` asks the index what fits Python 3.11 to 3.14 on Linux and macOS, and for the sha256 of every file of
+each version. PyTorch is a comment in the list: you choose its build, and no two builds have one digest.
+Packages that only an accelerator's build of PyTorch needs are left out; pip gets them with that build.
 """
 
+import argparse
+import re
+import subprocess
+import tempfile
+import tomllib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
+from itertools import product
+from pathlib import Path
 
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-OURS = ("course", "course-lib", "mpi-classroom")
-ROOTS = ("course[dev]", "course-lib", "mpi-classroom", "hatchling")
+from course.paths import ROOT
+
+LOCK = ROOT / "requirements.lock"
+PROJECTS = (".", "course", "packages/mpi_classroom", "packages/torch_mpi4py")
+OURS = ("course", "course-lib", "mpi-classroom", "torch-mpi4py")
 ACCELERATOR = ("nvidia-", "cuda-", "triton", "pytorch-triton", "intel-")
+APART = "torch"
+HEADER = """\
+# Every package that the course installs, with the sha256 of each file of it. `make lock` writes this.
+# PyTorch is apart, because you choose its build and every build has digests of its own:
+# {torch}
+"""
+DEVELOPERS = "# What only developers need:"
+PLATFORMS = (("linux", "Linux", "x86_64"), ("linux", "Linux", "aarch64"), ("darwin", "Darwin", "arm64"))
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 class NotInstalledError(LookupError):
     """A package of the closure is missing here."""
 
 
-def closure(roots: tuple[str, ...] = ROOTS) -> dict[str, str]:
-    """Name and version of every package that `roots` need on this platform, and of themselves.
+def environments() -> Iterator[dict[str, str]]:
+    """The platforms that the list is for, as markers see them."""
+    for (sys_platform, system, machine), python in product(PLATFORMS, PYTHONS):
+        yield {
+            "sys_platform": sys_platform,
+            "platform_system": system,
+            "platform_machine": machine,
+            "os_name": "posix",
+            "python_version": python,
+            "python_full_version": f"{python}.2",
+            "implementation_name": "cpython",
+            "platform_python_implementation": "CPython",
+        }
 
-    Our own packages are left out. Versions have no local part: `2.13.0+cpu` is 2.13.0. Raises
+
+def pins(text: str, everywhere: bool = False) -> dict[str, str]:
+    """Name and version of each pin in the text of a lock, PyTorch's included.
+
+    Pins whose marker does not hold on this platform are left out, unless `everywhere`.
+    """
+    found = {}
+    for line in re.findall(r"^(?:# (?=torch==))?([a-z0-9][\w.-]*==[^\\\n]+)", text, re.MULTILINE):
+        pin = Requirement(line.strip())
+        if everywhere or pin.marker is None or pin.marker.evaluate():
+            (version,) = pin.specifier
+            found[pin.name] = version.version
+    return found
+
+
+def wanted(developers: bool = True) -> list[str]:
+    """What the four pyproject.toml ask for, with their extras and their build systems, but for our own."""
+    found = set()
+    for folder in PROJECTS:
+        text = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
+        project = text["project"]
+        lines = project["dependencies"] + text["build-system"]["requires"]
+        for name, extra in project.get("optional-dependencies", {}).items():
+            lines += extra if developers or name != "dev" else []
+        found |= {line for line in lines if canonicalize_name(Requirement(line).name) not in OURS}
+    return sorted(found)
+
+
+def resolved(uv: str, requirements: list[str], known: str) -> str:
+    """What the index has for `requirements`, as uv writes it; the versions in the text `known` stay."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "resolved.txt"
+        output.write_text(known)
+        command = [uv, "pip", "compile", "--universal", "--python-version", PYTHONS[0], "--generate-hashes"]
+        command += ["--no-header", "--no-annotate", "--quiet", "--output-file", str(output), "-"]
+        lines = "\n".join(requirements)
+        subprocess.run(command, input=lines, text=True, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        return output.read_text()
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """The pins in uv's text, without accelerators: `name==version ; marker`, and the lines of digests.
+
+    A marker that holds wherever the course runs is left out; so is a pin whose marker never holds.
+    """
+    for block in re.findall(r"^[a-z0-9].*(?:\n +--hash=.*)*", text, re.MULTILINE):
+        line, _, digests = block.partition(" \\\n")
+        pin, _, marker = (part.strip() for part in line.partition(" ; "))
+        holds = {not marker or Marker(marker).evaluate(environment) for environment in environments()}
+        if True in holds and not pin.startswith(ACCELERATOR):
+            yield (f"{pin} ; {marker}" if False in holds else pin), digests
+
+
+def lock(uv: str, known: str = "") -> str:
+    """Ask the index, with the executable `uv`; the text of a new lock. The versions in `known` stay."""
+    everything = resolved(uv, wanted(), known.replace(f"# {APART}==", f"{APART}=="))
+    learners = {pin for pin, _ in blocks(resolved(uv, wanted(developers=False), everything))}
+    torch = ""
+    parts: tuple[list[str], list[str]] = ([], [])
+    for pin, digests in blocks(everything):
+        if pin.startswith(f"{APART}=="):
+            torch = pin
+        else:
+            parts[pin not in learners].append(f"{pin} \\\n{digests}")
+    return HEADER.format(torch=torch) + "\n".join([*parts[0], DEVELOPERS, *parts[1]]) + "\n"
+
+
+def closure(roots: list[str] | None = None) -> dict[str, str]:
+    """Name and version of every package that `roots`, or the four pyproject.toml, need on this platform.
+
+    They must be installed here. Versions have no local part: `2.13.0+cpu` is 2.13.0. Raises
     NotInstalledError.
     """
     found: dict[str, str] = {}
-    todo, done = [Requirement(root) for root in roots], set()
+    todo, done = [Requirement(root) for root in roots or wanted()], set()
     while todo:
-        wanted = todo.pop()
-        name, extras = canonicalize_name(wanted.name), frozenset(wanted.extras)
+        wants = todo.pop()
+        name, extras = canonicalize_name(wants.name), frozenset(wants.extras)
         if (name, extras) in done or name.startswith(ACCELERATOR):
             continue
         done.add((name, extras))
@@ -41,7 +144,7 @@ def closure(roots: tuple[str, ...] = ROOTS) -> dict[str, str]:
             raise NotInstalledError(f"{name} is not installed; run make setup") from None
         found[name] = package.version.partition("+")[0]
         todo += _needs(package.requires or [], extras)
-    return {name: version for name, version in sorted(found.items()) if name not in OURS}
+    return dict(sorted(found.items()))
 
 
 def _needs(lines: list[str], extras: frozenset[str]) -> Iterator[Requirement]:
@@ -52,5 +155,18 @@ def _needs(lines: list[str], extras: frozenset[str]) -> Iterator[Requirement]:
             yield requirement
 
 
+def main() -> None:
+    """Write the lock."""
+    parser = argparse.ArgumentParser(description="Write requirements.lock.")
+    parser.add_argument("--uv", default="uv", help="the uv to ask the index with")
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions within the bounds")
+    parser.add_argument("--names", action="store_true", help="print what the course asks for, without bounds")
+    arguments = parser.parse_args()
+    if arguments.names:
+        print(*sorted({Requirement(line).name for line in wanted()} - {APART}))
+        return
+    LOCK.write_text(lock(arguments.uv, "" if arguments.upgrade else LOCK.read_text()))
+
+
 if __name__ == "__main__":
-    print("\n".join(f"{name}=={version}" for name, version in closure().items()))
+    main()

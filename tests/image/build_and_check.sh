@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Build the course's image, say how large it is, and try it as its own user and without a network.
+# Build the course's image, say how large it is, and try it as its own user and without a network; with Docker, also
+# as compose.yaml starts it: without capabilities, with limits, and with a root that is read-only.
 #
 #   tests/image/build_and_check.sh                    with Docker
 #
@@ -30,7 +31,11 @@ with_docker() {
   bytes=$(docker image inspect --format '{{.Size}}' "$IMAGE")
   config() { docker image inspect --format "{{json .Config.$1}}" "$IMAGE"; }
   inside() {
-    docker run --rm --network none --shm-size=1g --volume "$here:/checks:ro" "$IMAGE" "$@"
+    docker run --rm --network none --shm-size=1g --volume "$here:/checks:ro" \
+      --cap-drop ALL --security-opt no-new-privileges --pids-limit 4096 --memory 6g --read-only --env LOCKED_UP=1 \
+      --tmpfs /tmp:exec,mode=1777,size=1g --tmpfs /home/learner:exec,mode=0700,uid=1000,gid=1000,size=512m \
+      --tmpfs /course/build:mode=0755,uid=1000,gid=1000,size=512m \
+      --volume /course/my_course --volume /course/data "$IMAGE" "$@"
   }
 }
 

@@ -83,12 +83,24 @@ def check_files() -> None:
     """Lessons and data are inside; the learner's copy can be written, the packages cannot."""
     assert Path.cwd() == COURSE, Path.cwd()
     assert list(COURSE.glob("notebooks/0*.ipynb")), "no lesson in notebooks/"
-    for folder in ("data", "my_course", "."):
+    for folder in ("data", "my_course", "build"):
         assert os.access(COURSE / folder, os.W_OK), f"{folder} cannot be written"
     assert not os.access(sys.prefix, os.W_OK), f"{sys.prefix} can be written"
     assert not (COURSE / ".git").exists() and not (COURSE / ".venv").exists(), (
         "more than the course was copied"
     )
+
+
+def check_locked_up() -> None:
+    """No capability is left, none can be gained, and nothing else can be written, where that is asked for."""
+    if "LOCKED_UP" not in os.environ:
+        return
+    status_lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    for name in ("CapEff", "CapPrm", "CapBnd"):
+        assert int(status_lines[name], 16) == 0, f"{name} {status_lines[name].strip()}"
+    assert status_lines["NoNewPrivs"].strip() == "1", "privileges can be gained"
+    for folder in (COURSE, Path("/var/tmp"), Path("/run")):
+        assert not os.access(folder, os.W_OK), f"{folder} can be written"
 
 
 def check_network() -> None:
@@ -195,6 +207,7 @@ CHECKS: tuple[Callable[[], None], ...] = (
     check_user,
     check_network,
     check_files,
+    check_locked_up,
     check_ranks,
     check_doctor,
     check_data,

@@ -1,6 +1,7 @@
 """The checks of the course: packages, data, torch.distributed, DeepSpeed; every check is made to fail."""
 
 import json
+import re
 import struct
 import sys
 from collections import namedtuple
@@ -18,9 +19,11 @@ def red(check):
 
 
 @pytest.fixture
-def constraints(tmp_path):
-    path = tmp_path / "constraints.txt"
-    path.write_text("numpy==2.4.6\ntorch==2.13.0\nruff==0.17.5\n")
+def lock(tmp_path):
+    path = tmp_path / "requirements.lock"
+    path.write_text(
+        "# Apart:\n# torch==2.13.0\nnumpy==2.4.6 \\\n    --hash=sha256:0\nruff==0.17.5 ; os_name == 'posix'\n"
+    )
     return path
 
 
@@ -28,30 +31,37 @@ def installed(**versions):
     return dict.fromkeys(doctor._required(), "1.0") | {"numpy": "2.4.6", "torch": "2.13.0"} | versions
 
 
-def test_pins_are_met_also_by_a_special_build_and_without_the_developers_tools(constraints):
-    check = doctor.check_pins(constraints, installed(torch="2.13.0+cpu"))
-    assert (check.ok, check.detail) == (True, "2 packages, all as in constraints.txt")
+def test_pins_are_met_also_by_a_special_build_and_without_the_developers_tools(lock):
+    check = doctor.check_pins(lock, installed(torch="2.13.0+cpu"))
+    assert (check.ok, check.detail) == (True, "2 packages, all as in requirements.lock")
 
 
-def test_another_version_is_red_and_named(constraints):
-    check = doctor.check_pins(constraints, installed(numpy="1.26.0"))
+def test_another_version_is_red_and_named(lock):
+    check = doctor.check_pins(lock, installed(numpy="1.26.0"))
     assert red(check)
     assert "numpy 1.26.0 instead of 2.4.6" in check.detail
 
 
-def test_a_missing_package_is_red_and_named(constraints):
+def test_a_missing_package_is_red_and_named(lock):
     have = installed()
     del have["mpi4py"]
-    check = doctor.check_pins(constraints, have)
+    check = doctor.check_pins(lock, have)
     assert red(check)
     assert "mpi4py is missing" in check.detail
 
 
 def test_the_real_pins_name_every_package_that_is_needed():
-    pins = (doctor.ROOT / "constraints.txt").read_text()
-    assert all(f"\n{name}==" in f"\n{pins}" for name in doctor._required())
+    pins = (doctor.ROOT / "requirements.lock").read_text()
+    assert all(re.search(rf"^(?:# )?{name}==", pins, re.MULTILINE) for name in doctor._required())
 
 
+def test_the_course_may_be_read_only_where_data_and_results_are_not(monkeypatch):
+    monkeypatch.setattr(doctor.machine.os, "access", lambda folder, mode: folder != doctor.ROOT)
+    monkeypatch.setattr(doctor.machine.shutil, "disk_usage", lambda folder: Usage(100 << 30))
+    assert doctor.check_disk().ok
+
+
+Usage = namedtuple("Usage", "free")
 Job = namedtuple("Job", "returncode stdout stderr")
 
 

@@ -1,9 +1,10 @@
-"""One list of exact versions, and every way to install the course follows it."""
+"""One list of exact versions with digests, and every way to install the course follows it."""
 
 import importlib.metadata
 import platform
 import re
 import sys
+import tomllib
 
 import pytest
 import yaml
@@ -11,90 +12,175 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from course.paths import ROOT
-from course.tools.pins import ACCELERATOR, OURS, NotInstalledError, closure
+from course.tools.licences import PAGE, licence
+from course.tools.pins import (
+    ACCELERATOR,
+    APART,
+    DEVELOPERS,
+    LOCK,
+    OURS,
+    PROJECTS,
+    NotInstalledError,
+    blocks,
+    closure,
+    environments,
+    pins,
+    wanted,
+)
 
 REFERENCE = (sys.version_info[:2] == (3, 11), sys.platform == "linux", platform.machine() == "x86_64")
+RESOLVED = """\
+one==1.0 ; python_full_version < '3.15' and (sys_platform == 'darwin' or sys_platform == 'linux') \\
+    --hash=sha256:{a} \\
+    --hash=sha256:{b}
+older==2.0 ; python_full_version < '3.12' \\
+    --hash=sha256:{a}
+windows==3.0 ; sys_platform == 'win32' \\
+    --hash=sha256:{a}
+nvidia-cublas==4.0 ; sys_platform == 'linux' \\
+    --hash=sha256:{a}
+""".format(a="a" * 64, b="b" * 64)
 
 
-def constraints() -> dict[str, str]:
-    """The pins of constraints.txt."""
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pins = [re.fullmatch(r"([a-z0-9]+(?:-[a-z0-9]+)*)==([\w.!]+)", line) for line in lines]
-    assert all(pins), "every line of constraints.txt must be name==version, the name in normal form"
-    return {pin[1]: pin[2] for pin in pins if pin}
+def lock() -> str:
+    return LOCK.read_text()
 
 
-def complaints(text: str) -> list[str]:
-    """What is wrong with a file that installs the course: no constraints, or a version that differs."""
-    found = [] if re.search(r"(?:--constraint|-c)[ =]\S*constraints\.txt", text) else ["no constraints"]
-    for name, version in re.findall(r"([A-Za-z0-9][A-Za-z0-9_-]*)==([0-9][\w.]*)", text):
-        if constraints().get(name.lower().replace("_", "-")) != version:
-            found.append(f"{name}=={version}")
-    return found
+def installs(file: str) -> str:
+    """What installs the course in a file, its continued lines joined; of a Makefile, the recipe of setup."""
+    text = (ROOT / file).read_text().replace("\\\n", " ").replace("$(PIP)", "pip install")
+    return text.partition("\n$(READY):")[2].partition("@touch")[0] or text
 
 
-def test_constraints_are_sorted_and_say_each_package_once() -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    assert lines == sorted(set(lines), key=lambda line: line.partition("==")[0])
-    assert len(constraints()) == len(lines)
+def without_digest(text: str) -> list[str]:
+    """The pins in the text of a lock that name no digest."""
+    found = re.findall(r"^([a-z0-9][\w.-]*==\S+)([^\n]*(?:\n +[^\n]+)*)", text, re.MULTILINE)
+    return [pin for pin, rest in found if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", rest)]
 
 
-def test_what_is_installed_is_what_the_constraints_say() -> None:
-    installed, pinned = closure(), constraints()
+def test_every_pin_has_digests_but_for_torch_which_is_named_apart() -> None:
+    assert without_digest(lock()) == []
+    assert re.findall(r"^# (\w+)==\S+$", lock(), re.MULTILINE) == [APART]
+    assert without_digest("one==1.0 \\\n    --hash=sha256:" + "a" * 64 + "\ntwo==2.0\n") == ["two==2.0"]
+
+
+def test_both_parts_are_sorted_and_say_each_package_once() -> None:
+    names = []
+    for part in lock().split(DEVELOPERS):
+        found = re.findall(r"^([a-z0-9]+(?:-[a-z0-9]+)*)==", part, re.MULTILINE)
+        assert found == sorted(found) and found
+        names += found
+    assert len(names) == len(set(names)) == len(pins(lock(), everywhere=True)) - 1
+
+
+def test_markers_that_always_hold_go_and_so_do_other_platforms_and_accelerators() -> None:
+    assert [pin for pin, _ in blocks(RESOLVED)] == ["one==1.0", "older==2.0 ; python_full_version < '3.12'"]
+    assert dict(blocks(RESOLVED))["one==1.0"].count("--hash=sha256:") == 2
+    assert {each["sys_platform"] for each in environments()} == {"linux", "darwin"}
+
+
+def test_what_is_installed_is_what_the_lock_says() -> None:
+    installed, pinned = closure(), pins(lock())
     assert {name: installed[name] for name in installed if name in pinned} == {
         name: pinned[name] for name in installed if name in pinned
     }
 
 
-@pytest.mark.skipif(not all(REFERENCE), reason="constraints.txt is made with Python 3.11 on Linux, x86-64")
-def test_the_constraints_pin_the_whole_closure_and_nothing_else() -> None:
-    assert closure() == constraints()
+@pytest.mark.skipif(not all(REFERENCE), reason="compared with Python 3.11 on Linux, x86-64")
+def test_the_lock_pins_the_whole_closure_and_nothing_else() -> None:
+    assert closure() == pins(lock())
+
+
+@pytest.mark.skipif(not all(REFERENCE), reason="compared with Python 3.11 on Linux, x86-64")
+def test_the_part_for_developers_is_what_only_they_need() -> None:
+    learners = pins(lock().partition(DEVELOPERS)[0])
+    assert closure(wanted(developers=False)) == learners
+    assert "ruff" not in learners and "hatchling" in learners
 
 
 def test_the_closure_follows_extras_and_leaves_the_course_itself_out() -> None:
-    pins = closure()
-    assert not set(OURS) & set(pins)
-    assert "ruff" in pins and "ruff" not in closure(("course",))
-    assert not any(name.startswith(ACCELERATOR) for name in pins)
-    assert not any("+" in version for version in pins.values())
-    assert closure(("idna",)) == {"idna": pins["idna"]}
+    found = closure()
+    assert not set(OURS) & set(found)
+    assert "ruff" in found and "ruff" not in closure(wanted(developers=False))
+    assert not any(name.startswith(ACCELERATOR) for name in found)
+    assert not any("+" in version for version in found.values())
+    assert closure(["idna"]) == {"idna": found["idna"]}
 
 
 def test_a_package_that_is_missing_is_named() -> None:
     with pytest.raises(NotInstalledError, match=r"no-such-package is not installed; run make setup"):
-        closure(("no_such.package",))
+        closure(["no_such.package"])
 
 
-def test_the_build_system_is_pinned_alike() -> None:
-    for folder in (".", "course", "packages/mpi_classroom"):
-        text = (ROOT / folder / "pyproject.toml").read_text()
-        wanted = [Requirement(line) for line in re.findall(r'requires = \["(.+?)"\]', text)]
-        assert [str(each) for each in wanted] == [f"hatchling=={constraints()['hatchling']}"], folder
+@pytest.mark.parametrize("folder", PROJECTS)
+def test_the_build_system_is_pinned_alike(folder: str) -> None:
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())
+    assert project["build-system"]["requires"] == [f"hatchling=={pins(lock())['hatchling']}"]
 
 
-@pytest.mark.parametrize("file", ["Makefile", "Dockerfile", "environment.yml"])
-def test_every_way_to_install_uses_the_constraints(file: str) -> None:
-    assert complaints((ROOT / file).read_text()) == []
+def unbounded(lines: list[str], pinned: dict[str, str]) -> list[str]:
+    """The requirements without a lower or an upper bound, or whose bounds exclude the pinned version."""
+    found = []
+    for requirement in map(Requirement, lines):
+        kinds = {each.operator for each in requirement.specifier}
+        if "==" not in kinds and not {">=", "<"} <= kinds:
+            found.append(str(requirement))
+        elif not requirement.specifier.contains(pinned[requirement.name]):
+            found.append(f"{requirement} excludes {pinned[requirement.name]}")
+    return found
 
 
-def test_a_file_that_installs_other_versions_would_be_found() -> None:
-    torch = constraints()["torch"]
-    good = f"pip install --constraint constraints.txt torch=={torch}"
-    assert complaints(good) == []
-    assert complaints(good.replace(torch, "1.0.0")) == ["torch==1.0.0"]
-    assert complaints(f"pip install torch=={torch}") == ["no constraints"]
+def test_every_dependency_has_bounds_that_hold_the_pinned_version() -> None:
+    assert unbounded(wanted(), pins(lock())) == []
+    assert unbounded(["a", "a>=1", "a>=1,<2", "a>=2,<3"], {"a": "1.5"}) == [
+        "a",
+        "a>=1",
+        "a<3,>=2 excludes 1.5",
+    ]
 
 
-def test_conda_and_docker_get_torch_from_the_same_place_as_make() -> None:
+def complaints(text: str) -> list[str]:
+    """What is wrong with a file that installs the course; each `pip install` is one line of it."""
+    found = []
+    for line in re.findall(r"pip install[^\n]*?(?=&&|\n|$)", text):
+        if re.search(r"torch==\S|[$({]torch|\$\(TORCH\)", line):
+            continue
+        if "--editable" in line:
+            kinds = {"--no-deps", "--no-build-isolation"}
+        else:
+            kinds = {"--no-deps", "--require-hashes", "--requirement"}
+        found += [f"{kind} is missing: {line.strip()}" for kind in sorted(kinds) if kind not in line]
+    return found
+
+
+@pytest.mark.parametrize("file", ["Makefile", "Dockerfile"])
+def test_every_way_to_install_demands_digests(file: str) -> None:
+    assert installs(file).count("--require-hashes") >= 2
+    for folder in PROJECTS:
+        assert f"--editable {folder} " in installs(file).replace("\n", " "), folder
+    assert complaints(installs(file)) == []
+    assert "(torch==.*" in (ROOT / file).read_text(), "PyTorch's version comes from the lock"
+
+
+def test_a_file_that_installs_without_digests_would_be_found() -> None:
+    assert len(complaints("python -m pip install rich==1.0\n")) == 3
+    assert len(complaints("python -m pip install --no-deps --requirement requirements.lock\n")) == 1
+    assert len(complaints("python -m pip install --editable .\n")) == 2
+    assert complaints("pip install --no-deps --require-hashes --requirement requirements.lock && x") == []
+
+
+def test_docker_gets_torch_from_the_same_place_as_make() -> None:
     index = re.search(r"TORCH_INDEX \?= (\S+)", (ROOT / "Makefile").read_text())
     assert index is not None
     assert f"ARG TORCH_INDEX={index[1]}\n" in (ROOT / "Dockerfile").read_text()
-    assert f"--extra-index-url {index[1]}" in (ROOT / "environment.yml").read_text()
 
 
-def test_conda_brings_a_python_that_the_course_accepts() -> None:
+def test_conda_brings_a_python_that_the_course_accepts_and_asks_no_index() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    (python,) = [each for each in environment["dependencies"] if str(each).startswith("python=")]
+    assert all(isinstance(each, str) for each in environment["dependencies"]), (
+        "pip's packages come by make setup"
+    )
+    (python,) = [each for each in environment["dependencies"] if each.startswith("python=")]
     assert re.fullmatch(r"python=+3\.(\d+)(\.\*)?", python), python
     assert int(python.split("3.")[1].split(".")[0]) >= 11
 
@@ -106,3 +192,13 @@ def test_every_pin_installs_on_debian_12s_own_python() -> None:
         if requires and not SpecifierSet(requires).contains("3.11.2"):
             excluding.append(f"{name} wants Python {requires}")
     assert excluding == []
+
+
+def test_the_licences_of_all_pins_are_listed() -> None:
+    rows = re.findall(r"^\| (\S+) \| (\S+) \| (\S.*) \|$", PAGE.read_text(), re.MULTILINE)
+    rows = [row for row in rows if row[0] != "package"]
+    assert {name: version for name, version, _ in rows} == pins(lock(), everywhere=True)
+    said = {name: text for name, _, text in rows}
+    assert {name: text for name, text in said.items() if "GPL" in text and "LGPL" not in text} == {}
+    installed = {name: licence(importlib.metadata.metadata(name)) for name in closure()}  # type: ignore[arg-type]
+    assert {name: said[name] for name in installed} == installed

@@ -1,0 +1,84 @@
+"""Hosted CI and the container's settings, as far as they can be held without running them."""
+
+import re
+
+import pytest
+import yaml
+
+from course.paths import ROOT
+from course.tools import moved
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def read(path):
+    return yaml.safe_load(path.read_text())
+
+
+def commands(workflow):
+    """All `run` and all `uses` of the steps of a workflow."""
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    return [step["run"] for step in steps if "run" in step], [
+        step["uses"] for step in steps if "uses" in step
+    ]
+
+
+def test_tests_run_on_each_system_and_python():
+    matrix = read(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["test"]["strategy"]["matrix"]
+    assert [system.partition("-")[0] for system in matrix["system"]] == ["ubuntu", "ubuntu", "macos"]
+    assert any(system.endswith("-arm") for system in matrix["system"])
+    assert matrix["python"] == ["3.11", "3.12", "3.13"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_only_read_names_actions_by_commit_and_runs_make_targets(path):
+    workflow = read(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert all(job["timeout-minutes"] <= 90 for job in workflow["jobs"].values())
+    runs, uses = commands(workflow)
+    assert [each for each in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each)] == []
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called = {target for run in runs for target in re.findall(r"\bmake ([a-z-]+)", run)}
+    assert called and called <= targets
+
+
+def test_contributing_names_every_workflow():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert [path.name for path in WORKFLOWS if f"`{path.name}`" not in text] == []
+
+
+def test_a_release_builds_on_a_base_image_with_a_digest():
+    runs, _ = commands(read(ROOT / ".github" / "workflows" / "release.yml"))
+    assert "imagetools inspect" in runs[0] and "BASE_IMAGE=$base@$digest" in runs[0]
+    (default,) = re.findall(r"^ARG BASE_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert "@" not in default
+    assert '"BASE_IMAGE=$BASE_IMAGE"' in (ROOT / "tests" / "image" / "build_and_check.sh").read_text()
+
+
+def test_a_container_of_compose_may_do_no_more_than_it_must():
+    course = read(ROOT / "compose.yaml")["services"]["course"]
+    assert course["cap_drop"] == ["ALL"] and "cap_add" not in course
+    assert course["security_opt"] == ["no-new-privileges:true"]
+    assert course["pids_limit"] > 0 and course["mem_limit"] and course["shm_size"] == "1g"
+    assert course["read_only"] is True
+    assert [port.split(":")[0] for port in course["ports"]] == ["127.0.0.1"]
+    written = {each.split(":")[0] for each in course["tmpfs"]} | {
+        each.split(":")[1] for each in course["volumes"]
+    }
+    assert written == {"/tmp", "/home/learner", "/course/build", "/course/my_course", "/course/data"}
+
+
+def test_the_image_is_tried_as_compose_starts_it():
+    course = read(ROOT / "compose.yaml")["services"]["course"]
+    words = (ROOT / "tests" / "image" / "build_and_check.sh").read_text()
+    assert all(f"--tmpfs {each}" in words for each in course["tmpfs"])
+    for option in ("--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit 4096"):
+        assert option in words, option
+
+
+def test_what_moved_is_asked_of_every_inventory(monkeypatch, capsys):
+    assert "torch_mpi4py.internals" in moved.inventories()
+    assert moved.main() == 0
+    monkeypatch.setattr("torch_mpi4py.internals.moved", lambda: ["ReduceOp.op"])
+    assert moved.main() == 1
+    assert "torch_mpi4py.internals: 1 moved\n  ReduceOp.op" in capsys.readouterr().out
