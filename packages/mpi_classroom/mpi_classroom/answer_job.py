@@ -23,6 +23,7 @@ from mpi_classroom import processes
 from mpi_classroom.awake import Awake, Turns, at_work, processor_seconds
 from mpi_classroom.cause import likely_cause
 from mpi_classroom.exercises import Exercise
+from mpi_classroom.folders import EXERCISE_PREFIX
 from mpi_classroom.hang import RankState, observe, request_stacks
 from mpi_classroom.launch import mpiexec_command, rank_environment
 from mpi_classroom.lessons import reference
@@ -108,7 +109,7 @@ class AnswerJob:
 
     def __init__(self, exercise: Exercise, source: str) -> None:
         self.exercise, self.source = exercise, source
-        self.folder = Path(tempfile.mkdtemp(prefix="course-exercise-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=EXERCISE_PREFIX))
         self.log = RankLog(self.folder, RANKS)
         self.clock, self.turns = Awake(), Turns()
         self.ready_at, self.still_since, self.looks = 0.0, 0.0, 0

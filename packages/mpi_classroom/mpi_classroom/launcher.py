@@ -18,6 +18,7 @@ import psutil
 
 from mpi_classroom import processes
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.folders import CLUSTER_PREFIX
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 
 SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB a rank
@@ -162,7 +163,7 @@ def private_folder() -> Path:
     where = tempfile.gettempdir() if tempfile.tempdir is None else tempfile.tempdir
     folder = None
     try:
-        folder = Path(tempfile.mkdtemp(prefix="course-cluster-"))
+        folder = Path(tempfile.mkdtemp(prefix=CLUSTER_PREFIX))
         (folder / "room").write_bytes(bytes(ROOM))
     except OSError as error:
         if folder is not None:

@@ -4,6 +4,7 @@ Every process of a cluster (controller, mpiexec, engines and whatever they start
 environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel that
 started it, as "pid:start time:pid namespace"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking
 the processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
+The folder that a variable names is removed only if it is one of ours (see `folders`).
 
 A process in whose environment COURSE_SCOPE is set knows only those with the same one: so tests leave the
 clusters of open notebooks alone, and those of the tests beside them.
@@ -11,13 +12,14 @@ clusters of open notebooks alone, and those of the tests beside them.
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from mpi_classroom.folders import remove_leftovers, remove_ours
 
 CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
 SCOPE = "COURSE_SCOPE"
@@ -130,7 +132,7 @@ def stop_cluster(id: str) -> int:
     for cluster in running_clusters():
         if cluster.id == id:
             ended += end_marked(CLUSTER, str(cluster.folder))
-            shutil.rmtree(cluster.folder, ignore_errors=True)
+            remove_ours(cluster.folder)
     return ended
 
 
@@ -150,4 +152,5 @@ def _send(process: psutil.Process, action: str) -> None:
 if __name__ == "__main__":  # what a cluster's watchdog runs when its kernel is gone
     folder = Path(sys.argv[1])
     end_marked(CLUSTER, str(folder))
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_ours(folder)
+    remove_leftovers()
