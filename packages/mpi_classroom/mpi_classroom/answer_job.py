@@ -37,6 +37,10 @@ STANDSTILL_SECONDS = 1.5
 START_SECONDS, SLOW_START_SECONDS = 30.0, 120.0  # when nobody is at work any more; when somebody is
 PATIENCE = 4  # how often an exercise's seconds may pass when others have the processor
 LOOKS = 10
+FILE_BYTES = (
+    256 * 2**20
+)  # the longest file that an answer can write; MPI's own, of shared memory, are shorter
+LIMITED = f'ulimit -c 0; ulimit -f {FILE_BYTES // 512}; exec "$@"'  # a shell's unit is 512 bytes
 LINES = 8
 
 _DEATHS = (  # what mpiexec says when a rank is gone
@@ -105,7 +109,11 @@ def _functions(source: str) -> set[str]:
 
 
 class AnswerJob:
-    """The throwaway MPI job of one check."""
+    """The throwaway MPI job of one check; whatever it started ends with it.
+
+    Files and memory are limited (see also `judge.limit_memory`). The number of processes is not: that limit
+    counts all processes of the user, those of other containers too, so that it would refuse at random.
+    """
 
     def __init__(self, exercise: Exercise, source: str) -> None:
         self.exercise, self.source = exercise, source
@@ -128,7 +136,7 @@ class AnswerJob:
         ]  # -P: not the working directory
         with open(self.folder / "output", "wb") as output:
             self.process = subprocess.Popen(
-                mpiexec_command(RANKS, command),
+                ["/bin/sh", "-c", LIMITED, "sh", *mpiexec_command(RANKS, command)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -144,8 +152,8 @@ class AnswerJob:
                     child.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
-        if self.process.poll() is None:
-            processes.end_marked(processes.CLUSTER, str(self.folder))
+        # Also what has left mpiexec's family, as daemons do: it carries the mark of this job.
+        processes.end_marked(processes.CLUSTER, str(self.folder), patience=GRACE_SECONDS)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def watch(self) -> str:

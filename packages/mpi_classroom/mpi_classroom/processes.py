@@ -23,6 +23,7 @@ from mpi_classroom.folders import remove_leftovers, remove_ours
 
 CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
 SCOPE = "COURSE_SCOPE"
+LOOKS = 20
 EXERCISE = "an exercise"  # in the place of the notebook's name
 
 
@@ -107,7 +108,7 @@ def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
     """End every process marked `variable=value`; return how many there were.
 
     They are asked first, so that mpiexec can remove its ranks and their shared memory; whoever is still
-    there after `patience` seconds is killed.
+    there after `patience` seconds is killed, all at once: stopped first, so that none starts another.
     """
 
     def members() -> list[psutil.Process]:
@@ -119,9 +120,17 @@ def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
     for process in everyone:
         _send(process, "terminate")
     psutil.wait_procs(everyone, timeout=patience)
-    for process in members():  # looked up again: somebody may have been starting just now
+    stopped: set[psutil.Process] = set()
+    for _ in range(LOOKS):  # looked up again: somebody may have been starting just now
+        new = set(members()) - stopped
+        if not new:
+            break
+        for process in new:
+            _send(process, "suspend")
+        stopped |= new
+    for process in stopped:
         _send(process, "kill")
-        everyone.append(process)
+    everyone.extend(stopped)
     psutil.wait_procs(everyone, timeout=patience)
     return len({process.pid for process in everyone})
 

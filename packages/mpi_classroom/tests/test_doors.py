@@ -13,11 +13,9 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
-from mpi_classroom import answer_job
 from mpi_classroom.answer_job import Verdict
 from mpi_classroom.cluster import Cluster
 from mpi_classroom.launch import run_ranks
-from mpi_classroom.lessons import load
 from mpi_classroom.processes import running_clusters
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the sockets of a process")
@@ -77,29 +75,6 @@ def test_the_ranks_of_a_job_listen_on_nothing() -> None:
         2, ["-c", f"{LISTENERS}\nMPI.COMM_WORLD.Barrier(); print(doors(), flush=True)"], timeout=60
     )
     assert done.stdout.splitlines() == ["[]", "[]"], done.stderr
-
-
-EXERCISE = """
-from mpi_classroom.exercises import Exercise
-
-STUB = "def answer(comm):\\n    ..."
-EXERCISE = Exercise(
-    id="99.1", title="", stub=STUB, hints=("", "", ""), solution="", wrong=(), why="", sizes=(2,),
-    check=lambda answer, comm, case: answer.answer(comm),
-)
-"""
-
-
-@pytest.fixture
-def check_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Verdict]:
-    """Checks an answer to an exercise of its own, which calls `answer(comm)` on two ranks."""
-    (tmp_path / "of_its_own.py").write_text(EXERCISE)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(answer_job, "reference", lambda id: "of_its_own:EXERCISE")
-    exercise = load("of_its_own:EXERCISE")
-    monkeypatch.delitem(sys.modules, "of_its_own")
-    return lambda source: answer_job.check(exercise, source)
 
 
 def test_the_ranks_of_a_check_listen_on_nothing(check_answer: Callable[[str], Verdict]) -> None:
