@@ -23,7 +23,7 @@ from mpi_classroom import processes
 from mpi_classroom.awake import Awake, Turns, at_work, processor_seconds
 from mpi_classroom.cause import likely_cause
 from mpi_classroom.exercises import Exercise
-from mpi_classroom.folders import EXERCISE_PREFIX
+from mpi_classroom.folders import EXERCISE_PREFIX, remove_job_folders
 from mpi_classroom.hang import RankState, observe, request_stacks
 from mpi_classroom.launch import mpiexec_command, rank_environment
 from mpi_classroom.lessons import reference
@@ -126,7 +126,9 @@ class AnswerJob:
     def __enter__(self) -> "AnswerJob":
         (self.folder / "answer.py").write_text(self.source)
         (self.folder / "exercise").write_text(reference(self.exercise.id))
-        environment = rank_environment(RANKS) | processes.marker(self.folder, processes.EXERCISE)
+        self.environment = environment = rank_environment(RANKS) | processes.marker(
+            self.folder, processes.EXERCISE
+        )
         command = [
             sys.executable,
             "-P",
@@ -154,6 +156,7 @@ class AnswerJob:
             self.process.wait(2)
         # Also what has left mpiexec's family, as daemons do: it carries the mark of this job.
         processes.end_marked(processes.CLUSTER, str(self.folder), patience=GRACE_SECONDS)
+        remove_job_folders(self.environment)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def watch(self) -> str:

@@ -23,6 +23,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,21 +39,38 @@ _jobs = itertools.count()
 
 
 def folder_environment() -> dict[str, str]:
-    """What tells Open MPI to use this process's folders, the one of mpiexec anew at each call.
+    """What tells Open MPI where one job keeps its files: folders in this process's, anew at each call.
 
     Without a name whose place cannot be written to: Open MPI then chooses, or says what is wrong.
     """
-    environment = memory_environment()
+    job = f"{os.getpid()}.{next(_jobs)}"  # a fork of this process counts on from the same number
+    environment = memory_environment(job)
     with suppress(FileNotFoundError):  # there is no temporary folder that can be written to
         if files := own_folder(Path(tempfile.gettempdir())):
-            environment[MPIEXEC] = os.path.join(files, str(next(_jobs)))
+            environment[MPIEXEC] = os.path.join(files, job)
     return environment
 
 
-def memory_environment() -> dict[str, str]:
-    """What tells Open MPI to keep the memory that ranks share, its windows too, in this process's folder."""
-    memory = own_folder(SHARED_MEMORY)
-    return dict.fromkeys((SEGMENTS, *WINDOWS), memory) if memory else {}
+def remove_job_folders(environment: Mapping[str, str]) -> None:
+    """Remove the folders that `folder_environment` named, when the job has ended: killed ones leave files."""
+    for name in (SEGMENTS, MPIEXEC):
+        folder = Path(environment.get(name, "nowhere"))
+        if folder.name.startswith(f"{os.getpid()}.") and is_ours(folder.parent):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def memory_environment(job: str) -> dict[str, str]:
+    """What tells Open MPI to keep the memory that ranks share, its windows too, in a folder for this job."""
+    if not (memory := own_folder(SHARED_MEMORY)):
+        return {}
+    folder = os.path.join(memory, job)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except OSError:  # somebody has removed ours
+        return {}
+    return dict.fromkeys((SEGMENTS, *WINDOWS), folder)
 
 
 @functools.cache

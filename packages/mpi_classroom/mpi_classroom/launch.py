@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from mpi_classroom.folders import folder_environment, memory_environment
+from mpi_classroom.folders import folder_environment, memory_environment, remove_job_folders
 
 TRANSPORT = {
     "OMPI_MCA_pml": "ob1",
@@ -62,7 +62,7 @@ def keep_mpi_private() -> None:
     file in /dev/shm behind. A transport that is chosen already stays.
     """
     os.environ.update(TRANSPORT | {name: os.environ[name] for name in TRANSPORT if name in os.environ})
-    os.environ.update(memory_environment())
+    os.environ.update(memory_environment("own"))
 
 
 def rank_environment(
@@ -137,6 +137,8 @@ def run_ranks(
         except BaseException:
             end_job(job)
             raise
+        finally:
+            remove_job_folders(surroundings)
     return subprocess.CompletedProcess(command, job.returncode, output, errors)
 
 

@@ -4,6 +4,7 @@ import ipaddress
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -139,3 +140,27 @@ def test_a_kernel_that_starts_mpi_listens_on_loopback_and_leaves_nothing(
     else:
         kernel.shutdown_kernel()
     wait_until_gone(paths)
+
+
+FILES = """
+import os, pathlib, signal, tempfile
+from mpi_classroom import folders
+from mpi_classroom.cluster import Cluster
+
+cluster = Cluster(2)
+cluster.start()
+places = [folders.own_folder(place) for place in (folders.SHARED_MEMORY, pathlib.Path(tempfile.gettempdir()))]
+killed = cluster.facts[1].pid if {who!r} == "rank" else cluster._launcher._processes[{who!r}].pid
+os.kill(killed, signal.SIGKILL)
+cluster.stop()
+print([str(path) for place in places for path in pathlib.Path(place).rglob("*")])
+"""
+
+
+@pytest.mark.parametrize("who", ["ranks", "rank", pytest.param("controller", marks=pytest.mark.slow)])
+def test_whatever_was_killed_nothing_of_a_cluster_is_left_when_it_has_ended(who: str) -> None:
+    """`ranks` is mpiexec."""
+    done = subprocess.run(
+        [sys.executable, "-c", FILES.format(who=who)], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
