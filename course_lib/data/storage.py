@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import tokenize
@@ -73,14 +74,15 @@ def user_cache() -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether `folder` in the shared /tmp is free, or a folder of this user's and no link."""
+    """Whether `folder` in the shared /tmp is free, or a folder that is this user's alone and no link."""
     try:
         found = folder.lstat()
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    return folder.is_dir() and not folder.is_symlink() and found.st_uid == os.getuid()
+    private = stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+    return private and found.st_uid == os.getuid()
 
 
 def writable_folder() -> Path | None:

@@ -55,7 +55,8 @@ def clean_environment(size: int) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
     threads = str(threads_per_rank(size))
     kept |= {"PATH": SYSTEM_PATH, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-    kept |= {"OMPI_MCA_btl_tcp_if_include": "lo", "OMPI_MCA_oob_tcp_if_include": "lo"}
+    # Ranks share memory; with TCP they would listen on all addresses of the machine.
+    kept |= {"OMPI_MCA_btl": "^tcp", "OMPI_MCA_oob_tcp_if_include": "lo"}
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         kept |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return kept

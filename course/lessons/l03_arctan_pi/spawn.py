@@ -75,7 +75,7 @@ def prepare_to_spawn(workers: int) -> None:
     A process that mpiexec has not started has no daemon that starts others; MPI starts one, `prte`, and
     looks for it on PATH.
     """
-    os.environ.update(rank_environment(workers, {}))
+    os.environ.update(rank_environment(workers, {}, connects=True))
     scripts = sysconfig.get_path("scripts")
     if scripts not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
@@ -95,7 +95,7 @@ def spawned_pi(
         raise ValueError(f"{workers} workers for {intervals} intervals; give at least 1 of each")
     call = f"-m {__name__} {workers} {intervals} --json --timeout {timeout} --worker".split()
     try:
-        done = run_ranks(1, [*call, *worker], timeout=timeout)
+        done = run_ranks(1, [*call, *worker], timeout=timeout, connects=True)
     except subprocess.TimeoutExpired as expired:
         words = expired.stderr or b""  # bytes, even of a job that writes text
         errors = words if isinstance(words, str) else words.decode(errors="replace")

@@ -23,6 +23,7 @@ from mpi_classroom import processes
 from mpi_classroom.awake import Awake, Turns, at_work, processor_seconds
 from mpi_classroom.cause import likely_cause
 from mpi_classroom.exercises import Exercise
+from mpi_classroom.folders import EXERCISE_PREFIX, remove_job_folders
 from mpi_classroom.hang import RankState, observe, request_stacks
 from mpi_classroom.launch import mpiexec_command, rank_environment
 from mpi_classroom.lessons import reference
@@ -36,6 +37,10 @@ STANDSTILL_SECONDS = 1.5
 START_SECONDS, SLOW_START_SECONDS = 30.0, 120.0  # when nobody is at work any more; when somebody is
 PATIENCE = 4  # how often an exercise's seconds may pass when others have the processor
 LOOKS = 10
+FILE_BYTES = (
+    256 * 2**20
+)  # the longest file that an answer can write; MPI's own, of shared memory, are shorter
+LIMITED = f'ulimit -c 0; ulimit -f {FILE_BYTES // 512}; exec "$@"'  # a shell's unit is 512 bytes
 LINES = 8
 
 _DEATHS = (  # what mpiexec says when a rank is gone
@@ -104,11 +109,15 @@ def _functions(source: str) -> set[str]:
 
 
 class AnswerJob:
-    """The throwaway MPI job of one check."""
+    """The throwaway MPI job of one check; whatever it started ends with it.
+
+    Files and memory are limited (see also `judge.limit_memory`). The number of processes is not: that limit
+    counts all processes of the user, those of other containers too, so that it would refuse at random.
+    """
 
     def __init__(self, exercise: Exercise, source: str) -> None:
         self.exercise, self.source = exercise, source
-        self.folder = Path(tempfile.mkdtemp(prefix="course-exercise-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=EXERCISE_PREFIX))
         self.log = RankLog(self.folder, RANKS)
         self.clock, self.turns = Awake(), Turns()
         self.ready_at, self.still_since, self.looks = 0.0, 0.0, 0
@@ -117,7 +126,9 @@ class AnswerJob:
     def __enter__(self) -> "AnswerJob":
         (self.folder / "answer.py").write_text(self.source)
         (self.folder / "exercise").write_text(reference(self.exercise.id))
-        environment = rank_environment(RANKS) | processes.marker(self.folder, processes.EXERCISE)
+        self.environment = environment = rank_environment(RANKS) | processes.marker(
+            self.folder, processes.EXERCISE
+        )
         command = [
             sys.executable,
             "-P",
@@ -127,7 +138,7 @@ class AnswerJob:
         ]  # -P: not the working directory
         with open(self.folder / "output", "wb") as output:
             self.process = subprocess.Popen(
-                mpiexec_command(RANKS, command),
+                ["/bin/sh", "-c", LIMITED, "sh", *mpiexec_command(RANKS, command)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -143,8 +154,9 @@ class AnswerJob:
                     child.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
-        if self.process.poll() is None:
-            processes.end_marked(processes.CLUSTER, str(self.folder))
+        # Also what has left mpiexec's family, as daemons do: it carries the mark of this job.
+        processes.end_marked(processes.CLUSTER, str(self.folder), patience=GRACE_SECONDS)
+        remove_job_folders(self.environment)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def watch(self) -> str:

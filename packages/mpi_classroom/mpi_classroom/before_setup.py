@@ -6,6 +6,7 @@ An IPython extension, loaded by every kernel of `course lab`; `start_cluster` pu
 from typing import Any, NoReturn
 
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.launch import keep_mpi_private
 
 MAGICS = ("px", "exercise")
 FUNCTIONS = ("hint", "solution", "predict", "outcome", "catch_up")
@@ -42,6 +43,7 @@ def refuse(*args: Any, **options: Any) -> NoReturn:
 
 def load_ipython_extension(shell: Any) -> None:
     """Called by IPython, in a new kernel."""
+    keep_mpi_private()
     for name in MAGICS:
         shell.register_magic_function(refuse, "line_cell", name)
     shell.push({"cluster": NotStarted()} | dict.fromkeys(FUNCTIONS, refuse), interactive=False)

@@ -25,7 +25,7 @@ from mpi_classroom.catch_up import catch_up
 from mpi_classroom.engine import prepare
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.guard import GuardedMagics
-from mpi_classroom.launch import available_cores, threads_per_rank
+from mpi_classroom.launch import available_cores, keep_mpi_private, threads_per_rank
 from mpi_classroom.launcher import Launcher
 from mpi_classroom.practice import Practice
 from mpi_classroom.welcome import StatusLine, other_clusters
@@ -285,6 +285,7 @@ def start_cluster(n: int = 4, *, stop_others: bool = False) -> Cluster:
     global _current
     if n < 1:
         raise ValueError(f"a cluster needs at least 1 rank, not {n}")
+    keep_mpi_private()  # this kernel may import what starts MPI
     line = StatusLine()
     notes = other_clusters(stop_others)
     began = time.monotonic()

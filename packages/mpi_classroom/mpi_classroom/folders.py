@@ -10,6 +10,9 @@ Open MPI names what it writes by numbers that come again, and killed jobs leave 
   failed to start" and nothing else.
 
 In folders of the process that starts the jobs neither can happen.
+
+Any user can make a file with one of our names in /tmp or /dev/shm. So a folder counts as ours only if its
+name has our prefix, this user owns it, others have no access, and it is a folder itself: no link, no pipe.
 """
 
 import atexit
@@ -18,30 +21,56 @@ import functools
 import itertools
 import os
 import shutil
+import stat
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "course-mpi-"
+CLUSTER_PREFIX, EXERCISE_PREFIX = "course-cluster-", "course-exercise-"
+PREFIXES = (PREFIX, CLUSTER_PREFIX, EXERCISE_PREFIX)
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"
+WINDOWS = ("OMPI_MCA_osc_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory")
 MPIEXEC = "PRTE_MCA_prte_local_tmpdir_base"
 
 _jobs = itertools.count()
 
 
 def folder_environment() -> dict[str, str]:
-    """What tells Open MPI to use this process's folders, the one of mpiexec anew at each call.
+    """What tells Open MPI where one job keeps its files: folders in this process's, anew at each call.
 
     Without a name whose place cannot be written to: Open MPI then chooses, or says what is wrong.
     """
-    environment = {}
-    if memory := own_folder(SHARED_MEMORY):
-        environment[SEGMENTS] = memory
+    job = f"{os.getpid()}.{next(_jobs)}"  # a fork of this process counts on from the same number
+    environment = memory_environment(job)
     with suppress(FileNotFoundError):  # there is no temporary folder that can be written to
         if files := own_folder(Path(tempfile.gettempdir())):
-            environment[MPIEXEC] = os.path.join(files, str(next(_jobs)))
+            environment[MPIEXEC] = os.path.join(files, job)
     return environment
+
+
+def remove_job_folders(environment: Mapping[str, str]) -> None:
+    """Remove the folders that `folder_environment` named, when the job has ended: killed ones leave files."""
+    for name in (SEGMENTS, MPIEXEC):
+        folder = Path(environment.get(name, "nowhere"))
+        if folder.name.startswith(f"{os.getpid()}.") and is_ours(folder.parent):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def memory_environment(job: str) -> dict[str, str]:
+    """What tells Open MPI to keep the memory that ranks share, its windows too, in a folder for this job."""
+    if not (memory := own_folder(SHARED_MEMORY)):
+        return {}
+    folder = os.path.join(memory, job)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except OSError:  # somebody has removed ours
+        return {}
+    return dict.fromkeys((SEGMENTS, *WINDOWS), folder)
 
 
 @functools.cache
@@ -53,13 +82,9 @@ def own_folder(place: Path) -> str | None:
     """
     if not os.access(place, os.W_OK):
         return None
-    for left in place.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # of another user, or in use
-            held = lock(left)
-            shutil.rmtree(left, ignore_errors=True)
-            os.close(held)
+    remove_leftovers(place)
     try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))  # mode 0700
         lock(folder)
     except OSError:
         return None
@@ -73,9 +98,40 @@ def place_for_shared_files() -> str:
     return next(place for place in places if os.path.isdir(place))
 
 
+def remove_leftovers(*places: Path) -> None:
+    """Remove the folders of killed processes of this user in `places`, default those that we use."""
+    for place in places or (SHARED_MEMORY, Path(tempfile.gettempdir())):
+        for left in place.glob(f"{PREFIX}*"):
+            with suppress(OSError):  # not ours, or in use
+                held = lock(left)
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(held)
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether `folder` has one of our names, is this user's alone, and is a folder and no link to one."""
+    try:
+        found = folder.lstat()
+    except (OSError, ValueError):
+        return False
+    private = stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077
+    return folder.name.startswith(PREFIXES) and private and found.st_uid == os.geteuid()
+
+
+def remove_ours(folder: Path) -> None:
+    """Remove `folder` if it is ours; anything else stays, whoever names it."""
+    if is_ours(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def lock(folder: Path) -> int:
-    """Hold the folder until the file descriptor that is returned closes; OSError when another holds it."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Hold our folder until the file descriptor that is returned closes.
+
+    Raises OSError when another process holds it, or when it is not ours; what others put there never blocks.
+    """
+    if not is_ours(folder):
+        raise PermissionError(f"{folder} is not a private folder of ours")
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -87,4 +143,4 @@ def lock(folder: Path) -> int:
 def remove(folder: Path, owner: int) -> None:
     """Remove the folder, unless this is a fork of the process that owns it."""
     if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_ours(folder)

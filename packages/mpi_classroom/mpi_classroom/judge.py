@@ -9,6 +9,7 @@ Cases run smallest first, on 1, 2, 3 and 4 ranks; then once more with random pau
 import itertools
 import json
 import os
+import resource
 import sys
 import time
 import traceback
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TextIO
 
+import psutil
 from mpi4py import MPI
 
 from mpi_classroom.exercises import Exercise, Wrong
@@ -24,6 +26,7 @@ from mpi_classroom.lessons import load
 from mpi_classroom.recording import recorder
 
 PAUSE_SECONDS = 0.003
+MEMORY_BYTES = (2**29, 2**31)  # at least, at most, beside what a rank has when the answer starts
 
 
 class PausingComm(recorder.RecordedComm):
@@ -52,6 +55,22 @@ def load_answer(source: str, names: dict[str, Any]) -> SimpleNamespace:
     return SimpleNamespace(**defined)
 
 
+def limit_memory() -> None:
+    """Let this rank take no more than its share of the free memory: then NumPy and torch raise an error.
+
+    Without a limit the system may end the notebook instead. It counts the memory that is this process's alone
+    (RLIMIT_DATA); a limit on addresses (RLIMIT_AS) would count libraries and shared memory that nobody uses.
+    """
+    if sys.platform != "linux":
+        return  # other systems do not count what malloc takes
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    share = psutil.virtual_memory().available // MPI.COMM_WORLD.size
+    limit = pages * resource.getpagesize() + min(max(share, MEMORY_BYTES[0]), MEMORY_BYTES[1])
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
 def names_at_hand(imports: str) -> dict[str, Any]:
     """`np`, `MPI`, and what the lines `imports` bind."""
     names: dict[str, Any] = {}
@@ -68,6 +87,7 @@ def judge(exercise: Exercise, source: str, log: TextIO) -> None:
         log.flush()
 
     names = names_at_hand(exercise.imports)
+    limit_memory()
     note("ready", step=0, pid=os.getpid())  # what took time until here was not the learner's
     try:
         answer = load_answer(source, names)

@@ -4,6 +4,9 @@ Open MPI asks the network, the host name and the number of slots before it start
 workshop can answer none of them. Here every job uses loopback and shared memory only, may have more
 ranks than cores (they yield while they wait), and gets its share of the threads.
 
+Ranks listen on no port. A rank that can use TCP listens on all addresses of the machine, whatever Open MPI is
+told of interfaces; only a job that connects to another one, as `Spawn` does, needs TCP (`connects=True`).
+
     python -m mpi_classroom.launch 3 script.py       # as `mpiexec -n 3 python script.py`, set up as above
 """
 
@@ -19,7 +22,14 @@ from typing import Any
 
 import psutil
 
-from mpi_classroom.folders import folder_environment
+from mpi_classroom.folders import folder_environment, memory_environment, remove_job_folders
+
+TRANSPORT = {
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "self,sm",
+    "OMPI_MCA_osc": "^ucx",  # which greets every window with an error that is none
+}
+WITH_TCP = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
 
 
 def available_cores() -> int:
@@ -45,8 +55,23 @@ def find_mpiexec() -> Path:
     return path
 
 
-def rank_environment(size: int, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for a job of `size` ranks: `base` (default: this process's) plus what MPI needs."""
+def keep_mpi_private() -> None:
+    """Let MPI listen on no port in this process, and keep its files in our folder; call it before MPI starts.
+
+    For a process that mpiexec did not start, such as a kernel: MPI would listen on all addresses, and leave a
+    file in /dev/shm behind. A transport that is chosen already stays.
+    """
+    os.environ.update(TRANSPORT | {name: os.environ[name] for name in TRANSPORT if name in os.environ})
+    os.environ.update(memory_environment("own"))
+
+
+def rank_environment(
+    size: int, base: Mapping[str, str] | None = None, *, connects: bool = False
+) -> dict[str, str]:
+    """The environment for a job of `size` ranks: `base` (default: this process's) plus what MPI needs.
+
+    With `connects` the job can connect to another one, as `Spawn` does; its ranks then listen on a TCP port.
+    """
     threads = str(threads_per_rank(size))
     environment = dict(os.environ if base is None else base)
     # A job started from inside a rank must not take itself for a part of that rank's job.
@@ -56,15 +81,12 @@ def rank_environment(size: int, base: Mapping[str, str] | None = None) -> dict[s
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
         "OMPI_MCA_mpi_yield_when_idle": "true",
-        "OMPI_MCA_pml": "ob1",
-        "OMPI_MCA_btl": "self,sm,tcp",
-        "OMPI_MCA_osc": "^ucx",  # which greets every window with an error that is none
-        "OMPI_MCA_btl_tcp_if_include": "lo",
         "PMIX_MCA_ptl_tcp_if_include": "lo",
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
     } | folder_environment()
+    environment |= TRANSPORT | (WITH_TCP if connects else {})
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         for prefix in ("OMPI", "PRTE"):
             environment[f"{prefix}_ALLOW_RUN_AS_ROOT"] = "1"
@@ -87,9 +109,16 @@ def mpiexec_command(size: int, command: Sequence[str]) -> list[str]:
 
 
 def run_ranks(
-    size: int, arguments: Sequence[str], *, timeout: float, environment: Mapping[str, str] | None = None
+    size: int,
+    arguments: Sequence[str],
+    *,
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+    connects: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python *arguments` on `size` ranks and return its exit code and output, within `timeout` seconds.
+
+    `environment` and `connects` are those of `rank_environment`.
 
     Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone, and a note
     on the error tells where they stood.
@@ -97,9 +126,8 @@ def run_ranks(
     command = mpiexec_command(size, [sys.executable, *arguments])
     pipe = subprocess.PIPE
     told = {"PYTHONFAULTHANDLER": "1"}  # see where_they_stand
-    with subprocess.Popen(
-        command, env=rank_environment(size, environment) | told, stdout=pipe, stderr=pipe, text=True
-    ) as job:
+    surroundings = rank_environment(size, environment, connects=connects) | told
+    with subprocess.Popen(command, env=surroundings, stdout=pipe, stderr=pipe, text=True) as job:
         try:
             output, errors = job.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as late:
@@ -109,6 +137,8 @@ def run_ranks(
         except BaseException:
             end_job(job)
             raise
+        finally:
+            remove_job_folders(surroundings)
     return subprocess.CompletedProcess(command, job.returncode, output, errors)
 
 

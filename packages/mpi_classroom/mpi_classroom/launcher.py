@@ -18,6 +18,7 @@ import psutil
 
 from mpi_classroom import processes
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.folders import CLUSTER_PREFIX, remove_job_folders
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 
 SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB a rank
@@ -46,6 +47,7 @@ class Launcher:
         """Start the processes of a cluster with `n` ranks; raises ClusterError when this machine cannot."""
         check_machine(n)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._environment = rank_environment(n)
         self.folder = private_folder()
         try:
             self._start(n)
@@ -81,7 +83,7 @@ class Launcher:
         # Whoever ends the kernel and all it started must leave the watchdog the time to clear up.
         watchdog = 'trap "" TERM; read nothing; exec "$0" -m mpi_classroom.processes "$1"'
         self._spawn("controller", controller, os.environ | mark)
-        self._spawn("ranks", ranks, rank_environment(n) | mark)
+        self._spawn("ranks", ranks, self._environment | mark)
         self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], os.environ)
 
     def _spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -154,6 +156,7 @@ class Launcher:
         if self._processes:
             processes.end_marked(processes.CLUSTER, str(self.folder), patience=1.0)
         self._processes = {}
+        remove_job_folders(self._environment)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -162,7 +165,7 @@ def private_folder() -> Path:
     where = tempfile.gettempdir() if tempfile.tempdir is None else tempfile.tempdir
     folder = None
     try:
-        folder = Path(tempfile.mkdtemp(prefix="course-cluster-"))
+        folder = Path(tempfile.mkdtemp(prefix=CLUSTER_PREFIX))
         (folder / "room").write_bytes(bytes(ROOM))
     except OSError as error:
         if folder is not None:

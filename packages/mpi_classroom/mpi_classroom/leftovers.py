@@ -7,13 +7,13 @@ that started it. Whoever was killed, what is left can be found and ended, and no
 
 import contextlib
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from mpi_classroom import processes
+from mpi_classroom.folders import remove_leftovers, remove_ours
 
 RUN = "COURSE_RUN"
 
@@ -65,6 +65,7 @@ def clean(*, everything: bool = False) -> list[str]:
         elif everything:
             ended = processes.stop_cluster(cluster.id)
             done.append(f"Stopped the cluster{_at(cluster.notebook)}, in use: {ended} processes.")
+    remove_leftovers()
     return done
 
 
@@ -95,5 +96,5 @@ def end_run_processes(mark: str) -> int:
     clusters = [cluster for cluster in processes.running_clusters() if marked & set(cluster.pids)]
     ended = processes.end_marked(RUN, mark) if marked else 0
     for cluster in clusters:
-        shutil.rmtree(cluster.folder, ignore_errors=True)
+        remove_ours(cluster.folder)
     return ended

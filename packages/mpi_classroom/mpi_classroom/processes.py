@@ -4,6 +4,7 @@ Every process of a cluster (controller, mpiexec, engines and whatever they start
 environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel that
 started it, as "pid:start time:pid namespace"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking
 the processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
+The folder that a variable names is removed only if it is one of ours (see `folders`).
 
 A process in whose environment COURSE_SCOPE is set knows only those with the same one: so tests leave the
 clusters of open notebooks alone, and those of the tests beside them.
@@ -11,7 +12,6 @@ clusters of open notebooks alone, and those of the tests beside them.
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +19,11 @@ from pathlib import Path
 
 import psutil
 
+from mpi_classroom.folders import remove_leftovers, remove_ours
+
 CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
 SCOPE = "COURSE_SCOPE"
+LOOKS = 20
 EXERCISE = "an exercise"  # in the place of the notebook's name
 
 
@@ -105,7 +108,7 @@ def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
     """End every process marked `variable=value`; return how many there were.
 
     They are asked first, so that mpiexec can remove its ranks and their shared memory; whoever is still
-    there after `patience` seconds is killed.
+    there after `patience` seconds is killed, all at once: stopped first, so that none starts another.
     """
 
     def members() -> list[psutil.Process]:
@@ -117,9 +120,17 @@ def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
     for process in everyone:
         _send(process, "terminate")
     psutil.wait_procs(everyone, timeout=patience)
-    for process in members():  # looked up again: somebody may have been starting just now
+    stopped: set[psutil.Process] = set()
+    for _ in range(LOOKS):  # looked up again: somebody may have been starting just now
+        new = set(members()) - stopped
+        if not new:
+            break
+        for process in new:
+            _send(process, "suspend")
+        stopped |= new
+    for process in stopped:
         _send(process, "kill")
-        everyone.append(process)
+    everyone.extend(stopped)
     psutil.wait_procs(everyone, timeout=patience)
     return len({process.pid for process in everyone})
 
@@ -130,7 +141,7 @@ def stop_cluster(id: str) -> int:
     for cluster in running_clusters():
         if cluster.id == id:
             ended += end_marked(CLUSTER, str(cluster.folder))
-            shutil.rmtree(cluster.folder, ignore_errors=True)
+            remove_ours(cluster.folder)
     return ended
 
 
@@ -150,4 +161,5 @@ def _send(process: psutil.Process, action: str) -> None:
 if __name__ == "__main__":  # what a cluster's watchdog runs when its kernel is gone
     folder = Path(sys.argv[1])
     end_marked(CLUSTER, str(folder))
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_ours(folder)
+    remove_leftovers()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -12,11 +13,15 @@ import pytest
 from mpi_classroom import folders
 from mpi_classroom.folders import (
     MPIEXEC,
+    PREFIX,
     SEGMENTS,
     SHARED_MEMORY,
+    WINDOWS,
     folder_environment,
+    is_ours,
     own_folder,
     place_for_shared_files,
+    remove_ours,
 )
 from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks
 
@@ -48,8 +53,8 @@ def start(how: str) -> tuple[Path, int]:
 def test_ranks_share_memory_in_the_folder_of_this_process_only():
     done = run_ranks(2, ["-c", MAPPED], timeout=60)
     shared = {Path(line) for line in done.stdout.split()}
-    assert len(shared) == 2 and {path.parent for path in shared} == {Path(own_folder(SHARED_MEMORY))}
-    assert not [path for path in shared if path.exists()]
+    assert len(shared) == 2 and {path.parent.parent for path in shared} == {Path(own_folder(SHARED_MEMORY))}
+    assert not [path for path in shared if path.parent.exists()]
 
 
 def test_two_processes_have_two_folders_and_the_folder_goes_with_its_process():
@@ -81,7 +86,7 @@ def test_without_a_temporary_folder_mpiexec_says_what_is_wrong(monkeypatch):
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
-    assert folder_environment().keys() == {SEGMENTS}
+    assert folder_environment().keys() == {SEGMENTS, *WINDOWS}
 
 
 def test_a_rank_puts_its_files_beside_the_segments_or_where_there_is_room(tmp_path, monkeypatch):
@@ -112,3 +117,78 @@ def test_what_a_killed_mpiexec_left_does_not_stop_the_next_one_with_its_number(o
     )
     assert done.returncode == (0 if ours else 213), done.stderr
     assert ("listener thread failed to start" in done.stderr) is not ours
+
+
+# -------------------------------------------------------------------- only ours
+
+
+def planted(place: Path, kind: str) -> Path:
+    """Something with one of our names that is not a folder of ours."""
+    path = place / f"{PREFIX}planted"
+    if kind == "pipe":
+        os.mkfifo(path, 0o700)
+    elif kind == "link":
+        aim = place / "precious"
+        aim.mkdir(mode=0o700)
+        (aim / "work").touch()
+        path.symlink_to(aim)
+    elif kind == "file":
+        path.touch(mode=0o600)
+    else:
+        path.mkdir(mode=0o777)
+        path.chmod(0o777 if kind == "open to others" else 0o700)
+        (path / "work").touch()
+    return path
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "file", "open to others", "another user's"])
+@pytest.mark.timeout(20)
+def test_what_others_put_in_our_place_neither_blocks_nor_is_removed(kind, tmp_path, monkeypatch):
+    path, user = planted(tmp_path, kind), os.geteuid()
+    if kind == "another user's":
+        monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    own_folder.__wrapped__(tmp_path)
+    remove_ours(path)
+    assert path.lstat() and (kind != "link" or (path / "work").exists())
+    assert kind not in ("open to others", "another user's") or (path / "work").exists()
+
+
+def test_the_folder_of_this_process_is_open_to_nobody_else(tmp_path):
+    folder = Path(own_folder.__wrapped__(tmp_path))
+    assert stat.S_IMODE(folder.lstat().st_mode) == 0o700 and is_ours(folder)
+
+
+@pytest.mark.parametrize("name", ["notes", "course-mpi", "course-cluster-x/.."])
+def test_a_folder_with_another_name_is_not_removed(name, tmp_path):
+    (tmp_path / "course-cluster-x").mkdir(mode=0o700)
+    folder = tmp_path / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    remove_ours(folder)
+    assert folder.is_dir()
+
+
+SHARES = """
+import json, os, pathlib, re, signal
+from mpi4py import MPI
+windows = [make(1000, 1, comm=MPI.COMM_WORLD) for make in (MPI.Win.Allocate_shared, MPI.Win.Allocate)]
+maps = pathlib.Path("/proc/self/maps").read_text()
+print(*re.findall(r"/dev/shm/[^ \\n]+", maps), sep="\\n", flush=True)
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+MPI.COMM_WORLD.Barrier()
+"""
+KILLS_A_RANK = f"""
+from mpi_classroom.launch import run_ranks
+print(run_ranks(2, ["-c", {SHARES!r}], timeout=60).stdout)
+"""
+
+
+def test_a_killed_rank_leaves_neither_segments_nor_windows():
+    done = subprocess.run([sys.executable, "-c", KILLS_A_RANK], capture_output=True, text=True, timeout=90)
+    names = {Path(line) for line in done.stdout.split() if line.startswith("/dev/shm")}
+    assert any("sm_segment" in path.name for path in names) and any("osc_" in path.name for path in names)
+    assert {path.parents[1].name.startswith(PREFIX) for path in names} == {True}, (
+        "all lie in a folder of ours"
+    )
+    assert not [path for path in names if path.exists() or path.parent.exists()]

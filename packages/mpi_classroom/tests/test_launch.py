@@ -111,7 +111,14 @@ def test_the_environment_allows_oversubscription_and_stays_on_this_machine():
     environment = rank_environment(4, {})
     assert environment["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
     assert environment["PRTE_MCA_hwloc_default_binding_policy"] == "none"
-    assert environment["OMPI_MCA_btl_tcp_if_include"] == environment["PMIX_MCA_ptl_tcp_if_include"] == "lo"
+    assert environment["PMIX_MCA_ptl_tcp_if_include"] == "lo"
+
+
+def test_only_a_job_that_connects_to_another_has_tcp():
+    chosen = {"OMPI_MCA_btl": "tcp,self"}
+    assert rank_environment(4, chosen)["OMPI_MCA_btl"] == "self,sm"
+    connecting = rank_environment(4, chosen, connects=True)
+    assert connecting["OMPI_MCA_btl"] == "self,sm,tcp" and connecting["OMPI_MCA_btl_tcp_if_include"] == "lo"
 
 
 def test_the_variables_of_a_surrounding_job_are_not_inherited_and_all_others_are():

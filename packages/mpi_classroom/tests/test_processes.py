@@ -161,7 +161,7 @@ def test_the_marking_process_itself_is_never_ended(monkeypatch, tmp_path):
 
 def test_stopping_a_cluster_ends_all_its_processes_and_removes_its_folder(start, tmp_path):
     folder = tmp_path / "course-cluster-x"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     child, pids = start("sh", "-c", FAMILY, words=2, **mark(folder))
     assert processes.stop_cluster("course-cluster-x") == 3
     assert child.wait(5) is not None
@@ -185,8 +185,20 @@ def test_orphans_are_stopped_and_clusters_with_a_living_kernel_are_not(start, tm
 
 
 def test_the_watchdogs_command_ends_the_cluster_and_removes_its_folder(start, tmp_path):
-    folder = tmp_path / "cluster"
-    folder.mkdir()
+    folder = tmp_path / "course-cluster-y"
+    folder.mkdir(mode=0o700)
     child, _ = start("sh", "-c", DEAF, words=1, **mark(folder))
     subprocess.run([sys.executable, "-m", "mpi_classroom.processes", str(folder)], timeout=30, check=True)
     assert child.wait(5) is not None and not folder.exists()
+
+
+def test_a_folder_that_a_variable_names_and_that_is_not_ours_stays(start, tmp_path):
+    """A process of the user may carry any value in COURSE_CLUSTER."""
+    precious = tmp_path / "thesis"
+    precious.mkdir()
+    (precious / "chapter").touch()
+    lost, _ = start("sleep", "600", **(mark(precious) | {OWNER: dead_owner()}))
+    assert processes.stop_orphans() >= 1
+    assert lost.wait(5) is not None
+    subprocess.run([sys.executable, "-m", "mpi_classroom.processes", str(precious)], timeout=30, check=True)
+    assert (precious / "chapter").exists()

@@ -155,8 +155,11 @@ def test_a_home_that_cannot_be_made_is_passed_over(small_mnist, tmp_path, monkey
 
 def test_a_folder_that_another_user_made_in_tmp_is_no_home(small_mnist, tmp_path, monkeypatch):
     temporary = tmp_path / "tmp" / f"course_lib-{os.getuid()}"
-    temporary.mkdir(parents=True)
+    temporary.mkdir(parents=True, mode=0o700)
     assert temporary in data_folders()
+    temporary.chmod(0o777)
+    assert temporary not in data_folders(), "others may have put something there"
+    temporary.chmod(0o700)
     mine = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)
     temporary.rename(tmp_path / "tmp" / f"course_lib-{mine + 1}")

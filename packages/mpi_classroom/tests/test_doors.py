@@ -1,0 +1,166 @@
+"""No door stands open: what a cluster, a job, a check and a kernel listen on, and what they leave behind."""
+
+import ipaddress
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from jupyter_client.manager import KernelManager
+
+from mpi_classroom.answer_job import Verdict
+from mpi_classroom.cluster import Cluster
+from mpi_classroom.launch import run_ranks
+from mpi_classroom.processes import running_clusters
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the sockets of a process")
+
+LISTENERS = """
+import json, pathlib, psutil, re
+from mpi4py import MPI
+
+def doors():
+    found = psutil.Process().net_connections("inet")
+    return [c.laddr.ip for c in found if c.status == psutil.CONN_LISTEN]
+
+def shared():
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    return re.findall(r"(/dev/shm/[^ \\n]+)", maps)
+"""
+
+
+def routable(address: str) -> bool:
+    return not ipaddress.ip_address(address).is_loopback
+
+
+def open_doors(pid: int) -> set[str]:
+    """The names of the processes from `pid` down that listen on an address that others can reach."""
+    process = psutil.Process(pid)
+    return {
+        member.name()
+        for member in [process, *process.children(recursive=True)]
+        for connection in member.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN and routable(connection.laddr.ip)
+    }
+
+
+def wait_until_gone(paths: set[Path], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while left := [path for path in paths if path.exists()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+# -------------------------------------------------------------------- who listens
+
+
+def test_of_a_cluster_only_mpiexec_listens_where_others_can_reach_it() -> None:
+    cluster = Cluster(2)
+    cluster.start()
+    try:
+        pids = next(found for found in running_clusters() if found.folder == cluster.folder).pids
+        assert {fact.pid for fact in cluster.facts} <= set(pids)
+        assert {name for pid in pids for name in open_doors(pid)} <= {"prterun", "mpiexec"}
+    finally:
+        cluster.stop()
+
+
+def test_the_ranks_of_a_job_listen_on_nothing() -> None:
+    done = run_ranks(
+        2, ["-c", f"{LISTENERS}\nMPI.COMM_WORLD.Barrier(); print(doors(), flush=True)"], timeout=60
+    )
+    assert done.stdout.splitlines() == ["[]", "[]"], done.stderr
+
+
+def test_the_ranks_of_a_check_listen_on_nothing(check_answer: Callable[[str], Verdict]) -> None:
+    found = check_answer(
+        f"{LISTENERS}\ndef answer(comm):\n    if doors():\n        raise OSError(str(doors()))\n"
+    )
+    assert found.state == "right", found.text
+
+
+# -------------------------------------------------------------------- the kernel
+
+
+@pytest.fixture
+def kernel() -> Iterator[KernelManager]:
+    """A kernel without a notebook, as Jupyter starts it."""
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    yield manager
+    if manager.has_kernel:
+        manager.shutdown_kernel(now=True)
+
+
+def answer_of(manager: KernelManager, source: str) -> str:
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    words: list[str] = []
+
+    def hear(message: dict) -> None:
+        content = message["content"]
+        words.append(content.get("text", "") or "\n".join(content.get("traceback", [])))
+
+    client.execute_interactive(source, timeout=120, output_hook=hear)
+    client.stop_channels()
+    return "".join(words)
+
+
+KERNEL = f"""
+from mpi_classroom.cluster import start_cluster
+cluster = start_cluster(n=1)
+{LISTENERS}
+import tempfile
+from mpi_classroom import folders
+MPI.Win.Allocate_shared(1000, 1, comm=MPI.COMM_SELF)
+ours = [folders.own_folder(folders.SHARED_MEMORY), folders.own_folder(pathlib.Path(tempfile.gettempdir()))]
+print("found", json.dumps([doors(), [*shared(), *filter(None, ours), str(cluster.folder)]]))
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["shut down", "killed"])
+def test_a_kernel_that_starts_mpi_listens_on_loopback_and_leaves_nothing(
+    kernel: KernelManager, killed: bool
+) -> None:
+    said = answer_of(kernel, KERNEL)
+    assert "found " in said, said
+    doors, names = json.loads(said.partition("found ")[2].splitlines()[0])
+    assert doors and not [address for address in doors if routable(address)]
+    paths = {Path(name) for name in names}
+    assert any(path.is_dir() for path in paths)
+    if killed:
+        os.kill(kernel.provisioner.process.pid, signal.SIGKILL)
+    else:
+        kernel.shutdown_kernel()
+    wait_until_gone(paths)
+
+
+FILES = """
+import os, pathlib, signal, tempfile
+from mpi_classroom import folders
+from mpi_classroom.cluster import Cluster
+
+cluster = Cluster(2)
+cluster.start()
+places = [folders.own_folder(place) for place in (folders.SHARED_MEMORY, pathlib.Path(tempfile.gettempdir()))]
+killed = cluster.facts[1].pid if {who!r} == "rank" else cluster._launcher._processes[{who!r}].pid
+os.kill(killed, signal.SIGKILL)
+cluster.stop()
+print([str(path) for place in places for path in pathlib.Path(place).rglob("*")])
+"""
+
+
+@pytest.mark.parametrize("who", ["ranks", "rank", pytest.param("controller", marks=pytest.mark.slow)])
+def test_whatever_was_killed_nothing_of_a_cluster_is_left_when_it_has_ended(who: str) -> None:
+    """`ranks` is mpiexec."""
+    done = subprocess.run(
+        [sys.executable, "-c", FILES.format(who=who)], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
