@@ -34,12 +34,15 @@ RUN python3 -m venv /opt/venv \
       --extra-index-url ${TORCH_INDEX} --constraint constraints.txt torch
 
 # An editable install records only where a package will be; the packages themselves come below.
-COPY pyproject.toml LICENSE README.md ./
+COPY pyproject.toml LICENSE ./
 COPY course/pyproject.toml course/
+COPY course_lib/README.md course_lib/
+COPY packages/torch_mpi4py/pyproject.toml packages/torch_mpi4py/README.md packages/torch_mpi4py/
 COPY packages/mpi_classroom/pyproject.toml packages/mpi_classroom/README.md packages/mpi_classroom/
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt hatchling \
  && python -m pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt \
-      --no-build-isolation --editable packages/mpi_classroom --editable . --editable course
+      --no-build-isolation --editable packages/torch_mpi4py --editable packages/mpi_classroom \
+      --editable . --editable course
 
 COPY --chown=1000:1000 . ./
 USER 1000:1000

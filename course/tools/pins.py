@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-OURS = ("course", "course-lib", "mpi-classroom")
+OURS = ("course", "course-lib", "mpi-classroom", "torch-mpi4py")
 ROOTS = ("course[dev]", "course-lib", "mpi-classroom", "hatchling")
 ACCELERATOR = ("nvidia-", "cuda-", "triton", "pytorch-triton", "intel-")
 

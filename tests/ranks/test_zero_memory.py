@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from mpi4py import MPI
+from resident import resident_bytes
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
@@ -22,7 +23,7 @@ from course_lib.fast.zero import Zero3
 from course_lib.theory import memory
 from course_lib.theory.memory import STAGES, StateBytes
 from course_lib.training.kept import kept_bytes
-from course_lib.training.memory_use import LiveBytes, resident_bytes
+from course_lib.training.memory_use import LiveBytes
 from course_lib.training.transformer import build_transformer
 
 BUCKET = 700  # bytes

@@ -66,7 +66,7 @@ def test_a_package_that_is_missing_is_named() -> None:
 
 
 def test_the_build_system_is_pinned_alike() -> None:
-    for folder in (".", "course", "packages/mpi_classroom"):
+    for folder in (".", "course", "packages/mpi_classroom", "packages/torch_mpi4py"):
         text = (ROOT / folder / "pyproject.toml").read_text()
         wanted = [Requirement(line) for line in re.findall(r'requires = \["(.+?)"\]', text)]
         assert [str(each) for each in wanted] == [f"hatchling=={constraints()['hatchling']}"], folder
