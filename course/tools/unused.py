@@ -71,7 +71,7 @@ def unused(
     return sorted(
         (*place, name[1])
         for name, place in places.items()
-        if is_public(name[1]) and name not in used and place[0].name != INVENTORY
+        if is_public(name[1]) and name not in used and not place[0].name.endswith(INVENTORY)
     )
 
 
