@@ -34,7 +34,7 @@ help:
 	@echo 'make test        set up, run the tests: about 11 minutes on 2 cores'
 	@echo 'make test-all    run all that make test leaves out, but for the next: about 27 minutes more'
 	@echo 'make test-release  run what takes hours, before a release'
-	@echo 'make check       format, lint, types, layers, notebook drift: seconds'
+	@echo 'make check       format, lint, types, layers, notebook drift, unused names: seconds'
 	@echo 'make notebooks   build the lessons from course/lessons (one: make notebooks LESSON=02)'
 	@echo 'make bench       run the benchmarks into benchmarks/results'
 	@echo 'make clean       stop clusters that were left behind, remove build/'
@@ -98,6 +98,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m course.tools.lint
+	$(BIN)/python -m course.tools.unused
 
 format: setup
 	$(BIN)/ruff format .
@@ -108,7 +109,7 @@ notebooks: setup
 
 bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); \
-	  test $$name = harness && continue; echo "== $$name"; \
+	  case $$name in harness|synthetic_ranks) continue;; esac; echo "== $$name"; \
 	  $(BIN)/python -m benchmarks.$$name --json benchmarks/results/$$name.json; done
 
 clean:

@@ -35,8 +35,8 @@ def rates(comm: Any, *, iterations: int, batches: int) -> list[tuple[float, floa
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
+    from benchmarks.synthetic_ranks import synthetic_benchmark
     from course.tools.study.engines import Groups
-    from course_lib.parallel.synthetic import synthetic_benchmark
     from course_lib.training.loop import make_step, summed_cross_entropy
     from course_lib.training.models import build
 

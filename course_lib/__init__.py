@@ -1,5 +1,13 @@
-"""The library behind the course: what a lesson shows is here, tested and timed.
+"""Distributed deep learning on mpi4py and torch: each mechanism in one file, tested and timed.
 
-Layers, each importing only what stands to its left:
-`pi`, `theory`, `training` ← `comm` ← `parallel` ← `fast` ← `exercises` ← `classroom` ← `lessons` ← `cli`.
+    pi          three ways to π, alone and with a communicator
+    comm        collectives by hand, autograd regions, halos, process grids, traces
+    parallel    one strategy per file: data_parallel, pipeline, tensor_parallel, hybrid, zero, checkpoint …
+    training    one process: the loop, models, metrics
+    data        MNIST, CIFAR-10, CNN/DailyMail, and what stands in for them
+    theory      what the papers predict: cost models, memory, schedules, partitions; pure Python
+    fast        optimised forms of what is plain above, with the same signatures
+
+It needs numpy, torch and mpi4py. Inside, imports point down only: `fast` → `parallel` → `comm` → `pi`,
+`theory`, `training` → `data`. Importing does nothing. README.md has a program for each family.
 """

@@ -16,8 +16,7 @@ spawned from one `SeedSequence`, which hashes seed and rank (NumPy's manual, "Pa
 generation"). Terms: rank r of n adds up the terms r, r + n, r + 2n, …, of as many as there are.
 
 Sources: `sample` and `midpoint_loop` are from Davis (2022), "Large Scale Deep Learning Using the
-High-Performance Computing Libraries OpenMPI and DeepSpeed", the second out of the demos of mpi4py;
-`arctan_one_term_a_rank` is the C program of a guide to data parallelism in PyTorch, in Python.
+High-Performance Computing Libraries OpenMPI and DeepSpeed", the second out of the demos of mpi4py.
 """
 
 from __future__ import annotations
@@ -160,11 +159,6 @@ def arctan_part(terms: int, rank: int = 0, size: int = 1) -> float:
         signs = 1.0 - 2.0 * (k & 1)  # minus where k is odd
         total += float(np.sum(4.0 * signs / (2.0 * k + 1.0)))
     return total
-
-
-def arctan_one_term_a_rank(comm: MPI.Intracomm) -> float | None:
-    """As many terms as `comm` has ranks, added up by one Reduce: on rank 0, None elsewhere. A poor π."""
-    return sum_on_root(comm, arctan_term(comm.rank))
 
 
 def arctan_pi(comm: MPI.Intracomm, terms: int) -> float | None:

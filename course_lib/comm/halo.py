@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from mpi4py import MPI
 
 from course_lib.theory.tiles import Halo, halo_of
+from course_lib.training.flat import as_bytes
 
 # ---------------------------------------------------------------- rows, the same number everywhere
 
@@ -165,11 +165,6 @@ def exchange(comm: MPI.Intracomm, send: Parts, receive: Parts, tag: int) -> list
     requests += [comm.Isend(as_bytes(part), peer, tag) for peer, part in sent]
     MPI.Request.Waitall(requests)
     return [part for _, part in received]
-
-
-def as_bytes(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a contiguous `tensor`, for MPI: NumPy has no bfloat16."""
-    return tensor.view(-1).view(torch.uint8).numpy()
 
 
 def shaped(x: torch.Tensor, dim: int, length: int) -> list[int]:

@@ -12,7 +12,6 @@ from mpi4py import MPI
 
 SPINS = 2000  # a test takes 0.1 to 0.5 us, and yields the core when ranks share it
 LONGEST_NAP = 1e-3
-SHORT_NAP = 2e-5  # for large messages, which move on only while both ranks call MPI
 
 
 def wait_until(done: Callable[[], bool], seconds: float, longest_nap: float = LONGEST_NAP) -> bool:

@@ -3,15 +3,14 @@
     function            forward                  backward
     copy_to             nothing                  sum over the ranks       all use the same x: Megatron's f
     reduce_from         sum over the ranks       nothing                  each has a part of a sum: its g
-    scatter_to          keep my shard            all-gather               the same x, cut
     gather_from         all-gather               keep my shard            shards, put together, used alike
     all_gather          all-gather               reduce-scatter           … and used by each in its own way
     reduce_scatter      reduce-scatter           all-gather               a part of a sum, its result cut
     ring_shift          to the right             to the left              blocks that go round a ring
     all_to_all          rows to their ranks      rows back                rows that belong elsewhere
 
-`copy_to`, `reduce_from`, `scatter_to` and `gather_from` lead from a replicated tensor to one that differs
-between ranks and back: a replicated tensor has a replicated gradient, which is why nothing is summed twice.
+`copy_to`, `reduce_from` and `gather_from` lead from a replicated tensor to one that differs between ranks and
+back: a replicated tensor has a replicated gradient, which is why nothing is summed twice.
 Shards are those of `even_ranges`: the first ones may be longer by one. Shoeybi et al. (2019), "Megatron-LM";
 Korthikanti et al. (2022) for the last two.
 """
@@ -104,17 +103,6 @@ class _ReduceFrom(torch.autograd.Function):
         return None, gradient
 
 
-class _ScatterTo(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
-        ctx.comm, ctx.dim = comm, dim
-        return shard_of(comm, x, dim).clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
-        return None, joined(ctx.comm, gradient, ctx.dim), None
-
-
 class _GatherFrom(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, comm: MPI.Intracomm, shard: torch.Tensor, dim: int) -> torch.Tensor:
@@ -182,11 +170,6 @@ def copy_to(comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
 def reduce_from(comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
     """The sum of all ranks' `x`, on every rank; the gradient passes unchanged. Megatron's g."""
     return _ReduceFrom.apply(comm, x)
-
-
-def scatter_to(comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
-    """This rank's shard, along `dim`, of an `x` that all ranks have; the gradient is put together again."""
-    return _ScatterTo.apply(comm, x, dim)
 
 
 def gather_from(comm: MPI.Intracomm, shard: torch.Tensor, dim: int) -> torch.Tensor:

@@ -7,14 +7,11 @@ Spans of one rank may lie inside each other; a moment belongs to the innermost. 
 moment twice.
 """
 
-import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
 COMPUTE, WAIT, TRANSFER = "compute", "wait", "transfer"
 COLLECTIVE = "collective"  # not split yet into waiting and transfer
@@ -138,29 +135,3 @@ def duration(spans: Iterable[Span]) -> float:
     """Seconds from the start of the first span to the end of the last."""
     starts, ends = zip(*((span.start, span.end) for span in spans), strict=True)
     return max(ends) - min(starts)
-
-
-# ---------------------------------------------------------------- for a viewer
-
-
-def to_chrome_trace(spans: Iterable[Span], path: Path | str) -> None:
-    """Write the spans to `path` for ui.perfetto.dev or chrome://tracing: a track a rank, microseconds.
-
-    The format is JSON: "Trace Event Format", Google (2016), with complete events ("X") and metadata ("M").
-    """
-    lanes = by_rank(spans)
-    events = [*chain.from_iterable(_track(rank) for rank in lanes)]
-    events += [_event(span) for lane in lanes.values() for span in lane]
-    Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=0) + "\n")
-
-
-def _track(rank: int) -> list[Mapping[str, Any]]:
-    """The names of a rank's process and thread, and its place from top to bottom."""
-    about = {"process_name": {"name": f"rank {rank}"}, "process_sort_index": {"sort_index": rank}}
-    about["thread_name"] = {"name": f"rank {rank}"}
-    return [{"ph": "M", "name": name, "pid": rank, "tid": rank, "args": args} for name, args in about.items()]
-
-
-def _event(span: Span) -> Mapping[str, Any]:
-    times = {"ts": 1e6 * span.start, "dur": 1e6 * span.seconds}
-    return {"ph": "X", "name": span.name, "cat": span.kind, "pid": span.rank, "tid": span.rank, **times}

@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from course_lib.data.storage import DataError
+
 RECIPE = 1  # to be raised with every change of the digits: caches of another recipe are made anew
 SEED = 28
 SIDE = 28  # pixels of an image
@@ -163,8 +165,14 @@ def digit_fonts() -> list[Path]:
 
     Some have none, and some show symbols in their place: what a glyph is called in the font tells.
     """
-    import matplotlib
-    from matplotlib.ft2font import FT2Font
+    try:
+        import matplotlib
+        from matplotlib.ft2font import FT2Font
+    except ImportError as error:
+        raise DataError(
+            "the digits that stand in for MNIST are drawn with matplotlib's fonts, and matplotlib is not "
+            "installed; install it (pip install matplotlib), or set COURSE_DATA to a folder that has MNIST"
+        ) from error
 
     def has_digits(path: Path) -> bool:
         font = FT2Font(str(path))

@@ -8,12 +8,14 @@ process per machine makes it while the others wait.
 """
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import sys
 import tempfile
+import time
 import tokenize
 import warnings
 import zipfile
@@ -22,7 +24,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +33,7 @@ Arrays = dict[str, NDArray[Any]]
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHECKOUT_DATA = DATA if (ROOT / "pyproject.toml").is_file() else None  # a wheel has no checkout around it
 CACHE_NBYTES = 1 << 29  # a cache has at most so many bytes
+LOCK_POLL_SECONDS = 0.05
 DIGEST_NBYTES = hashlib.sha256().digest_size
 
 
@@ -123,20 +125,33 @@ def shown(path: Path) -> str:
 @contextmanager
 def machine_lock(folder: Path, seconds: float) -> Iterator[None]:
     """What one process of this machine does at a time; DataError after waiting for `seconds`."""
-    lock = filelock.FileLock(folder / "cache" / "lock")
+    path, end = folder / "cache" / "lock", time.monotonic() + seconds
     try:
-        lock.acquire(timeout=seconds)
-    except filelock.Timeout:
-        raise DataError(
-            f"another process has been downloading or drawing data for more than {seconds:.0f} s"
-            f" (it holds {lock.lock_file}); wait until it has ended, or stop it, and try again"
-        ) from None
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise DataError(could_not_write(Path(lock.lock_file), error)) from error
+        raise DataError(could_not_write(path, error)) from error
     try:
+        while not _locked(descriptor, path):
+            if time.monotonic() > end:
+                raise DataError(
+                    f"another process has been downloading or drawing data for more than {seconds:.0f} s"
+                    f" (it holds {path}); wait until it has ended, or stop it, and try again"
+                )
+            time.sleep(LOCK_POLL_SECONDS)
         yield
     finally:
-        lock.release()
+        os.close(descriptor)  # and with it the lock ends, as it does with the process
+
+
+def _locked(descriptor: int, path: Path) -> bool:
+    """Whether this process has the lock now; DataError where the file system knows no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise DataError(could_not_write(path, error)) from error
+    return True
 
 
 def could_not_write(path: Path, error: OSError) -> str:

@@ -22,7 +22,6 @@ from course_lib.comm.halo import (
     HALO_TAG,
     RETURN_TAG,
     Parts,
-    as_bytes,
     own_parts,
     owned_ranges,
     shaped,
@@ -31,6 +30,7 @@ from course_lib.parallel import spatial_parallel as plain
 from course_lib.parallel.spatial_parallel import COLUMNS, ROWS, Tiles
 from course_lib.theory.partition import even_ranges
 from course_lib.theory.tiles import Halo, Window, halo_of, overlap
+from course_lib.training.flat import as_bytes
 
 # ---------------------------------------------------------------- layers and models
 

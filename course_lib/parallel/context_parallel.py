@@ -10,15 +10,12 @@ larger score comes: the softmax is online. Liu, Zaharia and Abbeel (2023), "Ring
 Gimelshein (2018), "Online normalizer calculation for softmax".
 """
 
-import copy
 from itertools import accumulate
 
 import torch
 from mpi4py import MPI
-from torch import nn
 
-from course_lib.comm.regions import copy_to, ring_shift
-from course_lib.training.transformer import Attention, Block
+from course_lib.comm.regions import ring_shift
 
 
 def ring_attention(
@@ -60,34 +57,3 @@ def shard_lengths(comm: MPI.Intracomm, query: torch.Tensor) -> list[int]:
             f"use at most {sum(lengths)} ranks"
         )
     return lengths
-
-
-class RingAttention(Attention):
-    """Attention of a shard of the sequence; on every rank all layers of `whole`, the very same."""
-
-    def __init__(self, comm: MPI.Intracomm, whole: Attention) -> None:
-        nn.Module.__init__(self)
-        self.comm, self.head_width = comm, whole.head_width
-        self.query, self.key, self.value = whole.query, whole.key, whole.value
-        self.project = whole.project
-
-    def mix(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """(B, heads, T / size, head_width) each, to the same."""
-        return ring_attention(self.comm, query, key, value)
-
-
-class ContextBlock(nn.Module):
-    """A block on a shard of the sequence: all but its attention works position by position.
-
-    Every rank has a copy of all weights; their gradients are summed over the ranks.
-    """
-
-    def __init__(self, comm: MPI.Intracomm, whole: Block) -> None:
-        super().__init__()
-        self.comm, self.block = comm, copy.deepcopy(whole)
-        self.block.attention = RingAttention(comm, self.block.attention)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, T / size, width) to the same."""
-        weights = {name: copy_to(self.comm, p) for name, p in self.block.named_parameters()}
-        return torch.func.functional_call(self.block, weights, (x,))

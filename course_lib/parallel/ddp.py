@@ -14,7 +14,7 @@ Li and others, "PyTorch Distributed: Experiences on Accelerating Data Parallel T
 
 import atexit
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -26,10 +26,8 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DistributedSampler
 
 import torch_mpi4py
-from course_lib.training.loop import Batch, image_batch
 from torch_mpi4py.start import common_store
 
 PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
@@ -116,21 +114,3 @@ def dealt_batches(
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         yield batch[rank::size], len(batch)
-
-
-def sampled_batches(
-    images: NDArray[np.uint8], labels: NDArray[np.integer], sampler: DistributedSampler, batch_size: int
-) -> Iterator[Batch]:
-    """The batches of one epoch of this rank's `sampler`, for `make_step`; `batch_size` is the global one.
-
-    All ranks get equally many samples, because the sampler repeats some or drops some.
-    """
-    size = sampler.num_replicas
-    if batch_size % size:
-        raise ValueError(
-            f"a batch of {batch_size} is not divisible by {size} ranks; use {batch_size // size * size}"
-        )
-    mine: Sequence[int] = list(sampler)
-    for start in range(0, len(mine), batch_size // size):
-        part = np.array(mine[start : start + batch_size // size])
-        yield image_batch(images, labels, part, global_size=size * len(part))

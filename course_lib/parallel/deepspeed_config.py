@@ -11,9 +11,8 @@ on, its optimizer works on a 32-bit copy of a rank's slice of the weights, also 
 https://www.deepspeed.ai/docs/config-json/
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 from course_lib.theory.memory import StateBytes
@@ -216,20 +215,6 @@ def state_bytes(config: Config, parameters: int, ranks: int) -> StateBytes:
         weights=each * (share if stage == 3 else parameters),
         gradients=each * (share if stage >= 2 else parameters),
         optimizer=-(-of_optimizer // ranks) if stage else of_optimizer,
-    )
-
-
-def touched(sizes: Sequence[int], ranks: int) -> int:
-    """How many gradients a rank keeps at most in stage 2: those of all parameters that its slice touches.
-
-    `sizes` are those of the parameters, in their order. One that lies in two slices is kept whole by both.
-    """
-    share = -(-sum(sizes) // ranks)
-    ends = list(accumulate(sizes))
-    places = [(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-    return max(
-        sum(end - start for start, end in places if start < (rank + 1) * share and end > rank * share)
-        for rank in range(ranks)
     )
 
 

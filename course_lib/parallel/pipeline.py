@@ -22,7 +22,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from mpi4py import MPI
 from torch import nn
@@ -34,6 +33,7 @@ from course_lib.comm.trace import Kind, Recorder
 from course_lib.theory.partition import balanced_ranges
 from course_lib.theory.schedules import Action, Actions, Schedule
 from course_lib.training import loop
+from course_lib.training.flat import as_bytes
 from course_lib.training.loop import Batch, SummedLoss
 
 Modules = Mapping[tuple[int, int], nn.Module]  # by (replica, stage)
@@ -277,11 +277,6 @@ class Neighbours:
     def span(self, name: str, *, kind: Kind = "compute") -> AbstractContextManager[None]:
         """A span of the recorder, if there is one."""
         return self.recorder.span(name, kind=kind) if self.recorder else nullcontext()
-
-
-def as_bytes(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a contiguous `tensor` as bytes, which MPI can send: NumPy has no bfloat16."""
-    return tensor.view(-1).view(torch.uint8).numpy()
 
 
 # ---------------------------------------------------------------- less memory: recomputation

@@ -24,7 +24,7 @@ from torch.nn.utils import parameters_to_vector
 
 from course_lib.comm.grid import make_grid
 from course_lib.comm.halo import halo_exchange, owned_ranges
-from course_lib.comm.regions import copy_to, gather_from, reduce_from, scatter_to, shard_of
+from course_lib.comm.regions import copy_to, gather_from, reduce_from, shard_of
 from course_lib.theory.partition import even_ranges
 from course_lib.theory.tiles import Window
 
@@ -56,11 +56,6 @@ def make_tiles(comm: MPI.Intracomm, rows: int, columns: int) -> Tiles:
 def tile_of(tiles: Tiles, image: torch.Tensor) -> torch.Tensor:
     """This rank's tile of `image` (…, H, W), which every rank has: a view."""
     return shard_of(tiles.width, shard_of(tiles.height, image, -2), -1)
-
-
-def split_tiles(tiles: Tiles, image: torch.Tensor) -> torch.Tensor:
-    """This rank's tile of an `image` (N, C, H, W) that all ranks computed alike; gradients are joined."""
-    return scatter_to(tiles.width, scatter_to(tiles.height, image, ROWS), COLUMNS)
 
 
 def join_tiles(tiles: Tiles, tile: torch.Tensor) -> torch.Tensor:

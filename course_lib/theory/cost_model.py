@@ -35,8 +35,6 @@ from course_lib.theory.scaling import amdahl_speedup as amdahl_speedup
 from course_lib.theory.scaling import gustafson_speedup as gustafson_speedup
 from course_lib.theory.scaling import karp_flatt_fraction as karp_flatt_fraction
 from course_lib.theory.scaling import parallel_efficiency as parallel_efficiency
-from course_lib.theory.scaling import strong_scaling_efficiency as strong_scaling_efficiency
-from course_lib.theory.scaling import weak_scaling_efficiency as weak_scaling_efficiency
 
 WHOLE = math.inf  # no message is cut
 

@@ -37,11 +37,6 @@ class Hockney:
         """The bandwidth of endless messages, in 10⁹ bytes a second."""
         return 1e-9 / self.beta_seconds_per_byte if self.beta_seconds_per_byte else float("inf")
 
-    @property
-    def half_bandwidth_nbytes(self) -> float:
-        """The length of a message that reaches half the bandwidth, n½: as much latency as transfer."""
-        return self.alpha_seconds * self.gbyte_per_s * 1e9
-
     def one_way_seconds(self, nbytes: float) -> float:
         """Of a message of `nbytes`."""
         return self.alpha_seconds + self.beta_seconds_per_byte * nbytes

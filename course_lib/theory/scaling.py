@@ -27,14 +27,6 @@ def gustafson_speedup(serial_fraction: float, ranks: int) -> float:
     return ranks - serial_fraction * (ranks - 1)
 
 
-def gustafson_from_amdahl(serial_fraction: float, ranks: int) -> float:
-    """The same serial work as a share of the time on `ranks` ranks, instead of on one.
-
-    With it both laws give one and the same number: they describe one run by two shares.
-    """
-    return serial_fraction * amdahl_speedup(serial_fraction, ranks)
-
-
 def _check_share(serial_fraction: float, ranks: int) -> None:
     if not 0 <= serial_fraction <= 1 or ranks < 1:
         raise ValueError(
@@ -42,28 +34,11 @@ def _check_share(serial_fraction: float, ranks: int) -> None:
         )
 
 
-def measured_speedup(seconds_on_one: float, seconds_on_many: float) -> float:
-    """How many times faster the same job was on many ranks. No unit."""
-    if seconds_on_one <= 0 or seconds_on_many <= 0:
-        raise ValueError(f"{seconds_on_one} s and {seconds_on_many} s; a job takes more than 0 s")
-    return seconds_on_one / seconds_on_many
-
-
 def parallel_efficiency(speedup: float, ranks: int) -> float:
     """The share of the ranks' time that was of use: 1 when n ranks are n times faster. No unit."""
     if ranks < 1:
         raise ValueError(f"{ranks} ranks do no work; give 1 or more")
     return speedup / ranks
-
-
-def strong_scaling_efficiency(seconds_on_one: float, seconds_on_many: float, ranks: int) -> float:
-    """The efficiency of a fixed job: 1 when n ranks need an n-th of the time. No unit."""
-    return parallel_efficiency(measured_speedup(seconds_on_one, seconds_on_many), ranks)
-
-
-def weak_scaling_efficiency(seconds_on_one: float, seconds_on_many: float) -> float:
-    """The efficiency of a job that grows with the ranks: 1 when it takes no longer on many. No unit."""
-    return measured_speedup(seconds_on_one, seconds_on_many)
 
 
 def karp_flatt_fraction(speedup: float, ranks: int) -> float:

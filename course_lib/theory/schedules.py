@@ -274,12 +274,6 @@ def makespan(timed: Iterable[TimedAction]) -> float:
     return max(one.end for one in timed)
 
 
-def idle_share(timed: Sequence[TimedAction], ranks: int) -> float:
-    """The bubble: the share of all ranks' time, from 0 to 1, in which they compute nothing."""
-    busy = sum(one.end - one.start for one in timed)
-    return 1 - busy / (ranks * makespan(timed))
-
-
 def peak_activations(actions: Actions) -> int:
     """The most micro-batches (of all stages of this rank) held at once: forward, but not yet backward."""
     held = peak = 0
@@ -290,32 +284,3 @@ def peak_activations(actions: Actions) -> int:
 
 
 # ---------------------------------------------------------------- the closed formulas
-
-
-def bubble_fraction(stages: int, microbatches: int, *, chunks: int = 1) -> float:
-    """The idle share of GPipe and 1F1B, (p-1)/(m+p-1); interleaved with v chunks, (p-1)/(v·m+p-1).
-
-    It assumes stages that take equally long, and messages that take no time.
-    """
-    _check(stages, microbatches)
-    return (stages - 1) / (chunks * microbatches + stages - 1)
-
-
-def pipeline_seconds(stages: int, microbatches: int, forward: float, backward: float) -> float:
-    """Seconds of GPipe and of 1F1B: (m + p - 1)(f + b), for equal stages and messages that take no time."""
-    _check(stages, microbatches)
-    return (microbatches + stages - 1) * (forward + backward)
-
-
-def gems_seconds(stages: int, batches: int, forward: float, backward: float) -> float:
-    """Seconds of GEMS-MASTER for η batches: p·f + η·p·b + (η-1)·f. Raises ValueError if f is longer than b.
-
-    Its speed-up over one batch at a time stays below (f+b)/(b+f/p) for any number of batches. Jain et al.
-    (2020), "GEMS".
-    """
-    _check(stages, batches)
-    if forward > backward:
-        raise ValueError(
-            f"a forward of {forward} s is longer than a backward of {backward} s; use `simulate`"
-        )
-    return stages * forward + batches * stages * backward + (batches - 1) * forward

@@ -12,7 +12,6 @@ al. (2022), "Hy-Fi", for several layers with one exchange.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isqrt
 
 Piece = tuple[int, range]  # a rank, and pixels of the image
 
@@ -113,17 +112,6 @@ def halo_of(owned: Sequence[range], needed: Sequence[range], rank: int) -> Halo:
 
 
 # ---------------------------------------------------------------- shapes of tiles
-
-
-def tile_shape(shape: str, tiles: int) -> tuple[int, int]:
-    """Rows and columns of tiles: "vertical" strips, "horizontal" ones, or a "square" of tiles."""
-    shapes = {"vertical": (1, tiles), "horizontal": (tiles, 1), "square": (isqrt(tiles), isqrt(tiles))}
-    if shape not in shapes:
-        raise ValueError(f"there is no shape {shape!r}; choose one of {', '.join(shapes)}")
-    rows, columns = shapes[shape]
-    if rows * columns != tiles:
-        raise ValueError(f"{tiles} tiles make no square; use {isqrt(tiles) ** 2} tiles, or strips")
-    return rows, columns
 
 
 # ---------------------------------------------------------------- what it costs

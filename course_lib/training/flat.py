@@ -10,7 +10,9 @@ gradients, are views of the buffer, and what MPI writes to the buffer is in the 
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 
@@ -25,6 +27,11 @@ def copy_back(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
     pieces = flat.split([tensor.numel() for tensor in tensors])
     for tensor, piece in zip(tensors, pieces, strict=True):
         tensor.copy_(piece.view_as(tensor))
+
+
+def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    """The memory of a contiguous `tensor` as bytes, which MPI can send: NumPy has no bfloat16."""
+    return tensor.view(-1).view(torch.uint8).numpy()
 
 
 class FlatBuffer:

@@ -1,17 +1,11 @@
-"""How much memory a process uses, in two ways of counting that need not agree.
-
-    live       the memory of all tensors that exist at a moment, whoever has them: `LiveBytes`
-    resident   what the system has given the process, with Python and torch: `resident_bytes`
+"""How much memory the tensors of a process use: all that exist at a moment, whoever holds them.
 
 What it should be, by the formulas, is in `theory/memory.py`; activations alone are in `kept.py`.
 """
 
-import ctypes
-import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import psutil
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -59,12 +53,3 @@ class LiveBytes(TorchDispatchMode):
         if self.look is not None:
             self.look()
         return result
-
-
-def resident_bytes() -> int:
-    """The bytes of memory that the system has given this process (RSS), after all that is free went back."""
-    gc.collect()
-    c_library = ctypes.CDLL(None)
-    if hasattr(c_library, "malloc_trim"):  # glibc keeps what is freed, for later
-        c_library.malloc_trim(0)
-    return int(psutil.Process().memory_info().rss)

@@ -10,10 +10,9 @@ from torch.nn import functional as F
 
 from course_lib.comm.regions import all_to_all, ring_shift
 from course_lib.parallel import context_parallel, expert_parallel
-from course_lib.parallel.context_parallel import ContextBlock, ring_attention
+from course_lib.parallel.context_parallel import ring_attention
 from course_lib.parallel.expert_parallel import Mixture, ParallelMixture
 from course_lib.theory.partition import even_range
-from course_lib.training.transformer import Block
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 
@@ -122,29 +121,6 @@ def test_averaging_softmaxes_of_blocks_is_not_the_softmax(comm: MPI.Intracomm) -
     wrong = sum(F.scaled_dot_product_attention(query, *block) for block in blocks) / comm.size
     expected = full_attention(whole, causal=False)[..., dealt(comm, [3] * comm.size), :]
     assert everywhere(comm, same(wrong, expected)) == (comm.size == 1)  # type: ignore[arg-type]
-
-
-def test_a_block_on_a_cut_sequence_trains_like_the_whole(comm: MPI.Intracomm) -> None:
-    torch.manual_seed(0)
-    whole = Block(12, 3).double()
-    parallel = ContextBlock(comm, whole)
-    lengths = [5, 3, 4, 2][: comm.size]
-    mine = dealt(comm, lengths)
-    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for net in (whole, parallel)]
-    for step in range(3):
-        x = numbers(2, sum(lengths), 12, seed=step)
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        y, expected = parallel(x[:, mine]), whole(x)
-        assert everywhere(comm, same(y, expected[:, mine]))
-        for result in (y, expected):
-            (result.pow(2).sum() / expected.numel()).backward()
-        for p, q in zip(parallel.parameters(), whole.parameters(), strict=True):
-            assert same(p.grad, q.grad)
-        for optimizer in optimizers:
-            optimizer.step()
-    pairs = zip(parallel.parameters(), whole.parameters(), strict=True)
-    assert all(same(p, q) for p, q in pairs)
 
 
 # ---------------------------------------------------------------- experts

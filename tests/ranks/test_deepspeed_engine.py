@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from formulas import touched
 from mpi4py import MPI
 from torch import nn
 
@@ -27,7 +28,6 @@ from course_lib.parallel.deepspeed_config import (
     stage_config,
     state_bytes,
     step_bytes,
-    touched,
 )
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, SummedLoss, image_batch, make_step, summed_cross_entropy

@@ -10,7 +10,6 @@ from mpi4py import MPI
 import course_lib.pi
 from course_lib.pi import (
     Estimate,
-    arctan_one_term_a_rank,
     arctan_part,
     arctan_pi,
     count_inside,
@@ -125,10 +124,6 @@ def test_all_ranks_together_have_the_sum_of_one(
 @pytest.mark.parametrize("wrong", [same_terms_everywhere, without_the_rest])
 def test_wrong_ways_to_deal_terms_are_seen(comm: MPI.Intracomm, wrong: Shared):
     assert agrees(comm, wrong(comm, 13), arctan_part(13)) == (comm.size == 1)
-
-
-def test_one_term_a_rank_is_as_many_terms_as_ranks(comm: MPI.Intracomm):
-    assert agrees(comm, arctan_one_term_a_rank(comm), arctan_part(comm.size))
 
 
 @pytest.mark.parametrize("number", [0, -1])

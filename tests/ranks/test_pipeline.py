@@ -13,10 +13,10 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
+from course.lessons.l08_pipeline_parallelism.runs import emulate
 from course_lib.comm.spans import WEIGHTS
 from course_lib.comm.trace import Recorder
 from course_lib.fast import pipeline as fast
-from course_lib.parallel.emulation import emulate
 from course_lib.parallel.gems import place_replicas, sum_replicas
 from course_lib.parallel.pipeline import (
     Recomputed,

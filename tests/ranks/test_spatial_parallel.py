@@ -19,7 +19,6 @@ from course_lib.parallel.spatial_parallel import (
     Tiles,
     join_tiles,
     make_tiles,
-    split_tiles,
     sum_over_tiles,
     tile_model,
     tile_of,
@@ -160,15 +159,6 @@ def test_tiles_are_joined_before_a_fully_connected_layer(comm: MPI.Intracomm) ->
     whole = nn.Sequential(below, nn.Sequential(nn.Flatten(), nn.Linear(3 * 5 * 4, 4)))
     for tiles in every_shape(comm):
         assert trains_alike(tiles, whole, (10, 9), make=lambda t, w: Classifier(t, w))  # type: ignore[arg-type]
-
-
-def test_what_was_computed_alike_can_be_split_again(comm: MPI.Intracomm) -> None:
-    for tiles in every_shape(comm):
-        image = numbers(2, 3, 9, 7).requires_grad_()
-        joined = join_tiles(tiles, split_tiles(tiles, image))
-        assert torch.equal(joined, image)
-        joined.backward(numbers(2, 3, 9, 7, seed=1))
-        assert close(image.grad, numbers(2, 3, 9, 7, seed=1))
 
 
 def test_running_statistics_are_those_of_the_image(comm: MPI.Intracomm) -> None:

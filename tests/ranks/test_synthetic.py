@@ -5,15 +5,14 @@ import statistics
 import pytest
 from mpi4py import MPI
 
-from course_lib.parallel.data_parallel import replicas_agree
-from course_lib.parallel.synthetic import (
+from benchmarks.synthetic_ranks import (
     Rate,
     own_step,
     random_images,
     summary,
     synthetic_benchmark,
-    weak_scaling,
 )
+from course_lib.parallel.data_parallel import replicas_agree
 from course_lib.training.models import build
 
 COMM = MPI.COMM_WORLD
@@ -58,11 +57,6 @@ def replicas_agree_on_parameters(model):
     for norm in (module for module in model.modules() if hasattr(module, "running_mean")):
         norm.reset_running_stats()
     return replicas_agree(COMM, model)
-
-
-def test_weak_scaling_is_how_many_times_the_images_of_one_rank():
-    one, two = summary(MPI.COMM_SELF, [100.0], 4), summary(COMM, [90.0], 4)
-    assert weak_scaling(one, two) == pytest.approx(0.9 * COMM.size)
 
 
 def test_horovod_s_interval_is_of_the_readings():

@@ -1,11 +1,13 @@
-"""What ZeRO holds and moves, to the byte, against theory/memory.py; and what is there within a step."""
+"""What ZeRO holds and moves, to the byte, against the formulas; and what is there within a step."""
 
 from collections.abc import Callable
 from typing import Any
 
+import formulas
 import pytest
 import torch
 from mpi4py import MPI
+from resident import resident_bytes
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
@@ -19,10 +21,9 @@ from course.lessons.l11_zero_from_scratch.runs import (
     train,
 )
 from course_lib.fast.zero import Zero3
-from course_lib.theory import memory
-from course_lib.theory.memory import STAGES, StateBytes
+from course_lib.theory.memory import ADAM_FP32, STAGES, StateBytes
 from course_lib.training.kept import kept_bytes
-from course_lib.training.memory_use import LiveBytes, resident_bytes
+from course_lib.training.memory_use import LiveBytes
 from course_lib.training.transformer import build_transformer
 
 BUCKET = 700  # bytes
@@ -68,7 +69,7 @@ def trained(comm: MPI.Intracomm, stage: int, make: Callable[..., Any], dtype: to
 
 def buffers_of(stage: int, weight_bytes: int) -> list[int]:
     """The flat buffers of the trained parameters."""
-    return [TIED, *BLOCKS] if stage == 3 else memory.bucket_lengths(SIZES, BUCKET, weight_bytes)
+    return [TIED, *BLOCKS] if stage == 3 else formulas.bucket_lengths(SIZES, BUCKET, weight_bytes)
 
 
 OPTIMIZERS: dict[str, tuple[Callable[..., Any], int]] = {  # and how many numbers it keeps of each parameter
@@ -92,12 +93,12 @@ def test_bytes_held_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dty
     for make, kept in OPTIMIZERS.values():
         zero, model = trained(comm, stage, make, dtype)
         each = per_parameter(dtype, kept)
-        expected = memory.held_state(
+        expected = formulas.held_state(
             buffers_of(stage, dtype.itemsize), stage, comm.size, comm.rank, each, frozen=[FROZEN]
         )
         assert held_state(zero, model) == expected
         for other in set(STAGES) - {stage}:
-            elsewhere = memory.held_state(
+            elsewhere = formulas.held_state(
                 buffers_of(other, dtype.itemsize), other, comm.size, comm.rank, each, frozen=[FROZEN]
             )
             sharded_alike = {stage, other} == {0, 1} and not each.optimizer
@@ -161,11 +162,11 @@ def test_a_step_needs_no_more_than_the_theory_says(comm: MPI.Intracomm, stage: i
     with LiveBytes(tensors_of(zero, model)) as live:
         loss().backward()
         zero.step()
-    buckets = memory.bucket_lengths(sizes, 4 * 2**20)
+    buckets = formulas.bucket_lengths(sizes, 4 * 2**20)
     buffers = (
-        memory.step_buffers(blocks, 3, comm.size, rest=rest)
+        formulas.step_buffers(blocks, 3, comm.size, rest=rest)
         if stage == 3
-        else memory.step_buffers(buckets, stage, comm.size)
+        else formulas.step_buffers(buckets, stage, comm.size)
     )
     updating = 2 * 4 * max(len(master) for master in zero.masters)  # within AdamW: two of a shard's length
     passing = 100_000  # what an operation makes of activations, and lets go of
@@ -184,7 +185,7 @@ def test_stage_3_is_within_a_layer_of_its_shards(comm: MPI.Intracomm, *, prefetc
             zero.step()
     one, two = 4 * (rest + blocks[0]), 4 * (rest + 2 * blocks[0])
     assert max(seen) == (two if prefetch else one)
-    expected = memory.gathered_weights(blocks, memory.ADAM_FP32, rest=rest, prefetch=prefetch)
+    expected = formulas.gathered_weights(blocks, ADAM_FP32, rest=rest, prefetch=prefetch)
     assert max(seen) == expected
     assert seen[-1] == 0
 
@@ -224,7 +225,7 @@ def test_bytes_moved_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dt
     zero.step()
     parameters = sum(p.numel() for p in words()[0].parameters())
     each = per_parameter(dtype, 2)
-    assert comm.allreduce(moving.nbytes) == memory.moved_bytes(parameters, stage, comm.size, each)
+    assert comm.allreduce(moving.nbytes) == formulas.moved_bytes(parameters, stage, comm.size, each)
 
 
 def test_resident_memory_shrinks_with_the_stage(comm: MPI.Intracomm) -> None:
@@ -253,7 +254,7 @@ def test_all_stages_have_the_same_loss(comm: MPI.Intracomm) -> None:
     for run in runs[1:]:
         assert run["loss"] == pytest.approx(runs[0]["loss"], abs=1e-10)
     for stage, run in enumerate(runs):
-        moved = memory.moved_bytes(rest + sum(blocks), stage, comm.size, StateBytes(8, 8, 16))
+        moved = formulas.moved_bytes(rest + sum(blocks), stage, comm.size, StateBytes(8, 8, 16))
         assert comm.allreduce(run["moved"]) == moved
 
 

@@ -3,8 +3,10 @@
 from subprocess import TimeoutExpired
 
 import pytest
+from formulas import (
+    tile_shape,
+)
 
-from course_lib.theory.tiles import tile_shape
 from mpi_classroom.launch import run_ranks
 
 

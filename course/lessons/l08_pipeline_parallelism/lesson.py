@@ -59,7 +59,7 @@ predict("Times faster, one batch in four stages on four ranks?", None)
 
 # %%
 # %%px
-from course_lib.parallel.emulation import emulate
+from course.lessons.l08_pipeline_parallelism.runs import emulate
 from course_lib.theory.schedules import naive
 
 step, spans = emulate(comm, naive(4, 1), forward_seconds=0.16, backward_seconds=0.32)

@@ -14,7 +14,6 @@ from course_lib.data.downloads import is_offline
 from course_lib.data.storage import DataError
 from course_lib.training.summaries.quiet import be_quiet
 
-KNOWN = ("t5-small", "facebook/bart-base", "sshleifer/distilbart-cnn-6-6")
 FILES = ("*.json", "*.safetensors", "*.model", "merges.txt", "vocab.*")
 TIMEOUT = 20.0  # seconds for all of it
 DOWNLOAD = """

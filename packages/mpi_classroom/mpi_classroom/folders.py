@@ -92,12 +92,6 @@ def own_folder(place: Path) -> str | None:
     return str(folder) if folder.is_dir() else None  # another process may have taken it for left
 
 
-def place_for_shared_files() -> str:
-    """For a rank: where a file is memory that all ranks of this machine see, the job's folder at best."""
-    places = [os.environ.get(SEGMENTS, ""), str(SHARED_MEMORY), tempfile.gettempdir()]
-    return next(place for place in places if os.path.isdir(place))
-
-
 def remove_leftovers(*places: Path) -> None:
     """Remove the folders of killed processes of this user in `places`, default those that we use."""
     for place in places or (SHARED_MEMORY, Path(tempfile.gettempdir())):

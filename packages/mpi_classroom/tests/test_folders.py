@@ -20,7 +20,6 @@ from mpi_classroom.folders import (
     folder_environment,
     is_ours,
     own_folder,
-    place_for_shared_files,
     remove_ours,
 )
 from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks
@@ -87,13 +86,6 @@ def test_without_a_temporary_folder_mpiexec_says_what_is_wrong(monkeypatch):
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
     assert folder_environment().keys() == {SEGMENTS, *WINDOWS}
-
-
-def test_a_rank_puts_its_files_beside_the_segments_or_where_there_is_room(tmp_path, monkeypatch):
-    monkeypatch.setenv(SEGMENTS, str(tmp_path))
-    assert place_for_shared_files() == str(tmp_path)
-    monkeypatch.setenv(SEGMENTS, str(tmp_path / "gone"))
-    assert place_for_shared_files() == "/dev/shm"
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "Open MPI's own"])

@@ -1,12 +1,8 @@
 """Spans: who waited and who transferred, whose moment it was, and what a viewer reads. No rank takes part."""
 
-import json
 from itertools import pairwise
-from pathlib import Path
 
-import pytest
-
-from course_lib.comm.spans import Span, duration, innermost, split_collectives, to_chrome_trace, totals
+from course_lib.comm.spans import Span, duration, innermost, split_collectives, totals
 
 KIND = {"c": "compute", "t": "transfer", "w": "wait", "A": "collective", "B": "collective"}
 
@@ -90,42 +86,3 @@ def test_no_moment_is_counted_twice() -> None:
 def test_spans_that_take_no_time_count_nothing() -> None:
     assert totals([Span(2, "x", "compute", 1, 1)]) == {2: {"compute": 0, "wait": 0, "transfer": 0}}
     assert totals([]) == {}
-
-
-# ---------------------------------------------------------------- the viewer's format
-
-
-@pytest.fixture
-def trace(tmp_path: Path) -> list[dict]:
-    spans = [*spans_of("ccttc", "cwttt"), Span(0, "step", "compute", 0, 5), Span(1, "step", "compute", 0, 5)]
-    path = tmp_path / "trace.json"
-    to_chrome_trace(spans, path)
-    return json.loads(path.read_text())["traceEvents"]
-
-
-def test_every_span_is_a_complete_event_in_microseconds(trace: list[dict]) -> None:
-    events = [event for event in trace if event["ph"] == "X"]
-    assert len(events) == 8
-    needed = {"name": str, "cat": str, "ts": float, "dur": float, "pid": int, "tid": int}
-    assert all(isinstance(event[key], kind) for event in events for key, kind in needed.items())
-    (wait,) = (event for event in events if event["cat"] == "wait")
-    assert (wait["name"], wait["pid"], wait["ts"], wait["dur"]) == ("w", 1, 1e6, 1e6)
-
-
-def test_every_rank_has_a_named_track_in_its_place(trace: list[dict]) -> None:
-    about = [(event["name"], event["pid"], event["args"]) for event in trace if event["ph"] == "M"]
-    for rank in range(2):
-        assert ("process_name", rank, {"name": f"rank {rank}"}) in about
-        assert ("thread_name", rank, {"name": f"rank {rank}"}) in about
-        assert ("process_sort_index", rank, {"sort_index": rank}) in about
-    assert {event["ph"] for event in trace} == {"M", "X"}
-
-
-def test_the_events_of_a_track_lie_inside_each_other_or_apart(trace: list[dict]) -> None:
-    for rank in range(2):
-        open_ends: list[float] = []
-        for event in (event for event in trace if event["ph"] == "X" and event["tid"] == rank):
-            while open_ends and open_ends[-1] <= event["ts"]:
-                open_ends.pop()
-            assert not open_ends or event["ts"] + event["dur"] <= open_ends[-1]
-            open_ends.append(event["ts"] + event["dur"])

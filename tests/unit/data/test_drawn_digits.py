@@ -1,5 +1,7 @@
 """The digits that stand in for MNIST: what they are, that they do not change, how hard they are."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,7 @@ from course_lib.data.drawn_digits import (
     outline,
     render,
 )
+from course_lib.data.storage import DataError
 from course_lib.training.loop import (
     evaluate,
     fit,
@@ -177,3 +180,9 @@ def test_a_cnn_learns_them_and_a_linear_model_does_not(digits):
 def test_wrong_labels_are_found_out(digits):
     images, labels, test_images, test_labels = digits
     assert linear_accuracy(images, np.roll(labels, 1), test_images, test_labels) < 0.2
+
+
+def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(DataError, match=r"matplotlib is not installed; install it .* or set COURSE_DATA"):
+        drawn_digits.digit_fonts()

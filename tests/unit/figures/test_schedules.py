@@ -1,6 +1,9 @@
 """Pictures of pipelines: what they conclude is what the spans say."""
 
 import pytest
+from formulas import (
+    bubble_fraction,
+)
 
 from course.lessons.shared.figures.schedules import (
     boxes,
@@ -15,7 +18,6 @@ from course.lessons.shared.figures.schedules import (
 from course_lib.comm.spans import Span
 from course_lib.theory.schedules import (
     Schedule,
-    bubble_fraction,
     gpipe,
     interleaved_one_f_one_b,
     makespan,

@@ -5,6 +5,9 @@ import json
 from typing import Any
 
 import pytest
+from formulas import (
+    touched,
+)
 
 from course.paths import NOTEBOOKS
 from course_lib.parallel.deepspeed_config import (
@@ -16,7 +19,6 @@ from course_lib.parallel.deepspeed_config import (
     stage_config,
     state_bytes,
     step_bytes,
-    touched,
 )
 
 OPTIONS: list[dict[str, Any]] = [

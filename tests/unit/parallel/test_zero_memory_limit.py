@@ -3,10 +3,15 @@
 import re
 
 import pytest
+from formulas import (
+    gathered_weights,
+)
 
 from course.lessons.l11_zero_from_scratch.memory_limit import LAYERS, LIMIT_MIB, fits
 from course.lessons.shared.memory_limit import STATUS, layer_bytes
-from course_lib.theory.memory import ADAM_FP32, gathered_weights
+from course_lib.theory.memory import (
+    ADAM_FP32,
+)
 
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")
 

@@ -2,26 +2,28 @@
 
 import pytest
 import torch
+from formulas import (
+    MOMENTUM_FP32,
+    MOMENTUM_MIXED,
+    SGD_FP32,
+    SGD_MIXED,
+    bucket_lengths,
+    gathered_weights,
+    held_state,
+    moved_bytes,
+    step_buffers,
+    transformer_activations,
+    volume,
+)
 
 from course_lib.theory.memory import (
     ADAM_FP32,
     ADAM_MIXED,
     GB,
-    MOMENTUM_FP32,
-    MOMENTUM_MIXED,
-    SGD_FP32,
-    SGD_MIXED,
     STAGES,
     StateBytes,
-    bucket_lengths,
     bytes_a_parameter,
-    gathered_weights,
-    held_state,
-    moved_bytes,
-    step_buffers,
     training_state,
-    transformer_activations,
-    volume,
 )
 from course_lib.training.kept import kept_bytes
 from course_lib.training.transformer import build_transformer

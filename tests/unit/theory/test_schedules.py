@@ -1,25 +1,27 @@
 """Schedules are the drawn ones, finish in the time of the closed formulas, and wrong ones are refused."""
 
 import pytest
+from formulas import (
+    bubble_fraction,
+    gems_seconds,
+    idle_share,
+    pipeline_seconds,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
 from course_lib.theory.schedules import (
     Action,
     Schedule,
-    bubble_fraction,
     gems_basic,
     gems_mast,
     gems_master,
-    gems_seconds,
     gpipe,
-    idle_share,
     interleaved_one_f_one_b,
     makespan,
     naive,
     one_f_one_b,
     peak_activations,
-    pipeline_seconds,
     simulate,
 )
 

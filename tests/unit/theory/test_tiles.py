@@ -1,6 +1,9 @@
 """Windows, halos and their costs, held to drawings, to brute force and to the papers' formulas."""
 
 import pytest
+from formulas import (
+    tile_shape,
+)
 
 from course_lib.theory.partition import even_ranges
 from course_lib.theory.tiles import (
@@ -11,7 +14,6 @@ from course_lib.theory.tiles import (
     halo_nbytes,
     halo_of,
     overlap,
-    tile_shape,
 )
 
 WINDOWS = [

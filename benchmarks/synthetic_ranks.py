@@ -108,8 +108,3 @@ def random_images(comm: MPI.Intracomm, batch_size: int) -> Batch:
     images = torch.randn(batch_size, 3, 32, 32, generator=generator)
     labels = torch.randint(10, (batch_size,), generator=generator)
     return Batch(images, labels, comm.size * batch_size)
-
-
-def weak_scaling(alone: Synthetic, together: Synthetic) -> float:
-    """How many times the images of one rank all ranks trained on, in the same time. Ideal: their number."""
-    return together.total.mean / alone.total.mean
