@@ -1,7 +1,7 @@
 """Checkpoints that survive a kill at any instant, of training that is sharded over ranks.
 
     folder/
-        latest                       the name of the newest whole checkpoint
+        latest                       the name of the last checkpoint that was saved
         000002-step20/               keep: the last few
         000003-step30/
             manifest.json            step, progress, ranks; the size and the sha256 of every file
@@ -13,7 +13,7 @@
     resumed = load_training(comm, folder, model, optimizer)      # None when there is nothing to resume
 
 The file goes from what a rank saves, and restores on any number of ranks, to the folder: how a checkpoint
-gets its name only when all of it is on disk, and how the newest whole one is found. All ranks call these
+gets its name only when all of it is on disk, and how a whole one is found. All ranks call these
 functions together and raise together. The folder is one that all ranks see.
 
 Source: Pillai and others, All File Systems Are Not Created Equal, OSDI 2014 (write aside, fsync the file and
@@ -34,7 +34,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar, cast
@@ -93,15 +93,21 @@ def save_training(
     """Save a new checkpoint of the training, of which every rank writes its part; returns its path.
 
     Call it between two steps, when gradients are clear. `optimizer` is a stage of our ZeRO, or PyTorch's own,
-    which then is the same on all ranks. `progress`: the position in the data, as JSON. Of the checkpoints in
-    `folder` the last `keep` stay. Raises CheckpointError on all ranks, with the checkpoints that were there
+    which then is the same on all ranks; `comm` is the communicator that `optimizer` shards over. `progress`:
+    the position in the data, as JSON. Of the checkpoints in `folder` the last `keep` stay; one that is
+    plainly damaged does not count. Raises CheckpointError on all ranks, with the checkpoints that were there
     untouched, when the disk is full, a rank fails or another training saves into `folder`.
     """
-    content = {"shapes": shapes_of(model, optimizer), **state_of_rank(comm, model, optimizer)}
-    needed = comm.allreduce(nbytes(content))
+    content: dict[str, Any] = {}
+
+    def collect() -> int:
+        content.update(shapes=shapes_of(model, optimizer), **state_of_rank(comm, model, optimizer))
+        return nbytes(content)
 
     def write(path: Path) -> None:
         write_tensors(path / file_of(comm.rank), content)
+
+    needed = sum(together(comm, "the size of the other ranks' parts", collect))  # see together(), at the end
 
     return save(comm, folder, write, step=step, progress=progress, needed=needed, keep=keep)
 
@@ -109,20 +115,22 @@ def save_training(
 def load_training(
     comm: MPI.Intracomm, folder: Path, model: nn.Module, optimizer: AnyOptimizer
 ) -> Found | None:
-    """Restore `model`, `optimizer` and random numbers from the newest whole checkpoint; None without one.
+    """Restore `model`, `optimizer` and random numbers from a checkpoint; None when there is none at all.
 
-    `model` and `optimizer` are built as for a new training, on this number of ranks. On as many ranks as
-    saved it, the losses that follow are the same to the bit. On others, rank r restores the random-number
-    state of rank r mod the old world size, so ranks that shared a stream still share it. Raises
-    CheckpointError on all ranks, and changes nothing, when there are only damaged checkpoints or the model or
-    optimizer does not fit.
+    It is the one that `latest` names; when that is damaged, the newest whole one. `model` and `optimizer` are
+    built as for a new training, on this number of ranks; `comm` is the communicator that `optimizer` shards
+    over. On as many ranks as saved it, the losses that follow are the same to the bit. On others, rank r
+    restores the random-number state of rank r mod the old world size, so ranks that shared a stream still
+    share it. Raises CheckpointError on all ranks, and changes nothing, when there are only damaged
+    checkpoints or the model or optimizer does not fit.
     """
     found = find(comm, folder)
     if found is None:
         return None
     checked: list[Restored] = []
     together(comm, "the other ranks' weights", lambda: checked.append(read(comm, found, model, optimizer)))
-    restore(checked[0], model, plain(optimizer))  # all of it is good, on all ranks
+    # All of it is good, on all ranks.
+    together(comm, "the other ranks' restart", lambda: restore(checked[0], model, inner_optimizer(optimizer)))
     gather_weights(optimizer)
     return found
 
@@ -135,7 +143,7 @@ def file_of(rank: int) -> str:
 # ------------------------------------------------------------------ which elements a rank owns
 #
 # flat buffer   [ a a a a a a | b b b | c c c ]       parameters a, b, c, one after the other
-# rank 1                  [ . . . . . . ]             its shard: a[4:6], b[0:3], c[0:1]
+# rank 1 of 3           [ . . | . . ]                 its shard: a[4:6], b[0:2]
 #
 # A file holds pieces: the name of a parameter, the first of its elements, and their values. Whoever needs
 # a[2:6] takes it from the pieces of whatever ranks saved them: so any number of ranks can restore.
@@ -169,26 +177,31 @@ def owned_by(model: nn.Module, optimizer: AnyOptimizer) -> list[Owned]:
     names = {parameter: name for name, parameter in model.named_parameters()}
     buckets = buckets_of(optimizer)
     in_buckets = {parameter for bucket in buckets for parameter in bucket.parameters}
+    foreign = f"{type(optimizer).__name__} updates tensors that are no parameters of the model"
+    if in_buckets - names.keys():
+        raise TypeError(foreign)
     owned = [owned_of(bucket, names) for bucket in buckets] + [
         Owned(parameter, (Part(name, 0, parameter.numel(), 0),), replicated=True)
         for parameter, name in names.items()
         if parameter not in in_buckets
     ]
     tensors = {id(each.tensor) for each in owned}
-    if any(id(each) not in tensors for group in plain(optimizer).param_groups for each in group["params"]):
-        raise TypeError(f"{type(optimizer).__name__} updates tensors that are no parameters of the model")
+    groups = inner_optimizer(optimizer).param_groups
+    if any(id(each) not in tensors for group in groups for each in group["params"]):
+        raise TypeError(foreign)
     return owned
 
 
 def owned_of(bucket: Bucket, names: Mapping[nn.Parameter, str]) -> Owned:
     """The parts of parameters in the shard of a flat buffer that this rank owns."""
-    replicated = isinstance(bucket, ReplicatedBucket)
+    replicated = isinstance(bucket, ReplicatedBucket)  # stage 0: every rank owns the full buffer
+    # The views keep their shapes also while stage 3 has freed the weights.
     total = sum(view.numel() for view in bucket.weights.views)
     shard = range(total) if replicated else even_range(total, bucket.comm.size, bucket.comm.rank)
     parts, first = [], 0
     for parameter, view in zip(bucket.parameters, bucket.weights.views, strict=True):
         start, stop = max(shard.start, first), min(shard.stop, first + view.numel())
-        if start < stop:
+        if start < stop or (start == stop and not view.numel()):  # a parameter may have no elements
             parts.append(Part(names[parameter], start - first, stop - start, start - shard.start))
         first += view.numel()
     return Owned(bucket.master, tuple(parts), replicated)
@@ -199,8 +212,8 @@ def buckets_of(optimizer: AnyOptimizer) -> Sequence[Bucket]:
     return optimizer.buckets if isinstance(optimizer, ShardedOptimizer) else []
 
 
-def plain(optimizer: AnyOptimizer) -> Optimizer:
-    """PyTorch's optimizer, which our ZeRO uses, too."""
+def inner_optimizer(optimizer: AnyOptimizer) -> Optimizer:
+    """PyTorch's optimizer: the one inside our ZeRO, or `optimizer` itself."""
     return optimizer.optimizer if isinstance(optimizer, ShardedOptimizer) else optimizer
 
 
@@ -217,10 +230,14 @@ def shapes_of(model: nn.Module, optimizer: AnyOptimizer) -> dict[str, tuple[int,
 
 
 def state_of_rank(comm: MPI.Intracomm, model: nn.Module, optimizer: AnyOptimizer) -> dict[str, Any]:
-    """What this rank writes: values per element as pieces, other state of parameters as numbers."""
+    """What this rank writes of the training.
+
+    `tensors`: kind ('weights' or a key of the optimizer's state, such as 'exp_avg') → pieces. `numbers`: kind
+    → parameter → value that is not per element, such as 'step'.
+    """
     tensors: dict[str, Pieces] = {}
     numbers: dict[str, dict[str, Any]] = {}
-    inner = plain(optimizer)
+    inner = inner_optimizer(optimizer)
     for owned in owned_by(model, optimizer):
         for kind, value in {WEIGHTS: owned.tensor, **inner.state.get(owned.tensor, {})}.items():
             if torch.is_tensor(value) and value.shape == owned.tensor.shape:
@@ -231,6 +248,7 @@ def state_of_rank(comm: MPI.Intracomm, model: nn.Module, optimizer: AnyOptimizer
         "tensors": tensors,
         "numbers": numbers,
         "settings": [{k: v for k, v in group.items() if k != "params"} for group in inner.param_groups],
+        # Every rank saves its own: ranks that see different samples have different running statistics.
         "buffers": {name: buffer.clone() for name, buffer in model.named_buffers()},
         "random": random_state(),
     }
@@ -243,8 +261,10 @@ def pieces_of(comm: MPI.Intracomm, owned: Owned, values: torch.Tensor) -> Pieces
     pieces = []
     for part in owned.parts:
         first, stop = max(part.offset, share.start), min(part.offset + part.count, share.stop)
-        if first < stop:
-            values = flat[first:stop].clone()  # else the memory behind the view is saved
+        if not part.count:  # an empty piece: a parameter without elements is there, too
+            pieces.append((part.name, 0, flat[:0].clone()))
+        elif first < stop:
+            values = flat[first:stop].clone()  # torch.save writes all the memory behind a view
             pieces.append((part.name, part.start + first - part.offset, values))
     return pieces
 
@@ -287,22 +307,28 @@ def read(comm: MPI.Intracomm, found: Found, model: nn.Module, optimizer: AnyOpti
     paths = [found.path / file_of(rank) for rank in range(found.ranks)]
     files = [read_rank_file(path) for path in paths]
     own = files[comm.rank % found.ranks]
-    shapes, inner = shapes_of(model, optimizer), plain(optimizer)
+    shapes, inner = shapes_of(model, optimizer), inner_optimizer(optimizer)
     for file in files:
         check_shapes("parameter", shapes, file["shapes"])
     check_settings(inner, own["settings"])
     buffers = dict(model.named_buffers())
     check_shapes("buffer", shapes_and_types(buffers), shapes_and_types(own["buffers"]))
     check_random_state(own["random"])
-    kinds = {kind: covered(kind, files, shapes) for kind in sorted({k for f in files for k in f["tensors"]})}
-    for name in shapes.keys() - kinds.get(WEIGHTS, {}).keys():
+    kinds = sorted({kind for file in files for kind in file["tensors"]})
+    pieces_by_kind = {kind: covered(kind, files, shapes) for kind in kinds}
+    for name in shapes.keys() - pieces_by_kind.get(WEIGHTS, {}).keys():
         raise CheckpointError(f"{found.path} has no weights of {name}")
-    numbers = {kind: agreed(kind, files) for kind in sorted({k for f in files for k in f["numbers"]})}
+    kinds = sorted({kind for file in files for kind in file["numbers"]})
+    per_parameter = {kind: agreed(kind, files) for kind in kinds}
     updated = {parameter for group in inner.param_groups for parameter in group["params"]}
     owned = owned_by(model, optimizer)
     return Restored(
-        weights=[(each.tensor, assemble(each, kinds[WEIGHTS])) for each in owned],
-        state={each.tensor: state_of(each, kinds, numbers) for each in owned if each.tensor in updated},
+        weights=[(each.tensor, assemble(each, pieces_by_kind[WEIGHTS])) for each in owned],
+        state={
+            each.tensor: state_of(each, pieces_by_kind, per_parameter)
+            for each in owned
+            if each.tensor in updated
+        },
         settings=own["settings"],
         buffers=own["buffers"],
         random=own["random"],
@@ -317,13 +343,16 @@ def read_rank_file(path: Path) -> dict[str, Any]:
             [
                 *(isinstance(name, str) for name in content["shapes"]),
                 *(
-                    isinstance(name, str) and type(start) is int and start >= 0 and is_plain(values, ndim=1)
+                    isinstance(name, str)
+                    and type(start) is int
+                    and start >= 0
+                    and is_cpu_tensor(values, ndim=1)
                     for pieces in content["tensors"].values()
                     for name, start, values in pieces
                 ),
                 *(isinstance(each, dict) for each in content["numbers"].values()),
                 *(isinstance(each, dict) and "params" not in each for each in content["settings"]),
-                *(is_plain(buffer) for buffer in content["buffers"].values()),
+                *(is_cpu_tensor(buffer) for buffer in content["buffers"].values()),
             ]
         )
     except (AttributeError, TypeError, ValueError):
@@ -333,7 +362,7 @@ def read_rank_file(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def is_plain(values: object, ndim: int | None = None) -> bool:
+def is_cpu_tensor(values: object, ndim: int | None = None) -> bool:
     """Whether this is an ordinary tensor in memory, with `ndim` dimensions."""
     if not isinstance(values, torch.Tensor) or values.layout != torch.strided or values.device.type != "cpu":
         return False
@@ -394,13 +423,15 @@ def same(a: object, b: object) -> bool:
 
 
 def state_of(
-    owned: Owned, kinds: Mapping[str, Mapping[str, Pieces]], numbers: Mapping[str, Mapping[str, Any]]
+    owned: Owned,
+    pieces_by_kind: Mapping[str, Mapping[str, Pieces]],
+    per_parameter: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The optimizer's state of one tensor, empty without any; CheckpointError when only a part has it."""
     names = [part.name for part in owned.parts]
     state: dict[str, Any] = {}
-    for kind, of in [*kinds.items(), *numbers.items()]:
-        known = [name for name in names if name in of]
+    for kind, by_name in [*pieces_by_kind.items(), *per_parameter.items()]:
+        known = [name for name in names if name in by_name]
         if kind == WEIGHTS or (names and not known):
             continue
         if known != names:
@@ -408,11 +439,13 @@ def state_of(
                 f"the checkpoint has {kind} of {known[0]} and none of {sorted(set(names) - set(known))[0]},"
                 " which this optimizer updates together"
             )
-        if kind in kinds:
-            dtype = kinds[kind][names[0]][0][2].dtype if names else None
-            state[kind] = assemble(owned, kinds[kind], dtype)
-        else:  # an empty shard counts steps with the others
-            values = [of[name] for name in names] or [next(iter(of.values()))]
+        if by_name is pieces_by_kind.get(kind):  # a 0-dim parameter's step is among the pieces
+            dtype = pieces_by_kind[kind][names[0]][0][2].dtype if names else None
+            state[kind] = assemble(owned, pieces_by_kind[kind], dtype)
+        else:
+            # A rank whose shard is empty has no name to look up. It counts the same steps as the others, so
+            # it takes the value of any parameter.
+            values = [by_name[name] for name in names] or [next(iter(by_name.values()))]
             if not all(same(value, values[0]) for value in values):
                 raise CheckpointError(f"{kind} differs between {', '.join(names)}, updated together")
             state[kind] = values[0].clone() if torch.is_tensor(values[0]) else values[0]
@@ -491,7 +524,11 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
 
 
 def gather_weights(optimizer: AnyOptimizer) -> None:
-    """Bring the weights in line with the masters; where they stay gathered, with those of all ranks."""
+    """Round each bucket's float32 `master` (this rank's shard) into its place in `weights.flat`.
+
+    Stages 1 and 2 keep all weights, so all-gather `flat` in place. Stage 0 has them all; stage 3 gathers them
+    when it uses them.
+    """
     for bucket in buckets_of(optimizer):
         bucket.round_master()
         if isinstance(optimizer, Zero1 | Zero2):
@@ -501,7 +538,7 @@ def gather_weights(optimizer: AnyOptimizer) -> None:
 # ------------------------------------------------------------------ the folder: saving
 #
 # .saving/ …   all files        fsync files, then folder
-# .saving/     manifest.json    fsync                        from here on the checkpoint is whole
+# .saving/     manifest.json    fsync file, then folder      from here on the checkpoint is whole
 # .saving  →  000003-step30     rename, fsync
 # latest   →  000003-step30     a new file, renamed over the old one; fsync
 # the oldest go                 renamed first, so that no half-removed one bears a name
@@ -527,16 +564,19 @@ def save(
         raise ValueError(f"keep={keep}, step={step}; keep at least 1 checkpoint, of step 0 or later")
     scratch = folder / SAVING
 
-    def all_do(what: str, do: Callable[[], Result]) -> list[Result]:
-        return together(comm, what, lambda: with_numbers(do, folder, needed))
+    def all_do(waiting_for: str, do: Callable[[], Result]) -> list[Result]:
+        return together(comm, waiting_for, lambda: explaining_full_disk(do, folder, needed))
 
-    all_do("a folder for the checkpoint", lambda: comm.rank or prepare(folder, needed))
+    room = needed + SPARE_BYTES * comm.size
+    all_do("a folder for the checkpoint", lambda: None if comm.rank else prepare(folder, room))
     try:
         all_do("the other ranks' files", lambda: write_part(folder, write))
         parts = all_do("the other ranks' checksums", lambda: describe(comm, scratch))
         files = {name: facts for part in parts for name, facts in part.items()}
         about = {"step": step, "ranks": comm.size, "progress": dict(progress or {}), "files": files}
         names = all_do("the name of the checkpoint", lambda: "" if comm.rank else publish(folder, about))
+    except LateRankError:
+        raise  # nothing is agreed any more; the next save removes what is left
     except CheckpointError:
         if comm.rank == 0:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -544,23 +584,24 @@ def save(
         raise
     if comm.rank == 0:
         prune(folder, keep)
-    comm.Barrier()
+    comm.Barrier()  # no rank looks at the folder while rank 0 still removes
     return folder / names[0]
 
 
-def prepare(folder: Path, needed: int) -> int:
-    """Lock the folder, remove what a kill has left, and make room for the files. On rank 0."""
+def prepare(folder: Path, needed: int) -> None:
+    """Lock the folder, remove what a kill has left, and check that `needed` bytes are free. On rank 0."""
     folder.mkdir(parents=True, exist_ok=True)
     lock(folder)
     patterns = (f"{SAVING}*", f"{REMOVING}*", f".{LATEST}.*")
     for leftover in (path for pattern in patterns for path in folder.glob(pattern)):
         is_folder = leftover.is_dir() and not leftover.is_symlink()
-        shutil.rmtree(leftover) if is_folder else leftover.unlink()
+        # An old checkpoint that cannot be removed takes room, no more: the next save tries again.
+        with suppress(OSError) if leftover.name.startswith(REMOVING) else nullcontext():
+            shutil.rmtree(leftover) if is_folder else leftover.unlink()
     free = shutil.disk_usage(folder).free
-    if needed + SPARE_BYTES > free:
-        raise CheckpointError(no_room(folder, needed + SPARE_BYTES, free))
+    if needed > free:
+        raise CheckpointError(no_room(folder, needed, free))
     (folder / SAVING).mkdir()
-    return 0
 
 
 def write_part(folder: Path, write: Callable[[Path], None]) -> None:
@@ -574,6 +615,7 @@ def describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str, Any]]:
     """Size and checksum of files that are now on disk, by name; the ranks share the work."""
     found = sorted(scratch.rglob("*"))
     paths, folders = ([each for each in found if each.is_dir() == is_folder] for is_folder in (False, True))
+    # `write` may not have synced. Files before the folders that name them.
     for path in (*paths[comm.rank :: comm.size], *folders[comm.rank :: comm.size]):
         sync(path)
     return {
@@ -584,7 +626,7 @@ def describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str, Any]]:
 
 def publish(folder: Path, about: Mapping[str, Any]) -> str:
     """Give a checkpoint whose files are on disk its manifest and its name, and let `latest` name it."""
-    name = f"{max(map(number, names_in(folder)), default=0) + 1:06d}-step{about['step']}"
+    name = f"{max(map(save_number, names_in(folder)), default=0) + 1:06d}-step{about['step']}"
     write_text(folder / SAVING / MANIFEST, as_text(about))
     os.rename(folder / SAVING, folder / name)
     try:
@@ -598,11 +640,23 @@ def publish(folder: Path, about: Mapping[str, Any]) -> str:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest `keep`; what cannot be removed now, the next save tries to remove again."""
+    """Remove what is older than the newest `keep` that look whole; the next save tries again what fails."""
     with suppress(OSError):  # the new checkpoint is saved, whatever becomes of the old ones
-        for name in names_in(folder)[:-keep]:
+        names = names_in(folder)
+        oldest = [name for name in names if looks_whole(folder / name)][-keep:][:1]
+        for name in names[: names.index(oldest[0])] if oldest else []:
             if name != latest(folder):
-                remove(folder / name)
+                with suppress(OSError):  # one that stays does not keep the others
+                    remove(folder / name)
+
+
+def looks_whole(path: Path) -> bool:
+    """Whether the manifest is right and all files have its sizes; their contents are not read."""
+    try:
+        files = read_manifest(path)["files"]
+        return all(check_regular(path / name) == facts["bytes"] for name, facts in files.items())
+    except (CheckpointError, OSError, ValueError):
+        return False
 
 
 def remove(path: Path) -> None:
@@ -620,6 +674,7 @@ def as_text(about: Mapping[str, Any]) -> str:
 def own_digest(about: Mapping[str, Any]) -> str:
     """The sha256 of a manifest without its checksum."""
     body = {key: value for key, value in about.items() if key != "sha256"}
+    body = json.loads(json.dumps(body))  # as it is read: its keys are strings, which sort differently
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
@@ -692,9 +747,10 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 
 def find(comm: MPI.Intracomm, folder: Path) -> Found | None:
-    """The newest whole checkpoint, every byte of it checked; None when there is none at all.
+    """A whole checkpoint, every byte of it checked; None when there is none at all.
 
-    The one that `latest` names comes first, then the others from new to old. CheckpointError, with the name
+    It is the one that `latest` names; when that is damaged, the newest whole one. After a kill between a
+    checkpoint's rename and the writing of `latest`, that is the one before. CheckpointError, with the name
     of each file that is wrong, when there are only damaged ones.
     """
     refused: list[str] = []
@@ -756,6 +812,7 @@ def manifest_problem(about: Any, name: str) -> str:
     files = about["files"]
     if not isinstance(files, dict) or not all(is_described(*each) for each in files.items()):
         return "files does not give the bytes and the sha256 of files below this folder"
+    # At most one more name than there are files is enough to miss one, however many ranks a forger writes.
     expected = [file_of(rank) for rank in range(min(about["ranks"], len(files) + 1))]
     missing = [each for each in expected if each not in files]
     return f"files has no {missing[0]}" if missing else ""
@@ -808,10 +865,10 @@ def candidates(folder: Path) -> list[Path]:
 def names_in(folder: Path) -> list[str]:
     """The checkpoints, in the order in which they were saved."""
     found = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted((name for name in found if NAME.fullmatch(name)), key=number)
+    return sorted((name for name in found if NAME.fullmatch(name)), key=save_number)
 
 
-def number(name: str) -> int:
+def save_number(name: str) -> int:
     """Which save it was, from 1; a step may be saved twice."""
     return int(name.partition("-")[0])
 
@@ -907,7 +964,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def with_numbers(do: Callable[[], Result], folder: Path, needed: int) -> Result:
+def explaining_full_disk(do: Callable[[], Result], folder: Path, needed: int) -> Result:
     """The result of `do()`; CheckpointError with the numbers when an OSError says that the disk is full."""
     try:
         return do()
@@ -928,12 +985,20 @@ def no_room(folder: Path, needed: int, free: int) -> str:
 # ------------------------------------------------------------------ ranks that fail together
 
 
+class LateRankError(CheckpointError):
+    """A rank did not come in time: the ranks are out of step, and `comm` cannot be used again."""
+
+
+_abandoned: list[tuple[MPI.Request, Any]] = []  # MPI goes on using the memory of a request that was given up
+
+
 def together(
-    comm: MPI.Intracomm, what: str, do: Callable[[], Result], timeout: float = TIMEOUT_SECONDS
+    comm: MPI.Intracomm, waiting_for: str, do: Callable[[], Result], timeout: float = TIMEOUT_SECONDS
 ) -> list[Result]:
     """The results of `do()` on all ranks, which are small; CheckpointError on all when it failed on any.
 
-    TimeoutError with `what` in it when a rank does not come within `timeout` seconds.
+    LateRankError, with `waiting_for` in it, when a rank does not come within `timeout` seconds; the late rank
+    raises it, too, for it no longer finds the others.
     """
     result, error, cause = None, "", None
     try:
@@ -942,10 +1007,29 @@ def together(
         expected = isinstance(caught, CheckpointError | OSError)
         kind = type(caught).__name__
         error, cause = (str(caught) or kind) if expected else f"{kind}: {caught}", caught
-    wait_for(comm.Ibarrier(), timeout, what)
-    outcomes: list[tuple[Any, str]] = comm.allgather((result, error))
+    outcomes: list[tuple[Any, str]] = allgather_within(comm, (result, error), timeout, waiting_for)
     failed = [(rank, error) for rank, (_, error) in enumerate(outcomes) if error]
     if failed:
         rank, error = failed[0]
         raise CheckpointError(error if comm.size == 1 else f"{error} (rank {rank})") from cause
     return [result for result, _ in outcomes]
+
+
+def allgather_within(comm: MPI.Intracomm, value: Any, seconds: float, waiting_for: str) -> list[Any]:
+    """As `comm.allgather(value)`, but LateRankError after `seconds`: first all sizes, then all bytes."""
+    mine = MPI.pickle.dumps(value)
+    sizes = np.empty(comm.size, dtype=np.int64)
+
+    def complete(request: MPI.Request, memory: Any) -> None:
+        try:
+            wait_for(request, seconds, waiting_for)
+        except TimeoutError as late:
+            _abandoned.append((request, memory))
+            raise LateRankError(str(late)) from None
+
+    own_size = np.array([len(mine)], dtype=np.int64)
+    complete(comm.Iallgather(own_size, sizes), (own_size, sizes))
+    everything = bytearray(int(sizes.sum()))
+    complete(comm.Iallgatherv(mine, [everything, sizes.tolist(), MPI.BYTE]), (mine, everything))
+    ends = np.cumsum(sizes)
+    return [MPI.pickle.loads(everything[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

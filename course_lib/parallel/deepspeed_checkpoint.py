@@ -56,7 +56,7 @@ def save_deepspeed(
 
 
 def load_deepspeed(comm: MPI.Intracomm, folder: Path, engine: Any) -> Found | None:
-    """Restore `engine` and random-number state from the newest whole checkpoint; None when there is none.
+    """Restore `engine` and random-number state from the checkpoint that `find` returns; None without any.
 
     CheckpointError on all ranks when there are only damaged ones, or when another number of ranks saved it.
     """

@@ -191,7 +191,7 @@ class AnswerJob:
         if self._late(elapsed - self.ready_at, pids):
             return True
         if elapsed - self.still_since < limit / 2:
-            self.turns.again()
+            self.turns.restart()
         if all(self.log.returned(step, rank) for rank in pending):
             limit *= PATIENCE  # they are in our own barrier, where only other programs should hold them up
         return elapsed - self.still_since > limit and not self.turns.starved(pids)

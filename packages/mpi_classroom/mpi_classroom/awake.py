@@ -42,12 +42,12 @@ class Deadline:
 
 
 class Turns:
-    """Whether processes got their turns on the processor since `again` was called last."""
+    """Whether processes got their turns on the processor since `restart` was called last."""
 
     def __init__(self) -> None:
         self._used: dict[int, float] = {}
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Count from here on."""
         self._used = {}
 

@@ -1,10 +1,15 @@
-"""Why is everyone waiting? The report of a hang: one line a rank, then the likely cause."""
+"""Why is everyone waiting? The report of a hang: one line per rank, then the likely cause.
 
-from collections.abc import Mapping, Sequence
+Read here of a rank's `Call`: `on` is its communicator, `turn` its number among the collectives there, `peer`
+its partner or root, `other` the rank to which a Sendrecv sends, and `of` the non-blocking operation that a
+Wait is for. `Done` is the same of the last collective that a rank completed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from mpi_classroom.hang import ENDED, RankState
-from mpi_classroom.recording.calls import Call
+from mpi_classroom.hang import AWAITS, ENDED, RankState
+from mpi_classroom.recording.calls import MAKERS, OPENERS, Call
 
 _WIDTH = 120
 
@@ -48,6 +53,9 @@ def likely_cause(states: Sequence[RankState]) -> str:
         return _after_raise(raised, waiting, computing)
     if computing:
         return _still_computing(waiting, computing)
+    if ended := by_kind.get("gone"):
+        were = "was" if len(ended) == 1 else "were"
+        return f"{_ranks(ended)} {were} ended; which one died first is not known."
     return _all_wait(waiting, by_kind.get("finished", []))
 
 
@@ -65,10 +73,14 @@ def _after_raise(
 
 
 def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState]) -> str:
-    compute = "computes" if len(computing) == 1 else "compute"
-    work = (
-        f"{_ranks(computing)} still {compute}: an endless loop, or work that takes longer than this cell may."
-    )
+    at_work = [state for state in computing if state.inside != AWAITS]
+    if at_work:
+        work = (
+            f"{_ranks(at_work)} still {'computes' if len(at_work) == 1 else 'compute'}: "
+            "an endless loop, or work that takes longer than this cell may."
+        )
+    else:
+        work = f"{_ranks(computing)} {'is' if len(computing) == 1 else 'are'} in an await that has not ended."
     if not waiting:
         return work
     return f"{_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for the others. {work}"
@@ -84,22 +96,37 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
         if cause := _incomplete(call, waiting, finished):
             return cause
     if collectives:
+        for call in collectives:
+            if begun := [state for state in finished if call.of and _made_last(state, call)]:
+                has = "has" if len(begun) == 1 else "have"
+                return f"{_ranks(begun)} began {call.of} too, but {has} finished without waiting for it."
         name = collectives[0].operation
-        if begun := [s for s in finished if collectives[0].of and _has_made(s, collectives[0])]:
-            return f"{_ranks(begun)} began {name} too, but has finished without waiting for it."
         return f"all have come to {name}, but with different sizes, types or roots."
     if any(call.on_window for call in calls.values()):
         return (
             "somebody waits for another rank's call on the window: every Lock needs its Unlock, and every "
             "Start and Complete of one side a Post and Wait of the other."
         )
+    for rank, call in sorted(messages.items()):
+        if any(state.rank == call.other for state in finished):
+            return (
+                f"rank {rank} is in {call}, but rank {call.other} has finished, perhaps without a call that "
+                "receives it. Check the partner, the tag and the number of messages."
+            )
+    here = {state.rank for state in (*waiting, *finished)}
+    for rank, call in sorted(messages.items()):
+        if call.peer is not None and call.peer >= 0 and call.peer not in here:
+            return (
+                f"rank {rank} is in {call}, but rank {call.peer} does not run this cell. "
+                "Add it to --targets, or look at what it runs in the background."
+            )
     return "a message is waited for that no rank sends: check partners, tags and the number of messages."
 
 
 def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
     """Why the collective `call` that somebody is in does not come to its end, or ""."""
     here = [state.call for state in waiting if state.call is not None and _is_in(state, call)]
-    done = [state.done.name for state in finished if state.done is not None and _has_made(state, call)]
+    done = [state.done.name for state in finished if state.done is not None and _made_last(state, call)]
     names = sorted({*(other.operation for other in here), *done})
     if len(names) > 1:
         return (
@@ -113,7 +140,12 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
     what = replace(call, name=call.operation, of="")
     must = f"{what} is a collective: every rank of the communicator must call it, and"
     if skipped := [state for state in finished if _misses(state, call)]:
-        return f"{must} {_ranks(skipped)} did not. Move the call out of the branch that only some ranks take."
+        if certain := [state for state in skipped if _surely_misses(state, call)]:
+            did_not = f"{_ranks(certain)} did not."
+        else:
+            its = "its last collective was" if len(skipped) == 1 else "their last collectives were"
+            did_not = f"{_ranks(skipped)} perhaps did not: {its} on another communicator."
+        return f"{must} {did_not} Move the call out of the branch that only some ranks take."
     elsewhere = [state for state in waiting if _misses(state, call) and not _is_in(state, call)]
     for state in elsewhere:
         return f"{must} rank {state.rank} is still in {state.call or 'another call'}."
@@ -126,8 +158,8 @@ def _is_in(state: RankState, call: Call) -> bool:
     return mine is not None and mine.collective and (mine.on, mine.turn) == (call.on, call.turn)
 
 
-def _has_made(state: RankState, call: Call) -> bool:
-    """Whether the last collective that the rank completed was `call`, or another one in its place."""
+def _made_last(state: RankState, call: Call) -> bool:
+    """Whether the last collective that the rank completed was `call`, or another one with its number."""
     return state.done is not None and (state.done.on, state.done.turn) == (call.on, call.turn)
 
 
@@ -140,8 +172,19 @@ def _misses(state: RankState, call: Call) -> bool:
     return state.done is None or state.done.on != call.on or state.done.turn < call.turn
 
 
+def _surely_misses(state: RankState, call: Call) -> bool:
+    """Whether a rank that `_misses` the collective is known not to have made it.
+
+    Of a rank only the last collective is known. When that was on another communicator, the rank may have made
+    `call` before it, unless it made this communicator just then.
+    """
+    if state.done is None or state.done.on == call.on:
+        return True
+    return call.turn == 0 and state.done.name in (*MAKERS, *OPENERS)
+
+
 def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) -> str:
-    if cycle := find_cycle({rank: call.peer for rank, call in calls.items()}):
+    if cycle := find_cycle({rank: [call.peer] for rank, call in calls.items()}):
         return _circle(calls, cycle)
     for rank, call in sorted(calls.items()):
         if any(state.rank == call.peer for state in finished):
@@ -150,6 +193,9 @@ def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) ->
                 f"rank {rank} is in {call}, but rank {call.peer} has finished without a call that "
                 f"{verb} it. Check the partner, the tag and the number of messages."
             )
+    # A Sendrecv may have received already, and be stuck in its send.
+    if cycle := find_cycle({rank: [call.peer, call.other] for rank, call in calls.items()}):
+        return _circle(calls, cycle)
     return ""
 
 
@@ -158,13 +204,17 @@ def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
         return f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
     circle = " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
     sends = [rank for rank in cycle if calls[rank].sends]
+    both = [rank for rank in cycle if calls[rank].other is not None]  # in a Sendrecv
     if len(sends) == len(cycle):
         why = "Each sends a message too large to be buffered, and none has come to its receive."
-    elif sends or any(calls[rank].other is not None for rank in cycle):
-        return _mismatch(calls, cycle, circle)
+    elif len(both) == len(cycle) or (len(cycle) == 2 and (sends or both)):
+        return _mismatch(calls, cycle, circle)  # a send and its receive face each other
+    elif sends or both:
+        why = "Each can go on only after the next has."
     else:
         why = "Each waits for a message that the next will send only after its own receive."
-    return f"a circle of waiting: {circle}. {why} Let one of them go the other way round, or use Sendrecv."
+    remedy = "Let one of them go the other way round" + ("." if both else ", or use Sendrecv.")
+    return f"a circle of waiting: {circle}. {why} {remedy}"
 
 
 def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:
@@ -174,20 +224,29 @@ def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> s
     return f"{circle} wait for each other: the one's send and the other's receive do not match."
 
 
-def find_cycle(waits_for: Mapping[int, int | None]) -> list[int]:
+def find_cycle(waits_for: Mapping[int, Collection[int | None]]) -> list[int]:
     """The ranks of a circle in which each waits for the next, smallest first; [] when there is none.
 
-    >>> find_cycle({0: 1, 1: 2, 2: 1})
+    >>> find_cycle({0: [1], 1: [None, 2], 2: [1]})
     [1, 2]
     """
     for start in sorted(waits_for):
-        path: list[int] = []
-        rank: int | None = start
-        while rank is not None and rank in waits_for and rank not in path:
-            path.append(rank)
-            rank = waits_for[rank]
-        if rank in path:
-            cycle = path[path.index(rank) :]
+        if cycle := _cycle_from([start], waits_for, set()):
             first = cycle.index(min(cycle))
             return cycle[first:] + cycle[:first]
+    return []
+
+
+def _cycle_from(
+    path: list[int], waits_for: Mapping[int, Collection[int | None]], seen: set[int]
+) -> list[int]:
+    """The circle that `path` runs into, [] when it runs into none; `seen`: ranks that lead to none."""
+    for rank in waits_for[path[-1]]:
+        if rank in path:
+            return path[path.index(rank) :]
+        if rank is None or rank not in waits_for or rank in seen:
+            continue
+        if cycle := _cycle_from([*path, rank], waits_for, seen):
+            return cycle
+    seen.add(path[-1])
     return []

@@ -25,7 +25,7 @@ class GuardedMagics(ParallelMagics):
         self.running: Cell | None = None
         self._background: list[tuple[Cell, Any, dict[int, Any]]] = []  # cell, result, its part of every rank
         self._options: dict[str, Any] = {}
-        self.pending = False  # whether messages of earlier cells are on their way
+        self.earlier_unreceived = False  # whether messages of earlier cells are on their way
         super().__init__(shell, None)
 
     @property
@@ -104,7 +104,7 @@ class GuardedMagics(ParallelMagics):
         )
         self._ensure_alive(note)
         block = self.view.block if block is None else block
-        begun = counts(self.cluster.folder, range(self.cluster.n))
+        before = counts(self.cluster.folder, range(self.cluster.n))
         result = self.view.execute(cell, silent=False, block=False)
         result._fname = "%px"
         self.last_result = result
@@ -119,7 +119,7 @@ class GuardedMagics(ParallelMagics):
             return result
         live = (self.stream_output if stream_output is None else stream_output) and groupby == "type"
         timeout = self._options.get("timeout") or self.cluster.timeout
-        self._watch(result, note, timeout, live, groupby, begun)
+        self._watch(result, note, timeout, live, groupby, before)
         return None
 
     def _watch(self, result: Any, note: Cell, *how: Any) -> None:
@@ -150,7 +150,7 @@ class GuardedMagics(ParallelMagics):
         """Replace the cluster and replay its setup cells; return a sentence on what that lost."""
         began = time.monotonic()
         cut_off = [self.running, *(note for note, result, _ in self._background if not result.ready())]
-        self._background, self.pending = [], False
+        self._background, self.earlier_unreceived = [], False
         self.cluster.replace()
         by_text = {cell.text: cell for cell in self.history if cell.setup and cell not in cut_off}
         setup = list(by_text.values())  # once each, however often the learner ran them

@@ -1,12 +1,12 @@
-"""What is every rank doing? One line each, in words for a beginner; `cause.py` then says why they wait.
+"""What is every rank doing? One line per rank, in words for a beginner; `cause.py` then says why they wait.
 
     rank 0  waiting in Allreduce                  cell line 7   comm.Allreduce(mine, total)
     rank 1  raised ValueError: boom               cell line 4   raise ValueError("boom")
     rank 2  waiting in Recv from rank 1, tag 5    cell line 9   comm.Recv(inbox, source=1, tag=5)
     rank 3  finished
 
-What a rank is doing is known from outside: the call from `recording/recorder.py`, the line from the stack
-that the rank writes when it receives SIGUSR1, which it does even while blocked inside MPI.
+Another process reads what a rank is doing: the call from the file that `recording/recorder.py` writes on the
+rank; the line from the stack that the rank writes when it receives SIGUSR1, even while blocked inside MPI.
 """
 
 import contextlib
@@ -23,19 +23,23 @@ from typing import Literal
 from mpi_classroom.recording.calls import Call, Done, read_call, read_done, stack_file
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+# Calls that wait although the recorder need not see them: known only by their source line.
 _WAITS = re.compile(
     r"\b((?:[Ww]ait(?:all|any|some)?|Spawn|Merge|Fence|Free|Disconnect|Create_intercomm)(?=\s*\()"
     r"|(?:result|get)(?=\(\)))"
 )
+_MAY_WAIT = ("result", "get")  # of a future; many other classes have methods of these names
 STACK_SECONDS = 0.5
 ENDED = "was ended with the others"
+AWAITS = "in an await, or in nothing at all"
 
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """What one rank is doing: `line` and `code` are where in the cell, `inside` where in another place.
+    """What one rank is doing: `line` and `code` are the cell's line that it has come to.
 
-    `done` is the last collective that it completed.
+    `inside`: the line where it is in a function of a cell that this line called; without any cell on the
+    stack, the library's line. `done` is the last collective that it completed.
     """
 
     rank: int
@@ -75,7 +79,7 @@ def request_stacks(folder: Path, pids: Mapping[int, int]) -> dict[int, list[tupl
     sizes = {}
     for rank, pid in pids.items():
         path = stack_file(folder, rank)
-        sizes[rank] = path.stat().st_size if path.exists() else 0
+        sizes[rank] = path.stat().st_size if path.exists() else 0  # in bytes
         with contextlib.suppress(ProcessLookupError):
             if _answers(pid):
                 os.kill(pid, signal.SIGUSR1)
@@ -85,7 +89,7 @@ def request_stacks(folder: Path, pids: Mapping[int, int]) -> dict[int, list[tupl
         time.sleep(0.02)
         for rank in sizes.keys() - stacks.keys():
             path = stack_file(folder, rank)
-            text = path.read_text(errors="replace")[sizes[rank] :] if path.exists() else ""
+            text = path.read_bytes()[sizes[rank] :].decode(errors="replace") if path.exists() else ""
             if "_run_module_as_main" in text or "\n  ...\n" in text:  # the last frame, or the hundredth
                 stacks[rank] = [
                     (frame["file"], int(frame["line"]), frame["function"]) for frame in _FRAME.finditer(text)
@@ -94,7 +98,7 @@ def request_stacks(folder: Path, pids: Mapping[int, int]) -> dict[int, list[tupl
 
 
 def _answers(pid: int) -> bool:
-    """Whether the process handles SIGUSR1; when a cell has taken its handler away, that would end it."""
+    """Whether the process handles SIGUSR1: without a handler, which a cell may remove, the signal ends it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:  # another system
@@ -111,8 +115,8 @@ def observe(
 ) -> RankState:
     """The state of a rank that has not finished.
 
-    `lines(file)` returns the lines of a cell, or None when `file` is no cell; the running cell is the one
-    whose frame is a `<module>`.
+    `lines(file)` returns the lines of a cell, or None when `file` is no cell. Functions of earlier cells may
+    be on the stack, too: the running cell is the outermost frame that is a `<module>` of a cell.
     """
     call = read_call(folder, rank)
     cells = [(lines(file) or (), line, function) for file, line, function in stack if lines(file) is not None]
@@ -128,8 +132,11 @@ def observe(
         file, line, function = stack[0]
         inside = f"{linecache.getline(file, line).strip()} in {function}"
         if function == "select":  # the rank's event loop
-            inside = "in an await, or in nothing at all"
-    waiting = call is not None or bool(_WAITS.search(inside or code))
+            inside = AWAITS
+    names = {found[1] for found in _WAITS.finditer(inside or code)}
+    if stack and stack[0][2] != "wait":  # of `threading`, in which futures and queues wait
+        names.difference_update(_MAY_WAIT)
+    waiting = call is not None or bool(names)
     kind: Literal["waiting", "computing"] = "waiting" if waiting else "computing"
     return RankState(rank, kind, call, "", number, code, inside, read_done(folder, rank))
 

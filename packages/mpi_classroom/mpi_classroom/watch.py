@@ -9,6 +9,7 @@ replacing the cluster.
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -32,15 +33,15 @@ TICK_SECONDS = 0.02
 GRACE_SECONDS = 1.0  # after a rank raised, for the others to end by themselves
 STANDSTILL_SECONDS = 10.0  # all ranks inside MPI and none moves
 INTERRUPT_SECONDS = 1.0
-PATIENCE = 4  # how often these may pass while a rank is at work on it
+PATIENCE = 4  # a rank that still runs Python after an interrupt gets so many times INTERRUPT_SECONDS
 
 
-class Guard(Protocol):
+class Magics(Protocol):
     """What a watch asks of the magics that run it."""
 
     cluster: Any
     history: list[Cell]
-    pending: bool
+    earlier_unreceived: bool
 
     def heal(self) -> str:
         """Replace the cluster; return a sentence on what that lost."""
@@ -58,19 +59,19 @@ class Guard(Protocol):
 class Watch:
     """One running cell: shows its output, and ends it when it does not end by itself.
 
-    `begun` counts the collective calls and messages of every rank before the cell; without it they are not
+    `before` counts the collective calls and messages of every rank before the cell; without it they are not
     compared.
     """
 
     def __init__(
         self,
-        magics: Guard,
+        magics: Magics,
         result: Any,
         cell: Cell,
         timeout: float,
         live: bool,
         groupby: str,
-        begun: Mapping[int, Counts],
+        before: Mapping[int, Counts],
     ) -> None:
         self.magics, self.cluster, self.result, self.cell = magics, magics.cluster, result, cell
         self.parts = dict(zip(result._targets, result.split(), strict=True))  # rank → its own result
@@ -81,7 +82,7 @@ class Watch:
         self.cause = ""
         self.still_since = 0.0
         self.last_calls: tuple[Any, ...] = ()
-        self.begun = begun if len(self.parts) == self.cluster.n and not magics.busy() else {}
+        self.before = before if len(self.parts) == self.cluster.n and not magics.busy() else {}
 
     @property
     def elapsed(self) -> float:
@@ -139,16 +140,18 @@ class Watch:
             return f"Not done after {self.timeout:g} s (to allow more: %%px --timeout {5 * self.timeout:g})."
         busy = sorted({*self._unfinished(), *self.magics.busy()})
         calls = tuple(read_call(self.cluster.folder, rank) for rank in busy)
+        # A Call carries its count, so making the same call again is a move. A rank whose wait is known only
+        # by its source line has no Call: then only the deadline ends the cell.
         if not all(calls) or calls != self.last_calls:
             self.still_since, self.last_calls = self.elapsed, calls
         standing = self.elapsed - self.still_since
         if self.raised_at is None and any(self._failed(rank) for rank in self.parts):
             self.raised_at = self.elapsed
         if standing < GRACE_SECONDS / 2:
-            self.turns.again()
+            self.turns.restart()
         elif self.turns.starved(self.cluster.facts[rank].pid for rank in busy):
-            return ""
-        if self.raised_at is not None and standing > GRACE_SECONDS < self.elapsed - self.raised_at:
+            return ""  # a rank that got no CPU time while standing has had no chance to move: wait on
+        if self.raised_at is not None and min(standing, self.elapsed - self.raised_at) > GRACE_SECONDS:
             return "A rank raised an error while others wait for it."
         if standing > STANDSTILL_SECONDS:
             return f"Nobody has moved for {STANDSTILL_SECONDS:.0f} s: no rank can go on."
@@ -176,34 +179,34 @@ class Watch:
 
     def _out_of_step(self) -> str:
         """A report when the ranks did not all make the same collective calls in this cell, else ""."""
-        begun = undelivered.counts(self.cluster.folder, list(self.begun))
-        if self.magics.busy() or not out_of_step(self.begun, begun):
+        after = undelivered.counts(self.cluster.folder, list(self.before))
+        if self.magics.busy() or not out_of_step(self.before, after):
             return ""
         states = self._ended_states()
-        return steps.report([states[rank] for rank in sorted(states)], self.begun, begun)
+        return steps.report([states[rank] for rank in sorted(states)], self.before, after)
 
     def _left_over(self, throw_away: bool) -> str:
         """What to say of messages that nobody received; `throw_away` removes them if they are this cell's."""
-        after = undelivered.counts(self.cluster.folder, list(self.begun))
-        if self.magics.busy() or not undelivered.moved(self.begun, after):
+        after = undelivered.counts(self.cluster.folder, list(self.before))
+        if self.magics.busy() or not undelivered.moved(self.before, after):
             return ""
-        throw_away = throw_away and not self.magics.pending
-        self.magics.pending = False
         if not undelivered.outstanding(after):
+            self.magics.earlier_unreceived = False
             return ""
+        throw_away = throw_away and not self.magics.earlier_unreceived
         try:
             answers = self.cluster.ask(unreceived, throw_away)
         except ClusterError:  # the next cell will say why
             return ""
-        letters = sorted(letter for letters in answers for letter in letters)
-        self.magics.pending = bool(letters) and not throw_away
+        messages = sorted(message for messages in answers for message in messages)
+        self.magics.earlier_unreceived = bool(messages) and not throw_away
         words = undelivered.thrown_away if throw_away else undelivered.note
-        return words(letters) if letters else ""
+        return words(messages) if messages else ""
 
     def _free(self, states: Sequence[RankState]) -> None:
         """Interrupt the ranks; this frees those that run Python, not those inside MPI."""
         if any(state.kind == "gone" or state.call is not None for state in states):
-            return
+            return  # the cluster must be replaced anyway
         for rank in self._unfinished():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.cluster.facts[rank].pid, signal.SIGINT)
@@ -286,11 +289,10 @@ class Watch:
 @contextlib.contextmanager
 def _uninterrupted() -> Any:
     """A second interrupt while the cluster is being replaced would leave half of one."""
-    try:
-        before = signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which new ranks would inherit
-    except ValueError:  # not the main thread
-        yield
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is interrupted, and may set handlers
         return
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which new ranks would inherit
     try:
         yield
     finally:

@@ -111,7 +111,7 @@ def test_who_could_run_and_was_not_let_is_starved(monkeypatch, status, used, sta
     turns.starved([1])
     processes[1].used += used
     assert turns.starved([1]) is starved
-    turns.again()
+    turns.restart()
     assert turns.starved([1]) is (status != psutil.STATUS_SLEEPING), "counted from there on again"
 
 

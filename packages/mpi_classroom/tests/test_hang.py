@@ -106,6 +106,12 @@ def test_ranks_outside_a_sub_communicator_are_not_accused():
 def test_a_sub_communicator_made_twice_is_not_confused_with_the_first():
     again = Communicator(7, RIGHT.members, part=True)
     states = [waiting(2, collective("Barrier", 0, again)), finished(3, "Barrier", 12, RIGHT)]
+    cause = likely_cause(states)
+    assert "and rank 3 perhaps did not: its last collective was on another communicator." in cause
+
+
+def test_a_rank_whose_last_collective_made_a_communicator_has_not_used_it():
+    states = [waiting(2, collective("Barrier", 0, RIGHT)), finished(3, "Split", 1)]
     assert "and rank 3 did not." in likely_cause(states)
 
 
@@ -176,6 +182,24 @@ def test_sendrecv_is_never_advised_to_one_who_uses_it():
     assert "different tags (0, 1)" in cause and "use Sendrecv" not in cause
 
 
+def test_sends_and_receives_in_a_circle_of_three_are_no_mismatch():
+    """The partner of each is busy with somebody else: no send faces its own receive."""
+    cause = likely_cause([waiting(0, send(1)), waiting(1, recv(2)), waiting(2, recv(0))])
+    assert cause.startswith(
+        "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 0. Each can go on only after"
+    )
+    assert "do not match" not in cause
+
+
+def test_a_sendrecv_may_be_stuck_in_its_send():
+    busy = waiting(2, collective("Barrier"))
+    cause = likely_cause([waiting(0, sendrecv(to=1, source=2)), waiting(1, send(0)), busy])
+    assert "rank 0 → rank 1 → rank 0" in cause
+    cause = likely_cause([waiting(0, sendrecv(to=1, source=-1)), finished(1)])
+    assert "rank 0 is in Sendrecv to rank 1 and from any rank" in cause
+    assert "rank 1 has finished, perhaps without a call that receives" in cause
+
+
 def test_a_rank_that_waits_for_itself():
     assert likely_cause([waiting(2, recv(2)), finished(0)]).startswith("rank 2 waits for itself")
 
@@ -206,6 +230,24 @@ def test_a_message_from_anyone_that_nobody_sends():
 def test_a_request_that_never_completes():
     cause = likely_cause([waiting(rank, code="request.Wait()") for rank in range(2)])
     assert cause.startswith("a message is waited for that no rank sends")
+
+
+def test_a_partner_that_does_not_run_the_cell_is_named():
+    cause = likely_cause([waiting(1, recv(0)), finished(2)])
+    assert "rank 1 is in Recv from rank 0, but rank 0 does not run this cell" in cause
+
+
+def test_ranks_that_were_ended_are_not_said_to_wait():
+    states = [RankState(rank, "gone", error=ENDED) for rank in (0, 1)]
+    assert likely_cause(states) == "ranks 0 and 1 were ended; which one died first is not known."
+    assert likely_cause([states[0], waiting(1, recv(0))]).startswith("rank 0 was ended")
+
+
+def test_an_await_is_no_endless_loop(tmp_path):
+    state = observe(tmp_path, 1, [("/lib/selectors.py", 9, "select"), ("/lib/run.py", 1, "run")], lines)
+    cause = likely_cause([state, waiting(0, collective("Barrier"))])
+    assert cause.startswith("rank 0 waits for the others. rank 1 is in an await that has not ended")
+    assert "endless loop" not in cause
 
 
 def test_endless_computation_on_all_ranks():
@@ -270,14 +312,14 @@ def test_a_wait_without_a_record_takes_its_name_from_the_code():
     ],
 )
 def test_find_cycle(waits_for, cycle):
-    assert find_cycle(waits_for) == cycle
+    assert find_cycle({rank: [other] for rank, other in waits_for.items()}) == cycle
 
 
 # -------------------------------------------------------------------- looking at a real process
 
 SLEEPER = """
 import faulthandler, signal, sys, time
-faulthandler.register(signal.SIGUSR1, file=open(sys.argv[1], "w"), all_threads=False)
+faulthandler.register(signal.SIGUSR1, file=open(sys.argv[1], "a"), all_threads=False)
 def inner(depth):
     if depth: inner(depth - 1)
     print("ready", flush=True)
@@ -322,6 +364,12 @@ def test_a_second_request_gives_the_stack_of_that_moment_only(sleeper, tmp_path)
     assert counts[0] == counts[1] == counts[2]
 
 
+def test_a_stack_file_with_letters_of_several_bytes_is_read_on_from_the_right_place(sleeper, tmp_path):
+    stack_file(tmp_path, 0).write_text("ü" * 2000, encoding="utf-8")
+    child = sleeper(0)
+    assert len(request_stacks(tmp_path, {0: child.pid})[0]) > 2
+
+
 def test_a_recursion_deeper_than_a_dump_still_gives_a_stack(sleeper, tmp_path):
     (frames,) = request_stacks(tmp_path, {0: sleeper(0, depth=150).pid}).values()
     assert frames[0][2] == "inner" and len(frames) == 100
@@ -352,6 +400,13 @@ def test_the_cell_line_is_that_of_the_module_and_inside_that_of_the_function(tmp
     assert (state.rank, state.kind, state.line, state.code) == (1, "computing", 5, "exchange(data)")
     assert state.inside == "comm.Recv(x) in exchange"
     assert state.where() == "cell line 5   exchange(data)  → comm.Recv(x) in exchange"
+
+
+@pytest.mark.parametrize(("innermost", "kind"), [("wait", "waiting"), ("loads", "computing")])
+def test_get_waits_only_while_the_rank_is_in_a_wait(tmp_path, innermost, kind):
+    stack = [("/lib/threading.py", 7, innermost), ("/tmp/cell.py", 1, "<module>")]
+    state = observe(tmp_path, 0, stack, lambda file: ["settings.get()"] if file == "/tmp/cell.py" else None)
+    assert state.kind == kind
 
 
 def test_a_rank_in_library_code_called_by_the_cell_shows_the_cell_only(tmp_path):
@@ -418,6 +473,14 @@ def test_a_collective_request_that_one_rank_made_and_never_waited_for():
     assert likely_cause(states) == "rank 0 began Ibarrier too, but has finished without waiting for it."
 
 
+def test_the_request_that_one_rank_never_waited_for_may_be_any_of_those_waited_for():
+    on_left = waiting(1, collective("Barrier", 0, LEFT), done=Done("Split", 0, WORLD))
+    partner = waiting(0, collective("Barrier", 0, LEFT), done=Done("Split", 0, WORLD))
+    right = RankState(2, "waiting", Call("Wait", None, None, None, 1, 0, RIGHT, "Ibarrier"))
+    states = [partner, on_left, right, finished(3, "Ibarrier", 0, RIGHT)]
+    assert likely_cause(states) == "rank 3 began Ibarrier too, but has finished without waiting for it."
+
+
 def test_a_barrier_and_a_barrier_request_are_different_collectives():
     states = [waits(0, collective("Barrier")), waits(1, wait_for("Ibarrier"))]
     assert "different collectives (Barrier, Ibarrier)" in likely_cause(states)
@@ -450,7 +513,8 @@ def test_a_cause_that_is_known_takes_the_place_of_the_likely_one():
 def test_a_lookup_in_a_dictionary_is_no_wait(tmp_path):
     state = hang.observe(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: ["x = table.get('key')"])
     assert state.kind == "computing"
-    state = hang.observe(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: ["future.result()"])
+    stack = [("/lib/threading.py", 1, "wait"), ("cell.py", 1, "<module>")]
+    state = hang.observe(tmp_path, 0, stack, lambda file: ["future.result()"] if file == "cell.py" else None)
     assert (state.kind, state.what()) == ("waiting", "waiting in result")
 
 

@@ -78,7 +78,7 @@ def saved(folder: Path, step: int = 1, **progress: Any) -> Path:
 
 def everything(model: nn.Module, optimizer: Any) -> list[Any]:
     """All that a load may change."""
-    inner = checkpoint.plain(optimizer)
+    inner = checkpoint.inner_optimizer(optimizer)
     state = [value for each in inner.state.values() for _, value in sorted(each.items())]
     tensors = [*model.parameters(), *model.buffers(), *state, torch.get_rng_state()]
     settings = [{k: v for k, v in group.items() if k != "params"} for group in inner.param_groups]

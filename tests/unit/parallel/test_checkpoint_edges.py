@@ -1,0 +1,147 @@
+"""Parameters of unusual shapes, progress with numbers as keys, leftovers that stay: saved and restored."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.optim import Adam
+
+from course_lib.parallel import checkpoint
+from course_lib.parallel.checkpoint import (
+    LATEST,
+    LOCK,
+    REMOVING,
+    CheckpointError,
+    find,
+    load_training,
+    names_in,
+    save,
+    save_training,
+)
+from course_lib.parallel.zero import Zero1
+
+COMM = MPI.COMM_SELF
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """No lock and no random-number state outlives its test."""
+    state = checkpoint.random_state()
+    yield
+    checkpoint.restore_random_state(state)
+    checkpoint._forget_locks()
+
+
+class Odd(nn.Module):
+    """Parameters with one, no and many elements; the first has no dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.empty = nn.Parameter(torch.zeros(0, 3))
+        self.weight = nn.Parameter(torch.ones(5))
+
+    def forward(self) -> torch.Tensor:
+        return (self.scale * self.weight).square().sum() + self.empty.sum()
+
+
+MAKERS: list[Callable[[nn.Module], Any]] = [
+    lambda model: Adam(model.parameters()),
+    lambda model: Zero1(COMM, model, Adam),
+]
+
+
+def step(model: Odd, optimizer: Any) -> None:
+    optimizer.zero_grad()
+    model().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["Adam", "Zero1"])
+def test_parameters_without_dimensions_and_without_elements_are_restored(
+    tmp_path: Path, make: Callable[[nn.Module], Any]
+) -> None:
+    model = Odd()
+    optimizer = make(model)
+    step(model, optimizer)
+    save_training(COMM, tmp_path, model, optimizer, step=1)
+    step(model, optimizer)
+    other = Odd()
+    resumed = make(other)
+    assert load_training(COMM, tmp_path, other, resumed) is not None
+    step(other, resumed)
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_weights_of_a_parameter_without_elements_go_from_one_optimizer_to_the_other(tmp_path: Path) -> None:
+    for index, make in enumerate(MAKERS):
+        model = Odd()
+        save_training(COMM, tmp_path / str(index), model, make(model), step=0)
+        other = Odd()
+        assert load_training(COMM, tmp_path / str(index), other, MAKERS[1 - index](other)) is not None
+
+
+def test_an_optimizer_of_another_model_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="Zero1 updates tensors that are no parameters of the model"):
+        save_training(COMM, tmp_path, Odd(), Zero1(COMM, Odd(), Adam), step=0)
+
+
+def write_file(path: Path) -> None:
+    (path / "rank0.pt").write_bytes(b"numbers")
+
+
+def test_progress_with_numbers_as_keys_is_whole(tmp_path: Path) -> None:
+    save(COMM, tmp_path, write_file, step=1, progress={"batches": {2: "a", 10: "b"}})
+    found = find(COMM, tmp_path)
+    assert found is not None and found.progress == {"batches": {"2": "a", "10": "b"}}
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_stops_no_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = shutil.rmtree
+
+    def rmtree(path: Any, *arguments: Any, **settings: Any) -> None:
+        if Path(path).name == f"{REMOVING}-000001-step1":
+            raise PermissionError(f"not allowed: {path}")
+        right(path, *arguments, **settings)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    for number in (1, 2, 3, 4):
+        save(COMM, tmp_path, write_file, step=number, keep=1)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(LOCK, LATEST, f"{REMOVING}-000001-step1", "000004-step4")
+    }
+
+
+def test_a_damaged_checkpoint_does_not_count_as_kept(tmp_path: Path) -> None:
+    for number in (1, 2):
+        save(COMM, tmp_path, write_file, step=number)
+    (tmp_path / "000002-step2" / "rank0.pt").unlink()
+    save(COMM, tmp_path, write_file, step=3)
+    assert names_in(tmp_path) == ["000001-step1", "000002-step2", "000003-step3"]
+    save(COMM, tmp_path, write_file, step=4)
+    assert names_in(tmp_path) == ["000003-step3", "000004-step4"]
+
+
+def test_the_first_of_several_leftovers_that_stays_does_not_keep_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        save(COMM, tmp_path, write_file, step=number, keep=3)
+    right = checkpoint.remove
+
+    def remove(path: Path) -> None:
+        if path.name == "000001-step1":
+            raise PermissionError(f"not allowed: {path}")
+        right(path)
+
+    monkeypatch.setattr(checkpoint, "remove", remove)
+    save(COMM, tmp_path, write_file, step=4, keep=1)
+    assert names_in(tmp_path) == ["000001-step1", "000004-step4"]
