@@ -99,7 +99,7 @@ def distances(size: int) -> tuple[int, ...]:
     return tuple(2**k for k in range((size - 1).bit_length()))
 
 
-# ---------------------------------------------------------------------- reduce-scatter and all-gather, each alone
+# ------------------------------------------------------------------ reduce-scatter and all-gather, each alone
 # here rank r ends with part r; inside ring_allreduce, with chunk r+1
 
 
