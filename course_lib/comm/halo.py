@@ -5,10 +5,11 @@
 
 A tile is the part of an image that one rank owns; a ghost is a copy of a pixel that another rank owns; the
 ghosts around a tile are its halo. The exchange H copies, so it is linear, and gradients go through its
-adjoint: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩. The gradient of each ghost returns to the rank that owns the pixel, and is *added*
-there. Without that the earlier layers get wrong gradients, and no error. For two dimensions call it once per
-dimension, each with that axis's communicator (`comm/grid.py`): the second call sends the ghosts of the first,
-and so the corners.
+adjoint: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩. The gradient of each ghost returns to the rank that owns the pixel, and is
+*added* there. Without that the earlier layers get wrong gradients, and no error.
+
+For two dimensions call it once per dimension, each with that axis's communicator (`comm/grid.py`): the second
+call sends the ghosts of the first, and so the corners.
 
 First for strips of rows that all need the same number of ghost rows, as lessons show it; then along any
 dimension, for any pixels. `with_…` and `return_…` are plain; `ghost_rows` and `halo_exchange` are the ones
@@ -105,7 +106,7 @@ def halo_exchange(
     owned: Sequence[range] | None = None,
     fill: float = 0.0,
 ) -> torch.Tensor:
-    """The slices `needed[rank]` along `dim` (called pixels here) of an image; this rank has the tile `x` of it.
+    """The slices `needed[rank]` along `dim` (called pixels) of an image of which this rank has the tile `x`.
 
     `owned[r]` are the pixels of rank r's tile, consecutive from rank to rank; by default the ranks ask each
     other. What is needed outside the image is `fill`. Halos may be wider than tiles, tiles may be empty, and
