@@ -32,7 +32,7 @@ from course_lib.comm.regions import copy_to, joined, reduce_from, reduce_scatter
 from course_lib.theory.partition import even_range
 from course_lib.training.transformer import Attention, Block, FeedForward, Transformer
 
-Crossing = Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor]  # copy_to, or what takes its place
+Crossing = Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor]  # such as copy_to and reduce_from
 SEQUENCE = 1  # T, the dimension of (B, T, width) that sequence parallelism cuts
 
 # ---------------------------------------------------------------- shards of layers
@@ -164,24 +164,20 @@ def _convolution(whole: nn.Conv2d) -> Callable[..., torch.Tensor]:
 
 
 class VocabularyEmbedding(nn.Module):
-    """An embedding cut by its rows: each rank looks up the tokens in its shard, and the ranks add up.
+    """An embedding cut by its rows: ranks look up the tokens in their shards, `add` sums over the ranks."""
 
-    With `sequence` the result is cut along the sequence.
-    """
-
-    def __init__(self, comm: MPI.Intracomm, whole: nn.Embedding, *, sequence: bool = False) -> None:
+    def __init__(self, comm: MPI.Intracomm, whole: nn.Embedding, *, add: Crossing = reduce_from) -> None:
         super().__init__()
-        self.comm, self.sequence, self.vocabulary = comm, sequence, whole.num_embeddings
+        self.comm, self.add, self.vocabulary = comm, add, whole.num_embeddings
         self.mine = even_range(whole.num_embeddings, comm.size, comm.rank)
         self.weight = cut(comm, whole.weight, 0)  # (vocabulary / size, width)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Tokens (B, T), the same on all ranks, to (B, T, width), or to (B, T / size, width) of them."""
+        """Tokens (B, T), the same on all ranks, to (B, T, width)."""
         must_be_tokens(tokens, self.vocabulary)
         here = (tokens >= self.mine.start) & (tokens < self.mine.stop)
         rows = F.embedding((tokens - self.mine.start).where(here, 0), self.weight)
-        rows = rows * here.unsqueeze(-1)  # zero for the tokens of other ranks
-        return reduce_scatter(self.comm, rows, SEQUENCE) if self.sequence else reduce_from(self.comm, rows)
+        return self.add(self.comm, rows * here.unsqueeze(-1))  # zero for the tokens of other ranks
 
 
 def must_be_tokens(tokens: torch.Tensor, vocabulary: int) -> None:
@@ -310,7 +306,8 @@ class ParallelTransformer(nn.Module):
             raise ValueError("the embedding and the head share a weight; give the head a copy of it")
         column, _, norm = _layers(comm, sequence)
         self.comm, self.sequence = comm, sequence
-        self.token = VocabularyEmbedding(comm, whole.embedding.token, sequence=sequence)
+        add = partial(reduce_scatter, dim=SEQUENCE) if sequence else reduce_from
+        self.token = VocabularyEmbedding(comm, whole.embedding.token, add=add)
         self.position = nn.Parameter(whole.embedding.position.weight.detach().clone())
         blocks = cast(Iterable[Block], whole.blocks)
         self.blocks = nn.ModuleList(ParallelBlock(comm, block, sequence=sequence) for block in blocks)
