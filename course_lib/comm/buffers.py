@@ -1,7 +1,8 @@
 """What a collective made by hand asks of its arrays: numbers, in one contiguous stretch of memory.
 
-MPI moves the bytes of such a stretch, whatever they mean. So every array is checked before the first message
-leaves, and an array that cannot be right is a ValueError that says what to do.
+MPI moves the bytes of such a stretch, whatever they mean. So a rank checks its arrays before it sends, and an
+array that is wrong by itself is a ValueError that says what to do. Each function takes the array, then the
+name that the message calls it.
 """
 
 import operator
@@ -17,21 +18,23 @@ Array = NDArray[Any]
 def flat(buffer: Array, name: str = "buffer", *, written: bool = True) -> Array:
     """`buffer` as one dimension: a view, so writing to it writes to `buffer`.
 
-    Raises ValueError as `must_be_numbers` does, and calls the array `name`.
+    Raises ValueError as `must_be_numbers` does.
     """
-    must_be_numbers(name, buffer, written=written)
+    must_be_numbers(buffer, name, written=written)
     return buffer if buffer.ndim == 1 else buffer.reshape(-1)
 
 
-def must_be_numbers(name: str, array: Array | None, *, written: bool, split: bool = False) -> None:
-    """Raise ValueError unless `array` holds numbers of this machine in one contiguous stretch of memory.
+def must_be_numbers(array: Array | None, name: str, *, written: bool, split: bool = False) -> None:
+    """Raise ValueError unless `array` holds numbers, in native byte order, in one contiguous memory block.
 
     With `written` it must not be read-only; with `split` it needs a first dimension to cut into parts.
     """
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{name} is of type {type(array).__name__}; give a NumPy array: np.asarray({name})")
     if array.dtype.kind not in "iufc" or not array.dtype.isnative:
-        raise ValueError(f"{name} holds {array.dtype}, not this machine's numbers; convert it with astype")
+        raise ValueError(
+            f"{name} holds {array.dtype}; convert it with astype to numbers in native byte order"
+        )
     flags = array.flags
     if not flags.c_contiguous:
         raise ValueError(
@@ -44,21 +47,21 @@ def must_be_numbers(name: str, array: Array | None, *, written: bool, split: boo
         raise ValueError(f"{name} is a single number and cannot be cut into parts; give it a dimension")
 
 
-def must_match(name: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def must_match(array: Array, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise ValueError unless `array` has this shape and dtype."""
     if not isinstance(array, np.ndarray) or (array.shape, array.dtype) != (shape, dtype):
         is_now = f"{array.shape} {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
         raise ValueError(f"{name} is {is_now} and must be {shape} {dtype}: np.empty({shape}, '{dtype}')")
 
 
-def must_be_filled(name: str, array: Array, received: MPI.Status) -> None:
+def must_be_filled(array: Array, name: str, received: MPI.Status) -> None:
     """Raise ValueError when a message was shorter than the `array` that it was received into."""
     nbytes = received.Get_count(MPI.BYTE)
     if nbytes != array.nbytes:
-        raise ValueError(f"{name} has {array.nbytes} bytes, and rank {received.source} has {nbytes} for it")
+        raise ValueError(f"{name} has {array.nbytes} bytes, but rank {received.source} sent {nbytes}")
 
 
-def must_be_apart(names: str, first: Array, second: Array) -> None:
+def must_be_apart(first: Array, second: Array, names: str) -> None:
     """Raise ValueError when two arrays share memory."""
     if np.may_share_memory(first, second):
         raise ValueError(f"{names} share memory; one is read while the other is written: give a copy")

@@ -1,4 +1,4 @@
-"""Collectives by hand, on point-to-point messages alone; MPI's own are the oracle.
+"""Collectives by hand, on point-to-point messages alone; tests compare them with MPI's own.
 
     all-reduce       ring, recursive doubling         before  0│a0 a1   1│b0 b1     after  both│a0+b0 a1+b1
     reduce-scatter   ring                                     0│a0 a1   1│b0 b1            0│a0+b0  1│a1+b1
@@ -9,10 +9,18 @@
     all-to-all       pairwise                                 0│a0 a1   1│b0 b1            0│a0 b0  1│a1 b1
     barrier          dissemination
 
-Any number of ranks, any length, any dtype of numbers; parts are those of `np.array_split`. A sum has the same
-bits on every rank that gets it. `buffers.py` checks the arrays: what cannot be right is a ValueError before
-the first message. `theory/cost_model.py` says what each costs; `fast/collectives.py` has the forms that
-benchmarks time.
+`0│a0 a1` means that rank 0 holds the parts a0 and a1 of its array a; rank 1 holds those of b; `-` is a part
+that is yet to be received. Any number of ranks, any length, any dtype of numbers; parts are those of
+`np.array_split`.
+
+A sum has the same bits on every rank that gets it: a ring adds each chunk once and copies it, and in doubling
+partners add a+b and b+a. It equals one process's sum up to the order of addition.
+
+An array that is wrong by itself is a ValueError on its rank before it sends; the others then wait
+(`comm/buffers.py`). Ranks must agree on length, dtype and root: this is mostly not checked. A message longer
+than its buffer is MPI's error; a shorter one is noticed by `tree_broadcast`, `scatter` and `gather` alone.
+`course_lib/theory/cost_model.py` predicts what each costs; `course_lib/fast/collectives.py` has the forms
+that benchmarks time.
 
 Sources: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and
 experience" (2007); Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
@@ -36,9 +44,9 @@ from course_lib.comm.buffers import (
     must_match,
 )
 
-# One tag for each kind of message: ranks that call different collectives wait, and do not mix up their data.
-RING_SUM, RING_COPY, DOUBLING, FOLD, TREE_COPY, TREE_SUM = range(4301, 4307)
-TREE_PARTS, RING_PARTS, SCATTER, GATHER, ALL_TO_ALL, BARRIER = range(4307, 4313)
+# One tag for each kind of message, so that a message of another kind is not taken by mistake.
+RING_SUM, RING_COPY, DOUBLING, FOLD, TREE_COPY, TREE_SUM, TREE_PARTS = range(4301, 4308)
+RING_PARTIAL_SUM, RING_SHARD, RING_BROADCAST, SCATTER, GATHER, ALL_TO_ALL, BARRIER = range(4308, 4315)
 
 # ------------------------------------------------------------------------------------ all-reduce
 
@@ -49,7 +57,8 @@ def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(flat(buffer), n)  # views: writing to them writes to buffer
     incoming = np.empty_like(chunks[0])  # the first chunk is the longest
-    for step in range(n - 1):  # reduce-scatter: chunk rank+1 becomes complete here
+    # step s adds to chunk rank-s-1; after n-1 steps this rank has the whole sum of chunk rank+1 (mod n)
+    for step in range(n - 1):
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
         comm.Sendrecv(out, right, RING_SUM, incoming[: into.size], left, RING_SUM)
         into += incoming[: into.size]
@@ -61,10 +70,11 @@ def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over `comm`, in place, in about log2(n) exchanges of all of it (Thakur et al. 2005).
 
-    Of n ranks the first 2^k exchange; each other rank sends its numbers to one of them, and receives the sum.
+    The first `core` ranks exchange, the largest power of two up to n. Each other rank is folded into one of
+    them: it sends its numbers there before, and receives the sum after.
     """
     n, rank = comm.size, comm.rank
-    core = 2 ** (n.bit_length() - 1)  # the largest power of two up to n
+    core = 2 ** (n.bit_length() - 1)
     mine = flat(buffer)
     incoming = np.empty_like(mine)
     if rank >= core:
@@ -74,39 +84,41 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     if rank + core < n:
         comm.Recv(incoming, rank + core, FOLD)
         mine += incoming
-    for distance in distances(core):  # the sum so far is over 1, 2, 4 … ranks
-        partner = rank ^ distance  # its number differs in one bit
+    # the sum so far is over 1, 2, 4 … core ranks, and what was folded into them
+    for distance in distances(core):
+        partner = rank ^ distance  # the two ranks differ in one bit
         comm.Sendrecv(mine, partner, DOUBLING, incoming, partner, DOUBLING)
         mine += incoming
     if rank + core < n:
         comm.Send(mine, rank + core, FOLD)
 
 
-@cache
+@cache  # made anew they take a microsecond, and a short message takes a few
 def distances(size: int) -> tuple[int, ...]:
     """1, 2, 4 … below `size`: one for each round in which the number of ranks reached doubles."""
     return tuple(2**k for k in range((size - 1).bit_length()))
 
 
-# ------------------------------------------------------------------------------------ the ring's two halves
+# ------------------------------------------------------------------ reduce-scatter and all-gather, each alone
+# here rank r ends with part r; inside ring_allreduce, with chunk r+1
 
 
 def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
     """Sum `buffer` over `comm`; `out` becomes this rank's `np.array_split` part of the sum.
 
-    `buffer` stays as it is, and shares no memory with `out`. Each rank sends (n-1)/n of its bytes.
+    `buffer` is not changed; it must share no memory with `out`. Each rank sends (n-1)/n of its bytes.
     """
-    must_be_numbers("buffer", buffer, written=False, split=True)
-    must_be_numbers("out", out, written=True)
+    must_be_numbers(buffer, "buffer", written=False, split=True)
+    must_be_numbers(out, "out", written=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     parts = np.array_split(buffer, n)
-    must_match("out", out, parts[rank].shape, buffer.dtype)
-    must_be_apart("buffer and out", buffer, out)
+    must_match(out, "out", parts[rank].shape, buffer.dtype)
+    must_be_apart(buffer, out, "buffer and out")
     partial = parts[(rank - 1) % n]
-    for step in range(n - 1):  # a partial sum visits every rank, and is complete on the rank of its part
+    for step in range(n - 1):  # part p starts at rank p+1, so that it ends at rank p
         incoming = np.empty_like(parts[(rank - step - 2) % n])
-        comm.Sendrecv(partial, right, RING_PARTS, incoming, left, RING_PARTS)
+        comm.Sendrecv(partial, right, RING_PARTIAL_SUM, incoming, left, RING_PARTIAL_SUM)
         partial = incoming + parts[(rank - step - 2) % n]
     out[...] = partial
 
@@ -116,22 +128,22 @@ def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
 
     The shards are those of `np.array_split(out, n)`. `shard` may be the part of `out` itself.
     """
-    must_be_numbers("out", out, written=True, split=True)
+    must_be_numbers(out, "out", written=True, split=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     parts = np.array_split(out, n)
-    must_match("shard", shard, parts[rank].shape, out.dtype)
+    must_match(shard, "shard", parts[rank].shape, out.dtype)
     parts[rank][...] = shard
     for step in range(n - 1):
         outgoing, into = parts[(rank - step) % n], parts[(rank - step - 1) % n]
-        comm.Sendrecv(outgoing, right, RING_COPY, into, left, RING_COPY)
+        comm.Sendrecv(outgoing, right, RING_SHARD, into, left, RING_SHARD)
 
 
 # ------------------------------------------------------------------------------------ from and to a root
 
 
 def tree_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
-    """Copy root's `buffer` to all ranks; after each of log2(n) rounds twice as many have it."""
+    """Copy root's `buffer` to all ranks; after each of log2(n) rounds, rounded up, twice as many have it."""
     must_be_rank(comm, root)
     n, relative = comm.size, (comm.rank - root) % comm.size  # ranks are counted from the root
     data = flat(buffer, written=relative > 0)
@@ -139,21 +151,25 @@ def tree_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
         if relative < distance and relative + distance < n:
             comm.Send(data, (comm.rank + distance) % n, TREE_COPY)
         if distance <= relative < 2 * distance:
-            comm.Recv(data, (comm.rank - distance) % n, TREE_COPY)
+            comm.Recv(data, (comm.rank - distance) % n, TREE_COPY, received := MPI.Status())
+            must_be_filled(data, "buffer", received)
 
 
 def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
     """Copy root's `buffer` to all ranks: scatter its parts down a tree, then all-gather them round the ring.
 
-    For large buffers: the root sends less than two times its bytes, a tree's root log2(n) times. Nobody
-    sends to the root, which has all parts already.
+    For large buffers: the root sends less than two times its bytes; in `tree_broadcast` the root sends all
+    its bytes log2(n) times, rounded up. Nobody sends to the root, which has all parts already. Other ranks
+    may get a part twice: that keeps the ring simple.
     """
     must_be_rank(comm, root)
     n, rank, relative = comm.size, comm.rank, (comm.rank - root) % comm.size  # counted from the root
     data = flat(buffer, written=relative > 0)
     parts = np.array_split(data, n)
-    starts = [0, *accumulate(len(part) for part in parts), *n * [len(data)]]  # past the last part: the end
-    for distance in reversed(distances(n)):  # the upper half of the parts moves on
+    starts = [0, *accumulate(len(part) for part in parts), *n * [len(data)]]
+    # rank i from the root has parts i to i+2*distance-1, and sends the upper half to rank i+distance;
+    # indices above n, where n is no power of two, mean the end of data
+    for distance in reversed(distances(n)):
         if relative % (2 * distance) == 0 and relative + distance < n:
             part = data[starts[relative + distance] : starts[relative + 2 * distance]]
             comm.Send(part, (rank + distance) % n, TREE_PARTS)
@@ -164,7 +180,7 @@ def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) ->
     left = (rank - 1) % n if rank != root else MPI.PROC_NULL
     for step in range(n - 1):
         outgoing, into = parts[(relative - step) % n], parts[(relative - step - 1) % n]
-        comm.Sendrecv(outgoing, right, RING_COPY, into, left, RING_COPY)
+        comm.Sendrecv(outgoing, right, RING_BROADCAST, into, left, RING_BROADCAST)
 
 
 def tree_reduce(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
@@ -189,15 +205,15 @@ def scatter(comm: MPI.Comm, full: Array | None, shard: Array, root: int = 0) -> 
     The root sends each part itself: n-1 messages, but no byte twice. The others may give None as `full`.
     """
     must_be_rank(comm, root)
-    must_be_numbers("shard", shard, written=True)
+    must_be_numbers(shard, "shard", written=True)
     if comm.rank != root:
         comm.Recv(shard, root, SCATTER, received := MPI.Status())
-        must_be_filled("shard", shard, received)
+        must_be_filled(shard, "shard", received)
         return
-    must_be_numbers("full", full, written=False, split=True)
+    must_be_numbers(full, "full", written=False, split=True)
     assert full is not None  # refused above
     parts = np.array_split(full, comm.size)
-    must_match("shard", shard, parts[root].shape, parts[root].dtype)
+    must_match(shard, "shard", parts[root].shape, parts[root].dtype)
     for rank, part in enumerate(parts):
         if rank != root:
             comm.Send(part, rank, SCATTER)
@@ -210,19 +226,19 @@ def gather(comm: MPI.Comm, shard: Array, full: Array | None, root: int = 0) -> N
     The shards are those of `np.array_split(full, n)`. The others may give None as `full`.
     """
     must_be_rank(comm, root)
-    must_be_numbers("shard", shard, written=False)
+    must_be_numbers(shard, "shard", written=False)
     if comm.rank != root:
         comm.Send(shard, root, GATHER)
         return
-    must_be_numbers("full", full, written=True, split=True)
+    must_be_numbers(full, "full", written=True, split=True)
     assert full is not None  # refused above
     parts = np.array_split(full, comm.size)
-    must_match("shard", shard, parts[root].shape, parts[root].dtype)
+    must_match(shard, "shard", parts[root].shape, parts[root].dtype)
     parts[root][...] = shard
     for rank, part in enumerate(parts):
         if rank != root:
             comm.Recv(part, rank, GATHER, received := MPI.Status())
-            must_be_filled(f"part {rank} of full", part, received)
+            must_be_filled(part, f"part {rank} of full", received)
 
 
 # ------------------------------------------------------------------------------------ everyone to everyone
@@ -231,16 +247,16 @@ def gather(comm: MPI.Comm, shard: Array, full: Array | None, root: int = 0) -> N
 def pairwise_alltoall(comm: MPI.Comm, outgoing: Array, incoming: Array) -> None:
     """Send part r of `outgoing` to rank r; `incoming` becomes the parts from ranks 0, 1 …, one after another.
 
-    The parts are those of `np.array_split(outgoing, n)`, and `outgoing` is as long on every rank. So
-    `incoming` is n times this rank's own part; when n divides the length, as long as `outgoing`.
+    The parts are those of `np.array_split(outgoing, n)`, and `outgoing` has the same length on every rank. So
+    `incoming` is n times this rank's own part; when n divides the length, it has the length of `outgoing`.
     """
-    must_be_numbers("outgoing", outgoing, written=False, split=True)
+    must_be_numbers(outgoing, "outgoing", written=False, split=True)
     n, rank = comm.size, comm.rank
     parts = np.array_split(outgoing, n)
     length, *rest = parts[rank].shape
-    must_match("incoming", incoming, (n * length, *rest), outgoing.dtype)
-    must_be_apart("outgoing and incoming", outgoing, incoming)
-    must_be_numbers("incoming", incoming, written=True)
+    must_match(incoming, "incoming", (n * length, *rest), outgoing.dtype)
+    must_be_apart(outgoing, incoming, "outgoing and incoming")
+    must_be_numbers(incoming, "incoming", written=True)
     received = np.array_split(incoming, n)
     received[rank][...] = parts[rank]
     for distance in range(1, n):  # in each round every rank sends to one rank and receives from one

@@ -1,10 +1,10 @@
-"""A communicator split into named axes: every rank has a place, and a communicator for each axis.
+"""A communicator split into named axes: every rank has a coordinate on each, and a communicator for it.
 
     make_grid(comm, data=2, tensor=2)           tensor →
                                         data    0  1        rank 1 talks to rank 0 on the tensor axis
                                           ↓     2  3        and to rank 3 on the data axis
 
-The last axis is the one whose neighbours are next to each other: it should be the one that talks most.
+Neighbours on the last axis have consecutive ranks, so it should be the one that talks most.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """This rank's communicators by axis, and its place on each."""
+    """This rank's communicators by axis, and its coordinates."""
 
     axes: dict[str, MPI.Intracomm]
 
@@ -26,18 +26,21 @@ class Grid:
         return self.axes[axis]
 
     @property
-    def place(self) -> dict[str, int]:
+    def coordinates(self) -> dict[str, int]:
         """This rank's coordinate on each axis."""
         return {axis: comm.rank for axis, comm in self.axes.items()}
 
     def free(self) -> None:
-        """Give the communicators back to MPI; all ranks call it."""
+        """Free the communicators; all ranks call it."""
         for comm in self.axes.values():
             comm.Free()
 
 
 def make_grid(comm: MPI.Intracomm, **sizes: int) -> Grid:
-    """Split `comm` into axes of the given sizes, in the order they are named; their product is its size."""
+    """Split `comm` into axes of the given sizes, in the order they are named.
+
+    Raises ValueError unless the product of the sizes is the number of ranks.
+    """
     if prod(sizes.values()) != comm.size or min(sizes.values(), default=1) < 1:
         shape = " × ".join(f"{size} {axis}" for axis, size in sizes.items())
         raise ValueError(
@@ -48,7 +51,7 @@ def make_grid(comm: MPI.Intracomm, **sizes: int) -> Grid:
     inner, rest = comm.size, comm.rank
     for axis, size in sizes.items():
         inner //= size
-        place, rest = divmod(rest, inner)
-        others = comm.rank - place * inner  # the same for all ranks that differ on this axis alone
-        axes[axis] = cast(MPI.Intracomm, comm.Split(color=others, key=place))
+        coordinate, rest = divmod(rest, inner)
+        first = comm.rank - coordinate * inner  # the rank at 0 of this axis, and as we are on the others
+        axes[axis] = cast(MPI.Intracomm, comm.Split(color=first, key=coordinate))
     return Grid(axes)

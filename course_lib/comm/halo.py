@@ -3,12 +3,19 @@
     forward    rank 0  [ · · · a ]  ── a ──→  rank 1  a [ · · · · ]        a ghost is a copy of a
     backward   rank 0  [ · · · + ]  ←─ ∂a ──  rank 1  ∂a[ · · · · ]        … so its gradient is a's, too
 
-The exchange H copies, so it is linear, and gradients go through its adjoint: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩. The gradient
-of each ghost returns to the rank that owns the pixel, and is *added* there. Without that the layers below get
-wrong gradients, and no error. One dimension after the other brings the corners along. Hewett & Grady (2020),
-"A Linear Algebraic Approach to Model Parallelism in Deep Learning".
+A tile is the part of an image that one rank owns; a ghost is a copy of a pixel that another rank owns; the
+ghosts around a tile are its halo. The exchange H copies, so it is linear, and gradients go through its
+adjoint: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩. The gradient of each ghost returns to the rank that owns the pixel, and is
+*added* there. Without that the earlier layers get wrong gradients, and no error.
 
-First for strips of rows that all need the same, as lessons show it; then along any dimension, for any pixels.
+For two dimensions call it once per dimension, each with that axis's communicator (`comm/grid.py`): the second
+call sends the ghosts of the first, and so the corners.
+
+First for strips of rows that all need the same number of ghost rows, as lessons show it; then along any
+dimension, for any pixels. `with_…` and `return_…` are plain; `ghost_rows` and `halo_exchange` are the ones
+for training.
+
+Hewett & Grady (2020), "A Linear Algebraic Approach to Model Parallelism in Deep Learning".
 """
 
 from collections.abc import Sequence
@@ -21,35 +28,40 @@ from mpi4py import MPI
 from course_lib.theory.tiles import Halo, halo_of
 from course_lib.training.flat import as_bytes
 
+# Halo: kept = what is both owned and needed here; sends, receives = (peer, range), ranges counted in the
+# image; in_tile and in_needed turn such a range into (start, length) in x and in the result.
+
 # ---------------------------------------------------------------- rows, the same number everywhere
 
 
 def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
     """The strip `x` (N, C, h, W) with `width` rows of each neighbour, above and below.
 
-    At the edges of the image they are zero, as its padding is.
+    At the edges of the image they are zero, like a convolution's padding; so convolve without padding in this
+    dimension.
     """
     above, below = neighbours(comm)
-    top, bottom = (torch.zeros_like(x[:, :, :width]) for _ in range(2))
-    upper, lower = x[:, :, :width].contiguous(), x[:, :, -width:].contiguous()
-    comm.Sendrecv(upper.numpy(), above, recvbuf=bottom.numpy(), source=below)
-    comm.Sendrecv(lower.numpy(), below, recvbuf=top.numpy(), source=above)
+    upper, lower = x[:, :, :width].contiguous(), x[:, :, x.shape[2] - width :].contiguous()
+    top, bottom = (x.new_zeros(upper.shape) for _ in range(2))
+    comm.Sendrecv(as_bytes(upper), above, recvbuf=as_bytes(bottom), source=below)
+    comm.Sendrecv(as_bytes(lower), below, recvbuf=as_bytes(top), source=above)
     return torch.cat([top, x, bottom], dim=2)  # (N, C, width + h + width, W)
 
 
 def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -> torch.Tensor:
-    """The adjoint of `with_ghost_rows`: the gradients of ghosts return, and are added to those of their rows.
+    """The adjoint of `with_ghost_rows`: each ghost's gradient returns, and is added to its row's.
 
     `gradient` (N, C, width + h + width, W); the result (N, C, h, W).
     """
     above, below = neighbours(comm)
-    top, own, bottom = gradient.split([width, gradient.shape[2] - 2 * width, width], dim=2)
-    to_upper, to_lower = (torch.zeros_like(top) for _ in range(2))
-    comm.Sendrecv(top.contiguous().numpy(), above, recvbuf=to_lower.numpy(), source=below)
-    comm.Sendrecv(bottom.contiguous().numpy(), below, recvbuf=to_upper.numpy(), source=above)
+    height = gradient.shape[2] - 2 * width
+    top, own, bottom = gradient.split([width, height, width], dim=2)
+    for_first_rows, for_last_rows = (top.new_zeros(top.shape) for _ in range(2))
+    comm.Sendrecv(as_bytes(top.contiguous()), above, recvbuf=as_bytes(for_last_rows), source=below)
+    comm.Sendrecv(as_bytes(bottom.contiguous()), below, recvbuf=as_bytes(for_first_rows), source=above)
     total = own.clone()
-    total[:, :, :width] += to_upper
-    total[:, :, -width:] += to_lower
+    total[:, :, :width] += for_first_rows
+    total[:, :, height - width :] += for_last_rows
     return total
 
 
@@ -72,7 +84,7 @@ class _GhostRows(torch.autograd.Function):
 
 def ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
     """`with_ghost_rows`, and gradients flow back. All strips have at least `width` rows."""
-    fewest = comm.allreduce(x.shape[2], MPI.MIN)
+    fewest = comm.allreduce(x.shape[2], MPI.MIN)  # asked of all ranks, so that all raise together
     if fewest < width:
         raise ValueError(f"a strip of {fewest} rows has no {width} rows to send; use `halo_exchange`")
     return _GhostRows.apply(comm, x, width)
@@ -80,9 +92,9 @@ def ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor
 
 # ---------------------------------------------------------------- any dimension, any pixels
 
-HALO_TAG, RETURN_TAG = 5201, 5202
+HALO_TAG, RETURN_TAG = 5201, 5202  # a gradient is never taken for a pixel
 
-Parts = list[tuple[int, torch.Tensor]]  # a rank, and the view of a tensor that goes there or comes from there
+Parts = list[tuple[int, torch.Tensor]]  # a rank, and the view of a tensor that is sent to or received from it
 
 
 def halo_exchange(
@@ -94,22 +106,25 @@ def halo_exchange(
     owned: Sequence[range] | None = None,
     fill: float = 0.0,
 ) -> torch.Tensor:
-    """The pixels `needed[rank]` along `dim` of an image of which this rank has the tile `x`.
+    """The slices `needed[rank]` along `dim` (called pixels) of an image of which this rank has the tile `x`.
 
-    `owned` are the pixels of all tiles, one after the other; by default the ranks ask each other. What is
-    needed outside the image is `fill`. Halos may be wider than tiles, tiles may be empty, and a tile may need
-    only a part of what it has. Gradients flow back to the ranks that own the pixels. All ranks call it with
-    the same `needed`. Raises ValueError when `owned` and `x` differ, or `owned` and `needed` in length.
+    `owned[r]` are the pixels of rank r's tile, consecutive from rank to rank; by default the ranks ask each
+    other. What is needed outside the image is `fill`. Halos may be wider than tiles, tiles may be empty, and
+    a tile may need only a part of what it has. Gradients flow back to the ranks that own the pixels. All
+    ranks call it with the same `needed` and `owned`.
+
+    Raises ValueError when `owned` and `needed` differ in length; and when `owned` and the length of `x`
+    differ, but on that rank alone: the others wait.
     """
     owned = owned or owned_ranges(comm, x.shape[dim])
     halo = halo_of(owned, needed, comm.rank)
     if x.shape[dim] != len(halo.owned):
         raise ValueError(f"this tile has {x.shape[dim]} pixels, but `owned` says {len(halo.owned)}")
-    return x if halo.is_empty else _HaloExchange.apply(comm, x, dim, halo, fill)
+    return x if halo.changes_nothing else _HaloExchange.apply(comm, x, dim, halo, fill)
 
 
 def owned_ranges(comm: MPI.Intracomm, length: int) -> list[range]:
-    """Which pixels each rank of `comm` has, when tiles follow each other and this one has `length`."""
+    """Which pixels each rank of `comm` has, when tiles are consecutive and this one has `length`."""
     ends = [0, *accumulate(comm.allgather(length))]
     return [range(start, stop) for start, stop in pairwise(ends)]
 
@@ -132,8 +147,9 @@ def with_halo(comm: MPI.Intracomm, x: torch.Tensor, dim: int, halo: Halo, fill: 
     wide = x.new_full(shaped(x, dim, len(halo.needed)), fill)
     wide.narrow(dim, *halo.in_needed(halo.kept)).copy_(x.narrow(dim, *halo.in_tile(halo.kept)))
     own, ghosts = own_parts(x, dim, halo), ghost_parts(wide, dim, halo)
-    for (_, ghost), received in zip(ghosts, exchange(comm, own, ghosts, HALO_TAG), strict=True):
-        ghost.copy_(received)
+    received = exchange(comm, own, ghosts, HALO_TAG)
+    for (_, ghost), pixels in zip(ghosts, received, strict=True):
+        ghost.copy_(pixels)
     return wide
 
 
@@ -142,8 +158,9 @@ def return_halo(comm: MPI.Intracomm, gradient: torch.Tensor, dim: int, halo: Hal
     total = gradient.new_zeros(shaped(gradient, dim, len(halo.owned)))
     total.narrow(dim, *halo.in_tile(halo.kept)).copy_(gradient.narrow(dim, *halo.in_needed(halo.kept)))
     own, ghosts = own_parts(total, dim, halo), ghost_parts(gradient, dim, halo)
-    for (_, pixels), returned in zip(own, exchange(comm, ghosts, own, RETURN_TAG), strict=True):
-        pixels.add_(returned)
+    returned = exchange(comm, ghosts, own, RETURN_TAG)
+    for (_, pixels), gradients in zip(own, returned, strict=True):
+        pixels.add_(gradients)
     return total
 
 
@@ -158,7 +175,7 @@ def ghost_parts(wide: torch.Tensor, dim: int, halo: Halo) -> Parts:
 
 
 def exchange(comm: MPI.Intracomm, send: Parts, receive: Parts, tag: int) -> list[torch.Tensor]:
-    """Send the parts `send`; return new tensors, shaped like the parts `receive`, with what came for them."""
+    """Send the parts `send`; return what was received in new tensors, shaped like the parts `receive`."""
     sent = [(peer, part.contiguous()) for peer, part in send]
     received = [(peer, part.new_empty(part.shape)) for peer, part in receive]
     requests = [comm.Irecv(as_bytes(part), peer, tag) for peer, part in received]
@@ -168,5 +185,7 @@ def exchange(comm: MPI.Intracomm, send: Parts, receive: Parts, tag: int) -> list
 
 
 def shaped(x: torch.Tensor, dim: int, length: int) -> list[int]:
-    """The shape of `x` with `length` in `dim`."""
-    return [*x.shape[:dim], length, *x.shape[dim + 1 :]]
+    """The shape of `x` with `length` in `dim`, which may be counted from the end."""
+    shape = list(x.shape)
+    shape[dim] = length
+    return shape

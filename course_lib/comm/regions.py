@@ -1,18 +1,19 @@
 """Collectives that gradients flow through: what one does forward, its adjoint does backward.
 
-    function            forward                  backward
-    copy_to             nothing                  sum over the ranks       all use the same x: Megatron's f
-    reduce_from         sum over the ranks       nothing                  each has a part of a sum: its g
-    gather_from         all-gather               keep my shard            shards, put together, used alike
-    all_gather          all-gather               reduce-scatter           … and used by each in its own way
-    reduce_scatter      reduce-scatter           all-gather               a part of a sum, its result cut
+    function            forward                  backward                 for
+    copy_to             nothing                  sum over the ranks       one x that all use: Megatron's f
+    reduce_from         sum over the ranks       nothing                  parts of a sum: Megatron's g
+    gather_from         all-gather               keep my shard            a result that all use alike
+    all_gather          all-gather               reduce-scatter           … that each uses in its own way
+    reduce_scatter      reduce-scatter           all-gather               parts of a sum, which is then cut
     ring_shift          to the right             to the left              blocks that go round a ring
     all_to_all          rows to their ranks      rows back                rows that belong elsewhere
 
-`copy_to`, `reduce_from` and `gather_from` lead from a replicated tensor to one that differs between ranks and
-back: a replicated tensor has a replicated gradient, which is why nothing is summed twice.
+`copy_to`, `reduce_from` and `gather_from` lead from a replicated tensor (the same on all ranks)
+to one that differs between ranks, and back. The gradient of a replicated tensor is the same on all ranks, and
+counts once, not once per rank: so `reduce_from` passes it on, and a sum there would give it `size` times.
 Shards are those of `even_ranges`: the first ones may be longer by one. Shoeybi et al. (2019), "Megatron-LM";
-Korthikanti et al. (2022) for the last two.
+Korthikanti et al. (2022) for `all_gather` and `reduce_scatter`.
 """
 
 from collections.abc import Sequence
@@ -35,15 +36,23 @@ def summed(comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
 
 
 def shard_of(comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor:
-    """This rank's share of `x`, cut along `dim`: a view."""
+    """This rank's shard of `x`, cut along `dim`: a view."""
     mine = even_range(x.shape[dim], comm.size, comm.rank)
     return x.narrow(dim, mine.start, len(mine))
 
 
-def joined(comm: MPI.Intracomm, shard: torch.Tensor, dim: int) -> torch.Tensor:
-    """All ranks' shards put together along `dim`; they may differ in length there, and nowhere else."""
+def joined(comm: MPI.Intracomm, shard: torch.Tensor, dim: int, *, even: bool = False) -> torch.Tensor:
+    """All ranks' shards, gathered and joined along `dim`; they may differ in length there, and nowhere else.
+
+    With `even`, raises ValueError on all ranks unless the lengths are those of `even_ranges`.
+    """
     rows = shard.detach().movedim(dim, 0).contiguous()
     lengths = comm.allgather(len(rows))
+    expected = [len(part) for part in even_ranges(sum(lengths), comm.size)]
+    if even and lengths != expected:
+        raise ValueError(
+            f"shards of lengths {lengths} along dimension {dim} must be {expected}; use shard_of"
+        )
     whole = rows.new_empty(sum(lengths), *rows.shape[1:])
     comm.Allgatherv(rows.numpy(), [whole.numpy(), [length * whole[:1].numel() for length in lengths]])
     return whole.movedim(0, dim)
@@ -59,24 +68,27 @@ def summed_shard(comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tensor
 
 
 def passed_on(comm: MPI.Intracomm, x: torch.Tensor, shape: Sequence[int], *, to: int) -> torch.Tensor:
-    """`x` goes `to` places further on in the ring of ranks; what comes, of the given shape, is returned."""
-    came = x.new_empty(tuple(shape))
-    right, left = (comm.rank + to) % comm.size, (comm.rank - to) % comm.size
-    comm.Sendrecv(x.detach().contiguous().numpy(), right, recvbuf=came.numpy(), source=left)
-    return came
+    """Send `x` to the rank `to` further on in the ring; return what is received, of the given shape."""
+    received = x.new_empty(tuple(shape))
+    target, source = (comm.rank + to) % comm.size, (comm.rank - to) % comm.size
+    comm.Sendrecv(x.detach().contiguous().numpy(), target, recvbuf=received.numpy(), source=source)
+    return received
 
 
 def exchanged(
-    comm: MPI.Intracomm, rows: torch.Tensor, leave: Sequence[int], come: Sequence[int]
+    comm: MPI.Intracomm, rows: torch.Tensor, send_counts: Sequence[int], receive_counts: Sequence[int]
 ) -> torch.Tensor:
-    """The first `leave[0]` rows go to rank 0, the next to rank 1, …; `come[r]` rows come from rank r."""
-    came = rows.new_empty(sum(come), *rows.shape[1:])
+    """Send the first `send_counts[0]` rows to rank 0, the next to rank 1, …
+
+    Returns what is received, `receive_counts[r]` rows from rank r, in the order of the ranks.
+    """
+    received = rows.new_empty(sum(receive_counts), *rows.shape[1:])
     width = prod(rows.shape[1:])
     comm.Alltoallv(
-        [rows.detach().contiguous().numpy(), [count * width for count in leave]],
-        [came.numpy(), [count * width for count in come]],
+        [rows.detach().contiguous().numpy(), [count * width for count in send_counts]],
+        [received.numpy(), [count * width for count in receive_counts]],
     )
-    return came
+    return received
 
 
 # ---------------------------------------------------------------- with their gradients
@@ -86,7 +98,7 @@ class _CopyTo(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
         ctx.comm = comm
-        return x.view_as(x)
+        return x.view_as(x)  # a new tensor object, so that autograd records the step
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
@@ -120,7 +132,7 @@ class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, comm: MPI.Intracomm, shard: torch.Tensor, dim: int) -> torch.Tensor:
         ctx.comm, ctx.dim = comm, dim
-        return joined(comm, shard, dim)
+        return joined(comm, shard, dim, even=True)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
@@ -152,14 +164,14 @@ class _RingShift(torch.autograd.Function):
 class _AllToAll(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, comm: MPI.Intracomm, rows: torch.Tensor, leave: Sequence[int], come: Sequence[int]
+        ctx: Any, comm: MPI.Intracomm, rows: torch.Tensor, send: Sequence[int], receive: Sequence[int]
     ) -> torch.Tensor:
-        ctx.comm, ctx.leave, ctx.come = comm, leave, come
-        return exchanged(comm, rows, leave, come)
+        ctx.comm, ctx.send_counts, ctx.receive_counts = comm, send, receive
+        return exchanged(comm, rows, send, receive)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None, None]:
-        return None, exchanged(ctx.comm, gradient, ctx.come, ctx.leave), None, None
+        return None, exchanged(ctx.comm, gradient, ctx.receive_counts, ctx.send_counts), None, None
 
 
 def copy_to(comm: MPI.Intracomm, x: torch.Tensor) -> torch.Tensor:
@@ -188,12 +200,15 @@ def reduce_scatter(comm: MPI.Intracomm, x: torch.Tensor, dim: int) -> torch.Tens
 
 
 def ring_shift(comm: MPI.Intracomm, x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """The left neighbour's `x`, of the given shape, while ours goes to the right; gradients go back."""
+    """Send `x` to the right, return the left neighbour's, of the given shape; gradients go back."""
     return _RingShift.apply(comm, x, shape)
 
 
 def all_to_all(
-    comm: MPI.Intracomm, rows: torch.Tensor, leave: Sequence[int], come: Sequence[int]
+    comm: MPI.Intracomm, rows: torch.Tensor, send_counts: Sequence[int], receive_counts: Sequence[int]
 ) -> torch.Tensor:
-    """Our rows to their ranks, `leave[r]` of them to rank r in this order; `come[r]` come from rank r."""
-    return _AllToAll.apply(comm, rows, leave, come)
+    """Send rows to their ranks, the first `send_counts[0]` to rank 0, …; gradients go back.
+
+    Returns what is received, `receive_counts[r]` rows from rank r, in the order of the ranks.
+    """
+    return _AllToAll.apply(comm, rows, send_counts, receive_counts)

@@ -16,8 +16,10 @@ from course_lib.comm.buffers import Array, flat, must_be_apart, must_be_numbers,
 from course_lib.comm.collectives import (
     DOUBLING,
     FOLD,
+    RING_BROADCAST,
     RING_COPY,
-    RING_PARTS,
+    RING_PARTIAL_SUM,
+    RING_SHARD,
     RING_SUM,
     TREE_PARTS,
     distances,
@@ -71,19 +73,19 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 
 def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
     """Sum `buffer` over `comm`; `out` becomes this rank's `np.array_split` part of the sum."""
-    must_be_numbers("buffer", buffer, written=False, split=True)
+    must_be_numbers(buffer, "buffer", written=False, split=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     parts = split(buffer, n)
-    must_match("out", out, parts[rank].shape, buffer.dtype)
-    must_be_apart("buffer and out", buffer, out)
+    must_match(out, "out", parts[rank].shape, buffer.dtype)
+    must_be_apart(buffer, out, "buffer and out")
     result, chunks = flat(out, "out"), [part.reshape(-1) for part in parts]
     for piece in pieces(chunks[0]):
         partial = chunks[(rank - 1) % n][piece]
         for step in range(n - 1):
             mine = chunks[(rank - step - 2) % n][piece]
             incoming = np.empty_like(mine)
-            comm.Sendrecv(partial, right, RING_PARTS, incoming, left, RING_PARTS)
+            comm.Sendrecv(partial, right, RING_PARTIAL_SUM, incoming, left, RING_PARTIAL_SUM)
             incoming += mine
             partial = incoming
         result[piece] = partial
@@ -91,15 +93,15 @@ def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
 
 def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
     """Gather every rank's `shard` into `out`, on all ranks; each rank sends (n-1)/n of the bytes of `out`."""
-    must_be_numbers("out", out, written=True, split=True)
+    must_be_numbers(out, "out", written=True, split=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     parts = split(out, n)
-    must_match("shard", shard, parts[rank].shape, out.dtype)
+    must_match(shard, "shard", parts[rank].shape, out.dtype)
     parts[rank][...] = shard
     for step in range(n - 1):
         outgoing, into = parts[(rank - step) % n], parts[(rank - step - 1) % n]
-        comm.Sendrecv(outgoing, right, RING_COPY, into, left, RING_COPY)
+        comm.Sendrecv(outgoing, right, RING_SHARD, into, left, RING_SHARD)
 
 
 def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
@@ -120,7 +122,7 @@ def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) ->
     to, source = MPI.PROC_NULL if right == root else right, MPI.PROC_NULL if rank == root else left
     for step in range(n - 1):
         outgoing, into = parts[(relative - step) % n], parts[(relative - step - 1) % n]
-        comm.Sendrecv(outgoing, to, RING_COPY, into, source, RING_COPY)
+        comm.Sendrecv(outgoing, to, RING_BROADCAST, into, source, RING_BROADCAST)
 
 
 # ------------------------------------------------------------------------------------ cutting

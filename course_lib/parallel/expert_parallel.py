@@ -57,10 +57,11 @@ class ParallelMixture(nn.Module):
         order = choice.argsort(stable=True)
         asked = self.comm.allgather(choice.bincount(minlength=self.count).tolist())  # [rank][expert]
         dealt = even_ranges(self.count, self.comm.size)
-        leave = [sum(asked[self.comm.rank][e] for e in experts) for experts in dealt]
-        come = [sum(theirs[e] for e in dealt[self.comm.rank]) for theirs in asked]
-        there = all_to_all(self.comm, x[order], leave, come)
-        back = all_to_all(self.comm, self.answer(there, asked, dealt[self.comm.rank]), come, leave)
+        send_counts = [sum(asked[self.comm.rank][e] for e in experts) for experts in dealt]
+        receive_counts = [sum(theirs[e] for e in dealt[self.comm.rank]) for theirs in asked]
+        there = all_to_all(self.comm, x[order], send_counts, receive_counts)
+        answers = self.answer(there, asked, dealt[self.comm.rank])
+        back = all_to_all(self.comm, answers, receive_counts, send_counts)
         return back[order.argsort()] * weight.unsqueeze(-1)
 
     def answer(self, tokens: torch.Tensor, asked: list[list[int]], mine: range) -> torch.Tensor:

@@ -3,15 +3,19 @@
     x ─ copy_to ─→ [ A_r ] ─ gelu ─→ [ B_r ] ─ reduce_from ─→ y        A cut by columns, B by rows
         backward: Allreduce                    forward: Allreduce
 
-The column layer's outputs are a shard, and the row layer takes one: those two all-reduces are all there is.
-Sequence parallelism cuts what lies between such pairs (norms, residuals) along the sequence, by two swaps:
+nn.Linear stores A transposed, so its columns are dimension 0 of the weight. The column layer's output is a
+shard, and the row layer's input is that shard: so a pair needs one all-reduce forward and one backward.
 
-    x_r ─ all-gather ─→ [ A_r ] ─ gelu ─→ [ B_r ] ─ reduce_scatter ─→ y_r       the same bytes, less memory
+Between such pairs (norms, residuals) all ranks compute the same. Sequence parallelism cuts that along the
+sequence, with an all-gather in place of `copy_to` and a reduce-scatter in place of `reduce_from`:
 
-What was gathered is not kept: backward gathers it once more.
+    x_r ─ all-gather ─→ [ A_r ] ─ gelu ─→ [ B_r ] ─ reduce_scatter ─→ y_r       less memory
 
-Everything is cut from a whole layer, so that any number of ranks starts from the same weights. Shoeybi et al.
-(2019), "Megatron-LM"; Korthikanti et al. (2022), "Reducing Activation Recomputation" for the sequence.
+It sends the same bytes, but for one more gather backward: the gathered x is not kept.
+
+Every shard is cut from a whole layer, so that any number of ranks starts from the same weights: all ranks
+must pass equal whole layers (same seed, or a Bcast). Shoeybi et al. (2019), "Megatron-LM"; Korthikanti et al.
+(2022), "Reducing Activation Recomputation" for the sequence.
 """
 
 import copy
@@ -28,32 +32,36 @@ from course_lib.comm.regions import copy_to, joined, reduce_from, reduce_scatter
 from course_lib.theory.partition import even_range
 from course_lib.training.transformer import Attention, Block, FeedForward, Transformer
 
-Region = Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor]
-SEQUENCE = 1  # the dimension of (B, T, width)
+Crossing = Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor]  # such as copy_to and reduce_from
+SEQUENCE = 1  # T, the dimension of (B, T, width) that sequence parallelism cuts
 
 # ---------------------------------------------------------------- shards of layers
 
 
 def cut(comm: MPI.Intracomm, whole: torch.Tensor, dim: int, *, unit: int = 1) -> nn.Parameter:
-    """A copy of this rank's share of `whole` along `dim`, dealt in pieces of `unit` that stay together.
+    """A copy of this rank's shard of `whole` along `dim`; every `unit` numbers there stay together.
 
-    The shares may differ by one piece. ValueError, on all ranks, when there are fewer pieces than ranks.
+    Shards may differ by one unit. Raises ValueError, on all ranks, when there are fewer units than ranks, or
+    when `unit` does not divide the dimension.
     """
-    pieces = whole.shape[dim] // unit
-    if pieces < comm.size or pieces * unit != whole.shape[dim]:
+    units = whole.shape[dim] // unit
+    if units < comm.size or units * unit != whole.shape[dim]:
         raise ValueError(
-            f"dimension {dim} of {tuple(whole.shape)}, in pieces of {unit}, cannot be shared by {comm.size} "
-            f"ranks; use at most {pieces} ranks and whole pieces"
+            f"dimension {dim} of {tuple(whole.shape)}, in units of {unit}, cannot be shared by {comm.size} "
+            f"ranks; use at most {units} ranks and whole units"
         )
-    mine = even_range(pieces, comm.size, comm.rank)
+    mine = even_range(units, comm.size, comm.rank)
     return nn.Parameter(whole.detach().narrow(dim, mine.start * unit, len(mine) * unit).clone())
 
 
 class ColumnLinear(nn.Module):
-    """A linear layer cut by its outputs: (…, in) on every rank to this rank's (…, out / size)."""
+    """A linear layer cut by its outputs: (…, in) on every rank to this rank's (…, out / size).
+
+    `enter` is applied to the input: with `copy_to` its gradient is summed over the ranks.
+    """
 
     def __init__(
-        self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1, enter: Region = copy_to
+        self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1, enter: Crossing = copy_to
     ) -> None:
         super().__init__()
         self.comm, self.enter = comm, enter
@@ -66,7 +74,7 @@ class ColumnLinear(nn.Module):
 
 
 class _GatheredLinear(torch.autograd.Function):
-    """A linear layer of a sequence that is put together for it, forward and once more backward."""
+    """A linear layer of a sequence that is cut: its shards are gathered forward, and again backward."""
 
     @staticmethod
     def forward(
@@ -74,7 +82,7 @@ class _GatheredLinear(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.comm = comm
         ctx.save_for_backward(shard, weight)
-        return F.linear(joined(comm, shard, SEQUENCE), weight, bias)
+        return F.linear(joined(comm, shard, SEQUENCE, even=True), weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -85,7 +93,7 @@ class _GatheredLinear(torch.autograd.Function):
 
 
 class GatheredColumnLinear(ColumnLinear):
-    """A column layer of a sequence that is dealt out: this rank's (B, T / size, in) to (B, T, out / size)."""
+    """A column layer of a sequence that is cut: this rank's (B, T / size, in) to (B, T, out / size)."""
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
         """This rank's columns of the result, for all positions."""
@@ -95,20 +103,26 @@ class GatheredColumnLinear(ColumnLinear):
 class RowLinear(nn.Module):
     """A linear layer cut by its inputs: this rank's (…, in / size) to (…, out) on every rank."""
 
-    def __init__(
-        self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1, leave: Region = reduce_from
-    ) -> None:
+    def __init__(self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1) -> None:
         super().__init__()
-        self.comm, self.leave = comm, leave
+        self.comm = comm
         self.weight = cut(comm, whole.weight, 1, unit=unit)  # (out, in / size)
         self.bias = None if whole.bias is None else nn.Parameter(whole.bias.detach().clone())
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
         """The result, summed over the ranks; only then the bias, once."""
-        y = self.leave(self.comm, F.linear(shard, self.weight))
-        if self.bias is None:
-            return y
-        return y + (self.bias if self.leave is reduce_from else copy_to(self.comm, self.bias))
+        y = reduce_from(self.comm, F.linear(shard, self.weight))
+        return y if self.bias is None else y + self.bias
+
+
+class ScatteredRowLinear(RowLinear):
+    """A row layer whose result is cut along the sequence: (B, T, in / size) to (B, T / size, out)."""
+
+    def forward(self, shard: torch.Tensor) -> torch.Tensor:
+        """This rank's tokens of the result."""
+        y = reduce_scatter(self.comm, F.linear(shard, self.weight), SEQUENCE)
+        # cut along the sequence, each rank's bias gradient covers its own tokens alone: copy_to sums them
+        return y if self.bias is None else y + copy_to(self.comm, self.bias)
 
 
 class ColumnConv(nn.Module):
@@ -135,7 +149,7 @@ class RowConv(nn.Module):
         self.bias = None if whole.bias is None else nn.Parameter(whole.bias.detach().clone())
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
-        """The result, summed over the ranks, and the bias; each all-reduce moves B·F·H'·W' numbers."""
+        """The result, summed over the ranks, plus the bias; the all-reduce sums B·F·H'·W' numbers."""
         y = reduce_from(self.comm, self.apply_conv(shard, self.weight, None))
         return y if self.bias is None else y + self.bias[:, None, None]
 
@@ -150,19 +164,29 @@ def _convolution(whole: nn.Conv2d) -> Callable[..., torch.Tensor]:
 
 
 class VocabularyEmbedding(nn.Module):
-    """An embedding cut by its rows: each rank looks up the tokens that it has, and the ranks add up."""
+    """An embedding cut by its rows: ranks look up the tokens in their shards, `add` sums over the ranks."""
 
-    def __init__(self, comm: MPI.Intracomm, whole: nn.Embedding, *, leave: Region = reduce_from) -> None:
+    def __init__(self, comm: MPI.Intracomm, whole: nn.Embedding, *, add: Crossing = reduce_from) -> None:
         super().__init__()
-        self.comm, self.leave = comm, leave
+        self.comm, self.add, self.vocabulary = comm, add, whole.num_embeddings
         self.mine = even_range(whole.num_embeddings, comm.size, comm.rank)
         self.weight = cut(comm, whole.weight, 0)  # (vocabulary / size, width)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Tokens (B, T) to (B, T, width)."""
+        """Tokens (B, T), the same on all ranks, to (B, T, width)."""
+        must_be_tokens(tokens, self.vocabulary)
         here = (tokens >= self.mine.start) & (tokens < self.mine.stop)
         rows = F.embedding((tokens - self.mine.start).where(here, 0), self.weight)
-        return self.leave(self.comm, rows * here.unsqueeze(-1))
+        return self.add(self.comm, rows * here.unsqueeze(-1))  # zero for the tokens of other ranks
+
+
+def must_be_tokens(tokens: torch.Tensor, vocabulary: int) -> None:
+    """Raise IndexError, as one process would, when a token is outside the vocabulary."""
+    wrong = tokens[(tokens < 0) | (tokens >= vocabulary)]
+    if len(wrong):
+        raise IndexError(
+            f"token {wrong[0]} is not one of a vocabulary of {vocabulary}; give 0 to {vocabulary - 1}"
+        )
 
 
 def vocabulary_cross_entropy(
@@ -170,8 +194,9 @@ def vocabulary_cross_entropy(
 ) -> torch.Tensor:
     """The cross entropy of each token, from this rank's shard of the logits: three all-reduces of (B, T).
 
-    `logits` (B, T, vocabulary / size), `targets` (B, T); the result (B, T), the same on every rank. The whole
-    logits, the largest tensor of a language model, are never put together.
+    `logits` (B, T, vocabulary / size), `targets` (B, T), the same on all ranks; the result (B, T), the same
+    on every rank. The full logits, the largest tensor of a language model, are never gathered. Raises
+    IndexError for a target outside the vocabulary: no index is ignored, so mask the losses instead.
     """
     mine = even_range(vocabulary, comm.size, comm.rank)
     if logits.shape[-1] != len(mine):
@@ -179,7 +204,8 @@ def vocabulary_cross_entropy(
             f"logits of {logits.shape[-1]} tokens are not rank {comm.rank}'s {len(mine)} of a vocabulary of "
             f"{vocabulary}; pass the shard that a ColumnLinear gives"
         )
-    largest = logits.detach().amax(dim=-1)
+    must_be_tokens(targets, vocabulary)
+    largest = logits.detach().amax(dim=-1)  # its gradient cancels
     comm.Allreduce(MPI.IN_PLACE, largest.numpy(), op=MPI.MAX)
     shifted = logits - largest.unsqueeze(-1)
     total = reduce_from(comm, shifted.exp().sum(dim=-1))
@@ -195,16 +221,21 @@ def parallel_feed_forward(
     comm: MPI.Intracomm,
     whole: FeedForward,
     column: Callable[..., ColumnLinear] = ColumnLinear,
-    leave: Region = reduce_from,
+    row: Callable[..., RowLinear] = RowLinear,
 ) -> nn.Sequential:
     """A column layer, GeLU on the shard, a row layer."""
-    return nn.Sequential(column(comm, whole.up), nn.GELU(), RowLinear(comm, whole.down, leave=leave))
+    return nn.Sequential(column(comm, whole.up), nn.GELU(), row(comm, whole.down))
 
 
 def merged(whole: Attention) -> nn.Linear:
-    """Query, key and value as one layer, head by head: (q, k, v) of the first head, then of the second, …"""
+    """Query, key and value as one layer, head by head: (q, k, v) of the first head, then of the second, …
+
+    One layer needs one all-reduce, not three; head by head, so that cutting it leaves each head its q, k
+    and v.
+    """
     layers = (whole.query, whole.key, whole.value)
-    qkv = nn.Linear(whole.query.in_features, 3 * whole.query.out_features, bias=whole.query.bias is not None)
+    sizes, bias = (whole.query.in_features, 3 * whole.query.out_features), whole.query.bias is not None
+    qkv = nn.utils.skip_init(nn.Linear, *sizes, bias=bias)  # draws no random numbers
     for name, parameter in qkv.named_parameters():
         parts = [getattr(layer, name).detach().unflatten(0, (-1, whole.head_width)) for layer in layers]
         parameter.data = torch.stack(parts, dim=1).flatten(0, 2)
@@ -212,16 +243,16 @@ def merged(whole: Attention) -> nn.Linear:
 
 
 class ParallelAttention(Attention):
-    """Attention in which each rank has some of the heads, whole ones."""
+    """Attention of which each rank computes some of the heads; no head is cut."""
 
     def __init__(
         self,
         comm: MPI.Intracomm,
         whole: Attention,
         column: Callable[..., ColumnLinear] = ColumnLinear,
-        leave: Region = reduce_from,
+        row: Callable[..., RowLinear] = RowLinear,
     ) -> None:
-        nn.Module.__init__(self)
+        nn.Module.__init__(self)  # not Attention's: it would make the full layers
         self.comm, self.head_width = comm, whole.head_width
         heads = whole.query.out_features // whole.head_width
         if heads < comm.size:
@@ -229,7 +260,7 @@ class ParallelAttention(Attention):
                 f"{heads} heads cannot be shared by {comm.size} ranks; use at most {heads} ranks"
             )
         self.qkv = column(comm, merged(whole), unit=3 * whole.head_width)
-        self.project = RowLinear(comm, whole.project, unit=whole.head_width, leave=leave)  # type: ignore[assignment]
+        self.project = row(comm, whole.project, unit=whole.head_width)  # type: ignore[assignment]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, width) to the same, on every rank; with sequence parallelism (B, T / size, width)."""
@@ -239,38 +270,44 @@ class ParallelAttention(Attention):
 
 
 class SequenceNorm(nn.Module):
-    """A layer-norm of a shard of the sequence; its parameters get the gradient of the whole."""
+    """A layer-norm of a shard of the sequence; the gradients of its parameters are summed over the ranks."""
 
     def __init__(self, comm: MPI.Intracomm, whole: nn.LayerNorm) -> None:
         super().__init__()
-        self.comm, self.eps = comm, whole.eps
-        self.weight, self.bias = (nn.Parameter(p.detach().clone()) for p in (whole.weight, whole.bias))
+        self.comm, self.shape, self.eps = comm, whole.normalized_shape, whole.eps
+        self.weight, self.bias = copy.deepcopy((whole.weight, whole.bias))  # either may be None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T / size, width) to the same."""
-        weight, bias = copy_to(self.comm, self.weight), copy_to(self.comm, self.bias)
-        return F.layer_norm(x, weight.shape, weight, bias, self.eps)
+        weight, bias = (None if p is None else copy_to(self.comm, p) for p in (self.weight, self.bias))
+        return F.layer_norm(x, self.shape, weight, bias, self.eps)
 
 
 class ParallelBlock(Block):
-    """A block of which each rank has a shard; with `sequence`, of the tokens between the layers, too."""
+    """A block of which each rank has a shard; with `sequence`, the tokens between its layers are cut, too."""
 
     def __init__(self, comm: MPI.Intracomm, whole: Block, *, sequence: bool) -> None:
-        nn.Module.__init__(self)
-        column, leave, norm = _edges(comm, sequence)
+        nn.Module.__init__(self)  # not Block's: it would make the full layers
+        column, row, norm = _layers(comm, sequence)
         self.norm1, self.norm2 = norm(whole.norm1), norm(whole.norm2)  # type: ignore[assignment]
-        self.attention = ParallelAttention(comm, whole.attention, column, leave)
-        self.mlp = parallel_feed_forward(comm, whole.mlp, column, leave)  # type: ignore[assignment]
+        self.attention = ParallelAttention(comm, whole.attention, column, row)
+        self.mlp = parallel_feed_forward(comm, whole.mlp, column, row)  # type: ignore[assignment]
 
 
 class ParallelTransformer(nn.Module):
-    """`whole`, cut over `comm`: heads, hidden features and vocabulary; with `sequence`, the sequence too."""
+    """`whole`, cut over `comm`: heads, hidden features and vocabulary; with `sequence`, the sequence too.
+
+    Raises ValueError when the embedding and the head of `whole` share a weight: here they would train apart.
+    """
 
     def __init__(self, comm: MPI.Intracomm, whole: Transformer, *, sequence: bool = False) -> None:
         super().__init__()
-        column, leave, norm = _edges(comm, sequence)
+        if whole.head.weight is whole.embedding.token.weight:
+            raise ValueError("the embedding and the head share a weight; give the head a copy of it")
+        column, _, norm = _layers(comm, sequence)
         self.comm, self.sequence = comm, sequence
-        self.token = VocabularyEmbedding(comm, whole.embedding.token, leave=leave)
+        add = partial(reduce_scatter, dim=SEQUENCE) if sequence else reduce_from
+        self.token = VocabularyEmbedding(comm, whole.embedding.token, add=add)
         self.position = nn.Parameter(whole.embedding.position.weight.detach().clone())
         blocks = cast(Iterable[Block], whole.blocks)
         self.blocks = nn.ModuleList(ParallelBlock(comm, block, sequence=sequence) for block in blocks)
@@ -290,10 +327,10 @@ class ParallelTransformer(nn.Module):
         return shard_of(self.comm, copy_to(self.comm, self.position)[:length], dim=0)
 
 
-def _edges(
+def _layers(
     comm: MPI.Intracomm, sequence: bool
-) -> tuple[Callable[..., ColumnLinear], Region, Callable[..., nn.Module]]:
-    """How a pair of layers is entered and left, and what a norm becomes."""
+) -> tuple[Callable[..., ColumnLinear], Callable[..., RowLinear], Callable[..., nn.Module]]:
+    """What makes the first and the second layer of a pair, and what makes a norm."""
     if sequence:
-        return GatheredColumnLinear, partial(reduce_scatter, dim=SEQUENCE), partial(SequenceNorm, comm)
-    return ColumnLinear, reduce_from, copy.deepcopy
+        return GatheredColumnLinear, ScatteredRowLinear, partial(SequenceNorm, comm)
+    return ColumnLinear, RowLinear, copy.deepcopy

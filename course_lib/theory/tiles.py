@@ -77,7 +77,7 @@ class Halo:
         return self.needed.stop - self.kept.stop
 
     @property
-    def is_empty(self) -> bool:
+    def changes_nothing(self) -> bool:
         """Whether the tile needs exactly what it has, and no other tile needs any of it."""
         return self.owned == self.needed and not self.sends
 

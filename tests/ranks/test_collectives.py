@@ -430,7 +430,7 @@ def test_a_shard_that_is_too_long_is_told_where_the_message_comes(comm: MPI.Comm
     if comm.rank == 0:
         scatter(comm, np.zeros(2 * comm.size), np.empty(2))
         return
-    with pytest.raises(ValueError, match="shard has 24 bytes, and rank 0 has 16 for it"):
+    with pytest.raises(ValueError, match="shard has 24 bytes, but rank 0 sent 16"):
         scatter(comm, None, np.empty(3))
 
 
@@ -442,8 +442,64 @@ def test_a_shard_that_is_too_short_is_told_at_the_root(comm: MPI.Comm) -> None:
     if comm.rank == 1:
         gather(comm, np.empty(1), None)
     else:
-        with pytest.raises(ValueError, match="part 1 of full has 16 bytes, and rank 1 has 8 for it"):
+        with pytest.raises(ValueError, match="part 1 of full has 16 bytes, but rank 1 sent 8"):
             gather(comm, np.empty(2), np.empty(4))
+
+
+def test_a_broadcast_shorter_than_the_buffer_is_refused(comm: MPI.Comm) -> None:
+    if comm.size > 2:
+        comm = comm.Split(0 if comm.rank < 2 else MPI.UNDEFINED)
+    if comm == MPI.COMM_NULL or comm.size == 1:
+        return
+    if comm.rank == 0:
+        tree_broadcast(comm, np.empty(2))
+    else:
+        with pytest.raises(ValueError, match="buffer has 24 bytes, but rank 0 sent 16"):
+            tree_broadcast(comm, np.empty(3))
+
+
+class Tagged:
+    """A communicator that notes the tags of what is sent and received."""
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self.comm, self.tags = comm, set[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.comm, name)
+        places = {"Send": [2], "Recv": [2], "Sendrecv": [2, 5]}.get(name)
+        if places is None:
+            return call
+
+        def noting(*args: Any) -> None:
+            self.tags |= {args[place] for place in places}
+            call(*args)
+
+        return noting
+
+
+def test_no_two_collectives_share_a_tag(comm: MPI.Comm) -> None:
+    """Ranks that call different ones must not take each other's messages and return with mixed data."""
+    a, part, into = np.zeros(comm.size), np.zeros(1), np.zeros(comm.size)
+    calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+        (ring_allreduce, (a,)),
+        (recursive_doubling_allreduce, (a,)),
+        (ring_reduce_scatter, (a, part)),
+        (ring_allgather, (part, a)),
+        (tree_broadcast, (a,)),
+        (scatter_allgather_broadcast, (a,)),
+        (tree_reduce, (a,)),
+        (scatter, (a, part)),
+        (gather, (part, a)),
+        (pairwise_alltoall, (a, into)),
+        (dissemination_barrier, ()),
+    ]
+    used_by: dict[int, str] = {}
+    for collective, arguments in calls:
+        for form in {collective, getattr(fast, collective.__name__, collective)}:
+            form(tagged := Tagged(comm), *arguments)
+            assert tagged.tags or comm.size == 1
+            for tag in tagged.tags:
+                assert used_by.setdefault(tag, collective.__name__) == collective.__name__
 
 
 # ---------------------------------------------------------------- known-wrong variants

@@ -50,12 +50,12 @@ def test_a_shift_and_its_gradient_go_opposite_ways(comm: MPI.Intracomm) -> None:
 
 
 def test_rows_go_to_their_ranks_and_their_gradients_come_back(comm: MPI.Intracomm) -> None:
-    leave = [comm.rank + to for to in range(comm.size)]  # rank 0 sends itself nothing
-    come = [source + comm.rank for source in range(comm.size)]
-    rows = torch.tensor([[float(comm.rank), to] for to in range(comm.size) for _ in range(leave[to])])
+    send_counts = [comm.rank + to for to in range(comm.size)]  # rank 0 sends itself nothing
+    receive_counts = [source + comm.rank for source in range(comm.size)]
+    rows = torch.tensor([[float(comm.rank), to] for to in range(comm.size) for _ in range(send_counts[to])])
     rows = rows.reshape(-1, 2).requires_grad_()
-    came = all_to_all(comm, rows, leave, come)
-    assert came.tolist() == [[s, comm.rank] for s in range(comm.size) for _ in range(come[s])]
+    came = all_to_all(comm, rows, send_counts, receive_counts)
+    assert came.tolist() == [[s, comm.rank] for s in range(comm.size) for _ in range(receive_counts[s])]
     (came * (1 + comm.rank)).sum().backward()
     assert rows.grad is not None
     assert torch.equal(rows.grad, (1 + rows.detach()[:, 1:]).expand(-1, 2))
@@ -171,15 +171,15 @@ def test_the_ranks_are_asked_unevenly(comm: MPI.Intracomm) -> None:
 
 
 def back_in_the_wrong_order(
-    comm: MPI.Intracomm, rows: torch.Tensor, leave: Sequence[int], come: Sequence[int]
+    comm: MPI.Intracomm, rows: torch.Tensor, send_counts: Sequence[int], receive_counts: Sequence[int]
 ) -> torch.Tensor:
-    return all_to_all(comm, rows, leave, come).flip(0)
+    return all_to_all(comm, rows, send_counts, receive_counts).flip(0)
 
 
 def lost_on_the_way_back(
-    comm: MPI.Intracomm, rows: torch.Tensor, leave: Sequence[int], come: Sequence[int]
+    comm: MPI.Intracomm, rows: torch.Tensor, send_counts: Sequence[int], receive_counts: Sequence[int]
 ) -> torch.Tensor:
-    return all_to_all(comm, rows.detach(), leave, come)
+    return all_to_all(comm, rows.detach(), send_counts, receive_counts)
 
 
 @pytest.mark.parametrize("wrong", [back_in_the_wrong_order, lost_on_the_way_back])

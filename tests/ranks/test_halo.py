@@ -112,10 +112,21 @@ def test_tiles_that_contradict_what_is_said_of_them_are_refused(comm: MPI.Intrac
         halo_exchange(comm, torch.zeros(1, 1, 3, 1), 2, [*owned, range(1)])
 
 
+def test_a_dimension_may_be_counted_from_the_end(comm: MPI.Intracomm) -> None:
+    x = mine_of(comm, numbers(1, 2, 4, 12, seed=1), 3)
+    needed = needs_of(comm, Window(3, before=1, after=1), 12)
+    ours, theirs = (x.clone().requires_grad_() for _ in range(2))
+    got, expected = halo_exchange(comm, ours, -1, needed), halo_exchange(comm, theirs, 3, needed)
+    assert torch.equal(got, expected)
+    got.square().sum().backward()
+    expected.square().sum().backward()
+    assert ours.grad is not None and theirs.grad is not None and torch.equal(ours.grad, theirs.grad)
+
+
 # ---------------------------------------------------------------- the version that lessons show
 
 
-@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("width", [0, 1, 2, 3])
 def test_ghost_rows_are_what_the_general_exchange_gives(comm: MPI.Intracomm, width: int) -> None:
     image = numbers(2, 3, 3 * comm.size + 1, 5, seed=4)
     ours, theirs = (mine_of(comm, image, 2).requires_grad_() for _ in range(2))
@@ -127,6 +138,28 @@ def test_ghost_rows_are_what_the_general_exchange_gives(comm: MPI.Intracomm, wid
     got.backward(y)
     expected.backward(y)
     assert ours.grad is not None and torch.allclose(ours.grad, theirs.grad, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["channels last", "strided", "bfloat16"])
+def test_ghost_rows_of_any_layout_and_dtype(comm: MPI.Intracomm, kind: str) -> None:
+    image = numbers(2, 3, 3 * comm.size, 4, seed=4)
+    strip = mine_of(comm, image, 2)
+    if kind == "channels last":
+        strip = strip.to(memory_format=torch.channels_last)
+    if kind == "strided":
+        strip = strip.transpose(0, 1).contiguous().transpose(0, 1)
+    if kind == "bfloat16":
+        image, strip = image.bfloat16(), strip.bfloat16()
+    strip.requires_grad_()
+    got = ghost_rows(comm, strip, 2)
+    rows = range(3 * comm.rank - 2, 3 * comm.rank + 5)
+    padded = torch.nn.functional.pad(image, (0, 0, 2, 2))
+    assert torch.equal(got, padded[:, :, rows.start + 2 : rows.stop + 2])
+    got.sum().backward()
+    above, below = comm.rank > 0, comm.rank < comm.size - 1  # of three rows, two go to each neighbour
+    expected = torch.tensor([1 + above, 1 + above + below, 1 + below])
+    assert strip.grad is not None
+    assert torch.equal(strip.grad, expected.view(1, 1, 3, 1).expand(2, 3, 3, 4).to(strip.dtype))
 
 
 def test_return_ghost_rows_is_the_transpose_of_with_ghost_rows(comm: MPI.Intracomm) -> None:

@@ -27,9 +27,11 @@ from course_lib.parallel import tensor_parallel
 from course_lib.parallel.tensor_parallel import (
     ColumnConv,
     ColumnLinear,
+    GatheredColumnLinear,
     ParallelTransformer,
     RowConv,
     RowLinear,
+    ScatteredRowLinear,
     SequenceNorm,
     VocabularyEmbedding,
     parallel_feed_forward,
@@ -279,18 +281,33 @@ def test_attention_costs_one_allreduce_each_way(comm: MPI.Intracomm) -> None:
 # ---------------------------------------------------------------- known to be wrong
 
 
+class MeanRowLinear(RowLinear):
+    def forward(self, shard: torch.Tensor) -> torch.Tensor:
+        return super().forward(shard) / self.comm.size
+
+
+class SummedBackward(RowLinear):
+    def forward(self, shard: torch.Tensor) -> torch.Tensor:
+        return copy_to(self.comm, super().forward(shard))
+
+
+class PartOfASum(RowLinear):
+    def forward(self, shard: torch.Tensor) -> torch.Tensor:
+        return F.linear(shard, self.weight, self.bias)
+
+
 def wrong_without_copy(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
     """The gradient of the input lacks what the other ranks' columns add to it."""
     return parallel_feed_forward(comm, whole, column=partial(ColumnLinear, enter=lambda comm, x: x))
 
 
 def wrong_mean(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
-    return parallel_feed_forward(comm, whole, leave=lambda comm, x: reduce_from(comm, x) / comm.size)
+    return parallel_feed_forward(comm, whole, row=MeanRowLinear)
 
 
 def wrong_allreduce_backward(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
     """All-reduce where Megatron has the identity: every gradient before it is too large by the ranks."""
-    return parallel_feed_forward(comm, whole, leave=lambda comm, x: copy_to(comm, reduce_from(comm, x)))
+    return parallel_feed_forward(comm, whole, row=SummedBackward)
 
 
 def wrong_gelu_of_a_part(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
@@ -299,8 +316,8 @@ def wrong_gelu_of_a_part(comm: MPI.Intracomm, whole: FeedForward) -> nn.Module:
     class Wrong(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.up = RowLinear(comm, whole.up, leave=lambda comm, x: x)
-            self.down = RowLinear(comm, whole.down, leave=reduce_from)
+            self.up = PartOfASum(comm, whole.up)
+            self.down = RowLinear(comm, whole.down)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.down(shard_of(comm, F.gelu(self.up(shard_of(comm, x, -1))), -1))
@@ -416,6 +433,31 @@ def test_whole_logits_are_refused(comm: MPI.Intracomm) -> None:
         vocabulary_cross_entropy(comm, numbers(3, 9, VOCABULARY), TOKENS[0][:, 1:], VOCABULARY)
 
 
+@pytest.mark.parametrize("token", [-1, VOCABULARY])
+def test_a_token_outside_the_vocabulary_is_refused_as_by_one_process(comm: MPI.Intracomm, token: int) -> None:
+    tokens = TOKENS[0].clone()
+    tokens[0, 0] = token
+    with pytest.raises(IndexError, match=f"token {token} is not one of a vocabulary of {VOCABULARY}"):
+        VocabularyEmbedding(comm, nn.Embedding(VOCABULARY, 6))(tokens)
+    logits = shard_of(comm, numbers(*tokens.shape, VOCABULARY), -1)
+    with pytest.raises(IndexError, match=f"token {token} is not one of a vocabulary of {VOCABULARY}"):
+        vocabulary_cross_entropy(comm, logits, tokens, VOCABULARY)
+
+
+def test_an_embedding_that_is_also_the_head_is_refused(comm: MPI.Intracomm) -> None:
+    whole = small(4)
+    whole.head.weight = whole.embedding.token.weight
+    with pytest.raises(ValueError, match="share a weight"):
+        ParallelTransformer(comm, whole)
+
+
+def test_cutting_a_model_leaves_the_random_state_as_it_was(comm: MPI.Intracomm) -> None:
+    whole = small(4)
+    before = torch.get_rng_state()
+    ParallelTransformer(comm, whole)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_an_embedding_is_cut_by_its_rows(comm: MPI.Intracomm) -> None:
     torch.manual_seed(0)
     whole = nn.Embedding(VOCABULARY, 6).double()
@@ -467,6 +509,39 @@ def test_fewer_features_than_ranks_are_refused(
         return
     with pytest.raises(ValueError, match=f"cannot be shared by {comm.size} ranks; use at most 1 "):
         layer(comm, whole)
+
+
+@pytest.mark.parametrize("options", [{"bias": False}, {"elementwise_affine": False}])
+def test_a_sequence_norm_may_lack_a_bias_or_all_parameters(
+    comm: MPI.Intracomm, options: dict[str, bool]
+) -> None:
+    whole, x = nn.LayerNorm(6, **options).double(), numbers(2, 5, 6)
+    parallel = SequenceNorm(comm, whole)
+    assert same(parallel(shard_of(comm, x, 1)), shard_of(comm, whole(x), 1))
+    assert len(list(parallel.parameters())) == len(list(whole.parameters()))
+
+
+def test_a_row_layer_that_scatters_sums_the_gradient_of_its_bias(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    whole, x = nn.Linear(8, 6).double(), numbers(2, 5, 8)
+    make: Make = partial(ScatteredRowLinear, comm)  # type: ignore[arg-type]
+    parallel = make(whole)
+    y, expected = parallel(shard_of(comm, x, -1)), whole(x)
+    assert same(y, shard_of(comm, expected, 1))
+    for result in (y, expected):
+        result.pow(2).sum().backward()
+    assert gradients_are_those_of(parallel, whole, make)
+
+
+def test_shards_of_a_sequence_of_other_lengths_are_refused_on_every_rank(comm: MPI.Intracomm) -> None:
+    layer = GatheredColumnLinear(comm, nn.Linear(6, 8).double())
+    if comm.size == 1:
+        return
+    shard = numbers(2, 5 if comm.rank == comm.size - 1 else 3, 6)  # the first shards are the longer ones
+    with pytest.raises(ValueError, match="shards of lengths"):
+        layer(shard)
+    with pytest.raises(ValueError, match="shards of lengths"):
+        all_gather(comm, shard, 1)
 
 
 @pytest.mark.parametrize("length", [2, 3])

@@ -247,7 +247,7 @@ answer("")
 # %%px
 
 # %% [markdown]
-# (`cut` copies this rank's share of a whole matrix. PyTorch keeps a layer's matrix transposed, so our columns are dimension
+# (`cut` copies this rank's shard of a whole matrix. PyTorch keeps a layer's matrix transposed, so our columns are dimension
 # 0 of `weight`.) Now leave `copy_to` out, and compare with the whole pair:
 
 

@@ -56,7 +56,7 @@ def test_the_halo_of_the_drawing() -> None:
         ((0, range(5, 6)),),
         ((0, range(4, 5)),),
     )
-    assert not first.is_empty
+    assert not first.changes_nothing
 
 
 @pytest.mark.parametrize("window", WINDOWS)
