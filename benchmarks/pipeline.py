@@ -191,7 +191,7 @@ def predict(comm: MPI.Intracomm, rounds: int, blocks: int) -> dict[str, dict[str
         if spans is not None:
             seconds = measured_seconds(schedule, spans)
             weights = measured_weights(schedule, spans)
-            simulated = schedules.simulate(schedule, seconds, seconds, weights=weights)
+            simulated = schedules.simulate(schedule, seconds, seconds, deferred=weights)
             found[name]["measured"].append(1e3 * length(boxes(spans)))
             found[name]["predicted"].append(1e3 * schedules.makespan(simulated))
     return {name: {who: values[1:] for who, values in both.items()} for name, both in found.items()}

@@ -31,7 +31,7 @@ from course_lib.comm.spans import COLLECTIVE, KINDS, Span, split_collectives
 ROUND_TRIPS = 20
 CLOCK_TAG = 30_001
 
-Kind = Literal["compute", "wait", "transfer", "collective"]
+SpanKind = Literal["compute", "wait", "transfer", "collective"]
 Note = tuple[str, str, float, float]  # name, kind, start and end on the clock of the rank that noted it
 
 
@@ -47,7 +47,7 @@ class Recorder:
         self._before = compare_clocks(comm)
         self.uncertainty = largest(comm, 2 * self._before.uncertainty)
 
-    def span(self, name: str, *, kind: Kind = "compute") -> Running:
+    def span(self, name: str, *, kind: SpanKind = "compute") -> Running:
         """`with recorder.span(name):` notes when its body began and ended; it may hold further spans.
 
         `kind="collective"` is for a collective call, which all ranks of the recorder's communicator make.

@@ -30,8 +30,8 @@ from torch.overrides import TorchFunctionMode
 
 from course_lib.comm.spans import WEIGHTS
 from course_lib.comm.trace import Recorder
-from course_lib.parallel.pipeline import Modules, Neighbours, Step, check_schedule, run_actions
-from course_lib.theory.schedules import Action, Schedule
+from course_lib.parallel.pipeline import Modules, Neighbours, StepResult, check_schedule, run_actions
+from course_lib.theory.schedules import Action, Schedule, owners
 from course_lib.training.loop import Batch, SummedLoss
 
 Products = list[Callable[[], None]]
@@ -44,13 +44,13 @@ def run_schedule(
     loss_fn: SummedLoss,
     microbatches: list[Batch],
     recorder: Recorder | None = None,
-) -> Step:
+) -> StepResult:
     """`parallel.pipeline.run_schedule` with gradients that accumulate in place, after each message has left.
 
     The results agree to rounding. `recorder` also notes the deferred products, inside their backward's span.
     """
     check_schedule(comm, schedule, modules, len(microbatches))
-    neighbours = DeferringNeighbours(comm, schedule, recorder)
+    neighbours = DeferringNeighbours(comm, owners(schedule), recorder)
     inside = {key: InPlace(module, neighbours.deferred) for key, module in modules.items()}
     return run_actions(neighbours, schedule[comm.rank], inside, loss_fn, microbatches)
 
@@ -58,13 +58,15 @@ def run_schedule(
 class DeferringNeighbours(Neighbours):
     """Neighbours that get the gradient of the inputs first; then this rank computes what it `deferred`."""
 
-    def __init__(self, comm: MPI.Intracomm, schedule: Schedule, recorder: Recorder | None = None) -> None:
-        super().__init__(comm, schedule, recorder)
+    def __init__(
+        self, comm: MPI.Intracomm, rank_of: Mapping[tuple[int, int], int], recorder: Recorder | None = None
+    ) -> None:
+        super().__init__(comm, rank_of, recorder)
         self.deferred: Products = []
 
-    def send(self, action: Action, stage: int, tensor: torch.Tensor) -> None:
+    def send(self, action: Action, other_stage: int, tensor: torch.Tensor) -> None:
         """Start to send; after a gradient, compute the products of the weights."""
-        super().send(action, stage, tensor)
+        super().send(action, other_stage, tensor)
         if self.deferred:
             with self.span(f"{WEIGHTS} {action!r}"):
                 self.compute_deferred()

@@ -43,7 +43,7 @@ from course_lib.parallel.spatial_parallel import (
 from course_lib.parallel.tensor_parallel import ColumnLinear, RowLinear
 from course_lib.theory.hybrid import Coordinates, HybridShape, StageShape, hybrid_schedule
 from course_lib.theory.partition import even_range, even_ranges
-from course_lib.theory.schedules import Action, Schedule
+from course_lib.theory.schedules import Action
 from course_lib.training.loop import Batch, SummedLoss
 
 # ---------------------------------------------------------------- what one rank holds of a stage
@@ -201,7 +201,7 @@ class Hybrid:
         pieces = split_batch(Batch(batch.inputs[shard], batch.targets[shard], batch.global_size), parts)
         schedule, modules = hybrid_schedule(self.shape, rounds, microbatches), self.by_stage()
         check_schedule(self.model, schedule, modules, parts)
-        neighbours = TileNeighbours(self, schedule)
+        neighbours = TileNeighbours(self)
         result = run_actions(neighbours, schedule[self.model.rank], modules, loss_fn, pieces)
         self.sum_gradients()
         copies = self.shape.stages[-1].ranks  # of the loss: all ranks of the last stage compute the same
@@ -250,28 +250,33 @@ class TileNeighbours(Neighbours):
     rank receives it from one of them.
     """
 
-    def __init__(self, hybrid: Hybrid, schedule: Schedule) -> None:
-        super().__init__(hybrid.model, schedule)
+    def __init__(self, hybrid: Hybrid) -> None:
         self.shape, self.coordinates = hybrid.shape, hybrid.coordinates
+        first_rank = {
+            (replica, stage): self.shape.position(replica, Coordinates(stage, 0, 0))
+            for replica in range(self.shape.replicas)
+            for stage in range(len(self.shape.stages))
+        }
+        super().__init__(hybrid.model, first_rank)
 
-    def send(self, action: Action, stage: int, tensor: torch.Tensor) -> None:
-        """Start to send `tensor`, or tiles of it, to the ranks of `stage` that receive from this one."""
-        here, there = self.coordinates[action.replica], self.shape.stages[stage]
+    def send(self, action: Action, other_stage: int, tensor: torch.Tensor) -> None:
+        """Start to send `tensor`, or tiles of it, to those ranks of `other_stage` that receive from here."""
+        here, there = self.coordinates[action.replica], self.shape.stages[other_stage]
         mine = self.shape.stages[here.stage]
         cut = there.tiles > 1 and mine.tiles == 1
         for tile in shared_tiles(mine, here.tile, there):
             part = block_of(tensor, there, tile) if cut else tensor
             for shard in range(here.tensor, there.tensor, mine.tensor):
-                to = self.shape.position(action.replica, Coordinates(stage, tile, shard))
-                self.start_send(action, stage, to, part)
+                to = self.shape.position(action.replica, Coordinates(other_stage, tile, shard))
+                self.start_send(action, other_stage, to, part)
 
-    def receive(self, action: Action, stage: int) -> torch.Tensor:
-        """Receive from `stage`, and join what comes in tiles."""
-        here, there = self.coordinates[action.replica], self.shape.stages[stage]
+    def receive(self, action: Action, other_stage: int) -> torch.Tensor:
+        """Receive from `other_stage`, and join what comes in tiles."""
+        here, there = self.coordinates[action.replica], self.shape.stages[other_stage]
         parts = []
         for tile in shared_tiles(self.shape.stages[here.stage], here.tile, there):
-            source = Coordinates(stage, tile, here.tensor % there.tensor)
-            parts.append(self.receive_from(action, stage, self.shape.position(action.replica, source)))
+            source = Coordinates(other_stage, tile, here.tensor % there.tensor)
+            parts.append(self.receive_from(action, other_stage, self.shape.position(action.replica, source)))
         if len(parts) == 1:
             return parts[0]
         rows = [parts[start : start + there.columns] for start in range(0, len(parts), there.columns)]

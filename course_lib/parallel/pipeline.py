@@ -1,17 +1,21 @@
 """Pipeline parallelism: each rank runs some of a model's layers, and sends activations and gradients on.
 
     rank 0   F0 F1 F2 ·  ·  B0 …         F1 of stage 0 ── activations ─→ F1 of stage 1
-    rank 1      F0 F1 B0 …               B1 of stage 0 ←── gradients ─── B1 of stage 1
+    rank 1   ·  F0 F1 ·  B0 F2 …         B1 of stage 0 ←── gradients ─── B1 of stage 1
+    rank 2   ·  ·  F0 B0 F1 B1 …         time goes from left to right; · is idle
 
 The layers are cut into stages and the batch into micro-batches. For each micro-batch a stage receives the
 output of the previous stage, computes, and sends its own output to the next stage (`stage_forward`). Later it
 receives the gradient of what it sent, goes backward, and sends the gradient of what it received
 (`stage_backward`). A schedule, a list of actions per rank from `theory/schedules.py`, says in which order.
-`run_schedule` executes any of them: GPipe, 1F1B, interleaved, GEMS.
+`run_schedule` executes any of them: GPipe, 1F1B, interleaved, GEMS. Ranks block only in receives, and
+`simulate` shows that what each receive waits for is computed.
 
 The gradients of the micro-batches add up in the parameters. Every micro-batch's loss is a sum over its
 samples, divided by the size of the global batch, so the total is the gradient of the whole batch. Batch norm
-sees one micro-batch at a time, as in one process that accumulates the same micro-batches.
+sees one micro-batch at a time, as in one process that accumulates the same micro-batches. Dropout draws from
+the random-number state of its rank, so it drops other numbers than one process would;
+`with_repeatable_dropout` makes them the same.
 
 Huang et al. (2019), "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism";
 Narayanan et al. (2021), "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM".
@@ -29,9 +33,9 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
-from course_lib.comm.trace import Kind, Recorder
+from course_lib.comm.trace import Recorder, SpanKind
 from course_lib.theory.partition import balanced_ranges
-from course_lib.theory.schedules import Action, Actions, Schedule
+from course_lib.theory.schedules import Action, Actions, Schedule, microbatch_count, owners
 from course_lib.training import loop
 from course_lib.training.flat import as_bytes
 from course_lib.training.loop import Batch, SummedLoss
@@ -48,8 +52,8 @@ def split_layers(
 
     The stages hold the layers themselves, no copies. `costs` has one number per layer, in any unit;
     `layer_flops` counts good ones. Without it a layer costs 1 plus the number of its parameters. Raises
-    ValueError if there are fewer layers than stages, or if two stages would share a parameter: each stage
-    would train its own copy of it.
+    ValueError if there are fewer layers than stages, or if layers of two stages have a parameter in common:
+    each of their ranks would update it with its own part of the gradient.
     """
     found = list(layers)
     if not 1 <= stages <= len(found):
@@ -74,8 +78,9 @@ def layer_flops(layers: nn.Sequential, inputs: torch.Tensor) -> list[int]:
     """1 plus the floating-point operations of each layer's forward for `inputs` (B, …).
 
     Only matrix products and convolutions count, so the numbers are the same on every rank and machine. The
-    layers' buffers and the random-number state stay as they are.
+    layers' buffers, `inputs` and the random-number state stay as they are.
     """
+    inputs = inputs.clone()  # the first layer may work in place
     costs, state = [], {name: buffer.clone() for name, buffer in layers.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         for layer in layers:
@@ -110,30 +115,34 @@ def split_batch(batch: Batch, microbatches: int) -> list[Batch]:
 def stage_forward(
     neighbours: "Neighbours", action: Action, module: nn.Module, batch: Batch, loss_fn: SummedLoss
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Take one micro-batch forward through a stage; return its inputs and outputs, for `stage_backward`."""
+    """Take one micro-batch forward through a stage; return its inputs and its result, for `stage_backward`.
+
+    The result is the stage's outputs. At the last stage it is this micro-batch's part of the loss.
+    """
     inputs = batch.inputs
     if action.stage > 0:
         inputs = neighbours.receive(action, action.stage - 1)
-        inputs.requires_grad_(inputs.is_floating_point())  # the previous stage will wait for its gradient
-    outputs = module(inputs.clone())  # a copy, as the first layer may work in place
+        # The previous stage waits for a gradient if its outputs are floating point: the same test as there.
+        inputs.requires_grad_(inputs.is_floating_point())
+    result = module(inputs.clone())  # a copy, as the first layer may work in place
     if action.stage < neighbours.last_stage:
-        neighbours.send(action, action.stage + 1, outputs)
+        neighbours.send(action, action.stage + 1, result)
     else:
-        outputs = loss_fn(outputs, batch.targets) / batch.global_size  # this micro-batch's part of the loss
-    return inputs, outputs
+        result = loss_fn(result, batch.targets) / batch.global_size
+    return inputs, result
 
 
 def stage_backward(
-    neighbours: "Neighbours", action: Action, inputs: torch.Tensor, outputs: torch.Tensor
+    neighbours: "Neighbours", action: Action, inputs: torch.Tensor, result: torch.Tensor
 ) -> None:
     """Take one micro-batch backward through a stage: add to the weights' .grad, send the inputs' gradient."""
     gradient = None  # the last stage starts from the loss
-    if action.stage < neighbours.last_stage and outputs.is_floating_point():
+    if action.stage < neighbours.last_stage and result.is_floating_point():  # the next stage's test
         gradient = neighbours.receive(action, action.stage + 1)
-    if outputs.requires_grad:  # a first stage without parameters has nothing to compute
-        outputs.backward(gradient)
+    if result.requires_grad:  # a first stage without parameters has nothing to compute
+        result.backward(gradient)
     if action.stage > 0 and inputs.requires_grad:
-        # no gradient: the outputs do not depend on the inputs
+        # .grad is None if the outputs do not depend on the inputs; the receiver waits anyway
         found = torch.zeros_like(inputs) if inputs.grad is None else inputs.grad
         neighbours.send(action, action.stage - 1, found)
 
@@ -142,7 +151,7 @@ def stage_backward(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepResult:
     """The result of a rank's schedule: its part of the loss, which is 0 unless it runs a last stage, and the
     largest number of micro-batches that it held at once, forward but not yet backward."""
 
@@ -157,23 +166,29 @@ def run_schedule(
     loss_fn: SummedLoss,
     microbatches: list[Batch],
     recorder: Recorder | None = None,
-) -> Step:
+) -> StepResult:
     """Execute this rank's schedule on its `modules`; their parameters' .grad grows by the batch's gradients.
 
     All ranks of `comm` call it with the same `schedule` and `microbatches`, each with its own modules by
     (replica, stage). The loss is `loss_fn(outputs, targets)`, a sum over samples, divided by the size of the
-    global batch. A send does not wait for its receiver, so a schedule that `simulate` can finish does not
-    deadlock here. `recorder` notes every action, and inside it every wait for a message. Raises ValueError on
-    all ranks if the schedule does not fit the ranks, the modules or the micro-batches.
+    global batch. With two replicas (GEMS) each has the gradients of its own micro-batches: before the update,
+    sum them with `gems.sum_replicas`.
+
+    A send does not wait for its receiver, so a schedule that `simulate` can finish does not deadlock here.
+    `recorder` notes every action, and inside it every wait for a message. Pass a communicator of its own
+    (`comm.Dup()`) if other messages are under way on `comm`: they could have the same tags.
+
+    Raises ValueError on all ranks if the schedule does not fit the ranks, the modules or the micro-batches,
+    or lacks an action. An error inside a module is raised on its rank alone; the others wait for its message.
     """
     check_schedule(comm, schedule, modules, len(microbatches))
-    neighbours = Neighbours(comm, schedule, recorder)
+    neighbours = Neighbours(comm, owners(schedule), recorder)
     return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
 
 
 def run_actions(
     neighbours: "Neighbours", actions: Actions, modules: Modules, loss_fn: SummedLoss, batches: list[Batch]
-) -> Step:
+) -> StepResult:
     """Execute `actions`, one rank's schedule; `batches` are the micro-batches."""
     held: dict[tuple[int, int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # forward, not yet backward
     loss, peak = 0.0, 0
@@ -188,16 +203,26 @@ def run_actions(
             else:
                 stage_backward(neighbours, action, *held.pop(key))
     neighbours.wait()
-    return Step(loss, peak)
+    return StepResult(loss, peak)
 
 
 def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, microbatches: int) -> None:
     """Raise ValueError on every rank, before the first message, unless each has what its schedule needs."""
     if len(schedule) != comm.size:
-        raise ValueError(f"a schedule of {len(schedule)} ranks cannot run on {comm.size}; make it for those")
-    asked = 1 + max(action.microbatch for actions in schedule for action in actions)
+        raise ValueError(
+            f"a schedule of {len(schedule)} ranks cannot run on {comm.size}; make it for {comm.size} ranks"
+        )
+    asked = microbatch_count(schedule)
     if asked != microbatches:
-        raise ValueError(f"the schedule has {asked} micro-batches and got {microbatches}; split the batch so")
+        raise ValueError(
+            f"the schedule has {asked} micro-batches and got {microbatches}; split the batch into {asked}"
+        )
+    replicas = 1 + max(action.replica for actions in schedule for action in actions)
+    stages = 1 + max(action.stage for actions in schedule for action in actions)
+    tags = 2 * replicas * stages * asked
+    largest = comm.Get_attr(MPI.TAG_UB) or 32_767  # this much MPI guarantees
+    if tags > largest + 1:
+        raise ValueError(f"the schedule needs {tags} tags, MPI has {largest + 1}; use fewer micro-batches")
     needed = {(action.replica, action.stage) for action in schedule[comm.rank]}
     for rank, missing in enumerate(comm.allgather(sorted(needed - set(modules)))):
         if missing:
@@ -209,8 +234,18 @@ def check_schedule(comm: MPI.Intracomm, schedule: Schedule, modules: Modules, mi
 def make_pipeline_step(
     comm: MPI.Intracomm, schedule: Schedule, modules: Modules, loss_fn: SummedLoss, optimizer: Optimizer
 ) -> loop.Step:
-    """A function that trains on one batch, the same on all ranks, and returns its loss on all of them."""
-    count = 1 + max(action.microbatch for actions in schedule for action in actions)
+    """A function that trains on one batch, the same on all ranks, and returns its loss on all of them.
+
+    `optimizer` holds the parameters of this rank's modules. Raises ValueError on all ranks for a schedule of
+    two replicas, whose gradients have to be summed before the update.
+    """
+    count = microbatch_count(schedule)
+    replicas = {action.replica for actions in schedule for action in actions}
+    if len(replicas) > 1:
+        raise ValueError(
+            f"a schedule of {len(replicas)} replicas needs the sum of their gradients before the update; "
+            "call run_schedule, gems.sum_replicas and optimizer.step yourself"
+        )
 
     def step(batch: Batch) -> float:
         optimizer.zero_grad()
@@ -227,37 +262,42 @@ def make_pipeline_step(
 class Neighbours:
     """The previous and next stages of this rank's stages: what sends to them and receives from them."""
 
-    def __init__(self, comm: MPI.Intracomm, schedule: Schedule, recorder: Recorder | None = None) -> None:
-        self.comm, self.recorder = comm, recorder
-        self.rank_of = {
-            (action.replica, action.stage): rank for rank, mine in enumerate(schedule) for action in mine
-        }
-        self.last_stage = max(stage for _, stage in self.rank_of)
-        self.requests: list[MPI.Request] = []  # sends under way; each request keeps its memory alive
+    def __init__(
+        self, comm: MPI.Intracomm, rank_of: Mapping[tuple[int, int], int], recorder: Recorder | None = None
+    ) -> None:
+        self.comm, self.rank_of, self.recorder = comm, rank_of, recorder
+        replicas, stages = zip(*rank_of, strict=True)
+        self.replicas, self.last_stage = 1 + max(replicas), max(stages)
+        self.requests: list[MPI.Request] = []  # sends under way; each holds a reference to its buffer
 
-    def send(self, action: Action, stage: int, tensor: torch.Tensor) -> None:
-        """Start to send the result of `action` to `stage`. Nobody may write to `tensor` before `wait`."""
-        self.start_send(action, stage, self.rank_of[action.replica, stage], tensor)
+    def send(self, action: Action, other_stage: int, tensor: torch.Tensor) -> None:
+        """Start to send the result of `action` to `other_stage`. Nobody may write to `tensor` before `wait`.
 
-    def receive(self, action: Action, stage: int) -> torch.Tensor:
-        """Receive what `action` needs from `stage`."""
-        return self.receive_from(action, stage, self.rank_of[action.replica, stage])
+        Here a stage has one rank. In a hybrid it has several: there `send` and `receive` choose among them,
+        and call `start_send` and `receive_from` for each.
+        """
+        self.start_send(action, other_stage, self.rank_of[action.replica, other_stage], tensor)
 
-    def start_send(self, action: Action, stage: int, rank: int, tensor: torch.Tensor) -> None:
-        """Start to send `tensor` to one rank of `stage`: first its shape and dtype, then its numbers."""
+    def receive(self, action: Action, other_stage: int) -> torch.Tensor:
+        """Receive what `action` needs from `other_stage`."""
+        return self.receive_from(action, other_stage, self.rank_of[action.replica, other_stage])
+
+    def start_send(self, action: Action, other_stage: int, rank: int, tensor: torch.Tensor) -> None:
+        """Start to send `tensor` to one rank of `other_stage`: its shape and dtype, then its numbers."""
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(
                 f"stage {action.stage} made a {type(tensor).__name__}; a stage sends one tensor: cut the "
                 "model elsewhere, or let its layer return a tensor"
             )
-        tensor, tag = tensor.detach().contiguous(), self.tag(action, stage)
-        self.requests = [one for one in self.requests if not one.Test()]  # what was sent needs no memory
+        tensor, tag = tensor.detach().contiguous(), self.tag(action, other_stage)
+        # drop finished requests, and with them their buffers
+        self.requests = [one for one in self.requests if not one.Test()]
         self.requests.append(self.comm.isend((tensor.shape, tensor.dtype), rank, tag))
         self.requests.append(self.comm.Isend(as_bytes(tensor), rank, tag))
 
-    def receive_from(self, action: Action, stage: int, rank: int) -> torch.Tensor:
-        """Receive a tensor from one rank of `stage`."""
-        tag = self.tag(action, stage)
+    def receive_from(self, action: Action, other_stage: int, rank: int) -> torch.Tensor:
+        """Receive a tensor from one rank of `other_stage`."""
+        tag = self.tag(action, other_stage)
         with self.span(f"wait {action!r}", kind="wait"):
             shape, dtype = self.comm.recv(source=rank, tag=tag)
             tensor = torch.empty(shape, dtype=dtype)
@@ -268,13 +308,17 @@ class Neighbours:
         """Wait until everything is sent."""
         MPI.Request.Waitall(self.requests)
 
-    def tag(self, action: Action, stage: int) -> int:
-        """The message's number, the same at its sender and its receiver; no other message has it."""
-        boundary = max(action.stage, stage)  # between this stage and its previous one
-        number = action.microbatch * (self.last_stage + 1) + boundary
-        return (number * 2 + action.replica) * 2 + (action.kind == "B")
+    def tag(self, action: Action, other_stage: int) -> int:
+        """The tag of a tensor, the same at its sender and its receiver.
 
-    def span(self, name: str, *, kind: Kind = "compute") -> AbstractContextManager[None]:
+        Header and bytes share it, and so do later steps; MPI delivers equal tags from one rank in order.
+        Within a step no other tensor has it.
+        """
+        boundary = max(action.stage, other_stage)  # between this stage and its previous one
+        number = action.microbatch * (self.last_stage + 1) + boundary
+        return (number * self.replicas + action.replica) * 2 + (action.kind == "B")
+
+    def span(self, name: str, *, kind: SpanKind = "compute") -> AbstractContextManager[None]:
         """A span of the recorder, if there is one."""
         return self.recorder.span(name, kind=kind) if self.recorder else nullcontext()
 
@@ -288,9 +332,11 @@ class Recomputed(nn.Module):
         stored       forward keeps every layer's input                 backward uses them
         recomputed   forward keeps the input of the first layer        backward goes forward again, then back
 
-    A third more computing for a fraction of the memory. The second forward starts with the buffers (such as
-    batch norm's running mean) and the random-number state (for dropout) of the first one, so it computes the
-    same, and it changes neither. Chen et al. (2016), "Training deep nets with sublinear memory cost".
+    A third more computing for a fraction of the memory. Wrap a stage in it before giving it to `run_schedule`
+    (the stage also holds the tensor that it received, for its gradient: two copies of the input). The second
+    forward computes the same as the first: it starts from copies of the buffers (such as batch norm's running
+    mean) and of the random-number state (for dropout) as they were before the first forward, and leaves the
+    module's own untouched. Chen et al. (2016), "Training deep nets with sublinear memory cost".
     """
 
     def __init__(self, layers: nn.Module) -> None:

@@ -2,9 +2,12 @@
 
     F0 F1 B0 B1     forward and backward of micro-batches 0 and 1; the stage is the rank's own
 
+In the formulas, p is the number of ranks (and of stages, unless interleaved), m of micro-batches; f and b are
+the seconds of a forward and of a backward of one micro-batch through one stage.
+
     naive    one micro-batch at a time through all stages                    idle share  (p-1)/p
     gpipe    all forwards, then all backwards          (Huang 2019)          idle share  (p-1)/(m+p-1)
-    1F1B     each backward as early as possible     (Narayanan 2019)         the same; fewer activations held
+    1F1B     each backward as early as possible     (Narayanan 2021)         the same; fewer activations held
     GEMS     two replicas of the model in opposite directions    (Jain 2020)
 
 The same lists of `Action` are executed by `parallel/pipeline.py`, drawn by a lesson and timed here by
@@ -12,7 +15,7 @@ The same lists of `Action` are executed by `parallel/pipeline.py`, drawn by a le
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["F", "B"]
@@ -28,6 +31,7 @@ class Action:
     replica: int = 0
 
     def __repr__(self) -> str:
+        """F0 or B0, with a prime for replica 1. Without the stage: mostly it is the rank's own."""
         return f"{self.kind}{self.microbatch}" + "'" * self.replica
 
 
@@ -38,7 +42,7 @@ Schedule = list[Actions]  # the index is the rank
 
 
 def naive(stages: int, microbatches: int) -> Schedule:
-    """Layer parallelism, no pipeline: a micro-batch goes forward and backward before the next starts."""
+    """Layer parallelism, no pipeline: one stage works at a time, on one micro-batch forward and backward."""
     _check(stages, microbatches)
     return [
         [Action(kind, stage, i) for i in range(microbatches) for kind in _forward_backward()]
@@ -74,10 +78,11 @@ def one_f_one_b(stages: int, microbatches: int) -> Schedule:
 
 
 def interleaved_one_f_one_b(ranks: int, microbatches: int, *, chunks: int) -> Schedule:
-    """1F1B with `chunks` stages per rank: rank r holds stages r, r + p, r + 2p, …, so the bubble is shorter.
+    """1F1B with `chunks` stages per rank: rank r holds stages r, r + p, r + 2p, …, for less idle time.
 
-    The micro-batches go through in groups of p. Raises ValueError unless their number is a multiple of the
-    ranks. Narayanan et al. (2021), section 2.2.
+    The micro-batches go through in groups of p. With one chunk it is 1F1B. Raises ValueError if there are
+    more chunks and the number of micro-batches is not a multiple of the ranks. Narayanan et al. (2021),
+    section 2.2.
     """
     _check(ranks, microbatches)
     if chunks < 1 or (chunks > 1 and microbatches % ranks):
@@ -111,7 +116,7 @@ def _virtual(kind: Kind, k: int, rank: int, ranks: int, chunks: int) -> Action:
 
 
 def gems_basic(stages: int, batches: int) -> Schedule:
-    """Layer parallelism, one batch after the other: the baseline of GEMS."""
+    """One stage works at a time, on one of the `batches` (see `gems_master`): the baseline of GEMS."""
     return naive(stages, batches)
 
 
@@ -127,12 +132,14 @@ def gems_mast(stages: int) -> Schedule:
 def gems_master(stages: int, batches: int) -> Schedule:
     """GEMS-MAST repeated before the update: `batches` batches, the two replicas in turn.
 
+    What the paper calls a batch is a micro-batch of `run_schedule`: one update for all of them. Before it,
+    sum the gradients of the two replicas (`parallel/gems.py`).
+
     It takes p·f + η·p·b + (η-1)·f for η batches, and `gems_basic` η·p·(f+b). Raises ValueError unless
     `batches` is even, so that both replicas get equally many. Jain et al. (2020), "GEMS".
     """
     _check(stages, batches)
-    if batches % 2:
-        raise ValueError(f"{batches} batches cannot be shared by 2 replicas; use an even number of batches")
+    _check_even(batches)
     return [
         [
             Action(kind, (rank, stages - 1 - rank)[batch % 2], batch, replica=batch % 2)
@@ -152,6 +159,11 @@ def _check(stages: int, microbatches: int) -> None:
         raise ValueError(
             f"{stages} stages and {microbatches} micro-batches make no schedule; use 1 or more of each"
         )
+
+
+def _check_even(batches: int) -> None:
+    if batches % 2:
+        raise ValueError(f"{batches} batches cannot be shared by 2 replicas; use an even number of batches")
 
 
 # ---------------------------------------------------------------- time and memory of a schedule
@@ -175,20 +187,21 @@ def simulate(
     backward: Seconds,
     transfer: float = 0.0,
     *,
-    weights: Seconds = 0.0,
+    deferred: Seconds = 0.0,
 ) -> list[TimedAction]:
     """When each action of `schedule` runs, in order of their starts.
 
     `forward` and `backward` are seconds per action: one number, one per stage, or a function of the action.
-    `transfer` is the seconds of a message to a stage on another rank; ranks compute meanwhile. `weights` is
-    how many of a backward's seconds come after its gradient was sent to the previous stage (deferred weight
-    gradients). If the schedule can never finish, raises ValueError with the actions that wait for each other.
+    `transfer` is the seconds of a message to a stage on another rank; ranks compute meanwhile. `deferred` is
+    how many of a backward's seconds come after it has sent its gradient to the previous stage: 0 in
+    `parallel/pipeline.py`, while `fast/pipeline.py` defers the weights' gradients. Raises ValueError if the
+    schedule can never finish, with the actions that wait for each other, and for what `owners` refuses.
     """
     owner = owners(schedule)
-    last = {replica: max(stage for r, stage in owner if r == replica) for replica, _ in owner}
+    last = _last_stages(owner)
     stages = 1 + max(last.values())
     seconds = {"F": _seconds(forward, stages), "B": _seconds(backward, stages)}
-    after_sending = {"F": _seconds(0.0, stages), "B": _seconds(weights, stages)}
+    after_sending = {"F": _seconds(0.0, stages), "B": _seconds(deferred, stages)}
     if transfer < 0:
         raise ValueError(f"a transfer of {transfer} s cannot be; give 0 or more")
     ended: dict[Action, float] = {}
@@ -229,7 +242,11 @@ def needs(action: Action, last_stage: dict[int, int]) -> list[Action]:
 
 
 def owners(schedule: Schedule) -> dict[tuple[int, int], int]:
-    """The rank of each (replica, stage). Raises ValueError if two ranks run one, or an action comes twice."""
+    """The rank of each (replica, stage).
+
+    Raises ValueError if two ranks run one stage, an action comes twice, or a message would have no sender or
+    no receiver, because an action is missing.
+    """
     owner: dict[tuple[int, int], int] = {}
     for rank, actions in enumerate(schedule):
         for action in actions:
@@ -239,9 +256,44 @@ def owners(schedule: Schedule) -> dict[tuple[int, int], int]:
         if len(set(actions)) < len(actions):
             twice = next(action for action in actions if actions.count(action) > 1)
             raise ValueError(f"rank {rank} runs {twice} of stage {twice.stage} twice; it runs once per step")
-    if not owner:
-        raise ValueError(f"a schedule of {len(schedule)} ranks without an action does nothing; give it some")
+    microbatch_count(schedule)
+    _check_messages(schedule, _last_stages(owner))
     return owner
+
+
+def _check_messages(schedule: Schedule, last: dict[int, int]) -> None:
+    """Raise ValueError if an action is missing that computes what another needs, or that receives it."""
+    present = {action for actions in schedule for action in actions}
+    for action in (action for actions in schedule for action in actions):
+        for other in [*needs(action, last), *_receivers(action, last)]:
+            if other not in present:
+                raise ValueError(
+                    f"the schedule has {action} of stage {action.stage} and nowhere {other} of stage "
+                    f"{other.stage}, so a rank would wait for it forever; add it"
+                )
+
+
+def _receivers(action: Action, last_stage: dict[int, int]) -> list[Action]:
+    """The action on another stage that receives the result of `action`, if there is one."""
+    forward = action.kind == "F"
+    if action.stage == (last_stage[action.replica] if forward else 0):
+        return []
+    return [replace(action, stage=action.stage + (1 if forward else -1))]
+
+
+def _last_stages(owner: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """The last stage of each replica."""
+    return dict(sorted(owner))  # the largest stage of a replica comes last, and stays
+
+
+def microbatch_count(schedule: Schedule) -> int:
+    """The number of micro-batches. Raises ValueError if there is none, or if one is left out."""
+    found = {action.microbatch for actions in schedule for action in actions}
+    if not found:
+        raise ValueError(f"a schedule of {len(schedule)} ranks without an action does nothing; give it some")
+    if found != set(range(len(found))):
+        raise ValueError(f"a schedule of micro-batches {sorted(found)} leaves some out; number them from 0")
+    return len(found)
 
 
 def _seconds(given: Seconds, stages: int) -> Callable[[Action], float]:

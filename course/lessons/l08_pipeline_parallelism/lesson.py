@@ -259,7 +259,7 @@ answer("")
 # %% [markdown]
 # `neighbours` receives with `Recv` and sends with `Isend`. If a send waited until its message is received, two neighbours that
 # send to each other at the same moment would wait forever. `run_schedule` checks that schedule, modules and micro-batches fit
-# each other, and runs the actions of each rank.
+# each other and that no action is missing, and runs the actions of each rank.
 
 # %% [markdown]
 # ### The same numbers
@@ -371,7 +371,7 @@ spans = cluster["measured"][0]["1F1B"]
 stages = 1 + max(span.rank for span in spans)
 seconds = measured_seconds(one_f_one_b(stages, 8), spans)
 weights = measured_weights(one_f_one_b(stages, 8), spans)  # nobody waits for these seconds of a backward
-predicted = simulate(one_f_one_b(stages, 8), seconds, seconds, weights=weights)
+predicted = simulate(one_f_one_b(stages, 8), seconds, seconds, deferred=weights)
 predicted_and_measured(predicted, spans, cores=cores)
 
 # %% [markdown]

@@ -9,8 +9,8 @@ from mpi4py import MPI
 
 from course_lib.comm.spans import Span
 from course_lib.comm.trace import Recorder
-from course_lib.parallel.pipeline import Modules, Step, run_schedule, split_batch
-from course_lib.theory.schedules import Schedule
+from course_lib.parallel.pipeline import Modules, StepResult, run_schedule, split_batch
+from course_lib.theory.schedules import Schedule, microbatch_count
 from course_lib.training.layers import Sleep
 from course_lib.training.loop import Batch
 
@@ -19,12 +19,12 @@ NUMBERS = 1000  # in the activations of a micro-batch
 
 def emulate(
     comm: MPI.Intracomm, schedule: Schedule, forward_seconds: float, backward_seconds: float
-) -> tuple[Step, list[Span] | None]:
+) -> tuple[StepResult, list[Span] | None]:
     """Run `schedule` with stages that sleep for the given seconds per micro-batch; a warm-up first.
 
     Returns this rank's step, and on rank 0 the spans of all ranks (None elsewhere). All ranks call it.
     """
-    count = 1 + max(action.microbatch for actions in schedule for action in actions)
+    count = microbatch_count(schedule)
     parts = split_batch(Batch(torch.ones(count, NUMBERS), torch.zeros(count), count), count)
     mine = {(action.replica, action.stage) for action in schedule[comm.rank]}
     quick: Modules = {key: Sleep(0, 0) for key in mine}

@@ -133,10 +133,10 @@ def test_messages_take_time_only_between_ranks() -> None:
 
 
 def test_a_gradient_that_leaves_before_the_weights_are_done_is_not_waited_for() -> None:
-    both = [makespan(simulate(one_f_one_b(2, 8), 1, 2, weights=late)) for late in (0, 1)]
+    both = [makespan(simulate(one_f_one_b(2, 8), 1, 2, deferred=late)) for late in (0, 1)]
     assert both == [27, 26]
-    assert makespan(simulate(gpipe(4, 8), 1, 2, weights=1)) == 33 - 3, "one less for each stage but the last"
-    waiting = simulate(one_f_one_b(1, 3), 1, 2, weights=1)
+    assert makespan(simulate(gpipe(4, 8), 1, 2, deferred=1)) == 33 - 3, "one less for each stage but the last"
+    waiting = simulate(one_f_one_b(1, 3), 1, 2, deferred=1)
     assert makespan(waiting) == 9, "one stage waits for nobody"
 
 
@@ -168,6 +168,7 @@ def test_a_gems_that_swaps_its_pair_on_one_rank_is_stuck() -> None:
         (lambda: gems_master(4, 3), "3 batches cannot be shared by 2 replicas"),
         (lambda: interleaved_one_f_one_b(4, 6, chunks=2), "a multiple of 4 micro-batches"),
         (lambda: gems_seconds(4, 2, 2.0, 1.0), "use `simulate`"),
+        (lambda: gems_seconds(4, 3, 1.0, 2.0), "3 batches cannot be shared by 2 replicas"),
     ],
 )
 def test_what_makes_no_schedule_is_refused_with_the_numbers(make: object, says: str) -> None:
@@ -182,6 +183,39 @@ def test_a_stage_on_two_ranks_and_an_action_twice_are_refused() -> None:
         simulate([[Action("F", 0, 0), Action("F", 0, 0)]], 1, 1)
     with pytest.raises(ValueError, match="a schedule of 2 ranks without an action"):
         simulate([[], []], 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        (Action("B", 0, 1), "has B1 of stage 1 and nowhere B1 of stage 0"),  # nobody receives the gradient
+        (Action("F", 1, 1), "has F1 of stage 0 and nowhere F1 of stage 1"),  # nor the activations
+        (Action("F", 0, 1), "has B1 of stage 0 and nowhere F1 of stage 0"),  # nobody sends them
+        (Action("B", 1, 1), "has B1 of stage 0 and nowhere B1 of stage 1"),
+    ],
+)
+def test_a_message_without_a_sender_or_a_receiver_is_refused(missing: Action, says: str) -> None:
+    schedule = [[action for action in actions if action != missing] for actions in gpipe(2, 3)]
+    with pytest.raises(ValueError, match=says):
+        simulate(schedule, 1, 1)
+
+
+def test_forwards_alone_are_a_schedule() -> None:
+    forwards = [[action for action in actions if action.kind == "F"] for actions in gpipe(3, 2)]
+    assert makespan(simulate(forwards, 1, 1)) == 4
+
+
+def test_a_micro_batch_that_is_left_out_is_refused() -> None:
+    schedule = [[action for action in actions if action.microbatch != 1] for actions in gpipe(2, 3)]
+    with pytest.raises(ValueError, match=r"micro-batches \[0, 2\] leaves some out"):
+        simulate(schedule, 1, 1)
+
+
+@given(STAGES, st.integers(1, 4), st.integers(1, 5), st.integers(0, 5))
+def test_gems_is_at_most_as_many_times_as_fast_as_its_bound(p: int, pairs: int, f: int, longer: int) -> None:
+    b = f + longer
+    speedup = 2 * pairs * p * (f + b) / gems_seconds(p, 2 * pairs, f, b)
+    assert speedup <= (f + b) / (b + f / p) + 1e-12
 
 
 def test_times_that_do_not_fit_the_stages_are_refused() -> None:
