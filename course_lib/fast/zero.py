@@ -17,7 +17,7 @@ from torch.optim import AdamW
 
 from course_lib.comm.polling import wait_for
 from course_lib.parallel import zero
-from course_lib.parallel.zero import MakeOptimizer, gather_spec, in_backward
+from course_lib.parallel.zero import LossScaler, MakeOptimizer, gather_spec, in_backward
 
 TIMEOUT_SECONDS = 60.0
 
@@ -40,7 +40,7 @@ class LayerBucket(zero.LayerBucket):
         self.start()
         if not self.gathered:
             wait_for(self.request, TIMEOUT_SECONDS, "a layer's weights")
-            self.weights.keep_weights()
+            self.weights.attach_weights()
             self.gathered = True
 
     def free(self) -> None:
@@ -63,10 +63,11 @@ class Zero3(zero.Zero3):
         *,
         layers: Iterable[nn.Module] = (),
         max_norm: float | None = None,
+        scaler: LossScaler | None = None,
         prefetch: bool = False,
     ) -> None:
         self.prefetch = prefetch
-        super().__init__(comm, model, make_optimizer, layers=layers, max_norm=max_norm)
+        super().__init__(comm, model, make_optimizer, layers=layers, max_norm=max_norm, scaler=scaler)
 
     def gather(self, index: int) -> None:
         """Gather layer `index`, which runs now, and start to gather the one that runs next."""

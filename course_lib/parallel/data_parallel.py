@@ -147,7 +147,7 @@ class GradientBucket(FlatBuffer):
     def __init__(self, model: nn.Module) -> None:
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         super().__init__(trainable, zeros=True)
-        self.keep_gradients()  # each gradient is a view of the buffer: backward adds to it
+        self.attach_gradients()  # each gradient is a view of the buffer: backward adds to it
 
     def sum(self, comm: MPI.Intracomm) -> None:
         """Phase 5: sum the gradients over `comm`, in place, in one Allreduce, without a copy."""

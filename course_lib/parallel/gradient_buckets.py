@@ -63,7 +63,7 @@ class Bucket(FlatBuffer):
 
     def __init__(self, parameters: Sequence[nn.Parameter], wire_dtype: torch.dtype | None) -> None:
         super().__init__(parameters, zeros=True)
-        self.keep_gradients()
+        self.attach_gradients()
         self.message = self.flat if wire_dtype is None else torch.zeros_like(self.flat, dtype=wire_dtype)
         self.missing = set(parameters)
         self.request = MPI.REQUEST_NULL

@@ -77,14 +77,14 @@ class Replica:
     def compute(self, batch: Batch) -> float:
         """Leave the gradient of `batch` in `gradient`; return its loss."""
         self.gradient.zero_()
-        self.gradients.keep_gradients()
+        self.gradients.attach_gradients()
         loss = self.loss_fn(self.model(batch.inputs), batch.targets) / batch.global_size
         loss.backward()
         return loss.item()
 
     def update(self, optimizer: Optimizer) -> None:
         """Take a step along `gradient`."""
-        self.gradients.keep_gradients()
+        self.gradients.attach_gradients()
         optimizer.step()
 
     def exchange(self) -> None:

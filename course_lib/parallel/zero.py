@@ -1,14 +1,15 @@
-"""ZeRO from scratch: data parallelism in which no two ranks keep the same bytes.
+"""ZeRO from scratch: data parallelism that shards, stage by stage, what every rank would keep a copy of.
 
-    stage   every rank keeps all          and its shard of            it moves, for Ψ parameters
+    stage   every rank keeps all          and its shard of            it sends, in numbers, for Ψ parameters
     0       weights, gradients, state                                 2Ψ   all-reduce of the gradients
     1       weights, gradients            state                       2Ψ   reduce-scatter, all-gather
     2       weights                       gradients, state            2Ψ   the same, during backward
     3                                     weights, gradients, state   3Ψ   weights once more for backward
 
-Parameters lie in flat buffers, and every flat buffer is cut into one shard per rank, its owner. Computation
-is not sharded: every rank runs the whole model on its own part of the batch. Losses are divided by the global
-batch, so that gradients are summed over the ranks.
+Parameters lie in flat buffers, and every flat buffer is cut into shards, one per rank; the rank is the
+shard's owner. Computation is not sharded: every rank runs the whole model on its own part of the batch. The
+caller divides the loss by the global batch size; summing gradients over ranks then gives one process's
+gradient, up to rounding.
 
     zero = Zero2(comm, model, lambda shards: AdamW(shards, lr=1e-3))
     loss.backward(); zero.step(); zero.zero_grad()
@@ -39,8 +40,8 @@ from course_lib.theory.partition import even_ranges, fused_ranges
 from course_lib.training.flat import FlatBuffer, flatten
 
 BUCKET_BYTES = 4 * 2**20
-SHORT = (torch.float16, torch.bfloat16)
-TAG = 11
+SIXTEEN_BIT = (torch.float16, torch.bfloat16)
+TAG = 11  # any number: keeps our messages apart from others of the same communicator
 MakeOptimizer = Callable[[list[torch.Tensor]], Optimizer]
 
 # ------------------------------------------------------------------ shards, and their two collectives
@@ -48,12 +49,13 @@ MakeOptimizer = Callable[[list[torch.Tensor]], Optimizer]
 # flat buffer   [ w w w w w w w | b b | w w w ]     parameters, one after the other
 # shards        [ rank 0 | rank 1 | rank 2    ]     as even as can be; a shard may begin inside a parameter
 #
-# reduce_scatter   every rank has a full buffer of gradients  →  its owner has the sum of each shard
-# all_gather       each rank has its own shard                →  every rank has the full buffer
+# reduce_scatter   every rank has a full buffer   →  each shard's owner has that shard's sum over ranks
+# all_gather       each rank has its own shard    →  every rank has the full buffer
 
 
 def shards_of(flat: torch.Tensor, size: int) -> list[torch.Tensor]:
     """The shards of `flat` (n,), one per rank, as views; their lengths differ by at most one."""
+    # even_ranges(10, 3) is [range(0, 4), range(4, 7), range(7, 10)]
     return [flat[part.start : part.stop] for part in even_ranges(flat.numel(), size)]
 
 
@@ -65,9 +67,10 @@ def reduce_scatter(comm: MPI.Intracomm, flat: torch.Tensor) -> torch.Tensor:
     """
     shards = shards_of(flat, comm.size)
     mine = shards[comm.rank]
-    total = mine.float() if flat.dtype in SHORT else mine
+    total = mine.float() if flat.dtype in SIXTEEN_BIT else mine
     received = torch.empty_like(mine)
     for distance in range(1, comm.size):
+        # a cyclic shift: Sendrecv receives while it sends, so every message has a rank that takes it
         to, source = (comm.rank + distance) % comm.size, (comm.rank - distance) % comm.size
         comm.Sendrecv(memory_of(shards[to]), to, TAG, memory_of(received), source, TAG)
         total += received
@@ -82,7 +85,10 @@ def all_gather(comm: MPI.Intracomm, flat: torch.Tensor) -> None:
 
 
 def gather_spec(comm: MPI.Intracomm, flat: torch.Tensor) -> list[object]:
-    """What MPI's all-gather of `flat` receives: memory, recvcounts, displacements, datatype."""
+    """What MPI's all-gather of `flat` receives: memory, recvcounts, displacements, datatype.
+
+    A function of its own for `fast/zero.py`, whose all-gather is non-blocking.
+    """
     counts = [shard.nbytes for shard in shards_of(flat, comm.size)]
     return [memory_of(flat), counts, [sum(counts[:rank]) for rank in range(comm.size)], MPI.BYTE]
 
@@ -95,11 +101,20 @@ def memory_of(tensor: torch.Tensor) -> MPI.memory:
     return MPI.memory.fromaddress(tensor.data_ptr(), tensor.nbytes)
 
 
+@torch.no_grad()
+def broadcast(comm: MPI.Intracomm, tensors: Iterable[torch.Tensor]) -> None:
+    """Overwrite `tensors` on all ranks with those of rank 0."""
+    for tensor in tensors:
+        values = tensor.contiguous()
+        comm.Bcast(memory_of(values), root=0)
+        tensor.copy_(values)
+
+
 class Bucket:
     """Parameters whose weights are one flat buffer, and the shard of it that this rank owns and updates.
 
     `shard` is a view of the weights; `master` is what the optimizer updates: the shard itself, or for 16-bit
-    weights a float32 copy of it. `gradient_shard`: this rank's shard of the summed gradients.
+    weights that train a float32 copy of it. `gradient_shard`: this rank's shard of the summed gradients.
     """
 
     gradient_shard: torch.Tensor
@@ -107,19 +122,20 @@ class Bucket:
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
         self.comm, self.parameters = comm, list(parameters)
         self.weights = FlatBuffer(self.parameters)
-        comm.Bcast(memory_of(self.weights.flat), root=0)  # all replicas start equal
-        self.weights.keep_weights()
+        broadcast(comm, [self.weights.flat])  # all replicas start equal
+        self.weights.attach_weights()
         self.shard = self.owned(self.weights.flat)
-        self.master = master_of(self.shard)
+        self.trains = self.parameters[0].requires_grad
+        self.master = master_of(self.shard, trains=self.trains)
 
     def owned(self, flat: torch.Tensor) -> torch.Tensor:
         """The part of a flat buffer that this rank owns, as a view."""
         return shards_of(flat, self.comm.size)[self.comm.rank]
 
-    def keep_all_gradients(self) -> None:
+    def attach_full_gradients(self) -> None:
         """Keep the full gradients in a flat buffer, to which backward adds: stages 0 and 1."""
         self.gradients = FlatBuffer(self.parameters, zeros=True)
-        self.gradients.keep_gradients()
+        self.gradients.attach_gradients()
         self.gradient_shard = self.owned(self.gradients.flat)
 
     @torch.no_grad()
@@ -129,21 +145,33 @@ class Bucket:
             self.shard.copy_(self.master)
 
 
-def master_of(shard: torch.Tensor) -> nn.Parameter:
-    """What the optimizer updates: `shard` itself, or a float32 copy of a 16-bit one."""
-    return nn.Parameter(shard.float() if shard.dtype in SHORT else shard)
+def master_of(shard: torch.Tensor, *, trains: bool) -> nn.Parameter:
+    """What the optimizer updates: `shard` itself, or a float32 copy of a 16-bit one that trains."""
+    return nn.Parameter(shard.float() if trains and shard.dtype in SIXTEEN_BIT else shard)
 
 
 def buckets_of(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
     """The trainable `parameters`, last first as backward reaches them, in buckets of up to `bucket_bytes`.
 
-    A larger parameter gets a bucket of its own. ValueError when nothing is trainable.
+    A bucket has one dtype. A larger parameter gets one of its own. ValueError when nothing is trainable.
     """
     last_first = [parameter for parameter in parameters if parameter.requires_grad][::-1]
     if not last_first:
         raise ValueError("there is nothing to train: no parameter requires a gradient")
-    fused = fused_ranges([parameter.nbytes for parameter in last_first], bucket_bytes)
-    return [last_first[part.start : part.stop] for part in fused]
+    return [
+        group[part.start : part.stop]
+        for group in alike(last_first)
+        # fused_ranges([4, 3, 9, 1], 8) is [range(0, 2), range(2, 3), range(3, 4)]
+        for part in fused_ranges([parameter.nbytes for parameter in group], bucket_bytes)
+    ]
+
+
+def alike(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """`parameters`, grouped by dtype and by whether they are trained."""
+    groups: dict[tuple[torch.dtype, bool], list[nn.Parameter]] = {}
+    for parameter in parameters:
+        groups.setdefault((parameter.dtype, parameter.requires_grad), []).append(parameter)
+    return list(groups.values())
 
 
 class ShardedOptimizer:
@@ -159,8 +187,9 @@ class ShardedOptimizer:
         buckets: Sequence[Bucket],
         make_optimizer: MakeOptimizer,
         max_norm: float | None,
+        scaler: LossScaler | None,
     ) -> None:
-        self.comm, self.buckets, self.max_norm = comm, list(buckets), max_norm
+        self.comm, self.buckets, self.max_norm, self.scaler = comm, list(buckets), max_norm, scaler
         self.masters = [bucket.master for bucket in self.trained]
         self.optimizer = make_optimizer(list(self.masters))
 
@@ -170,14 +199,18 @@ class ShardedOptimizer:
         return self.buckets
 
     def update(self, owners: MPI.Intracomm) -> float | None:
-        """Update what this rank owns. Returns the norm of the gradients if there is a `max_norm`.
+        """Update what this rank owns, unless the `scaler` finds an overflow.
 
+        Returns the gradients' norm if `max_norm` is set, else None; None, too, when the update is skipped.
         `owners`: the ranks that together hold every gradient once.
         """
+        norm = None
         for bucket in self.trained:
             bucket.master.grad = bucket.gradient_shard.to(bucket.master.dtype)
-        norm = self.max_norm and clip_gradients(owners, self.masters, self.max_norm)
-        self.optimizer.step()
+        if self.scaler is None or self.scaler.unscale(owners, [master.grad for master in self.masters]):
+            if self.max_norm is not None:
+                norm = clip_gradients(owners, self.masters, self.max_norm)
+            self.optimizer.step()
         for bucket in self.trained:
             bucket.master.grad = None
             bucket.round_master()
@@ -192,7 +225,8 @@ class ShardedOptimizer:
 class BucketedOptimizer(ShardedOptimizer):
     """What stages 0 to 2 share: buckets of neighbouring parameters, of up to `bucket_bytes`.
 
-    All ranks of `comm` make it and step together. `max_norm` clips by the norm of all gradients.
+    All ranks of `comm` make it and step together. `max_norm` clips by the norm of all gradients; `scaler` is
+    for float16, see `LossScaler`.
     """
 
     bucket_type = Bucket
@@ -204,23 +238,26 @@ class BucketedOptimizer(ShardedOptimizer):
         make_optimizer: MakeOptimizer = AdamW,
         *,
         max_norm: float | None = None,
+        scaler: LossScaler | None = None,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         groups = buckets_of(model.parameters(), bucket_bytes)
-        super().__init__(comm, [self.bucket_type(comm, each) for each in groups], make_optimizer, max_norm)
-        self.keep_gradients()
+        broadcast(comm, [*(p for p in model.parameters() if not p.requires_grad), *model.buffers()])
+        buckets = [self.bucket_type(comm, each) for each in groups]
+        super().__init__(comm, buckets, make_optimizer, max_norm, scaler)
+        self.prepare_gradients()
 
-    def keep_gradients(self) -> None:
+    def prepare_gradients(self) -> None:
         """Keep the full gradients, to which backward adds."""
         for bucket in self.buckets:
-            bucket.keep_all_gradients()
+            bucket.attach_full_gradients()
 
 
 # ------------------------------------------------------------------ stage 0: data parallelism
 
 
 class ReplicatedBucket(Bucket):
-    """A bucket that every rank owns in full."""
+    """A bucket that every rank owns in full: `shard` and `gradient_shard` are the whole buffers."""
 
     def owned(self, flat: torch.Tensor) -> torch.Tensor:
         """All of it."""
@@ -233,7 +270,10 @@ class Zero0(BucketedOptimizer):
     bucket_type = ReplicatedBucket
 
     def step(self) -> float | None:
-        """Sum the gradients on all ranks, update all weights on each; the norm if there is a `max_norm`."""
+        """Sum the gradients on all ranks, and update all weights on each.
+
+        Returns the gradients' norm if `max_norm` is set, else None.
+        """
         for bucket in self.buckets:
             bucket.gradients.check_gradients()
             reduce_scatter(self.comm, bucket.gradients.flat)  # the two halves of an all-reduce
@@ -248,7 +288,10 @@ class Zero1(BucketedOptimizer):
     """Stage 1: every rank keeps all weights and gradients, and the optimizer state of its own shards."""
 
     def step(self) -> float | None:
-        """Sum the gradients, update this rank's shards, gather all; the norm if there is a `max_norm`."""
+        """Sum the gradients, update this rank's shards, and gather all.
+
+        Returns the gradients' norm if `max_norm` is set, else None.
+        """
         for bucket in self.buckets:
             bucket.gradients.check_gradients()
             reduce_scatter(self.comm, bucket.gradients.flat)
@@ -269,13 +312,13 @@ class Zero1(BucketedOptimizer):
 class Zero2(BucketedOptimizer):
     """Stage 2: of the gradients, too, a rank keeps its shards only.
 
-    A bucket is summed and freed as soon as backward has filled it. For several backward passes per step, the
-    shards add up. Parameters that backward did not reach have a gradient of zero. All ranks must reach the
-    same buckets in the same order.
+    A bucket's gradients are summed, and the full ones freed, as soon as backward has filled it. For several
+    backward passes per step, the shards add up. Parameters that backward did not reach have a gradient of
+    zero. Buckets are summed in list order on every rank; all ranks must make the same backward passes.
     """
 
-    def keep_gradients(self) -> None:
-        """Keep this rank's shards of them; hooks tell when backward has a gradient."""
+    def prepare_gradients(self) -> None:
+        """Allocate this rank's shards of them; a hook per parameter reports its gradient."""
         for bucket in self.buckets:
             bucket.gradient_shard = torch.zeros_like(bucket.shard)
             for parameter in bucket.parameters:
@@ -285,17 +328,23 @@ class Zero2(BucketedOptimizer):
     def start_pass(self) -> None:
         """Expect all gradients anew."""
         self.missing = [set(bucket.parameters) for bucket in self.buckets]
-        self.reduced = 0  # how many buckets are summed in this pass, in their order
+        self.n_reduced = 0  # how many buckets are summed in this pass, in their order
+
+    def finish_pass(self) -> None:
+        """Sum the buckets that this pass has not filled, so that every rank sums every bucket once a pass."""
+        for bucket in self.buckets[self.n_reduced :]:
+            self.reduce(bucket)
+        self.start_pass()
 
     def ready(self, parameter: torch.Tensor) -> None:
         """Backward has a gradient: sum the buckets that are full, in the order that all ranks keep."""
+        if not any(parameter in missing for missing in self.missing):  # its second: a new pass
+            self.finish_pass()
         for missing in self.missing:
             missing.discard(parameter)
-        while self.reduced < len(self.buckets) and not self.missing[self.reduced]:
-            self.reduce(self.buckets[self.reduced])
-            self.reduced += 1
-        if self.reduced == len(self.buckets):
-            self.start_pass()
+        while self.n_reduced < len(self.buckets) and not self.missing[self.n_reduced]:
+            self.reduce(self.buckets[self.n_reduced])
+            self.n_reduced += 1
 
     @torch.no_grad()
     def reduce(self, bucket: Bucket) -> None:
@@ -306,15 +355,21 @@ class Zero2(BucketedOptimizer):
         bucket.gradient_shard += reduce_scatter(self.comm, flat)
 
     def step(self) -> float | None:
-        """Update this rank's shards and gather all; the norm of the gradients if there is a `max_norm`."""
-        if self.reduced or any(p.grad is not None for bucket in self.buckets for p in bucket.parameters):
-            for bucket in self.buckets[self.reduced :]:  # backward did not reach all of their parameters
-                self.reduce(bucket)
-        self.start_pass()
+        """Update this rank's shards and gather all.
+
+        Returns the gradients' norm if `max_norm` is set, else None.
+        """
+        self.finish_pass()
         norm = self.update(self.comm)
         for bucket in self.buckets:
             all_gather(self.comm, bucket.weights.flat)
         return norm
+
+    def zero_grad(self) -> None:
+        """Clear this rank's shards of the gradients and, if `step` was skipped, what is not summed yet."""
+        if sum(map(len, self.missing)) < sum(len(bucket.parameters) for bucket in self.buckets):
+            self.finish_pass()
+        super().zero_grad()
 
 
 # ------------------------------------------------------------------ stage 3: so are the weights
@@ -327,20 +382,20 @@ class LayerBucket(Bucket):
     """A layer's parameters: gathered while the layer runs; at other times this rank keeps its shard only.
 
     Freeing empties the *memory* of the flat buffer. What autograd keeps for backward are views of it, which
-    show the weights again as soon as they are gathered again: the same values, so autograd need not know.
+    show the weights again as soon as they are gathered again. Autograd accepts that: the storage object and
+    the values are the same, and neither MPI's write nor ours raises the buffer's version counter.
     """
 
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__(comm, parameters)
         self.shard = self.shard.clone()  # memory of its own: the flat buffer will be freed
-        self.master = master_of(self.shard)
+        self.master = master_of(self.shard, trains=self.trains)
         self.nbytes = self.weights.flat.nbytes
-        self.trains = self.parameters[0].requires_grad
         if self.trains:
             self.gradient_shard = torch.zeros_like(self.shard)
         self.full_gradients: FlatBuffer | None = None  # all of them, while backward fills them
-        self.missing: set[nn.Parameter] = set()  # whose gradients backward has not finished
-        self.gathered = True
+        self.missing: set[object] = set()  # what has no gradient yet: parameters; if frozen, inputs
+        self.gathered, self.pinned = True, False  # pinned: not to be freed
         self.free()
 
     def gather(self) -> None:
@@ -348,17 +403,17 @@ class LayerBucket(Bucket):
         if not self.gathered:
             self.allocate()
             all_gather(self.comm, self.weights.flat)
-            self.weights.keep_weights()
+            self.weights.attach_weights()
             self.gathered = True
 
     def allocate(self) -> None:
         """Give the flat buffer memory again, with this rank's shard in place."""
         self.weights.flat.untyped_storage().resize_(self.nbytes)
-        self.owned(self.weights.flat).data.copy_(self.shard)
+        self.owned(self.weights.flat).data.copy_(self.shard)  # .data: autograd's version counter stays
 
     def free(self) -> None:
         """Free the full weights; this rank's shard stays."""
-        if self.gathered:
+        if self.gathered and not self.pinned:
             for parameter in self.parameters:
                 parameter.data = parameter.data.new_empty(0)  # a freed weight reads as empty, without a crash
             self.weights.flat.untyped_storage().resize_(0)
@@ -368,7 +423,7 @@ class LayerBucket(Bucket):
         """Backward reaches the layer: make a flat buffer to which it adds the gradients."""
         if self.trains and self.full_gradients is None:
             self.full_gradients, self.missing = FlatBuffer(self.parameters, zeros=True), set(self.parameters)
-            self.full_gradients.keep_gradients()
+            self.full_gradients.attach_gradients()
 
     @torch.no_grad()
     def reduce(self) -> None:
@@ -378,7 +433,15 @@ class LayerBucket(Bucket):
             for parameter in self.parameters:
                 parameter.grad = None
             self.full_gradients = None
-            self.missing.clear()
+        self.missing.clear()
+
+    @torch.no_grad()
+    def keep_written(self) -> None:
+        """Bring shard and master in line with the full weights, where these were changed."""
+        written = self.owned(self.weights.flat)
+        changed = written != self.shard
+        self.master.data[changed] = written[changed].to(self.master.dtype)
+        self.shard.copy_(written)
 
 
 class Zero3(ShardedOptimizer):
@@ -388,7 +451,9 @@ class Zero3(ShardedOptimizer):
 
     `layers` are modules of `model` that are gathered one at a time. Parameters in none of them, or in two,
     stay gathered while the model runs. Between steps parameters are empty; inside `with zero.full_weights():`
-    they can be read and written.
+    they can be read and written. Gathering is collective: all ranks must run the same layers, forward and
+    backward, in the same order. A layer's backward begins with the gradient of its outputs, so a loss must be
+    made of outputs, not of tensors that a layer stored inside.
     """
 
     layer_bucket = LayerBucket
@@ -401,6 +466,7 @@ class Zero3(ShardedOptimizer):
         *,
         layers: Iterable[nn.Module] = (),
         max_norm: float | None = None,
+        scaler: LossScaler | None = None,
     ) -> None:
         self.layers: list[tuple[nn.Module, list[Any]]] = [  # modules as they run, each with its buckets
             (module, [self.layer_bucket(comm, each) for each in alike(parameters)])
@@ -409,14 +475,15 @@ class Zero3(ShardedOptimizer):
         buckets = [bucket for _, in_layer in self.layers for bucket in in_layer]
         if not any(bucket.trains for bucket in buckets):
             raise ValueError("there is nothing to train: no parameter requires a gradient")
-        super().__init__(comm, buckets, make_optimizer, max_norm)
+        broadcast(comm, model.buffers())
+        super().__init__(comm, buckets, make_optimizer, max_norm, scaler)
         for index, (module, in_layer) in enumerate(self.layers):
             self.watch(index, module, in_layer)
 
     @property
     def trained(self) -> list[Any]:
         """The buckets that are not frozen."""
-        return [bucket for bucket in self.buckets if bucket.trains]  # type: ignore[attr-defined]
+        return [bucket for bucket in self.buckets if bucket.trains]
 
     def gather(self, index: int) -> None:
         """Gather the weights of layer `index`, which runs now."""
@@ -426,53 +493,76 @@ class Zero3(ShardedOptimizer):
     def watch(self, index: int, module: nn.Module, buckets: list[LayerBucket]) -> None:
         """Gather the layer just before it runs, forward and backward, and free it just after."""
 
-        def before(_module: nn.Module, inputs: Any) -> None:
+        frozen = [bucket for bucket in buckets if not bucket.trains]
+        inputs: set[object] = set()  # of the call that runs now: a mark for each that needs a gradient
+
+        def before(_module: nn.Module, *arguments: Any) -> None:
+            nonlocal inputs
             self.gather(index)
-            if not any(bucket.trains for bucket in buckets):  # no gradient says that backward is past it
-                when_reached(inputs, lambda: free(buckets))
+            inputs = set()
+            for tensor in needing_gradients(arguments) if frozen else ():
+                inputs.add(mark := object())
+                tensor.register_hook(lambda _gradient, mark=mark: reached(mark))
 
         def after(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-            when_reached(outputs, before_backward)
-            if not in_backward():  # in backward it is recomputed, and its backward follows at once
-                free(buckets)
+            for tensor in needing_gradients(outputs):
+                tensor.register_hook(lambda _gradient, inputs=inputs: before_backward(inputs))
+            if not in_backward():  # under activation checkpointing, backward runs this forward again and
+                free(buckets)  # needs the weights right after
 
-        def before_backward() -> None:
+        def before_backward(inputs: set[object]) -> None:
             self.gather(index)
             for bucket in buckets:
                 bucket.expect_gradients()
+            for bucket in frozen:  # needed until backward has the gradients of the inputs
+                bucket.missing |= inputs
 
-        def ready(parameter: torch.Tensor) -> None:
+        def reached(what: object) -> None:
             for bucket in buckets:
-                bucket.missing.discard(parameter)
+                bucket.missing.discard(what)
             if not any(bucket.missing for bucket in buckets):
-                for bucket in buckets:
-                    bucket.reduce()
-                free(buckets)
+                finish(buckets)
 
-        module.register_forward_pre_hook(before)
+        module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after)
         for parameter in (p for bucket in buckets if bucket.trains for p in bucket.parameters):
-            parameter.register_post_accumulate_grad_hook(ready)
+            parameter.register_post_accumulate_grad_hook(reached)
 
     def step(self) -> float | None:
-        """Update this rank's shards; the norm of the gradients if there is a `max_norm`."""
-        for bucket in self.trained:
-            bucket.reduce()  # where backward did not reach all parameters
-        free(self.buckets)
+        """Update this rank's shards; returns the gradients' norm if `max_norm` is set, else None."""
+        finish(self.buckets)  # where backward did not reach all parameters
         return self.update(self.comm)
+
+    def zero_grad(self) -> None:
+        """Clear this rank's shards of the gradients and, if `step` was skipped, what is not summed yet."""
+        finish(self.buckets)
+        super().zero_grad()
 
     @contextmanager
     @torch.no_grad()
     def full_weights(self) -> Iterator[None]:
-        """Gather all parameters, on all ranks together; what is written to them is kept."""
-        for index in range(len(self.layers)):
+        """Gather all parameters, on all ranks together; what is written to them is kept.
+
+        The model may run inside, but not step. 16-bit weights that are only read keep their float32 masters.
+        """
+        for index, (_, in_layer) in enumerate(self.layers):
             self.gather(index)
-        yield
-        for bucket in self.buckets:
-            bucket.shard.copy_(bucket.owned(bucket.weights.flat))
-            if bucket.master.dtype != bucket.shard.dtype:
-                bucket.master.data.copy_(bucket.shard)
-        free(self.buckets)
+            for bucket in in_layer:
+                bucket.pinned = True
+        try:
+            yield
+        finally:
+            for bucket in (bucket for _, in_layer in self.layers for bucket in in_layer):
+                bucket.keep_written()
+                bucket.pinned = False
+                bucket.free()
+
+
+def finish(buckets: Iterable[Any]) -> None:
+    """Sum the gradients of these buckets, and free the full ones and the full weights."""
+    for bucket in buckets:
+        bucket.reduce()
+    free(buckets)
 
 
 def free(buckets: Iterable[Any]) -> None:
@@ -483,14 +573,12 @@ def free(buckets: Iterable[Any]) -> None:
 
 def in_backward() -> bool:
     """Whether autograd runs a backward pass at the moment."""
-    return torch._C._current_graph_task_id() >= 0
+    return torch._C._current_graph_task_id() >= 0  # the number of that pass; -1 outside of one
 
 
-def when_reached(tensors: Any, do: Callable[[], None]) -> None:
-    """Call `do` when backward has the gradient of any of `tensors` (nested as you like)."""
-    for tensor in tree_leaves(tensors):
-        if torch.is_tensor(tensor) and tensor.requires_grad:
-            tensor.register_hook(lambda _gradient: do())
+def needing_gradients(tensors: Any) -> list[torch.Tensor]:
+    """Those of `tensors` (nested as you like) for which backward computes a gradient."""
+    return [each for each in tree_leaves(tensors) if torch.is_tensor(each) and each.requires_grad]
 
 
 def layers_with_parameters(
@@ -525,14 +613,6 @@ def layers_with_parameters(
     return [(module, parameters) for module, parameters in pairs if parameters]
 
 
-def alike(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """`parameters`, grouped by dtype and by whether they are trained."""
-    groups: dict[tuple[torch.dtype, bool], list[nn.Parameter]] = {}
-    for parameter in parameters:
-        groups.setdefault((parameter.dtype, parameter.requires_grad), []).append(parameter)
-    return list(groups.values())
-
-
 # ------------------------------------------------------------------ with any stage: clipping
 
 
@@ -559,13 +639,14 @@ def clip_gradients(comm: MPI.Intracomm, shards: Sequence[torch.Tensor], max_norm
 class LossScaler:
     """The factor of a float16 loss; the same on all ranks.
 
-        scaler.scale(loss).backward()
-        if scaler.unscale(comm, gradients):
-            … update …
+        scaler = LossScaler()
+        zero = Zero2(comm, model, make_optimizer, scaler=scaler)
+        scaler.scale(loss).backward(); zero.step(); zero.zero_grad()
 
-    float16 loses gradients below 6e-8, so the loss is multiplied, and they with it. When a gradient overflows
-    on any rank, all ranks skip the update and halve the factor; after `steps_to_double` updates without
-    overflow it doubles. bfloat16 has the range of float32 and needs none of this.
+    float16 loses gradients below 6e-8, so the loss is multiplied, and they with it. In every stage `step`
+    sums them, converts the sums to the masters' float32, and calls `unscale` there. When a sum overflows on
+    any rank, all ranks skip the update and halve the factor; after `steps_to_double` updates without overflow
+    it doubles. bfloat16 has the range of float32 and needs none of this.
 
     Source: Micikevicius and others, Mixed Precision Training, ICLR 2018, https://arxiv.org/abs/1710.03740
     """
@@ -579,7 +660,7 @@ class LossScaler:
 
     @torch.no_grad()
     def unscale(self, comm: MPI.Intracomm, gradients: Sequence[torch.Tensor]) -> bool:
-        """Divide `gradients` by the factor; False when any rank's are not finite: then skip the update."""
+        """Divide the summed `gradients` (float32) by the factor; False if any rank's overflowed."""
         finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
         if not comm.allreduce(finite, MPI.LAND):
             self.factor, self.good = self.factor / 2, 0
@@ -604,10 +685,13 @@ def offload_state(optimizer: Optimizer, folder: Path, rank: int) -> int:
     """Keep the two moments of an Adam or AdamW in files of `folder`; returns the bytes of the files.
 
     The system keeps in memory what it has room for. Call it before the first step. Raises TypeError for other
-    optimizers, ValueError after the first step and OSError, with the numbers, when `folder` has no room.
+    optimizers and for amsgrad, ValueError after the first step and OSError, with the numbers, when `folder`
+    has no room for this rank's files; the other ranks' files are not counted.
     """
     if not isinstance(optimizer, Adam | AdamW):
         raise TypeError(f"{type(optimizer).__name__} has other state than Adam's two moments")
+    if any(group["amsgrad"] for group in optimizer.param_groups):
+        raise TypeError("amsgrad keeps a third moment; use amsgrad=False")
     if optimizer.state:
         raise ValueError("the optimizer has stepped already: offload its state before the first step")
     shards = [p for group in optimizer.param_groups for p in group["params"]]
@@ -663,7 +747,7 @@ def tile_of(linear: nn.Linear, outputs: range) -> nn.Linear:
     """A linear layer with some of the outputs of `linear`."""
     part = slice(outputs.start, outputs.stop)
     tile = nn.Linear(linear.in_features, len(outputs), linear.bias is not None, dtype=linear.weight.dtype)
-    tile.weight.copy_(linear.weight[part])
+    tile.weight.copy_(linear.weight[part]).requires_grad_(linear.weight.requires_grad)
     if linear.bias is not None:
-        tile.bias.copy_(linear.bias[part])
+        tile.bias.copy_(linear.bias[part]).requires_grad_(linear.bias.requires_grad)
     return tile

@@ -38,10 +38,11 @@ class FlatBuffer:
     """A flat buffer with one view per parameter.
 
         weights = FlatBuffer(parameters)                  gradients = FlatBuffer(parameters, zeros=True)
-        weights.keep_weights()                            gradients.keep_gradients()
+        weights.attach_weights()                          gradients.attach_gradients()
 
-    `flat` has shape (n,) and begins with the parameters' values, or with zeros; `views[i]` is the part of it
-    that belongs to `parameters[i]`, with its shape and memory layout. All parameters have one dtype.
+    `flat` has shape (n,) and initially holds the parameters' values, or zeros; `views[i]` is the part of it
+    that belongs to `parameters[i]`, with its shape; with zeros its memory layout, too, such as channels-last.
+    All parameters have one dtype.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, zeros: bool = False) -> None:
@@ -50,7 +51,7 @@ class FlatBuffer:
         if zeros:  # gradients: of the layout that autograd gives them, such as channels-last
             self.flat = torch.zeros(sum(sizes), dtype=self.parameters[0].dtype)
             strides = [parameter.stride() for parameter in self.parameters]
-        else:  # weights: in the order of their elements, as `flatten` copies them
+        else:  # weights: in the order of their elements, as `flatten` copies them; "meta" allocates nothing
             self.flat = flatten(self.parameters)
             strides = [torch.empty(parameter.size(), device="meta").stride() for parameter in self.parameters]
         self.views = [
@@ -58,12 +59,12 @@ class FlatBuffer:
             for piece, parameter, stride in zip(self.flat.split(sizes), self.parameters, strides, strict=True)
         ]
 
-    def keep_weights(self) -> None:
+    def attach_weights(self) -> None:
         """Make every parameter a view of the buffer: whoever writes to the buffer updates the model."""
         for parameter, view in zip(self.parameters, self.views, strict=True):
             parameter.data = view
 
-    def keep_gradients(self) -> None:
+    def attach_gradients(self) -> None:
         """Make every gradient a view of the buffer: backward adds to it."""
         for parameter, view in zip(self.parameters, self.views, strict=True):
             parameter.grad = view
@@ -73,5 +74,6 @@ class FlatBuffer:
         for parameter, view in zip(self.parameters, self.views, strict=True):
             if parameter.grad is not view:
                 raise ValueError(
-                    "a gradient left its flat buffer; clear gradients with zero_grad(set_to_none=False)"
+                    "a gradient left its flat buffer; clear gradients with zero_grad(set_to_none=False), "
+                    "or with the zero_grad() of Zero0 or Zero1"
                 )

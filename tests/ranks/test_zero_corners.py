@@ -1,0 +1,366 @@
+"""ZeRO with models that are partly frozen, of several dtypes, or not reached by backward; loss scaling."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.optim import SGD, Adam
+from torch.utils.checkpoint import checkpoint
+
+from course_lib.fast import zero as fast
+from course_lib.parallel.zero import LossScaler, TiledLinear, Zero0, Zero1, Zero2, Zero3, offload_state
+
+STAGES: list[Any] = [Zero0, Zero1, Zero2, Zero3]
+WIDTH = 5
+
+
+def sgd(parameters: Any) -> SGD:
+    return SGD(parameters, lr=0.1)
+
+
+def weights_of(zero: Any, model: nn.Module) -> dict[str, torch.Tensor]:
+    if isinstance(zero, Zero3):
+        with zero.full_weights():
+            return {name: value.detach().clone() for name, value in model.named_parameters()}
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+def alone(model: nn.Module, losses: Callable[[nn.Module], list[torch.Tensor]], steps: int = 2) -> nn.Module:
+    """A copy of `model` after `steps` steps in one process; a step is one backward pass per loss."""
+    model = copy.deepcopy(model)
+    optimizer = sgd([p for p in model.parameters() if p.requires_grad])
+    for _ in range(steps):
+        for loss in losses(model):
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+# ------------------------------------------------------------------ partly frozen layers
+
+
+class Adapted(nn.Module):
+    """A frozen layer, and a trained branch around it whose gradients backward finishes first (as LoRA)."""
+
+    def __init__(self, *, in_place: bool = False) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(requires_grad=False)
+        self.trained = nn.Linear(WIDTH, WIDTH)
+        self.in_place = in_place
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.trained(torch.tanh(self.frozen(x).sin()))
+        if self.in_place:
+            x += y
+            return x
+        return x + y
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_partly_frozen_layer_stays_until_backward_is_past_it(
+    comm: MPI.Intracomm, kind: Any, *, by_name: bool, in_place: bool
+) -> None:
+    torch.manual_seed(0)
+    layers = nn.ModuleList(Adapted(in_place=in_place) for _ in range(3)).double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+
+    def losses(layers: Any) -> list[torch.Tensor]:
+        y = x.clone()
+        for layer in (*layers, layers[0]):  # one is used twice
+            y = layer(x=y) if by_name else layer(y)
+        return [y.square().sum()]
+
+    expected = alone(layers, losses)
+    zero = kind(comm, layers, sgd, layers=layers)
+    for _ in range(2):
+        (losses(layers)[0] / comm.size).backward()
+        if not isinstance(zero, fast.Zero3):
+            assert not any(bucket.gathered for bucket in zero.buckets)  # freed before the step
+        zero.step()
+        zero.zero_grad()
+    for name, value in weights_of(zero, layers).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_partly_frozen_layers_with_activation_checkpointing(comm: MPI.Intracomm, *, reentrant: bool) -> None:
+    torch.manual_seed(0)
+    layers = nn.ModuleList(Adapted() for _ in range(3)).double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+
+    def losses(layers: Any) -> list[torch.Tensor]:
+        y = layers[0](x)
+        for layer in layers[1:]:
+            y = checkpoint(layer, y, use_reentrant=reentrant)
+        return [y.square().sum()]
+
+    expected = alone(layers, losses)
+    zero = Zero3(comm, layers, sgd, layers=layers)
+    for _ in range(2):
+        (losses(layers)[0] / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
+    for name, value in weights_of(zero, layers).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+
+
+class Two(nn.Module):
+    """A frozen layer with two inputs, whose gradients are known one long before the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, early: torch.Tensor, late: torch.Tensor) -> torch.Tensor:
+        return self.outer(torch.tanh(self.inner(early))) * late
+
+
+def test_a_frozen_layer_stays_until_all_its_inputs_are_reached(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleList([nn.Linear(WIDTH, WIDTH), Two()]).double()
+    model[1].requires_grad_(requires_grad=False)
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    leaf = torch.randn(2, WIDTH, dtype=torch.float64, requires_grad=True)  # autograd finishes leaves first
+
+    def losses(model: Any) -> list[torch.Tensor]:
+        return [model[1](model[0](x), leaf).square().sum()]
+
+    expected = alone(model, losses)
+    zero = Zero3(comm, model, sgd, layers=model)
+    for _ in range(2):
+        (losses(model)[0] / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
+    for name, value in weights_of(zero, model).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+
+
+def test_a_frozen_16_bit_layer_has_no_float32_master(comm: MPI.Intracomm) -> None:
+    model = nn.ModuleList([Adapted()]).bfloat16()
+    zero = Zero3(comm, model, sgd, layers=model)
+    frozen = [bucket for bucket in zero.buckets if not bucket.trains]
+    assert [bucket.master.dtype for bucket in frozen] == [torch.bfloat16]
+    assert [master.dtype for master in zero.masters] == [torch.float32]
+
+
+# ------------------------------------------------------------------ what backward does not reach
+
+
+class Unreached(nn.Module):
+    """Three layers in two buckets; backward never reaches the middle one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.unused, self.last = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.first(x)))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_several_passes_that_do_not_reach_a_parameter(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = Unreached().double()
+    inputs = torch.randn(3, 2, WIDTH, dtype=torch.float64)
+
+    def losses(model: nn.Module) -> list[torch.Tensor]:
+        return [model(x).square().sum() for x in inputs]
+
+    expected = alone(model, losses)
+    zero = stage(comm, model, sgd, **({} if stage is Zero3 else {"bucket_bytes": 250}))
+    for _ in range(2):
+        for loss in losses(model):
+            (loss / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
+    for name, value in weights_of(zero, model).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_zero_grad_without_a_step_forgets_the_gradients(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = Unreached().double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = stage(comm, model, sgd, **({} if stage is Zero3 else {"bucket_bytes": 250}))
+    model(x).sin().sum().backward()
+    zero.zero_grad()  # the step is skipped
+    (model(x).square().sum() / comm.size).backward()
+    zero.step()
+    for name, value in weights_of(zero, model).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+
+
+@pytest.mark.deadline(20)
+@pytest.mark.parametrize("stage", STAGES[:3])
+def test_a_rank_whose_backward_reaches_nothing(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = Unreached().double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = stage(comm, model, sgd, bucket_bytes=250)
+    if comm.rank == 0:  # the others have no part of this batch
+        model(x).square().sum().backward()
+    zero.step()
+    for name, value in weights_of(zero, model).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+
+
+# ------------------------------------------------------------------ what a model consists of
+
+
+class Mixed(nn.Module):
+    """A layer in bfloat16, and one in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.short, self.long = nn.Linear(WIDTH, WIDTH).bfloat16(), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.long(self.short(x.bfloat16()).float())
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_model_of_two_dtypes_keeps_them(comm: MPI.Intracomm, stage: Any) -> None:
+    model = Mixed()
+    zero = stage(comm, model, sgd)
+    model(torch.randn(2, WIDTH)).square().sum().backward()
+    zero.step()
+    dtypes = {name: value.dtype for name, value in weights_of(zero, model).items()}
+    assert {dtypes["short.weight"], dtypes["short.bias"]} == {torch.bfloat16}
+    assert {dtypes["long.weight"], dtypes["long.bias"]} == {torch.float32}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_all_replicas_start_equal(comm: MPI.Intracomm, stage: Any) -> None:
+    """Frozen parameters and buffers, too, are those of rank 0."""
+    torch.manual_seed(comm.rank)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
+    model[0].weight.requires_grad = False
+    model.register_buffer("table", torch.randn(2, 3).T)
+    zero = stage(comm, model, sgd)
+    tensors = [*weights_of(zero, model).values(), *model.buffers()]
+    for tensor in tensors:
+        found = comm.allgather(tensor.tolist())
+        assert found == found[:1] * comm.size
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_tiles_are_frozen_as_the_layer_is(comm: MPI.Intracomm, *, frozen: bool) -> None:
+    del comm
+    linear = nn.Linear(4, 6)
+    linear.weight.requires_grad_(not frozen)
+    for tile in TiledLinear(linear, 2).tiles:
+        assert tile.weight.requires_grad is not frozen
+        assert tile.bias.requires_grad
+
+
+# ------------------------------------------------------------------ all weights of stage 3, for a while
+
+
+def test_reading_all_weights_does_not_round_the_masters(comm: MPI.Intracomm) -> None:
+    model: Any = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)).bfloat16()
+    zero = Zero3(comm, model, sgd, layers=model)
+    x = torch.randn(2, WIDTH, generator=torch.manual_seed(0)).bfloat16()
+    model(x).float().square().sum().backward()
+    zero.step()
+    before = [master.clone() for master in zero.masters]
+    assert comm.allreduce(any(not torch.equal(m, m.bfloat16().float()) for m in before), MPI.LOR)
+    with zero.full_weights(), torch.no_grad():
+        model[1].bias.fill_(0.25)
+    after = zero.masters
+    assert torch.equal(before[0], after[0])
+    written = torch.cat(comm.allgather(after[1].detach()))
+    original = torch.cat(comm.allgather(before[1]))
+    assert torch.equal(written[: WIDTH * WIDTH], original[: WIDTH * WIDTH])
+    assert set(written[WIDTH * WIDTH :].tolist()) == {0.25}
+
+
+@pytest.mark.parametrize("kind", [Zero3, fast.Zero3])
+def test_the_model_runs_inside_full_weights(comm: MPI.Intracomm, kind: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+    x = torch.randn(2, WIDTH)
+    expected = model(x).detach()
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    zero = kind(comm, model, sgd, layers=model)
+    with pytest.raises(KeyError), zero.full_weights():
+        torch.testing.assert_close(model(x).detach(), expected)
+        assert model[0].weight.shape == (WIDTH, WIDTH)
+        raise KeyError
+    assert not any(bucket.gathered for bucket in zero.buckets)
+    for name, value in weights_of(zero, model).items():
+        assert torch.equal(value, before[name])
+
+
+# ------------------------------------------------------------------ clipping, scaling, files
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_largest_norm_of_zero_is_one(comm: MPI.Intracomm, stage: Any) -> None:
+    model = nn.Linear(WIDTH, WIDTH)
+    zero = stage(comm, model, sgd, max_norm=0.0)
+    before = weights_of(zero, model)
+    model(torch.ones(1, WIDTH)).square().sum().backward()
+    assert zero.step() > 0
+    after = weights_of(zero, model)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_scaled_losses_find_what_float16_loses(comm: MPI.Intracomm, stage: Any) -> None:
+    model = nn.Linear(1, 1, bias=False).half()
+    zero = stage(comm, model, sgd, scaler=(scaler := LossScaler(factor=2.0**14)))
+    with zero.full_weights() if stage is Zero3 else torch.no_grad():
+        model.weight.data.fill_(0.0)
+    for master in zero.masters:
+        master.data.zero_()
+    gradient = 2.0**-26  # float16 rounds it to zero
+    scaler.scale(model(torch.ones(1, 1).half()).float().sum() * gradient / comm.size).backward()
+    zero.step()
+    masters = [value for master in zero.masters for value in master.tolist()]
+    assert sum(comm.allgather(sum(masters))) / (comm.size if stage is Zero0 else 1) == pytest.approx(
+        -0.1 * gradient
+    )
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_sum_that_overflows_is_skipped_by_all(comm: MPI.Intracomm, stage: Any) -> None:
+    """Each rank's gradient is finite in float16, their sum is not (on one rank: neither)."""
+    model = Unreached().half()
+    scaler = LossScaler(factor=2.0, steps_to_double=1)
+    zero = stage(comm, model, sgd, scaler=scaler)
+    before = weights_of(zero, model)
+    part = 40_000.0 if comm.size > 1 else 80_000.0
+    scaler.scale(model(torch.ones(1, WIDTH).half()).float()[0, 0] * part / 2).backward()
+    zero.step()
+    zero.zero_grad()
+    assert scaler.factor == 1.0
+    after = weights_of(zero, model)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    scaler.scale(model(torch.ones(1, WIDTH).half()).float().sum()).backward()
+    zero.step()
+    assert scaler.factor == 2.0
+    after = weights_of(zero, model)
+    assert all(bool(torch.isfinite(value).all()) for value in after.values())
+    assert not torch.equal(after["last.bias"], before["last.bias"])
+
+
+def test_amsgrad_is_refused_and_an_empty_shard_is_not(comm: MPI.Intracomm, tmp_path: Path) -> None:
+    one = nn.Linear(1, 1, bias=False)  # ranks after the first own nothing
+    zero = Zero1(comm, one, Adam)
+    assert offload_state(zero.optimizer, tmp_path / str(comm.rank), comm.rank) == (8 if comm.rank == 0 else 0)
+    one(torch.ones(1, 1)).sum().backward()
+    zero.step()
+    kept = Zero1(comm, nn.Linear(1, 1), lambda shards: Adam(shards, amsgrad=True))
+    with pytest.raises(TypeError, match="amsgrad"):
+        offload_state(kept.optimizer, tmp_path, comm.rank)
