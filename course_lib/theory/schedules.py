@@ -15,7 +15,7 @@ The same lists of `Action` are executed by `parallel/pipeline.py`, drawn by a le
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["F", "B"]
@@ -278,7 +278,8 @@ def _receivers(action: Action, last_stage: dict[int, int]) -> list[Action]:
     forward = action.kind == "F"
     if action.stage == (last_stage[action.replica] if forward else 0):
         return []
-    return [replace(action, stage=action.stage + (1 if forward else -1))]
+    other_stage = action.stage + (1 if forward else -1)
+    return [Action(action.kind, other_stage, action.microbatch, action.replica)]
 
 
 def _last_stages(owner: Iterable[tuple[int, int]]) -> dict[int, int]:
