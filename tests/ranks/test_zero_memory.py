@@ -7,7 +7,6 @@ import formulas
 import pytest
 import torch
 from mpi4py import MPI
-from resident import resident_bytes
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
@@ -20,6 +19,7 @@ from course.lessons.l11_zero_from_scratch.runs import (
     tensors_of,
     train,
 )
+from course.lessons.shared.resident import resident_bytes
 from course_lib.fast.zero import Zero3
 from course_lib.theory.memory import ADAM_FP32, STAGES, StateBytes
 from course_lib.training.kept import kept_bytes

@@ -364,7 +364,7 @@ def forward(comm, run, x, shards, lengths):
 
 # %%
 # %%px --timeout 120
-from course_lib.training.memory_use import resident_bytes
+from course.lessons.shared.resident import resident_bytes
 
 
 def three_counts(stage):

@@ -27,7 +27,7 @@ from mpi4py import MPI
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, LayoutError, MismatchError
 from .gate import Gate
 from .interrupts import Deferred
-from .shared import SharedRows, shared_rows
+from .shared import SharedRows, original, shared_rows
 from .waiting import SHORT_NAP, wait_until
 from .work import Finished, Lane, Outcome, Pending
 
@@ -134,7 +134,7 @@ class Channel:
 
         `memory` is whatever MPI reads or writes meanwhile: after a failure it must outlive this call.
         """
-        test = request.Test if isinstance(request, MPI.Request) else all_done(request)
+        test = all_done(request) if isinstance(request, list) else request.Test
         if not test():
             try:
                 self.wait(test)
@@ -230,7 +230,8 @@ class Channel:
 
 
 def all_done(requests: list[MPI.Request]) -> Callable[[], bool]:
-    return lambda: MPI.Request.Testall(requests)
+    testall = original(MPI.Request).Testall
+    return lambda: testall(requests)
 
 
 def keep_forever(*things: object) -> None:

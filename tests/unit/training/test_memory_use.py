@@ -1,10 +1,10 @@
 """Live bytes against torch's own tracker, and resident bytes against what was allocated."""
 
 import torch
-from resident import resident_bytes
 from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 
+from course.lessons.shared.resident import resident_bytes
 from course_lib.training.memory_use import LiveBytes
 
 MIB = 2**20
