@@ -4,8 +4,9 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from course.lessons.shared.figures.zero import PARTS, cut_parameters, held_bars, live_lines, owner_row
-from course_lib.theory.memory import ADAM_FP32, STAGES, held_state
+from course_lib.theory.memory import ADAM_FP32, STAGES
 from mpi_classroom.figures import rank_colour
+from tests.formulas import held_state
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 SIZES = {"up.weight": 40, "up.bias": 8, "down.weight": 40, "down.bias": 5}
