@@ -178,8 +178,8 @@ def pipeline_seconds(stages: int, microbatches: int, forward: float, backward: f
 def gems_seconds(stages: int, batches: int, forward: float, backward: float) -> float:
     """Seconds of GEMS-MASTER for η batches: p·f + η·p·b + (η-1)·f.
 
-    Its speed-up over one batch at a time is at most (f+b)/(b+f/p) for any number of batches. Raises ValueError
-    if f is longer than b, or if `batches` is odd. Jain et al. (2020), "GEMS".
+    Its speed-up over one batch at a time is at most (f+b)/(b+f/p) for any number of batches. Raises
+    ValueError if f is longer than b, or if `batches` is odd. Jain et al. (2020), "GEMS".
     """
     if batches % 2:
         raise ValueError(f"{batches} batches cannot be shared by 2 replicas; give an even number")

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from formulas import touched
 from mpi4py import MPI
 from torch import nn
 
@@ -32,6 +31,7 @@ from course_lib.parallel.deepspeed_config import (
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, SummedLoss, image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import build
+from tests.formulas import touched
 
 BATCH, STEPS = 24, 4  # divisible by 1 to 4 ranks, twice
 pytestmark = pytest.mark.deadline(120)

@@ -3,11 +3,11 @@
 from subprocess import TimeoutExpired
 
 import pytest
-from formulas import (
-    tile_shape,
-)
 
 from mpi_classroom.launch import run_ranks
+from tests.formulas import (
+    tile_shape,
+)
 
 
 def lines(size: int, module: str) -> list[str]:

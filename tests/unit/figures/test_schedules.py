@@ -1,9 +1,6 @@
 """Pictures of pipelines: what they conclude is what the spans say."""
 
 import pytest
-from formulas import (
-    bubble_fraction,
-)
 
 from course.lessons.shared.figures.schedules import (
     boxes,
@@ -24,6 +21,9 @@ from course_lib.theory.schedules import (
     naive,
     one_f_one_b,
     simulate,
+)
+from tests.formulas import (
+    bubble_fraction,
 )
 from tests.unit.figures.pictures import check_legible, title_of
 

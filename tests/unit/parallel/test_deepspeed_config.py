@@ -5,9 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from formulas import (
-    touched,
-)
 
 from course.paths import NOTEBOOKS
 from course_lib.parallel.deepspeed_config import (
@@ -19,6 +16,9 @@ from course_lib.parallel.deepspeed_config import (
     stage_config,
     state_bytes,
     step_bytes,
+)
+from tests.formulas import (
+    touched,
 )
 
 OPTIONS: list[dict[str, Any]] = [

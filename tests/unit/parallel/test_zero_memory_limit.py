@@ -3,14 +3,14 @@
 import re
 
 import pytest
-from formulas import (
-    gathered_weights,
-)
 
 from course.lessons.l11_zero_from_scratch.memory_limit import LAYERS, LIMIT_MIB, fits
 from course.lessons.shared.memory_limit import STATUS, layer_bytes
 from course_lib.theory.memory import (
     ADAM_FP32,
+)
+from tests.formulas import (
+    gathered_weights,
 )
 
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")

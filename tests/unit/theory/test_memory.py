@@ -2,19 +2,6 @@
 
 import pytest
 import torch
-from formulas import (
-    MOMENTUM_FP32,
-    MOMENTUM_MIXED,
-    SGD_FP32,
-    SGD_MIXED,
-    bucket_lengths,
-    gathered_weights,
-    held_state,
-    moved_bytes,
-    step_buffers,
-    transformer_activations,
-    volume,
-)
 
 from course_lib.theory.memory import (
     ADAM_FP32,
@@ -27,6 +14,19 @@ from course_lib.theory.memory import (
 )
 from course_lib.training.kept import kept_bytes
 from course_lib.training.transformer import build_transformer
+from tests.formulas import (
+    MOMENTUM_FP32,
+    MOMENTUM_MIXED,
+    SGD_FP32,
+    SGD_MIXED,
+    bucket_lengths,
+    gathered_weights,
+    held_state,
+    moved_bytes,
+    step_buffers,
+    transformer_activations,
+    volume,
+)
 
 
 @pytest.mark.parametrize(("parameters", "published_gb"), [(1_500_000_000, 24), (7_500_000_000, 120)])

@@ -1,12 +1,6 @@
 """Schedules are the drawn ones, finish in the time of the closed formulas, and wrong ones are refused."""
 
 import pytest
-from formulas import (
-    bubble_fraction,
-    gems_seconds,
-    idle_share,
-    pipeline_seconds,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +17,12 @@ from course_lib.theory.schedules import (
     one_f_one_b,
     peak_activations,
     simulate,
+)
+from tests.formulas import (
+    bubble_fraction,
+    gems_seconds,
+    idle_share,
+    pipeline_seconds,
 )
 
 STAGES, MICROBATCHES = st.integers(1, 6), st.integers(1, 9)

@@ -1,9 +1,6 @@
 """Windows, halos and their costs, held to drawings, to brute force and to the papers' formulas."""
 
 import pytest
-from formulas import (
-    tile_shape,
-)
 
 from course_lib.theory.partition import even_ranges
 from course_lib.theory.tiles import (
@@ -14,6 +11,9 @@ from course_lib.theory.tiles import (
     halo_nbytes,
     halo_of,
     overlap,
+)
+from tests.formulas import (
+    tile_shape,
 )
 
 WINDOWS = [
