@@ -91,6 +91,8 @@ test-all: setup
 test-release: setup
 	$(BIN)/python -m pytest -m release $(UNIT_TESTS)
 	@n=2; $(ALONE) $(ON_RANKS) -m release $(RANK_TESTS)
+	CHECKPOINT_KILLS=200 $(BIN)/python -m pytest -m slow tests/unit/parallel/test_checkpoint_killed.py
+	$(BIN)/python -m mpi_classroom.launch 3 packages/torch_mpi4py/tests/ranks/test_differential.py --seconds 3600
 
 check: setup
 	$(BIN)/ruff format --check .
