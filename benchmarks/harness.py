@@ -104,15 +104,18 @@ def time_once(contender: Callable[[], object], comm: MPI.Intracomm | None = None
     return max(comm.allgather(seconds)) if comm else seconds
 
 
-def on_ranks(size: int, function: Callable[..., Any], *, timeout: float = 300, **arguments: Any) -> Any:
+def on_ranks(
+    size: int, function: Callable[..., Any], *, timeout: float = 300, connects: bool = False, **arguments: Any
+) -> Any:
     """`function(comm, **arguments)` on `size` ranks; what rank 0 returns, passed on as JSON.
 
-    `function` stands at the top of a module, so that the ranks, which search where we do, can import it.
+    `connects`: the job connects to another one, as `Spawn` does. `function` stands at the top of a module, so
+    that the ranks, which search where we do, can import it.
     """
     module = function.__module__ if function.__module__ != "__main__" else main_module()
     call = ["-m", "benchmarks.harness", module, function.__name__, json.dumps(arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-    done = run_ranks(size, call, timeout=timeout, environment=environment)
+    done = run_ranks(size, call, timeout=timeout, environment=environment, connects=connects)
     results = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
     if done.returncode or not results:
         raise RuntimeError(f"{function.__name__} failed on {size} ranks:\n{done.stdout}\n{done.stderr}")

@@ -98,7 +98,7 @@ def measure(quick: bool) -> list[Row]:
     alone = on_ranks(RANKS, race, timeout=600, **sizes)
     strips = STRIPS // 10 if quick else STRIPS
     others = on_ranks(RANKS, persistent, strips=strips, repetitions=repetitions)
-    others |= on_ranks(1, spawned, strips=strips, repetitions=repetitions)
+    others |= on_ranks(1, spawned, connects=True, strips=strips, repetitions=repetitions)
     time = {name: Timing(*values) for name, values in {**alone, **others}.items()}
     scales = {"darts": DARTS / loop_darts, "arctan": TERMS / loop_terms, "midpoint": TERMS / loop_terms}
     loops = {"darts": "the article's loop", "arctan": "the loop", "midpoint": "the loop"}
