@@ -408,7 +408,7 @@ def test_after_an_interrupt_a_group_gives_right_numbers_or_a_clear_error(
         check_interrupts(comm, name, later, 0.5, NAMES.index(name) + 100 * later, number)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.deadline(600)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
