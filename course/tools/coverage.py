@@ -67,7 +67,7 @@ def objectives_have_items(lesson: LessonSource) -> Iterator[Problem]:
         if not item.objectives or max(item.objectives) > len(of_core) + len(with_more):
             yield (
                 n,
-                f"{item.id} serves the objectives {item.objectives}; the header has {len(of_core + with_more)}",
+                f"{item.id} serves objectives {item.objectives}; the header has {len(of_core + with_more)}",
             )
 
 

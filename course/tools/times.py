@@ -6,8 +6,8 @@ A question of the warm-up counts like any other; a prediction is part of reading
 words. Imports are not read, nor is a line of code that was there before. The run time is what the build
 measured and wrote into the notebook.
 
-Arrival, breaks, votes and questions take a third of a workshop: cores fill two thirds of a track's hours. A workshop
-that runs lessons one after the other skips the warm-ups.
+Arrival, breaks, votes and questions take a third of a workshop: cores fill two thirds of a track's hours.
+A workshop that runs lessons one after the other skips the warm-ups.
 """
 
 import ast
@@ -134,11 +134,11 @@ def header_time(lesson: LessonSource) -> Iterator[Problem]:
 
 
 def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
-    """A sentence for every track whose cores, in minutes by lesson, fill more than two thirds of its hours."""
+    """A sentence for every track whose cores (minutes by lesson) fill more than two thirds of its hours."""
     for track in TRACKS:
         total = sum(cores.get(number, 0) for number in track.lessons) + track.demonstrations
         if total > (room := track.hours * 60 * 2 / 3):
-            yield f"the cores of the track {track.name} take about {total} min of {room:.0f}; shorten a lesson"
+            yield f"the cores of the track {track.name} take about {total} min of {room:.0f}; shorten some"
 
 
 def core_minutes(course: Sequence[Path]) -> dict[str, int]:

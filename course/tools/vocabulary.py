@@ -1,7 +1,7 @@
 """No term before the lesson that introduces it.
 
-Looked at are the text of a lesson and the comments of its code; not links, References, or the map of the
-course. A paragraph that names the lesson which introduces the term ("collectives (lesson 04)") points ahead and
+Looked at are the text of a lesson and the comments of its code; not links, References, or the course map.
+A paragraph that names the lesson which introduces the term ("collectives (lesson 04)") points ahead and
 may use it. Any other early use needs a reason in its cell:
 
     <!-- early: ZeRO: the title of a paper -->

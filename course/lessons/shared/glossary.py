@@ -29,13 +29,12 @@ class Term:
 
     def find(self, text: str) -> re.Match[str] | None:
         """Where `text` uses this term."""
-        forms = re.escape(self.term).replace(r"\ ", "[ -]") + "s?" if self.forms is None else self.forms
+        plain = re.escape(self.term).replace(r"\ ", "[ -]") + "s?"
+        forms = plain if self.forms is None else self.forms
         name = any(letter.isupper() for letter in self.term)
-        return (
-            re.search(rf"(?<![\w-])(?:{forms})(?![\w-])", text, 0 if name else re.IGNORECASE)
-            if forms
-            else None
-        )
+        if not forms:
+            return None
+        return re.search(rf"(?<![\w-])(?:{forms})(?![\w-])", text, 0 if name else re.IGNORECASE)
 
 
 @functools.cache

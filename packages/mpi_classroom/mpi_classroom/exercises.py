@@ -73,7 +73,7 @@ class Exercise:
 
     @property
     def text(self) -> str:
-        """What the learner reads above the cell, in markdown: title, task, program or lines to put in order."""
+        """What the learner reads above the cell, in markdown: title, task, program, lines to put in order."""
         code = [self.opening, ""] if self.opening else []
         for letter, block in self.blocks.items():
             first, *more = block.splitlines()
@@ -125,8 +125,8 @@ class Option:
 class Question:
     """A question with two or more options, one of them right.
 
-    Learners see the options as a, b, c … in an order that depends on the id alone: write them in any order, and
-    do not speak of letters.
+    Learners see the options as a, b, c … in an order that depends on the id alone: write them in any order,
+    and do not speak of letters.
     """
 
     id: str
@@ -160,7 +160,7 @@ class Question:
     @property
     def cell(self) -> str:
         """What the learner finds in the cell, below the magic."""
-        return 'answer("")  # a letter between the quotes'
+        return 'answer("")'
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from course.tools.practice import PRACTICE_RULES
 from nbformat import NotebookNode
 
 from course.tools import lint
@@ -12,7 +13,6 @@ from course.tools.anatomy import RULES
 from course.tools.build import compose, lesson_sources, notebook_of, source_of
 from course.tools.markdown import read_html, read_markdown
 from course.tools.parts import RUN_SECONDS
-from course.tools.practice import PRACTICE_RULES
 
 LESSON = """\
 # %% [markdown]

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from course.tools.practice import MAGIC, exercise_cells, stub
 
 from course.tools.build import lesson_sources
 from course.tools.lesson import LessonSource
-from course.tools.practice import MAGIC, exercise_cells, stub
 from mpi_classroom.exercises import Exercise, Question
 from mpi_classroom.lessons import exercises_of, find_exercise, lessons
 
