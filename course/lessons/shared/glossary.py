@@ -1,8 +1,8 @@
 """The terms of the course. Each lesson's `terms.py` has those that it introduces, with their definitions.
 
-`docs/glossary.md` is made from them (`python -m course.tools.glossary`), and no lesson uses a term that a later
-one introduces. Words that everyday language needs as well (core, message, stage) are not terms in this sense
-unless their `forms` cannot be mistaken.
+`docs/glossary.md` is made from them (`python -m course.tools.glossary`), and no lesson uses a term that a
+later one introduces. Words that everyday language needs as well (core, message, stage) are not terms in this
+sense unless their `forms` cannot be mistaken.
 """
 
 import functools
@@ -18,8 +18,8 @@ from course.paths import LESSONS
 class Term:
     """A term and its definition, one or two plain sentences.
 
-    `forms` is a regular expression for the whole words that are this term; without it, the term itself and its
-    plural in s are. A term with a capital is a name, and written so. `forms=""` is for a term that everyday
+    `forms` is a regular expression for the whole words that are this term; without it, they are the term itself
+    and its plural in s. A term with a capital is a name, and written so. `forms=""` is for a term that everyday
     language uses too: no lesson is searched for it.
     """
 
