@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from benchmarks.torch_mpi_races import IMAGES, Times, Work, ddp_steps, groups, indices_of, take_turns
+from benchmarks.torch_mpi_races import IMAGES, Times, Work, alternate, ddp_steps, groups, indices_of
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -65,8 +65,8 @@ def race(comm: MPI.Intracomm, rounds: int, share: float) -> dict[str, Any]:
             steps = max(2, int(usual * share))
             contenders = {PEERS[who]: ddp_steps(name, group, data, steps) for who, group in both.items()}
             contenders |= {engine: our_steps(comm, name, engine, data, steps) for engine in (OURS, SIMPLE)}
-            contenders[ALONE] = alone_steps(comm, name, data, steps)
-            found[name] = images_per_s(take_turns(comm, contenders, rounds), IMAGES * comm.size * steps)
+            contenders[ALONE] = one_rank_steps(comm, name, data, steps)
+            found[name] = images_per_s(alternate(comm, contenders, rounds), IMAGES * comm.size * steps)
     return found
 
 
@@ -82,7 +82,7 @@ def our_steps(comm: MPI.Intracomm, name: str, engine: str, data: Any, steps: int
     return training(name, lambda model: ENGINES[engine](comm, model), data, mine, IMAGES * comm.size)
 
 
-def alone_steps(comm: MPI.Intracomm, name: str, data: Any, steps: int) -> Work:
+def one_rank_steps(comm: MPI.Intracomm, name: str, data: Any, steps: int) -> Work:
     """The same on rank 0 alone, with the images of all ranks in every step; the others do nothing."""
     import numpy as np
 

@@ -55,7 +55,7 @@ def groups(comm: MPI.Intracomm) -> Iterator[dict[str, dist.ProcessGroup]]:
         dist.destroy_process_group()
 
 
-def take_turns(comm: MPI.Intracomm, contenders: Contenders, rounds: int, times: int = 1) -> Times:
+def alternate(comm: MPI.Intracomm, contenders: Contenders, rounds: int, times: int = 1) -> Times:
     """Seconds of one run of each, `times` runs in a row being one turn; a warm-up first."""
     found: Times = {name: [] for name in contenders}
     for work in contenders.values():
@@ -118,9 +118,9 @@ def race_collectives(comm: MPI.Intracomm, sizes: list[int], rounds: int) -> dict
             for name in works["ours"]:
                 contenders = {who: works[who][name] for who in both}
                 times = max(1, min(MOST_TIMES, 16 * MIB // nbytes))
-                found.setdefault(name, {})[str(nbytes)] = take_turns(comm, contenders, rounds, times)
+                found.setdefault(name, {})[str(nbytes)] = alternate(comm, contenders, rounds, times)
         barriers = {who: partial(dist.barrier, group=group) for who, group in both.items()}
-        found["barrier"] = {"0": take_turns(comm, barriers, rounds, 100)}
+        found["barrier"] = {"0": alternate(comm, barriers, rounds, 100)}
     return found
 
 
@@ -140,7 +140,7 @@ def race_ddp(comm: MPI.Intracomm, rounds: int, share: float) -> dict[str, Any]:
             contenders = {
                 who: ddp_steps(name, group, data, indices) for who, group in {**both, "alone": None}.items()
             }
-            seconds = take_turns(comm, contenders, rounds)
+            seconds = alternate(comm, contenders, rounds)
             images = IMAGES * comm.size * steps
             found[name] = {who: [images / s for s in each] for who, each in seconds.items()}
     return found
@@ -185,7 +185,7 @@ def race_fsdp(comm: MPI.Intracomm, rounds: int, steps: int) -> dict[str, Times]:
         for sequences in (SEQUENCES, FEW):
             contenders = {who: fsdp_step(group, sequences) for who, group in both.items()}
             contenders["alone"] = transformer_step(transformer(), sequences // comm.size)
-            found[str(sequences)] = take_turns(comm, contenders, rounds, steps)
+            found[str(sequences)] = alternate(comm, contenders, rounds, steps)
     return found
 
 
@@ -258,9 +258,9 @@ def race_deepspeed(comm: MPI.Intracomm, rounds: int, steps: int) -> dict[str, Ti
     Some numbers travel over the default group whichever group the engine has: ours serves both there.
     """
     size, local_rank = str(comm.size), os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]
-    told = {"RANK": str(comm.rank), "LOCAL_RANK": local_rank, "WORLD_SIZE": size, "LOCAL_SIZE": size}
+    variables = {"RANK": str(comm.rank), "LOCAL_RANK": local_rank, "WORLD_SIZE": size, "LOCAL_SIZE": size}
     # It asks for an address, and does not use it: the process group is there already.
-    os.environ |= told | {"DS_ACCELERATOR": "cpu", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    os.environ |= variables | {"DS_ACCELERATOR": "cpu", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     import deepspeed
     import torch.distributed as dist
 
@@ -271,7 +271,7 @@ def race_deepspeed(comm: MPI.Intracomm, rounds: int, steps: int) -> dict[str, Ti
         alone = [dist.new_group([rank]) for rank in range(comm.size)][comm.rank]
         for stage in STAGES:
             contenders = {who: deepspeed_step(deepspeed, Units(g, alone), stage) for who, g in both.items()}
-            found[str(stage)] = take_turns(comm, contenders, rounds, steps)
+            found[str(stage)] = alternate(comm, contenders, rounds, steps)
     return found
 
 

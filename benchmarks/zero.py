@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
-from benchmarks.torch_mpi_races import Times, groups, take_turns
+from benchmarks.torch_mpi_races import Times, alternate, groups
 
 Work = Callable[[], float]  # a step, and its loss
 
@@ -63,10 +63,10 @@ def race(comm: MPI.Intracomm, layers: int, rounds: int) -> dict[str, Any]:
     import torch
 
     size = str(comm.size)
-    told = {"RANK": str(comm.rank), "LOCAL_RANK": os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]}
-    told |= {"WORLD_SIZE": size, "LOCAL_SIZE": size, "DS_ACCELERATOR": "cpu"}
+    variables = {"RANK": str(comm.rank), "LOCAL_RANK": os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]}
+    variables |= {"WORLD_SIZE": size, "LOCAL_SIZE": size, "DS_ACCELERATOR": "cpu"}
     # It asks for an address, and does not use it: the process group is there already.
-    os.environ |= told | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    os.environ |= variables | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -81,7 +81,7 @@ def race(comm: MPI.Intracomm, layers: int, rounds: int) -> dict[str, Any]:
             name: [comm.allreduce(work()) / comm.size for _ in range(FIRST)]
             for name, work in contenders.items()
         }
-        return {"losses": losses, "seconds": take_turns(comm, contenders, rounds)}
+        return {"losses": losses, "seconds": alternate(comm, contenders, rounds)}
 
 
 def transformer(layers: int) -> Any:

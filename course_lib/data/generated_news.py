@@ -160,14 +160,14 @@ def make_article(rng: random.Random, events: int, *, held_out: bool) -> Article:
     """One article of so many `events`, one of them the news; its details follow it, the rest is anywhere."""
     news, *others = make_events(rng, events, held_out=held_out)
     opening, clause = rng.choice(HELD_OUT_FORMS if held_out else TRAIN_FORMS)
-    rest = [tell(event, rng.choice(OTHER), rng.choice(CLAUSES)) for event in others]
+    rest = [sentence(event, rng.choice(OTHER), rng.choice(CLAUSES)) for event in others]
     asides = rng.sample(ASIDES, rng.randint(*ASIDE))
     rest += [aside.format(surname=rng.choice([news, *others]).who.split()[1]) for aside in asides]
     rng.shuffle(rest)
     at = rng.randint(min(LEAD, len(rest)) if rng.random() >= EARLY else 0, len(rest))
     after = rest[at:] + [detail.format(**fields(news)) for detail in rng.sample(DETAILS, MORE)]
     rng.shuffle(after)
-    text = " ".join([*rest[:at], tell(news, opening, clause), *after])
+    text = " ".join([*rest[:at], sentence(news, opening, clause), *after])
     return Article(text, CLAUSES[0].format(**fields(news)), news.facts)
 
 
@@ -196,7 +196,7 @@ def distinct(rng: random.Random, pairs: Sequence[Pair], count: int) -> list[Pair
     return chosen
 
 
-def tell(event: Event, opening: str, clause: str) -> str:
+def sentence(event: Event, opening: str, clause: str) -> str:
     """`event` in one or two sentences."""
     return f"{opening} {clause.format(**fields(event))}"
 

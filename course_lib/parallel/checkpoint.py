@@ -643,14 +643,14 @@ def prune(folder: Path, keep: int) -> None:
     """Remove what is older than the newest `keep` that look whole; the next save tries again what fails."""
     with suppress(OSError):  # the new checkpoint is saved, whatever becomes of the old ones
         names = names_in(folder)
-        oldest = [name for name in names if looks_whole(folder / name)][-keep:][:1]
+        oldest = [name for name in names if is_complete(folder / name)][-keep:][:1]
         for name in names[: names.index(oldest[0])] if oldest else []:
             if name != latest(folder):
                 with suppress(OSError):  # one that stays does not keep the others
                     remove(folder / name)
 
 
-def looks_whole(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
     """Whether the manifest is right and all files have its sizes; their contents are not read."""
     try:
         files = read_manifest(path)["files"]

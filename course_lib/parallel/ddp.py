@@ -2,7 +2,7 @@
 
     init         process_group(comm, "gloo" or "mpi4py")     which ranks, and who moves the bytes
     broadcast    DDP does it when it wraps the model
-    shard        dealt_batches, or a DistributedSampler      DDP never divides a batch
+    shard        batch_shards, or a DistributedSampler      DDP never divides a batch
     sum          DDP does it during backward, in buckets     it averages; summing_ddp adds up instead
     the rest     the step of one process, unchanged
 
@@ -101,7 +101,7 @@ def summing_ddp(model: nn.Module, **options: Any) -> DistributedDataParallel:
 # ---------------------------------------------------------------- shard
 
 
-def dealt_batches(
+def batch_shards(
     order: NDArray[np.int64], batch_size: int, *, rank: int, size: int
 ) -> Iterator[tuple[NDArray[np.int64], int]]:
     """This rank's part of every global batch, and how large that is; `order` is the same on all ranks.

@@ -59,10 +59,15 @@ def start_deepspeed(
     stop_deepspeed()
     # It compares the local rank with Open MPI's, which need not be the rank. The address is never used.
     local_rank = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", str(comm.rank))
-    told = {"RANK": comm.rank, "WORLD_SIZE": comm.size, "LOCAL_RANK": local_rank, "LOCAL_SIZE": comm.size}
-    told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}
-    BEFORE.update({name: os.environ.get(name) for name in told})
-    os.environ |= {name: str(value) for name, value in told.items()}
+    variables = {
+        "RANK": comm.rank,
+        "WORLD_SIZE": comm.size,
+        "LOCAL_RANK": local_rank,
+        "LOCAL_SIZE": comm.size,
+    }
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}
+    BEFORE.update({name: os.environ.get(name) for name in variables})
+    os.environ |= {name: str(value) for name, value in variables.items()}
     deepspeed = load_deepspeed()
     number_from_zero()
     ddp.start_group(comm, backend, timeout=timeout)
@@ -73,7 +78,7 @@ def start_deepspeed(
 def start_launched(*, timeout: timedelta = PATIENCE) -> ModuleType:
     """The same in a process that DeepSpeed's launcher or `torchrun` has started: over Gloo, without MPI."""
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
-        raise RuntimeError("nobody told this process its rank; start it with run_ds.sh or with mpiexec")
+        raise RuntimeError("this process was given no rank; start it with run_ds.sh or with mpiexec")
     deepspeed = load_deepspeed()
     dist.init_process_group("gloo", timeout=timeout)
     deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
@@ -215,7 +220,7 @@ def check_part(samples: int, size: int, accumulation: int) -> None:
         )
 
 
-def whole_weights(engine: Any) -> torch.Tensor:
+def gathered_weights(engine: Any) -> torch.Tensor:
     """All weights of `engine`, in a row, on every rank; all ranks call it together."""
     import deepspeed
 

@@ -37,7 +37,7 @@ class Mixture(nn.Module):
 
 
 class ParallelMixture(nn.Module):
-    """`whole`, its experts dealt to the ranks of `comm`; a rank may have none.
+    """`whole`, its experts distributed over the ranks of `comm`; a rank may have none.
 
     Each rank brings tokens of its own, as many as it likes. The gradients of an expert are complete where it
     is; those of the router are summed over the ranks.
@@ -56,11 +56,11 @@ class ParallelMixture(nn.Module):
         weight, choice = F.softmax(F.linear(x, *router), dim=-1).max(dim=-1)
         order = choice.argsort(stable=True)
         asked = self.comm.allgather(choice.bincount(minlength=self.count).tolist())  # [rank][expert]
-        dealt = even_ranges(self.count, self.comm.size)
-        send_counts = [sum(asked[self.comm.rank][e] for e in experts) for experts in dealt]
-        receive_counts = [sum(theirs[e] for e in dealt[self.comm.rank]) for theirs in asked]
+        shards = even_ranges(self.count, self.comm.size)
+        send_counts = [sum(asked[self.comm.rank][e] for e in experts) for experts in shards]
+        receive_counts = [sum(theirs[e] for e in shards[self.comm.rank]) for theirs in asked]
         there = all_to_all(self.comm, x[order], send_counts, receive_counts)
-        answers = self.answer(there, asked, dealt[self.comm.rank])
+        answers = self.answer(there, asked, shards[self.comm.rank])
         back = all_to_all(self.comm, answers, receive_counts, send_counts)
         return back[order.argsort()] * weight.unsqueeze(-1)
 

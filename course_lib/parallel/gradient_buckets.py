@@ -33,12 +33,12 @@ from course_lib.theory.partition import fused_ranges
 from course_lib.training.flat import FlatBuffer
 
 BUCKET_BYTES = 2**19  # for models of a few MB; PyTorch takes 25 MiB, Horovod up to 128 MiB
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 HALVES = (torch.float16, torch.bfloat16)
 _lost: list[torch.Tensor] = []  # memory that MPI may still write to
 
 
-def sum_as_they_come(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
+def sum_when_ready(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
     """Overlap in its smallest form: start the sum of each gradient when backward has it.
 
     The function that is returned waits for all. Hooks have to fire in the same order on all ranks.
@@ -94,7 +94,7 @@ class GradientBuckets:
 
     The gradients live in the buckets: clear them in place (`set_to_none=False`). With `overlap`, buckets
     leave during backward; for several backward passes a step, wrap all but the last in `paused()`, or set
-    it to False. `wire_dtype`: float16 or bfloat16, to halve the bytes. A wait longer than `patience` seconds
+    it to False. `wire_dtype`: float16 or bfloat16, to halve the bytes. A wait longer than `timeout` seconds
     raises TimeoutError. The communicator is a duplicate: the caller's collectives may come in between.
     """
 
@@ -106,12 +106,12 @@ class GradientBuckets:
         bucket_bytes: int = BUCKET_BYTES,
         overlap: bool = True,
         wire_dtype: torch.dtype | None = None,
-        patience: float = PATIENCE_SECONDS,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         last_first = [p for p in model.parameters() if p.requires_grad][::-1]
         check_alike(comm, last_first, bucket_bytes, wire_dtype)
         fused = fused_ranges([p.nbytes for p in last_first], bucket_bytes)
-        self.comm, self.overlap, self.patience = comm.Dup(), overlap, patience
+        self.comm, self.overlap, self.timeout = comm.Dup(), overlap, timeout
         self.buckets = [self.make_bucket(last_first[r.start : r.stop], wire_dtype) for r in fused]
         self._bucket_of = {
             parameter: (bucket, view)
@@ -158,7 +158,7 @@ class GradientBuckets:
             self._start_next()
         try:
             for index, bucket in enumerate(self.buckets):
-                bucket.finish(self.patience, f"the sum of bucket {index} of {len(self.buckets)}")
+                bucket.finish(self.timeout, f"the sum of bucket {index} of {len(self.buckets)}")
         except BaseException:  # MPI still has the memory, whatever becomes of these buckets
             _lost.extend(bucket.message for bucket in self.buckets)
             raise

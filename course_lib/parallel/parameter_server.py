@@ -32,7 +32,7 @@ from course_lib.training.flat import FlatBuffer, copy_back, flatten
 from course_lib.training.loop import Batch, SummedLoss
 
 GRADIENT_TAG, WEIGHTS_TAG, DONE_TAG = 30_101, 30_102, 30_103
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 SERVER = 0
 
 
@@ -67,8 +67,8 @@ class Service:
 class Replica:
     """A model, and one flat tensor each for its weights and its gradients on their way."""
 
-    def __init__(self, comm: MPI.Intracomm, model: nn.Module, loss_fn: SummedLoss, patience: float) -> None:
-        self.comm, self.model, self.loss_fn, self.patience = comm, model, loss_fn, patience
+    def __init__(self, comm: MPI.Intracomm, model: nn.Module, loss_fn: SummedLoss, timeout: float) -> None:
+        self.comm, self.model, self.loss_fn, self.timeout = comm, model, loss_fn, timeout
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.weights = flatten(self.parameters)
         self.gradients = FlatBuffer(self.parameters, zeros=True)
@@ -89,27 +89,27 @@ class Replica:
 
     def exchange(self) -> None:
         """Send the gradient to the server and take the weights that come back."""
-        send(self.comm, self.gradient.numpy(), SERVER, GRADIENT_TAG, self.patience)
-        receive(self.comm, self.weights.numpy(), SERVER, WEIGHTS_TAG, self.patience)
+        send(self.comm, self.gradient.numpy(), SERVER, GRADIENT_TAG, self.timeout)
+        receive(self.comm, self.weights.numpy(), SERVER, WEIGHTS_TAG, self.timeout)
         copy_back(self.weights, self.parameters)
 
     def answer(self, worker: int) -> None:
         """Send the weights as they are now to `worker`, which waits for them."""
         self.weights.copy_(flatten(self.parameters))
-        send(self.comm, self.weights.numpy(), worker, WEIGHTS_TAG, self.patience)
+        send(self.comm, self.weights.numpy(), worker, WEIGHTS_TAG, self.timeout)
 
 
-def send(comm: MPI.Intracomm, data: NDArray, dest: int, tag: int, patience: float) -> None:
-    """Send `data`; raises TimeoutError when MPI cannot deliver it within `patience` seconds."""
-    wait_for(comm.Isend(data, dest, tag), patience, f"rank {dest}, which has to take a message,")
+def send(comm: MPI.Intracomm, data: NDArray, dest: int, tag: int, timeout: float) -> None:
+    """Send `data`; raises TimeoutError when MPI cannot deliver it within `timeout` seconds."""
+    wait_for(comm.Isend(data, dest, tag), timeout, f"rank {dest}, which has to take a message,")
 
 
-def receive(comm: MPI.Intracomm, into: NDArray, source: int, tag: int, patience: float) -> MPI.Status:
-    """Receive a message that comes within `patience` seconds; raises TimeoutError when none does."""
+def receive(comm: MPI.Intracomm, into: NDArray, source: int, tag: int, timeout: float) -> MPI.Status:
+    """Receive a message that comes within `timeout` seconds; raises TimeoutError when none does."""
     status = MPI.Status()
-    if not wait_until(lambda: comm.Iprobe(source, tag, status), patience):
+    if not wait_until(lambda: comm.Iprobe(source, tag, status), timeout):
         who = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
-        raise TimeoutError(f"no message from {who} in {patience:g} s; has it died?")
+        raise TimeoutError(f"no message from {who} in {timeout:g} s; has it died?")
     comm.Recv(into, status.source, status.tag, status)
     return status
 
@@ -127,21 +127,21 @@ def train_asynchronously(
     optimizer: Optimizer,
     batches: Iterable[Batch],
     *,
-    patience: float = PATIENCE_SECONDS,
+    timeout: float = TIMEOUT_SECONDS,
 ) -> tuple[list[float], Service | None]:
     """Train on this rank's `batches`, as many as it likes: its losses, and on rank 0 what the server did.
 
     Start with equal weights (`broadcast_weights`); all ranks end with those of the server. Each batch is the
     global batch of one update. Rank 0 trains on its own batches while nobody asks for anything.
     """
-    replica = Replica(comm, model, loss_fn, patience)
+    replica = Replica(comm, model, loss_fn, timeout)
     service = None
     if comm.rank == SERVER:
         losses, service = serve(comm, replica, optimizer, batches)
     else:
         losses = work(comm, replica, batches)
     weights = flatten(replica.parameters)
-    wait_for(comm.Ibcast(weights.numpy(), root=SERVER), patience, "the last weights")
+    wait_for(comm.Ibcast(weights.numpy(), root=SERVER), timeout, "the last weights")
     copy_back(weights, replica.parameters)
     return losses, service
 
@@ -152,7 +152,7 @@ def work(comm: MPI.Intracomm, replica: Replica, batches: Iterable[Batch]) -> lis
     for batch in batches:
         losses.append(replica.compute(batch))
         replica.exchange()
-    send(comm, np.empty(0), SERVER, DONE_TAG, replica.patience)
+    send(comm, np.empty(0), SERVER, DONE_TAG, replica.timeout)
     return losses
 
 
@@ -172,7 +172,7 @@ def serve(
             order.append(SERVER)
             next_own = next(own, None)
             continue
-        status = receive(comm, replica.gradient.numpy(), MPI.ANY_SOURCE, MPI.ANY_TAG, replica.patience)
+        status = receive(comm, replica.gradient.numpy(), MPI.ANY_SOURCE, MPI.ANY_TAG, replica.timeout)
         if status.tag == DONE_TAG:
             working.discard(status.source)
             continue

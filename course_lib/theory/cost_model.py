@@ -178,9 +178,9 @@ def scatter_cost(ranks: int, nbytes: float) -> Cost:
 
 def gather_cost(ranks: int, nbytes: float) -> Cost:
     """The scatter backwards: every other rank sends one part."""
-    dealt = scatter_cost(ranks, nbytes)
+    scattered = scatter_cost(ranks, nbytes)
     busiest = Traffic(1, nbytes / ranks) if ranks > 1 else Traffic()
-    return Cost(dealt.steps, busiest, dealt.total, dealt.copied_nbytes)
+    return Cost(scattered.steps, busiest, scattered.total, scattered.copied_nbytes)
 
 
 def dissemination_barrier_cost(ranks: int, nbytes: float = 0) -> Cost:

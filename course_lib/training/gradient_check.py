@@ -22,21 +22,23 @@ if TYPE_CHECKING:  # only check_model knows of torch
     from course_lib.training.loop import Batch, SummedLoss
 
 Numbers = NDArray[np.float64]
-Place = tuple[int, ...]
+Position = tuple[int, ...]
 
 STEP = 1e-5  # h, for numbers of about 1
 TOLERANCE = 1e-6  # of a relative error: far above rounding, far below a mistake
 TINY = 1e-12  # gradients of this size are zero but for rounding
 
 
-def central_difference(loss: Callable[[], float], numbers: Numbers, place: Place, h: float = STEP) -> float:
-    """How fast `loss()`, which reads `numbers`, grows with the one at `place`; all stay as they were."""
-    was = numbers[place]
-    numbers[place] = was + h
+def central_difference(
+    loss: Callable[[], float], numbers: Numbers, position: Position, h: float = STEP
+) -> float:
+    """How fast `loss()`, which reads `numbers`, grows with the one at `position`; all stay as they were."""
+    was = numbers[position]
+    numbers[position] = was + h
     above = loss()
-    numbers[place] = was - h
+    numbers[position] = was - h
     below = loss()
-    numbers[place] = was
+    numbers[position] = was
     return (above - below) / (2 * h)
 
 
@@ -50,24 +52,24 @@ def gradient_errors(
 ) -> dict[str, float]:
     """For each array in `numbers`, how far `gradients` are from central differences, relative to their size.
 
-    About 1e-9 is right, 1 is nothing in common. In an array, at most `most` places are looked at.
+    About 1e-9 is right, 1 is nothing in common. In an array, at most `most` positions are looked at.
     """
     errors = {}
     for name, values in numbers.items():
         if values.dtype != np.float64:
             raise ValueError(f"{name} is {values.dtype}, too coarse for differences; use float64")
-        places = some_places(values.shape, most)
-        slopes = np.array([central_difference(loss, values, place, h) for place in places])
-        claimed = np.array([gradients[name][place] for place in places])
+        positions = some_positions(values.shape, most)
+        slopes = np.array([central_difference(loss, values, position, h) for position in positions])
+        claimed = np.array([gradients[name][position] for position in positions])
         size = float(np.linalg.norm(slopes) + np.linalg.norm(claimed))
         errors[name] = float(np.linalg.norm(slopes - claimed)) / max(size, TINY)
     return errors
 
 
-def some_places(shape: tuple[int, ...], most: int) -> list[Place]:
-    """All places of an array of this shape, or `most` of them, always the same."""
-    places = np.random.default_rng(0).permutation(int(np.prod(shape)))[:most]
-    return [tuple(int(i) for i in np.unravel_index(place, shape)) for place in sorted(places)]
+def some_positions(shape: tuple[int, ...], most: int) -> list[Position]:
+    """All positions of an array of this shape, or `most` of them, always the same."""
+    positions = np.random.default_rng(0).permutation(int(np.prod(shape)))[:most]
+    return [tuple(int(i) for i in np.unravel_index(position, shape)) for position in sorted(positions)]
 
 
 def check_model(

@@ -337,11 +337,11 @@ def running(tmp_path: Path) -> Iterator[Running]:
         process.kill()
 
 
-def wait_until(condition: Callable[[], bool], patience: float = 60) -> None:
-    deadline = time.monotonic() + patience
+def wait_until(condition: Callable[[], bool], timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {patience:g} s in vain")
+            pytest.fail(f"waited {timeout:g} s in vain")
         time.sleep(0.2)
 
 

@@ -87,15 +87,15 @@ def optimizer_of(zero: Any) -> Any:
 
 
 def train(comm: MPI.Intracomm, model: Net, zero: Any, steps: range) -> list[float]:
-    """The losses of all ranks' samples; each is multiplied by three dice, the same on all ranks."""
+    """The losses of all ranks' samples; each is multiplied by three rng, the same on all ranks."""
     mine = even_range(BATCH, comm.size, comm.rank)
     losses = []
     data = state_kept(batches)
     for index in steps:
         tokens, targets = data[index]
-        dice = random.random() + np.random.rand() + torch.rand(()).item()
+        rng = random.random() + np.random.rand() + torch.rand(()).item()
         rows = slice(mine.start, mine.stop)
-        loss = loss_of(model, tokens[rows], targets[rows]) * dice
+        loss = loss_of(model, tokens[rows], targets[rows]) * rng
         loss.backward()
         zero.step()
         zero.zero_grad()

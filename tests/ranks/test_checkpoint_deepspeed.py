@@ -52,13 +52,13 @@ def test_training_goes_on_to_the_bit(
     for each in tokens[:2]:
         step(engine, each)
     path = save_deepspeed(comm, shared_folder, engine, progress={"batch": 2})
-    dice = torch.rand(3)
+    rng = torch.rand(3)
     expected = [step(engine, each) for each in tokens[2:]]
     engine.destroy()
     engine = start(deepspeed, stage)
     found = load_deepspeed(comm, shared_folder, engine)
     assert found is not None and (found.path, found.step, found.progress) == (path, 2, {"batch": 2})
-    assert torch.equal(torch.rand(3), dice)
+    assert torch.equal(torch.rand(3), rng)
     assert [step(engine, each) for each in tokens[2:]] == expected
     engine.destroy()
 

@@ -31,7 +31,7 @@ from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
 from course_lib.comm.spans import by_rank, totals
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import flatten, replicas_agree, weight_hash
-from course_lib.parallel.ddp import dealt_batches, process_group, start_group, summing_ddp
+from course_lib.parallel.ddp import batch_shards, process_group, start_group, summing_ddp
 from course_lib.training.loop import Batch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import MNIST_MODELS, build
 
@@ -70,7 +70,7 @@ def convert(batch: Batch, dtype: torch.dtype = torch.float64) -> Batch:
 
 def dealt(comm: MPI.Intracomm, dtype: torch.dtype = torch.float64) -> list[Batch]:
     """This rank's part of each of the STEPS."""
-    parts = [next(dealt_batches(step, len(step), rank=comm.rank, size=comm.size)) for step in STEPS]
+    parts = [next(batch_shards(step, len(step), rank=comm.rank, size=comm.size)) for step in STEPS]
     return [convert(image_batch(IMAGES, LABELS, *part), dtype) for part in parts]
 
 
@@ -199,7 +199,7 @@ def test_ranks_that_run_out_of_samples_join(comm: MPI.Intracomm, backend: str) -
 
 def test_dealing_gives_everybody_a_part_and_nothing_twice(comm: MPI.Intracomm) -> None:
     order = np.random.default_rng(3).permutation(21)
-    mine = list(dealt_batches(order, 8, rank=comm.rank, size=comm.size))
+    mine = list(batch_shards(order, 8, rank=comm.rank, size=comm.size))
     everyone = comm.allgather(mine)
     assert {size for _, size in mine} == {8, 5} and len(mine) == 3
     for number, start in enumerate((0, 8, 16)):
@@ -211,13 +211,13 @@ def test_dealing_gives_everybody_a_part_and_nothing_twice(comm: MPI.Intracomm) -
 
 def test_where_ranks_divide_the_samples_it_deals_as_torch_does(comm: MPI.Intracomm) -> None:
     sampler = DistributedSampler(range(24), comm.size, comm.rank, shuffle=False)
-    ours = [part.tolist() for part, _ in dealt_batches(np.arange(24), 12, rank=comm.rank, size=comm.size)]
+    ours = [part.tolist() for part, _ in batch_shards(np.arange(24), 12, rank=comm.rank, size=comm.size)]
     assert list(chain(*ours)) == list(sampler)
 
 
 def test_a_batch_of_no_samples_is_refused(comm: MPI.Intracomm) -> None:
     with pytest.raises(ValueError, match="use at least 1"):
-        next(dealt_batches(np.arange(3), 0, rank=comm.rank, size=comm.size))
+        next(batch_shards(np.arange(3), 0, rank=comm.rank, size=comm.size))
 
 
 def sampled_batches(sampler: DistributedSampler, batch_size: int) -> Iterator[Batch]:
@@ -307,7 +307,7 @@ def test_known_wrong_no_set_epoch(comm: MPI.Intracomm) -> None:
 
 def test_known_wrong_every_rank_on_the_same_part(comm: MPI.Intracomm) -> None:
     """DDP does not divide a batch: without a sampler, everybody trains on the first rank's samples."""
-    first = [next(dealt_batches(step, len(step), rank=0, size=comm.size)) for step in STEPS]
+    first = [next(batch_shards(step, len(step), rank=0, size=comm.size)) for step in STEPS]
     batches = [convert(image_batch(IMAGES, LABELS, *part)) for part in first]
     with process_group(comm, "mpi4py"):
         ours = through_ddp(batches)

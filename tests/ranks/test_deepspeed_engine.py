@@ -69,7 +69,7 @@ def trained(
     engine = ds.start_engine(build("cifar", seed=comm.rank), config)  # weights come from rank 0
     step = ds.deepspeed_step(engine, loss_fn)
     losses = [comm.allreduce(step(batch)) for batch in parts(comm)]
-    weights = ds.whole_weights(engine)
+    weights = ds.gathered_weights(engine)
     ds.end_engine(engine)
     return losses, weights
 
@@ -228,7 +228,7 @@ def test_every_rank_saves_and_a_new_engine_goes_on(world: MPI.Intracomm, tmp_pat
     step = ds.deepspeed_step(engine, summed_cross_entropy)
     for batch in batches[2:]:
         step(batch)
-    weights = ds.whole_weights(engine)
+    weights = ds.gathered_weights(engine)
     ds.end_engine(engine)
     assert differ(weights, alone()[1]) < 1e-6
 

@@ -15,7 +15,7 @@ from course.lessons.l06_data_parallel_by_hand.bucket_trace import trace_buckets
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
 from course_lib.comm.spans import by_rank
 from course_lib.parallel.data_parallel import GradientBucket, replicas_agree, shard_batches, weight_hash
-from course_lib.parallel.gradient_buckets import HALVES, GradientBuckets, sum_as_they_come
+from course_lib.parallel.gradient_buckets import HALVES, GradientBuckets, sum_when_ready
 from course_lib.training.flat import flatten
 from course_lib.training.loop import make_accumulating_step, microbatches, summed_cross_entropy
 from course_lib.training.models import build
@@ -126,7 +126,7 @@ def test_a_layer_that_a_rank_does_not_use_counts_as_zero(comm: MPI.Intracomm) ->
 
 
 def test_the_smallest_overlap_trains_as_one_process_does(comm: MPI.Intracomm) -> None:
-    ours = together(comm, "mlp", synchronizers=sum_as_they_come)
+    ours = together(comm, "mlp", synchronizers=sum_when_ready)
     assert worst(comm, ours, one_process("mlp", torch.float64, sgd)) < 1e-10
 
 
@@ -285,13 +285,13 @@ def test_an_update_before_the_wait_is_told_from_the_truth(comm: MPI.Intracomm) -
 def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(comm: MPI.Intracomm) -> None:
     if comm.size == 1:
         pytest.skip("one rank waits for nobody")
-    buckets = GradientBuckets(comm, build("mlp", seed=0), patience=0.2)
+    buckets = GradientBuckets(comm, build("mlp", seed=0), timeout=0.2)
     if comm.rank == 0:
         with pytest.raises(TimeoutError, match=r"bucket 0 of 2 is not there after 0\.2 s"):
             buckets.wait()
     comm.Barrier()
     if comm.rank > 0:
-        buckets.patience = 30
+        buckets.timeout = 30
         buckets.wait()
     comm.Barrier()
 

@@ -57,7 +57,7 @@ def test_a_worker_gives_up_on_a_server_that_does_not_answer(comm: MPI.Intracomm)
         pytest.skip("there is no worker")
     model = fresh(comm)
     if comm.rank > 0:
-        replica = Replica(comm, model, summed_cross_entropy, patience=0.2)
+        replica = Replica(comm, model, summed_cross_entropy, timeout=0.2)
         with pytest.raises(TimeoutError, match="rank 0"):
             replica.exchange()
     comm.Barrier()

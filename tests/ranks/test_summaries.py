@@ -123,7 +123,7 @@ def trained(
     engine = ds.start_engine(build_t5(SHAPE, seed=0), settings(stage, comm.size))
     batches = global_batches(len(reading), BATCH)
     losses = train_summaries(comm, engine, reading, batches, smoothing=SMOOTHING, share=share)
-    weights = ds.whole_weights(engine)
+    weights = ds.gathered_weights(engine)
     ds.end_engine(engine)
     return losses, weights
 
@@ -173,7 +173,7 @@ def test_the_trainer_of_hugging_face_trains_the_same(
     engine = ds.start_engine(build_t5(SHAPE, seed=0), config)
     batches = global_batches(len(reading), BATCH)
     expected = train_summaries(world, engine, reading, batches, smoothing=SMOOTHING)
-    weights = ds.whole_weights(engine)
+    weights = ds.gathered_weights(engine)
     ds.end_engine(engine)
     assert losses == pytest.approx(expected, rel=1e-5)
     assert differ(flatten([parameter.detach() for parameter in model.parameters()]), weights) < 1e-6

@@ -28,7 +28,7 @@ from course_lib.parallel.zero import Zero1, Zero2, Zero3
 from course_lib.theory.memory import ADAM_FP32, StateBytes, bytes_a_parameter
 from course_lib.training.transformer import Transformer, build_transformer
 from tests.ranks import with_deepspeed
-from tests.ranks.with_deepspeed import settings, whole_weights
+from tests.ranks.with_deepspeed import gathered_weights, settings
 
 deepspeed = with_deepspeed.deepspeed  # the fixture
 STEPS, SEQUENCES, LENGTH, VOCABULARY = 20, 24, 6, 16
@@ -247,7 +247,7 @@ def train_deepspeed(module: ModuleType, stage: int, make: Callable[[Any], Any] =
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_deepspeed_equals_sgd(deepspeed: ModuleType, stage: int) -> None:
     engine = train_deepspeed(deepspeed, stage)
-    got = whole_weights(deepspeed, engine, stage)
+    got = gathered_weights(deepspeed, engine, stage)
     engine.destroy()
     expected = alone(sgd, torch.float32, max_norm=None)
     assert distance(got, expected) < 1e-6

@@ -52,7 +52,7 @@ def settings(stage: int) -> dict[str, Any]:
     }
 
 
-def whole_weights(deepspeed: ModuleType, engine: Any, stage: int) -> Tensors:
+def gathered_weights(deepspeed: ModuleType, engine: Any, stage: int) -> Tensors:
     parameters = list(engine.module.parameters())
     gathered = deepspeed.zero.GatheredParameters(parameters) if stage == 3 else contextlib.nullcontext()
     with gathered:

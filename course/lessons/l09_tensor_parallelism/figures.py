@@ -137,8 +137,8 @@ def kept_bars(kept: Mapping[str, float], *, ranks: int) -> Picture:
     axes.set(xlim=(0, 1.4 * max(kept.values()) / 1000), xlabel="kB kept for backward, a rank (counted)")
     axes.invert_yaxis()
     axes.grid(False, axis="y")
-    told = listed(f"{name} {nbytes / 1000:.0f} kB" for name, nbytes in kept.items())
-    return Picture(figure, f"Bar chart, a bar a way of cutting, bytes kept for backward. {title}. {told}.")
+    words = listed(f"{name} {nbytes / 1000:.0f} kB" for name, nbytes in kept.items())
+    return Picture(figure, f"Bar chart, a bar a way of cutting, bytes kept for backward. {title}. {words}.")
 
 
 def kept_title(kept: Mapping[str, float], ranks: int) -> str:

@@ -21,8 +21,8 @@ from course.lessons.shared.memory_limit import (
     Fit,
     limit_data,
     out_of_memory,
+    report,
     run_limited,
-    tell,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def attempt(comm: MPI.Intracomm, limit_mib: int, stage: int, layers: int) -> Fit
         if not out_of_memory(error):
             raise
         when = "in training" if len(made) == layers else f"after {len(made)} of {layers} layers"
-        tell(Fit(comm.size, limit_mib, layers, False, f"rank {comm.rank} has no memory left {when}"))
+        report(Fit(comm.size, limit_mib, layers, False, f"rank {comm.rank} has no memory left {when}"))
         comm.Abort(1)  # the others wait for this rank
     return Fit(comm.size, limit_mib, layers, True, "trained a step")
 
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
     limit_mib, stage, layers = map(int, arguments)
     found = attempt(MPI.COMM_WORLD, limit_mib, stage, layers)
     if MPI.COMM_WORLD.rank == 0:
-        tell(found)
+        report(found)
 
 
 if __name__ == "__main__":

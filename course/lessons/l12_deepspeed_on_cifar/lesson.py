@@ -213,7 +213,7 @@ alone = flatten(list(model.parameters()))
 
 # %%
 # %%px --timeout 200
-from course_lib.parallel.deepspeed_engine import end_engine, whole_weights
+from course_lib.parallel.deepspeed_engine import end_engine, gathered_weights
 
 start_deepspeed(comm)
 sgd = {"optimizer": "SGD", "learning_rate": 0.05, "momentum": 0.9}
@@ -223,7 +223,7 @@ for stage in (0, 1, 2, 3):
     step = deepspeed_step(engine, summed_cross_entropy)
     for batch in dealt(data, 48, rank=rank, size=size, seed=0, steps=4):
         step(batch)
-    same = bool((whole_weights(engine) - alone).norm() < 1e-5 * alone.norm())
+    same = bool((gathered_weights(engine) - alone).norm() < 1e-5 * alone.norm())
     end_engine(engine)
     if rank == 0:
         print(f"stage {stage}: the weights of one process, to 1e-5: {same}")

@@ -23,9 +23,9 @@ from course_lib.parallel.deepspeed_engine import (
     counted_messages,
     deepspeed_step,
     end_engine,
+    gathered_weights,
     held_bytes,
     start_engine,
-    whole_weights,
 )
 from course_lib.theory.memory import StateBytes
 from course_lib.training.flat import copy_back
@@ -140,7 +140,7 @@ def score_whole(comm: MPI.Intracomm, engine: Any, model: str, data: Dataset, ima
 
 def whole_model(engine: Any, net: nn.Module) -> nn.Module:
     """`net` with the weights of `engine`, in float32, and this rank's statistics of batch-norm."""
-    copy_back(whole_weights(engine).float(), list(net.parameters()))
+    copy_back(gathered_weights(engine).float(), list(net.parameters()))
     for mine, theirs in zip(net.buffers(), engine.module.buffers(), strict=True):
         mine.copy_(theirs)
     return net

@@ -1,6 +1,6 @@
 """A summary held to its article: which of its words are facts, which come from elsewhere, which from nowhere.
 
-Words are told apart by colour *and* by their frame, so that no meaning hangs on colour alone.
+Words differ by colour *and* by their frame, so that no meaning hangs on colour alone.
 """
 
 import re
@@ -96,8 +96,8 @@ def sources_of(article: Article, summaries: Sequence[str]) -> Marks:
 def marked_article(article: Article, summaries: Mapping[str, str]) -> Picture:
     """`article` with its facts marked, and below it each of `summaries` (by name, such as "before")."""
     counts = {name: len(facts_found(text, article.facts)) for name, text in summaries.items()}
-    told = [f"{name} {count}" for name, count in counts.items()]
-    title = f"Of the {len(article.facts)} facts of the news, the summary states: {', '.join(told)}"
+    words = [f"{name} {count}" for name, count in counts.items()]
+    title = f"Of the {len(article.facts)} facts of the news, the summary states: {', '.join(words)}"
     blocks = [("the article", article.text, sources_of(article, list(summaries.values())))]
     blocks += [(name, text, marks_of(text, article)) for name, text in summaries.items()]
     lines = sum(len(lines_of(text)) + 1.7 for _, text, _ in blocks)
@@ -158,15 +158,15 @@ def write_block(axes: Axes, text: str, marks: Marks, top: float) -> float:
 
 def article_alt(title: str, article: Article, summaries: Mapping[str, str]) -> str:
     """The same in words: each summary, and what is right and wrong in it."""
-    told = []
+    words = []
     for name, text in summaries.items():
         right = facts_found(text, article.facts)
         wrong = [fact for fact in article.facts if fact not in right]
-        told.append(
+        words.append(
             f"{name}: “{text}” (right: {listed(right) if right else 'nothing'}; "
             f"missing: {listed(wrong) if wrong else 'nothing'})"
         )
-    return f"Text with marks. {title}. The reference: “{article.summary}” {'; '.join(told)}."
+    return f"Text with marks. {title}. The reference: “{article.summary}” {'; '.join(words)}."
 
 
 # -------------------------------------------------------------------- scores
@@ -197,18 +197,18 @@ def score_bars(scores: Mapping[str, tuple[Rouge, float]]) -> Picture:
     axes.grid(False, axis="y")
     axes.grid(True, axis="x", color=GRID)
     figure.legend(fontsize=FONT_SIZE, frameon=False, loc="outside lower center", ncols=2)
-    told = [
+    words = [
         f"{name}: ROUGE-1 {a:.0f}, facts {b:.0f} percent"
         for name, a, b in zip(names, one, facts, strict=True)
     ]
-    return Picture(figure, f"Bar chart, two bars a row. {title}. {'; '.join(told)}.")
+    return Picture(figure, f"Bar chart, two bars a row. {title}. {'; '.join(words)}.")
 
 
 def scores_title(scores: Mapping[str, tuple[Rouge, float]]) -> str:
     """The row in which words in common and facts differ most: what ROUGE does not say."""
     name, (score, right) = max(scores.items(), key=lambda item: abs(item[1][0].one - item[1][1]))
-    told = f"{name} has ROUGE-1 {100 * score.one:.0f}, and {right:.0%} of the facts"
-    return f"Words in common are not facts: {told}"
+    words = f"{name} has ROUGE-1 {100 * score.one:.0f}, and {right:.0%} of the facts"
+    return f"Words in common are not facts: {words}"
 
 
 def explain_facts(rouge: Rouge, facts: float) -> str:

@@ -288,14 +288,14 @@ print(changed, "of", len(held_out), "summaries differ")
 # %%px --timeout 200
 from course.lessons.l13_deepspeed_summarization.hf_trainer import train_with_trainer
 from course.lessons.l13_deepspeed_summarization.summaries import train_summaries
-from course_lib.parallel.deepspeed_engine import whole_weights
+from course_lib.parallel.deepspeed_engine import gathered_weights
 from course_lib.training.flat import flatten
 
 config = phase_config(recipe, "last", size, steps=20)
 model, *_ = load_checkpoint()
 engine = start_engine(model, config)
 train_summaries(comm, engine, training, batches[:20], smoothing=recipe.smoothing)
-ours = whole_weights(engine)
+ours = gathered_weights(engine)
 end_engine(engine)
 
 # %%

@@ -183,11 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     comm = MPI.COMM_WORLD.Dup()
     with deepspeed_world(comm):
         if options.real:
-            told = run_real(comm, steps=options.steps, test=options.test)
+            reported = run_real(comm, steps=options.steps, test=options.test)
         else:
-            told = run(comm, Recipe(), last_only=options.last, save=SHIPPED if options.save else None)
+            reported = run(comm, Recipe(), last_only=options.last, save=SHIPPED if options.save else None)
     if comm.rank == 0:
-        text = json.dumps(told, indent=1)
+        text = json.dumps(reported, indent=1)
         print(text)
         if options.json:
             options.json.write_text(text + "\n")

@@ -66,10 +66,10 @@ def run_limited(module: str, ranks: int, arguments: Sequence[int], timeout: floa
         raise OSError(f"{STATUS} is missing: a process's memory can be limited on Linux only; go on without")
     environment = os.environ | TENSORS_APART
     job = run_ranks(ranks, ["-m", module, *map(str, arguments)], timeout=timeout, environment=environment)
-    told = [line.removeprefix(MARK) for line in job.stdout.splitlines() if line.startswith(MARK)]
-    if not told:
+    reported = [line.removeprefix(MARK) for line in job.stdout.splitlines() if line.startswith(MARK)]
+    if not reported:
         raise RuntimeError(f"the job of {ranks} ranks ended without a word:\n{job.stdout}\n{job.stderr}")
-    return Fit(**json.loads(told[-1]))
+    return Fit(**json.loads(reported[-1]))
 
 
 # ---------------------------------------------------------------- in a process that is limited
@@ -106,7 +106,7 @@ def attempt(limit_mib: int, layers: int) -> Fit:
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        tell(Fit(comm.size, limit_mib, layers, False, f"rank {comm.rank} has no memory left in training"))
+        report(Fit(comm.size, limit_mib, layers, False, f"rank {comm.rank} has no memory left in training"))
         comm.Abort(1)  # the others wait for this rank's messages
     return Fit(comm.size, limit_mib, layers, True, "trained a step")
 
@@ -153,7 +153,7 @@ def out_of_memory(error: RuntimeError) -> bool:
     return "allocate memory" in str(error) or "not enough memory" in str(error)
 
 
-def tell(found: Fit) -> None:
+def report(found: Fit) -> None:
     print(MARK + json.dumps(asdict(found)), flush=True)
 
 
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str]) -> None:
     from mpi4py import MPI
 
     if MPI.COMM_WORLD.rank == 0:
-        tell(found)
+        report(found)
 
 
 if __name__ == "__main__":

@@ -53,9 +53,9 @@ class StudyDisplay:
         self.finished, last = number, rows[-1]
         accuracy = f", test accuracy {last.test_accuracy:.2%}" if last.test_accuracy is not None else ""
         label = "" if last.label in ("measured", "replayed") else f" ({last.label})"
-        came_out = f"{last.epoch_seconds:.3g} s an epoch{label}{accuracy}"
+        outcome_words = f"{last.epoch_seconds:.3g} s an epoch{label}{accuracy}"
         left = f"; {say_left(left_seconds)}" if number < total else ""
-        self.console.print(f"{number:3} of {total}  {last.case.name}: {came_out}{left}")
+        self.console.print(f"{number:3} of {total}  {last.case.name}: {outcome_words}{left}")
         if self.live:
             self.progress.update(self.task, completed=number)
 

@@ -79,10 +79,12 @@ def header(study: Study) -> str:
 
 def findings(study: Study) -> Iterator[str]:
     """What came out, in a few sentences."""
-    told = [*time_findings(timings(study.rows)), *accuracy_findings(finals(study.rows))]
-    if told:
+    findings = [*time_findings(timings(study.rows)), *accuracy_findings(finals(study.rows))]
+    if findings:
         yield (
-            "<h2>What came out</h2>\n<ul>" + "".join(f"<li>{html.escape(one)}</li>" for one in told) + "</ul>"
+            "<h2>What came out</h2>\n<ul>"
+            + "".join(f"<li>{html.escape(one)}</li>" for one in findings)
+            + "</ul>"
         )
 
 

@@ -71,7 +71,7 @@ def run_study(
 
     StudyError, in one sentence, when it cannot go on; what was measured before is in `folder`.
     """
-    with alone_in(folder):
+    with one_rank_in(folder):
         kept = earlier_rows(folder, about)
         store(folder, kept, about)  # a folder that cannot be written to says so before anything is measured
         done = {row.case for row in kept}
@@ -160,7 +160,7 @@ def order(row: EpochRow) -> tuple[Any, ...]:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def one_rank_in(folder: Path) -> Iterator[None]:
     """Only one study at a time writes to a folder; and being asked to end is like an interrupt."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from typing import Any
 from course.lessons.l07_ddp_on_mnist.study_results import ResultsError, save
 from course.tools.study.job import StudyError, listen
 from course.tools.study.machine import difference
-from course.tools.study.run import alone_in
+from course.tools.study.run import one_rank_in
 from course.tools.study.zero_results import ZERO, ZeroCase, ZeroRow, cases_of, load_zero
 from course_lib.data.storage import could_not_write
 from mpi_classroom.launch import available_cores
@@ -24,7 +24,7 @@ def run_zero(cases: Sequence[ZeroCase], folder: Path, about: dict[str, Any]) -> 
 
     StudyError, in one sentence, when it cannot go on; what was measured before is in `folder`.
     """
-    with alone_in(folder):
+    with one_rank_in(folder):
         kept = earlier(folder, about)
         store(folder, kept, about)
         done = {row.case for row in kept}
@@ -39,14 +39,14 @@ def run_zero(cases: Sequence[ZeroCase], folder: Path, about: dict[str, Any]) -> 
 def measure_case(case: ZeroCase, kept: Sequence[ZeroRow]) -> list[ZeroRow]:
     """A job for one case; a row for each of its ranks."""
     try:
-        told = list(listen("course.tools.study.zero_rank", asdict(case), case.ranks))
+        recorded = list(listen("course.tools.study.zero_rank", asdict(case), case.ranks))
     except StudyError as error:
         count = len(cases_of(kept))
         runs = f"the {count} run{'s' * (count != 1)} measured so far {'are' if count != 1 else 'is'} kept"
         raise StudyError(
             f"{error}, during {case.name}; {runs}, and the same command goes on from there"
         ) from None
-    return [ZeroRow(**asdict(case), **row, cores=available_cores()) for row in told[-1]["rows"]]
+    return [ZeroRow(**asdict(case), **row, cores=available_cores()) for row in recorded[-1]["rows"]]
 
 
 def earlier(folder: Path, about: dict[str, Any]) -> list[ZeroRow]:

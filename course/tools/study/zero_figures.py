@@ -57,7 +57,7 @@ def bytes_title(points: Mapping[int, Sequence[Point]]) -> str:
 
 def bytes_alt(points: Mapping[int, Sequence[Point]], title: str) -> str:
     """The same in words."""
-    told = [
+    words = [
         f"stage {stage} on {point.ranks}: held {three_digits(point.held / 1e6)} MB"
         + (f", peak {three_digits(point.peak / 1e6)} MB" if point.peak is not None else "")
         + f", {three_digits(point.seconds)} s a step"
@@ -66,4 +66,4 @@ def bytes_alt(points: Mapping[int, Sequence[Point]], title: str) -> str:
         for point in line
     ]
     one_line = title.replace("\n", " ")
-    return f"Lines of bytes and seconds against ranks. {one_line}. {'; '.join(told)}."
+    return f"Lines of bytes and seconds against ranks. {one_line}. {'; '.join(words)}."

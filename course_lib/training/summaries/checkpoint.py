@@ -34,11 +34,11 @@ def save_checkpoint(
     from safetensors.torch import save
 
     weights = {name: value.detach().half().contiguous() for name, value in model.named_parameters()}
-    told = json.dumps({"step": step, **asdict(recipe)}, indent=2) + "\n"
+    recorded = json.dumps({"step": step, **asdict(recipe)}, indent=2) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     replace(folder / WEIGHTS, save(weights))
     replace(folder / TOKENIZER, tokenizer.to_str().encode())
-    replace(folder / RECIPE, told.encode())
+    replace(folder / RECIPE, recorded.encode())
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -58,11 +58,11 @@ def load_checkpoint(folder: Path = SHIPPED) -> tuple[Any, "Tokenizer", Recipe, i
     from tokenizers import Tokenizer
 
     try:
-        told = json.loads((folder / RECIPE).read_text())
+        recorded = json.loads((folder / RECIPE).read_text())
         weights = load((folder / WEIGHTS).read_bytes())
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-        step, shape = int(told.pop("step")), Shape(**told.pop("shape"))
-        recipe = Recipe(shape=shape, **told)
+        step, shape = int(recorded.pop("step")), Shape(**recorded.pop("shape"))
+        recipe = Recipe(shape=shape, **recorded)
         model = build_t5(shape, seed=recipe.seed)
         with torch.no_grad():
             for name, parameter in model.named_parameters():

@@ -19,7 +19,7 @@ from mpi_classroom.exercises import Exercise, Wrong
 from mpi_classroom.judge import left_over, load_answer, names_at_hand
 from mpi_classroom.lessons import find_exercise
 
-PATIENCE_SECONDS = 1.0
+TIMEOUT_SECONDS = 1.0
 NEVER_FREED: list[Any] = []  # buffers and requests of calls that MPI may still be busy with
 
 
@@ -75,7 +75,7 @@ class PatientComm(MPI.Intracomm):
 
 
 def _wait(name: str, request: MPI.Request, buffers: Any) -> Any:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         over, message = request.test()
         if over:

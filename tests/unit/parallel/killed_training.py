@@ -84,25 +84,25 @@ def main(folder: str, log: str, stage: str, steps: str) -> None:
     comm = MPI.COMM_WORLD
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def tell(**what: object) -> None:
+    def report(**what: object) -> None:
         os.write(file, (json.dumps(what) + "\n").encode())
 
-    tell(rank=comm.rank, pid=os.getpid())
+    report(rank=comm.rank, pid=os.getpid())
     torch.set_num_threads(1)
     model = build(int(stage))
     optimizer = optimizer_for(comm, model, int(stage))
     found = load_training(comm, Path(folder), model, optimizer)
     begin = found.progress["batch"] if found else 0
     if comm.rank == 0:
-        tell(resumed=begin, refused=list(found.refused) if found else [])
+        report(resumed=begin, refused=list(found.refused) if found else [])
     for step in range(begin, int(steps)):
         loss = train_step(comm, model, optimizer, step)
         if comm.rank == 0:
-            tell(step=step, loss=loss.hex())
+            report(step=step, loss=loss.hex())
         if (step + 1) % EVERY == 0:
             save_training(comm, Path(folder), model, optimizer, step=step + 1, progress={"batch": step + 1})
             if comm.rank == 0:
-                tell(saved=step + 1)
+                report(saved=step + 1)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ LONGEST = 0.15  # seconds from a resume to the kill, beyond some steps
 class Killed:
     """A training in a folder, job after job."""
 
-    def __init__(self, folder: Path, stage: int, dice: random.Random) -> None:
-        self.folder, self.stage, self.dice = folder, stage, dice
+    def __init__(self, folder: Path, stage: int, rng: random.Random) -> None:
+        self.folder, self.stage, self.rng = folder, stage, rng
         self.log = folder.with_name("log")
         self.log.touch()
         self.hits = 0  # kills that left a checkpoint half written
@@ -57,13 +57,13 @@ class Killed:
 
     def kill(self, job: "subprocess.Popen[bytes]", whom: str, start: int) -> None:
         """After some steps, at any instant: all processes of the job, or one of its ranks."""
-        steps, end = self.dice.randrange(1, 9), time.monotonic() + DEADLINE
+        steps, end = self.rng.randrange(1, 9), time.monotonic() + DEADLINE
         while sum("step" in line for line in self.told(start)) < steps:
             assert job.poll() is None and time.monotonic() < end, self.log.with_name("output").read_text()
             time.sleep(0.002)
-        time.sleep(self.dice.uniform(0, LONGEST))
+        time.sleep(self.rng.uniform(0, LONGEST))
         ranks = [line["pid"] for line in self.told(start) if "pid" in line]
-        for pid in [self.dice.choice(ranks)] if whom == "one rank" else [*ranks, job.pid]:
+        for pid in [self.rng.choice(ranks)] if whom == "one rank" else [*ranks, job.pid]:
             os.kill(pid, signal.SIGKILL)
 
     def told(self, start: int) -> list[dict[str, Any]]:
@@ -129,10 +129,10 @@ def test_killed_five_times_it_goes_on(tmp_path: Path) -> None:
 @pytest.mark.timeout(60 * KILLS)
 def test_many_kills(tmp_path: Path) -> None:
     """On one to four ranks, five kills per training; all stages. CHECKPOINT_KILLS says how many."""
-    dice, hits = random.Random(0), 0
+    rng, hits = random.Random(0), 0
     for seed in range(-(-KILLS // 5)):
-        counts = [2] * 5 if seed % 2 else [dice.randrange(1, 5) for _ in range(5)]
-        kills = [(ranks, dice.choice([ALL, ONE])) for ranks in counts]
+        counts = [2] * 5 if seed % 2 else [rng.randrange(1, 5) for _ in range(5)]
+        kills = [(ranks, rng.choice([ALL, ONE])) for ranks in counts]
         folder = tmp_path / str(seed)
         folder.mkdir()
         hits += chain(folder, seed % 4, kills, seed).hits

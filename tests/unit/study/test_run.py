@@ -87,7 +87,7 @@ def test_results_of_another_machine_or_other_data_are_refused(tmp_path, monkeypa
 
 def test_two_studies_do_not_write_to_one_folder(tmp_path, monkeypatch):
     Ranks(monkeypatch)
-    with run.alone_in(tmp_path), pytest.raises(StudyError, match="another study is writing to"):
+    with run.one_rank_in(tmp_path), pytest.raises(StudyError, match="another study is writing to"):
         study(tmp_path)
 
 

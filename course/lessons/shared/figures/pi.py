@@ -63,9 +63,7 @@ def darts_title(darts: Sequence[np.ndarray], inside: Sequence[int]) -> str:
     """What all darts together say of π, unless they are the same darts on every rank."""
     thrown = sum(points.shape[1] for points in darts)
     if len(darts) > 1 and all(np.array_equal(points, darts[0]) for points in darts):
-        return (
-            f"{len(darts)} ranks threw the same {darts[0].shape[1]} darts: only one of them told us anything"
-        )
+        return f"{len(darts)} ranks threw the same {darts[0].shape[1]} darts: only one rank's darts add information"
     ranks = f"{len(darts)} rank{'s' * (len(darts) > 1)}"
     return f"{ranks}, {thrown} darts, {sum(inside)} inside: π ≈ {4 * sum(inside) / thrown:.3f}"
 
@@ -191,8 +189,8 @@ def gains(loop: float, numpy: float, ranks: Mapping[int, float], *, cores: int, 
     axes.set_xscale("log")
     axes.set_xlim(min(0.9, *(factor for _, factor, _ in bars)), max(factor for _, factor, _ in bars) * 2)
     axes.set_xlabel(f"times faster ({note})")
-    told = "; ".join(f"{label} {factor:.3g} times" for label, factor, _ in bars).replace("\n", " ")
-    return Picture(figure, f"Bar chart on a logarithmic axis, times faster: {told}. {title}. {note}.")
+    words = "; ".join(f"{label} {factor:.3g} times" for label, factor, _ in bars).replace("\n", " ")
+    return Picture(figure, f"Bar chart on a logarithmic axis, times faster: {words}. {title}. {note}.")
 
 
 def rank_label(ranks: int, cores: int) -> str:

@@ -67,6 +67,6 @@ def owner_alt(owners: Sequence[int], what: str, title: str) -> str:
     """The same in words: the beginning of the row, and how many each rank has."""
     counts = Counter(owners)
     beginning = ", ".join(str(rank) for rank in owners[: 2 * len(counts)])
-    told = listed(f"rank {rank} has {counts[rank]}" for rank in sorted(counts))
+    words = listed(f"rank {rank} has {counts[rank]}" for rank in sorted(counts))
     kind = f"A row of {len(owners)} cells, one a {what}, with the numbers of their ranks"
-    return f"{kind}: {beginning} and so on. {title}. {told}."
+    return f"{kind}: {beginning} and so on. {title}. {words}."

@@ -100,8 +100,8 @@ def timeline_title(seconds: Totals, cores: int) -> str:
         did = f"computed for {say_seconds(longest)}" if busy else "came last"  # not by computing: no core?
         return f"{machine}: rank {slow} {did}, {who}"
     share = shares(seconds)
-    told = f"{share['wait']:.0%} waiting, {share['transfer']:.0%} transferring"
-    return f"{machine}: {share['compute']:.0%} of the time computing, {told}"
+    words = f"{share['wait']:.0%} waiting, {share['transfer']:.0%} transferring"
+    return f"{machine}: {share['compute']:.0%} of the time computing, {words}"
 
 
 def _range(values: Collection[float]) -> str:

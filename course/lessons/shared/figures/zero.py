@@ -143,19 +143,21 @@ def held_title(held: Sequence[Sequence[StateBytes]], parameters: int, each: Stat
     means = [sum(state.total for state in stage) / ranks / parameters for stage in held]
     formula = [bytes_a_parameter(stage, ranks, each) for stage in range(len(held))]
     off = max(abs(mean / wanted - 1) for mean, wanted in zip(means, formula, strict=True))
-    told = listed(f"{mean:.1f}" for mean in means)
+    words = listed(f"{mean:.1f}" for mean in means)
     exact = "as the formula says" if off < 5e-4 else f"within {100 * off:.1f} % of the formula"
-    return f"Bytes a parameter that a rank holds, by stage: {told}, {exact}"
+    return f"Bytes a parameter that a rank holds, by stage: {words}, {exact}"
 
 
 def held_alt(held: Sequence[Sequence[StateBytes]], title: str) -> str:
     """The same in words, for rank 0."""
-    told = "; ".join(
+    words = "; ".join(
         f"stage {stage}: "
         + ", ".join(f"{WORDS[name]} {three_digits(getattr(states[0], name) / 1e6)} MB" for name in PARTS)
         for stage, states in enumerate(held)
     )
-    return f"Stacked bars, MB held by each of {len(held[0])} ranks in each stage. {title}. On rank 0, {told}."
+    return (
+        f"Stacked bars, MB held by each of {len(held[0])} ranks in each stage. {title}. On rank 0, {words}."
+    )
 
 
 # ------------------------------------------------------------------ what is live within a step
@@ -189,8 +191,8 @@ def live_title(live: Mapping[str, Sequence[int]], held: Mapping[str, int]) -> st
 
 def live_alt(live: Mapping[str, Sequence[int]], held: Mapping[str, int], title: str) -> str:
     """The same in words."""
-    told = listed(f"{name} holds {_mb(held[name])}, at most {_mb(max(live[name]))}" for name in live)
-    return f"Line chart, MB of live tensors on rank 0 against the operations of a step. {title}. {told}."
+    words = listed(f"{name} holds {_mb(held[name])}, at most {_mb(max(live[name]))}" for name in live)
+    return f"Line chart, MB of live tensors on rank 0 against the operations of a step. {title}. {words}."
 
 
 def _mb(nbytes: float) -> str:
