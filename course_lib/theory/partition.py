@@ -43,7 +43,7 @@ def fused_ranges(sizes: Sequence[int], limit: int) -> list[range]:
 
 
 def balanced_ranges(costs: Sequence[float], parts: int) -> list[range]:
-    """Cut range(len(costs)) into `parts` consecutive ranges, none empty, so that the most expensive one is as cheap as possible.
+    """Cut range(len(costs)) into `parts` non-empty ranges, so that the most expensive is as cheap as possible.
 
     Costs are of any unit and at least 0. Found by dynamic programming, in len(costs)² · parts operations.
     """
@@ -54,17 +54,17 @@ def balanced_ranges(costs: Sequence[float], parts: int) -> list[range]:
             f"give costs of at least 0, and 1 to {count} parts"
         )
     total = [0.0, *accumulate(costs)]
-    most_expensive = total[:]  # of the first n items in as many parts as the rounds so far
+    highest = total[:]  # of the first n items in as many parts as the rounds so far
     cuts: list[list[int]] = []
     for part in range(1, parts):
         best = [
             min(
-                ((max(most_expensive[cut], total[n] - total[cut]), cut) for cut in range(part, n)),
+                ((max(highest[cut], total[n] - total[cut]), cut) for cut in range(part, n)),
                 default=(0.0, 0),
             )
             for n in range(count + 1)
         ]
-        most_expensive = [cost for cost, _ in best]
+        highest = [cost for cost, _ in best]
         cuts.append([cut for _, cut in best])
     ends = [count]
     for row in reversed(cuts):

@@ -96,8 +96,8 @@ def sources_of(article: Article, summaries: Sequence[str]) -> Marks:
 def marked_article(article: Article, summaries: Mapping[str, str]) -> Picture:
     """`article` with its facts marked, and below it each of `summaries` (by name, such as "before")."""
     counts = {name: len(facts_found(text, article.facts)) for name, text in summaries.items()}
-    words = [f"{name} {count}" for name, count in counts.items()]
-    title = f"Of the {len(article.facts)} facts of the news, the summary states: {', '.join(words)}"
+    stated = [f"{name} {count}" for name, count in counts.items()]
+    title = f"Of the {len(article.facts)} facts of the news, the summary states: {', '.join(stated)}"
     blocks = [("the article", article.text, sources_of(article, list(summaries.values())))]
     blocks += [(name, text, marks_of(text, article)) for name, text in summaries.items()]
     lines = sum(len(lines_of(text)) + 1.7 for _, text, _ in blocks)

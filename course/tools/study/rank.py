@@ -35,7 +35,7 @@ SIGN_SECONDS = 1.0
 WARM_UP = 5  # steps of a run that is thrown away: the first ones are slower
 
 
-def report(comm: MPI.Intracomm, **message: object) -> None:
+def send_report(comm: MPI.Intracomm, **message: object) -> None:
     """What rank 0 has to say to the process that started the job."""
     if comm.rank == 0:
         print(MARK + json.dumps(message), flush=True)
@@ -68,7 +68,7 @@ class Signs:
         """The same batches."""
         for batch in batches:
             if time.monotonic() >= self.next:
-                report(self.comm, case=self.number, share=self.done / self.steps)
+                send_report(self.comm, case=self.number, share=self.done / self.steps)
                 self.next = time.monotonic() + SIGN_SECONDS
             yield batch
             self.done += 1
@@ -96,7 +96,7 @@ def run_case(comm: MPI.Intracomm, case: Case, data: Dataset, number: int, groups
         if spans is not None and report is not None:
             wall += report.seconds
             row = make_row(case, epoch, wall, report, mean_seconds(totals(spans)))
-            report(comm, case=number, row=asdict(row))
+            send_report(comm, case=number, row=asdict(row))
 
 
 def make_case_step(
@@ -149,18 +149,18 @@ def main(task: str) -> None:
     comm, asked = MPI.COMM_WORLD, json.loads(task)
     cases = [Case(**case) for case in asked["cases"]]
     torch.set_num_threads(cases[0].threads)
-    report(comm, ready=comm.size)
+    send_report(comm, ready=comm.size)
     data = dataset(*asked["data"])
     operations, groups = None, Groups(comm)
     for number, case in enumerate(cases):
-        report(comm, case=number, share=0.0)
+        send_report(comm, case=number, share=0.0)
         if case.replayed:
             operations = operations or measure_operations(comm)
             row = replay_row(comm, case, first(data, case.images), operations)
-            report(comm, case=number, row=asdict(row))
+            send_report(comm, case=number, row=asdict(row))
         else:
             run_case(comm, case, data, number, groups)
-        report(comm, case=number, done=True)
+        send_report(comm, case=number, done=True)
     groups.close()
 
 

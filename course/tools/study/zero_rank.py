@@ -24,7 +24,7 @@ FROM_NOW_ON = "5"  # forget the peak so far
 HEADS, VOCABULARY = 8, 256
 
 
-def report(comm: MPI.Intracomm, **message: object) -> None:
+def send_report(comm: MPI.Intracomm, **message: object) -> None:
     """What rank 0 has to say to the process that started the job."""
     if comm.rank == 0:
         print(MARK + json.dumps(message), flush=True)
@@ -72,7 +72,7 @@ def measure(comm: MPI.Intracomm, case: ZeroCase) -> dict[str, Any]:
         zero.step()
         zero.zero_grad()
         seconds.append(comm.allreduce(time.perf_counter() - began, MPI.MAX))
-        report(comm, step=step)
+        send_report(comm, step=step)
     held, peak = held_state(zero, model), memory("VmHWM")
     return {
         "rank": comm.rank,
@@ -91,9 +91,9 @@ def main(task: str) -> None:
     """Run the case of `task` on all ranks."""
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
-    report(comm, ready=comm.size)
+    send_report(comm, ready=comm.size)
     rows = comm.gather(measure(comm, ZeroCase(**json.loads(task))))
-    report(comm, rows=rows)
+    send_report(comm, rows=rows)
 
 
 if __name__ == "__main__":

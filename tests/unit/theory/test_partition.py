@@ -53,10 +53,8 @@ def test_balanced_ranges_are_as_good_as_trying_every_cut(costs: list[int], data:
     assert [index for part in found for index in part] == list(range(len(costs)))
     assert all(len(part) for part in found)
     every = itertools.combinations(range(1, len(costs)), parts - 1)
-    most_expensive = [
-        max(sum(costs[a:b]) for a, b in itertools.pairwise([0, *cuts, len(costs)])) for cuts in every
-    ]
-    assert max(sum(costs[part.start : part.stop]) for part in found) == min(most_expensive)
+    highest = [max(sum(costs[a:b]) for a, b in itertools.pairwise([0, *cuts, len(costs)])) for cuts in every]
+    assert max(sum(costs[part.start : part.stop]) for part in found) == min(highest)
 
 
 @pytest.mark.parametrize(("costs", "parts"), [([], 1), ([1, 2], 3), ([1, 2], 0), ([1, -1], 1)])

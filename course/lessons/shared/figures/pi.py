@@ -63,7 +63,7 @@ def darts_title(darts: Sequence[np.ndarray], inside: Sequence[int]) -> str:
     """What all darts together say of π, unless they are the same darts on every rank."""
     thrown = sum(points.shape[1] for points in darts)
     if len(darts) > 1 and all(np.array_equal(points, darts[0]) for points in darts):
-        return f"{len(darts)} ranks threw the same {darts[0].shape[1]} darts: only one rank's darts add information"
+        return f"{len(darts)} ranks threw the same {darts[0].shape[1]} darts: only one rank's add information"
     ranks = f"{len(darts)} rank{'s' * (len(darts) > 1)}"
     return f"{ranks}, {thrown} darts, {sum(inside)} inside: π ≈ {4 * sum(inside) / thrown:.3f}"
 
