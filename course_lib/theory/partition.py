@@ -43,7 +43,7 @@ def fused_ranges(sizes: Sequence[int], limit: int) -> list[range]:
 
 
 def balanced_ranges(costs: Sequence[float], parts: int) -> list[range]:
-    """Cut range(len(costs)) into `parts` non-empty ranges, so that the most expensive is as cheap as possible.
+    """Cut range(len(costs)) into `parts` non-empty ranges; the most expensive one is as cheap as possible.
 
     Costs are of any unit and at least 0. Found by dynamic programming, in len(costs)² · parts operations.
     """
