@@ -178,7 +178,8 @@ def size_title(measured: Mapping[int, Mapping[int, int]], memories: Mapping[str,
 def size_alt(measured: Mapping[int, Mapping[int, int]], memories: Mapping[str, int], title: str) -> str:
     """The same in words."""
     points = [
-        f"{_images(batch)}: " + ", ".join(f"{nbytes / GB:.2g} GB at {side}" for side, nbytes in by_side.items())
+        f"{_images(batch)}: "
+        + ", ".join(f"{nbytes / GB:.2g} GB at {side}" for side, nbytes in by_side.items())
         for batch, by_side in measured.items()
     ]
     devices = ", ".join(f"{name} {_gb(nbytes)}" for name, nbytes in memories.items())
