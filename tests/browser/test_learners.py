@@ -39,7 +39,7 @@ def test_lesson_01_deadlocks_reports_goes_on_and_checks_an_exercise(
         assert len(server.processes()) >= 1 + 1 + 4  # server, kernel, ranks: what must be gone in the end
         assert lesson.run(lesson.cell("right, left =")) == ""
 
-        report = lesson.run(lesson.cell("%%px --timeout 5"))
+        report = lesson.run(lesson.cell("%%px --timeout 3"))
         for rank in range(4):
             assert f"rank {rank}  waiting in Send to rank {(rank + 1) % 4}, tag 0  cell line 4" in report
         assert "a circle of waiting: rank 0 → rank 1 → rank 2 → rank 3 → rank 0" in report
