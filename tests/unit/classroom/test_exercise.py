@@ -119,7 +119,7 @@ def test_only_an_exercise_can_be_continued_with(
 def test_without_a_cluster_an_exercise_is_checked_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     practice = Practice(Shell(), Cluster(alive=False))
     practice.exercise(" 00.1  # at last", WRONG)
-    assert "to its right sits rank 0" in said(capsys)
+    assert "Which rank follows it in the ring?" in said(capsys)
     assert "right_neighbour" in practice.shell.names
     assert practice.cluster.ran == []
 
@@ -246,7 +246,7 @@ def test_a_hint_with_a_picture_begins_on_a_new_line(
 ) -> None:
     practice.hint("00.2")
     practice.hint("00.2")
-    assert said(capsys).splitlines()[1:3] == ["Hint 2 of 3 for 00.2:", "node   A A B B C C"]
+    assert said(capsys).splitlines()[1:3] == ["Hint 2 of 3 for 00.2:", "node        A A B B C C"]
 
 
 def test_a_hint_is_for_the_exercise_that_was_run_last(
@@ -315,8 +315,11 @@ def test_an_attempt_is_noted_with_its_verdict(monkeypatch: pytest.MonkeyPatch) -
     noted: list[tuple[str, bool]] = []
     monkeypatch.setattr(module, "note_try", lambda id, passed: noted.append((id, passed)))
     practice = Practice(Shell(), Cluster(alive=False))
-    practice.exercise("00.q1", 'answer("a")')
-    practice.exercise("00.q1", 'answer("c")')
+    question = find_exercise("00.q1")
+    assert isinstance(question, Question)
+    wrong = next(letter for letter in question.lettered if letter != question.right)
+    practice.exercise("00.q1", f'answer("{wrong}")')
+    practice.exercise("00.q1", f'answer("{question.right}")')
     practice.exercise("00.q1", 'answer("")')
     assert noted == [("00.q1", False), ("00.q1", True)]
 
