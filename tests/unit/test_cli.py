@@ -388,7 +388,7 @@ def test_progress_lists_what_was_passed_and_what_was_not_attempted(home):
     result = course("progress")
     assert result.exit_code == 0
     assert "01 · mpi basics" in result.output and "passed, 3 tries, 1 hint" in result.output
-    assert "00.1   Round the table" in result.output and "not attempted" in result.output
+    assert "00.1   A ring of ranks" in result.output and "not attempted" in result.output
     assert "00.1" not in course("progress", "01").output
 
 

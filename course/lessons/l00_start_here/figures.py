@@ -1,13 +1,16 @@
-"""Where things are: the way of a cell from the browser to a core, the lessons, and what fits in memory."""
+"""Lesson 00 in pictures: from a cell to a core, what fits in memory, and the map of the course."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from IPython.display import Markdown
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
+from course.paths import LESSONS
 from course_lib.theory.memory import GB, StateBytes
-from mpi_classroom.figures import FONT_SIZE, INK, Picture, new_figure, rank_colour
+from mpi_classroom.figures import FONT_SIZE, INK, Picture, listed, new_figure, rank_colour, series_style
 
 PALE = "#f2f2f2"
 
@@ -16,9 +19,9 @@ PALE = "#f2f2f2"
 
 
 def cluster_picture(rank_cores: Sequence[int], core_count: int) -> Picture:
-    """The way of a cell: notebook, kernel, engine = rank, and the core on which each rank was seen last.
+    """From the notebook to the kernel, to the ranks, and to the core on which each rank was last seen.
 
-    `rank_cores[rank]` is the number of that core; `core_count` how many this machine lets us use.
+    `rank_cores[rank]` is the number of that core; `core_count` is how many cores we may use.
     """
     size = len(rank_cores)
     cores = shown_cores(rank_cores, core_count)
@@ -30,7 +33,7 @@ def cluster_picture(rank_cores: Sequence[int], core_count: int) -> Picture:
     _box(axes, 3.7, 0.5, "kernel\n(1 process)", width=1.7, height=0.2)
     _arrow(axes, (1.9, 0.5), (2.8, 0.5))
     for rank, y in enumerate(ranks_y):
-        _box(axes, 6.5, y, f"engine {rank} = rank {rank}", 2.5, _height(size), rank_colour(rank))
+        _box(axes, 6.5, y, f"rank {rank} (1 process)", 2.5, _height(size), rank_colour(rank))
         _arrow(axes, (4.6, 0.5), (5.2, y))
         target = cores_y[cores.index(rank_cores[rank])]
         _arrow(axes, (7.8, y), (8.7, target), colour=rank_colour(rank))
@@ -50,11 +53,11 @@ def shown_cores(rank_cores: Sequence[int], core_count: int) -> list[int]:
 
 
 def cluster_title(size: int, core_count: int) -> str:
-    """What the numbers of ranks and cores mean for the ranks."""
+    """Whether ranks have to share cores."""
     ranks, cores = _plural(size, "rank"), _plural(core_count, "core")
     if size > core_count:
-        return f"{ranks} on {cores}: they take turns"
-    return f"{ranks} on {cores}: room for each, but a rank is a process, not a core"
+        return f"{ranks} on {cores}: some ranks share a core"
+    return f"{ranks} on {cores}: each rank can have a core to itself"
 
 
 def cluster_alt(rank_cores: Sequence[int], core_count: int, title: str) -> str:
@@ -62,8 +65,8 @@ def cluster_alt(rank_cores: Sequence[int], core_count: int, title: str) -> str:
     seen = ", ".join(f"rank {rank} on core {core}" for rank, core in enumerate(rank_cores))
     return (
         f"Diagram. {title}. From left to right: the notebook in the browser sends every cell to the kernel, "
-        f"one process; the kernel sends %%px cells to {_plural(len(rank_cores), 'engine')}; engine number "
-        f"= rank. Last seen: {seen}; this machine has {_plural(core_count, 'core')}."
+        f"one process; the kernel sends %%px cells to {_plural(len(rank_cores), 'rank')}, one process each. "
+        f"Last seen: {seen}. This machine has {_plural(core_count, 'core')}."
     )
 
 
@@ -71,13 +74,13 @@ def cluster_alt(rank_cores: Sequence[int], core_count: int, title: str) -> str:
 
 
 def memory_bars(state: StateBytes, memories: Mapping[str, int], *, parameters: int) -> Picture:
-    """What `parameters` parameters need while they are trained, above the memories that could hold them.
+    """The bytes that training `parameters` parameters takes, above the memory of some devices.
 
-    `memories` maps a name to bytes; the title compares the need with the first of them.
+    `memories` maps the name of a device to bytes; the title compares the need with the first of them.
     """
     title = memory_title(state.total, memories, parameters)
     figure, axes = new_figure(title, width=8.0, height=1.9 + 0.6 * len(memories))
-    segments = {"weights": state.weights, "gradients": state.gradients, "Adam's state": state.optimizer}
+    segments = {"weights": state.weights, "gradients": state.gradients, "optimizer state": state.optimizer}
     looks = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."))
     left = 0.0
     for (name, nbytes), (colour, hatch) in zip(segments.items(), looks, strict=True):
@@ -92,7 +95,7 @@ def memory_bars(state: StateBytes, memories: Mapping[str, int], *, parameters: i
         axes.text(nbytes / GB, row, f" {_gb(nbytes)}", va="center", fontsize=FONT_SIZE, color=INK)
     axes.set_yticks(range(len(names)), names, fontsize=FONT_SIZE)
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.margins(x=0.14)
     axes.grid(False, axis="y")
     axes.set_xlabel("memory in GB (10⁹ bytes)")
     figure.legend(loc="outside lower center", ncols=3, fontsize=FONT_SIZE, frameon=False)
@@ -100,19 +103,95 @@ def memory_bars(state: StateBytes, memories: Mapping[str, int], *, parameters: i
 
 
 def memory_title(need: int, memories: Mapping[str, int], parameters: int) -> str:
-    """Whether the first of `memories` holds `need` bytes, and by how far not."""
+    """What training takes, beside the first of `memories`."""
     name, room = next(iter(memories.items()))
     start = f"Training {_count(parameters)} parameters takes {_gb(need)}"
     if need > room:
-        return f"{start}: {need / room:.1f} times what {name} has"
-    return f"{start}; {name} has {_gb(room)}"
+        return f"{start},\n{need / room:.1f} times the memory of {name}"
+    return f"{start};\n{name} has {_gb(room)}"
 
 
 def memory_alt(segments: Mapping[str, int], memories: Mapping[str, int], title: str) -> str:
     """The same in words."""
     parts = ", ".join(f"{name} {_gb(nbytes)}" for name, nbytes in segments.items())
     others = ", ".join(f"{name} {_gb(nbytes)}" for name, nbytes in memories.items())
-    return f"Bar chart of memory in GB. {title}. Needed: {parts}. To compare: {others}."
+    words = title.replace("\n", " ")
+    return f"Bar chart of memory in GB. {words}. Training takes: {parts}. To compare: {others}."
+
+
+def memory_by_size(measured: Mapping[int, Mapping[int, int]], memories: Mapping[str, int]) -> Picture:
+    """The memory of activations against the side of the image, with the memory of some devices as lines.
+
+    `measured[batch][side]` is in bytes. Beyond the largest side of a batch, bytes grow with the number of
+    pixels, and the line is dashed. `memories` maps the name of a device to bytes.
+    """
+    title = size_title(measured, memories)
+    figure, axes = new_figure(title, width=8.0, height=4.6)
+    last = 2 * first_too_large(measured[min(measured)], max(memories.values()))
+    for index, (batch, by_side) in enumerate(measured.items()):
+        look = series_style(index) | {"linestyle": "-", "markersize": 8}
+        sides = sorted(by_side)
+        axes.plot(sides, [by_side[side] / GB for side in sides], label=_images(batch), **look)
+        beyond = [sides[-1] * 2**n for n in range(20) if sides[-1] * 2**n <= last]
+        scaled = [by_side[sides[-1]] * (side / sides[-1]) ** 2 / GB for side in beyond]
+        axes.plot(beyond, scaled, color=look["color"], linestyle="--")
+    axes.plot([], [], color=INK, linestyle="--", label="scaled with the pixels")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_ylim(0.005, 3 * max(memories.values()) / GB)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlim(min(min(sides) for sides in measured.values()) / 1.3, last)
+    for name, nbytes in memories.items():
+        axes.axhline(nbytes / GB, color="#999999", linewidth=1.5, zorder=0)
+        text = f"{name}, {_gb(nbytes)}"
+        left = axes.get_xlim()[0] * 1.1
+        axes.text(left, nbytes / GB, text, va="bottom", fontsize=FONT_SIZE, color=INK)
+    ticks = [2**n for n in range(5, 20, 2) if axes.get_xlim()[0] <= 2**n <= last]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_xlabel("side of a square image, in pixels")
+    axes.set_ylabel("GB of activations")
+    axes.legend(loc="lower right", fontsize=FONT_SIZE)
+    return Picture(figure, size_alt(measured, memories, title))
+
+
+def first_too_large(by_side: Mapping[int, int], nbytes: int) -> int:
+    """The first side, doubled from the largest measured one, whose activations need more than `nbytes`."""
+    side = max(by_side)
+    while by_side[max(by_side)] * (side / max(by_side)) ** 2 <= nbytes:
+        side *= 2
+    return side
+
+
+def size_title(measured: Mapping[int, Mapping[int, int]], memories: Mapping[str, int]) -> str:
+    """How memory grows with the side of an image, and the first image that no device can hold."""
+    batch = min(measured)
+    by_side = measured[batch]
+    *_, before, largest = sorted(by_side)
+    times = by_side[largest] / by_side[before]
+    side = first_too_large(by_side, max(memories.values()))
+    return (
+        f"{largest / before:g} times the side takes {times:.1f} times the memory;\n"
+        f"no device here has room for {_images(batch)} of {side:,} × {side:,} pixels"
+    )
+
+
+def size_alt(measured: Mapping[int, Mapping[int, int]], memories: Mapping[str, int], title: str) -> str:
+    """The same in words."""
+    points = [
+        f"{_images(batch)}: "
+        + ", ".join(f"{nbytes / GB:.2g} GB at {side}" for side, nbytes in by_side.items())
+        for batch, by_side in measured.items()
+    ]
+    devices = ", ".join(f"{name} {_gb(nbytes)}" for name, nbytes in memories.items())
+    words = title.replace("\n", " ")
+    return (
+        "Line chart, both axes logarithmic: GB of activations against the side of a square image in pixels. "
+        f"{words}. Measured: {'; '.join(points)}. Devices: {devices}."
+    )
+
+
+def _images(batch: int) -> str:
+    return "one image" if batch == 1 else f"{batch} images"
 
 
 def _gb(nbytes: float) -> str:
@@ -165,7 +244,7 @@ COURSE = (
         (("14", "Scaling out"), ("15", "When things\nfail"), ("16", "Choose your\nstrategy")),
     ),
 )
-FORK = "After 07, take\nIII or IV first:\nyou choose."
+FORK = "After 07, go on\nwith III or IV,\nas you like."
 FORK_ROW = 3.5  # between III and IV
 
 
@@ -173,7 +252,7 @@ def course_map(here: str = "00", course: Sequence[Part] = COURSE) -> Picture:
     """All lessons by part, the one with the number `here` marked."""
     lessons = sum(len(part.lessons) for part in course)
     parts = sum(bool(part.name) for part in course)
-    title = f"{lessons} lessons in {parts} parts; after 07 the path forks (you are at {here})"
+    title = f"{lessons} lessons in {parts} parts; after 07 you choose the order (you are at {here})"
     figure, axes = new_figure(title, width=8.0, height=0.8 + 0.72 * len(course))
     _blank(axes, width=10.3, height=float(len(course)))
     for row, part in enumerate(course):
@@ -195,6 +274,22 @@ def course_alt(course: Sequence[Part], title: str) -> str:
     return " ".join(f"Map of the course. {title}. {'; '.join(parts)}. {FORK}".split())
 
 
+def lesson_table(course: Sequence[Part] = COURSE, folder: Path = LESSONS) -> Markdown:
+    """The lessons by part as a table, with a link to each that `folder` has the source of."""
+    rows, missing = ["| Part | Lessons |", "|---|---|"], list[str]()
+    for part in course:
+        cells = list[str]()
+        for number, name in part.lessons:
+            title = f"{number} · {' '.join(name.split())}"
+            stems = [path.parent.name.removeprefix("l") for path in folder.glob(f"l{number}_*/lesson.py")]
+            cells.append(f"[{title}]({stems[0]}.ipynb)" if stems else title)
+            missing += [] if stems else [number]
+        rows.append(f"| {' '.join(part.name.split())} | {' · '.join(cells)} |")
+    if missing:
+        rows += ["", f"Still being written: {listed(missing)}."]
+    return Markdown("\n".join(rows))
+
+
 # ------------------------------------------------------------------ boxes and arrows
 
 
@@ -214,7 +309,7 @@ def _box(
     colour: str = PALE,
     fade: bool = True,
 ) -> None:
-    """A rounded box around (x, y); `fade` lightens its colour, so that text on it is readable."""
+    """A rounded box around (x, y); `fade` lightens its colour, so that text on it can be read."""
     style = "round,pad=0,rounding_size=0.02"
     corner = (x - width / 2, y - height / 2)
     axes.add_patch(

@@ -5,45 +5,53 @@
 #
 # | | |
 # |---|---|
-# | **You will be able to** | say what a rank knows of itself and of the others; tell a cell for the kernel from a cell for the ranks, and move values between the two; tell a rank from a core; say why training a large model takes more than one machine |
+# | **You will be able to** | say what a rank knows about itself and about the others; tell whether a cell runs in the kernel or on the ranks, and move values between them; tell a rank from a CPU core; estimate how much memory it takes to train a model |
+# | **With More** | tell rank, local rank, node and world apart; say how memory grows with the batch and with the size of an image |
 # | **Before this** | some Python; this page open in JupyterLab (`make lab`) |
-# | **Time** | core 14 min · more 14 min |
+# | **Time** | core 20 min · more 14 min |
 # | **Ranks** | 4 |
 #
 # [Course map](00_start_here.ipynb) · [01 · MPI basics →](01_mpi_basics.ipynb)
 
-# %% [markdown]
+# %% [markdown] tags=["notes"]
+# Minutes: 3 for arrival and this table, 5 for sections 1 and 2, 6 for the exercise, 6 for the rest. Let
+# everybody run the Setup cell before you explain anything: whoever has no cluster yet runs `course doctor` in
+# a terminal and has a remedy while the others read on.
+
+# %% [markdown] tags=["slide"]
 # ## How to use this page
 #
-# Run the cells one after the other, from the top. This is your own copy: change what you like.
+# Run the cells one after the other, from the top. The page is your own copy: change whatever you like.
 #
 # | You want to | Do this |
 # |---|---|
-# | run a cell | click on it and press **Shift + Enter**; `[*]` beside it means that it is running, a number that it is done |
-# | stop a cell | press **■** in the toolbar; on the ranks, cells also end by themselves after 60 seconds, and say who waited for whom |
-# | begin again | menu *Kernel → Restart Kernel…*, then run the cells from the top |
-# | see what is wrong | run the doctor in section 5, or type `course doctor` in a terminal |
-# | have this lesson back as it was | type `course reset 00` in a terminal; yours is kept aside |
+# | run a cell | click on it and press **Shift + Enter**. `[*]` beside the cell means that it is running; a number means that it is done |
+# | stop a cell | press **■** in the toolbar. A cell that hangs on the ranks ends by itself and reports which rank waits for which |
+# | start again | choose *Kernel → Restart Kernel…*, then run the cells from the top |
+# | find out what is wrong | run the doctor in section 5, or type `course doctor` in a terminal |
+# | restore this lesson | type `course reset 00` in a terminal. Your version is kept under another name |
 # | see what you have passed | type `course progress` in a terminal |
-# | join late | run Setup, then `catch_up("00.2")`: what comes before exercise 00.2 is run for you |
+# | join late | run Setup, then `catch_up("00.2")`: it runs everything that comes before exercise 00.2 |
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Setup
 #
-# This cell starts four processes on your machine that can send each other messages: a small cluster. It takes
-# a few seconds, then says in one line what you have.
+# This cell starts four processes on your machine that can send messages to each other: a small **cluster**.
+# It takes a few seconds and then reports in one line what you have.
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.cluster import start_cluster
 
 cluster = start_cluster(n=4)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · One cell, four processes
 #
-# A cell that begins with `%%px` runs in all four processes. Each of them is called a **rank**, after its
-# number: it finds its own in `comm.rank`, and how many there are in `comm.size`. These lines come first in
-# every lesson; `--setup` means: run this cell again whenever the ranks have to be restarted.
+# A cell that begins with `%%px` runs in all four processes at once. Each process has a number, its **rank**.
+# We use the same word for the process: "rank 2 prints" means that the process with the number 2 prints.
+#
+# The ranks belong to a **communicator**, a group of processes that can exchange messages. `MPI.COMM_WORLD` is
+# the communicator of all ranks. From it, a rank learns two things: its own number and the number of ranks.
 
 # %%
 # %%px --setup
@@ -52,19 +60,24 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 
+# %% [markdown]
+# Every lesson begins with these lines. The option `--setup` asks the cluster to run the cell again whenever
+# it has to restart the ranks. Now let every rank say hello.
+
 # %%
 # %%px
 print(f"hello from rank {rank} of {size}")
 
 # %% [markdown]
-# The same program ran four times, and only the number was different. `[stdout:2]` marks what rank 2 printed.
-# Everything in this course, up to training a language model, is built like this.
+# The program ran four times; only the number differed. `[stdout:2]` marks what rank 2 printed. Everything in
+# this course works like this, up to the training of a language model.
 
-# %% [markdown]
-# ## 2 · Two places where a cell can run
+# %% [markdown] tags=["slide"]
+# ## 2 · Where does a cell run?
 #
-# A cell **without** `%%px` runs in the **kernel**, the one process behind this page. The kernel and the four
-# ranks are separate processes: each has its own memory, and none can see the variables of another.
+# A cell **without** `%%px` runs in the **kernel**, the process behind this page. The kernel and the four
+# ranks are five separate processes. Each has its own memory. So what happens if we set a variable in the
+# kernel and ask the ranks for it?
 
 # %%
 answer = 42
@@ -74,8 +87,8 @@ answer = 42
 print(f"rank {rank} knows 'answer':", "answer" in globals())
 
 # %% [markdown]
-# To give all ranks a value of the kernel, assign it to `cluster["name"]`. To read a variable of the ranks,
-# ask for `cluster["name"]`: you get a list with the value of every rank, rank 0 first.
+# `False`, four times: no rank can see the kernel's variables. We have to send the value. Assigning to
+# `cluster["name"]` sends a value to all ranks:
 
 # %%
 cluster["answer"] = answer
@@ -84,20 +97,46 @@ cluster["answer"] = answer
 # %%px
 mine = answer + rank
 
+# %% [markdown]
+# Reading `cluster["name"]` goes the other way. It returns a list with one value per rank, and the value of
+# rank 0 comes first:
+
 # %%
 cluster["mine"]
 
-# %% [markdown]
+# %% [markdown] tags=["notes"]
+# Ask the room before the next question: how many processes are running now? (Five: one kernel, four ranks.)
+# Most stumble over `%%px` in the first hour: they define a function in a plain cell and call it in a `%%px`
+# cell.
+
+# %% tags=["exercise: 00.q1"]
+
+# %% [markdown] tags=["slide"]
 # ## 3 · Your turn
 
 # %% tags=["exercise: 00.1"]
 
 # %% [markdown]
-# ## 4 · A rank is not a core
+# The next cell runs your function on the ranks of this notebook. If yours is not right yet, `continue_with`
+# takes ours instead, so that you can read on.
+
+# %% tags=["nbval-ignore-output"]
+continue_with("00.1")
+
+# %%
+# %%px
+print(f"the right neighbour of rank {rank} is rank {right_neighbour(comm)}")
+
+# %% [markdown]
+# Four ranks ran the same line and got four different results. That is how one program gives each rank a
+# different task: the task depends on `comm.rank`.
+
+# %% [markdown] tags=["slide"]
+# ## 4 · Which core runs a rank?
 #
-# A rank is a process, here also called an *engine*; a **core** is the part of your machine that computes.
-# Which core a process runs on, the operating system decides, many times a second. We ask each rank where it
-# is right now.
+# A rank is a process. A **core** is the part of a CPU that runs the instructions of a process, one process at
+# a time. The operating system decides which core runs each process, and it may change its mind many times per
+# second. Let us ask every rank where it is right now.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -114,37 +153,57 @@ from mpi_classroom.launch import available_cores
 cluster_picture(cluster["core"], available_cores())
 
 # %% [markdown]
-# Run the two cells again: a rank keeps its number and its process, but not its core. Where there are fewer cores
-# than ranks, the ranks take turns (the machine is *oversubscribed*): nothing breaks, but nothing gets faster
-# either. So what this course *times*, it times on at most as many ranks as you have cores.
+# Run the two cells again, several times. A rank keeps its number and its process, but it may be on a
+# different core.
+#
+# With more ranks than cores, ranks share a core, and the machine is **oversubscribed**. Everything still
+# works, but the work does not go faster than with one rank per core. So when this course *times* something,
+# it uses at most as many ranks as you have cores.
 
-# %% [markdown]
+# %% tags=["exercise: 00.q2"]
+
+# %% [markdown] tags=["slide"]
 # ## 5 · Is everything all right?
 #
-# The doctor looks at everything the course needs. What is not right comes with the line that repairs it. And when a
-# cell hangs, as one will in the next lesson, on purpose: it ends with a report, and you have four working ranks again.
+# The doctor checks everything that the course needs. Below each problem that it finds, it prints a remedy.
 
 # %% tags=["nbval-ignore-output"]
 from course.doctor import doctor
 
 doctor()
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 6 · Why more than one machine?
 #
-# To train a model takes more memory than the model itself. A weight and its gradient take 2 bytes each, and the
-# usual optimizer, Adam, keeps three more numbers of 4 bytes: 16 bytes for each parameter. How much is that for
-# seven billion parameters, a small language model? Guess first, if you like: put a number in the place of `None`.
+# Seven billion parameters make a small language model. Large models are usually trained in
+# **mixed precision**: the layers compute with numbers of 16 bits, 2 bytes each. So the weights alone take
+# 14 GB. How much memory does it take to *train* the model, before the first word goes in? Write your guess in
+# place of `None`, or run on without one.
 
 # %%
-predict("How many GB for 7 billion parameters?", None)
+predict("GB to train 7 billion parameters?", None)
 
 # %%
 from course_lib.theory.memory import training_state
 
 parameters = 7_000_000_000
 state = training_state(parameters)
-outcome("How many GB for 7 billion parameters?", state.total / 1e9, "GB", word="computed")
+why = f"That is {state.total / state.weights:.0f} times the weights alone."
+outcome("GB to train 7 billion parameters?", state.total / 1e9, "GB", word="computed", because=why)
+
+# %% [markdown]
+# For each parameter, training keeps more than the weight. With the optimizer Adam it is this:
+#
+# | per parameter | bytes |
+# |---|---|
+# | the weight, in 16 bits | 2 |
+# | its gradient, in 16 bits | 2 |
+# | **optimizer state**: a copy of the weight in 32 bits, because 16 bits would lose small updates | 4 |
+# | optimizer state: two running averages, of the gradient and of its square, in 32 bits | 4 + 4 |
+# | together | 16 |
+#
+# In plain 32-bit numbers, PyTorch's default, the sum is 16 as well: 4 for the weight, 4 for its gradient, 8
+# for Adam's averages. Which device can hold all this?
 
 # %% tags=["nbval-ignore-output"]
 import psutil
@@ -155,66 +214,65 @@ memories = {"this machine": psutil.virtual_memory().total, "one 80 GB GPU": 80 *
 memory_bars(state, memories, parameters=parameters)
 
 # %% [markdown]
-# A model that does not fit into one memory must be divided among several: its optimizer state (part IV), its
-# layers (part III). One that does fit is trained faster when several ranks share the data (part II). In all
-# three, ranks exchange messages (part I).
+# Do you have a GPU? Add it to `memories`, for instance `"my GPU": 8 * 10**9`. Then set `parameters` to
+# `1_500_000_000`, the size of the largest GPT-2, and run these cells again.
 #
-# Change `parameters` to 1 500 000 000, the size of GPT-2, and run both cells again.
+# A model that does not fit into one memory has to be split over several: its optimizer state (part IV of the
+# course) or its layers (part III). A model that does fit can be trained faster if the ranks share the data
+# (part II). Either way, ranks exchange messages (part I).
 
-# %% [markdown]
+# %% [markdown] tags=["notes"]
+# Collect guesses for the memory aloud before the cell runs; 14 and 28 are common. The point to bring home:
+# Adam's state is three quarters of it, and that is why part IV exists.
+
+# %% [markdown] tags=["slide"]
 # ## 7 · The course
 #
-# Seventeen lessons in five parts; section 10 lists them. Each says at the top which lessons it builds on. Every
-# lesson has a core and ends it with a line like the one below; after it comes *More*, for those who have time.
+# Each lesson says at its top which lessons it builds on. Its first part, the *core* (not a CPU's this time),
+# ends with the line "Stop here in a short workshop". The second part, *More*, is for those who have time.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l00_start_here.figures import course_map
 
 course_map(here="00")
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A cell with `%%px` runs on every rank; a cell without it runs in the kernel.
-# - Kernel and ranks are separate processes: a value goes from one to the other only when it is sent.
-# - A rank is a process with a number, not a core.
-# - With Adam, training takes 16 bytes a parameter before the first activation: 112 GB for 7 billion.
+# - The kernel and the ranks are separate processes. A value gets from one to another only if it is sent.
+# - A rank is a process with a number. The operating system decides which core runs it.
+# - Training with Adam takes 16 bytes per parameter: 112 GB for 7 billion parameters.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A colleague has a machine with 64 cores and asks for 256 ranks. What works, what does not get faster, and
-# what might not even start?
+# A colleague has a machine with 64 cores and starts 256 ranks. Will the work be done (a) later than with 64
+# ranks, (b) at about the same time, or (c) sooner? Vote, talk to your neighbour for two minutes, and vote
+# again. What could the machine run out of?
 
 # %% [markdown]
 # **Stop here in a short workshop.**
 
 # %% [markdown] tags=["more"]
 # ## More
-#
-# ### 8 · Two questions
-#
-# Write your letter between the quotes, and run the cell.
-
-# %% tags=["exercise: 00.q1"]
-
-# %% tags=["exercise: 00.q2"]
 
 # %% [markdown]
-# ### 9 · World, node, local rank
+# ### 8 · World, node, local rank
 #
-# A **communicator** is a group of ranks that can send each other messages. `MPI.COMM_WORLD` holds all ranks,
-# wherever they run. A **node** is one machine; the ranks on it can share its memory. `Split_type` makes a smaller
-# communicator of just those, and the rank in that one is the **local rank**.
+# A **node** is one machine of a cluster, and the ranks on it can share its memory. (If it has several CPUs,
+# each core reaches the memory of its own CPU faster. That is called **NUMA**, non-uniform memory access.)
+# `Split_type` makes a smaller communicator for the ranks of each node. The number of a rank in that
+# communicator is its **local rank**.
 
 # %%
 # %%px
 node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-print(f"rank {rank} of {size} in the world, local rank {node.rank} of {node.size} on its node")
+print(f"rank {rank} of {size}, local rank {node.rank} of {node.size} on its node")
 node.Free()
 
 # %% [markdown]
-# Here all ranks are on one node, so the two numbers are equal. On three nodes with two ranks each they would
+# All our ranks are on one node, so the two numbers are equal. On three nodes with two ranks each they would
 # be:
 #
 # | node | A | A | B | B | C | C |
@@ -222,57 +280,102 @@ node.Free()
 # | rank | 0 | 1 | 2 | 3 | 4 | 5 |
 # | local rank | 0 | 1 | 0 | 1 | 0 | 1 |
 #
-# The **world size** is 6. The **root** is the rank that hands out or collects in some operation: usually rank
-# 0, but any rank can be it.
+# Here the **world size**, the number of all ranks, is 6. The **root** of an operation is the rank that sends
+# to all others or collects from them. It is often rank 0, but any rank can be the root.
 
 # %% tags=["exercise: 00.2"]
 
 # %% [markdown]
+# ### 9 · What grows with the data
+#
+# The 16 bytes per parameter do not depend on the data. The **activations** do: the results of the layers on
+# the way forward, kept in memory because the way back computes gradients from them. We let PyTorch count
+# their bytes for a small network with 20 layers, a ResNet.
+
+# %%
+import torch
+
+from course_lib.training.kept import kept_bytes
+from course_lib.training.models import ResNet
+
+model = ResNet(blocks=3)
+
+
+def activations(batch, side):
+    """Return the bytes that a forward pass of `batch` square images keeps."""
+    images = torch.rand(batch, 3, side, side)
+    return kept_bytes(model, lambda: model(images))
+
+
+predict("Times the memory, for an image with twice the side?", None)
+
+# %% tags=["nbval-ignore-output"]
+measured = {1: {side: activations(1, side) for side in (64, 128, 256)}}
+measured[16] = {side: activations(16, side) for side in (64, 128)}
+times = measured[1][256] / measured[1][128]
+of_16 = measured[16][128] / measured[1][128]
+why = f"It has 4 times the pixels. And a batch of 16 images takes {of_16:.1f} times the memory of one."
+outcome("Times the memory, for an image with twice the side?", times, because=why)
+
+# %% [markdown]
+# So activations grow with the number of pixels and with the number of images in a batch. A large image soon
+# fills any device. Jain et al. (see the references) draw the memory of their GPUs and servers as lines across
+# such a curve. Here is that picture for our network:
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l00_start_here.figures import memory_by_size
+
+GB = 10**9
+devices = {"Pascal GPU": 16 * GB, "Volta GPU": 32 * GB, "Hopper GPU": 80 * GB, "Skylake server": 192 * GB}
+memory_by_size(measured, devices)
+
+# %% [markdown]
+# A smaller batch helps until the batch is a single image. Beyond that, the layers or the image have to be
+# split over ranks: lessons 08 to 10.
+
+# %% [markdown]
 # ### 10 · All lessons
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l00_start_here.figures import lesson_table
+
+lesson_table()
+
+# %% [markdown]
+# After 07, go on with lessons 08 to 10 or with 11 to 13. Lesson 07 needs the core of 06; lessons 12 and 13
+# need the core of 11. These cores fit into a workshop of lecture, discussion and hands-on work, with breaks:
 #
-# | Part | Lessons |
+# | Time | Cores |
 # |---|---|
-# | | 00 · Start here |
-# | **I. Message passing** | [01 · MPI basics](01_mpi_basics.ipynb) · [02 · Monte Carlo π](02_monte_carlo_pi.ipynb) · [03 · arctan π and quadrature](03_arctan_pi.ipynb) · 04 · Collectives |
-# | **II. Data parallelism** | [05 · Training in one process](05_training_one_process.ipynb) · [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) |
-# | **III. Model parallelism** | [08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) · [09 · Tensor parallelism](09_tensor_parallelism.ipynb) · [10 · Spatial and hybrid](10_spatial_and_hybrid.ipynb) |
-# | **IV. Memory** | 11 · ZeRO from scratch · 12 · DeepSpeed on CIFAR · 13 · DeepSpeed summarization |
-# | **V. In the world** | 14 · Scaling out · 15 · When things fail · 16 · Choose your strategy |
-#
-# Lessons without a link are still being written. For a workshop that mixes lecture, discussion and hands-on:
-#
-# | Time | Lessons |
-# |---|---|
-# | two hours | the core of 00, 01, 02, 04, 06, 07, 11 and 12; 13 as a demonstration |
-# | one day | also the core of 03, 05, 08 and 09 |
-# | two days | all lessons, with *More* |
+# | two hours | 00, 01, 04, 06, 07, and 08 or 11 |
+# | half a day | 00, 01, 04, 06, 07, 11, 12; 13 as a demonstration |
+# | one day | also 02, 03, 05, 08, 09 and 14 |
+# | two days | all, and *More* by choice |
 
 # %% [markdown]
 # ## On GPUs
 #
-# With GPUs, each rank usually drives one of them, and its local rank says which. This course needs none: what
-# it teaches about ranks and messages holds for both.
-
-# %% [markdown]
+# A rank usually drives one GPU, and its local rank says which one. You need no GPU for this course: what it
+# teaches about ranks and messages is the same with and without.
+#
 # ## Pitfalls
 #
-# - `NameError` on all ranks: the variable is in the kernel. Send it with `cluster["name"] = name`, or add `%%px`.
+# - `NameError` on all ranks: the variable is in the kernel. Send it with `cluster["name"] = name`, or put `%%px` above
+#   the cell that sets it.
 # - `NameError` in the kernel: the variable is on the ranks. Read it with `cluster["name"]`.
-# - After *Restart Kernel* the ranks are new, too: begin with the Setup cell.
-
-# %% [markdown]
+# - *Restart Kernel* also ends the ranks. Begin again with the Setup cell.
+#
 # ## References
 #
 # - [mpi4py](https://mpi4py.readthedocs.io) · [ipyparallel](https://ipyparallel.readthedocs.io) · [Open MPI](https://www.open-mpi.org)
 # - Rajbhandari et al., [ZeRO: Memory Optimizations Toward Training Trillion Parameter Models](https://arxiv.org/abs/1910.02054), 2020, section 3.1: the 16 bytes
-
-# %% [markdown]
+# - Jain et al., [GEMS: GPU-Enabled Memory-Aware Model-Parallelism System for Distributed DNN Training](https://doi.org/10.1109/SC41405.2020.00049), SC 2020
+#
 # ## Stretch
 #
-# Let every rank compute the sum of a quarter of the numbers 0 to 999 999, and add the four results in the
-# kernel.
-
-# %% [markdown]
+# Let each rank sum a quarter of the numbers from 0 to 999 999. Read the four results in the kernel and add
+# them.
+#
 # ## Teardown
 
 # %%

@@ -1,28 +1,27 @@
-"""Quiz and prediction of lesson 00, start here: every wrong option is a belief that many hold."""
+"""Questions and prediction of lesson 00, start here: each wrong option is a belief that many hold."""
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
 KERNEL_OR_RANKS = Question(
     id="00.q1",
-    question="You run `x = 5` in a cell without `%%px`, then a cell with `%%px` and `print(x)`. What "
-    "happens?",
+    question="You run `x = 5` in a cell without `%%px`. Then you run `print(x)` in a cell with `%%px`. What "
+    "do you see?",
     options=(
         Option(
-            "5 is printed four times",
-            reply="you take variables of the kernel to exist on the ranks. In section 2, `answer` was "
-            'in the kernel, and every rank said that it did not know it, until cluster["answer"] '
-            "= answer sent it there.",
+            "The number 5, printed by each of the four ranks",
+            reply="That would mean the ranks can read the kernel's variables. They cannot: each rank found "
+            'no variable `answer` until `cluster["answer"] = answer` sent it.',
             belief="kernel-on-ranks",
         ),
         Option(
-            "5 is printed once, by rank 0",
-            reply="you take the kernel to be rank 0. It is a fifth process: in section 2 rank 0, too, "
-            "did not know the kernel's `answer`.",
+            "The number 5, printed once, and only by rank 0",
+            reply="That would mean the kernel is rank 0. It is a fifth process: rank 0 did not know the "
+            "kernel's `answer` either.",
             belief="kernel-is-rank-0",
         ),
         Option(
-            "NameError on all four ranks",
-            reply="the kernel and the ranks are separate processes, and nobody has sent x.",
+            "A NameError on each of the four ranks",
+            reply="The kernel and the ranks are separate processes, and nothing has sent x to the ranks.",
             right=True,
         ),
     ),
@@ -31,30 +30,30 @@ KERNEL_OR_RANKS = Question(
 
 RANKS_AND_CORES = Question(
     id="00.q2",
-    question="Your machine has two cores. What happens when you start four ranks?",
+    question="Your laptop has two cores, and you start four ranks. What happens?",
     options=(
         Option(
-            "MPI refuses: there can be no more ranks than cores",
-            reply="you take a rank to be a core. It is a process, and a machine with two cores runs "
-            "hundreds of those: section 4 showed which core each rank was on, and it changed from"
-            " run to run.",
+            "MPI refuses to start them, as there are only two cores",
+            reply="A rank is a process, and a machine with two cores runs hundreds of processes. The "
+            "operating system decides which of them a core runs next. (Some MPI libraries ask "
+            "whether you mean it; `start_cluster` says yes for you.)",
             belief="rank-is-core",
         ),
         Option(
-            "four ranks run and take turns on two cores",
-            reply="a rank is a process; the operating system lends it a core, again and again.",
+            "All four run, and each gets half a core on average",
+            reply="The operating system lets the processes share the cores, so all four make progress.",
             right=True,
         ),
         Option(
-            "four ranks run, and the work is done four times as fast as by one",
-            reply="you take every rank to bring a core of its own. Two cores compute at most twice as "
-            "much as one, whoever takes turns on them.",
+            "All four run, four times as fast as a single rank",
+            reply="That would take four cores. Two cores do at most twice the work of one, however many "
+            "ranks share them.",
             belief="rank-is-core",
         ),
         Option(
-            "ranks 0 and 1 run; ranks 2 and 3 begin when those have ended",
-            reply="you take a rank to keep its core to the end. If it did, four ranks that wait for "
-            "each other could never finish here; but they do, in every lesson.",
+            "Two ranks run at first, and two when those are done",
+            reply="Then four ranks that wait for each other could never finish on two cores. They do, in "
+            "every lesson of this course: the operating system switches between them all the time.",
             belief="rank-is-core",
         ),
     ),
@@ -66,8 +65,14 @@ QUESTIONS = (KERNEL_OR_RANKS, RANKS_AND_CORES)
 PREDICTIONS = (
     Prediction(
         id="00.p1",
-        question="How many GB for 7 billion parameters?",
+        question="GB to train 7 billion parameters?",
         objectives=(4,),
         targets=("weights-are-all",),
+    ),
+    Prediction(
+        id="00.p2",
+        question="Times the memory, for an image with twice the side?",
+        objectives=(6,),
+        targets=("memory-grows-with-the-side",),
     ),
 )

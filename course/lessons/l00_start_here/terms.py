@@ -3,10 +3,37 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("rank"),
-    Term("node"),
-    Term("local rank"),
-    Term("world size"),
-    Term("oversubscribed"),
-    Term("communicator"),
+    Term(
+        "cluster",
+        "Processes, on one machine or on several, that exchange messages to work on one task.",
+        forms="",
+    ),
+    Term("rank", "The number of a process in a communicator, and in this course also the process itself."),
+    Term("communicator", "A group of ranks that can exchange messages; `MPI.COMM_WORLD` holds all of them."),
+    Term("kernel", "The process behind a notebook; it runs the cells that do not go to the ranks.", forms=""),
+    Term("core", "The part of a CPU that runs the instructions of one process at a time.", forms=""),
+    Term("oversubscribed", "With more ranks than cores, so that ranks share a core."),
+    Term(
+        "mixed precision",
+        "Training that computes with numbers of 16 bits and keeps a 32-bit copy of each weight to update.",
+    ),
+    Term(
+        "optimizer state",
+        "What an optimizer keeps per parameter between steps: Adam keeps two running averages, and in mixed "
+        "precision also the 32-bit copy of the weight.",
+        forms=r"optimizer states?",
+    ),
+    Term("node", "One machine of a cluster; the ranks on it can share its memory."),
+    Term(
+        "NUMA",
+        "Non-uniform memory access: on a machine with several CPUs, a core reaches the memory of its own CPU "
+        "faster than that of another.",
+    ),
+    Term("local rank", "The number of a rank among the ranks of its node."),
+    Term("world size", "The number of all ranks of a program."),
+    Term("root", "The rank that sends to all others in an operation, or collects from them.", forms=""),
+    Term(
+        "activation",
+        "A result of a layer in the forward pass; training keeps it until the backward pass has used it.",
+    ),
 )

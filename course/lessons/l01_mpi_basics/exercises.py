@@ -1,4 +1,4 @@
-"""Exercises of lesson 01, MPI basics: who sends what to whom, and when may it be used?"""
+"""Exercises of lesson 01, MPI basics: who sends what to whom, and when may an array be used?"""
 
 import time
 from types import SimpleNamespace
@@ -20,13 +20,13 @@ def _check_shift(answer: SimpleNamespace, comm: Any, length: int) -> None:
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     lookalikes = {}
     if comm.size > 1:
-        lookalikes["kept its own value: nothing arrived in `received`."] = value
-        lookalikes["got zeros or leftovers: `received` was never filled."] = np.zeros(length)
+        lookalikes["returned its own value: nothing was received into `received`."] = value
+        lookalikes["returned zeros: nothing was received into `received`."] = np.zeros(length)
     if comm.size > 2:
         from_right = np.full(length, 10.0**right)
-        lookalikes[f"got the value of rank {right}, its right neighbour; whom should it receive from?"] = (
-            from_right
-        )
+        lookalikes[
+            f"got the value of rank {right}, its right neighbour. Which rank should it receive from?"
+        ] = from_right
     expect_array(got, np.full(length, 10.0**left), lookalikes)
     expect(np.array_equal(mine, value), "changed `value`, which belongs to the caller.")
     expect(comm.size == 1 or got is not mine, "returned the very array it was given.")
@@ -34,7 +34,7 @@ def _check_shift(answer: SimpleNamespace, comm: Any, length: int) -> None:
 
 _SHIFT = '''\
 def shift(comm, value):
-    """Send the array `value` to the right neighbour; return the array that comes from the left."""
+    """Send the array `value` to the right neighbour; return the array of the left neighbour."""
     right = (comm.rank + 1) % comm.size
     left = (comm.rank - 1) % comm.size
     received = np.zeros_like(value)
@@ -45,26 +45,29 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
-    task="Write the function that gives each rank's array to the right and returns what comes from"
-    " the left. It must work for any number of ranks, for a million numbers, and for none.",
-    objectives=(2, 4),
+    task="The second way out leaves the order to MPI: `Sendrecv` sends and receives in one call, and ranks "
+    "that all call it do not block each other.\n\n"
+    "`comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, source=…)`\n\n"
+    "Write a function that sends an array to the right neighbour and returns that of the left neighbour, "
+    "on any number of ranks, for a million numbers and for none.",
+    objectives=(1, 2, 3),
     stub='''\
 def shift(comm, value):
-    """Send the array `value` to the right neighbour; return the array that comes from the left."""
+    """Send the array `value` to the right neighbour; return the array of the left neighbour."""
     right = (comm.rank + 1) % comm.size
     received = np.zeros_like(value)
     return received
 ''',
     hints=(
-        "You know whom to send to. Whom do you receive from, and in which single call can both happen?",
-        "0 → 1 → 2 → 3 → 0: all send to the right at the same moment, so all receive from the left. "
-        "Send first and then Recv works only while messages are small; Sendrecv does both.",
+        "The stub says where the array goes. Where does the other one come from, and which call does both?",
+        "0 → 1 → 2 → 3 → 0: every rank sends to its right, so every rank receives from its left. `Send` "
+        "and then `Recv` works only while messages are small; `Sendrecv` works at any size.",
         "comm.Sendrecv(value, dest=right, recvbuf=received, source=…)",
     ),
     solution=_SHIFT,
     check=_check_shift,
     cases=(1, 0, 3, 1_000_000),
-    sizes=(2, 3, 4, 1),  # alone, a mistake looks odd: everyone is one's own neighbour
+    sizes=(2, 3, 4, 1),  # alone last: a rank is then its own neighbour, and mistakes look odd
     describe=lambda length: f"{length:,} element{'s' * (length != 1)}",
     wrong=(
         WrongAnswer(
@@ -103,7 +106,7 @@ def shift(comm, value):
             "own value",
         ),
     ),
-    why="why does Send followed by Recv pass every test with small arrays, and hang with a million numbers?",
+    why="why would Send followed by Recv pass a test with small arrays and hang with a million numbers?",
 )
 
 # -------------------------------------------------------------------- 01.2 calls that do not wait
@@ -118,17 +121,18 @@ def _check_add_left(answer: SimpleNamespace, comm: Any, length: int) -> None:
         got,
         np.full(length, 10.0**comm.rank + left),
         {
-            "added too early: nothing had come yet from the left, and zeros were added.": mine,
-            "added the own numbers twice.": 2 * mine,
+            "added too early: nothing had arrived from the left yet, so zeros were added.": mine,
+            "added its own numbers twice.": 2 * mine,
         },
     )
 
 
 ADD_LEFT = Exercise(
     id="01.2",
-    title="Put in order: calls that do not wait",
-    task="These lines belong below the opening, but not in this order, and one is too many. Write "
-    'the letters of the others between the quotes, for instance `order("C A D")`.',
+    title="Put in order: send and receive without blocking",
+    task="Put these lines in order below the first four. One of them is not needed. Write the letters of "
+    "the others "
+    'between the quotes, for example `order("C A D")`.',
     objectives=(4,),
     stub='order("")\n',
     opening='''\
@@ -144,8 +148,8 @@ def add_left(comm, mine):
         "E": "    comm.Send(mine, dest=right)",
     },
     hints=(
-        "One of the five lines is too many. Which calls only begin something, and when is it complete?",
-        "Irecv and Isend begin  ──  here `theirs` belongs to MPI  ──  Waitall  ──  here it is yours",
+        "Which calls only start something? Which line waits until it is complete?",
+        "Irecv and Isend start  ──  `theirs` belongs to MPI  ──  Waitall  ──  `theirs` is yours again",
         'order("D … … C")',
     ),
     solution='order("D B A C")\n',
@@ -160,7 +164,7 @@ def add_left(comm, mine):
         WrongAnswer('order("B D A C")', "UnboundLocalError"),
         WrongAnswer('order("E B A C")', "name 'requests' is not defined"),
     ),
-    why="what could a rank do between Irecv and Waitall that it cannot do while it waits in Recv?",
+    why="what can a rank do between Irecv and Waitall that it cannot do inside Recv?",
 )
 
 # -------------------------------------------------------------------- 01.3 two kinds of messages
@@ -168,10 +172,10 @@ def add_left(comm, mine):
 
 def _check_counts_and_seconds(answer: SimpleNamespace, comm: Any, case: None) -> None:
     if comm.rank > 0:
-        time.sleep(0.02 * (comm.size - comm.rank))  # so the messages come last rank first
+        time.sleep(0.02 * (comm.size - comm.rank))  # the messages of the last rank come first
     got = answer.counts_and_seconds(comm, 10**comm.rank, comm.rank + 0.5)
     if comm.rank > 0:
-        expect(got is None, f"returned {got!r}; only rank 0 has the lists, the others return None.")
+        expect(got is None, f"returned {got!r}, expected None: only rank 0 returns the lists.")
         return
     expect(isinstance(got, list | tuple) and len(got) == 2, f"returned {got!r}, expected two lists.")
     ranks = range(comm.size)
@@ -180,12 +184,14 @@ def _check_counts_and_seconds(answer: SimpleNamespace, comm: Any, case: None) ->
 
 
 def _expect_list(name: str, got: list[Any], expected: list[Any], other: list[Any]) -> None:
-    """Raise Wrong unless `got` is `expected`; `other` is what belongs into the other list."""
+    """Raise Wrong unless `got` is `expected`; `other` is what belongs in the other list."""
     if got == expected:
         return
     strangers = [value for value in other if value in got]
-    expect(not strangers, f"got among the {name} what is no such number: {got}. Which message came first?")
-    expect(sorted(got) != sorted(expected), f"got all {name}, but as they arrived, not by rank: {got}.")
+    expect(not strangers, f"got other numbers among the {name}: {got}. Which of the two messages came first?")
+    expect(
+        sorted(got) != sorted(expected), f"got all {name}, but in the order of arrival, not by rank: {got}."
+    )
     missing = [rank for rank, value in enumerate(expected) if value not in got]
     expect(not missing, f"got no {name} of {' and '.join(f'rank {rank}' for rank in missing)}: {got}.")
     expect(False, f"got {len(got)} {name} of {len(expected)} ranks: {got}.")
@@ -193,7 +199,7 @@ def _expect_list(name: str, got: list[Any], expected: list[Any], other: list[Any
 
 _COUNTS = '''\
 def counts_and_seconds(comm, count, seconds):
-    """On rank 0: the list of all counts and the list of all seconds, by rank. None on the others."""
+    """Return the list of all counts and the list of all seconds, by rank, on rank 0; None elsewhere."""
     if comm.rank > 0:
         comm.send(seconds, dest=0, tag=2)
         comm.send(count, dest=0, tag=1)
@@ -208,13 +214,13 @@ def counts_and_seconds(comm, count, seconds):
 COUNTS_AND_SECONDS = Exercise(
     id="01.3",
     title="Spot the bug: two kinds of messages",
-    task="Every rank sends rank 0 two numbers, a count and a time. Rank 0 collects them, and its "
-    "lists are wrong. The senders are right: leave them as they are.",
-    objectives=(1, 2),
+    task="Every rank sends two numbers to rank 0, a count and a time. Rank 0 collects them in two lists, "
+    "but the lists are wrong. The senders are right, so leave their lines as they are.",
+    objectives=(5,),
     targets=("tags-sort-themselves",),
     stub='''\
 def counts_and_seconds(comm, count, seconds):
-    """On rank 0: the list of all counts and the list of all seconds, by rank. None on the others."""
+    """Return the list of all counts and the list of all seconds, by rank, on rank 0; None elsewhere."""
     if comm.rank > 0:
         comm.send(seconds, dest=0, tag=2)
         comm.send(count, dest=0, tag=1)
@@ -226,9 +232,9 @@ def counts_and_seconds(comm, count, seconds):
     return counts, times
 ''',
     hints=(
-        "The senders write on every message which kind it is. Who reads it?",
-        "rank 1 sends   seconds (tag 2), then count (tag 1)\n"
-        "rank 0 takes   the first message that comes, as a count",
+        "The senders mark each message with a tag that says what it holds. Does rank 0 look at the tags?",
+        "rank 1 sends      seconds (tag 2), then count (tag 1)\n"
+        "rank 0 receives   the first message that arrives, and takes it for a count",
         "counts.append(comm.recv(source=source, tag=…))",
     ),
     solution=_COUNTS,
@@ -242,15 +248,15 @@ def counts_and_seconds(comm, count, seconds):
                 ("source, tag=2", "source, tag=1"),
                 ("source, tag=0", "source, tag=2"),
             ),
-            "among the counts what is no such number",
+            "got other numbers among the counts",
         ),
-        WrongAnswer(changed(_COUNTS, ("source=source, ", "")), "as they arrived, not by rank"),
+        WrongAnswer(changed(_COUNTS, ("source=source, ", "")), "in the order of arrival, not by rank"),
         WrongAnswer(
             changed(_COUNTS, ("source, tag=2", "source, tag=1")), "waiting in recv from rank 1, tag 1"
         ),
         WrongAnswer(changed(_COUNTS, ("comm.size)", "comm.size - 1)")), "got no counts of rank 1"),
     ),
-    why="without tags, you could also exchange the two sends. Why would you rather not rely on that?",
+    why="exchanging the two sends would repair it as well. Why are tags the safer repair?",
 )
 
 EXERCISES = (SHIFT, *QUESTIONS, ADD_LEFT, COUNTS_AND_SECONDS)

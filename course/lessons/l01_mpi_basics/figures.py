@@ -1,19 +1,29 @@
 """Messages in time, and ranks that wait for each other.
 
-In a space-time diagram every rank is a lane, time runs to the right and a message is an arrow from the
-lane of its source to that of its destination. Two ends of a call are what a rank can see of a message;
-whether it has arrived, the source cannot see.
+In a space-time diagram each rank has a lane, and time runs to the right. A bar is a call, from its
+beginning to its return; an arrow is a message, from the beginning of its `Send` to the return of its `Recv`.
+When the message itself arrived, neither rank can see.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from mpi_classroom.figures import ACTIVITIES, FONT_SIZE, INK, Picture, new_figure, rank_colour
+from mpi_classroom.figures import (
+    ACTIVITIES,
+    FONT_SIZE,
+    INK,
+    Picture,
+    listed,
+    name_ranks,
+    new_figure,
+    rank_colour,
+    say_seconds,
+)
 
-EARLY_SECONDS = 0.05  # a Send that returned less than this before the Recv did, did not return early
+EARLY_SECONDS = 0.05  # a Send that returns less than this before its Recv counts as returning with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +38,7 @@ class Message:
 
     @property
     def early(self) -> float:
-        """How many seconds before the message was received Send returned; negative if it was after that."""
+        """How many seconds before its Recv the Send returned; negative if it returned later."""
         return self.recv[1] - self.send[1]
 
 
@@ -36,18 +46,19 @@ class Message:
 
 
 def space_time(messages: Sequence[Message]) -> Picture:
-    """Lanes for the ranks, bars for the calls, arrows for the messages; time counts from the first call."""
+    """The messages as lanes, bars and arrows; time counts from the beginning of the first call."""
     start = min(min(m.send[0], m.recv[0]) for m in messages)
     ranks = sorted({m.source for m in messages} | {m.dest for m in messages})
     title = messages_title(messages)
     figure, axes = new_figure(title, width=8.0, height=1.6 + 0.8 * len(ranks))
     for message in messages:
         _calls(axes, message, start, ranks)
-    axes.set_yticks(range(len(ranks)), [f"rank {rank}" for rank in ranks])
+    figure.set_layout_engine("constrained", w_pad=0.1)  # room for the labels of the ranks
+    name_ranks(axes, ranks)
     axes.set_ylim(len(ranks) - 0.4, -0.6)
-    axes.set_xlabel("seconds")
+    axes.set_xlabel("seconds; a bar is the time in the call")
     end = max(max(m.send[1], m.recv[1]) for m in messages) - start
-    axes.set_xlim(-0.03 * end, 1.15 * end)  # room for the last label
+    axes.set_xlim(-0.03 * end, 1.3 * end)  # room for the last label
     return Picture(figure, messages_alt(messages, start, title))
 
 
@@ -63,7 +74,7 @@ def _calls(axes: Axes, message: Message, start: float, ranks: Sequence[int]) -> 
         axes.text(
             began - start,
             lane + side,
-            f"{name} {message.name}",
+            f"{name} {message.name}: {say_seconds(ended - began)}",
             va="bottom" if side < 0 else "top",
             fontsize=FONT_SIZE,
             color=INK,
@@ -74,13 +85,12 @@ def _calls(axes: Axes, message: Message, start: float, ranks: Sequence[int]) -> 
 
 
 def messages_title(messages: Sequence[Message]) -> str:
-    """When each Send returned, compared with the arrival of its message."""
+    """When each Send returned, compared with its Recv."""
     early = [m for m in messages if m.early > EARLY_SECONDS]
     late = [m for m in messages if m not in early]
-    told = [f"Send of {m.name} returned {m.early:.1f} s before Recv" for m in early]
-    if late:
-        told.append(f"Send of {_listed(m.name for m in late)} returned with Recv")
-    return "; ".join(told)
+    parts = [f"Send of {m.name} returned {m.early:.1f} s before its Recv" for m in early]
+    parts += [f"Send of {m.name} returned together with its Recv" for m in late]
+    return ";\n".join(parts)
 
 
 def messages_alt(messages: Sequence[Message], start: float, title: str) -> str:
@@ -90,7 +100,10 @@ def messages_alt(messages: Sequence[Message], start: float, title: str) -> str:
         f"{m.send[1] - start:.2f} s, Recv from {m.recv[0] - start:.2f} to {m.recv[1] - start:.2f} s"
         for m in messages
     ]
-    return f"Space-time diagram: one lane a rank, time in seconds to the right. {title}. {'; '.join(lines)}."
+    words = title.replace("\n", " ")
+    return (
+        f"Space-time diagram: one lane per rank, time in seconds to the right. {words}. {'; '.join(lines)}."
+    )
 
 
 # ------------------------------------------------------------------ who waits for whom
@@ -126,7 +139,7 @@ def circular_wait(waits: Mapping[int, int], *, call: str = "Send") -> Picture:
 
 
 def find_circle(waits: Mapping[int, int]) -> list[int]:
-    """The ranks of a circle of waiting, beginning with the lowest; empty when there is none."""
+    """The ranks that wait in a circle, the lowest first; empty when there is no circle."""
     for first in sorted(waits):
         chain = [first]
         while (following := waits.get(chain[-1])) is not None:
@@ -156,15 +169,10 @@ def waits_alt(waits: Mapping[int, int], call: str, title: str) -> str:
 
 
 def _on_circle(index: int, count: int) -> tuple[float, float]:
-    """The place of one of `count` things, clockwise from the top."""
+    """Where the thing `index` of `count` is on the circle, clockwise from the top."""
     angle = math.pi / 2 - 2 * math.pi * index / count
     return 1.3 * math.cos(angle), math.sin(angle)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"Rank{'s' * (len(ranks) > 1)} {_listed(str(rank) for rank in ranks)}"
-
-
-def _listed(words: Iterable[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"Rank{'s' * (len(ranks) > 1)} {listed(ranks)}"

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # 01 · MPI basics
 #
-# *Let four processes exchange messages, let them wait for each other for ever, and get them out of it.*
+# *Send arrays from rank to rank, let four ranks block each other for ever, and find two ways out.*
 #
 # | | |
 # |---|---|
-# | **You will be able to** | write one program that does different things on different ranks; send arrays from one rank to another; read a hang report; remove a deadlock in two ways |
+# | **You will be able to** | write one program that does different things on different ranks; send an array, and say what you know when `Send` returns; find a deadlock in a hang report, and remove it in two ways |
+# | **With More** | let a rank compute while its messages travel; sort messages by their tags; say what a message proves about the order of events |
 # | **Before this** | [00 · Start here](00_start_here.ipynb) |
-# | **Time** | core 20 min · more 35 min |
+# | **Time** | core 20 min · more 28 min |
 # | **Ranks** | 4 |
 #
 # [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
@@ -17,14 +18,14 @@
 #
 # Answer from memory, then open the answer.
 #
-# 1. You run `a = 1` in a cell without `%%px`. Which ranks know `a`?
-#    <details><summary>Answer</summary>None. The cell ran in the kernel, and every process has its own memory.</details>
-# 2. Four ranks on a machine with two cores: how many processes are that, and how many compute at the same moment?
-#    <details><summary>Answer</summary>Four processes; two at most compute at once, the others wait for their turn.</details>
-# 3. How many bytes does one parameter take while it is trained with Adam?
-#    <details><summary>Answer</summary>16: the weight, its gradient, and three more numbers of the optimizer.</details>
+# 1. You run `a = 1` in a cell without `%%px`. Which ranks have a variable `a`?
+#    <details><summary>Answer</summary>None. The cell ran in the kernel, and ranks have a memory of their own.</details>
+# 2. Four ranks run on a machine with two cores. How many of them compute at the same moment?
+#    <details><summary>Answer</summary>Two at most.</details>
+# 3. How many bytes per parameter does it take to train with Adam?
+#    <details><summary>Answer</summary>16: the weight, its gradient and the optimizer state.</details>
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Setup
 
 # %% tags=["nbval-ignore-output"]
@@ -42,11 +43,11 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 
-# %% [markdown]
-# ## 1 · One program, many ranks
+# %% [markdown] tags=["slide"]
+# ## 1 · One program, four ranks
 #
-# All ranks run the same cell; this is called **SPMD**: single program, multiple data. Only `rank` is different,
-# and the program decides by it what to do.
+# All ranks run the same cell. This style of programming is called **SPMD**: single program, multiple data. To
+# give the ranks different tasks, the program looks at `rank`.
 
 # %%
 # %%px
@@ -54,18 +55,22 @@ if rank == 0:
     secret = 43523
 
 # %% [markdown]
-# The assignment ran on rank 0 only. The others skipped it, so there the variable does not exist. The next cell fails
-# on purpose: see which ranks it names.
+# Rank 0 ran the assignment; the others skipped it. The next cell asks every rank for the secret. It fails on
+# purpose: read which ranks the error names.
 
 # %% tags=["raises-exception"]
 # %%px
 print(f"rank {rank}: the secret is {secret}")
 
 # %% [markdown]
+# On ranks 1, 2 and 3 the variable does not exist. How do they get it?
+
+# %% [markdown] tags=["slide"]
 # ## 2 · Send and receive
 #
-# What one rank has, another gets only in a **message**, and both must take part: one calls `Send` and names the
-# destination, the other calls `Recv`, names the source, and brings an array to put the numbers in.
+# Ranks share no memory; data moves between them only in **messages**. A message takes two calls, one on each
+# side. The sender calls `Send` with an array and the rank of the destination. The receiver calls `Recv` with
+# an array to fill and the rank of the source.
 
 # %%
 # %%px
@@ -78,14 +83,15 @@ elif rank == 1:
 print(f"rank {rank}: {numbers}")
 
 # %% [markdown]
-# Rank 1 has the numbers; ranks 2 and 3 took no part.
+# Rank 1 now has the numbers as well. Ranks 2 and 3 took no part; they still have their zeros.
 
-# %% [markdown]
-# ## 3 · "Send returned" is not "received"
+# %% [markdown] tags=["slide"]
+# ## 3 · When does Send return?
 #
-# When does `Send` return? Rank 1 is busy for half a second before it receives. Meanwhile rank 0 sends it one
-# number, and the second time a million bytes. (At a `Barrier`, every rank waits until all are there.) How long
-# will `Send` take for the million bytes?
+# `Send` and `Recv` are **blocking** calls: they return as soon as you may use the array again, and not
+# before. After `Recv`, this means that the message is in the array. And after `Send`? Let us measure it. Rank
+# 1 sleeps for half a second before each `Recv`. Rank 0 sends it 8 bytes and then 1 MB. How many seconds will
+# rank 0 spend in `Send` for the 1 MB?
 
 # %%
 predict("Seconds in Send, with 1 MB?", None)
@@ -94,10 +100,9 @@ predict("Seconds in Send, with 1 MB?", None)
 # %%
 # %%px
 def timed_message(count):
-    """Send `count` numbers from rank 0 to a busy rank 1; return when this rank's call began and ended."""
+    """Send `count` numbers to a sleeping rank 1; return when this rank's call began and returned."""
     comm.Barrier()
-    if rank == 1:
-        time.sleep(0.5)
+    time.sleep(0.5 if rank == 1 else 0)
     began = time.time()
     if rank == 0:
         comm.Send(np.zeros(count), dest=1)
@@ -108,30 +113,43 @@ def timed_message(count):
 
 small, large = timed_message(1), timed_message(125_000)
 
+# %% [markdown]
+# (At a `Barrier`, each rank waits until all ranks have come.)
+
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l01_mpi_basics.figures import Message, circular_wait, space_time
 
 small, large = cluster["small"], cluster["large"]
 space_time([Message("8 B", 0, 1, *small[:2]), Message("1 MB", 0, 1, *large[:2])])
 
-# %% [markdown]
-# Time runs to the right. MPI put a copy of the small message aside, and rank 0 went on long before rank 1
-# received it. For the large one it kept no copy: `Send` had to wait for `Recv`.
-
 # %% tags=["nbval-ignore-output"]
-began, ended = large[0]
-why = "Send waited for Recv." if ended - began > 0.4 else "MPI had put a copy aside."
-outcome("Seconds in Send, with 1 MB?", ended - began, "s", because=why)
+seconds = large[0][1] - large[0][0]
+why = "Send returned only after Recv was called." if seconds > 0.4 else "Send did not wait for Recv."
+outcome("Seconds in Send, with 1 MB?", seconds, "s", because=why)
 
 # %% [markdown]
-# So `Send` promises one thing only: when it returns, **you may use the array again**. It does not say that
-# the message has arrived. And what is "small" is for the MPI library to decide, not for you.
-
-# %% [markdown]
-# ## 4 · A deadlock on purpose
+# MPI has two ways to send and chooses by the size of the message:
 #
-# Now all ranks stand in a ring. Each sends an array to its right-hand neighbour, and then receives one from
-# the left. First with 4 kB:
+# - **Eager protocol**, for small messages: send at once. If the receiver is not ready, the message is **buffered**, that
+#   is, MPI keeps a copy, and `Send` returns early.
+# - **Rendezvous protocol**, for large messages: announce the message, wait until the receiver calls `Recv`, then move the
+#   bytes.
+#
+# What counts as large depends on the MPI library. So when `Send` returns, you know one thing only: you may
+# change the array.
+
+# %% [markdown] tags=["notes"]
+# Let the room vote on the 1 MB before the cell runs: 0 s, 0.5 s or 1 s. Those who say 0 s think of Send as a
+# mailbox; the picture corrects them better than words do. This and the deadlock are the heart of the lesson:
+# 8 minutes for both.
+
+# %% tags=["exercise: 01.q1"]
+
+# %% [markdown] tags=["slide"]
+# ## 4 · Once around the ring
+#
+# Now all ranks send at the same time: each sends an array to its right neighbour and then receives one from
+# its left neighbour. We begin with 4 kB.
 
 # %%
 # %%px --setup
@@ -146,10 +164,11 @@ comm.Recv(theirs, source=left)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
-# It works. Now the same lines with 1 MB. The cell may take 5 seconds; then it ends with a report.
+# It works. Now with 1 MB: in which line will each rank be after one second? Make a guess, then run the cell.
+# It may take 3 seconds.
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
-# %%px --timeout 5
+# %%px --timeout 3
 mine = np.full(125_000, rank)
 theirs = np.empty_like(mine)
 comm.Send(mine, dest=right)
@@ -157,116 +176,30 @@ comm.Recv(theirs, source=left)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
-# This is a **hang report**, one line a rank: the call it is in, for whom it waits, and the line of the cell.
-# All four are still in line 4, in `Send`; nobody has come to `Recv` in line 5, and so nobody's `Send` can
-# end. The picture of it:
+# This is a **hang report**. Each line shows a rank, the call it is in, the rank it waits for, and the line of
+# the cell. All ranks are in `Send`, in line 4. None gets to `Recv` in line 5, and so no `Send` can return. As
+# a picture:
 
 # %% tags=["nbval-ignore-output"]
 circular_wait({0: 1, 1: 2, 2: 3, 3: 0}, call="Send")
 
 # %% [markdown]
-# A circle of waiting is called a **deadlock**. The program was wrong with 4 kB, too: it only worked because
-# MPI had put copies aside.
+# Ranks that wait for each other in a circle are in a **deadlock**. The program was wrong with 4 kB, too. It
+# worked only because MPI buffered the messages.
 #
-# You have working ranks again: they were restarted, and the `--setup` cells run once more. Their
-# other variables are lost; we need none of them.
+# The cluster then restarted the ranks and ran the `--setup` cells again. The ranks lost their other
+# variables; the report lists the cells that would bring them back. We go on without them.
 
-# %% [markdown]
-# ## 5 · A way out
+# %% [markdown] tags=["slide"]
+# ## 5 · Two ways out
 #
-# Leave the order to MPI: `Sendrecv` sends and receives in one call, and takes care that nobody
-# waits in vain. For an exchange, this is the call to use.
+# The circle breaks if some ranks receive first. Let the ranks with an even number send first and those with
+# an odd number receive first. Then each `Send` meets a `Recv`.
 
 # %%
 # %%px
 mine = np.full(125_000, rank)
 theirs = np.empty_like(mine)
-comm.Sendrecv(mine, dest=right, recvbuf=theirs, source=left)
-print(f"rank {rank} received the array of rank {theirs[0]}")
-
-# %% tags=["exercise: 01.1"]
-
-# %% [markdown]
-# ## Key points
-#
-# - All ranks run the same program; `rank` makes the difference; what one rank sets, the others do not have.
-# - A message needs two: `Send` there, `Recv` here. Capitals for arrays, small letters for objects.
-# - When `Send` returns, you may use the array again. Nothing is said about the other side.
-# - Everyone sends first: a deadlock that hides until messages grow. `Sendrecv`, or an order without a circle, avoids it.
-
-# %% [markdown]
-# ## Discuss
-#
-# In the ring every rank receives first and sends afterwards, with messages of 8 bytes. Does it work? Always,
-# never, or does it depend on the MPI library?
-
-# %% [markdown]
-# **Stop here in a short workshop.**
-
-# %% [markdown] tags=["more"]
-# ## More
-
-# %% [markdown]
-# ### 6 · Any object: small letters
-#
-# With a small first letter, the same calls carry any Python object, and `recv` returns it:
-
-# %%
-# %%px
-if rank == 0:
-    comm.send({"colours": ["red", "blue"], "sent by": rank}, dest=1)
-elif rank == 1:
-    print(comm.recv(source=0))
-
-# %% [markdown]
-# | | `Send`, `Recv` | `send`, `recv` |
-# |---|---|---|
-# | carry | arrays: size and type are known | any Python object |
-# | by | taking the bytes as they are: fast | packing into bytes and unpacking (pickle): slow |
-# | the receiver | brings the array to fill | gets a new object |
-#
-# Use capitals for data, small letters for a few words about it, and the same kind on both sides.
-
-# %% [markdown]
-# ### 7 · The screen is not a clock
-#
-# A token goes from rank 3 to rank 2 to rank 1 to rank 0. No rank prints before the token has come, so the
-# order in time is certain: 3, 2, 1, 0. In which order are the lines on your screen?
-
-# %%
-# %%px
-token = np.zeros(1)
-if rank < size - 1:
-    comm.Recv(token, source=rank + 1)
-print(f"rank {rank} has the token")
-if rank > 0:
-    comm.Send(token, dest=rank - 1)
-
-# %% [markdown]
-# What a rank prints travels to this page by itself, and is shown there in a block of its own. The order of
-# these blocks proves nothing about the order of events. Messages do: whatever a rank does after `Recv`, it does
-# after the other has begun its `Send`.
-
-# %% [markdown]
-# ### 8 · Three questions
-#
-# Write your letter between the quotes, and run the cell.
-
-# %% tags=["exercise: 01.q1"]
-
-# %% tags=["exercise: 01.q2"]
-
-# %% tags=["exercise: 01.q3"]
-
-# %% [markdown]
-# ### 9 · Break the circle yourself
-#
-# In the cell of section 4 that draws the circle, remove one of the four pairs and run it again: what does the
-# title say now? A program can break the circle, too. Ranks with an even number send first, the others receive
-# first: now each `Send` meets a `Recv`.
-
-# %%
-# %%px
 if rank % 2 == 0:
     comm.Send(mine, dest=right)
     comm.Recv(theirs, source=left)
@@ -275,12 +208,62 @@ else:
     comm.Send(mine, dest=right)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
+# %% tags=["exercise: 01.1"]
+
 # %% [markdown]
-# ### 10 · Calls that do not wait
+# What is a shift good for? If the arrays travel on, each visits every rank. Let each rank sum what arrives,
+# with your `shift` if it is right, else with ours:
+
+# %% tags=["nbval-ignore-output"]
+continue_with("01.1")
+
+# %%
+# %%px
+total, travelling = mine.copy(), mine
+for _ in range(size - 1):
+    travelling = shift(comm, travelling)
+    total += travelling
+print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
+
+# %% [markdown]
+# Every rank has the sum of all four arrays. Ranks that train a network together sum their gradients like this
+# in every step (lessons 04 and 06).
+
+# %% [markdown] tags=["notes"]
+# The exercise takes 6 minutes. Who is done early tries it with Send and Recv first and reads the report of
+# the check. Common mistakes: `left` and `right` exchanged, and `return value` in place of `return received`.
+
+# %% [markdown] tags=["slide"]
+# ## Key points
 #
-# A third way out: `Isend` and `Irecv` only *begin* to send and receive, and return at once with a
-# **request**. You can compute in the meantime, and then wait for all requests. Until then the arrays belong
-# to MPI: read or change neither.
+# - All ranks run the same program; `rank` decides who does what. What one rank sets, the others do not have.
+# - A message takes a `Send` on one rank and a `Recv` on another.
+# - When `Send` returns, you may change the array. The message may still be on its way.
+# - If all ranks send first, large messages deadlock. Let some receive first, or use `Sendrecv`.
+
+# %% [markdown] tags=["slide"]
+# ## Discuss
+#
+# In a ring, every rank receives first and then sends, with messages of 8 bytes. Does this work (a) always,
+# (b) never, or (c) with some MPI libraries? Vote, talk to your neighbour for two minutes, and vote again.
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more"]
+# ## More
+#
+# First, a question about the deadlock.
+
+# %% tags=["exercise: 01.q2"]
+
+# %% [markdown]
+# ### 6 · Non-blocking calls
+#
+# A third way out of the deadlock: `Isend` and `Irecv` are **non-blocking**. They only start to send or
+# receive and return at once with a **request**. The rank can compute in the meantime. Then it waits until its
+# requests are complete. Before that, the arrays belong to MPI: neither read the one that you receive nor
+# change the one that you send.
 
 # %%
 # %%px
@@ -292,10 +275,35 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% tags=["exercise: 01.2"]
 
 # %% [markdown]
-# ### 11 · Tags, and messages from anyone
+# ### 7 · Objects, tags, and order
 #
-# A message carries a number of your choice, its **tag**; a `Recv` takes only messages with the tag that it
-# asks for. Or it takes any tag from any source, and `Status` tells afterwards who sent what, and how much.
+# With a lower-case first letter, the calls carry any Python object, and `recv` returns it:
+
+# %%
+# %%px
+if rank == 0:
+    comm.send({"colours": ["red", "blue"], "sent by": rank}, dest=1)
+elif rank == 1:
+    print(comm.recv(source=0))
+
+# %% [markdown]
+# | | `Send`, `Recv` | `send`, `recv` |
+# |---|---|---|
+# | carry | arrays, whose size and type are known | any Python object |
+# | how | MPI moves the bytes as they are: fast | Python packs the object into bytes (**pickle**) and unpacks them: slow |
+# | the receiver | passes an array to fill | gets a new object |
+#
+# Use upper case for data and lower case for small messages about the data. Both sides must use the same.
+#
+# Every message also has a **tag**, a number that you choose (0 if you choose none). A receiver that names a
+# tag receives only messages with that tag.
+
+# %% tags=["exercise: 01.3"]
+
+# %% [markdown]
+# A receiver can also accept messages from any rank, with any tag. A `Status` then says who sent the message,
+# with which tag, and how long it is. The array may be longer than the message; if it is shorter, `Recv`
+# raises `MPI_ERR_TRUNCATE`.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -309,19 +317,33 @@ else:
         print(f"from rank {status.source}, tag {status.tag}: {inbox[:count]}")
 
 # %% [markdown]
-# The messages may come in any order: run the cell several times. The array may be longer than the message, but
-# not shorter: then `Recv` raises `MPI_ERR_TRUNCATE`.
+# Run the cell several times: messages from different ranks can arrive in any order. (Two messages from one
+# rank to another, with the same tag, are received in the order in which they were sent.)
 #
-# In C and in the MPI standard, every message has a tag, and you must write it. Only mpi4py lets you leave it
-# out; then it is 0.
+# Can we see the order in what the ranks print? Let a token go from rank 3 to rank 2, 1 and 0. No rank prints
+# before the token has come, so the order in time is certain: 3, 2, 1, 0.
 
-# %% tags=["exercise: 01.3"]
+# %%
+# %%px
+token = np.zeros(1)
+if rank < size - 1:
+    comm.Recv(token, source=rank + 1)
+print(f"rank {rank} has the token")
+if rank > 0:
+    comm.Send(token, dest=rank - 1)
 
 # %% [markdown]
-# ### 12 · Threads share, ranks do not
+# The page shows the output of each rank in a block of its own. The order of the blocks is not the order in
+# time: rank 3 printed first, wherever its line stands on your page. Only messages put the events of two ranks
+# in order: what a rank does after `Recv` comes after everything that the other rank did before its `Send`.
+
+# %% tags=["exercise: 01.q3"]
+
+# %% [markdown]
+# ### 8 · Threads share memory, ranks do not
 #
-# The other way to do several things at once is **threads**: they live in one process and see the same
-# variables. Four threads append to one list; four ranks append to *a* list.
+# There is another way to do several things at once: **threads**. They live in one process and see the same
+# variables. Let four threads append to a list, and then four ranks:
 
 # %%
 import threading
@@ -341,21 +363,26 @@ private.append(rank)
 print(f"rank {rank}: {private}")
 
 # %% [markdown]
+# The threads filled one list. The ranks have four lists, with one number each.
+#
 # | | Shared memory (threads) | Message passing (ranks) |
 # |---|---|---|
-# | memory | one, for all | each its own |
-# | data goes over | by being there | in messages |
-# | care is needed | with two writing at once: locks | with two waiting for each other: deadlock |
-# | reaches | as far as one machine | over many machines |
+# | memory | one for all | one per process |
+# | how data gets to others | it is already there | in messages |
+# | typical mistake | two threads write at once; locks prevent it | two ranks wait for each other: deadlock |
+# | in Python | only the thread that holds the **GIL** (global interpreter lock) runs Python code | one GIL per process, so all ranks run |
+# | reach | one machine | many machines |
 #
-# MPI is message passing. On one machine the bytes of a message do travel through memory that both processes
-# can see, but your variables stay private. (MPI has an opt-in for real sharing: `MPI.Win.Allocate_shared`.)
+# NumPy and PyTorch release the GIL while they compute, so their threads do run side by side; lesson 05
+# measures it. MPI itself is message passing, even between ranks on one machine: there the bytes travel
+# through shared memory, but your variables stay private. (If you want to share them,
+# `MPI.Win.Allocate_shared` is the call.)
 
 # %% [markdown]
-# ### 13 · The same in C
+# ### 9 · The same in C, and other names you will meet
 #
-# MPI is a standard for C and Fortran; mpi4py calls the C library. Here is the secret of section 1 again, sent
-# by a C program. The file is `notebooks/code/send_recv.c`.
+# MPI is a standard for C and Fortran; mpi4py calls the C library. This C program sends the secret of section
+# 1. It is in `notebooks/code/send_recv.c`.
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
@@ -364,8 +391,8 @@ source = NOTEBOOKS / "code" / "send_recv.c"
 print(source.read_text())
 
 # %% [markdown]
-# `mpicc` calls your C compiler with the paths of MPI added; `mpiexec -n 2` starts two ranks. Without a C
-# compiler, the cell says so, and you miss nothing that comes later.
+# `mpicc` calls your C compiler and adds the paths of MPI; `mpiexec -n 2` starts two ranks. If you have no C
+# compiler, the cell says so, and you can go on: no later section needs it.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.programs import compile_c, run_program, why_no_c
@@ -379,74 +406,71 @@ else:
 # %% [markdown]
 # | For | in C | in mpi4py |
 # |---|---|---|
-# | beginning, end | `MPI_Init`, `MPI_Finalize` | done by `from mpi4py import MPI`, and at exit |
-# | who am I | `MPI_Comm_rank`, `MPI_Comm_size` | `comm.rank`, `comm.size` |
+# | start, end | `MPI_Init`, `MPI_Finalize` | `from mpi4py import MPI`; at exit |
+# | who am I? | `MPI_Comm_rank`, `MPI_Comm_size` | `comm.rank`, `comm.size` |
 # | all wait for all | `MPI_Barrier` | `comm.Barrier` |
 # | one message | `MPI_Send`, `MPI_Recv` | `comm.Send`, `comm.Recv` |
-# | without waiting | `MPI_Isend`, `MPI_Irecv`, `MPI_Waitall` | `comm.Isend`, `comm.Irecv`, `MPI.Request.Waitall` |
-# | collectives (lessons 02 and 04) | `MPI_Bcast`, `MPI_Reduce`, … | `comm.Bcast`, `comm.Reduce`, … |
-
-# %% [markdown]
-# ### 14 · Names for parallel machines
+# | non-blocking | `MPI_Isend`, `MPI_Irecv`, `MPI_Waitall` | `comm.Isend`, `comm.Irecv`, `MPI.Request.Waitall` |
+# | all ranks at once (lessons 02 and 04) | `MPI_Bcast`, `MPI_Reduce`, `MPI_Scatter`, `MPI_Gather` | `comm.Bcast`, `comm.Reduce`, `comm.Scatter`, `comm.Gather` |
 #
-# Flynn (1966) sorted computers by how many streams of instructions and of data they have at a time:
+# **Flynn's taxonomy** (1966) sorts computers by the number of instruction streams and data streams that they
+# process at a time:
 #
 # | | one data stream | many data streams |
 # |---|---|---|
-# | **one instruction stream** | SISD: one classical core | SIMD: vector units; inside a GPU, nearly |
-# | **many instruction streams** | MISD: rare; voting, against faults | MIMD: many cores, clusters, our ranks |
+# | **one instruction stream** | SISD: one classical core | SIMD: vector units; GPUs, nearly |
+# | **many instruction streams** | MISD: rare; several units check each other | MIMD: many cores, clusters, our ranks |
 #
-# SPMD and MPMD are often listed with them, but they are not Flynn's: they came later and say how we *program* a
-# MIMD machine, with one program or with several. MPI can do MPMD too: here are two programs in one world, separated
-# by `:` on the command line of `mpiexec`.
+# SPMD is often added to this list, but it is of another kind: it says how to *program* a MIMD computer, with
+# one program for all ranks. The alternative is **MPMD**, multiple program, multiple data. Here are two
+# programs in one MPI world, separated by `:` in the command line of `mpiexec`:
 
 # %%
 import sys
 
-giver = "from mpi4py import MPI; MPI.COMM_WORLD.send(43523, dest=1)"
-taker = "from mpi4py import MPI; print('rank 1 received', MPI.COMM_WORLD.recv(source=0))"
-print(run_program(1, [sys.executable, "-c", giver, ":", "-n", "1", sys.executable, "-c", taker]))
+sender = "from mpi4py import MPI; MPI.COMM_WORLD.send(43523, dest=1)"
+receiver = "from mpi4py import MPI; print('rank 1 received', MPI.COMM_WORLD.recv(source=0))"
+print(run_program(1, [sys.executable, "-c", sender, ":", "-n", "1", sys.executable, "-c", receiver]))
 
 # %% [markdown]
-# ### 15 · Others that move bytes
+# MPI is a standard with several implementations: Open MPI (the one you use), MPICH, Intel MPI, Cray MPICH.
+# And it is not the only way to move data between the processes of a training:
 #
 # | Library | Made for | In PyTorch |
 # |---|---|---|
-# | MPI | CPUs and GPUs, any program; the richest set of calls | only in builds made for it; lesson 07 has a way around that |
+# | MPI | CPUs and GPUs, any program; the richest set of calls | in special builds; lesson 07 shows another way |
 # | Gloo | CPUs | built in |
-# | NCCL | NVIDIA GPUs | built in, where there is CUDA |
+# | NCCL | NVIDIA GPUs | built in where there is CUDA |
 # | oneCCL | Intel CPUs and GPUs | in builds for Intel, or as an extension |
-#
-# MPI itself is a standard with several implementations: Open MPI (yours), MPICH, Intel MPI, Cray MPICH.
 
 # %% [markdown]
 # ## On GPUs
 #
-# An MPI library built for CUDA or ROCm takes arrays on the GPU in the same calls. The rules of this lesson
-# hold there too: a rank that waits in vain hangs just the same.
-
-# %% [markdown]
+# An MPI library that is built for CUDA or ROCm accepts arrays on the GPU in the same calls. Deadlocks are the
+# same there.
+#
 # ## Pitfalls
 #
-# - "It works with small messages" proves nothing. Write `Ssend` for `Send` in a test: it waits for the receiver at any size.
-# - `comm.Send` with `comm.recv` is a mismatch, even if it seems to work.
-# - An array of the wrong type is received as wrong numbers: both sides need the same `dtype`.
-# - `MPI.Wtime()` of two ranks cannot be compared: each rank's clock may have its own zero.
-
-# %% [markdown]
+# - "It works with small messages" proves nothing. In tests, write `Ssend` for `Send`: it returns only when the receiver has begun
+#   to receive, at any size.
+# - `comm.Send` on one side and `comm.recv` on the other do not match, even if they seem to work.
+# - An array of the wrong type is filled with wrong numbers: use the same `dtype` on both sides.
+# - The values of `MPI.Wtime()` on two ranks cannot be compared, because each machine has its own clock. (We compared `time.time()` of
+#   two ranks on one machine.)
+#
 # ## References
 #
 # - [mpi4py tutorial](https://mpi4py.readthedocs.io/en/stable/tutorial.html), point-to-point communication
 # - [MPI standard](https://www.mpi-forum.org/docs/), chapter on point-to-point communication: when `MPI_Send` may return
 # - M. J. Flynn, [Very High-Speed Computing Systems](https://doi.org/10.1109/PROC.1966.5273), 1966
-
-# %% [markdown]
+# - The C program is from F. Kolly, *Data Parallelism in PyTorch* (version 0.4, 2022). Two sentences there differ from the standard: it
+#   calls the tag of `MPI_Send` optional (in C it is required), and lets blocking calls stop both processes until the message is through.
+#
 # ## Stretch
 #
-# Send a token once around the ring with ordinary `Send` and `Recv`, without a deadlock, and let every rank
-# add its number to it. What should rank 0 hold at the end?
-
-# %% [markdown]
+# Send a token once around the ring with `Send` and `Recv`, without a deadlock. Each rank adds its number to
+# it. What should rank 0 hold in the end?
+#
 # ## Teardown
 
 # %%

@@ -1,26 +1,27 @@
-"""Quiz and prediction of lesson 01, MPI basics: every wrong option is a belief that many hold."""
+"""Questions and prediction of lesson 01, MPI basics: each wrong option is a belief that many hold."""
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
 SEND_RETURNED = Question(
     id="01.q1",
-    question="Rank 0 calls `comm.Send(numbers, dest=1)`, and the call returns. What do you know for certain?",
+    question="Rank 0 calls `comm.Send(numbers, dest=1)`, and the call returns. Which of these is certain?",
     options=(
         Option(
-            "rank 1 has received the numbers",
-            reply='you take "Send returned" for "received". In section 3, Send of the small message '
-            "returned while rank 1 was still asleep; it received the message half a second later.",
+            "Rank 1 has received the numbers",
+            reply="That would mean Send waits until the receiver is done. The Send of the small message "
+            "returned while rank 1 was still asleep; rank 1 received it half a second later.",
             belief="returned-is-received",
         ),
         Option(
-            "rank 0 may change `numbers`",
-            reply="MPI has the numbers, or a copy of them; where they are now it does not say.",
+            "Rank 0 may change the numbers",
+            reply="This is all that a blocking call promises. MPI has sent the numbers or keeps a copy of "
+            "them.",
             right=True,
         ),
         Option(
-            "rank 1 has called `Recv`",
-            reply="you take Send to wait for the other side. It may, with large messages; in section 3,"
-            " the small one was sent before rank 1 came to its Recv.",
+            "Rank 1 has begun its call of Recv",
+            reply="That would mean Send always waits for a Recv. With a large message it does; the small "
+            "one was sent before rank 1 called Recv.",
             belief="send-always-waits",
         ),
     ),
@@ -29,61 +30,64 @@ SEND_RETURNED = Question(
 
 SMALL_AND_LARGE = Question(
     id="01.q2",
-    question="A program sends round a ring, first `Send`, then `Recv`, and has run for a year with 4 "
-    "kB. Today the arrays have 1 MB, and a hang report has four lines: rank 0 waiting in Send"
-    " to rank 1, rank 1 to rank 2, rank 2 to rank 3, rank 3 to rank 0. What is wrong?",
+    question="A program sends around a ring, `Send` first, then `Recv`. It has run for a year with 4 kB. "
+    "Today the arrays are larger, and a hang report says: rank 0 waits in Send for rank 1, rank 1 for rank "
+    "2, rank 2 for rank 3, rank 3 for rank 0. What is to be changed?",
     options=(
         Option(
-            "nothing in the program: it ran for a year, and with more time it would end",
-            reply="you take what works at 4 kB to work at 1 MB. In section 4 these very lines, with 1 "
-            "MB, ended in such a report. Nobody in a circle comes to Recv, however long you wait.",
+            "Only the timeout, since a large message takes longer",
+            reply="More time would not help: in a circle, each rank waits for the next one, for ever. That "
+            "it ran for a year with small messages proves nothing about large ones.",
             belief="small-works-large-works",
         ),
         Option(
-            "rank 0: it is named first, and the others wait because of it",
-            reply="you take the rank that is named first to be the cause. A report goes by number: "
-            "follow who waits for whom, from any rank, and you come back to where you began.",
+            "What rank 0 does, since it was the first to wait",
+            reply="All four ranks run the same lines, and each waits for the next. The report is sorted by "
+            "rank; rank 0 being on top says nothing about the cause.",
             belief="first-to-wait-is-guilty",
         ),
         Option(
-            "the program: every Send waits for a Recv that no rank comes to",
-            reply="the program relied on copies that nobody had promised; it was wrong with 4 kB, too.",
+            "The order of the calls, so that the circle is broken",
+            reply="As long as all ranks send first, the program depends on buffers that MPI does not "
+            "promise.",
             right=True,
         ),
         Option(
-            "MPI: it had no room left for its copies",
-            reply="you take MPI to keep copies of everything. It promises none: when a Send returns "
-            "early, as in section 3 with 8 bytes, that is a present.",
+            "The settings of MPI, since its buffers were too small",
+            reply="Larger buffers would hide the circle until messages grow again. The MPI standard lets "
+            "Send wait for its Recv at any size, so a correct program does not need buffers.",
             belief="mpi-keeps-copies",
         ),
     ),
-    objectives=(3, 4),
+    objectives=(3,),
 )
 
 CERTAIN = Question(
     id="01.q3",
-    question="Rank 0 runs `x = 5`, then `comm.send(x, dest=1)`; rank 1 runs `y = comm.recv(source=0)`;"
-    " then both print. On the screen, the line of rank 1 stands first. What is certain?",
+    question="Rank 0 runs `x = 5` and `comm.send(x, dest=1)`. Rank 1 runs `y = comm.recv(source=0)`. Then "
+    "both print. In the notebook you see the output of rank 0 above that of rank 1. Which of these is "
+    "certain?",
     options=(
         Option(
-            "rank 1 printed before rank 0",
-            reply="you take the order on the screen for the order in time. In section 7, the token went"
-            " from 3 to 0, and the lines on the screen said nothing about it.",
+            "Rank 0 printed before rank 1 did",
+            reply="That would mean the page sorts its blocks by time. It does not: the token went from "
+            "rank 3 to rank 0, and rank 3 printed first, wherever its line stood.",
             belief="print-order-is-time-order",
         ),
         Option(
-            "rank 1 has an `x` now",
-            reply="you take a name that one rank sets to exist on all. What came is called y there; in "
-            "section 1, three ranks raised NameError for a name that only rank 0 had set.",
+            "Rank 1 has a variable `x` as well",
+            reply="That would mean a message carries the name of a variable. It carries the value, and "
+            "rank 1 stored it in `y`. Rank 1 has no `x`, as three ranks had no `secret`.",
             belief="set-on-one-is-set-on-all",
         ),
         Option(
-            "rank 1 printed after rank 0 had begun to send",
-            reply="only a message orders what two ranks do: after recv comes after the beginning of send.",
+            "Rank 1 printed after rank 0 set `x`",
+            reply="Rank 0 set x before it sent it, and rank 1 printed after it had received it. A message "
+            "puts events of two ranks in order.",
             right=True,
         ),
     ),
-    objectives=(1,),
+    objectives=(6,),
 )
 
 QUESTIONS = (SEND_RETURNED, SMALL_AND_LARGE, CERTAIN)

@@ -3,15 +3,65 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("SPMD"),
-    Term("MPMD"),
-    Term("deadlock"),
-    Term("hang report"),
-    Term("Sendrecv"),
-    Term("Isend"),
-    Term("Irecv"),
-    Term("Ssend"),
-    Term("pickle", forms=r"pickled?"),
-    Term("Gloo"),
-    Term("NCCL"),
+    Term(
+        "SPMD", "Single program, multiple data: all ranks run one program, each with its own number and data."
+    ),
+    Term(
+        "message", "Data that one rank sends and another receives; the only way from rank to rank.", forms=""
+    ),
+    Term(
+        "blocking",
+        "A call that returns only when its arrays may be used again: after `Recv` the message is there; "
+        "after `Send` the array may be changed.",
+        forms=r"(?<!non-)blocking",
+    ),
+    Term(
+        "non-blocking",
+        "A call that only starts an operation and returns at once with a request; until the request is "
+        "complete, the array belongs to MPI.",
+    ),
+    Term(
+        "eager protocol",
+        "How MPI sends small messages: at once, whether the receiver is ready or not.",
+        forms=r"eager|eagerly",
+    ),
+    Term(
+        "rendezvous protocol",
+        "How MPI sends large messages: the sender announces the message and waits until the receiver is "
+        "ready.",
+        forms="rendezvous",
+    ),
+    Term(
+        "buffered",
+        "A message is buffered when MPI keeps a copy of it, so that the sender can go on before it is "
+        "received.",
+        forms=r"buffer(s|ed)?",
+    ),
+    Term(
+        "hang report",
+        "What ends a cell that hangs: for each rank the call it is in, the rank it waits for, and the line.",
+    ),
+    Term("deadlock", "Ranks that wait for each other in a circle, so that none can go on."),
+    Term(
+        "Sendrecv",
+        "The MPI call that sends one message and receives another without blocking on their order.",
+    ),
+    Term(
+        "request",
+        "The handle of a non-blocking operation; `Wait` returns when the operation is complete.",
+        forms="",
+    ),
+    Term("Isend", "The non-blocking `Send`; I stands for immediate."),
+    Term("Irecv", "The non-blocking `Recv`; I stands for immediate."),
+    Term("pickle", "Python's format that packs any object into bytes.", forms=r"pickled?"),
+    Term("tag", "A number on a message, by which a receiver can choose which message to receive.", forms=""),
+    Term("thread", "One of several flows of control in one process; threads share its memory.", forms=""),
+    Term(
+        "GIL",
+        "Global interpreter lock: only the thread that holds it runs Python code. Each process has its own.",
+    ),
+    Term("MPMD", "Multiple program, multiple data: different programs exchange messages in one world."),
+    Term("Ssend", "The synchronous `Send`: it returns only when the receiver has begun to receive."),
+    Term("Gloo", "Meta's library for communication between CPUs, built into PyTorch."),
+    Term("NCCL", "NVIDIA's library for communication between its GPUs."),
 )

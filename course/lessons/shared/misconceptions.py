@@ -13,6 +13,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "rank-is-core": "a rank is a core",
         "weights-are-all": "training takes as much memory as the weights",
         "rank-0-serves-all-nodes": "what rank 0 of the world puts on its disk, every node has",
+        "memory-grows-with-the-side": "an image with twice the side takes twice the memory",
     },
     "01": {
         "returned-is-received": "Send has returned, so the message has been received",

@@ -47,16 +47,26 @@ class Cell:
 
 
 def hint(problem: str, cell: Cell, earlier: Sequence[Cell]) -> str:
-    """A sentence on a name that `earlier` cells took from `cell`, which raised `problem`; "" if none did."""
+    """A sentence on a name that `earlier` cells bound, or did not bind, for `cell`, which raised `problem`.
+
+    `problem` says which ranks raised what. "" when there is nothing to advise: where rank 0 has the name,
+    running its cell again would not help the others.
+    """
     if "is not callable" in problem:
         for name, before in _last_assigned([*earlier, cell]).items():
             if hasattr(builtins, name) and re.search(rf"\b{name}\s*\(", cell.text):
                 where = f"{name} is a variable of yours since cell {before.number}"
                 return f"{where}; `%px del {name}` brings Python's own back."
     last = _last_assigned(earlier)
-    missing = re.search(r"NameError: name '(\w+)' is not defined", problem)
-    if missing and missing[1] in last:
-        return f"{missing[1]} comes from cell {last[missing[1]].number}: run that cell again."
+    missing = re.search(
+        r"^ranks? (\d+).* raised NameError: name '(\w+)' is not defined", problem, re.MULTILINE
+    )
+    if missing and missing[2] in last:
+        name, before = missing[2], last[missing[2]]
+        if not _binds_on_all_ranks(before, name):
+            where = f"Cell {before.number} sets {name} below an `if`"
+            return f"{where}: only the ranks for which it holds have {name}."
+        return f"{name} comes from cell {before.number}: run that cell again." if missing[1] == "0" else ""
     if "AttributeError" in problem:
         made = _last_assigned([before for before in earlier if before.setup])
         for name in sorted(made.keys() & last.keys()):
@@ -64,6 +74,20 @@ def hint(problem: str, cell: Cell, earlier: Sequence[Cell]) -> str:
                 where = f"{name} was given another value in cell {last[name].number}"
                 return f"{where}; cell {made[name].number} brings it back."
     return ""
+
+
+def _binds_on_all_ranks(cell: Cell, name: str) -> bool:
+    """Whether the cell binds `name` in a statement that no rank skips, or in both branches of an `if`."""
+
+    def bound(statements: Sequence[ast.stmt]) -> bool:
+        return any(
+            bound(each.body) and bound(each.orelse)
+            if isinstance(each, ast.If)
+            else name in Cell(ast.unparse(each), cell.number, cell.lines_above, cell.setup).assigned()
+            for each in statements
+        )
+
+    return bound(ast.parse(TransformerManager().transform_cell(cell.text)).body)
 
 
 def _last_assigned(cells: Sequence[Cell]) -> dict[str, Cell]:

@@ -83,6 +83,25 @@ def test_a_name_that_is_gone_is_told_with_the_cell_it_came_from():
     assert hinted("NameError: name 'com' is not defined", "com.Barrier()", SETUP) == ""
 
 
+def test_running_a_cell_again_is_no_advice_where_its_condition_leaves_ranks_out():
+    secret = Cell("if rank == 0:\n    secret = 43523", 4, 1, False)
+    words = "Cell 4 sets secret below an `if`: only the ranks for which it holds have secret."
+    problem = "NameError: name 'secret' is not defined"
+    assert hint(f"ranks 1, 2, 3 raised {problem}", Cell("print(secret)", 9, 1, False), [secret]) == words
+    everywhere = Cell("if rank == 0:\n    secret = 1\nelse:\n    secret = 2", 4, 1, False)
+    assert hinted(problem, "print(secret)", everywhere) == "secret comes from cell 4: run that cell again."
+    nested = Cell(
+        "if debug:\n    if rank == 0:\n        secret = 1\n    else:\n        secret = 2", 4, 1, False
+    )
+    assert hinted(problem, "print(secret)", nested) == words
+
+
+def test_no_cell_is_to_run_again_where_rank_0_has_the_name():
+    earlier = [Cell("secret = 43523", 4, 1, False)]  # of %%px --targets 0, say
+    problem = "ranks 1, 2, 3 raised NameError: name 'secret' is not defined"
+    assert hint(problem, Cell("print(secret)", 9, 1, False), earlier) == ""
+
+
 def test_a_name_of_a_setup_cell_that_has_another_value_now_is_told():
     problem = "AttributeError: 'int' object has no attribute 'Barrier'"
     taken = Cell("comm = 5", 4, 1, False)

@@ -66,7 +66,14 @@ def test_all_that_a_learner_types_is_known_in_the_notebook() -> None:
     practice = Practice(Shell(), Cluster())
     practice.register(catch_up=catch_up)
     assert ("cell", "exercise") in practice.shell.magics
-    assert practice.shell.names.keys() == {"hint", "solution", "predict", "outcome", "catch_up"}
+    assert practice.shell.names.keys() == {
+        "hint",
+        "solution",
+        "predict",
+        "outcome",
+        "continue_with",
+        "catch_up",
+    }
 
 
 def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
@@ -78,10 +85,41 @@ def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
     assert practice.cluster.ran == [RIGHT]
 
 
+def test_the_next_cells_run_the_learners_answer_when_it_is_right(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.1", RIGHT)
+    said(capsys)
+    practice.continue_with("00.1")
+    assert said(capsys) == "00.1 is right: the next cells run your own `right_neighbour`."
+    assert practice.cluster.ran == [RIGHT]
+
+
+@pytest.mark.parametrize("tries", [[], [find_exercise("00.1").stub], [WRONG], [RIGHT, WRONG]])
+def test_the_next_cells_run_the_courses_answer_until_the_learners_is_right(
+    practice: Practice, capsys: pytest.CaptureFixture[str], tries: list[str]
+) -> None:
+    for cell in tries:
+        practice.exercise("00.1", cell)
+    said(capsys)
+    practice.continue_with("00.1")
+    assert said(capsys) == "00.1 is not solved yet: the next cells run the course's `right_neighbour`."
+    assert practice.cluster.ran[-1] == find_exercise("00.1").solution
+
+
+def test_only_an_exercise_can_be_continued_with(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.continue_with("00.q1")
+    assert said(capsys) == "00.q1 is a question: it leaves nothing to continue with."
+    practice.continue_with("00.99")
+    assert "there is no exercise '00.99'" in said(capsys)
+
+
 def test_without_a_cluster_an_exercise_is_checked_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     practice = Practice(Shell(), Cluster(alive=False))
     practice.exercise(" 00.1  # at last", WRONG)
-    assert "to its right sits rank 0" in said(capsys)
+    assert "Which rank follows it in the ring?" in said(capsys)
     assert "right_neighbour" in practice.shell.names
     assert practice.cluster.ran == []
 
@@ -208,7 +246,7 @@ def test_a_hint_with_a_picture_begins_on_a_new_line(
 ) -> None:
     practice.hint("00.2")
     practice.hint("00.2")
-    assert said(capsys).splitlines()[1:3] == ["Hint 2 of 3 for 00.2:", "node   A A B B C C"]
+    assert said(capsys).splitlines()[1:3] == ["Hint 2 of 3 for 00.2:", "node        A A B B C C"]
 
 
 def test_a_hint_is_for_the_exercise_that_was_run_last(
@@ -277,8 +315,11 @@ def test_an_attempt_is_noted_with_its_verdict(monkeypatch: pytest.MonkeyPatch) -
     noted: list[tuple[str, bool]] = []
     monkeypatch.setattr(module, "note_try", lambda id, passed: noted.append((id, passed)))
     practice = Practice(Shell(), Cluster(alive=False))
-    practice.exercise("00.q1", 'answer("a")')
-    practice.exercise("00.q1", 'answer("c")')
+    question = find_exercise("00.q1")
+    assert isinstance(question, Question)
+    wrong = next(letter for letter in question.lettered if letter != question.right)
+    practice.exercise("00.q1", f'answer("{wrong}")')
+    practice.exercise("00.q1", f'answer("{question.right}")')
     practice.exercise("00.q1", 'answer("")')
     assert noted == [("00.q1", False), ("00.q1", True)]
 

@@ -1,8 +1,12 @@
 """What the pictures of lesson 00 say, and that they stay readable for other machines than this one."""
 
+from pathlib import Path
+
+import nbformat
 import pytest
 
 from course.lessons.l00_start_here import figures as machine
+from course.paths import NOTEBOOKS
 from course_lib.theory.memory import training_state
 from mpi_classroom.figures import Picture
 
@@ -33,20 +37,19 @@ def check_form(picture: Picture) -> None:
 # ------------------------------------------------------------------ ranks and cores
 
 
-def test_more_ranks_than_cores_take_turns() -> None:
+def test_more_ranks_than_cores_share_them() -> None:
     picture = machine.cluster_picture([0, 1, 1, 0], 2)
     check_form(picture)
-    assert "4 ranks on 2 cores: they take turns" in texts(picture)
+    assert "4 ranks on 2 cores: some ranks share a core" in texts(picture)
     assert "rank 2 on core 1" in picture.alt
 
 
-def test_a_core_for_every_rank_is_no_turn_taking() -> None:
-    assert "turns" not in machine.cluster_title(4, 4)
-    assert "4 ranks on 4 cores" in machine.cluster_title(4, 4)
+def test_with_a_core_for_every_rank_none_has_to_share() -> None:
+    assert machine.cluster_title(4, 4) == "4 ranks on 4 cores: each rank can have a core to itself"
 
 
 def test_one_core_is_singular() -> None:
-    assert machine.cluster_title(2, 1) == "2 ranks on 1 core: they take turns"
+    assert machine.cluster_title(2, 1) == "2 ranks on 1 core: some ranks share a core"
 
 
 @pytest.mark.parametrize(
@@ -74,14 +77,16 @@ def test_the_title_compares_with_the_first_memory() -> None:
         SEVEN_BILLION, {"this machine": 16 * GB, "a GPU": 80 * GB}, parameters=7 * GB
     )
     check_form(picture)
-    assert "Training 7 billion parameters takes 112 GB: 7.0 times what this machine has" in texts(picture)
-    assert "weights 14 GB, gradients 14 GB, Adam's state 84 GB" in picture.alt
+    assert "Training 7 billion parameters takes 112 GB, 7.0 times the memory of this machine" in texts(
+        picture
+    )
+    assert "weights 14 GB, gradients 14 GB, optimizer state 84 GB" in picture.alt
     assert "this machine 16 GB, a GPU 80 GB" in picture.alt
 
 
 def test_a_machine_that_can_hold_it_is_not_called_too_small() -> None:
     title = machine.memory_title(112 * GB, {"this machine": 256 * GB}, 7 * GB)
-    assert title == "Training 7 billion parameters takes 112 GB; this machine has 256 GB"
+    assert title == "Training 7 billion parameters takes 112 GB;\nthis machine has 256 GB"
 
 
 def test_the_segments_of_the_bar_add_up_to_the_need() -> None:
@@ -99,6 +104,30 @@ def test_numbers_of_parameters_are_spoken(number: int, words: str) -> None:
     assert f"Training {words} parameters" in machine.memory_title(1, {"x": 1}, number)
 
 
+MEASURED = {1: {64: 6 * 10**6, 128: 24 * 10**6}, 16: {64: 96 * 10**6}}  # bytes: 1465 per pixel
+
+
+@pytest.mark.parametrize(
+    ("memory", "side"), [(24 * 10**6, 256), (96 * 10**6, 512), (GB, 1024), (100 * GB, 16384)]
+)
+def test_the_first_image_that_no_device_can_hold(memory: int, side: int) -> None:
+    assert machine.first_too_large(MEASURED[1], memory) == side
+    title = machine.size_title(MEASURED, {"a": memory, "b": 1})
+    assert f"no device here has room for one image of {side:,} × {side:,} pixels" in title
+
+
+def test_memory_by_size_is_measured_first_and_scaled_beyond() -> None:
+    picture = machine.memory_by_size(MEASURED, {"a GPU": 16 * GB})
+    check_form(picture)
+    one, scaled, *_ = picture.figure.axes[0].get_lines()
+    assert list(one.get_xdata()) == [64, 128] and list(one.get_ydata()) == [0.006, 0.024]
+    assert list(scaled.get_xdata())[:3] == [128, 256, 512]
+    assert list(scaled.get_ydata())[:3] == pytest.approx([0.024, 0.096, 0.384])
+    assert scaled.get_linestyle() == "--" and one.get_linestyle() == "-"
+    assert "2 times the side takes 4.0 times the memory" in texts(picture)
+    assert "16 images: 0.096 GB at 64" in picture.alt and "a GPU 16 GB" in picture.alt
+
+
 # ------------------------------------------------------------------ course map
 
 
@@ -109,6 +138,21 @@ def test_the_map_has_every_lesson_once_in_order() -> None:
     assert numbers == [f"{n:02d}" for n in range(17)]
     assert [texts(picture).count(f"{number}  ") for number in numbers] == [1] * 17
     assert "17 lessons in 5 parts" in picture.alt
+
+
+def test_the_table_links_the_lessons_that_exist_and_names_the_others(tmp_path: Path) -> None:
+    (tmp_path / "l00_start_here").mkdir()
+    (tmp_path / "l00_start_here" / "lesson.py").touch()
+    table = machine.lesson_table(machine.COURSE[:2], tmp_path).data
+    assert "[00 · Start here](00_start_here.ipynb)" in table and "· 03 · arctan π, quadrature ·" in table
+    assert table.endswith("Still being written: 01, 02, 03 and 04.")
+
+
+def test_the_lesson_shows_the_table_as_it_is_now() -> None:
+    notebook = nbformat.read(NOTEBOOKS / "00_start_here.ipynb", as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    shown = [output.data["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {})]
+    assert shown == [machine.lesson_table().data], "a lesson was added: make notebooks LESSON=00"
 
 
 def test_one_box_is_marked_as_the_place_where_you_are() -> None:

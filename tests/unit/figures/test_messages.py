@@ -11,12 +11,14 @@ RING = {0: 1, 1: 2, 2: 3, 3: 0}
 
 
 def test_a_send_that_returned_before_the_receive_is_said_to_be_early() -> None:
-    assert messages.messages_title([EARLY]) == "Send of 8 B returned 0.5 s before Recv"
+    assert messages.messages_title([EARLY]) == "Send of 8 B returned 0.5 s before its Recv"
 
 
 def test_a_send_that_waited_is_not_called_early() -> None:
     title = messages.messages_title([EARLY, LATE])
-    assert title == "Send of 8 B returned 0.5 s before Recv; Send of 1 MB returned with Recv"
+    assert title == (
+        "Send of 8 B returned 0.5 s before its Recv;\nSend of 1 MB returned together with its Recv"
+    )
     assert "before" not in messages.messages_title([LATE])
 
 
