@@ -97,8 +97,8 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again.
 
-    `inside` has the ranks of one node; its rank 0 is the node's leader. `between` has the leaders of all nodes;
-    the other ranks give COMM_NULL. Only what is sent through `between` crosses from node to node: with N nodes
+    `inside` has the ranks of one node; its rank 0 is the node's leader. `between` has all leaders; the other
+    ranks give COMM_NULL. Only what is sent through `between` crosses from node to node: with N nodes
     2(N-1)/N of the bytes per leader, however many ranks a node has (Kielmann et al. 1999).
     """
     must_be_numbers(buffer, "buffer", written=True)

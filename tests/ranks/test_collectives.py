@@ -293,7 +293,7 @@ PLACEMENTS = (
     [0, 1, 0, 1],
     [1, 0, 0, 2],
 )
-Nodes = tuple[MPI.Intracomm, MPI.Intracomm]
+Nodes = tuple[MPI.Comm, MPI.Comm]
 
 
 @contextmanager

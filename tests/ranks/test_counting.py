@@ -161,8 +161,8 @@ def test_what_is_sent_is_counted_by_destination(comm: MPI.Intracomm) -> None:
 def test_between_nodes_only_the_ring_of_their_leaders_sends(
     comm: MPI.Intracomm, placement: list[int]
 ) -> None:
-    inside = comm.Split(placement[comm.rank], comm.rank)
-    between = comm.Split(0 if inside.rank == 0 else MPI.UNDEFINED, comm.rank)
+    inside: Any = comm.Split(placement[comm.rank], comm.rank)
+    between: Any = comm.Split(0 if inside.rank == 0 else MPI.UNDEFINED, comm.rank)
     within = counted(inside)
     across = counted(between) if inside.rank == 0 else None
     nodes = len(set(placement[: comm.size]))
