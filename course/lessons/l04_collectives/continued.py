@@ -9,7 +9,7 @@ from mpi_classroom.practice import current_practice
 
 
 def continue_with(id: str) -> None:
-    """Define the course's solution of an exercise unless the learner's is right, and say whose runs from here on.
+    """Define the course's solution of an exercise unless the learner's is right, and say whose runs next.
 
     Raises LookupError when there is no such exercise.
     """

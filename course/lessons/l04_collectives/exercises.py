@@ -164,6 +164,7 @@ def ring_all_gather(comm, chunks):
         WrongAnswer(
             changed(_RING, ("range(comm.size - 1)", "range(comm.size - 2)")), "as it was after the first half"
         ),
+        WrongAnswer(changed(_RING, ("range(comm.size - 1)", "range(comm.size)")), "are enough"),
     ),
     why="each rank sends n − 1 chunks in each half. How many arrays is that for n = 4, and for n = 100?",
 )

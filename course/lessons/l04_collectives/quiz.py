@@ -10,13 +10,13 @@ WHO_CALLS = Question(
         Option(
             "rank 0 calls `comm.Bcast(data, root=0)`; nobody else calls anything",
             reply="Then MPI would have to write into the arrays of ranks 1, 2 and 3 without being asked. It "
-            "doesn't: it writes only into an array that a call names. In section 1 all four ranks called Bcast.",
+            "doesn't: it writes only into an array that a call names. In section 1 all ranks called Bcast.",
             belief="only-root-calls",
         ),
         Option(
             "rank 0 calls `comm.Bcast(data, root=0)`; the others call `comm.Recv(data)`",
-            reply="Then rank 0 would have to call Send for each of them: a Recv waits for a Send, and there is "
-            "none. In a broadcast, ranks that have the data pass it on, so all of them make the same call.",
+            reply="Then rank 0 would have to call Send for each of them: a Recv waits for a Send, and there "
+            "is none. In a broadcast, ranks that have the data pass it on, so all make the same call.",
             belief="bcast-meets-recv",
         ),
         Option(
@@ -35,8 +35,8 @@ TRAFFIC = Question(
     options=(
         Option(
             "about 15 000 MB",
-            reply="That would mean that each rank sends a hundred times as much. But with more ranks the chunks "
-            "get smaller: 2(n−1)/n · 100 MB is 150 MB for 4 ranks and 175 MB for 8.",
+            reply="That would mean that each rank sends a hundred times as much. But with more ranks the "
+            "chunks get smaller: 2(n−1)/n · 100 MB is 150 MB for 4 ranks and 175 MB for 8.",
             belief="traffic-grows-with-n",
         ),
         Option(
@@ -46,8 +46,8 @@ TRAFFIC = Question(
         ),
         Option(
             "about 1.5 MB",
-            reply="That would mean that 400 ranks together send no more than 4 do. But each of them sends nearly "
-            "100 MB of partial sums in the first half, and nearly 100 MB of sums in the second.",
+            reply="That would mean that 400 ranks together send no more than 4 do. But each of them sends "
+            "nearly 100 MB of partial sums in the first half, and nearly 100 MB of sums in the second.",
             belief="traffic-is-shared-out",
         ),
     ),
@@ -70,7 +70,7 @@ AFTER_REDUCE = Question(
             belief="others-stay-as-they-were",
         ),
         Option(
-            "nothing you can rely on",
+            "something you cannot rely on",
             reply="The sum is on rank 0. The tensors of the other ranks are unspecified: do not read them.",
             right=True,
         ),
@@ -89,24 +89,18 @@ PREDICTIONS = (
     ),
     Prediction(
         id="04.p2",
-        question="kB that each of four ranks sends to sum 600 kB in a ring?",
-        objectives=(3,),
-        targets=("traffic-grows-with-n",),
-    ),
-    Prediction(
-        id="04.p3",
-        question="From how many kB on is the ring faster, on four ranks?",
+        question="From how many KiB on is the ring faster, on four ranks?",
         objectives=(4,),
         targets=("fewest-bytes-wins",),
     ),
     Prediction(
-        id="04.p4",
+        id="04.p3",
         question="kB that the ring sends between the two nodes, all ranks together?",
         objectives=(6,),
         targets=("placement-does-not-matter",),
     ),
     Prediction(
-        id="04.p5",
+        id="04.p4",
         question="Of 16 operations, how many work on Gloo?",
         objectives=(7,),
         targets=("printed-tables-hold",),

@@ -18,7 +18,7 @@ TERMS = (
     Term("gather", "A collective that collects one part from each rank on the root.", forms="Gatherv?"),
     Term(
         "all-reduce",
-        "A collective that combines all ranks' arrays element by element, and leaves the result on every rank.",
+        "A collective that combines all ranks' arrays element by element and leaves the result on each rank.",
     ),
     Term("chunk", "One of the n parts into which each of n ranks cuts its array.", forms=""),
     Term(

@@ -1,8 +1,11 @@
 """Time against size: points, predicted lines, residuals, and what the title makes of them."""
 
+import math
+
 import pytest
 
 from course.lessons.l04_collectives.figures.sizes import (
+    crossover,
     crossover_title,
     fastest_title,
     predicted_ratios,
@@ -84,29 +87,26 @@ def test_a_predicted_line_may_have_more_points_than_were_measured() -> None:
 ALPHA, BETA = 4e-6, 1e-10  # seconds per message, seconds per byte
 
 
-def ring_and_doubling(ranks: int, nbytes: int) -> tuple[float, float]:
-    """The textbook's seconds; `ranks` is a power of two."""
-    rounds = ranks.bit_length() - 1
-    ring = 2 * (ranks - 1) * (ALPHA + BETA * nbytes / ranks)
-    return ring, rounds * (ALPHA + BETA * nbytes)
-
-
 def test_the_crossover_is_where_a_predicted_line_passes_one() -> None:
-    ratios, crossovers = {}, {2: float("inf"), 4: 8 * ALPHA / BETA, 64: 120 / (6 - 126 / 64) * ALPHA / BETA}
-    for ranks in crossovers:
-        both = {nbytes: ring_and_doubling(ranks, nbytes) for nbytes in SIZES}
-        ratios[ranks] = {nbytes: doubling / ring for nbytes, (ring, doubling) in both.items()}
-    picture = predicted_ratios(ratios, crossovers)
+    exact = {2: math.inf, 4: 8 * ALPHA / BETA, 64: 120 / (6 - 126 / 64) * ALPHA / BETA}  # by hand
+    picture = predicted_ratios(ALPHA, BETA, list(exact))
     check_legible(picture)
     assert title_of(picture) == (
-        "Predicted: the ring is faster on 4 ranks from 312 KiB on, on 64 ranks from 1.14 MiB on, "
-        "never on 2 ranks"
+        f"Predicted: the ring is faster on 4 ranks from {say_bytes(exact[4])} on, "
+        f"on 64 ranks from {say_bytes(exact[64])} on, never on 2 ranks"
     )
-    lines = [line for line in picture.figure.axes[0].lines if len(line.get_xdata()) == len(SIZES)]
-    for line, (ranks, nbytes) in zip(lines, crossovers.items(), strict=True):
-        above = [size for size, ratio in zip(SIZES, line.get_ydata(), strict=True) if ratio > 1]
-        assert above == [size for size in SIZES if size > nbytes], ranks
+    lines = [line for line in picture.figure.axes[0].lines if len(line.get_xdata()) > 2]
+    for line, nbytes in zip(lines, exact.values(), strict=True):
+        points = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        assert all((ratio > 1) == (size > nbytes) for size, ratio in points.items())
+        assert crossover(points) == pytest.approx(nbytes, rel=0.001)
     assert "predicted" in picture.alt and "2 ranks: never" in picture.alt
+
+
+def test_two_algorithms_may_take_turns_before_one_stays_ahead() -> None:
+    assert crossover({1: 0.5, 2: 2.0, 4: 0.5, 8: 2.0}) == pytest.approx(4 * 2**0.5)
+    assert crossover({1: 2.0, 2: 3.0}) == 0
+    assert crossover({1: 2.0, 2: 0.9}) == math.inf
 
 
 @pytest.mark.parametrize(

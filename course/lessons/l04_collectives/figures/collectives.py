@@ -1,7 +1,7 @@
 """What collectives leave on the ranks, drawn from what the ranks really held, and a ring step by step.
 
-A grid has a row for each rank and a cell for each value that it holds. Pass what the ranks hold: a mapping
-from rank to labels, `{0: ["a", "b"], 1: []}`; numbers will do. A label that some rank had before has the
+A grid has a row for each rank and a cell for each value that it holds. Pass what the ranks hold: a list of
+labels or numbers per rank, `[["a", "b"], []]`. A label that some rank had before has the
 colour of that rank; one that nobody had was combined from several, and is hatched.
 """
 
@@ -26,6 +26,7 @@ from mpi_classroom.figures import (
 )
 
 Held = Mapping[int, Sequence[object]]  # what each rank holds, in its order: labels, or numbers
+ByRank = Sequence[Sequence[Any]]
 COMBINED: Look = {"facecolor": "#ffffff", "hatch": "///"}
 COMPLETE: Look = {"facecolor": "#bfe3d0"}
 LETTER_INCHES, PADDING_INCHES, ROW_INCHES, MARGIN_INCHES = 0.106, 0.1, 0.4, 0.72
@@ -35,13 +36,14 @@ HEADING_INCHES, WORD_INCHES = 1.4, 0.37  # "after step 10"; "rank", which only t
 # ------------------------------------------------------------------ before → after
 
 
-def what_each_leaves(before: Held, after: Mapping[str, Held]) -> Picture:
-    """What each rank held before, and what each collective left on it: `after["Scatter"][rank]`.
+def what_each_leaves(start: ByRank, left_by: Mapping[str, ByRank]) -> Picture:
+    """What each rank held at the `start`, and what each collective left on it: `left_by["Scatter"][rank]`.
 
-    All collectives started from the same `before`. One grid each, ranks from top to bottom.
+    All of them began with the same arrays. One grid each, ranks from top to bottom; zeros stand for nothing.
     """
+    before, after = _without_zeros(start), {name: _without_zeros(held) for name, held in left_by.items()}
     grids = {"before": before, **{f"after {name}": held for name, held in after.items()}}
-    ranks = sorted({rank for held in grids.values() for rank in held})
+    ranks = list(before)
     cells = max([len(things) for held in grids.values() for things in held.values()] + [1])
     figure, panels = _grids(title := leaves_title(after, ranks), grids, ranks, cells)
     sources = first_holders(before)
@@ -51,9 +53,14 @@ def what_each_leaves(before: Held, after: Mapping[str, Held]) -> Picture:
     if any(combined(before, held) for held in after.values()):
         keys = [Patch(label="combined from several ranks", edgecolor=INK, **COMBINED)]
         figure.legend(handles=keys, loc="outside lower right", fontsize=FONT_SIZE, frameon=False)
-    told = [f"{heading.capitalize()}: {in_words(held)}" for heading, held in grids.items()]
+    told = [f"{heading[0].upper()}{heading[1:]}: {in_words(held)}" for heading, held in grids.items()]
     kind = "Grids, one before and one after each collective, a row per rank, a cell for each value it holds"
     return Picture(figure, f"{kind}. {title}. {'. '.join(told)}.")
+
+
+def _without_zeros(arrays: ByRank) -> Held:
+    """The values of each rank that are not 0: MPI writes into arrays that were zero before."""
+    return {rank: [value for value in array if value != 0] for rank, array in enumerate(arrays)}
 
 
 def _held(axes: Axes, row: int, things: Sequence[object], sources: Mapping[str, int]) -> None:
@@ -75,8 +82,12 @@ def combined(before: Held, after: Held) -> set[str]:
 
 
 def leaves_title(after: Mapping[str, Held], ranks: Sequence[int]) -> str:
-    """For each collective, how many values it left on which ranks."""
-    return "; ".join(f"{name}: {left(held, ranks)}" for name, held in after.items())
+    """How many values are on which ranks, and after which collectives."""
+    names: dict[str, list[str]] = {}
+    for name, held in after.items():
+        names.setdefault(left(held, ranks), []).append(name)
+    told = "; ".join(f"{words} after {listed(those)}" for words, those in names.items())
+    return told[0].upper() + told[1:]
 
 
 def left(after: Held, ranks: Sequence[int]) -> str:
@@ -107,13 +118,14 @@ def in_words(held: Held) -> str:
 # ------------------------------------------------------------------ a ring, step by step
 
 
-def ring_film(states: Sequence[Held], *, complete: Sequence[object] = ()) -> Picture:
-    """The chunks of every rank at the start, `states[0]`, and after each step; `states[k][rank][chunk]`.
+def ring_film(films: Sequence[Sequence[Sequence[int]]]) -> Picture:
+    """The chunks of every rank at the start and after each step: `films[rank][step][chunk]`, a number each.
 
-    `complete[chunk]` is what a chunk is when it is done; left out, it is what all ranks hold in the end. What
-    changed in a step has a thick border, what is complete is filled.
+    A chunk is complete when it is the sum over all ranks. What changed in a step has a thick border, what is
+    complete is filled.
     """
-    done = [str(label) for label in complete] or agreed(states[-1])
+    states = [dict(enumerate(held)) for held in zip(*films, strict=True)]
+    done = [str(sum(chunk)) for chunk in zip(*states[0].values(), strict=True)]
     ranks, chunks = sorted(states[0]), max(len(things) for things in states[0].values())
     frames = {f"after step {step}" if step else "start": state for step, state in enumerate(states)}
     figure, panels = _grids(title := film_title(states, done), frames, ranks, chunks)
@@ -126,22 +138,14 @@ def ring_film(states: Sequence[Held], *, complete: Sequence[object] = ()) -> Pic
     return Picture(figure, film_alt(states, title))
 
 
-def _chunks(
-    axes: Axes, row: int, things: Sequence[object], old: Sequence[object], done: Sequence[str | None]
-) -> None:
+def _chunks(axes: Axes, row: int, things: Sequence[int], old: Sequence[int], done: Sequence[str]) -> None:
     for column, label in enumerate(map(str, things)):
         look = COMPLETE if label == done[column] else {"facecolor": "white"}
         changed = label != str(old[column])
         _cell(axes, row, column, label, linewidth=3 if changed else 0.8, zorder=2 + changed, **look)
 
 
-def agreed(state: Held) -> list[str | None]:
-    """Of each chunk, what all ranks hold; None where they differ."""
-    columns = zip(*([str(label) for label in things] for things in state.values()), strict=True)
-    return [column[0] if len(set(column)) == 1 else None for column in columns]
-
-
-def complete_chunks(state: Held, done: Sequence[str | None]) -> list[int]:
+def complete_chunks(state: Held, done: Sequence[str]) -> list[int]:
     """How many chunks are complete on each rank."""
     return [
         sum(str(label) == whole for label, whole in zip(state[rank], done, strict=True))
@@ -149,7 +153,7 @@ def complete_chunks(state: Held, done: Sequence[str | None]) -> list[int]:
     ]
 
 
-def film_title(states: Sequence[Held], done: Sequence[str | None]) -> str:
+def film_title(states: Sequence[Held], done: Sequence[str]) -> str:
     """After how many steps every rank has a complete chunk, and after how many it has all."""
     if len(states) == 1:
         return f"{len(states[0])} rank{'s' * (len(states[0]) > 1)}, no step: this is how it starts"

@@ -6,7 +6,7 @@ model says is drawn as a line and called predicted; the panel below shows how fa
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from math import inf, isfinite
+from math import inf, isfinite, log, log2
 from statistics import median
 
 from matplotlib.axes import Axes
@@ -55,12 +55,14 @@ def times_by_size(
     return Picture(figure, _alt(title, measured, misses, say_ranks(ranks, cores)))
 
 
-def predicted_ratios(ratios: Mapping[int, Mapping[int, float]], crossovers: Mapping[int, float]) -> Picture:
+def predicted_ratios(alpha: float, beta: float, ranks: Sequence[int]) -> Picture:
     """How many times as long as the ring recursive doubling takes, against bytes: a line per number of ranks.
 
-    `ratios[4][1024]`: 4 ranks, 1024 bytes. `crossovers[4]`: from how many bytes on the ring is faster
-    on 4 ranks, infinity if it never is. A model predicts all of it.
+    The alpha-beta model predicts it: `alpha` seconds per message, `beta` per byte; `ranks` are powers of two.
     """
+    sizes = [2 ** (quarter / 4) for quarter in range(32, 109)]  # 256 B to 128 MiB
+    ratios = {n: {m: doubling_over_ring(n, m, alpha, beta) for m in sizes} for n in ranks}
+    crossovers = {ranks: crossover(values) for ranks, values in ratios.items()}
     title = crossover_title(crossovers)
     figure, panels = new_panels(title, height=4.8)
     axes = panels[0]
@@ -83,6 +85,25 @@ def predicted_ratios(ratios: Mapping[int, Mapping[int, float]], crossovers: Mapp
     return Picture(
         figure, f"{kind}, against message size. {title}. The ring is faster with {'; '.join(told)}."
     )
+
+
+def doubling_over_ring(ranks: int, nbytes: float, alpha: float, beta: float) -> float:
+    """log2(n) (α + βm) seconds for recursive doubling, by 2(n-1) (α + βm/n) for the ring."""
+    ring = 2 * (ranks - 1) * (alpha + beta * nbytes / ranks)
+    return log2(ranks) * (alpha + beta * nbytes) / ring
+
+
+def crossover(ratios: Mapping[float, float]) -> float:
+    """From how many bytes on the ratio stays above 1; infinity if it does not end above."""
+    sizes = sorted(ratios)
+    if ratios[sizes[-1]] <= 1:
+        return inf
+    below = [size for size in sizes if ratios[size] <= 1]
+    if not below:
+        return 0.0
+    low, high = below[-1], sizes[sizes.index(below[-1]) + 1]
+    share = log(1 / ratios[low]) / log(ratios[high] / ratios[low])
+    return low * (high / low) ** share
 
 
 def crossover_title(crossovers: Mapping[int, float]) -> str:

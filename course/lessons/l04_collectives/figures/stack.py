@@ -7,17 +7,24 @@ from matplotlib.patches import Patch, Rectangle
 
 from mpi_classroom.figures import FONT_SIZE, INK, Look, Picture, listed, new_figure
 
+LAYERS = {
+    "application": ("your training script",),
+    "framework": ("torch.distributed", "DeepSpeed", "Horovod"),
+    "communication runtime": ("MPI", "Gloo", "NCCL", "oneCCL"),
+    "network": ("shared memory", "TCP", "InfiniBand", "GPU to GPU"),
+}
 HERE: Look = {"facecolor": "#bfe3d0"}
 NOT_HERE: Look = {"facecolor": "#ffffff", "hatch": "///"}
 LABEL_WIDTH, GAP, HEIGHT = 0.24, 0.012, 0.8
 
 
-def stack(layers: Mapping[str, Mapping[str, bool]], runtime: str) -> Picture:
+def stack(here: Mapping[str, bool]) -> Picture:
     """The layers from top to bottom, side by side what each may consist of: filled where this machine has it.
 
-    `layers["network"]["InfiniBand"]` says whether it is here; `runtime` is the layer that the title counts.
+    `here["NCCL"]` says whether it is here; what `here` does not name, this course itself runs on.
     """
-    title = stack_title(layers[runtime], runtime)
+    layers = {layer: {part: here.get(part, True) for part in parts} for layer, parts in LAYERS.items()}
+    title = stack_title(layers["communication runtime"])
     figure, axes = new_figure(title, width=8, height=0.75 * len(layers) + 1)
     axes.set(xlim=(0, 1), ylim=(len(layers), -0.1), xticks=[], yticks=[])
     axes.grid(False)
@@ -48,11 +55,10 @@ def stack(layers: Mapping[str, Mapping[str, bool]], runtime: str) -> Picture:
     )
 
 
-def stack_title(parts: Mapping[str, bool], layer: str) -> str:
-    """Which of the parts of a layer this machine has."""
-    here = [part for part, there in parts.items() if there]
-    which = f": {listed(here)}" if here else ""
-    return f"Of {len(parts)} kinds of {layer}, this machine has {len(here)}{which}"
+def stack_title(runtimes: Mapping[str, bool]) -> str:
+    """Which of the communication runtimes this machine has."""
+    there = [runtime for runtime, found in runtimes.items() if found]
+    return f"Of {len(runtimes)} communication runtimes, this machine has {len(there)}: {listed(there)}"
 
 
 def _told(layer: str, parts: Mapping[str, bool]) -> str:
