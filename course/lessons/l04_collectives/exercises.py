@@ -47,11 +47,16 @@ def _check_ring_all_gather(answer: SimpleNamespace, comm: Any, lengths: Sequence
 
 
 def _counting(comm: Any, sends: list[str]) -> Any:
-    """The same communicator; `sends` gets the name of each call that sends."""
+    """The same communicator; `sends` gets the name of each call that sends, and buffers must not overlap."""
 
     def noting(name: str) -> Any:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             sends.append(name)
+            buffers = [each for each in (*args, *kwargs.values()) if isinstance(each, np.ndarray)]
+            if len(buffers) == 2 and np.shares_memory(*buffers):
+                raise Wrong(
+                    "the chunk that goes out is the one that comes in. Which one is complete in step 0?"
+                )
             return getattr(type(comm), name)(self, *args, **kwargs)
 
         return call
@@ -68,12 +73,8 @@ def _sum_of(chunk: int, ranks: Sequence[int], length: int) -> np.ndarray:
     return np.full(length, sum(10.0**rank for rank in ranks) + len(ranks) * (chunk + 1) * _OF_CHUNK)
 
 
-def _about_chunk(chunk: int, value: float, start: float, size: int) -> str:
+def _about_chunk(chunk: int, value: float, size: int) -> str:
     """What the first number of a wrong chunk says of the mistake."""
-    if value == start:
-        return (
-            f"chunk {chunk} is as it was after the first half: a complete one should have come in its place."
-        )
     digits, chunks = int(value), (value % 1) / _OF_CHUNK
     if digits == int("1" * size) and chunks % size == 0:
         return f"the sum of chunk {int(chunks) // size - 1} was received into chunk {chunk}."
@@ -122,9 +123,10 @@ def ring_all_gather(comm, chunks):
     describe=lambda lengths: (
         "chunks of " + ", ".join(f"{length:,}" for length in lengths[:2]) + ", … numbers"
     ),
-    sizes=(2, 3, 4, 1),
+    sizes=(3, 2, 4, 1),
     wrong=(
-        WrongAnswer(changed(_RING, (_OUT, "(comm.rank - step)")), "an incomplete chunk was passed on"),
+        WrongAnswer(changed(_RING, (_OUT, "(comm.rank - step)")), "is the one that comes in"),
+        WrongAnswer(changed(_RING, (_OUT, "(comm.rank - 1 - step)")), "an incomplete chunk was passed on"),
         WrongAnswer(changed(_RING, (_INTO, "(comm.rank - step - 1)")), "was received into chunk"),
         WrongAnswer(
             changed(

@@ -41,7 +41,7 @@ KINDS = {
     ("04.2", 4): "not Python",
 }
 # Two more whose message only the job says: another circle of sends, and the number of the rank that is wrong.
-SAID_BY_THE_JOB = {*KINDS, ("04.1", 3), ("09.1", 3)}
+SAID_BY_THE_JOB = {*KINDS, ("04.1", 4), ("09.1", 3)}
 RIGHT_BY_JOB = {"00.1", min(LATE)}  # without torch and with it
 
 
