@@ -50,8 +50,8 @@ mine = np.array([1, 2, 3, 4]) * 10**rank
 # to all ranks. **Scatter** cuts the root's array into parts, one per rank. **Gather** collects a part from each rank on
 # the root. Two more add: **reduce**, which you know from lesson 02, and **all-reduce**.
 #
-# Every digit in our arrays says whose it is: rank 0 has 1 to 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. Each
-# rank brings an array of zeros for every result, and runs all five lines.
+# Every digit says whose it is: rank 0 has 1 to 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. All ranks run all five
+# lines, and bring an array of zeros for each result.
 
 # %%
 predict("How many ranks have the sums after Reduce?", None)
@@ -67,31 +67,29 @@ comm.Reduce(mine, reduce, root=0)
 comm.Allreduce(mine, all_reduce)
 
 # %% [markdown]
-# Look at what each rank holds now. The colour says which rank had a number before.
+# Now look. The colour says which rank had a number before.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.collectives import what_each_leaves
 
-have = sum(array.any() for array in cluster["reduce"])
-outcome("How many ranks have the sums after Reduce?", have, word="counted", because="The root has them.")
+outcome("How many ranks have the sums after Reduce?", sum(map(any, cluster["reduce"])), word="counted")
 names = ("broadcast", "scatter", "gather", "reduce", "all_reduce")
 what_each_leaves(cluster["mine"], {name: cluster[name] for name in names})
 
 # %% [markdown] tags=["notes"]
 # 4 minutes. Ask the room before the cell runs: "Ranks 1 to 3 only receive in the broadcast. Do they have to call it?"
-# About a third say no. Let somebody put `if rank == 0:` before that line and read the hang report together.
+# Many say no. Let somebody put `if rank == 0:` before that line and read the hang report together.
 
 # %% [markdown]
 # 1111 says that all four ranks are in the sum; 1011 would say that rank 2 is missing. Distributed training depends on
-# the all-reduce: every step sums the gradients of all ranks, and every rank needs the result. So how is it made?
+# the all-reduce: in every step, every rank needs the sum of all gradients. So how is it made?
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once round the ring
 #
-# The naive way: everyone sends the whole array to everyone. With four ranks, each sends three arrays, and all four
-# do the same additions. The **ring algorithm** shares the work. Each rank cuts its array into four **chunks** and
-# talks to its two neighbours only. In each step it sends one chunk to the right, receives one from the left, and
-# adds it to its own.
+# The naive way: everyone sends the whole array to everyone. With four ranks that is three arrays each, and all four do
+# the same additions. The **ring algorithm** shares the work. Each rank cuts its array into four **chunks**. In each step
+# it sends one chunk to its right neighbour, receives one from the left, and adds it to its own.
 
 
 # %%
@@ -119,7 +117,7 @@ class Filmed(MPI.Intracomm):
 
 
 film, array = [], mine.copy()
-chunks = np.array_split(array, size)  # views, not copies
+chunks = np.array_split(array, size)
 ring_reduce_scatter(Filmed(comm), chunks)
 film.append(array.tolist())
 
@@ -129,9 +127,8 @@ from course.lessons.l04_collectives.figures.collectives import ring_film
 ring_film(cluster["film"])
 
 # %% [markdown]
-# Follow the last column. Chunk 3 sets out as 4000 on rank 3. Rank 0 adds its 4, rank 1 its 40, rank 2 its 400: 4444
-# is complete on rank 2. All four chunks travel like this at the same time. The result, one complete chunk per rank,
-# is called a **reduce-scatter**.
+# Follow the last column. Chunk 3 starts as 4000 on rank 3. Rank 0 adds its 4, rank 1 its 40, rank 2 its 400: 4444 is
+# complete on rank 2. All four chunks travel like this at once. One complete chunk per rank: that is a **reduce-scatter**.
 #
 # What is missing is an **all-gather**: every rank needs the chunks of all others. They go round the ring once more.
 
@@ -153,7 +150,7 @@ continue_with("04.1")
 # %%
 # %%px
 film, array = [], mine.copy()
-chunks = np.array_split(array, size)  # views, not copies
+chunks = np.array_split(array, size)
 ring_reduce_scatter(Filmed(comm), chunks)
 ring_all_gather(Filmed(comm), chunks)
 film.append(array.tolist())
@@ -168,9 +165,8 @@ ring_film(cluster["film"])
 # %% [markdown] tags=["slide"]
 # ## 3 · What does each rank send?
 #
-# The bytes that a rank sends are its **communication volume**. Count in the film: three steps in each half, and in each
-# step every rank sends one chunk, a quarter of the array. With n ranks these are n−1 steps per half and chunks of 1/n. So
-# each rank sends **2(n−1)/n arrays**: 1.5 arrays with four ranks, 1.97 with 64, and never two.
+# A rank's **communication volume** is the bytes that it sends. In the film every rank sends one chunk per step: n−1 steps
+# per half, 1/n of the array in each. So it sends **2(n−1)/n arrays**: 1.5 with four ranks, 1.97 with 64, and never two.
 
 # %% tags=["exercise: 04.q2"]
 
@@ -222,10 +218,10 @@ from course.lessons.l04_collectives.figures.sizes import predicted_ratios
 predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 
 # %% [markdown]
-# Why is there no crossover on two ranks? Put n = 2 into the table: both send one array, and the ring takes two steps
-# where doubling takes one. Two ranks can measure α and β, but they cannot show what the ring is good for.
+# Why is there no crossover on two ranks? Put n = 2 into the table: both send one array, the ring in two steps, doubling
+# in one. Two ranks can measure α and β, but they cannot show what the ring is good for.
 #
-# For small arrays count the steps, for large ones the bytes. MPI and NCCL choose an algorithm like this for every call.
+# For small arrays count the steps, for large ones the bytes. MPI and NCCL choose like this in every call.
 
 # %% [markdown] tags=["notes"]
 # 4 minutes. Let two people say their pencil result before the cell runs; many forget the half. If α or β look odd, the
@@ -234,9 +230,9 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # %% [markdown]
 # ## Key points
 #
-# - All ranks make the same collective calls, in the same order. After `Reduce` and `Gather` only the root has the result.
-# - A reduce-scatter and an all-gather make an all-reduce. In a ring each rank sends 2(n−1)/n arrays: less than two.
-# - A latency per step and a time per byte predict which algorithm is faster, and for which sizes.
+# - All ranks make the same collective calls in the same order. Only the root has the result of `Reduce` and `Gather`.
+# - Reduce-scatter and all-gather make an all-reduce. In a ring each rank sends 2(n−1)/n arrays: less than two.
+# - A latency per step and a time per byte predict which algorithm is faster at which size.
 
 # %% [markdown]
 # ## Discuss
@@ -507,6 +503,8 @@ table
 
 # %%
 # %%px
+from functools import partial
+
 from course_lib.comm.ping_pong import seconds_of
 from course_lib.comm.timing import one_rank_a_core
 from course_lib.fast.collectives import ring_allreduce as fast_ring_allreduce
@@ -535,8 +533,20 @@ measured = {
 }
 
 # %% [markdown]
-# Markers are measured. Lines without markers are predicted from α, β and the time for adding a byte, which two
-# ranks measured in section 4; nothing was fitted to an all-reduce.
+# A call costs time in Python before any message leaves. We measure that on one rank alone.
+
+# %%
+# %%px
+calling = {}
+for name, allreduce in {"ring": ring_allreduce, "doubling": recursive_doubling_allreduce}.items():
+    if rank < n:
+        alone = partial(allreduce, MPI.COMM_SELF, np.zeros(1, "f"))
+        calling[name] = seconds_of(MPI.COMM_SELF, alone, 5)
+
+# %% [markdown]
+# Markers are measured. Lines without markers are predicted: the calling time, plus what two ranks need to exchange and
+# to add arrays of each size (`pings.machine()` fits up to four lines to each, not one). Nothing was fitted to an
+# all-reduce.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.sizes import times_by_size
@@ -548,37 +558,33 @@ from course_lib.theory.cost_model import (
 from mpi_classroom.launch import available_cores
 
 costs = {"ring": ring_allreduce_cost, "doubling": recursive_doubling_allreduce_cost}
-ranks, names = cluster["n"][0], ("ring", "doubling", "tuned ring", "MPI", "Gloo")
-measured = {name: cluster["measured"][0][name] for name in names}
+ranks, calling, machine = cluster["n"][0], cluster["calling"][0], cluster["pings"][0].machine()
+measured = {name: cluster["measured"][0][name] for name in (*costs, "tuned ring", "MPI", "Gloo")}
 predicted = {
-    name: {m: predict_seconds(cost(ranks, m), line) for m in measured[name]} for name, cost in costs.items()
+    name: {m: predict_seconds(cost(ranks, m), machine, calling[name]) for m in measured[name]}
+    for name, cost in costs.items()
 }
 times_by_size(measured, predicted, ranks=ranks, cores=available_cores())
 
 # %% [markdown]
-# Time that the model does not know lies between a marker and its line: Python between the messages (short arrays),
-# memory that all ranks share (long ones), a rank that waits for a core. Gloo sends through the operating system's
-# network, and a thread of its own must wake up for every message; where its line jumps, a thread woke up late.
+# Where a marker lies above its line, time went into something that the model does not know: memory that all ranks
+# share, Python between the messages, a rank that waited for a core. Gloo sends through the operating system's network,
+# and a thread of its own has to wake up for every message; where its line jumps, a thread woke up late.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.sizes import crossover
-from course_lib.theory.cost_model import crossover_nbytes
 from mpi_classroom.figures import say_bytes
 
-found = crossover({m: measured["doubling"][m] / measured["ring"][m] for m in measured["ring"]})
-for word, size in (("measured", found), ("predicted", crossover_nbytes(ranks, line))):
-    print(
-        f"{word:9} on {ranks} ranks: the ring is faster",
-        f"from {say_bytes(size)} on" if size < 2**30 else "at no size",
-    )
+for word, seconds in (("measured", measured), ("predicted", predicted)):
+    size = crossover({m: seconds["doubling"][m] / seconds["ring"][m] for m in seconds["ring"]})
+    when = f"from {say_bytes(size)} on" if size < 2**26 else "at no size"
+    print(f"{word} on {ranks} ranks: the ring is faster {when}")
 if ranks == 2:
-    print(
-        "Two ranks send equal bytes either way; the ring can win only because it adds half as many numbers."
-    )
+    print("Two ranks send equal bytes either way. What differs: two steps or one, half the additions, noise.")
 
 # %% [markdown]
-# These are times of the **reference machine**, two ranks on two cores, from `python -m benchmarks.allreduce`. There
-# MPI and our tuned forms take turns.
+# These times are from the **reference machine**, two ranks on two cores: `python -m benchmarks.allreduce` ran MPI's
+# all-reduce and our tuned ones in turn.
 
 # %% tags=["nbval-ignore-output"]
 import json

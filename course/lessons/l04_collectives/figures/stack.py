@@ -40,9 +40,9 @@ def stack(here: Mapping[str, bool]) -> Picture:
             color=INK,
         )
         width = (1 - LABEL_WIDTH) / len(parts)
-        for column, (part, here) in enumerate(parts.items()):
+        for column, (part, there) in enumerate(parts.items()):
             left = LABEL_WIDTH + column * width
-            look = HERE if here else NOT_HERE
+            look = HERE if there else NOT_HERE
             axes.add_patch(Rectangle((left, row), width - GAP, HEIGHT, edgecolor=INK, linewidth=0.8, **look))
             middle = left + (width - GAP) / 2, row + HEIGHT / 2
             box = {"facecolor": look["facecolor"], "edgecolor": "none", "pad": 2}
