@@ -1,6 +1,6 @@
 """Collectives by hand, on point-to-point messages alone; tests compare them with MPI's own.
 
-    all-reduce       ring, recursive doubling         before  0│a0 a1   1│b0 b1     after  both│a0+b0 a1+b1
+    all-reduce       ring, doubling, hierarchical     before  0│a0 a1   1│b0 b1     after  both│a0+b0 a1+b1
     reduce-scatter   ring                                     0│a0 a1   1│b0 b1            0│a0+b0  1│a1+b1
     all-gather       ring                                     0│a       1│b                both│a b
     broadcast        tree, scatter + all-gather               0│a b     1│- -              both│a b
@@ -25,7 +25,8 @@ that benchmarks time.
 Sources: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and
 experience" (2007); Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 MPICH" (2005); Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations"
-(2009); Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization" (1988).
+(2009); Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization" (1988); Kielmann and others,
+"MagPIe: MPI's collective communication operations for clustered wide area systems" (1999).
 """
 
 from functools import cache
@@ -91,6 +92,20 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
         mine += incoming
     if rank + core < n:
         comm.Send(mine, rank + core, FOLD)
+
+
+def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:
+    """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again.
+
+    `inside` has the ranks of one node; its rank 0 is the node's leader. `between` has all leaders; the other
+    ranks give COMM_NULL. Only what is sent through `between` crosses from node to node: with N nodes
+    2(N-1)/N of the bytes per leader, however many ranks a node has (Kielmann et al. 1999).
+    """
+    must_be_numbers(buffer, "buffer", written=True)
+    tree_reduce(inside, buffer)  # the leader has the sum of its node
+    if inside.rank == 0:
+        ring_allreduce(between, buffer)
+    tree_broadcast(inside, buffer)
 
 
 @cache  # made anew they take a microsecond, and a short message takes a few

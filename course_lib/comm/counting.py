@@ -3,6 +3,7 @@
     counting = counted(comm)
     ring_allreduce(counting, buffer)
     counting.sent                        # Traffic(messages=6, nbytes=1572864)
+    counting.sent_to[right]              # the part of it that was addressed to one rank
 
 A counted communicator is the communicator itself with its sends counted: it sends the same messages to the
 same ranks. What MPI's own collectives and persistent requests send stays uncounted, and so does a message to
@@ -25,13 +26,18 @@ PICKLES = ("send", "ssend", "bsend", "isend", "issend", "ibsend", "sendrecv")
 
 
 class CountedComm(MPI.Intracomm):
-    """A communicator that knows what this rank has `sent` through it; `counted` makes one."""
+    """A communicator that counts what this rank sends through it, by destination; `counted` makes one."""
 
-    sent = Traffic()
+    sent_to: dict[int, Traffic]
+
+    @property
+    def sent(self) -> Traffic:
+        """Everything that this rank has sent."""
+        return sum(self.sent_to.values(), Traffic())
 
     def reset(self) -> None:
         """Count from zero again."""
-        self.sent = Traffic()
+        self.sent_to = {}
 
 
 def counted(comm: MPI.Intracomm) -> CountedComm:
@@ -56,7 +62,7 @@ def _counted_class(kind: Any) -> Any:
 def _counting(name: str, bytes_of: Callable[[Any], int]) -> Callable[..., Any]:
     def call(self: Any, data: Any, dest: int, *args: Any, **kwargs: Any) -> Any:
         if dest != MPI.PROC_NULL:
-            self.sent += Traffic(1, bytes_of(data))
+            self.sent_to[dest] = self.sent_to.get(dest, Traffic()) + Traffic(1, bytes_of(data))
         return getattr(super(CountedComm, self), name)(data, dest, *args, **kwargs)
 
     call.__name__ = name

@@ -7,7 +7,8 @@ are kept, and the same comparison has to reject them.
 import inspect
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from course_lib.comm.buffers import Array
 from course_lib.comm.collectives import (
     dissemination_barrier,
     gather,
+    hierarchical_allreduce,
     pairwise_alltoall,
     recursive_doubling_allreduce,
     ring_allgather,
@@ -276,6 +278,71 @@ def test_parts_are_those_of_numpy_and_are_views(comm: MPI.Comm, shape: tuple[int
     for ours, theirs in zip(quick_split(whole, comm.size), split(comm, whole), strict=True):
         assert ours.shape == theirs.shape and (ours == theirs).all()
         assert ours.size == 0 or np.shares_memory(ours, whole)
+
+
+# ---------------------------------------------------------------- nodes
+
+
+# the node of each rank: one node, a node per rank, uneven nodes, ranks of a node that are not neighbours
+PLACEMENTS = (
+    [0, 0, 0, 0],
+    [0, 1, 2, 3],
+    [0, 1, 1, 1],
+    [0, 0, 0, 1],
+    [0, 0, 1, 1],
+    [0, 1, 0, 1],
+    [1, 0, 0, 2],
+)
+Nodes = tuple[MPI.Comm, MPI.Comm]
+
+
+@contextmanager
+def nodes_of(comm: MPI.Intracomm, placement: Sequence[int]) -> Iterator[Nodes]:
+    """The communicator inside this rank's node, and that of the leaders: COMM_NULL on the others."""
+    inside = comm.Split(placement[comm.rank], comm.rank)
+    between = comm.Split(0 if inside.rank == 0 else MPI.UNDEFINED, comm.rank)
+    yield inside, between
+    inside.Free()
+    if between != MPI.COMM_NULL:
+        between.Free()
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_a_hierarchical_sum_is_mpis_on_nodes_of_any_size(
+    comm: MPI.Intracomm, placement: Sequence[int]
+) -> None:
+    with nodes_of(comm, placement) as (inside, between):
+
+        def ours(comm: MPI.Comm, buffer: Array) -> None:
+            hierarchical_allreduce(inside, between, buffer)
+
+        right = [allreduce_is_mpis(comm, ours, length, dtype) for length in LENGTHS for dtype in DTYPES]
+        matrix = np.full((3, 5), comm.rank + 1.0)
+        ours(comm, matrix)
+        drawn = np.random.default_rng(comm.rank).normal(size=1001)
+        ours(comm, drawn)
+    assert all(right) and (matrix == sum(range(comm.size + 1))).all()
+    assert len(set(comm.allgather(drawn.tobytes()))) == 1  # the same bits on every rank
+
+
+def test_a_hierarchical_sum_that_stays_on_the_leaders_is_rejected(comm: MPI.Intracomm) -> None:
+    """Known wrong: the last step is left out, so only the leaders have the sum."""
+
+    def unfinished(comm: MPI.Comm, buffer: Array) -> None:
+        tree_reduce(inside, buffer)
+        if inside.rank == 0:
+            ring_allreduce(between, buffer)
+
+    with nodes_of(comm, [0, 0, 1, 1]) as (inside, between):
+        right = everywhere(comm, allreduce_is_mpis(comm, unfinished, 1000, "float64"))
+    assert right == (comm.size == 1)
+
+
+def test_a_hierarchical_sum_refuses_a_wrong_buffer_before_it_sends(comm: MPI.Intracomm) -> None:
+    with nodes_of(comm, [0, 0, 1, 1]) as (inside, between):
+        for wrong in (frozen(np.zeros(3)), np.zeros((4, 6))[:, ::2], [1.0]):
+            with pytest.raises(ValueError, match=r"is read-only|not contiguous|is of type list"):
+                hierarchical_allreduce(inside, between, wrong)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- the barrier

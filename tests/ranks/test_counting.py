@@ -148,6 +148,34 @@ def test_all_ranks_together_send_the_formulas_bytes_even_when_parts_are_uneven(
         assert nbytes == pytest.approx(cost(comm.size, 8 * items).total.nbytes)
 
 
+def test_what_is_sent_is_counted_by_destination(comm: MPI.Intracomm) -> None:
+    counting = counted(comm)
+    collectives.scatter(counting, np.ones(3 * comm.size) if comm.rank == 0 else None, np.empty(3))
+    others = range(1, comm.size) if comm.rank == 0 else ()
+    assert counting.sent_to == dict.fromkeys(others, Traffic(1, 24))
+
+
+@pytest.mark.parametrize(
+    "placement", [[0, 0, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1], [0, 1, 0, 1], [0, 1, 2, 3]], ids=str
+)
+def test_between_nodes_only_the_ring_of_their_leaders_sends(
+    comm: MPI.Intracomm, placement: list[int]
+) -> None:
+    inside: Any = comm.Split(placement[comm.rank], comm.rank)
+    between: Any = comm.Split(0 if inside.rank == 0 else MPI.UNDEFINED, comm.rank)
+    within = counted(inside)
+    across = counted(between) if inside.rank == 0 else None
+    nodes = len(set(placement[: comm.size]))
+    collectives.hierarchical_allreduce(within, across or MPI.COMM_NULL, np.ones(5 * nodes))
+    crossed = comm.allreduce(across.sent if across else Traffic())
+    stayed = comm.allreduce(within.sent)
+    assert crossed == cost_model.ring_allreduce_cost(nodes, 40 * nodes).total
+    assert stayed.messages == 2 * (comm.size - nodes)  # each rank that is no leader sends once, receives once
+    inside.Free()
+    if across:
+        between.Free()
+
+
 def test_a_wasteful_allreduce_is_found_out(comm: MPI.Intracomm) -> None:
     """Known wrong: everyone sends everything to everyone. The sum is right, and the count is not."""
 
@@ -181,6 +209,7 @@ def test_every_way_of_sending_is_counted(comm: MPI.Intracomm) -> None:
     assert counting.sent == Traffic(7, 40 + 40 + 24 + 40 + 40 + words)
     counting.Send(data, MPI.PROC_NULL)
     assert counting.sent.messages == 7
+    assert counting.sent_to == {me: counting.sent}
     counting.reset()
     assert counting.sent == Traffic(0, 0)
 

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # 04 · Collectives
 #
-# *See what the calls that all ranks make together leave on each of them, and what they cost.*
+# *Build the sum behind distributed training from messages, count its bytes, predict when it is fast.*
 #
 # | | |
 # |---|---|
-# | **You will be able to** | say what broadcast, scatter, gather, reduce and all-reduce leave on every rank; make an all-reduce of its two halves; write a ring and a tree with messages, and count what each rank sends; choose an algorithm by the size of the array; find out what a backend of PyTorch can do |
+# | **You will be able to** | say what broadcast, scatter, gather, reduce and all-reduce leave on every rank; build an all-reduce round a ring; count what each rank sends; predict which of two all-reduces is faster |
+# | **With More** | write a broadcast along a tree; count what crosses between nodes; use PyTorch's collectives and probe its backends |
 # | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [02 · Monte Carlo π](02_monte_carlo_pi.ipynb) |
-# | **Time** | core 20 min · more 61 min |
+# | **Time** | core 20 min · more 45 min |
 # | **Ranks** | 4 |
 #
 # [← 03 · arctan π and quadrature](03_arctan_pi.ipynb) · [Course map](00_start_here.ipynb) · [05 · Training in one process →](05_training_one_process.ipynb)
@@ -17,12 +18,13 @@
 #
 # Answer from memory, then open the answer.
 #
-# 1. All ranks stand in a ring; each calls `Send` to the right, then `Recv` from the left. It works with 4 kB. And with 1 MB?
-#    <details><summary>Answer</summary>It may hang: nobody comes to Recv before somebody's Send has ended. <code>Sendrecv</code> does both at once.</details>
-# 2. Four ranks count darts, and `Reduce` adds up the counts. On which rank is the sum?
-#    <details><summary>Answer</summary>On the root, and only there.</details>
-# 3. A cell is to be timed on a machine with two cores. How many ranks should take part?
-#    <details><summary>Answer</summary>Two. More ranks than cores take turns, and you time the taking of turns.</details>
+# 1. Four ranks stand in a ring. Each calls `Send` to the right, then `Recv` from the left. With 4 kB it works. And
+#    with 1 MB?
+#    <details><summary>Answer</summary>It may hang: every Send waits for a Recv, and nobody gets that far. <code>Sendrecv</code> does both at once.</details>
+# 2. Two ranks and four ranks sum the same million terms. The last digits differ. Which sum is wrong?
+#    <details><summary>Answer</summary>Neither. The order of the additions differs, and so does the rounding.</details>
+# 3. You want to time a cell on a machine with two cores. How many ranks should take part?
+#    <details><summary>Answer</summary>Two. If more ranks share the cores, you also time how they share them.</details>
 
 # %% [markdown]
 # ## Setup
@@ -41,260 +43,233 @@ comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 mine = np.array([1, 2, 3, 4]) * 10**rank
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · Five collectives
 #
-# A **collective** is a call that *all* ranks make, each with its own part in it. The numbers in `mine` tell whose
-# they are: 1 to 4 on rank 0, tens on rank 1, hundreds on rank 2, thousands on rank 3. We draw what the ranks
-# really hold, before and after. Zeros are room where nothing has come, and are left out.
-
+# A **collective** is a call that all ranks make together. Some have a **root**. A **broadcast** copies the root's array
+# to all ranks. **Scatter** cuts the root's array into parts, one per rank. **Gather** collects a part from each rank on
+# the root. Two more add: **reduce**, which you know from lesson 02, and **all-reduce**.
+#
+# Every digit says whose it is: rank 0 has 1 to 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. All ranks run all five
+# lines, and bring an array of zeros for each result.
 
 # %%
-from course.lessons.l04_collectives.figures.collectives import before_after
-
-
-def picture(name):
-    """What the ranks held before and after a collective."""
-    held = [dict(enumerate(cluster[when])) for when in ("before", "after")]
-    before, after = ({rank: a[a != 0] for rank, a in arrays.items()} for arrays in held)
-    return before_after(before, after, name=name)
-
-
-# %% [markdown]
-# **Broadcast**: the root's array, to everyone. Who has to call it? All four ranks, with the same line; `root=0`
-# says who gives.
+predict("How many ranks have the sums after Reduce?", None)
 
 # %%
 # %%px
-before, after = mine, mine.copy()
-comm.Bcast(after, root=0)
+broadcast, scatter = mine.copy(), np.zeros(1, int)
+gather, reduce, all_reduce = np.zeros((3, 4), int)
+comm.Bcast(broadcast, root=0)
+comm.Scatter(mine, scatter, root=0)
+comm.Gather(mine[:1], gather, root=0)
+comm.Reduce(mine, reduce, root=0)
+comm.Allreduce(mine, all_reduce)
+
+# %% [markdown]
+# Now look. The colour says which rank had a number before.
 
 # %% tags=["nbval-ignore-output"]
-picture("Broadcast")
+from course.lessons.l04_collectives.figures.collectives import what_each_leaves
+
+outcome("How many ranks have the sums after Reduce?", sum(map(any, cluster["reduce"])), word="counted")
+names = ("broadcast", "scatter", "gather", "reduce", "all_reduce")
+what_each_leaves(cluster["mine"], {name: cluster[name] for name in names})
+
+# %% [markdown] tags=["notes"]
+# 4 minutes. Ask the room before the cell runs: "Ranks 1 to 3 only receive in the broadcast. Do they have to call it?"
+# Many say no. Let somebody put `if rank == 0:` before that line and read the hang report together.
 
 # %% [markdown]
-# **Scatter**: the root deals its array out. Each rank brings room for its part.
+# 1111 says that all four ranks are in the sum; 1011 would say that rank 2 is missing. Distributed training depends on
+# the all-reduce: in every step, every rank needs the sum of all gradients. So how is it made?
+
+# %% [markdown] tags=["slide"]
+# ## 2 · Once round the ring
+#
+# The naive way: everyone sends the whole array to everyone. With four ranks that is three arrays each, and all four do
+# the same additions. The **ring algorithm** shares the work. Each rank cuts its array into four **chunks**. In each step
+# it sends one chunk to its right neighbour, receives one from the left, and adds it to its own.
+
 
 # %%
 # %%px
-before, after = mine * (rank == 0), np.zeros(1, int)
-comm.Scatter(before, after, root=0)
+def ring_reduce_scatter(comm, chunks):
+    """Sum all ranks' chunks, in place; each rank ends with one complete chunk."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for step in range(comm.size - 1):
+        out, into = (comm.rank - step) % comm.size, (comm.rank - step - 1) % comm.size
+        incoming = np.empty_like(chunks[into])
+        comm.Sendrecv(chunks[out], dest=right, recvbuf=incoming, source=left)
+        chunks[into] += incoming
 
-# %% tags=["nbval-ignore-output"]
-picture("Scatter")
-
-# %% [markdown]
-# **Gather** goes the other way: a part from every rank, and the root has them all, in the order of the ranks.
-
-# %%
-# %%px
-before, after = mine[:1], np.zeros(4, int)
-comm.Gather(before, after, root=0)
-
-# %% tags=["nbval-ignore-output"]
-picture("Gather")
 
 # %% [markdown]
-# **Reduce** combines the arrays, number by number; unless you say otherwise, it adds. Every rank brings
-# an array, and room for the sums. On how many ranks will they be?
-
-# %%
-predict("Ranks that have the sums after Reduce?", None)
-
-# %%
-# %%px
-before, after = mine, np.zeros(4, int)
-comm.Reduce(before, after, root=0)
-
-# %% tags=["nbval-ignore-output"]
-have = sum(after.any() for after in cluster["after"])
-outcome("Ranks that have the sums after Reduce?", have, word="counted", because="Only the root has them.")
-picture("Reduce")
-
-# %% [markdown]
-# A sum of 1111 says that all ranks are in it; 1011 would miss rank 2. **All-reduce** leaves the sums everywhere.
-# Training on many ranks lives on this one: their gradients are added up so, in every step.
-
-# %%
-# %%px
-before, after = mine, np.zeros(4, int)
-comm.Allreduce(before, after)
-
-# %% tags=["nbval-ignore-output"]
-picture("All-reduce")
-
-# %% [markdown]
-# ## 2 · An all-reduce is two things
-#
-# How would you make an all-reduce? Let everybody send the whole array to everybody, and all four ranks do all the
-# additions. That is four times the work, and three arrays sent by each. Better share it: rank 0 adds up the first
-# part of all arrays, rank 1 the second, and so on. This half is called **reduce-scatter**.
-
-# %%
-# %%px
-before, after = mine, np.zeros(1, int)
-comm.Reduce_scatter_block(before, after)
-
-# %% tags=["nbval-ignore-output"]
-picture("Reduce-scatter")
-
-# %% [markdown]
-# Each addition was made once. Now every rank gives its part of the sum to all the others: an **all-gather**, which is
-# a gather without a root.
-
-# %%
-# %%px
-before, after = after, np.zeros(4, int)
-comm.Allgather(before, after)
-
-# %% tags=["nbval-ignore-output"]
-picture("All-gather")
-
-# %% [markdown]
-# That is the all-reduce of section 1. In each half, a rank gives away no more than three of its four parts: with n
-# ranks, (n−1)/n of an array. Both together send **2(n−1)/n arrays a rank**: 1.5 arrays on four ranks, and never
-# 2, however many ranks there are.
-
-# %% tags=["exercise: 04.1"]
-
-# %% [markdown]
-# ## Key points
-#
-# - A collective is a call of all ranks, in the same order on all. `root` says which part a rank has in it.
-# - Only the root has the result of `Reduce` and `Gather`; all ranks have that of `Allreduce` and `Allgather`.
-# - An all-reduce is a reduce-scatter and an all-gather. Each rank sends 2(n−1)/n arrays: less than two, on any number
-#   of ranks.
-# - Small arrays: count the steps (tree, doubling). Large arrays: count the bytes (ring).
-# - Two numbers, latency and time for a byte, predict most of what you will measure.
-
-# %% [markdown]
-# ## Discuss
-#
-# A model has a hundred million parameters, and 64 ranks sum its gradients with a ring. You double the ranks, and the bytes
-# that each of them sends hardly grow. Does the all-reduce take as long as before? Vote, talk to your neighbour for two
-# minutes, vote again: (a) yes; (b) a little longer; (c) twice as long.
-#
-# <details><summary>What to listen for</summary>(b) for large arrays: the bytes stay, but there are twice as many steps, and
-# each costs a latency and waits for the slowest of more ranks. (c) is right for small arrays, where the steps are all there
-# is. (a) forgets both.</details>
-
-# %% [markdown]
-# **Stop here in a short workshop.** More takes the collectives apart: made by hand from messages, counted, timed,
-# and predicted.
-
-# %% [markdown] tags=["more"]
-# ## More
-#
-# ### Three questions
-#
-# Write your letter between the quotes, and run the cell.
-
-# %% tags=["exercise: 04.q1"]
-
-# %% tags=["exercise: 04.q2"]
-
-# %% tags=["exercise: 04.q3"]
-
-# %% [markdown]
-# ### A ring, by hand
-#
-# Where do the two halves come from? From messages between neighbours: the **ring algorithm**. All ranks cut their arrays
-# into n **chunks**. In every step each rank sends one chunk to the right and adds the one that comes from the left to
-# its own. After n−1 steps, a chunk has come past every rank. Then the complete chunks go round once more.
-
-# %% tags=["source: course_lib.comm.collectives:ring_allreduce"]
-# %%px
-
-# %% [markdown]
-# (`flat` shows an array of any shape as one dimension, without a copy.) To see it work, we hand it a communicator that
-# keeps a picture of the array before every step.
+# Let us film it. We pass a communicator that notes the array whenever chunks are exchanged.
 
 
 # %%
 # %%px
 class Filmed(MPI.Intracomm):
-    """A communicator that notes what this rank holds whenever it exchanges a chunk."""
-
-    def Sendrecv(self, *args):
-        film.append(work.tolist())
-        super().Sendrecv(*args)
+    def Sendrecv(self, *args, **kwargs):
+        film.append(array.tolist())
+        super().Sendrecv(*args, **kwargs)
 
 
-film, work = [], mine.copy()
-ring_allreduce(Filmed(comm), work)
-film.append(work.tolist())
+film, array = [], mine.copy()
+chunks = np.array_split(array, size)
+ring_reduce_scatter(Filmed(comm), chunks)
+film.append(array.tolist())
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.collectives import ring_film
 
-ring_film([dict(enumerate(states)) for states in zip(*cluster["film"], strict=True)])
+ring_film(cluster["film"])
 
 # %% [markdown]
-# Follow one chunk on its way down the diagonal: 4, then 4004, 4044, and 4444 is complete. No rank ever holds more than
-# its own array and one chunk. Change a line of the ring above, run it and the film again: what does a mistake
-# look like?
+# Follow the last column. Chunk 3 starts as 4000 on rank 3. Rank 0 adds its 4, rank 1 its 40, rank 2 its 400: 4444 is
+# complete on rank 2. All four chunks travel like this at once. One complete chunk per rank: that is a **reduce-scatter**.
+#
+# What is missing is an **all-gather**: every rank needs the chunks of all others. They go round the ring once more.
+
+# %% tags=["exercise: 04.1"]
+
+# %% [markdown] tags=["notes"]
+# 8 minutes with the exercise. Most people stumble over the first index: they send chunk r, which is still
+# incomplete. Point at the last picture of the film: "Which green box does rank 0 have?" Those who finish early
+# change a line in the first half and film it.
+
+# %%
+from course.lessons.l04_collectives.continued import continue_with
+
+continue_with("04.1")
+
+# %% [markdown]
+# Film both halves.
+
+# %%
+# %%px
+film, array = [], mine.copy()
+chunks = np.array_split(array, size)
+ring_reduce_scatter(Filmed(comm), chunks)
+ring_all_gather(Filmed(comm), chunks)
+film.append(array.tolist())
+
+# %% tags=["nbval-ignore-output"]
+ring_film(cluster["film"])
+
+# %% [markdown]
+# A reduce-scatter and an all-gather make an all-reduce. MPI has each half as a call of its own, too:
+# `Reduce_scatter` and `Allgather`.
+
+# %% [markdown] tags=["slide"]
+# ## 3 · What does each rank send?
+#
+# A rank's **communication volume** is the bytes that it sends. In the film every rank sends one chunk per step: n−1 steps
+# per half, 1/n of the array in each. So it sends **2(n−1)/n arrays**: 1.5 with four ranks, 1.97 with 64, and never two.
+
+# %% tags=["exercise: 04.q2"]
+
+# %% [markdown] tags=["slide"]
+# ## 4 · When is the ring the fastest?
+#
+# The ring sends few bytes in many steps. **Recursive doubling** does the opposite: each rank exchanges its *whole* array
+# with the rank 1 away and adds, then with the one 2 away, then 4, and so on.
+#
+# In the **alpha-beta model** a message of m bytes takes α + βm seconds: α is the **latency**, which even one byte pays,
+# and 1/β the **bandwidth**. (We leave out the time for adding.)
+#
+# | n ranks | steps | bytes per step | seconds |
+# |---|---|---|---|
+# | ring | 2(n−1) | m/n | 2(n−1)·(α+βm/n) |
+# | doubling | log₂n | m | log₂n·(α+βm) |
+#
+# Two of your ranks measure α and β: they exchange arrays from 4 bytes to 16 MiB.
+
+# %%
+# %%px
+from course_lib.comm.ping_pong import measure_ping_pong
+
+sizes = [4**power for power in range(1, 13)]
+pings = measure_ping_pong(comm, sizes)
+
+# %% tags=["nbval-ignore-output"]
+line = cluster["pings"][0].hockney()
+alpha, beta = line.alpha_seconds, line.beta_seconds_per_byte
+print(f"latency α = {1e6 * alpha:.2f} µs, bandwidth 1/β = {line.gbyte_per_s:.1f} GB/s")
+
+# %% [markdown]
+# On four ranks the ring takes four steps more, and sends half an array less. Take a pencil: for how many bytes do the
+# two take equally long? That size is their **crossover**.
+
+# %%
+predict("From how many KiB on is the ring faster, on four ranks?", None)
+
+# %% tags=["nbval-ignore-output"]
+kib, why = 8 * alpha / beta / 1024, "Four latencies cost what half an array saves: 4α = ½βm, so m = 8α/β."
+outcome("From how many KiB on is the ring faster, on four ranks?", kib, word="predicted", because=why)
+
+# %% [markdown]
+# The model needs no cluster. Let it predict up to 64 ranks, each as near to the others as the two that we measured.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l04_collectives.figures.sizes import predicted_ratios
+
+predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
+
+# %% [markdown]
+# Why is there no crossover on two ranks? Put n = 2 into the table: both send one array, the ring in two steps, doubling
+# in one. Two ranks can measure α and β, but they cannot show what the ring is good for.
+#
+# For small arrays count the steps, for large ones the bytes. MPI and NCCL choose like this in every call.
+
+# %% [markdown] tags=["notes"]
+# 4 minutes. Let two people say their pencil result before the cell runs; many forget the half. If α or β look odd, the
+# machine was busy: run the cells again.
+
+# %% [markdown]
+# ## Key points
+#
+# - All ranks make the same collective calls in the same order. Only the root has the result of `Reduce` and `Gather`.
+# - Reduce-scatter and all-gather make an all-reduce. In a ring each rank sends 2(n−1)/n arrays: less than two.
+# - A latency per step and a time per byte predict which algorithm is faster at which size.
+
+# %% [markdown]
+# ## Discuss
+#
+# 64 ranks all-reduce a hundred million gradients in a ring. You double the ranks. Does it take as long, a little longer,
+# or twice as long? Vote, talk to your neighbour, vote again.
+#
+# <details><summary>What to listen for</summary>A little longer: hardly more bytes per rank (1.97 and 1.98 arrays), but twice as many steps. "Twice as long" holds for small arrays, where nearly all time is latency.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.** More: few steps, several nodes, PyTorch's collectives, and a test of the prediction.
+
+# %% [markdown] tags=["more", "slide"]
+# ## More
+#
+# ### Fewer steps: a tree, and doubling
+#
+# A ring needs 2(n−1) steps even for a single number: 2046 steps on 1024 ranks. A **tree** needs few. In a
+# broadcast, let every rank that has the array pass it on. After one round two ranks have it, then four, then eight;
+# ten rounds reach 1024 ranks.
 
 # %% tags=["exercise: 04.2"]
 
 # %% [markdown]
-# ### Count what is sent
-#
-# A ring of four sums an array of 600 kB. How much does each rank send? `counted` gives us the same communicator, with
-# its sends counted.
-
-# %%
-predict("kB that each of four ranks sends, to sum 600 kB round the ring?", None)
-
-# %%
-# %%px
-from course_lib.comm.counting import counted
-
-sent = {}
-for n in (2, 3, 4):
-    first_n = comm.Split(0 if rank < n else MPI.UNDEFINED, rank)
-    if rank < n:
-        counting = counted(first_n)
-        ring_allreduce(counting, np.ones(75_000))
-        sent[n] = counting.sent.messages, counting.sent.nbytes / 1000
-
-# %% tags=["nbval-ignore-output"]
-_, counted = cluster["sent"][0][4]
-outcome("kB that each of four ranks sends, to sum 600 kB round the ring?", counted, word="counted")
-
-# %% [markdown]
-# And on fewer ranks?
-
-# %%
-for n, (messages, kilobytes) in cluster["sent"][0].items():
-    formula = 2 * (n - 1) / n * 600
-    print(f"{n} ranks: {messages} messages, {kilobytes:.0f} kB; 2(n−1)/n · 600 kB = {formula:.0f} kB")
-
-# %% tags=["exercise: 04.3"]
-
-# %% [markdown]
-# ### A tree, and doubling
-#
-# The ring sends few bytes, but in 2(n−1) steps: 2 046 for 1 024 ranks, even if the array is a single number. A **tree**
-# needs few steps. In a broadcast, let everyone who has the array pass it on: after one round two ranks have it, then
-# four, then eight. Ten rounds reach 1 024 ranks.
-
-# %% tags=["exercise: 04.4"]
-
-# %% [markdown]
-# The all-reduce with few steps is called **recursive doubling**: in every round, each rank exchanges *all* of its
-# array with a partner, first its neighbour, then two places away, then four. What it holds is a sum over 2, 4, 8 …
-# ranks.
+# Recursive doubling uses the same idea for an all-reduce. After each round, what a rank holds is a sum over twice
+# as many ranks.
 
 
 # %%
 # %%px
-def doubling_allreduce(comm, buffer):
-    """Sum `buffer` over 2, 4, 8 … ranks, in place."""
-    incoming, distance = np.empty_like(buffer), 1
+def doubling_allreduce(comm, array):
+    """Sum `array` over 2, 4, 8 … ranks, in place."""
+    incoming, distance = np.empty_like(array), 1
     while distance < comm.size:
-        partner = comm.rank ^ distance  # its number differs in one bit
-        comm.Sendrecv(buffer, partner, recvbuf=incoming, source=partner)
-        buffer += incoming
+        partner = comm.rank ^ distance  # the two numbers differ in one bit
+        comm.Sendrecv(array, dest=partner, recvbuf=incoming, source=partner)
+        array += incoming
         distance *= 2
 
 
@@ -303,30 +278,135 @@ doubling_allreduce(comm, work)
 print(f"rank {rank}: {work}")
 
 # %% [markdown]
-# | all-reduce of an array, on n ranks | steps | each rank sends |
-# |---|---|---|
-# | everyone to everyone | 1 | n − 1 arrays |
-# | ring | 2(n − 1) | 2(n − 1)/n arrays |
-# | recursive doubling | log₂ n | log₂ n arrays |
+# The library's `recursive_doubling_allreduce` takes any number of ranks: those beyond the last power of two hand
+# their array to a partner before, and get the sum after.
+
+# %% [markdown] tags=["slide"]
+# ### Several nodes
 #
-# The ring wins on bytes, doubling on steps. Which one is faster must depend on the size of the array; we shall
-# measure that below, with the library's versions: `recursive_doubling_allreduce` takes any number of ranks.
+# On a cluster, several ranks share a node, and a message between nodes costs far more than one inside. A
+# **hierarchical all-reduce** uses that: first each node sums its own ranks' arrays, then one **leader** per node
+# exchanges with the other leaders, then each leader passes the result on inside its node.
+
+# %% tags=["source: course_lib.comm.collectives:hierarchical_allreduce"]
+# %%px
 
 # %% [markdown]
-# ### The same in torch.distributed
+# (`tree_reduce` is a tree backwards: it leaves the sum on rank 0.) You have one machine, so we pretend: ranks 0 and
+# 1 are one node, ranks 2 and 3 the other. On a real cluster, `comm.Split_type(MPI.COMM_TYPE_SHARED)` makes
+# `inside`.
+
+# %%
+# %%px
+inside = comm.Split(rank // 2, rank)
+between = comm.Split(
+    0 if inside.rank == 0 else MPI.UNDEFINED, rank
+)  # COMM_NULL where the colour is undefined
+work = mine.copy()
+hierarchical_allreduce(inside, between, work)
+print(f"rank {rank}: {work}")
+
+# %% [markdown]
+# What crosses from node to node? First look at the plain ring, without a hierarchy: it sums 600 kB, and two of its
+# four connections lead from one node to the other.
+
+# %%
+predict("kB that the ring sends between the two nodes, all ranks together?", None)
+
+
+# %%
+# %%px
+from course_lib.comm.collectives import recursive_doubling_allreduce, ring_allreduce
+from course_lib.comm.counting import counted
+from course_lib.theory.cost_model import Traffic
+
+
+def crossing(allreduce, node_of):
+    """What this rank sends to other nodes while 600 kB are summed."""
+    counting = counted(comm)
+    allreduce(counting, np.ones(75_000))
+    away = [sent for dest, sent in counting.sent_to.items() if node_of[dest] != node_of[rank]]
+    return sum(away, Traffic())
+
+
+leaders = counted(between) if inside.rank == 0 else MPI.COMM_NULL
+hierarchical_allreduce(inside, leaders, np.ones(75_000))
+crossed = {
+    "ring, neighbours on one node": crossing(ring_allreduce, [0, 0, 1, 1]),
+    "ring, neighbours on different nodes": crossing(ring_allreduce, [0, 1, 0, 1]),
+    "recursive doubling": crossing(recursive_doubling_allreduce, [0, 0, 1, 1]),
+    "hierarchical": leaders.sent if inside.rank == 0 else Traffic(),
+}
+
+# %%
+from course_lib.theory.cost_model import Traffic
+
+total = {name: sum((sent[name] for sent in cluster["crossed"]), Traffic()) for name in cluster["crossed"][0]}
+outcome(
+    "kB that the ring sends between the two nodes, all ranks together?",
+    total["ring, neighbours on one node"].nbytes / 1000,
+    word="counted",
+    because="Two of the four ranks send all their 900 kB to the other node.",
+)
+for name, sent in sorted(total.items(), key=lambda each: each[1].nbytes):
+    print(f"{name:36} {sent.messages:3} messages, {sent.nbytes / 1000:5.0f} kB between the nodes")
+
+# %% [markdown]
+# Placement matters: the same ring sends twice as much between the nodes when neighbours live on different ones. And
+# what does the hierarchy save? We count for a larger cluster, 64 nodes with 8 ranks each.
+
+# %%
+from math import log2
+
+nodes, each = 64, 8
+n = nodes * each
+print(
+    f"ring, neighbours on one node   {nodes * 2 * (n - 1):6} messages, {nodes * 2 * (n - 1) / n:6.1f} arrays"
+)
+print(f"recursive doubling             {n * log2(nodes):6.0f} messages, {n * log2(nodes):6.1f} arrays")
+print(f"hierarchical                   {nodes * 2 * (nodes - 1):6} messages, {2 * (nodes - 1):6.1f} arrays")
+
+# %% [markdown]
+# A ring that is placed well sends hardly more bytes between nodes than the hierarchy does. But it sends eight times
+# as many messages there, and each pays the long latency. Doubling sends 24 times as many bytes.
+
+# %% [markdown] tags=["slide"]
+# ### The collectives of PyTorch
 #
-# PyTorch has these calls, too, and behind them a **backend** that does the work: Gloo for CPUs, NCCL for NVIDIA's GPUs.
-# Gloo knows nothing of our MPI ranks. They first have to find each other, at a **rendezvous**: rank 0 opens a
-# *store*, in which all ranks write where they can be reached, and read where the others can. MPI tells them
-# where the store is.
+# A training script never calls a ring. It calls a framework; the framework calls a **communication runtime**; the
+# runtime uses the network that it finds. Which of these are on your machine?
 
 # %%
 # %%px
 import os
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+here = {
+    "Gloo": dist.is_gloo_available(),
+    "NCCL": dist.is_nccl_available(),
+    "oneCCL": find_spec("oneccl_bindings_for_pytorch") is not None,
+    "DeepSpeed": find_spec("deepspeed") is not None,
+    "Horovod": find_spec("horovod") is not None,
+    "InfiniBand": Path("/sys/class/infiniband").exists(),
+    "GPU to GPU": torch.cuda.device_count() > 1,
+}
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l04_collectives.figures.stack import stack
+
+stack(cluster["here"][0])
+
+# %% [markdown]
+# PyTorch calls the runtime of a group of ranks its **backend**. Gloo is the one for CPUs, and it knows nothing of
+# our MPI ranks, so they have to find each other first: rank 0 opens a **store**, a small table in which every rank
+# writes where it can be reached and reads where the others can. MPI tells the ranks where the store is.
+
+# %%
+# %%px
 if dist.is_initialized():  # when you run this cell again
     dist.destroy_process_group()
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # this machine's own network
@@ -341,9 +421,8 @@ dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
 print("left of rank 0 is", cluster["left_of_me"][0])
 
 # %% [markdown]
-# You will meet the store behind other words: `tcp://host:port` says where it is, `file://path` puts it into a file,
-# and `env://` reads the address from the environment. Now the collectives. A report that this course grew from (Kolly,
-# see References) counts six and lists seven; the seventh is `barrier`, which moves no data.
+# You will meet the store under other names: `tcp://host:port` says where it is, `file://path` keeps it in a file,
+# `env://` takes the address from environment variables. Now the collectives.
 
 
 # %%
@@ -353,18 +432,16 @@ def own():
     return torch.from_numpy(mine[:2].copy())
 
 
-held = {name: own() for name in ("broadcast", "reduce", "all_reduce")}
+held = {name: own() for name in ("broadcast", "reduce", "all_reduce", "scatter")}
 dist.broadcast(held["broadcast"], src=0)
 dist.reduce(held["reduce"], dst=0)
 dist.all_reduce(held["all_reduce"])
-
-held["scatter"] = torch.zeros(2, dtype=torch.int64)
 dist.scatter(held["scatter"], [own() + n for n in range(size)] if rank == 0 else None, src=0)
-gathered = [torch.zeros(2, dtype=torch.int64) for _ in range(size)]
-dist.gather(own(), gathered if rank == 0 else None, dst=0)
-held["gather"] = torch.cat(gathered)
-dist.all_gather(gathered, own())
-held["all_gather"] = torch.cat(gathered)
+room = [torch.zeros(2, dtype=torch.int64) for _ in range(size)]
+dist.gather(own(), room if rank == 0 else None, dst=0)
+held["gather"] = torch.cat(room)
+dist.all_gather(room, own())
+held["all_gather"] = torch.cat(room)
 dist.barrier()
 held = {name: tensor.tolist() for name, tensor in held.items()}
 
@@ -373,23 +450,29 @@ for name in ("broadcast", "all_reduce", "scatter", "gather", "all_gather"):
     print(f"{name:11}", *(f"rank {rank}: {held[name]}" for rank, held in enumerate(cluster["held"][:2])))
 
 # %% [markdown]
-# And `reduce`? The report says that the other ranks' tensors stay as they are. Look:
+# The names are in small letters, but they mean the same calls. `all_gather` fills a list that has one tensor per
+# rank.
+
+# %% tags=["exercise: 04.q1"]
+
+# %% [markdown]
+# And what does `reduce` leave in the tensors of the ranks that are not its destination?
 
 # %% tags=["nbval-ignore-output"]
 for rank, held in enumerate(cluster["held"]):
     print(f"after reduce, rank {rank} holds", held["reduce"])
 
 # %% [markdown]
-# Rank 0 has the sums. The others hold what Gloo left in their tensors on the way; the digits tell you whose numbers
-# have passed there. The documentation promises nothing, so never read a tensor after `reduce` but on `dst`.
+# Rank 0 has the sums. In the other tensors Gloo has added up on the way: their digits say whose numbers came past.
+# The documentation promises nothing for them. After `reduce`, read the tensor only on `dst`.
 
-# %% tags=["exercise: 04.5"]
+# %% tags=["exercise: 04.q3"]
+
+# %% tags=["exercise: 04.3"]
 
 # %% [markdown]
-# ### What works on which backend
-#
-# The report prints a table of backends: on Gloo, it says, `reduce_scatter` and `all_to_all` do not work. Printed
-# tables grow old. `probe_backends` tries every operation on two ranks of a job of its own, and looks at the result.
+# Which operation works on which backend? Printed tables grow old. `probe_backends` tries each operation on two
+# ranks and looks at the result.
 
 # %%
 predict("Of 16 operations, how many work on Gloo?", None)
@@ -399,67 +482,29 @@ from course.lessons.l04_collectives.backends import probe_backends
 
 table = probe_backends()
 works = sum(table.state("gloo", operation) == "works" for operation in table.operations)
-why = "The report's table has 9 of 11."
-outcome("Of 16 operations, how many work on Gloo?", works, word="counted", because=why)
+outcome("Of 16 operations, how many work on Gloo?", works, word="counted")
 table
 
 # %% [markdown]
-# Two of these calls are new: in an **all-to-all**, every rank has a part for every other, and all parts go at once.
-# `mpi4py` is a backend of this course, for PyTorch as pip installs it: it makes MPI's calls, by way of mpi4py. The `mpi` of
-# PyTorch itself has to be compiled with PyTorch. A *✓* means that the numbers that came out were right.
-
-# %% [markdown]
-# ### How long does a message take?
+# In an **all-to-all** every rank has one part for every other rank. `mpi4py` is this course's own backend, which
+# turns PyTorch's calls into MPI's; PyTorch's `mpi` has to be compiled with PyTorch. A ✓ means that the result was
+# right.
 #
-# To a good first guess, α + βm seconds for m bytes. α, the **latency**, is the price of any message, however short. β is
-# the time for one more byte, and 1/β the **bandwidth**. This is the **alpha-beta** model (Hockney). Two ranks measure it:
-# they exchange messages from 4 B to 16 MiB, both ways at once, as neighbours in a ring do.
+# > **What the sources say.** A report that this course grew from (Kolly 2022, see References) counts six
+# > collectives in `torch.distributed` and lists seven; the seventh is `barrier`. It says that `reduce` leaves the
+# > other ranks' tensors unchanged, and its table has no `reduce_scatter` and no `all_to_all` on Gloo. You have just
+# > tried all three.
+
+# %% [markdown] tags=["slide"]
+# ### Does the prediction hold?
+#
+# We time the all-reduces on as many ranks as you have cores: our plain ring and doubling, a tuned ring that adds
+# each piece of 1 MiB while the cache still holds it, MPI's own, and Gloo's.
 
 # %%
 # %%px
-from course_lib.comm.ping_pong import measure_ping_pong
+from functools import partial
 
-sizes = [4**power for power in range(1, 13)]
-messages = measure_ping_pong(comm, sizes)
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l04_collectives.figures.sizes import times_by_size
-from mpi_classroom.launch import available_cores
-
-messages, cores = cluster["messages"][0], available_cores()
-line = messages.hockney()
-print(f"latency α = {1e6 * line.alpha_seconds:.2f} µs, bandwidth 1/β = {line.gbyte_per_s:.1f} GB/s")
-exchange = dict(zip(messages.nbytes, messages.exchange_seconds, strict=True))
-on_the_line = {nbytes: line.exchange_seconds(nbytes) for nbytes in exchange}
-times_by_size({"exchange": exchange}, {"exchange": on_the_line}, ranks=2, cores=cores, fitted=list(exchange))
-
-# %% [markdown]
-# A single line tells short messages from long ones. It is off in between: MPI treats messages of different sizes
-# differently, and caches are faster than memory. `messages.machine()` therefore fits up to four lines, one after the
-# other, and does so for adding and copying, too.
-
-# %% [markdown]
-# ### What an all-reduce should take
-#
-# Now the model can say what an algorithm takes, without running it: count its steps, and add up what each costs. This is
-# all it knows of the ring:
-
-# %% tags=["source: course_lib.theory.cost_model:ring_allreduce_cost"]
-
-# %%
-print(ring_allreduce_cost(4, 600_000).busiest)
-
-# %% [markdown]
-# Six messages and 900 kB, as counted above. From how many kB on is the ring faster than doubling, on as many ranks as you
-# have cores?
-
-# %%
-predict("From how many kB on is the ring faster than recursive doubling?", None)
-
-
-# %%
-# %%px
-from course_lib.comm.collectives import recursive_doubling_allreduce
 from course_lib.comm.ping_pong import seconds_of
 from course_lib.comm.timing import one_rank_a_core
 from course_lib.fast.collectives import ring_allreduce as fast_ring_allreduce
@@ -473,8 +518,8 @@ def seconds_by_size(work):
     """Seconds of `work(array)` on the slowest rank of the team, by the bytes of the array."""
     if rank >= n:
         return None
-    arrays = {nbytes: np.zeros(nbytes // 4, "f") for nbytes in sizes}
-    return {nbytes: seconds_of(team, lambda a=array: work(a), 5) for nbytes, array in arrays.items()}
+    arrays = {nbytes: np.zeros(nbytes // 4, "f") for nbytes in (*sizes, 4**13)}
+    return {nbytes: seconds_of(team, lambda a=array: work(a), 3) for nbytes, array in arrays.items()}
 
 
 # %%
@@ -482,19 +527,16 @@ def seconds_by_size(work):
 measured = {
     "ring": seconds_by_size(lambda array: ring_allreduce(team, array)),
     "doubling": seconds_by_size(lambda array: recursive_doubling_allreduce(team, array)),
-    "fast ring": seconds_by_size(lambda array: fast_ring_allreduce(team, array)),
+    "tuned ring": seconds_by_size(lambda array: fast_ring_allreduce(team, array)),
     "MPI": seconds_by_size(lambda array: team.Allreduce(MPI.IN_PLACE, array)),
     "Gloo": seconds_by_size(lambda array: dist.all_reduce(torch.from_numpy(array), group=gloo)),
 }
 
 # %% [markdown]
-# Python takes its time, too, before any message leaves: for cutting the array into chunks. We measure that on a rank
-# alone.
+# A call costs time in Python before any message leaves. We measure that on one rank alone.
 
 # %%
 # %%px
-from functools import partial
-
 calling = {}
 for name, allreduce in {"ring": ring_allreduce, "doubling": recursive_doubling_allreduce}.items():
     if rank < n:
@@ -502,91 +544,74 @@ for name, allreduce in {"ring": ring_allreduce, "doubling": recursive_doubling_a
         calling[name] = seconds_of(MPI.COMM_SELF, alone, 5)
 
 # %% [markdown]
-# Dots are **measured**, lines **predicted** from messages between two ranks; nothing was fitted to an all-reduce. MPI and
-# Gloo choose their algorithms themselves, so for them we predict nothing. The fast ring is our ring, tuned: it sends
-# long chunks in pieces of 1 MiB, and adds each piece while the cache still holds it. Below, how far off the model is.
+# Markers are measured. Lines without markers are predicted: the calling time, plus what two ranks need to exchange and
+# to add arrays of each size (`pings.machine()` fits up to four lines to each, not one). Nothing was fitted to an
+# all-reduce.
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.theory.cost_model import predict_seconds, recursive_doubling_allreduce_cost
+from course.lessons.l04_collectives.figures.sizes import times_by_size
+from course_lib.theory.cost_model import (
+    predict_seconds,
+    recursive_doubling_allreduce_cost,
+    ring_allreduce_cost,
+)
+from mpi_classroom.launch import available_cores
 
 costs = {"ring": ring_allreduce_cost, "doubling": recursive_doubling_allreduce_cost}
-n, calling, machine = cluster["n"][0], cluster["calling"][0], messages.machine()
-measured = {name: cluster["measured"][0][name] for name in (*costs, "fast ring", "MPI", "Gloo")}
-predicted = {name: {} for name in costs}
-for name, cost in costs.items():
-    for nbytes in measured[name]:
-        predicted[name][nbytes] = predict_seconds(cost(n, nbytes), machine, calling[name])
-times_by_size(measured, predicted, ranks=n, cores=cores)
+ranks, calling, machine = cluster["n"][0], cluster["calling"][0], cluster["pings"][0].machine()
+measured = {name: cluster["measured"][0][name] for name in (*costs, "tuned ring", "MPI", "Gloo")}
+predicted = {
+    name: {m: predict_seconds(cost(ranks, m), machine, calling[name]) for m in measured[name]}
+    for name, cost in costs.items()
+}
+times_by_size(measured, predicted, ranks=ranks, cores=available_cores())
 
 # %% [markdown]
-# Where a dot lies far above its line, time goes into something that the model does not know: Python between the messages,
-# a rank that waits for its turn on a core, memory that two ranks share.
+# Where a marker lies above its line, time went into something that the model does not know: memory that all ranks
+# share, Python between the messages, a rank that waited for a core. Gloo sends through the operating system's network,
+# and a thread of its own has to wake up for every message; where its line jumps, a thread woke up late.
 
 # %% tags=["nbval-ignore-output"]
-ring, doubling = measured["ring"], measured["doubling"]
-slower = [nbytes for nbytes in ring if ring[nbytes] >= doubling[nbytes]]
-faster = [nbytes for nbytes in ring if nbytes > max(slower, default=0)]
-kilobytes = min(faster) / 1000 if faster else float("inf")
-why = "It sends more messages, and adds fewer numbers." if faster else "It never was, up to 16 MiB."
-outcome("From how many kB on is the ring faster than recursive doubling?", kilobytes, because=why)
+from course.lessons.l04_collectives.figures.sizes import crossover
+from mpi_classroom.figures import say_bytes
+
+for word, seconds in (("measured", measured), ("predicted", predicted)):
+    size = crossover({m: seconds["doubling"][m] / seconds["ring"][m] for m in seconds["ring"]})
+    when = f"from {say_bytes(size)} on" if size < 2**26 else "at no size"
+    print(f"{word} on {ranks} ranks: the ring is faster {when}")
+if ranks == 2:
+    print("Two ranks send equal bytes either way. What differs: two steps or one, half the additions, noise.")
 
 # %% [markdown]
-# The fewest bytes do not win at every size: below the **crossover**, the ring's extra messages cost more than the bytes
-# that it saves.
-
-# %% [markdown]
-# ### Many ranks
-#
-# You do not have 1 024 ranks. The model has: the following is **predicted**, for ranks that are all as near to each other as
-# the two that you measured. Between machines, α and β are larger, and the model has to be fitted there.
-
-# %% tags=["nbval-ignore-output"]
-from course_lib.theory.cost_model import crossover_nbytes
-
-print("predicted      4 kB: ring  doubling    16 MiB: ring  doubling    crossover")
-for ranks in (2, 4, 16, 64, 1024):
-    ms = [1e3 * predict_seconds(cost(ranks, m), line) for m in (4096, 2**24) for cost in costs.values()]
-    small, large = f"{ms[0]:9.3f} {ms[1]:9.3f} ms", f"{ms[2]:11.1f} {ms[3]:9.1f} ms"
-    print(f"{ranks:4} ranks  {small}  {large}  {crossover_nbytes(ranks, line) / 1000:8.0f} kB")
-
-# %% [markdown]
-# Read down the columns. With more ranks, the ring pays for more steps, a latency each, but for no more bytes; doubling pays
-# for one more array whenever the ranks double. Libraries change the algorithm at the crossover, and it moves with the
-# number of ranks.
-
-# %% [markdown]
-# ### The reference machine
-#
-# The course's own benchmark, `python -m benchmarks.allreduce`, does the same with more repetitions and our fast forms, and MPI
-# and ours take turns. These times are from the **reference machine**, two ranks on two cores; yours are in the figure above.
+# These times are from the **reference machine**, two ranks on two cores: `python -m benchmarks.allreduce` ran MPI's
+# all-reduce and our tuned ones in turn.
 
 # %% tags=["nbval-ignore-output"]
 import json
 
 from course.paths import ROOT
 
-results = ROOT / "benchmarks" / "results" / "allreduce.json"
-rows = json.loads(results.read_text()) if results.exists() else []
-for row in rows:
+print(f"{'on the reference machine':40} {'ours':>9}    {'MPI':>9}")
+for row in json.loads((ROOT / "benchmarks" / "results" / "allreduce.json").read_text()):
     beside_mpi = row["ranks"] == 2 and row["peer_name"].startswith("MPI_Allreduce")
     if beside_mpi and row["case"].endswith((" 4 KiB", " 256 KiB", " 16 MiB")):
-        print(f"{row['case']:40} {row['ours']:9.1f} µs     MPI {row['peer']:9.1f} µs")
-print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
+        print(f"{row['case']:40} {row['ours']:9.1f} µs {row['peer']:9.1f} µs")
 
 # %% [markdown]
 # ## On GPUs
 #
-# NCCL has the same collectives, on GPU memory. It chooses between rings and trees for every call, by the size of the
-# message and by how the GPUs are wired, as you have just done with two of them: it is not only rings.
+# NCCL has the same collectives on GPU memory. It chooses between rings and trees for every call, by the size of the
+# message and by how the GPUs are connected.
 
 # %% [markdown]
 # ## Pitfalls
 #
-# - A collective under `if rank == 0`: the others never call it. Where that does not hang, the numbers are wrong.
+# - A collective under `if rank == 0`. The other ranks never call it: the program hangs, or computes with wrong
+#   numbers.
 # - Reading the result of a reduce on a rank that is not the root.
 # - Receiving a broadcast with `Recv`.
-# - `dist.all_gather` wants a list with room for every rank's tensor, and fills it; it returns nothing.
-# - Believing a printed table, this course's included. Probe.
+# - `dist.all_gather` returns nothing; it fills the list that you give it.
+# - Neighbours in the ring that live on different nodes. Let the launcher fill one node after the other.
 
 # %% [markdown]
 # ## References
@@ -599,15 +624,18 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 #   workstations](https://doi.org/10.1016/j.jpdc.2008.09.002), 2009: the ring.
 # - R. Hockney, [The communication challenge for MPP](https://doi.org/10.1016/S0167-8191(06)80021-9), 1994: latency
 #   and bandwidth.
+# - T. Kielmann and others, [MagPIe: MPI's collective communication operations for clustered wide area
+#   systems](https://doi.org/10.1145/301104.301116), 1999: a hierarchy of nodes.
 # - PyTorch, [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html).
 # - F. Kolly, *Data Parallelism in PyTorch*, 2022: the report with the table of backends.
 
 # %% [markdown]
 # ## Stretch
 #
-# Recursive doubling sends all of the array in every round. Halve it instead: exchange a half with the partner that is
-# furthest away, then a quarter, then an eighth, and add. Then go back, and double what you have in every round. How many
-# steps, and how many bytes? (This is Rabenseifner's algorithm: log₂ n steps each way, and the ring's bytes.)
+# Recursive doubling sends the whole array in every round. Halve it instead: exchange a half with the partner that
+# is furthest away, then a quarter, then an eighth, and add. Then go back, and double what you have in every round.
+# How many steps does that take, and how many bytes? (It is Rabenseifner's algorithm: 2 log₂ n steps, and the ring's
+# bytes.)
 
 # %% [markdown]
 # ## Teardown

@@ -1,29 +1,27 @@
-"""Questions of lesson 04, collectives: every wrong option is a belief that many hold."""
+"""Questions and predictions of lesson 04, collectives: every wrong option is a belief that many hold."""
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
 WHO_CALLS = Question(
     id="04.q1",
-    question="Rank 0 has read a file into the array `data`; ranks 1, 2 and 3 have an empty array of "
-    "the same size. All are to have the numbers. Which ranks call `comm.Bcast(data, root=0)`?",
+    question="Rank 0 has read a file into the array `data`. Ranks 1, 2 and 3 have an empty array of the same "
+    "size. Who has to call what, so that all four have the numbers?",
     options=(
         Option(
-            "rank 0: it has the data",
-            reply="you take Bcast for a call of the root alone. Then ranks 1 to 3 would never have "
-            "asked for anything: in section 1 all four ran the same line, and `root=0` said who "
-            "gives.",
+            "rank 0 calls `comm.Bcast(data, root=0)`; nobody else calls anything",
+            reply="Then MPI would have to write into the arrays of ranks 1, 2 and 3 without being asked. It "
+            "doesn't: it writes only into an array that a call names. In section 1 all ranks called Bcast.",
             belief="only-root-calls",
         ),
         Option(
-            "rank 0; the others call `comm.Recv(data, source=0)`",
-            reply="you take Bcast for a Send to everyone. A collective is met by the same collective, "
-            "not by a Recv; on the way, ranks that have the data pass it on, so even the senders "
-            "are not only rank 0.",
+            "rank 0 calls `comm.Bcast(data, root=0)`; the others call `comm.Recv(data)`",
+            reply="Then rank 0 would have to call Send for each of them: a Recv waits for a Send, and there "
+            "is none. In a broadcast, ranks that have the data pass it on, so all make the same call.",
             belief="bcast-meets-recv",
         ),
         Option(
-            "all four, with the same line",
-            reply="a collective is a call of all ranks; `root` tells them which part each has in it.",
+            "all ranks call `comm.Bcast(data, root=0)`; nobody calls anything else",
+            reply="All ranks of the communicator make a collective call; `root=0` says who has the data.",
             right=True,
         ),
     ),
@@ -32,24 +30,24 @@ WHO_CALLS = Question(
 
 TRAFFIC = Question(
     id="04.q2",
-    question="Four ranks sum 100 MB by reduce-scatter and all-gather, and each of them sends 150 MB. "
-    "You add ranks until there are 400. How much does each rank send now?",
+    question="Four ranks sum 100 MB in a ring, and each of them sends 150 MB. You repeat it with 400 ranks. "
+    "How much does each rank send now?",
     options=(
         Option(
-            "about 15 000 MB: a hundred times as many ranks",
-            reply="you take the traffic of a rank to grow with the ranks. It is 2(n−1)/n · 100 MB: 150 "
-            "for 4 ranks, 175 for 8. The parts get smaller as there are more of them.",
+            "about 15 000 MB",
+            reply="That would mean that each rank sends a hundred times as much. But with more ranks the "
+            "chunks get smaller: 2(n−1)/n · 100 MB is 150 MB for 4 ranks and 175 MB for 8.",
             belief="traffic-grows-with-n",
         ),
         Option(
             "about 200 MB",
-            reply="2(n−1)/n comes close to 2 and never gets there. What does grow is the number of messages.",
+            reply="2(n−1)/n · 100 MB is 199.5 MB for 400 ranks. What does grow is the number of messages.",
             right=True,
         ),
         Option(
-            "about 1.5 MB: a hundred times as many share the work",
-            reply="you take the traffic to be shared out. But every rank has to give all of its 100 MB "
-            "away, and to get 100 MB of sums: nearly 200 MB, however many the others are.",
+            "about 1.5 MB",
+            reply="That would mean that 400 ranks together send no more than 4 do. But each of them sends "
+            "nearly 100 MB of partial sums in the first half, and nearly 100 MB of sums in the second.",
             belief="traffic-is-shared-out",
         ),
     ),
@@ -58,28 +56,26 @@ TRAFFIC = Question(
 
 AFTER_REDUCE = Question(
     id="04.q3",
-    question="Four ranks call `dist.reduce(tensor, dst=0)`. What is in `tensor` on rank 2 afterwards?",
+    question="Four ranks call `dist.reduce(tensor, dst=0)`. What does `tensor` hold on rank 2 afterwards?",
     options=(
         Option(
-            "the sum, as on every rank",
-            reply="you take Reduce to fill every rank. In section 2 only the root had the sum; all have"
-            " it after `all_reduce`.",
+            "the sum over all four ranks",
+            reply="That is what `all_reduce` leaves. `reduce` promises the sum on rank 0 only.",
             belief="reduce-fills-every-rank",
         ),
         Option(
-            "its own numbers, as before",
-            reply="you take the tensors of the other ranks to be left alone. The library may add up in "
-            "them on the way: with Gloo, in More, rank 2 ended with a number that is neither its "
-            "own nor the sum.",
+            "the numbers it had before",
+            reply="With Gloo, above, rank 2 ended with neither its own numbers nor the sum: Gloo had added "
+            "other ranks' numbers to its tensor. The documentation allows that.",
             belief="others-stay-as-they-were",
         ),
         Option(
-            "nobody promises anything",
-            reply="the sum is on rank 0. What the others hold is unspecified, so do not read it.",
+            "something you cannot rely on",
+            reply="The sum is on rank 0. The tensors of the other ranks are unspecified: do not read them.",
             right=True,
         ),
     ),
-    objectives=(1,),
+    objectives=(7,),
 )
 
 QUESTIONS = (WHO_CALLS, TRAFFIC, AFTER_REDUCE)
@@ -87,26 +83,26 @@ QUESTIONS = (WHO_CALLS, TRAFFIC, AFTER_REDUCE)
 PREDICTIONS = (
     Prediction(
         id="04.p1",
-        question="Ranks that have the sums after Reduce?",
+        question="How many ranks have the sums after Reduce?",
         objectives=(1,),
         targets=("reduce-fills-every-rank",),
     ),
     Prediction(
         id="04.p2",
-        question="kB that each of four ranks sends, to sum 600 kB round the ring?",
-        objectives=(3,),
-        targets=("traffic-grows-with-n",),
+        question="From how many KiB on is the ring faster, on four ranks?",
+        objectives=(4,),
+        targets=("fewest-bytes-wins",),
     ),
     Prediction(
         id="04.p3",
-        question="Of 16 operations, how many work on Gloo?",
-        objectives=(5,),
-        targets=("printed-tables-hold",),
+        question="kB that the ring sends between the two nodes, all ranks together?",
+        objectives=(6,),
+        targets=("placement-does-not-matter",),
     ),
     Prediction(
         id="04.p4",
-        question="From how many kB on is the ring faster than recursive doubling?",
-        objectives=(4,),
-        targets=("fewest-bytes-wins",),
+        question="Of 16 operations, how many work on Gloo?",
+        objectives=(7,),
+        targets=("printed-tables-hold",),
     ),
 )

@@ -3,18 +3,69 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("collective"),
-    Term("all-reduce"),
-    Term("reduce-scatter"),
-    Term("all-gather"),
-    Term("all-to-all"),
-    Term("broadcast"),
-    Term("Bcast"),
-    Term("Scatter", forms=r"Scatterv?"),
-    Term("Gather", forms=r"Gatherv?"),
-    Term("alpha-beta"),
-    Term("latency"),
-    Term("bandwidth"),
-    Term("ring algorithm"),
-    Term("recursive doubling"),
+    Term("collective", "A call that all ranks of a communicator make together."),
+    Term(
+        "root",
+        "The rank that a collective starts from or ends at: it has the data, or gets the result.",
+        forms="",
+    ),
+    Term("broadcast", "A collective that copies the root's array to all ranks.", forms="broadcasts?|Bcast"),
+    Term(
+        "scatter",
+        "A collective that cuts the root's array into parts and sends each rank one of them.",
+        forms="Scatterv?",
+    ),
+    Term("gather", "A collective that collects one part from each rank on the root.", forms="Gatherv?"),
+    Term(
+        "all-reduce",
+        "A collective that combines all ranks' arrays element by element and leaves the result on each rank.",
+    ),
+    Term("chunk", "One of the n parts into which each of n ranks cuts its array.", forms=""),
+    Term(
+        "reduce-scatter",
+        "A collective that combines all ranks' arrays and leaves each rank one part of the result.",
+    ),
+    Term(
+        "all-gather",
+        "A collective that collects a part from each rank, and leaves all of them on every rank.",
+    ),
+    Term(
+        "ring algorithm",
+        "A way to run a collective in which each rank sends only to its right neighbour and receives only "
+        "from its left one.",
+    ),
+    Term("communication volume", "The bytes that a rank sends."),
+    Term(
+        "recursive doubling",
+        "A way to run a collective in rounds: each rank exchanges with a partner 1 away, then 2, 4, 8 …",
+    ),
+    Term("latency", "The time that a message takes however short it is: alpha in the alpha-beta model."),
+    Term("bandwidth", "The bytes per second that a connection carries once a long message is on its way."),
+    Term(
+        "alpha-beta model",
+        "A message of m bytes takes alpha + beta·m seconds (Hockney): its latency, and a time per byte.",
+        forms="alpha-beta",
+    ),
+    Term("crossover", "The size from which on one algorithm is faster than another.", forms=""),
+    Term(
+        "tree",
+        "A way to run a collective in which each rank that has the data passes it on to others.",
+        forms="",
+    ),
+    Term(
+        "hierarchical all-reduce",
+        "An all-reduce in three steps: inside each node, between the nodes' leaders, inside each node again.",
+    ),
+    Term("leader", "The one rank of a node that talks to other nodes.", forms=""),
+    Term(
+        "communication runtime",
+        "The library that moves the data between ranks, below the framework: MPI, Gloo, NCCL.",
+    ),
+    Term("backend", "The communication runtime that PyTorch uses for a group of ranks.", forms=""),
+    Term(
+        "store",
+        "A small table that all ranks can reach, in which torch.distributed's ranks find each other.",
+        forms="",
+    ),
+    Term("all-to-all", "A collective in which every rank has one part for every other rank."),
 )

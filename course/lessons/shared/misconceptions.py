@@ -45,6 +45,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "bcast-meets-recv": "what one rank broadcasts, the others receive with Recv",
         "others-stay-as-they-were": "a rank that gets no result of a reduce keeps its numbers",
         "fewest-bytes-wins": "the algorithm that sends the fewest bytes is the fastest at every size",
+        "placement-does-not-matter": "it makes no difference which ranks share a node",
         "printed-tables-hold": "a printed table of what a library can do still holds",
     },
     "05": {

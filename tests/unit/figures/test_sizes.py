@@ -1,14 +1,18 @@
-"""Time and bandwidth against size: points, predicted lines, residuals, and what the title makes of them."""
+"""Time against size: points, predicted lines, residuals, and what the title makes of them."""
+
+import math
 
 import pytest
 
 from course.lessons.l04_collectives.figures.sizes import (
-    bandwidth_by_size,
+    crossover,
+    crossover_title,
     fastest_title,
+    predicted_ratios,
     residuals,
     times_by_size,
 )
-from mpi_classroom.figures import Picture, say_bytes
+from mpi_classroom.figures import Picture, say_bytes, say_ranks
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 SIZES = [4**power for power in range(1, 14)]
@@ -43,7 +47,7 @@ def test_predicted_lines_are_called_so_and_have_their_residuals_below() -> None:
     picture = times_by_size({"ring": RING}, {"ring": {n: 0.8 * s for n, s in RING.items()}}, ranks=2, cores=2)
     check_legible(picture)
     assert labels_of(picture) == ["ring: predicted", "ring: measured"]
-    assert title_of(picture).startswith("At all its points, the model is off by 25% in the median, by 25% at")
+    assert title_of(picture).startswith("The model is off by 25% in the median, by 25% at")
     points = picture.figure.axes[1].lines[1].get_ydata()
     assert list(points) == pytest.approx([25] * 13)
 
@@ -56,7 +60,19 @@ def test_a_model_is_judged_by_the_sizes_it_was_not_fitted_to() -> None:
     assert title_of(picture).startswith(
         "At 6 points it was not fitted to, the model is off by 50% in the median"
     )
-    assert "open: fitted to these" in labels_of(picture)
+    assert labels_of(picture)[1:] == ["ring: measured, used for the fit", "ring: measured"]
+    fit, fresh = picture.figure.axes[0].lines[1:3]
+    assert (fit.get_markerfacecolor(), fresh.get_markerfacecolor()) == ("white", fresh.get_color())
+
+
+def test_where_all_points_were_used_for_the_fit_the_legend_shows_an_open_marker() -> None:
+    picture = times_by_size({"ring": RING}, {"ring": RING}, ranks=2, cores=2, fitted=SIZES)
+    legend = picture.figure.legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "ring: predicted",
+        "ring: measured, used for the fit",
+    ]
+    assert legend.get_lines()[1].get_markerfacecolor() == "white"
 
 
 def test_only_sizes_that_were_predicted_have_a_residual() -> None:
@@ -68,27 +84,52 @@ def test_a_predicted_line_may_have_more_points_than_were_measured() -> None:
     assert len(picture.figure.axes[0].lines[0].get_xdata()) == 13
 
 
-def test_bandwidth_is_bytes_by_seconds() -> None:
-    rates = {2**20: 2**20 / 8e9, 2**10: 1e-6}
-    picture = bandwidth_by_size({"memcpy": rates}, {"memcpy": rates}, ranks=1, cores=2)
+ALPHA, BETA = 4e-6, 1e-10  # seconds per message, seconds per byte
+
+
+def test_the_crossover_is_where_a_predicted_line_passes_one() -> None:
+    exact = {2: math.inf, 4: 8 * ALPHA / BETA, 64: 120 / (6 - 126 / 64) * ALPHA / BETA}  # by hand
+    picture = predicted_ratios(ALPHA, BETA, list(exact))
     check_legible(picture)
-    assert title_of(picture) == "At best: memcpy 8 GB/s at 1 MiB"
-    assert labels_of(picture) == ["memcpy: predicted", "memcpy: measured"]
+    assert title_of(picture) == (
+        f"Predicted: the ring is faster on 4 ranks from {say_bytes(exact[4])} on, "
+        f"on 64 ranks from {say_bytes(exact[64])} on, never on 2 ranks"
+    )
+    lines = [line for line in picture.figure.axes[0].lines if len(line.get_xdata()) > 2]
+    for line, nbytes in zip(lines, exact.values(), strict=True):
+        points = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        assert all((ratio > 1) == (size > nbytes) for size, ratio in points.items())
+        assert crossover(points) == pytest.approx(nbytes, rel=0.1)
+    assert "predicted" in picture.alt and "2 ranks: never" in picture.alt
+
+
+def test_two_algorithms_may_take_turns_before_one_stays_ahead() -> None:
+    assert crossover({1: 0.5, 2: 2.0, 4: 0.5, 8: 2.0}) == pytest.approx(4 * 2**0.5)
+    assert crossover({1: 2.0, 2: 3.0}) == 0
+    assert crossover({1: 2.0, 2: 0.9}) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("crossovers", "told"),
+    [
+        ({2: float("inf")}, "never on 2 ranks"),
+        ({4: 0.0}, "on 4 ranks at every size"),
+        ({2: float("inf"), 3: float("inf"), 4: 4096.0}, "on 4 ranks from 4 KiB on, never on 2 and 3 ranks"),
+    ],
+)
+def test_a_crossover_may_be_nowhere_or_everywhere(crossovers: dict[int, float], told: str) -> None:
+    assert crossover_title(crossovers) == f"Predicted: the ring is faster {told}"
 
 
 def test_oversubscribed_runs_say_so_on_the_axis_and_in_words() -> None:
-    for draw in (times_by_size, bandwidth_by_size):
-        picture = draw({"MPI": MPI}, ranks=4, cores=2)
-        assert "message size (4 ranks taking turns on 2 cores)" in [t.get_text() for t in letters_of(picture)]
-        assert "4 ranks taking turns on 2 cores" in picture.alt
+    picture = times_by_size({"MPI": MPI}, ranks=4, cores=2)
+    assert f"message size ({say_ranks(4, 2)})" in [t.get_text() for t in letters_of(picture)]
+    assert say_ranks(4, 2) in picture.alt
 
 
 def test_one_point_and_no_time_at_all_can_be_drawn() -> None:
     check_legible(times_by_size({"ring": {8: 1e-6}}, {"ring": {8: 2e-6}}, ranks=1, cores=1))
     check_legible(times_by_size({"ring": {8: 0.0}}, ranks=1, cores=1))
-    picture = bandwidth_by_size({"ring": {8: 0.0}}, ranks=1, cores=1)
-    check_legible(picture)
-    assert title_of(picture) == "Every time was below the clock's resolution"
 
 
 def test_many_algorithms_are_told_apart_by_more_than_colour() -> None:

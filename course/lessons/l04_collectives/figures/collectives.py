@@ -1,14 +1,15 @@
-"""What a collective does, drawn from what the ranks really held: before → after, and a ring step by step.
+"""What collectives leave on the ranks, drawn from what the ranks really held, and a ring step by step.
 
-A grid has a row for each rank and a cell for each thing that it holds. Pass what the ranks hold: a mapping
-from rank to labels, `{0: ["a", "b"], 1: []}`; numbers will do. A label that some rank had before has the
+A grid has a row for each rank and a cell for each value that it holds. Pass what the ranks hold: a list of
+labels or numbers per rank, `[["a", "b"], []]`. A label that some rank had before has the
 colour of that rank; one that nobody had was combined from several, and is hatched.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from mpi_classroom.figures import (
@@ -25,33 +26,41 @@ from mpi_classroom.figures import (
 )
 
 Held = Mapping[int, Sequence[object]]  # what each rank holds, in its order: labels, or numbers
+ByRank = Sequence[Sequence[Any]]
 COMBINED: Look = {"facecolor": "#ffffff", "hatch": "///"}
 COMPLETE: Look = {"facecolor": "#bfe3d0"}
 LETTER_INCHES, PADDING_INCHES, ROW_INCHES, MARGIN_INCHES = 0.106, 0.1, 0.4, 0.72
-HEADING_INCHES, WORD_INCHES = 1.4, 0.37  # "after step 10"; "rank", which only the first of a row needs
+HEADING_INCHES, WORD_INCHES = 1.4, 0.37  # "after step 10"; "rank", which only the first in a line needs
 
 
 # ------------------------------------------------------------------ before → after
 
 
-def before_after(before: Held, after: Held, *, name: str) -> Picture:
-    """What each rank held before and after the collective `name`: two grids, ranks from top to bottom."""
-    ranks = sorted({*before, *after})
-    title = f"{name}: {conclusion(before, after)}"
-    cells = max([len(things) for things in (*before.values(), *after.values())] + [1])
-    beside = 2 * grid_inches([before, after], cells) <= MAX_WIDTH_INCHES
-    rows, columns = (1, 2) if beside else (2, 1)
-    height = 1.3 + rows * (0.4 + ROW_INCHES * len(ranks))
-    figure, panels = new_panels(title, rows=rows, columns=columns, height=height)
+def what_each_leaves(start: ByRank, left_by: Mapping[str, ByRank]) -> Picture:
+    """What each rank held at the `start`, and what each collective left on it: `left_by["Scatter"][rank]`.
+
+    All of them began with the same arrays. One grid each, ranks from top to bottom; zeros stand for nothing.
+    """
+    before, after = _without_zeros(start), {name: _without_zeros(held) for name, held in left_by.items()}
+    grids = {"before": before, **{f"after {name}": held for name, held in after.items()}}
+    ranks = list(before)
+    cells = max([len(things) for held in grids.values() for things in held.values()] + [1])
+    figure, panels = _grids(title := leaves_title(after, ranks), grids, ranks, cells)
     sources = first_holders(before)
-    for axes, held, when in zip(panels, (before, after), ("before", "after"), strict=True):
-        _grid(axes, ranks, cells, when)
+    for axes, held in zip(panels, grids.values(), strict=True):
         for row, rank in enumerate(ranks):
             _held(axes, row, held.get(rank, ()), sources)
-    if combined(before, after):
+    if any(combined(before, held) for held in after.values()):
         keys = [Patch(label="combined from several ranks", edgecolor=INK, **COMBINED)]
         figure.legend(handles=keys, loc="outside lower right", fontsize=FONT_SIZE, frameon=False)
-    return Picture(figure, before_after_alt(before, after, title))
+    told = [f"{heading[0].upper()}{heading[1:]}: {in_words(held)}" for heading, held in grids.items()]
+    kind = "Grids, one before and one after each collective, a row per rank, a cell for each value it holds"
+    return Picture(figure, f"{kind}. {title}. {'. '.join(told)}.")
+
+
+def _without_zeros(arrays: ByRank) -> Held:
+    """The values of each rank that are not 0: MPI writes into arrays that were zero before."""
+    return {rank: [value for value in array if value != 0] for rank, array in enumerate(arrays)}
 
 
 def _held(axes: Axes, row: int, things: Sequence[object], sources: Mapping[str, int]) -> None:
@@ -72,59 +81,36 @@ def combined(before: Held, after: Held) -> set[str]:
     return {str(label) for things in after.values() for label in things} - set(first_holders(before))
 
 
-def conclusion(before: Held, after: Held) -> str:
-    """Who holds what in the end, and from whom it came."""
+def leaves_title(after: Mapping[str, Held], ranks: Sequence[int]) -> str:
+    """How many values are on which ranks, and after which collectives."""
+    names: dict[str, list[str]] = {}
+    for name, held in after.items():
+        names.setdefault(left(held, ranks), []).append(name)
+    told = "; ".join(f"{words} after {listed(those)}" for words, those in names.items())
+    return told[0].upper() + told[1:]
+
+
+def left(after: Held, ranks: Sequence[int]) -> str:
+    """How many values are on which ranks, and whether they are the same everywhere."""
     held = {rank: [str(label) for label in things] for rank, things in sorted(after.items()) if len(things)}
-    ranks = sorted({*before, *after})
-    if len(ranks) == 1:
-        return "1 rank has nobody to exchange with"
+    contents = list(held.values())
     if not held:
         return "no rank holds anything"
-    contents = list(held.values())
-    every = {label for labels in contents for label in labels}
-    who = "every rank holds" if len(held) == len(ranks) else f"each of {name_of(held, ranks)} holds"
-    if len(held) == 1:
-        who = f"rank {next(iter(held))} alone holds"
-        what = _values(every)
-    elif all(labels == contents[0] for labels in contents):
-        what = f"the same {_values(every)}".replace(" 1 ", " ")
-    else:
-        what = f"its own {_span(contents)} of {_values(every)}"
-    return f"{who} {what}{origin(before, every, ranks)}"
-
-
-def origin(before: Held, labels: set[str], ranks: Sequence[int]) -> str:
-    """Whose these labels were before, or from whom they were combined."""
-    sources = first_holders(before)
-    if labels <= set(sources):
-        return f" of {name_of({sources[label] for label in labels}, ranks)}"
-    return f", combined from {name_of({rank for rank in before if len(before[rank])}, ranks)}"
-
-
-def name_of(some: Iterable[int], ranks: Sequence[int]) -> str:
-    """rank 2, or ranks 0 and 2, or all ranks."""
-    chosen = sorted(some)
-    if chosen == list(ranks):
-        return "all ranks"
-    return f"rank{'s' * (len(chosen) != 1)} {listed(chosen)}"
-
-
-def _values(labels: Collection[str]) -> str:
-    return f"{len(labels)} value{'s' * (len(labels) != 1)}"
-
-
-def _span(contents: Sequence[Sequence[str]]) -> str:
+    if len(held) == 1 < len(ranks):
+        return f"rank {next(iter(held))} alone holds {_values(len(contents[0]))}"
+    who = "every rank" if len(held) == len(ranks) else f"each of ranks {listed(held)}"
+    if all(labels == contents[0] for labels in contents):
+        return f"{who} holds the same {_values(len(contents[0])).removeprefix('1 ')}"
     low, high = min(map(len, contents)), max(map(len, contents))
-    return str(low) if low == high else f"{low} to {high}"
+    span = str(low) if low == high else f"{low} to {high}"
+    return f"{who} holds {span} of {_values(len({label for labels in contents for label in labels}))}"
 
 
-def before_after_alt(before: Held, after: Held, title: str) -> str:
-    """The same in words: what each rank held, before and after."""
-    kind = "Two grids, a row a rank, a cell for each thing that it holds, before and after"
-    return f"{kind}. {title}. Before: {told(before)}. After: {told(after)}."
+def _values(number: int) -> str:
+    return f"{number} value{'s' * (number != 1)}"
 
 
-def told(held: Held) -> str:
+def in_words(held: Held) -> str:
     """What each rank holds, in words."""
     return "; ".join(f"rank {rank} {listed(held[rank]) or 'nothing'}" for rank in sorted(held))
 
@@ -132,49 +118,34 @@ def told(held: Held) -> str:
 # ------------------------------------------------------------------ a ring, step by step
 
 
-def ring_film(states: Sequence[Held], *, complete: Sequence[object] = ()) -> Picture:
-    """The chunks of every rank at the start, `states[0]`, and after each step; `states[k][rank][chunk]`.
+def ring_film(films: Sequence[Sequence[Sequence[int]]]) -> Picture:
+    """The chunks of every rank at the start and after each step: `films[rank][step][chunk]`, a number each.
 
-    `complete[chunk]` is what a chunk is when it is done; left out, it is what all ranks hold in the end. What
-    changed in a step has a thick border, what is complete is filled.
+    A chunk is complete when it is the sum over all ranks. What changed in a step has a thick border, what is
+    complete is filled.
     """
-    done = [str(label) for label in complete] or agreed(states[-1])
+    states = [dict(enumerate(held)) for held in zip(*films, strict=True)]
+    done = [str(sum(chunk)) for chunk in zip(*states[0].values(), strict=True)]
     ranks, chunks = sorted(states[0]), max(len(things) for things in states[0].values())
-    frame = max(grid_inches(states, chunks) - WORD_INCHES, HEADING_INCHES)
-    columns = min(len(states), int((MAX_WIDTH_INCHES - WORD_INCHES) / frame))
-    rows = -(-len(states) // columns)
-    title = film_title(states, done)
-    height = 1.1 + rows * (0.45 + ROW_INCHES * len(ranks))
-    figure, panels = new_panels(title, rows=rows, columns=columns, height=height)
+    frames = {f"after step {step}" if step else "start": state for step, state in enumerate(states)}
+    figure, panels = _grids(title := film_title(states, done), frames, ranks, chunks)
     for step, state in enumerate(states):
-        word = "" if step % columns else "rank "
-        _grid(panels[step], ranks, chunks, f"after step {step}" if step else "start", word)
         for row, rank in enumerate(ranks):
             _chunks(panels[step], row, state[rank], states[max(0, step - 1)][rank], done)
-    for spare in panels[len(states) :]:
-        spare.axis("off")
     keys = [Patch(label="complete", edgecolor=INK, **COMPLETE)]
     keys += [Patch(label="changed in this step", edgecolor=INK, linewidth=3, facecolor="white")]
     figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, film_alt(states, title))
 
 
-def _chunks(
-    axes: Axes, row: int, things: Sequence[object], old: Sequence[object], done: Sequence[str | None]
-) -> None:
+def _chunks(axes: Axes, row: int, things: Sequence[int], old: Sequence[int], done: Sequence[str]) -> None:
     for column, label in enumerate(map(str, things)):
         look = COMPLETE if label == done[column] else {"facecolor": "white"}
         changed = label != str(old[column])
         _cell(axes, row, column, label, linewidth=3 if changed else 0.8, zorder=2 + changed, **look)
 
 
-def agreed(state: Held) -> list[str | None]:
-    """Of each chunk, what all ranks hold; None where they differ."""
-    columns = zip(*([str(label) for label in things] for things in state.values()), strict=True)
-    return [column[0] if len(set(column)) == 1 else None for column in columns]
-
-
-def complete_chunks(state: Held, done: Sequence[str | None]) -> list[int]:
+def complete_chunks(state: Held, done: Sequence[str]) -> list[int]:
     """How many chunks are complete on each rank."""
     return [
         sum(str(label) == whole for label, whole in zip(state[rank], done, strict=True))
@@ -182,8 +153,8 @@ def complete_chunks(state: Held, done: Sequence[str | None]) -> list[int]:
     ]
 
 
-def film_title(states: Sequence[Held], done: Sequence[str | None]) -> str:
-    """After how many steps every rank has a complete chunk, and after how many all."""
+def film_title(states: Sequence[Held], done: Sequence[str]) -> str:
+    """After how many steps every rank has a complete chunk, and after how many it has all."""
     if len(states) == 1:
         return f"{len(states[0])} rank{'s' * (len(states[0]) > 1)}, no step: this is how it starts"
     fewest = [min(complete_chunks(state, done)) for state in states]
@@ -194,16 +165,16 @@ def film_title(states: Sequence[Held], done: Sequence[str | None]) -> str:
     begin = f"After {first} step{'s' * (first != 1)} every rank has {fewest[first]} complete chunk"
     begin += "s" * (fewest[first] != 1)
     if last is None:
-        return f"{begin}, after {len(states) - 1} not all {len(done)}"
+        return f"{begin} of {len(done)}"
     return begin if last == first else f"{begin}, after {last} all {len(done)}"
 
 
 def film_alt(states: Sequence[Held], title: str) -> str:
     """The same in words: every state."""
     lines = [
-        f"{f'After step {step}' if step else 'Start'}: {told(state)}" for step, state in enumerate(states)
+        f"{f'After step {step}' if step else 'Start'}: {in_words(state)}" for step, state in enumerate(states)
     ]
-    return f"Grids, one a step, a row a rank, a cell for each chunk. {title}. {'. '.join(lines)}."
+    return f"Grids, one per step, a row per rank, a cell for each chunk. {title}. {'. '.join(lines)}."
 
 
 # ------------------------------------------------------------------ drawing
@@ -219,6 +190,22 @@ def grid_inches(states: Sequence[Held], cells: int) -> float:
             f"{cells} cells with {letters} letters do not fit; give labels of at most {most} letters"
         )
     return inches
+
+
+def _grids(
+    title: str, grids: Mapping[str, Held], ranks: Sequence[int], cells: int
+) -> tuple[Figure, list[Axes]]:
+    """A figure with an empty grid for each of `grids`, under its heading; as many in a line as fit."""
+    widest = max(grid_inches(list(grids.values()), cells) - WORD_INCHES, HEADING_INCHES)
+    rows = -(-len(grids) // max(1, int((MAX_WIDTH_INCHES - WORD_INCHES) / widest)))
+    columns = -(-len(grids) // rows)  # lines of equal length
+    height = 1.1 + rows * (0.45 + ROW_INCHES * len(ranks))
+    figure, panels = new_panels(title, rows=rows, columns=columns, height=height)
+    for place, heading in enumerate(grids):
+        _grid(panels[place], ranks, cells, heading, "" if place % columns else "rank ")
+    for spare in panels[len(grids) :]:
+        spare.axis("off")
+    return figure, panels[: len(grids)]
 
 
 def _grid(axes: Axes, ranks: Sequence[int], cells: int, title: str, word: str = "rank ") -> None:

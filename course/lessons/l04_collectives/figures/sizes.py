@@ -1,19 +1,28 @@
-"""Time and bandwidth against message size: both axes logarithmic, the model's line, and what it misses by.
+"""Time against message size, both axes logarithmic: measured, predicted, and by how much a prediction is off.
 
 Times are plain numbers: `measured["ring"][4096]` are the seconds that a ring took for 4096 bytes. What a
 model says is drawn as a line and called predicted; the panel below shows how far off it was.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
+from math import inf, isfinite, log
 from statistics import median
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from course_lib.theory.cost_model import (
+    Hockney,
+    crossover_nbytes,
+    predict_seconds,
+    recursive_doubling_allreduce_cost,
+    ring_allreduce_cost,
+)
 from mpi_classroom.figures import (
     FONT_SIZE,
     INK,
+    Look,
     Picture,
     listed,
     new_panels,
@@ -21,12 +30,12 @@ from mpi_classroom.figures import (
     say_ranks,
     say_seconds,
     series_style,
-    three_digits,
 )
 
 Series = Mapping[str, Mapping[int, float]]  # a value for each number of bytes, for each algorithm
 Residuals = Mapping[str, Mapping[int, float]]
 MOST_CHANGES, MOST_TICKS = 2, 7
+RATIO_TICKS = (0.05, 0.1, 0.2, 0.5, 1, 2, 4)
 
 
 def times_by_size(
@@ -37,7 +46,7 @@ def times_by_size(
     cores: int,
     fitted: Collection[int] = (),
 ) -> Picture:
-    """Seconds against bytes, a line an algorithm; with `predicted` seconds, the model's lines and residuals.
+    """Seconds against bytes, a line per algorithm; with `predicted` seconds, the model's lines and residuals.
 
     `fitted` are the sizes that the model was fitted to: open markers, and not counted in the title.
     """
@@ -50,21 +59,73 @@ def times_by_size(
     _finish(figure, panels, say_ranks(ranks, cores))
     if misses:
         _residuals(panels[1], misses, fitted)
-    return Picture(figure, _alt("time", title, measured, say_seconds, misses, say_ranks(ranks, cores)))
+    return Picture(figure, _alt(title, measured, misses, say_ranks(ranks, cores)))
 
 
-def bandwidth_by_size(
-    measured: Series, predicted: Series | None = None, *, ranks: int, cores: int, fitted: Collection[int] = ()
-) -> Picture:
-    """The same seconds as gigabytes (10⁹ bytes) of message in a second, against bytes."""
-    check(measured)
-    rates, model = bandwidths(measured), bandwidths(predicted or {})
-    title = bandwidth_title(rates)
-    figure, panels = _figure(title, {})
-    _lines(panels[0], rates, model, fitted)
-    panels[0].set_ylabel("message size / time in GB/s")
-    _finish(figure, panels, say_ranks(ranks, cores))
-    return Picture(figure, _alt("bandwidth", title, rates, _say_rate, {}, say_ranks(ranks, cores)))
+def predicted_ratios(alpha: float, beta: float, ranks: Sequence[int]) -> Picture:
+    """How many times as long as the ring recursive doubling takes, against bytes: a line per number of ranks.
+
+    The alpha-beta model predicts it from `alpha` seconds per message and `beta` per byte; adding is free.
+    """
+    line, sizes = Hockney(alpha, beta), [2**power for power in range(8, 27)]  # 256 B to 64 MiB
+    ratios = {n: {m: doubling_over_ring(n, m, line) for m in sizes} for n in ranks}
+    crossovers = {n: crossover_nbytes(n, line) for n in ranks}
+    title = crossover_title(crossovers)
+    figure, panels = new_panels(title, height=4.8)
+    axes = panels[0]
+    axes.axhline(1, color=INK, linewidth=1)
+    for index, (n, values) in enumerate(ratios.items()):
+        style = {**series_style(index), "marker": "none", "linewidth": 2.5}
+        axes.plot(*_xy(values), **style, label=f"{n} ranks")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_yticks(RATIO_TICKS, [f"{tick:g}" for tick in RATIO_TICKS])
+    axes.set_ylabel("time of recursive doubling\n÷ time of the ring")
+    across = axes.get_yaxis_transform()  # the width of the panel, and the numbers of its y axis
+    axes.text(0.02, 1.12, "↑ the ring is faster", transform=across, fontsize=FONT_SIZE)
+    axes.text(0.98, 0.9, "↓ doubling is faster", transform=across, fontsize=FONT_SIZE, ha="right", va="top")
+    _finish(figure, panels, "predicted, nothing was run")
+    told = [f"{n} ranks: {_from(crossovers[n])}" for n in ratios]
+    kind = (
+        "Line chart, both axes logarithmic: time of recursive doubling divided by that of the ring, predicted"
+    )
+    return Picture(
+        figure, f"{kind}, against message size. {title}. The ring is faster with {'; '.join(told)}."
+    )
+
+
+def doubling_over_ring(ranks: int, nbytes: float, line: Hockney) -> float:
+    """The predicted time of recursive doubling, divided by that of the ring."""
+    doubling, ring = recursive_doubling_allreduce_cost(ranks, nbytes), ring_allreduce_cost(ranks, nbytes)
+    return predict_seconds(doubling, line) / predict_seconds(ring, line)
+
+
+def crossover(ratios: Mapping[float, float]) -> float:
+    """From how many bytes on the ratio stays above 1; infinity if it does not end above."""
+    sizes = sorted(ratios)
+    if ratios[sizes[-1]] <= 1:
+        return inf
+    below = [size for size in sizes if ratios[size] <= 1]
+    if not below:
+        return 0.0
+    low, high = below[-1], sizes[sizes.index(below[-1]) + 1]
+    share = log(1 / ratios[low]) / log(ratios[high] / ratios[low])
+    return low * (high / low) ** share
+
+
+def crossover_title(crossovers: Mapping[int, float]) -> str:
+    """From which size on the ring is faster, for the fewest and for the most ranks, and where it never is."""
+    there = [ranks for ranks, nbytes in crossovers.items() if isfinite(nbytes)]
+    never = [ranks for ranks in crossovers if ranks not in there]
+    told = [
+        f"on {ranks} ranks {_from(crossovers[ranks])}" for ranks in dict.fromkeys([*there[:1], *there[-1:]])
+    ]
+    told += [f"never on {listed(never)} ranks"] if never else []
+    return f"Predicted: the ring is faster {', '.join(told)}"
+
+
+def _from(nbytes: float) -> str:
+    return f"from {say_bytes(nbytes)} on" if 0 < nbytes < inf else "at every size" if nbytes == 0 else "never"
 
 
 # ------------------------------------------------------------------ drawing
@@ -86,21 +147,24 @@ def _lines(axes: Axes, series: Series, model: Series, fitted: Collection[int]) -
             axes.plot(*_xy(said), color=style["color"], linestyle=line, label=f"{name}: predicted")
             line = "none"
         style = {**style, "linestyle": line}
-        axes.plot(*_xy(points), **style, markersize=6, label=f"{name}: measured")
-        _open(axes, points, style, fitted)
-    if fitted:
-        axes.plot([], [], "o", color=INK, markerfacecolor="white", label="open: fitted to these")
+        _points(axes, points, style, fitted, f"{name}: measured")
     axes.set_xscale("log", base=2)
     if any(value > 0 for values in series.values() for value in values.values()):
         axes.set_yscale("log")
 
 
-def _open(
-    axes: Axes, points: Mapping[int, float], style: Mapping[str, object], fitted: Collection[int]
+def _points(
+    axes: Axes, points: Mapping[int, float], style: Look, fitted: Collection[int], label: str = ""
 ) -> None:
-    """White over the markers of those sizes that the model was fitted to."""
+    """Filled markers; open ones where the model was fitted, with a legend entry of their own."""
+    fresh = {size: value for size, value in points.items() if size not in fitted}
     inner = {size: value for size, value in points.items() if size in fitted}
-    axes.plot(*_xy(inner), marker=style["marker"], linestyle="none", color="white", markersize=3.5)
+    if inner:
+        line = "none" if fresh else style["linestyle"]
+        looks = {**style, "linestyle": line, "markerfacecolor": "white"}
+        axes.plot(*_xy(inner), **looks, markersize=6, label=label and f"{label}, used for the fit")
+    if fresh:
+        axes.plot(*_xy(fresh), **style, markersize=6, label=label)
 
 
 def _residuals(axes: Axes, misses: Residuals, fitted: Collection[int]) -> None:
@@ -108,8 +172,7 @@ def _residuals(axes: Axes, misses: Residuals, fitted: Collection[int]) -> None:
     for index, points in enumerate(misses.values()):
         style = {**series_style(index), "linestyle": "none"}
         percent = {size: 100 * miss for size, miss in sorted(points.items())}
-        axes.plot(*_xy(percent), **style, markersize=6)
-        _open(axes, percent, style, fitted)
+        _points(axes, percent, style, fitted)
     axes.set_ylabel("measured\nagainst predicted")
     axes.yaxis.set_major_formatter("{x:+.0f}%")
 
@@ -141,14 +204,6 @@ def check(measured: Series) -> None:
         raise ValueError(f"{low} bytes have no place on a logarithmic axis; leave that size out")
 
 
-def bandwidths(times: Series) -> dict[str, dict[int, float]]:
-    """Gigabytes in a second, from seconds; times of zero, below the clock's resolution, are left out."""
-    return {
-        name: {size: size / seconds / 1e9 for size, seconds in values.items() if seconds > 0}
-        for name, values in times.items()
-    }
-
-
 def residuals(measured: Series, predicted: Series) -> dict[str, dict[int, float]]:
     """measured/predicted - 1, at the sizes that have both: 0.1 is a tenth longer than predicted."""
     found = {
@@ -167,14 +222,11 @@ def miss_title(misses: Residuals, fitted: Collection[int]) -> str:
     """By how much the model is off, in the median and at most, at sizes that it was not fitted to."""
     every = [(size, abs(miss), name) for name, values in misses.items() for size, miss in values.items()]
     fresh = [one for one in every if one[0] not in fitted]
-    where = f"at {len(fresh)} points it was not fitted to" if fresh and fitted else "at all its points"
+    who = f"At {len(fresh)} points it was not fitted to, the model" if fresh and fitted else "The model"
     told = fresh or every
     size, worst, name = max(told, key=lambda one: one[1])
     middle = median(miss for _, miss, _ in told)
-    return (
-        f"{where[0].upper()}{where[1:]}, the model is off by {middle:.0%} in the median, "
-        f"by {worst:.0%} at most ({name}, {say_bytes(size)})"
-    )
+    return f"{who} is off by {middle:.0%} in the median, by {worst:.0%} at most ({name}, {say_bytes(size)})"
 
 
 def fastest_title(measured: Series) -> str:
@@ -198,25 +250,12 @@ def _ends(name: str, values: Mapping[int, float]) -> str:
     return f"{name}: {', '.join(told)}"
 
 
-def bandwidth_title(rates: Series) -> str:
-    """The best bandwidth of each, and at which size."""
-    best = [(name, *max((rate, size) for size, rate in rates[name].items())) for name in rates if rates[name]]
-    told = [f"{name} {_say_rate(rate)} at {say_bytes(size)}" for name, rate, size in best]
-    return f"At best: {'; '.join(told)}" if told else "Every time was below the clock's resolution"
-
-
-def _say_rate(rate: float) -> str:
-    return f"{three_digits(rate)} GB/s"
-
-
-def _alt(
-    what: str, title: str, series: Series, say: Callable[[float], str], misses: Residuals, machine: str
-) -> str:
+def _alt(title: str, series: Series, misses: Residuals, machine: str) -> str:
     """Kind, axes and finding, then every series at its smallest and its largest size."""
     lines = []
     for name, values in series.items():
         ends = [
-            f"{say(values[size])} at {say_bytes(size)}"
+            f"{say_seconds(values[size])} at {say_bytes(size)}"
             for size in sorted({*values} and {min(values), max(values)})
         ]
         off = (
@@ -224,5 +263,5 @@ def _alt(
         )
         lines.append(f"{name}: {listed(ends)}{off}")
     panel = ", and below it the residuals of the predicted lines" if misses else ""
-    kind = f"Line chart, both axes logarithmic: {what} against message size, {machine}{panel}"
+    kind = f"Line chart, both axes logarithmic: time against message size, {machine}{panel}"
     return f"{kind}. {title}. {'; '.join(lines)}."
