@@ -11,13 +11,14 @@ from urllib.parse import unquote, urlsplit
 from course.tools.build import SHOWN_TAG, notebook_of, source_of, stem_of, tags
 from course.tools.lesson import LessonSource, Problem, label, local_path
 from course.tools.markdown import read_markdown
-from course.tools.parts import STOP_LINE
+from course.tools.parts import MORE, STOP_LINE, in_core
 
 SETUP = "from mpi_classroom.cluster import start_cluster\n\ncluster = start_cluster(n=4)"
 TEARDOWN = "cluster.stop()"
-ENDING = ("On GPUs", "Key points", "Pitfalls", "References", "Discuss", "Stretch", "Teardown")
+CORE_ENDING = ("Key points", "Discuss")
+ENDING = ("On GPUs", "Pitfalls", "References", "Stretch", "Teardown")
 HEADER_FIELDS = ("You will be able to", "Before this", "Time", "Ranks")
-KNOWN_TAGS = ("nbval-ignore-output", "raises-exception")
+KNOWN_TAGS = ("nbval-ignore-output", "raises-exception", MORE)
 START = "00_start_here"
 MAX_CODE_LINES = 25
 MAX_CODE_CELLS = 3
@@ -67,7 +68,7 @@ def navigation(lesson: LessonSource) -> Iterator[Problem]:
 
 def sections(lesson: LessonSource) -> Iterator[Problem]:
     """The required headings, in their order."""
-    order = [*([] if lesson.stem == START else ["Warm-up"]), "Setup", "More", *ENDING]
+    order = [*([] if lesson.stem == START else ["Warm-up"]), "Setup", *CORE_ENDING, "More", *ENDING]
     found = [(n, text) for n, level, text in lesson.headings if level == 2]
     place, here = 0, 1
     for title in order:
@@ -91,11 +92,13 @@ def numbering(lesson: LessonSource) -> Iterator[Problem]:
 
 
 def stop_line(lesson: LessonSource) -> Iterator[Problem]:
-    """The core ends where a short workshop stops."""
+    """The core ends where a short workshop stops, and More begins with its heading."""
     stops = [n for n, text, _ in lesson.pages if STOP_LINE in text]
     more, _ = lesson.section("More")
-    if len(stops) != 1 or (more and stops[0] > more):
-        yield more or len(lesson.cells), f"'{STOP_LINE}' must stand once, right before '## More'"
+    if stops != [more - 1]:
+        yield more or len(lesson.cells), f"'{STOP_LINE}' must stand once, in the cell before '## More'"
+    if more and sum(in_core(lesson.cells)) != more - 1:
+        yield more, f"the cell with '## More' and no cell before it must have the tag {MORE!r}"
 
 
 def warm_up(lesson: LessonSource) -> Iterator[Problem]:

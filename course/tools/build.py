@@ -2,6 +2,12 @@
 
     source ── read ──> cells ── fill ──> cells with library code ── execute ──> outputs ── clean ──> notebook
               jupytext          `source: module:name`               nbclient
+                                `exercise: 04.1`
+
+A cell with the tag `source: module:name` gets the code of the library, one with `exercise: 04.1` becomes the
+text and the cell of that exercise or question. From the cell with the tag `more` on, all is More. The tags
+`slide`, `subslide`, `fragment` and `skip` say how a cell begins on slides; a text with the tag `notes` is for
+the speaker and is left out of the notebook.
 
 Everything but the outputs is a function of the source and the library, so `drift` can tell whether a
 notebook is up to date without running it. A build that fails leaves the old notebook as it was.
@@ -30,12 +36,16 @@ from nbformat import NotebookNode
 from course.paths import LESSONS, ROOT
 from course.tools.execute import Deadlines, KernelTrouble, LessonRun
 from course.tools.kernels import unattended
-from course.tools.parts import RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
+from course.tools.parts import MORE, RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
 from course.tools.shown import ShowError, shown
+from mpi_classroom.lessons import find_exercise
 
 DEADLINES = Deadlines(cell=120, lesson=600)
 TRACEBACK_LINES = 15
 SHOWN_TAG = re.compile(r"source:\s*(\S+:\w+)")
+EXERCISE_TAG = re.compile(r"exercise:\s*(\S+)")
+SLIDES = ("slide", "subslide", "fragment", "skip")
+NOTES = "notes"  # what the speaker says, in the source only
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 LANGUAGE = {
     "name": "python",
@@ -92,14 +102,21 @@ def _is_named(source: Path, name: str) -> bool:
 # -------------------------------------------------------------------- composing, without running
 
 
-def compose(source: Path) -> NotebookNode:
-    """The notebook that `source` makes, without outputs: cells filled, ids set. Raises BuildError."""
+def compose(source: Path, *, notes: bool = False) -> NotebookNode:
+    """The notebook that `source` makes, without outputs: cells filled, ids set. Raises BuildError.
+
+    With `notes`, the speaker's notes are in it too.
+    """
     notebook = nbformat.v4.new_notebook(
         metadata={"kernelspec": dict(KERNEL), "language_info": dict(LANGUAGE)}
     )
     read = jupytext.reads(source.read_text(encoding="utf-8"), fmt=SOURCE_FORMAT)
-    notebook.cells = [_checked(cell, number) for number, cell in enumerate(read.cells, 1)]
+    checked = [_checked(cell, number) for number, cell in enumerate(read.cells, 1)]
+    notebook.cells = [each for number, cell in enumerate(checked, 1) for each in _practised(cell, number)]
+    if not notes:
+        notebook.cells = [cell for cell in notebook.cells if NOTES not in tags(cell)]
     _fill(notebook)
+    _mark_parts_and_slides(notebook)
     for cell, id in zip(notebook.cells, _ids(notebook), strict=True):
         cell.id = id
     return notebook
@@ -125,6 +142,39 @@ def _checked(cell: NotebookNode, number: int) -> NotebookNode:
     if late := next((line for line in lines[1:] if line.startswith("%%")), None):
         raise BuildError(f"{late} must be the first line of a cell; put a line '# %%' above it", number)
     return nbformat.v4.new_code_cell("\n".join(lines), metadata=metadata)
+
+
+def _practised(cell: NotebookNode, number: int) -> list[NotebookNode]:
+    """The text and the cell of the exercise that `cell` stands for; any other cell as it is."""
+    ids = [match[1] for tag in tags(cell) if (match := EXERCISE_TAG.fullmatch(tag))]
+    if not ids:
+        return [cell]
+    if len(ids) > 1 or cell.cell_type != "code" or cell.source.strip():
+        raise BuildError(
+            "a cell with an `exercise: …` tag is a code cell with one such tag and no content", number
+        )
+    try:
+        exercise = find_exercise(ids[0])
+    except LookupError as error:
+        raise BuildError(f"{error}; correct the number, or write the exercise", number) from None
+    others = [tag for tag in tags(cell) if not EXERCISE_TAG.fullmatch(tag)]
+    metadata = {"tags": others} if others else {}
+    return [
+        nbformat.v4.new_markdown_cell(exercise.text, metadata=metadata),
+        nbformat.v4.new_code_cell(f"%%exercise {exercise.id}\n{exercise.cell}"),
+    ]
+
+
+def _mark_parts_and_slides(notebook: NotebookNode) -> None:
+    """Give every cell of More the tag `more`; what a tag says of slides goes where slide makers look."""
+    more = False
+    for cell in notebook.cells:
+        more = more or MORE in tags(cell)
+        kinds = [tag for tag in tags(cell) if tag in (*SLIDES, NOTES)]
+        kept = [tag for tag in tags(cell) if tag not in (*kinds, MORE)] + [MORE] * more
+        cell.metadata = NotebookNode({"tags": kept} if kept else {})
+        if kinds:
+            cell.metadata["slideshow"] = {"slide_type": kinds[0]}
 
 
 def _fill(notebook: NotebookNode) -> None:

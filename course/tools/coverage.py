@@ -1,7 +1,7 @@
 """Practice covers the lesson: every objective has an item, every misconception is aimed at.
 
 An item is an exercise, a question or a prediction that stands in the lesson. Each says which objectives of
-the header it serves and which misconceptions it is aimed at (`exercises/model.py`, `misconceptions.py`).
+the header it serves and which misconceptions it is aimed at (`mpi_classroom.exercises`, `misconceptions.py`).
 """
 
 import ast
@@ -11,20 +11,24 @@ from collections.abc import Callable, Iterator
 from course.lessons.shared.misconceptions import MISCONCEPTIONS
 from course.tools.lesson import LessonSource, Problem
 from course.tools.parts import in_core
-from course.tools.practice import MAGIC
 from mpi_classroom.exercises import Exercise, Prediction, Question
 from mpi_classroom.lessons import exercises_of, predictions_of
 
+MAGIC = re.compile(r"%%exercise +(\S+)")
 Item = Exercise | Question | Prediction
 KNOWN = {name for beliefs in MISCONCEPTIONS.values() for name in beliefs}
-QUESTIONS = (2, 3)  # so many has a quiz
+QUESTIONS = (1, 2)  # so many has a core
 
 
-def objectives(lesson: LessonSource) -> list[str]:
-    """What the header says that the reader will be able to do, one by one."""
-    text = lesson.cells[0].source if lesson.cells else ""
-    row = re.search(r"^\| \*\*You will be able to\*\* \| (.+?) \|$", text, re.MULTILINE)
-    return [objective.strip() for objective in row[1].split(";")] if row else []
+def objectives(lesson: LessonSource) -> tuple[list[str], list[str]]:
+    """What the header says that the reader will be able to do after the core, and with More."""
+
+    def row(name: str) -> list[str]:
+        text = lesson.cells[0].source if lesson.cells else ""
+        found = re.search(rf"^\| \*\*{name}\*\* \| (.+?) \|$", text, re.MULTILINE)
+        return [objective.strip() for objective in found[1].split(";")] if found else []
+
+    return row("You will be able to"), row("With More")
 
 
 def items(lesson: LessonSource) -> list[tuple[int, Item]]:
@@ -36,9 +40,7 @@ def items(lesson: LessonSource) -> list[tuple[int, Item]]:
         match = MAGIC.match(cell.source)
         if match and match[1] in exercises:
             found.append((n, exercises[match[1]]))
-        for question in asked(cell.source, "predict"):
-            if question in predictions:
-                found.append((n, predictions[question]))
+        found += [(n, predictions[asks]) for asks in asked(cell.source, "predict") if asks in predictions]
     return found
 
 
@@ -46,52 +48,42 @@ def asked(source: str, function: str) -> list[str]:
     """The first arguments of the calls of `function` in a cell."""
     if source.startswith("%%"):
         return []
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == function]
-    first = [call.args[0] for call in named if call.args]
-    return [str(argument.value) for argument in first if isinstance(argument, ast.Constant)]
-
-
-# -------------------------------------------------------------------- rules
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
+    named = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == function]
+    return [str(argument.value) for argument in named if isinstance(argument, ast.Constant)]
 
 
 def objectives_have_items(lesson: LessonSource) -> Iterator[Problem]:
-    """Every objective is practised, and every item serves one."""
-    wanted = objectives(lesson)
-    practised = {number for _, item in items(lesson) for number in item.objectives}
-    for number, objective in enumerate(wanted, 1):
+    """Every objective is practised, those of the core in the core, and every item serves one."""
+    of_core, with_more = objectives(lesson)
+    core, here = in_core(lesson.cells), items(lesson)
+    practised = {number: core[n - 1] for n, item in reversed(here) for number in item.objectives}
+    for number, objective in enumerate([*of_core, *with_more], 1):
         if number not in practised:
             yield 1, f"nothing practises objective {number}, {objective!r}; write an item that does"
-    for n, item in items(lesson):
-        unknown = [number for number in item.objectives if not 1 <= number <= len(wanted)]
-        if unknown:
-            yield n, f"{item.id} serves objective {unknown[0]}; the header has {len(wanted)}"
-        if not item.objectives:
-            yield n, f"{item.id} serves no objective of the header; give it objectives=(…)"
+        elif with_more and number <= len(of_core) and not practised[number]:
+            yield 1, f"objective {number}, {objective!r}, is practised in More only; move it to 'With More'"
+    for n, item in here:
+        if not item.objectives or max(item.objectives) > len(of_core) + len(with_more):
+            yield (
+                n,
+                f"{item.id} serves objectives {item.objectives}; the header has {len(of_core + with_more)}",
+            )
 
 
 def misconceptions_are_targeted(lesson: LessonSource) -> Iterator[Problem]:
-    """Every misconception of the lesson is the target of an item in it."""
-    aimed_at = {name for _, item in items(lesson) for name in item.targets}
+    """Every misconception of the lesson is the target of an item; each wrong option stands for one."""
+    here = items(lesson)
+    aimed_at = {name for _, item in here for name in item.targets}
     for name, belief in MISCONCEPTIONS.get(lesson.number, {}).items():
         if name not in aimed_at:
             yield 1, f"nothing is aimed at the misconception {name!r} ({belief}); make it an item's target"
-
-
-def items_have_targets(lesson: LessonSource) -> Iterator[Problem]:
-    """Wrong options, predictions and spotted bugs each stand for a known misconception."""
-    for n, item in items(lesson):
-        for name in item.targets:
-            if name not in KNOWN:
-                yield (
-                    n,
-                    f"{item.id} is aimed at {name!r}, which misconceptions.py does not have; add it there",
-                )
+    for n, item in here:
+        for name in set(item.targets) - KNOWN:
+            yield n, f"{item.id} is aimed at {name!r}, which misconceptions.py does not have; add it there"
         if isinstance(item, Question):
-            for letter in item.options.keys() - {item.right} - item.beliefs.keys():
-                yield n, f"option {letter} of {item.id} stands for no misconception; name it in beliefs"
-            if item.right in item.beliefs:
-                yield n, f"option {item.right} of {item.id} is right and cannot stand for a misconception"
+            if any(option.right == bool(option.belief) for option in item.options):
+                yield n, f"in {item.id}, the wrong options stand for misconceptions, the right one for none"
         elif not item.targets and (isinstance(item, Prediction) or item.spot_the_bug):
             yield n, f"{item.id} is aimed at no misconception; name one in its targets"
 
@@ -109,25 +101,27 @@ def predictions(lesson: LessonSource) -> Iterator[Problem]:
 
 
 def practice_is_complete(lesson: LessonSource) -> Iterator[Problem]:
-    """One exercise in the core, and everywhere a prediction, a bug to spot, and a quiz."""
+    """Each exercise of the lesson stands in it once; the core has one, and one or two questions."""
     core, here = in_core(lesson.cells), items(lesson)
-    exercises = [(n, item) for n, item in here if isinstance(item, Exercise)]
-    of_core = [item.id for n, item in exercises if core[n - 1]]
-    if len(of_core) != 1:
-        yield 1, f"the core has {len(of_core)} exercises; keep one, and move the others to More"
-    if not any(item.spot_the_bug for _, item in exercises):
+    ids = [item.id for _, item in here if not isinstance(item, Prediction)]
+    for item in exercises_of(lesson.number):
+        if ids.count(item.id) != 1:
+            yield 1, f"{item.id} stands in the lesson {ids.count(item.id)} times; it belongs there once"
+    exercises = [item.id for n, item in here if isinstance(item, Exercise) and core[n - 1]]
+    if len(exercises) != 1:
+        yield 1, f"the core has {len(exercises)} exercises; keep one, and move the others to More"
+    if not any(isinstance(item, Exercise) and item.spot_the_bug for _, item in here):
         yield 1, "no exercise is called 'Spot the bug: …'; make one of a mistake that is often made"
     if not any(isinstance(item, Prediction) for _, item in here):
         yield 1, "nothing is predicted; put predict(…, None) before a measurement, and outcome(…) after it"
-    questions = sum(isinstance(item, Question) for _, item in here)
+    questions = sum(isinstance(item, Question) and core[n - 1] for n, item in here)
     if questions not in QUESTIONS:
-        yield 1, f"the quiz has {questions} questions; ask {QUESTIONS[0]} or {QUESTIONS[1]}"
+        yield 1, f"the core has {questions} questions; ask one or two, after the text that answers them"
 
 
 COVERAGE_RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (
     objectives_have_items,
     misconceptions_are_targeted,
-    items_have_targets,
     predictions,
     practice_is_complete,
 )

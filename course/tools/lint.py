@@ -1,6 +1,6 @@
 """Holds lessons to what a lesson is, and notebooks to be built, up to date, small and without errors.
 
-Anatomy, practice, coverage of the objectives, time and vocabulary have a module of rules each.
+Anatomy, coverage of the objectives, time and vocabulary have a module of rules each.
 
 python -m course.tools.lint           all lessons; exit code 1 when there is a finding
 python -m course.tools.lint 02        one
@@ -19,14 +19,14 @@ from course.paths import NOTEBOOKS, ROOT
 from course.tools.anatomy import RULES
 from course.tools.build import BuildError, drift, lesson_sources, notebook_of, source_of, tags
 from course.tools.coverage import COVERAGE_RULES
+from course.tools.glossary import stale
 from course.tools.lesson import LessonSource, Problem, local_path
 from course.tools.markdown import read_html
 from course.tools.parts import run_seconds
-from course.tools.practice import PRACTICE_RULES
-from course.tools.times import TIME_RULES, course_minutes, track_times
+from course.tools.times import TIME_RULES, core_minutes, late_tracks
 from course.tools.vocabulary import VOCABULARY_RULES
 
-SOURCE_RULES = (*RULES, *PRACTICE_RULES, *COVERAGE_RULES, *TIME_RULES, *VOCABULARY_RULES)
+SOURCE_RULES = (*RULES, *COVERAGE_RULES, *TIME_RULES, *VOCABULARY_RULES)
 MAX_KILOBYTES = 600
 MIN_ALT_WORDS = 3
 
@@ -155,13 +155,13 @@ def strangers(folder: Path) -> list[Finding]:
     ]
 
 
-def late_tracks(course: Sequence[Path]) -> list[Finding]:
-    """Tracks that do not fit into their hours."""
+def of_the_course(course: Sequence[Path]) -> list[Finding]:
+    """Tracks that do not fit into their hours; a glossary that is not what the lessons say."""
     try:
-        minutes = course_minutes(course)
+        sentences = [*late_tracks(core_minutes(course)), *stale()]
     except BuildError:
         return []  # the lesson's own finding
-    return [Finding(course[0].parents[1], 0, sentence) for sentence in track_times(minutes)] if course else []
+    return [Finding(course[0].parents[1], 0, sentence) for sentence in sentences] if course else []
 
 
 def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> int:
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = NOTEBOOKS) -> in
         print(error, file=sys.stderr)
         return 1
     findings = [finding for source in chosen for finding in lint_lesson(source, course)]
-    findings += [] if names else [*late_tracks(course), *strangers(folder)]
+    findings += [] if names else [*of_the_course(course), *strangers(folder)]
     for finding in findings:
         print(finding)
     return 1 if findings else 0

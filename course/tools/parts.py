@@ -1,4 +1,7 @@
-"""The two parts of a lesson, core and More, and how long the cells of each ran."""
+"""The two parts of a lesson, core and More, and how long the cells of each ran.
+
+A source marks the cell that begins More with the tag `more`; in the notebook every cell of More has it.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,16 +11,14 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 STOP_LINE = "**Stop here in a short workshop.**"  # the last cell of the core
+MORE = "more"  # the tag of what is not of the core
 RUN_SECONDS = "run_seconds"
 SECONDS_STEP = 5  # run times are rounded, or every build would change the notebook
 
 
 def in_core(cells: Sequence[NotebookNode]) -> list[bool]:
-    """For every cell whether it is of the core, which ends with the stop line; all are where none is."""
-    stops = [
-        index for index, cell in enumerate(cells) if cell.cell_type == "markdown" and STOP_LINE in cell.source
-    ]
-    return [not stops or index <= stops[0] for index in range(len(cells))]
+    """For every cell whether it is of the core."""
+    return [MORE not in cell.metadata.get("tags", ()) for cell in cells]
 
 
 def seconds_by_part(core: Sequence[bool], clock: Sequence[float]) -> dict[str, int]:

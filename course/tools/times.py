@@ -1,13 +1,13 @@
 """How long a lesson takes, and whether what its header says, and what the tracks promise, is so.
 
-    minutes = words / 180  +  8 s a line of code  +  6 an exercise  +  2 a question  +  run time
+    minutes = words / 180  +  8 s per line of code  +  6 per exercise  +  2 per question  +  run time
 
-A question of the warm-up counts like one of the quiz; a prediction is part of reading. The cell of an
-exercise is part of its six minutes. Docstrings and comments are words. Imports are not read: the text says
-what they bring. Nor is a line of code that was there before: neither a repeated one, nor setup and teardown,
-which are alike in all lessons. The run time is what the build measured and wrote into the notebook.
+A question of the warm-up counts like any other; a prediction is part of reading. Docstrings and comments are
+words. Imports are not read, nor is a line of code that was there before. The run time is what the build
+measured and wrote into the notebook.
 
-A workshop that runs lessons one after the other skips the warm-ups, so tracks count the cores without them.
+Arrival, breaks, votes and questions take a third of a workshop: cores fill two thirds of a track's hours.
+A workshop that runs lessons one after the other skips the warm-ups.
 """
 
 import ast
@@ -20,22 +20,35 @@ from nbformat import NotebookNode
 
 from course.tools.anatomy import SETUP, TEARDOWN, short_imports
 from course.tools.build import notebook_of, stem_of
+from course.tools.coverage import MAGIC
 from course.tools.lesson import LessonSource, Problem
 from course.tools.parts import in_core, run_seconds
-from course.tools.practice import MAGIC
 
-WORDS_A_MINUTE = 180
-SECONDS_A_LINE = 8
-MINUTES_AN_EXERCISE = 6
-MINUTES_A_QUESTION = 2
-WARM_UP_QUESTIONS = 3
+WORDS_PER_MINUTE = 180
+MINUTES_PER_LINE = 8 / 60
+MINUTES_PER_EXERCISE, MINUTES_PER_QUESTION = 6, 2
 TOLERANCE = 0.25
-RANKS_SETUP = "from mpi4py import MPI\n\ncomm = MPI.COMM_WORLD\nrank, size = comm.rank, comm.size"
-IMPORT = re.compile(r"\s*(import |from \S+ import )")
-FIRST = "00"  # the lesson in which setup and teardown are new
-RESERVED_CORE = 14  # of a lesson that is not written yet
-RESERVED_MORE = 28
-ELECTIVE = 10  # for whoever chooses it, in place of another lesson's More
+ALIKE = "\n".join(
+    [SETUP, TEARDOWN, "from mpi4py import MPI", "comm = MPI.COMM_WORLD", "rank, size = comm.rank, comm.size"]
+)
+HALF_A_DAY = ("00", "01", "04", "06", "07", "11", "12")
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A workshop of so many hours, and the lessons of which it does the core."""
+
+    name: str
+    hours: float
+    lessons: tuple[str, ...]
+    demonstrations: int = 0  # minutes for what is only shown
+
+
+TRACKS = (
+    Track("half a day", 3, HALF_A_DAY, demonstrations=8),
+    Track("one day", 6, (*HALF_A_DAY, "02", "03", "05", "08", "09", "14"), demonstrations=8),
+    Track("two days", 12, tuple(f"{number:02d}" for number in range(17))),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,56 +60,29 @@ class Minutes:
     more: int
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
-    """A workshop: the lessons of which it does the core, in how many minutes."""
-
-    name: str
-    lessons: tuple[str, ...]
-    minutes: int
-    shown: Mapping[str, int]  # lessons that are only demonstrated, and the minutes for it
-    more: bool = False
-
-
-TWO_HOURS = ("00", "01", "02", "04", "06", "07", "11", "12")
-DEMONSTRATION = {"13": 8}
-TWO_DAYS = tuple(f"{number:02d}" for number in range(17) if number != ELECTIVE)
-TRACKS = (
-    Track("two hours", TWO_HOURS, 120, DEMONSTRATION),
-    Track("one day", (*TWO_HOURS, "03", "05", "08", "09"), 7 * 60, DEMONSTRATION),
-    Track("two days", TWO_DAYS, 14 * 60, {}, more=True),
-)
-
-# -------------------------------------------------------------------- what a lesson takes
-
-
 def minutes(lesson: LessonSource) -> Minutes:
     """What the warm-up, the rest of the core, and More take."""
     start, warm = lesson.section("Warm-up")
-    parts = {"warm": 0.0, "core": 0.0, "more": 0.0}
-    core = in_core(lesson.cells)
-    known = (
-        set[str]() if lesson.number == FIRST else set("\n".join([SETUP, TEARDOWN, RANKS_SETUP]).splitlines())
-    )
-    for n, cell in enumerate(lesson.cells, 1):
-        part = "warm" if start <= n < start + len(warm) else "core" if core[n - 1] else "more"
-        parts[part] += cell_minutes(cell, known)
+    takes = {"warm-up": 3.0 * MINUTES_PER_QUESTION if warm else 0.0, "core": 0.0, "more": 0.0}
+    read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
+    for n, (cell, of_core) in enumerate(zip(lesson.cells, in_core(lesson.cells), strict=True), 1):
+        part = "warm-up" if start <= n < start + len(warm) else "core" if of_core else "more"
+        takes[part] += cell_minutes(cell, read)
     for part, seconds in run_seconds(notebook_of(lesson.source)).items():
-        parts[part] += seconds / 60
-    parts["warm"] += MINUTES_A_QUESTION * WARM_UP_QUESTIONS * bool(warm)
-    return Minutes(round(parts["warm"]), round(parts["core"]), round(parts["more"]))
+        takes[part] += seconds / 60
+    return Minutes(round(takes["warm-up"]), round(takes["core"]), round(takes["more"]))
 
 
-def cell_minutes(cell: NotebookNode, known: set[str]) -> float:
-    """Reading a cell, and doing what it asks; lines in `known` are not read, and the others are added."""
+def cell_minutes(cell: NotebookNode, read: set[str]) -> float:
+    """Reading a cell, and doing what it asks; lines in `read` are skipped, and the others are added to it."""
     if cell.cell_type == "markdown":
-        return count_words(cell.source) / WORDS_A_MINUTE
+        return count_words(cell.source) / WORDS_PER_MINUTE
     if match := MAGIC.match(cell.source):
-        return MINUTES_A_QUESTION if ".q" in (match[1] or "") else MINUTES_AN_EXERCISE
+        return MINUTES_PER_QUESTION if ".q" in match[1] else MINUTES_PER_EXERCISE
     code, words = code_and_words(cell.source)
-    new = [line for line in code if line not in known]
-    known.update(new)
-    return len(new) * SECONDS_A_LINE / 60 + words / WORDS_A_MINUTE
+    new = [line for line in code if line not in read]
+    read.update(new)
+    return len(new) * MINUTES_PER_LINE + words / WORDS_PER_MINUTE
 
 
 def count_words(text: str) -> int:
@@ -108,33 +94,29 @@ def count_words(text: str) -> int:
 
 def code_and_words(source: str) -> tuple[list[str], int]:
     """The lines of a code cell that do something, and the number of words in its docstrings and comments."""
-    lines = [
-        "" if n == 0 and line.startswith("%%") else line
-        for n, line in enumerate(short_imports(source).splitlines())
-    ]
-    told = docstring_lines("\n".join(lines))
-    told |= {n for n, line in enumerate(lines, 1) if line.strip().startswith("#")}
-    code = [
-        line for n, line in enumerate(lines, 1) if n not in told and line.strip() and not IMPORT.match(line)
-    ]
-    return code, sum(count_words(lines[n - 1]) for n in told)
+    lines = [line for line in short_imports(source).splitlines() if not line.startswith("%%")]
+    words = docstring_lines("\n".join(lines)) | {
+        n for n, line in enumerate(lines, 1) if line.strip().startswith("#")
+    }
+    code = [line for n, line in enumerate(lines, 1) if n not in words and line.strip()]
+    return (
+        [line for line in code if not re.match(r"\s*(import |from \S+ import )", line)],
+        sum(count_words(lines[n - 1]) for n in words),
+    )
 
 
 def docstring_lines(source: str) -> set[int]:
     """The lines, counted from 1, that are docstrings; none where the source is not plain Python."""
     try:
-        tree = ast.parse(source)
+        nodes = list(ast.walk(ast.parse(source)))
     except SyntaxError:
         return set()
-    found = set[int]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(node):
-            text = node.body[0]
-            found |= set(range(text.lineno, (text.end_lineno or text.lineno) + 1))
-    return found
-
-
-# -------------------------------------------------------------------- rules
+    texts = [
+        node.body[0]
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(node)
+    ]
+    return {n for text in texts for n in range(text.lineno, (text.end_lineno or text.lineno) + 1)}
 
 
 def header_time(lesson: LessonSource) -> Iterator[Problem]:
@@ -143,34 +125,25 @@ def header_time(lesson: LessonSource) -> Iterator[Problem]:
     if said is None:
         return  # another rule says so
     takes = minutes(lesson)
-    for name, says, is_ in (
+    for part, says, is_ in (
         ("core", int(said[1]), takes.warm_up + takes.core),
         ("more", int(said[2]), takes.more),
     ):
         if abs(says - is_) > TOLERANCE * max(says, 1):
-            yield 1, f"the header says {name} {says} min, and it takes about {is_}; correct or shorten it"
+            yield 1, f"the header says {part} {says} min, and it takes about {is_}; correct or shorten it"
 
 
-def core_time(lesson: LessonSource) -> Iterator[Problem]:
-    """In the shortest track, a core has its share of the time."""
-    takes = minutes(lesson).core
-    if lesson.number in TWO_HOURS and takes > RESERVED_CORE:
-        room = f"a track of two hours has {RESERVED_CORE}; move something to More"
-        yield 1, f"the core takes about {takes} min without the warm-up, and {room}"
-
-
-def track_times(course: Mapping[str, Minutes]) -> Iterator[str]:
-    """A sentence for every track that does not fit into its hours; lessons not written count as reserved."""
+def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
+    """A sentence for every track whose cores (minutes by lesson) fill more than two thirds of its hours."""
     for track in TRACKS:
-        parts = [course.get(number, Minutes(0, RESERVED_CORE, RESERVED_MORE)) for number in track.lessons]
-        total = sum(part.core + part.more * track.more for part in parts) + sum(track.shown.values())
-        if total > track.minutes:
-            yield f"the track {track.name} takes about {total} min and has {track.minutes}; shorten a lesson"
+        total = sum(cores.get(number, 0) for number in track.lessons) + track.demonstrations
+        if total > (room := track.hours * 60 * 2 / 3):
+            yield f"the cores of the track {track.name} take about {total} min of {room:.0f}; shorten some"
 
 
-def course_minutes(course: Sequence[Path]) -> dict[str, Minutes]:
-    """What each lesson of the course takes, by number."""
-    return {stem_of(source)[:2]: minutes(LessonSource(source, course)) for source in course}
+def core_minutes(course: Sequence[Path]) -> dict[str, int]:
+    """What the core of each lesson takes without its warm-up, by number."""
+    return {stem_of(source)[:2]: minutes(LessonSource(source, course)).core for source in course}
 
 
-TIME_RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (header_time, core_time)
+TIME_RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (header_time,)

@@ -49,6 +49,11 @@ def right_neighbour(comm):
 RIGHT_NEIGHBOUR = Exercise(
     id="00.1",
     title="Round the table",
+    task="The ranks sit round a table, in the order of their numbers. Who sits to the right of a "
+    "rank?\n\n"
+    "Change the cell and run it. It is checked at once, on 1, 2, 3 and 4 ranks of its own: "
+    "nothing that you try can do harm. `hint()` says where to look, and more each time; "
+    "`solution()` shows an answer after your first try.",
     objectives=(1,),
     stub='''\
 def right_neighbour(comm):
@@ -99,6 +104,9 @@ def should_download(comm, node):
 SHOULD_DOWNLOAD = Exercise(
     id="00.2",
     title="Spot the bug: once per node",
+    task="A program needs a file, and it should be downloaded once for every node: not by every "
+    "rank, and not for the first node alone. `comm` holds all ranks, `node` those on the same"
+    " node. The line below is that of many training scripts. What happens on the second node?",
     objectives=(1,),
     targets=("rank-0-serves-all-nodes",),
     stub='''\

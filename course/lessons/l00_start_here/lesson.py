@@ -89,19 +89,8 @@ cluster["mine"]
 
 # %% [markdown]
 # ## 3 · Your turn
-#
-# **Exercise 00.1** · The ranks sit round a table, in the order of their numbers. Who sits to the right of a rank?
-#
-# Change the cell and run it. It is checked at once, on 1, 2, 3 and 4 ranks of its own: nothing that you try
-# can do harm. `hint()` says where to look, and more each time; `solution()` shows an answer after your first try.
 
-
-# %%
-# %%exercise 00.1
-def right_neighbour(comm):
-    """The ranks sit round a table, in order: return who sits to the right of this one."""
-    return comm.rank
-
+# %% tags=["exercise: 00.1"]
 
 # %% [markdown]
 # ## 4 · A rank is not a core
@@ -184,38 +173,32 @@ from course.lessons.l00_start_here.figures import course_map
 course_map(here="00")
 
 # %% [markdown]
-# **Stop here in a short workshop.**
+# ## Key points
+#
+# - A cell with `%%px` runs on every rank; a cell without it runs in the kernel.
+# - Kernel and ranks are separate processes: a value goes from one to the other only when it is sent.
+# - A rank is a process with a number, not a core.
+# - With Adam, training takes 16 bytes a parameter before the first activation: 112 GB for 7 billion.
 
 # %% [markdown]
+# ## Discuss
+#
+# A colleague has a machine with 64 cores and asks for 256 ranks. What works, what does not get faster, and
+# what might not even start?
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### 8 · Two questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 00.q1** · You run `x = 5` in a cell without `%%px`, then a cell with `%%px` and `print(x)`. What
-# happens?
-#
-# - (a) 5 is printed four times
-# - (b) 5 is printed once, by rank 0
-# - (c) NameError on all four ranks
+# %% tags=["exercise: 00.q1"]
 
-# %%
-# %%exercise 00.q1
-answer("")
-
-# %% [markdown]
-# **Quiz 00.q2** · Your machine has two cores. What happens when you start four ranks?
-#
-# - (a) MPI refuses: there can be no more ranks than cores
-# - (b) four ranks run and take turns on two cores
-# - (c) four ranks run, and the work is done four times as fast as by one
-# - (d) ranks 0 and 1 run; ranks 2 and 3 begin when those have ended
-
-# %%
-# %%exercise 00.q2
-answer("")
+# %% tags=["exercise: 00.q2"]
 
 # %% [markdown]
 # ### 9 · World, node, local rank
@@ -242,18 +225,7 @@ node.Free()
 # The **world size** is 6. The **root** is the rank that hands out or collects in some operation: usually rank
 # 0, but any rank can be it.
 
-# %% [markdown]
-# **Exercise 00.2 · Spot the bug** · A program needs a file, and it should be downloaded once for every node: not by
-# every rank, and not for the first node alone. `comm` holds all ranks, `node` those on the same node. The
-# line below is that of many training scripts. What happens on the second node?
-
-
-# %%
-# %%exercise 00.2
-def should_download(comm, node):
-    """True on the first rank of every node, which downloads the file for its node; else False."""
-    return comm.rank == 0
-
+# %% tags=["exercise: 00.2"]
 
 # %% [markdown]
 # ### 10 · All lessons
@@ -280,35 +252,27 @@ def should_download(comm, node):
 #
 # With GPUs, each rank usually drives one of them, and its local rank says which. This course needs none: what
 # it teaches about ranks and messages holds for both.
-#
-# ## Key points
-#
-# - A cell with `%%px` runs on every rank; a cell without it runs in the kernel.
-# - Kernel and ranks are separate processes: a value goes from one to the other only when it is sent.
-# - A rank is a process with a number, not a core.
-# - With Adam, training takes 16 bytes a parameter before the first activation: 112 GB for 7 billion.
-#
+
+# %% [markdown]
 # ## Pitfalls
 #
 # - `NameError` on all ranks: the variable is in the kernel. Send it with `cluster["name"] = name`, or add `%%px`.
 # - `NameError` in the kernel: the variable is on the ranks. Read it with `cluster["name"]`.
 # - After *Restart Kernel* the ranks are new, too: begin with the Setup cell.
-#
+
+# %% [markdown]
 # ## References
 #
 # - [mpi4py](https://mpi4py.readthedocs.io) · [ipyparallel](https://ipyparallel.readthedocs.io) · [Open MPI](https://www.open-mpi.org)
 # - Rajbhandari et al., [ZeRO: Memory Optimizations Toward Training Trillion Parameter Models](https://arxiv.org/abs/1910.02054), 2020, section 3.1: the 16 bytes
-#
-# ## Discuss
-#
-# A colleague has a machine with 64 cores and asks for 256 ranks. What works, what does not get faster, and
-# what might not even start?
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # Let every rank compute the sum of a quarter of the numbers 0 to 999 999, and add the four results in the
 # kernel.
-#
+
+# %% [markdown]
 # ## Teardown
 
 # %%

@@ -45,6 +45,8 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
+    task="Write the function that gives each rank's array to the right and returns what comes from"
+    " the left. It must work for any number of ranks, for a million numbers, and for none.",
     objectives=(2, 4),
     stub='''\
 def shift(comm, value):
@@ -125,6 +127,8 @@ def _check_add_left(answer: SimpleNamespace, comm: Any, length: int) -> None:
 ADD_LEFT = Exercise(
     id="01.2",
     title="Put in order: calls that do not wait",
+    task="These lines belong below the opening, but not in this order, and one is too many. Write "
+    'the letters of the others between the quotes, for instance `order("C A D")`.',
     objectives=(4,),
     stub='order("")\n',
     opening='''\
@@ -204,6 +208,8 @@ def counts_and_seconds(comm, count, seconds):
 COUNTS_AND_SECONDS = Exercise(
     id="01.3",
     title="Spot the bug: two kinds of messages",
+    task="Every rank sends rank 0 two numbers, a count and a time. Rank 0 collects them, and its "
+    "lists are wrong. The senders are right: leave them as they are.",
     objectives=(1, 2),
     targets=("tags-sort-themselves",),
     stub='''\

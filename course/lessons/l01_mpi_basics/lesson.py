@@ -184,24 +184,26 @@ theirs = np.empty_like(mine)
 comm.Sendrecv(mine, dest=right, recvbuf=theirs, source=left)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
+# %% tags=["exercise: 01.1"]
+
 # %% [markdown]
-# **Exercise 01.1 · Pass it on** · Write the function that gives each rank's array to the right and returns what
-# comes from the left. It must work for any number of ranks, for a million numbers, and for none.
+# ## Key points
+#
+# - All ranks run the same program; `rank` makes the difference; what one rank sets, the others do not have.
+# - A message needs two: `Send` there, `Recv` here. Capitals for arrays, small letters for objects.
+# - When `Send` returns, you may use the array again. Nothing is said about the other side.
+# - Everyone sends first: a deadlock that hides until messages grow. `Sendrecv`, or an order without a circle, avoids it.
 
-
-# %%
-# %%exercise 01.1
-def shift(comm, value):
-    """Send the array `value` to the right neighbour; return the array that comes from the left."""
-    right = (comm.rank + 1) % comm.size
-    received = np.zeros_like(value)
-    return received
-
+# %% [markdown]
+# ## Discuss
+#
+# In the ring every rank receives first and sends afterwards, with messages of 8 bytes. Does it work? Always,
+# never, or does it depend on the MPI library?
 
 # %% [markdown]
 # **Stop here in a short workshop.**
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
 # ## More
 
 # %% [markdown]
@@ -250,43 +252,11 @@ if rank > 0:
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 01.q1** · Rank 0 calls `comm.Send(numbers, dest=1)`, and the call returns. What do you know for
-# certain?
-#
-# - (a) rank 1 has received the numbers
-# - (b) rank 0 may change `numbers`
-# - (c) rank 1 has called `Recv`
+# %% tags=["exercise: 01.q1"]
 
-# %%
-# %%exercise 01.q1
-answer("")
+# %% tags=["exercise: 01.q2"]
 
-# %% [markdown]
-# **Quiz 01.q2** · A program sends round a ring, first `Send`, then `Recv`, and has run for a year with 4 kB.
-# Today the arrays have 1 MB, and a hang report has four lines: rank 0 waiting in Send to rank 1, rank 1 to rank
-# 2, rank 2 to rank 3, rank 3 to rank 0. What is wrong?
-#
-# - (a) nothing in the program: it ran for a year, and with more time it would end
-# - (b) rank 0: it is named first, and the others wait because of it
-# - (c) the program: every Send waits for a Recv that no rank comes to
-# - (d) MPI: it had no room left for its copies
-
-# %%
-# %%exercise 01.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 01.q3** · Rank 0 runs `x = 5`, then `comm.send(x, dest=1)`; rank 1 runs `y = comm.recv(source=0)`;
-# then both print. On the screen, the line of rank 1 stands first. What is certain?
-#
-# - (a) rank 1 printed before rank 0
-# - (b) rank 1 has an `x` now
-# - (c) rank 1 printed after rank 0 had begun to send
-
-# %%
-# %%exercise 01.q3
-answer("")
+# %% tags=["exercise: 01.q3"]
 
 # %% [markdown]
 # ### 9 · Break the circle yourself
@@ -319,28 +289,7 @@ meanwhile = sum(range(100_000))
 MPI.Request.Waitall(requests)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
-# %% [markdown]
-# **Exercise 01.2 · Put in order** · These lines belong below the opening, but not in this order, and one is
-# too many. Write the letters of the others between the quotes, for instance `order("C A D")`.
-#
-# ```
-# def add_left(comm, mine):
-#     """Return the sum of `mine` and the array `mine` of the left neighbour."""
-#     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-#     theirs = np.zeros_like(mine)
-# ```
-#
-# ```
-# A     total = mine + theirs
-# B     MPI.Request.Waitall(requests)
-# C     return total
-# D     requests = [comm.Irecv(theirs, source=left), comm.Isend(mine, dest=right)]
-# E     comm.Send(mine, dest=right)
-# ```
-
-# %%
-# %%exercise 01.2
-order("")
+# %% tags=["exercise: 01.2"]
 
 # %% [markdown]
 # ### 11 · Tags, and messages from anyone
@@ -366,25 +315,7 @@ else:
 # In C and in the MPI standard, every message has a tag, and you must write it. Only mpi4py lets you leave it
 # out; then it is 0.
 
-# %% [markdown]
-# **Exercise 01.3 · Spot the bug** · Every rank sends rank 0 two numbers, a count and a time. Rank 0 collects
-# them, and its lists are wrong. The senders are right: leave them as they are.
-
-
-# %%
-# %%exercise 01.3
-def counts_and_seconds(comm, count, seconds):
-    """On rank 0: the list of all counts and the list of all seconds, by rank. None on the others."""
-    if comm.rank > 0:
-        comm.send(seconds, dest=0, tag=2)
-        comm.send(count, dest=0, tag=1)
-        return None
-    counts, times = [count], [seconds]
-    for source in range(1, comm.size):
-        counts.append(comm.recv(source=source))
-        times.append(comm.recv(source=source))
-    return counts, times
-
+# %% tags=["exercise: 01.3"]
 
 # %% [markdown]
 # ### 12 · Threads share, ranks do not
@@ -493,37 +424,29 @@ print(run_program(1, [sys.executable, "-c", giver, ":", "-n", "1", sys.executabl
 #
 # An MPI library built for CUDA or ROCm takes arrays on the GPU in the same calls. The rules of this lesson
 # hold there too: a rank that waits in vain hangs just the same.
-#
-# ## Key points
-#
-# - All ranks run the same program; `rank` makes the difference; what one rank sets, the others do not have.
-# - A message needs two: `Send` there, `Recv` here. Capitals for arrays, small letters for objects.
-# - When `Send` returns, you may use the array again. Nothing is said about the other side.
-# - Everyone sends first: a deadlock that hides until messages grow. `Sendrecv`, or an order without a circle, avoids it.
-#
+
+# %% [markdown]
 # ## Pitfalls
 #
 # - "It works with small messages" proves nothing. Write `Ssend` for `Send` in a test: it waits for the receiver at any size.
 # - `comm.Send` with `comm.recv` is a mismatch, even if it seems to work.
 # - An array of the wrong type is received as wrong numbers: both sides need the same `dtype`.
 # - `MPI.Wtime()` of two ranks cannot be compared: each rank's clock may have its own zero.
-#
+
+# %% [markdown]
 # ## References
 #
 # - [mpi4py tutorial](https://mpi4py.readthedocs.io/en/stable/tutorial.html), point-to-point communication
 # - [MPI standard](https://www.mpi-forum.org/docs/), chapter on point-to-point communication: when `MPI_Send` may return
 # - M. J. Flynn, [Very High-Speed Computing Systems](https://doi.org/10.1109/PROC.1966.5273), 1966
-#
-# ## Discuss
-#
-# In the ring every rank receives first and sends afterwards, with messages of 8 bytes. Does it work? Always,
-# never, or does it depend on the MPI library?
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # Send a token once around the ring with ordinary `Send` and `Recv`, without a deadlock, and let every rank
 # add its number to it. What should rank 0 hold at the end?
-#
+
+# %% [markdown]
 # ## Teardown
 
 # %%

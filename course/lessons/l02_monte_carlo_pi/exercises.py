@@ -68,6 +68,8 @@ def mean_of_all(comm, numbers):
 MEAN_OF_ALL = Exercise(
     id="02.1",
     title="The mean of all numbers",
+    task="Every rank has some numbers, not equally many, maybe none. Rank 0 wants to know the mean"
+    " of them all. One `Reduce` is enough.",
     objectives=(1,),
     stub='''\
 def mean_of_all(comm, numbers):
@@ -152,6 +154,8 @@ def darts_each(comm, error):
 DARTS_EACH = Exercise(
     id="02.2",
     title="Predict a figure: how many darts?",
+    task="How many darts does each rank have to throw, so that all ranks together are typically "
+    "off by a given error?",
     objectives=(3,),
     stub='''\
 def darts_each(comm, error):
@@ -211,6 +215,7 @@ def total_darts(comm, darts):
 TOTAL_DARTS = Exercise(
     id="02.3",
     title="Spot the bug: many darts",
+    task='This is the article\'s way to count, `dtype="i"`. It is right for a few darts.',
     objectives=(1,),
     targets=("counts-fit-32-bits",),
     stub='''\

@@ -93,19 +93,7 @@ from course_lib.pi import standard_error
 
 print(f"π ≈ {4 * cluster['total'][0] / 4_000_000:.5f} ± {standard_error(4_000_000):.5f}")
 
-# %% [markdown]
-# **Exercise 02.1 · The mean of all** · Every rank has some numbers, not equally many, maybe none. Rank 0 wants to
-# know the mean of them all. One `Reduce` is enough.
-
-
-# %%
-# %%exercise 02.1
-def mean_of_all(comm, numbers):
-    """Every rank has an array of `numbers`: return the mean of them all on rank 0, None elsewhere."""
-    mine = np.array([numbers.sum(), numbers.size])
-    total = np.zeros_like(mine)
-    return None
-
+# %% tags=["exercise: 02.1"]
 
 # %% [markdown]
 # ## 4 · Every rank its own random numbers
@@ -190,38 +178,36 @@ gains(loop, numpy, {cores: on_team, 4: on_four}, cores=cores, note="10⁸ darts,
 # ranks: more ranks than cores share the same cores.
 
 # %% [markdown]
-# **Stop here in a short workshop.**
+# ## Key points
+#
+# - Independent work needs one message a rank: `Reduce` adds the results up, on rank 0 only.
+# - One seed everywhere gives copies, not samples. Spawn a stream for every rank.
+# - The error of Monte Carlo is 1.64/√N for π: ranks throw faster, they do not change the root.
+# - Make one process fast first. Then ranks multiply, up to the number of cores.
 
 # %% [markdown]
+# ## Discuss
+#
+# Your colleague gives rank r the seed 7 + r. The results look right. Is that good enough? Vote, talk to
+# your neighbour for two minutes, vote again.
+#
+# <details><summary>What to listen for</summary>NumPy hashes its seeds, so the four streams of this run are
+# independent. But repeat the experiment with seed 8, and rank 0 throws what rank 1 threw before: two runs
+# that were meant to be independent share three of four streams.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Two questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 02.q1** · Four ranks each draw 1 000 000 darts with `np.random.default_rng(7)`, and `Reduce` adds the
-# counts. How good is the estimate?
-#
-# - (a) as good as from 4 000 000 darts: every rank has drawn its own
-# - (b) as good as from 1 000 000 darts
-# - (c) worse than from 1 000 000 darts: the ranks disturb each other
+# %% tags=["exercise: 02.q1"]
 
-# %%
-# %%exercise 02.q1
-answer("")
-
-# %% [markdown]
-# **Quiz 02.q2** · On a machine with two cores, one rank throws 10⁸ darts in one second. How long do four
-# ranks take to throw the same 10⁸ darts together?
-#
-# - (a) a quarter of a second
-# - (b) half a second, or a little more
-# - (c) one second: the darts are as many as before
-
-# %%
-# %%exercise 02.q2
-answer("")
+# %% tags=["exercise: 02.q2"]
 
 # %% [markdown]
 # ### How NumPy throws
@@ -281,17 +267,8 @@ error_against_samples(errors, constant=standard_error(1))
 # %% [markdown]
 # The root is bad news: one more digit costs a hundred times the darts. Ranks cannot change that; they only
 # throw faster.
-#
-# **Exercise 02.2 · Predict a figure** · How many darts does each rank have to throw, so that all ranks together are
-# typically off by a given error?
 
-
-# %%
-# %%exercise 02.2
-def darts_each(comm, error):
-    """Return how many darts each rank throws so that all together are typically off by `error`."""
-    return 1_000_000
-
+# %% tags=["exercise: 02.2"]
 
 # %% [markdown]
 # ### Do copies help?
@@ -379,19 +356,7 @@ counts = np.array([1_500_000_000, 1_500_000_000])
 print(counts.astype(np.int32).sum(dtype=np.int32), "in 32 bits")
 print(counts.astype(np.int64).sum(dtype=np.int64), "in 64 bits")
 
-# %% [markdown]
-# **Exercise 02.3 · Spot the bug** · This is the article's way to count, `dtype="i"`. It is right for a few darts.
-
-
-# %%
-# %%exercise 02.3
-def total_darts(comm, darts):
-    """Return how many darts all ranks have thrown together on rank 0, None elsewhere."""
-    mine = np.array(darts, dtype="i")
-    total = np.zeros_like(mine)
-    comm.Reduce(mine, total, root=0)
-    return int(total) if comm.rank == 0 else None
-
+# %% tags=["exercise: 02.3"]
 
 # %% [markdown]
 # ## On GPUs
@@ -401,20 +366,14 @@ def total_darts(comm, darts):
 # it does not matter whether MPI can read GPU memory.
 
 # %% [markdown]
-# ## Key points
-#
-# - Independent work needs one message a rank: `Reduce` adds the results up, on rank 0 only.
-# - One seed everywhere gives copies, not samples. Spawn a stream for every rank.
-# - The error of Monte Carlo is 1.64/√N for π: ranks throw faster, they do not change the root.
-# - Make one process fast first. Then ranks multiply, up to the number of cores.
-#
 # ## Pitfalls
 #
 # - Using the result of `Reduce` on another rank than 0: it holds nothing of use there.
 # - Timing more ranks than cores, or only rank 0: the job ends when the slowest rank does.
 # - Counting in 32 bits.
 # - Quoting a speed-up that compares two algorithms.
-#
+
+# %% [markdown]
 # ## References
 #
 # - J. Davis, [Large Scale Deep Learning Using the High-Performance Computing Libraries OpenMPI and
@@ -423,16 +382,8 @@ def total_darts(comm, darts):
 # - G. Amdahl, [Validity of the single processor approach to achieving large scale computing
 #   capabilities](https://doi.org/10.1145/1465482.1465560), 1967.
 # - A. Karp and H. Flatt, [Measuring parallel processor performance](https://doi.org/10.1145/78607.78614), 1990.
-#
-# ## Discuss
-#
-# Your colleague gives rank r the seed 7 + r. The results look right. Is that good enough? Vote, talk to
-# your neighbour for two minutes, vote again.
-#
-# <details><summary>What to listen for</summary>NumPy hashes its seeds, so the four streams of this run are
-# independent. But repeat the experiment with seed 8, and rank 0 throws what rank 1 threw before: two runs
-# that were meant to be independent share three of four streams.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # The count of section 2 changes with the number of ranks, because each rank has its own stream. Change

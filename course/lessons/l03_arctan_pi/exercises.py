@@ -86,6 +86,7 @@ _REDUCE = "    comm.Reduce(part, total, root=0)\n"
 AREA = Exercise(
     id="03.1",
     title="Share out the area under a curve",
+    task="Each rank adds up all strips. Let the ranks take turns with them, and collect the area on rank 0.",
     objectives=(1, 4),
     stub='''\
 def area(comm, f, intervals):
@@ -150,6 +151,11 @@ def _check_from_root(answer: SimpleNamespace, comm: Any, intervals: int) -> None
 FROM_ROOT = Exercise(
     id="03.2",
     title="Put in order: one rank knows how many",
+    task="Which lines, in which order, make this function? Two of the lines below do the same "
+    "thing; only one of them works.\n\n"
+    "    def pi_from_root(comm, intervals):\n"
+    '        """Return π on rank 0, the only rank that is told how many `intervals`; None '
+    'elsewhere."""',
     objectives=(4,),
     stub='order("")\n',
     opening='''\
@@ -240,6 +246,7 @@ def terms_from(comm, first, count):
 TERMS_FROM = Exercise(
     id="03.3",
     title="Spot the bug: terms far out",
+    task="The program is right for the first terms. Where, and why, does it go wrong?",
     objectives=(2,),
     targets=("counts-fit-32-bits",),
     stub=changed(_TERMS, ("int64", "i")),

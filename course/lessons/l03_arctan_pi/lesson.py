@@ -87,22 +87,8 @@ owner_map([owner[k] for k in range(42)])
 # **Quadrature** is finding an area, and it deals out the same way. The *midpoint rule* cuts the area under a curve
 # into strips of width h; strip i is as high as the curve is in its middle, at x = h·(i + ½). (Under
 # 4/(1 + x²), from 0 to 1, the area is π.)
-#
-# **Exercise 03.1 · Share out the area under a curve** · Each rank adds up all strips. Let the ranks take turns with
-# them, and collect the area on rank 0.
 
-
-# %%
-# %%exercise 03.1
-def area(comm, f, intervals):
-    """Return the area under f from 0 to 1 on rank 0, None elsewhere; the ranks take turns with the strips."""
-    h = 1 / intervals
-    part = np.zeros(1)
-    for i in range(intervals):
-        part += h * f(h * (i + 0.5))
-    total = np.zeros_like(part)
-    return None
-
+# %% tags=["exercise: 03.1"]
 
 # %% [markdown]
 # ## 4 · Strong and weak scaling
@@ -168,10 +154,29 @@ weak_scaling({1: one, cores: weak_team, 4: weak_four}, cores=cores)
 # rank has a core of its own, and nobody else uses it, both should go well.
 
 # %% [markdown]
+# ## Key points
+#
+# - `range(rank, N, size)` deals out N items to any number of ranks: none lost, none twice, counts that differ by one
+#   at most.
+# - Another number of ranks is another order of additions: the last digits change. Compare with a tolerance.
+# - Strong scaling: the same job, less time. Weak scaling: more job, the same time. Say which.
+# - A better formula first, then a faster program, then more ranks.
+
+# %% [markdown]
+# ## Discuss
+#
+# Your colleague's training gives other losses on four GPUs than on two, from the third digit on. "Rounding," he says.
+# Do you believe him? Vote, talk to your neighbour for two minutes, vote again.
+#
+# <details><summary>What to listen for</summary>Rounding changes the sixth or seventh digit of one step in float32. It may
+# grow over thousands of steps, but from the third digit on it needs proof: take one step from equal weights in
+# float64. If the difference is still there, it is a bug, often a mean that was taken over the wrong count.</details>
+
+# %% [markdown]
 # **Stop here in a short workshop.** What follows takes the same sum further: to workers that a program
 # starts by itself, to numbers past 2³¹, to C and to R.
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### The last digits
@@ -204,29 +209,9 @@ print(f"{len(set(cluster['sums'][0]))} different sums; π itself is {math.pi!r}"
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 03.q1** · You add up a million terms on one rank, then the same million on four. What do you expect of
-# the two sums?
-#
-# - (a) they are equal to the last bit: the terms are the same
-# - (b) they differ in the last digits, and neither is better
-# - (c) they differ, so one of the two programs has a bug
+# %% tags=["exercise: 03.q1"]
 
-# %%
-# %%exercise 03.q1
-answer("")
-
-# %% [markdown]
-# **Quiz 03.q2** · One rank needs 10 s for its job, four ranks on four cores need 10 s for four times the job. Which
-# statement is right?
-#
-# - (a) a speed-up of 1: the time has not changed, four ranks are no use
-# - (b) perfect weak scaling; how the single job scales was not measured
-# - (c) four ranks will do the single job in 2.5 s
-
-# %%
-# %%exercise 03.q2
-answer("")
+# %% tags=["exercise: 03.q2"]
 
 # %% [markdown]
 # ### The law behind weak scaling
@@ -277,24 +262,8 @@ error_against_terms(measured, predicted)
 #
 # Often one rank alone knows the size of the job: it has read it from a file, or asked a person. Before the others can
 # take their share, they have to be told. `Bcast` (lesson 04) copies an array from the root to all.
-#
-# **Exercise 03.2 · Put in order** · Which lines, in which order, make this function? Two of the lines below do the
-# same thing; only one of them works.
-#
-#     def pi_from_root(comm, intervals):
-#         """Return π on rank 0, the only rank that is told how many `intervals`; None elsewhere."""
-#
-#     A    part = np.array(midpoint_part(int(n), comm.rank, comm.size))
-#     B    return float(total) if comm.rank == 0 else None
-#     C    n = np.array(intervals or 0, dtype="int64")
-#     D    comm.Bcast(n, root=0)
-#     E    total = np.zeros_like(part)
-#     F    comm.Reduce(part, total, root=0)
-#     G    n = np.array(intervals, dtype="int64")
 
-# %%
-# %%exercise 03.2
-order("")
+# %% tags=["exercise: 03.2"]
 
 # %% [markdown]
 # ### Workers on demand: `Spawn`
@@ -365,20 +334,8 @@ print(f"of these, starting the workers took about {starting:.2f} s")
 # %% [markdown]
 # The article's worker keeps N in 32 bits, `dtype='i'`, which hold up to 2³¹ − 1 = 2 147 483 647. A rank adds
 # up that many terms in seconds. So N, and every number on the way, needs 64 bits.
-#
-# **Exercise 03.3 · Spot the bug** · The program is right for the first terms. Where, and why, does it go wrong?
 
-
-# %%
-# %%exercise 03.3
-def terms_from(comm, first, count):
-    """Return the sum of `count` terms of 4 - 4/3 + 4/5 - … from term `first` on, on rank 0, or None."""
-    k = np.arange(first + comm.rank, first + count, comm.size, dtype="i")
-    part = np.array(np.sum((4.0 - 8.0 * (k % 2)) / (2 * k + 1)))
-    total = np.zeros_like(part)
-    comm.Reduce(part, total, root=0)
-    return float(total) if comm.rank == 0 else None
-
+# %% tags=["exercise: 03.3"]
 
 # %% [markdown]
 # ### The same in C, and in R
@@ -420,21 +377,14 @@ else:
 # so even one GPU need not repeat its last digits.
 
 # %% [markdown]
-# ## Key points
-#
-# - `range(rank, N, size)` deals out N items to any number of ranks: none lost, none twice, counts that differ by one
-#   at most.
-# - Another number of ranks is another order of additions: the last digits change. Compare with a tolerance.
-# - Strong scaling: the same job, less time. Weak scaling: more job, the same time. Say which.
-# - A better formula first, then a faster program, then more ranks.
-#
 # ## Pitfalls
 #
 # - The whole range on every rank: the result is `size` times too large, and right on one rank.
 # - `N // size` items each: the remainder is lost.
 # - Counting in 32 bits; a formula may leave them before the count does.
 # - Spawning from a process that must not die, or without `Disconnect`.
-#
+
+# %% [markdown]
 # ## References
 #
 # - J. Davis, [Large Scale Deep Learning Using the High-Performance Computing Libraries OpenMPI and
@@ -443,16 +393,8 @@ else:
 # - J. Gustafson, [Reevaluating Amdahl's law](https://doi.org/10.1145/42411.42415), 1988.
 # - D. Goldberg, [What every computer scientist should know about floating-point
 #   arithmetic](https://doi.org/10.1145/103162.103163), 1991.
-#
-# ## Discuss
-#
-# Your colleague's training gives other losses on four GPUs than on two, from the third digit on. "Rounding," he says.
-# Do you believe him? Vote, talk to your neighbour for two minutes, vote again.
-#
-# <details><summary>What to listen for</summary>Rounding changes the sixth or seventh digit of one step in float32. It may
-# grow over thousands of steps, but from the third digit on it needs proof: take one step from equal weights in
-# float64. If the difference is still there, it is a bug, often a mean that was taken over the wrong count.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # Make the sum bitwise equal on 1, 2, 3 and 4 ranks. (The blocks, not the ranks, must decide the order: give whole blocks

@@ -83,6 +83,9 @@ SUM_IN_TWO_STEPS = Exercise(
     id="04.1",
     objectives=(2,),
     title="An all-reduce in two steps",
+    task="Arrays need not divide evenly. Then both calls want to know how many numbers each rank "
+    "gets, its `counts`: `Reduce_scatter(array, part, counts)`, without `_block`, and\n"
+    "`Allgatherv(part, [array, counts])`.",
     stub='''\
 def sum_in_two_steps(comm, mine):
     """Return, on every rank, the sum of all ranks' arrays `mine`, of any length."""
@@ -181,6 +184,7 @@ CENTRED = Exercise(
     objectives=(1,),
     targets=("only-root-calls", "reduce-fills-every-rank"),
     title="Spot the bugs: two collectives, two mistakes",
+    task="This program is right on rank 0, and raises no error anywhere.",
     stub='''\
 def centred(comm, mine, scale):
     """Return `mine` minus the mean over all ranks, times the `scale` (an array) of rank 0."""

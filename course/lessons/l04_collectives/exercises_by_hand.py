@@ -93,6 +93,7 @@ TRACE = Exercise(
     id="04.2",
     objectives=(3,),
     title="Trace the ring",
+    task="Three ranks, and only the first half. Be the computer: what does rank 2 hold after each step?",
     stub='''\
 def trace():
     """What rank 2 holds after each of the two steps: its chunks 0, 1 and 2."""
@@ -180,6 +181,9 @@ RING_HALF = Exercise(
     id="04.3",
     objectives=(3,),
     title="Half a ring, one place further",
+    task="After the first half of our ring, rank 0 has chunk *1* complete, as the film shows. "
+    "MPI's `Reduce_scatter` leaves chunk 0 on rank 0, chunk 1 on rank 1. Write that half: two"
+    " lines are missing, and one line is not right yet.",
     stub='''\
 def ring_reduce_scatter(comm, chunks):
     """Add up all ranks' `chunks`, a list of `size` arrays, round the ring; return chunk `rank`, complete."""
@@ -251,6 +255,7 @@ TREE = Exercise(
     id="04.4",
     objectives=(3,),
     title="Put in order: a broadcast along a tree",
+    task="Two of the seven lines are too many. The function begins:",
     stub='order("")\n',
     opening='''\
 def tree_broadcast(comm, buffer):

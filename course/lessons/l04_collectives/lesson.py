@@ -154,66 +154,46 @@ picture("All-gather")
 # That is the all-reduce of section 1. In each half, a rank gives away no more than three of its four parts: with n
 # ranks, (n−1)/n of an array. Both together send **2(n−1)/n arrays a rank**: 1.5 arrays on four ranks, and never
 # 2, however many ranks there are.
+
+# %% tags=["exercise: 04.1"]
+
+# %% [markdown]
+# ## Key points
 #
-# **Exercise 04.1 · An all-reduce in two steps** · Arrays need not divide evenly. Then both calls want to know how
-# many numbers each rank gets, its `counts`: `Reduce_scatter(array, part, counts)`, without `_block`, and
-# `Allgatherv(part, [array, counts])`.
+# - A collective is a call of all ranks, in the same order on all. `root` says which part a rank has in it.
+# - Only the root has the result of `Reduce` and `Gather`; all ranks have that of `Allreduce` and `Allgather`.
+# - An all-reduce is a reduce-scatter and an all-gather. Each rank sends 2(n−1)/n arrays: less than two, on any number
+#   of ranks.
+# - Small arrays: count the steps (tree, doubling). Large arrays: count the bytes (ring).
+# - Two numbers, latency and time for a byte, predict most of what you will measure.
 
-
-# %%
-# %%exercise 04.1
-def sum_in_two_steps(comm, mine):
-    """Return, on every rank, the sum of all ranks' arrays `mine`, of any length."""
-    counts = [len(part) for part in np.array_split(mine, comm.size)]  # 7 numbers on 3 ranks: 3, 2, 2
-    part, total = np.zeros(counts[comm.rank]), np.zeros_like(mine)
-    return total
-
+# %% [markdown]
+# ## Discuss
+#
+# A model has a hundred million parameters, and 64 ranks sum its gradients with a ring. You double the ranks, and the bytes
+# that each of them sends hardly grow. Does the all-reduce take as long as before? Vote, talk to your neighbour for two
+# minutes, vote again: (a) yes; (b) a little longer; (c) twice as long.
+#
+# <details><summary>What to listen for</summary>(b) for large arrays: the bytes stay, but there are twice as many steps, and
+# each costs a latency and waits for the slowest of more ranks. (c) is right for small arrays, where the steps are all there
+# is. (a) forgets both.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.** More takes the collectives apart: made by hand from messages, counted, timed,
 # and predicted.
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 04.q1** · Rank 0 has read a file into the array `data`; ranks 1, 2 and 3 have an empty array of the
-# same size. All are to have the numbers. Which ranks call `comm.Bcast(data, root=0)`?
-#
-# - (a) rank 0: it has the data
-# - (b) rank 0; the others call `comm.Recv(data, source=0)`
-# - (c) all four, with the same line
+# %% tags=["exercise: 04.q1"]
 
-# %%
-# %%exercise 04.q1
-answer("")
+# %% tags=["exercise: 04.q2"]
 
-# %% [markdown]
-# **Quiz 04.q2** · Four ranks sum 100 MB by reduce-scatter and all-gather, and each of them sends 150 MB. You
-# add ranks until there are 400. How much does each rank send now?
-#
-# - (a) about 15 000 MB: a hundred times as many ranks
-# - (b) about 200 MB
-# - (c) about 1.5 MB: a hundred times as many share the work
-
-# %%
-# %%exercise 04.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 04.q3** · Four ranks call `dist.reduce(tensor, dst=0)`. What is in `tensor` on rank 2 afterwards?
-#
-# - (a) the sum, as on every rank
-# - (b) its own numbers, as before
-# - (c) nobody promises anything
-
-# %%
-# %%exercise 04.q3
-answer("")
+# %% tags=["exercise: 04.q3"]
 
 # %% [markdown]
 # ### A ring, by hand
@@ -254,29 +234,7 @@ ring_film([dict(enumerate(states)) for states in zip(*cluster["film"], strict=Tr
 # its own array and one chunk. Change a line of the ring above, run it and the film again: what does a mistake
 # look like?
 
-# %% [markdown]
-# **Exercise 04.2 · Trace the ring** · Three ranks, and only the first half. Be the computer: what does rank 2 hold after
-# each step?
-#
-# ```
-# mine = np.array([1, 2, 3]) * 10**rank
-# left, right = (rank - 1) % 3, (rank + 1) % 3
-# for step in range(2):
-#     sent, added = (rank - step) % 3, (rank - step - 1) % 3
-#     mine[added] += comm.sendrecv(mine[sent], dest=right, source=left)
-#     held.append(mine.tolist())
-# ```
-
-
-# %%
-# %%exercise 04.2
-def trace():
-    """What rank 2 holds after each of the two steps: its chunks 0, 1 and 2."""
-    return {
-        "after step 0": [None, None, None],
-        "after step 1": [None, None, None],
-    }
-
+# %% tags=["exercise: 04.2"]
 
 # %% [markdown]
 # ### Count what is sent
@@ -311,22 +269,7 @@ for n, (messages, kilobytes) in cluster["sent"][0].items():
     formula = 2 * (n - 1) / n * 600
     print(f"{n} ranks: {messages} messages, {kilobytes:.0f} kB; 2(n−1)/n · 600 kB = {formula:.0f} kB")
 
-# %% [markdown]
-# **Exercise 04.3 · Half a ring, one place further** · After the first half of our ring, rank 0 has chunk *1* complete, as the
-# film shows. MPI's `Reduce_scatter` leaves chunk 0 on rank 0, chunk 1 on rank 1. Write that half: two lines are missing,
-# and one line is not right yet.
-
-
-# %%
-# %%exercise 04.3
-def ring_reduce_scatter(comm, chunks):
-    """Add up all ranks' `chunks`, a list of `size` arrays, round the ring; return chunk `rank`, complete."""
-    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    for step in range(comm.size - 1):
-        sent, added = (comm.rank - step) % comm.size, (comm.rank - step - 1) % comm.size
-        incoming = np.zeros_like(chunks[added])
-    return chunks[comm.rank]
-
+# %% tags=["exercise: 04.3"]
 
 # %% [markdown]
 # ### A tree, and doubling
@@ -334,25 +277,8 @@ def ring_reduce_scatter(comm, chunks):
 # The ring sends few bytes, but in 2(n−1) steps: 2 046 for 1 024 ranks, even if the array is a single number. A **tree**
 # needs few steps. In a broadcast, let everyone who has the array pass it on: after one round two ranks have it, then
 # four, then eight. Ten rounds reach 1 024 ranks.
-#
-# **Exercise 04.4 · Put in order: a broadcast along a tree** · Two of the seven lines are too many. The function begins:
-#
-# ```
-# def tree_broadcast(comm, buffer):
-#     """Copy `buffer` of rank 0 to up to 8 ranks; in every round, twice as many have it."""
-# ```
-#
-# - `A             comm.Recv(buffer, source=comm.rank - have)`
-# - `B         if comm.rank < have and comm.rank + have < comm.size:`
-# - `C     for have in (4, 2, 1):`
-# - `D         elif have <= comm.rank < 2 * have:`
-# - `E             comm.Send(buffer, dest=comm.rank + have)`
-# - `F         if comm.rank == 0 and have < comm.size:`
-# - `G     for have in (1, 2, 4):`
 
-# %%
-# %%exercise 04.4
-order("")
+# %% tags=["exercise: 04.4"]
 
 # %% [markdown]
 # The all-reduce with few steps is called **recursive doubling**: in every round, each rank exchanges *all* of its
@@ -456,21 +382,8 @@ for rank, held in enumerate(cluster["held"]):
 # %% [markdown]
 # Rank 0 has the sums. The others hold what Gloo left in their tensors on the way; the digits tell you whose numbers
 # have passed there. The documentation promises nothing, so never read a tensor after `reduce` but on `dst`.
-#
-# **Exercise 04.5 · Spot the bugs: two collectives, two mistakes** · This program is right on rank 0, and raises no error
-# anywhere.
 
-
-# %%
-# %%exercise 04.5
-def centred(comm, mine, scale):
-    """Return `mine` minus the mean over all ranks, times the `scale` (an array) of rank 0."""
-    if comm.rank == 0:
-        comm.Bcast(scale, root=0)
-    total = np.zeros_like(mine)
-    comm.Reduce(mine, total, root=0)
-    return (mine - total / comm.size) * scale
-
+# %% tags=["exercise: 04.5"]
 
 # %% [markdown]
 # ### What works on which backend
@@ -667,15 +580,6 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # message and by how the GPUs are wired, as you have just done with two of them: it is not only rings.
 
 # %% [markdown]
-# ## Key points
-#
-# - A collective is a call of all ranks, in the same order on all. `root` says which part a rank has in it.
-# - Only the root has the result of `Reduce` and `Gather`; all ranks have that of `Allreduce` and `Allgather`.
-# - An all-reduce is a reduce-scatter and an all-gather. Each rank sends 2(n−1)/n arrays: less than two, on any number
-#   of ranks.
-# - Small arrays: count the steps (tree, doubling). Large arrays: count the bytes (ring).
-# - Two numbers, latency and time for a byte, predict most of what you will measure.
-#
 # ## Pitfalls
 #
 # - A collective under `if rank == 0`: the others never call it. Where that does not hang, the numbers are wrong.
@@ -683,7 +587,8 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # - Receiving a broadcast with `Recv`.
 # - `dist.all_gather` wants a list with room for every rank's tensor, and fills it; it returns nothing.
 # - Believing a printed table, this course's included. Probe.
-#
+
+# %% [markdown]
 # ## References
 #
 # - E. Chan and others, [Collective communication: theory, practice, and
@@ -696,17 +601,8 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 #   and bandwidth.
 # - PyTorch, [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html).
 # - F. Kolly, *Data Parallelism in PyTorch*, 2022: the report with the table of backends.
-#
-# ## Discuss
-#
-# A model has a hundred million parameters, and 64 ranks sum its gradients with a ring. You double the ranks, and the bytes
-# that each of them sends hardly grow. Does the all-reduce take as long as before? Vote, talk to your neighbour for two
-# minutes, vote again: (a) yes; (b) a little longer; (c) twice as long.
-#
-# <details><summary>What to listen for</summary>(b) for large arrays: the bytes stay, but there are twice as many steps, and
-# each costs a latency and waits for the slowest of more ranks. (c) is right for small arrays, where the steps are all there
-# is. (a) forgets both.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # Recursive doubling sends all of the array in every round. Halve it instead: exchange a half with the partner that is

@@ -73,6 +73,8 @@ def _listed(names: list[str]) -> str:
 FIND_THE_BUG = Exercise(
     id="05.2",
     title="Spot the bug: the loss falls all the same",
+    task="This backward pass has a mistake. Run the cell as it is, and then the two below it; come"
+    " back when you know which gradients are wrong.",
     objectives=(4,),
     targets=("falling-loss-right-gradient",),
     stub=_STUB,

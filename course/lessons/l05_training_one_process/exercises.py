@@ -103,6 +103,8 @@ def accumulate(model, loss_fn, microbatches, batch_size):
 ACCUMULATE = Exercise(
     id="05.1",
     title="A batch in pieces",
+    task="`loss_fn` gives the *mean* loss of the images it is given, as PyTorch's losses do. The "
+    "micro-batches need not be equal.",
     objectives=(3,),
     targets=("mean-of-means",),
     stub='''\

@@ -150,23 +150,8 @@ images_against_batch({"same rate": same, "scaled rate": scaled})
 # What if the batch that you want does not fit into memory? Take it apart into **micro-batches**. `backward` *adds*
 # to the gradient that is there: so call it for one micro-batch after the other, and make the step at the end.
 # That is **gradient accumulation**. Only: by what do you divide?
-#
-# **Exercise 05.1 · A batch in pieces** · `loss_fn` gives the *mean* loss of the images it is given, as PyTorch's
-# losses do. The micro-batches need not be equal.
 
-
-# %%
-# %%exercise 05.1
-def accumulate(model, loss_fn, microbatches, batch_size):
-    """Leave in the parameters' .grad the gradients of the mean loss of all `batch_size` images.
-
-    `microbatches` is a list of (inputs, targets); `loss_fn` gives the mean loss of one of them.
-    """
-    model.zero_grad()
-    for inputs, targets in microbatches:
-        loss = loss_fn(model(inputs), targets)
-        loss.backward()  # adds to the gradients that are there
-
+# %% tags=["exercise: 05.1"]
 
 # %% [markdown]
 # The course's own loss is a *sum* over images, which is divided by the size of the batch, once. Then there is nothing
@@ -194,50 +179,40 @@ microbatch_sum(parts.numpy(), lengths, added(ten).numpy())
 # ranks: lessons 06 and 08 are built on this sum.
 
 # %% [markdown]
-# **Stop here in a short workshop.** More trains a network well, and shows how you know that a gradient is right.
+# ## Key points
+#
+# - Sweep the learning rate by powers of ten. Too small looks harmless and learns nothing; too large diverges.
+# - A bigger batch at the same learning rate needs more images. A larger rate makes up for it, up to a point.
+# - Divide the loss by the whole batch, once. Then the gradients of its parts add up, however unequal they are.
+# - A falling loss does not prove a gradient; central differences in float64 do.
+# - Threads share operations. What they gain depends on how large these are: measure it.
 
 # %% [markdown]
+# ## Discuss
+#
+# Your team gets 16 times the GPUs and makes the batch 16 times as large. The loss at the end is worse. What do you try
+# first? Vote, talk to your neighbour for two minutes, vote again: (a) more epochs, (b) a larger learning rate,
+# (c) a smaller batch.
+#
+# <details><summary>What to listen for</summary>(b) costs nothing and is enough up to a point, as section 3 showed; begin with a small rate for a few
+# hundred steps if training diverges. (a) gives back what the GPUs gained. (c) is right beyond that point: more ranks do
+# not make a batch useful that is too large.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.** More trains a network well, and shows how you know that a gradient is right.
+
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 05.q1** · 136 test images are classified in batches of 64, 64 and 8. Right are 50 %, 50 % and 100 % of
-# them. What is the accuracy?
-#
-# - (a) 66.7 %, the mean of the three
-# - (b) 52.9 %
-# - (c) 50 %: a batch of 8 is too short to count
+# %% tags=["exercise: 05.q1"]
 
-# %%
-# %%exercise 05.q1
-answer("")
+# %% tags=["exercise: 05.q2"]
 
-# %% [markdown]
-# **Quiz 05.q2** · You train with batches of 1024 in place of 64, because the machine is busier that way, and
-# change nothing else, neither learning rate nor epochs. What becomes of the loss at the end?
-#
-# - (a) it is the same, only sooner: the same images were seen
-# - (b) it is higher: there were 16 times fewer steps, each about as long as before
-# - (c) it is lower: the gradients are far more exact
-
-# %%
-# %%exercise 05.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 05.q3** · You have written a backward pass by hand. In training, the loss falls from 2.3 to 0.4. What
-# does that say of your gradients?
-#
-# - (a) they are right: a wrong gradient would not lower the loss
-# - (b) that they point downhill, roughly; they may be wrong
-# - (c) they are right if differences in float32 agree with them to two digits
-
-# %%
-# %%exercise 05.q3
-answer("")
+# %% tags=["exercise: 05.q3"]
 
 # %% [markdown]
 # ### The same step, in pieces
@@ -372,26 +347,7 @@ for name, error in errors.items():
 
 # %% tags=["source: course_lib.training.by_hand:forward"]
 
-# %% [markdown]
-# **Exercise 05.2 · Spot the bug: the loss falls all the same** · This backward pass has a mistake. Run the cell as it is, and
-# then the two below it; come back when you know which gradients are wrong.
-
-
-# %%
-# %%exercise 05.2
-def backward(weights, images, labels):
-    """The gradients of the mean loss of a batch, of each of the weights."""
-    hidden, probabilities = forward(weights, images)
-    wanted = np.eye(probabilities.shape[1])[labels]  # a 1 at the label, in each row
-    at_logits = (probabilities - wanted) / len(labels)
-    at_hidden = (at_logits @ weights["w2"].T) * (hidden >= 0)  # relu passes on what was positive
-    return {
-        "w1": images.T @ at_hidden,
-        "b1": at_hidden.sum(axis=0),
-        "w2": hidden.T @ at_logits,
-        "b2": at_logits.sum(axis=0),
-    }
-
+# %% tags=["exercise: 05.2"]
 
 # %% [markdown]
 # Does it train? Fifty steps on our batch of 128 images:
@@ -509,14 +465,6 @@ print("1 − 0.001 in bfloat16 is", (one - 0.001).item())
 # cost matters more; and its memory is what makes people accumulate gradients.
 
 # %% [markdown]
-# ## Key points
-#
-# - Sweep the learning rate by powers of ten. Too small looks harmless and learns nothing; too large diverges.
-# - A bigger batch at the same learning rate needs more images. A larger rate makes up for it, up to a point.
-# - Divide the loss by the whole batch, once. Then the gradients of its parts add up, however unequal they are.
-# - A falling loss does not prove a gradient; central differences in float64 do.
-# - Threads share operations. What they gain depends on how large these are: measure it.
-#
 # ## Pitfalls
 #
 # - The mean of the means: right for equal parts, and so not noticed until the last batch is shorter.
@@ -524,7 +472,8 @@ print("1 − 0.001 in bfloat16 is", (one - 0.001).item())
 # - `zero_grad` inside the loop over micro-batches, or nowhere.
 # - Comparing two batch sizes by epochs, or two learning rates after a few steps.
 # - Checking gradients in float32, or with dropout, which draws anew each time.
-#
+
+# %% [markdown]
 # ## References
 #
 # - D. Rumelhart, G. Hinton and R. Williams, [Learning representations by back-propagating errors](https://doi.org/10.1038/323533a0), 1986.
@@ -534,17 +483,8 @@ print("1 − 0.001 in bfloat16 is", (one - 0.001).item())
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: the rule of section 3.
 # - M. Li, E. Yumer and D. Ramanan, [Budgeted training](https://arxiv.org/abs/1905.04753), 2020: decay along a line.
 # - P. Micikevicius and others, [Mixed precision training](https://arxiv.org/abs/1710.03740), 2018.
-#
-# ## Discuss
-#
-# Your team gets 16 times the GPUs and makes the batch 16 times as large. The loss at the end is worse. What do you try
-# first? Vote, talk to your neighbour for two minutes, vote again: (a) more epochs, (b) a larger learning rate,
-# (c) a smaller batch.
-#
-# <details><summary>What to listen for</summary>(b) costs nothing and is enough up to a point, as section 3 showed; begin with a small rate for a few
-# hundred steps if training diverges. (a) gives back what the GPUs gained. (c) is right beyond that point: more ranks do
-# not make a batch useful that is too large.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # `samples_to_reach(data, 1024, rate, target=0.3, most=100_000)`: find a learning rate for batches of 1024. How close to

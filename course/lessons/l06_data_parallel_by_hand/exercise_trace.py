@@ -64,6 +64,9 @@ def trace():
 TRACE = Exercise(
     id="06.3",
     title="Trace a step",
+    task="Three ranks train a single weight `w`. The loss of an image `x` is `w * x`, so its "
+    "gradient is `x`; the batch has three images, and the learning rate is 1. Be the "
+    "computer: what do the ranks hold in the end?",
     objectives=(1, 2, 3),
     stub='''\
 def trace():

@@ -65,6 +65,7 @@ def update(comm, weights, gradients, rate):
 WAIT_FIRST = Exercise(
     id="06.4",
     title="Spot the bug: the sum that is not there yet",
+    task="Somebody's update with sums that are started early. On one rank it is right.",
     objectives=(3,),
     targets=("started-is-done",),
     stub=_STUB,

@@ -116,6 +116,7 @@ def batch_gradients(comm, model, loss_fn, inputs, targets, global_size):
 BATCH_GRADIENTS = Exercise(
     id="06.1",
     title="The gradient of the whole batch",
+    task="The shards need not be equal, and one may be empty.",
     objectives=(3,),
     stub='''\
 def batch_gradients(comm, model, loss_fn, inputs, targets, global_size):
@@ -209,6 +210,7 @@ def start_equal(comm, model):
 START_EQUAL = Exercise(
     id="06.2",
     title="Spot the bug: the broadcast that changes nothing",
+    task="This is somebody's phase 1. It runs, and `replicas_agree` says False.",
     objectives=(1,),
     targets=("copy-is-the-tensor",),
     stub='''\

@@ -147,22 +147,8 @@ outcome(
 # `Allreduce` adds up an array over all ranks and leaves the sum on *every* rank; with `MPI.IN_PLACE`, in the
 # same array. Every parameter has its gradient in `parameter.grad`, and `.grad.numpy()` is an array in the same
 # memory.
-#
-# **Exercise 06.1 · The gradient of the whole batch** · The shards need not be equal, and one may be empty.
 
-
-# %%
-# %%exercise 06.1
-def batch_gradients(comm, model, loss_fn, inputs, targets, global_size):
-    """Leave in the parameters' .grad the gradients of the mean loss of all `global_size` images.
-
-    `inputs` and `targets` are this rank's shard, maybe empty; `loss_fn` adds up its images' losses.
-    """
-    loss = loss_fn(model(inputs), targets)
-    loss.backward()
-    for parameter in model.parameters():
-        gradient = parameter.grad.numpy()  # the same numbers, in the same memory
-
+# %% tags=["exercise: 06.1"]
 
 # %% [markdown]
 # ## 6 · The test that matters
@@ -204,49 +190,43 @@ if rank == 0:
 # number of ranks is less accurate than another.
 
 # %% [markdown]
-# **Stop here in a short workshop.**
+# ## Key points
+#
+# - Data parallelism adds two things to a training loop: a broadcast at the start, and a sum of the gradients
+#   in every step.
+# - Divide the loss by the global batch once; then the gradients of the shards only have to be added.
+# - 1, 2, 3 and 4 ranks end with the same weights, to rounding. If not, it is a mistake, not a cost.
+# - One flat bucket: one message for each step, however many tensors there are.
+# - Overlap starts sums during backward. What it hides depends on who moves the bytes: measure it.
+# - An asynchronous server waits for nobody; it pays with stale gradients.
+# - A step lasts as long as its slowest rank. Tell waiting from transferring before you blame the network.
 
 # %% [markdown]
+# ## Discuss
+#
+# Your colleague's run on eight ranks is 0.4 points less accurate than the one on one rank. What do you ask first? Vote,
+# talk to your neighbour for two minutes, vote again: (a) which network card, (b) which global batch and
+# learning rate, (c) which seed.
+#
+# <details><summary>What to listen for</summary>(b): ranks that see the same global batches end with the same weights, so a
+# difference that size comes from another batch or another learning rate. (c) comes second: other
+# seeds move the accuracy by about a tenth of a point. The network card changes the time, never the numbers.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 06.q1** · Every rank draws first weights with a seed of its own, and you forget the broadcast. What
-# happens?
-#
-# - (a) nothing bad: the summed gradients make the networks equal soon
-# - (b) no error; the ranks train networks that stay different
-# - (c) Allreduce raises an error: the networks do not match
+# %% tags=["exercise: 06.q1"]
 
-# %%
-# %%exercise 06.q1
-answer("")
+# %% tags=["exercise: 06.q2"]
 
-# %% [markdown]
-# **Quiz 06.q2** · A program for one process trains with batches of 64. You start it on four ranks: each takes
-# 64 images of its own for every step, and the gradients are summed. What is the batch now?
-#
-# - (a) 64, as before: the program still says 64
-# - (b) 256
-# - (c) 16: the ranks share the 64
-
-# %%
-# %%exercise 06.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 06.q3** · The broadcast is done. What do the ranks send each other in every step of training?
-#
-# - (a) their weights, which are averaged
-# - (b) their gradients, which are summed
-# - (c) their shards of the batch
-
-# %%
-# %%exercise 06.q3
-answer("")
+# %% tags=["exercise: 06.q3"]
 
 # %% [markdown]
 # ### One message in place of eight
@@ -453,18 +433,7 @@ for name in ("with_it", "without"):
 # Each network is moved mostly by the gradients of other networks. Compare the hashes once in a while: it costs
 # milliseconds, and this mistake never raises an error.
 
-# %% [markdown]
-# **Exercise 06.2 · Spot the bug** · This is somebody's phase 1. It runs, and `replicas_agree` says False.
-
-
-# %%
-# %%exercise 06.2
-def start_equal(comm, model):
-    """Give the model of every rank the weights of rank 0."""
-    for parameter in model.parameters():
-        weights = np.array(parameter.detach())
-        comm.Bcast(weights, root=0)
-
+# %% tags=["exercise: 06.2"]
 
 # %% [markdown]
 # ### Averaging weights instead of gradients
@@ -492,30 +461,7 @@ for optimizer_of in (lambda p: torch.optim.SGD(p, lr=0.05), lambda p: torch.opti
     if rank == 0:
         print(type(optimizer_of([torch.zeros(1)])).__name__, "averaging weights is the same:", same)
 
-# %% [markdown]
-# **Exercise 06.3 · Trace a step** · Three ranks train a single weight `w`. The loss of an image `x` is `w * x`,
-# so its gradient is `x`; the batch has three images, and the learning rate is 1. Be the computer: what do the
-# ranks hold in the end?
-#
-# ```
-# w = comm.bcast(10 * 2**rank, root=0)
-# shard = [[1, 2], [3], []][rank]
-# gradient = sum(shard) / 3
-# total = comm.allreduce(gradient)
-# w = w - total
-# ```
-
-
-# %%
-# %%exercise 06.3
-def trace():
-    """What ranks 0, 1 and 2 hold after the five lines: three numbers each."""
-    return {
-        "gradient": [None, None, None],
-        "total": [None, None, None],
-        "w": [None, None, None],
-    }
-
+# %% tags=["exercise: 06.3"]
 
 # %% [markdown]
 # ### Four times 128 is not 128
@@ -611,19 +557,7 @@ outcome("Percent of a step saved by overlap?", 100 * (1 - during / after), "%", 
 # Overlap pays where sums are long and something else moves the bytes: a network card, or a GPU's own engines.
 # Between ranks that share the memory of one machine, the sum takes little of the step, and copies need a core.
 
-# %% [markdown]
-# **Exercise 06.4 · Spot the bug** · Somebody's update with sums that are started early. On one rank it is right.
-
-
-# %%
-# %%exercise 06.4
-def update(comm, weights, gradients, rate):
-    """Sum every gradient over all ranks, in place, and step along the sums."""
-    requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
-    for i, weight in enumerate(weights):
-        weight -= rate * gradients[i]
-        requests[i].Wait()
-
+# %% tags=["exercise: 06.4"]
 
 # %% [markdown]
 # ### Fewer messages, fewer bytes
@@ -775,17 +709,6 @@ print(f"8 packed messages {1e3 * cluster['packed'][0]:.1f} ms, 1 bucket {one:.2f
 # Computing gets ten to a hundred times faster and messages do not, so waiting and transfer matter far more.
 
 # %% [markdown]
-# ## Key points
-#
-# - Data parallelism adds two things to a training loop: a broadcast at the start, and a sum of the gradients
-#   in every step.
-# - Divide the loss by the global batch once; then the gradients of the shards only have to be added.
-# - 1, 2, 3 and 4 ranks end with the same weights, to rounding. If not, it is a mistake, not a cost.
-# - One flat bucket: one message for each step, however many tensors there are.
-# - Overlap starts sums during backward. What it hides depends on who moves the bytes: measure it.
-# - An asynchronous server waits for nobody; it pays with stale gradients.
-# - A step lasts as long as its slowest rank. Tell waiting from transferring before you blame the network.
-#
 # ## Pitfalls
 #
 # - Dividing by the shard and averaging: wrong as soon as the shards differ.
@@ -795,7 +718,8 @@ print(f"8 packed messages {1e3 * cluster['packed'][0]:.1f} ms, 1 bucket {one:.2f
 # - Comparing runs with different global batches.
 # - Updating before the sums that were started are waited for.
 # - Resuming with the weights alone: `broadcast_optimizer` sends momentum and step counts, too.
-#
+
+# %% [markdown]
 # ## References
 #
 # - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the ten phases, the CNN and the figures called
@@ -806,17 +730,8 @@ print(f"8 packed messages {1e3 * cluster['packed'][0]:.1f} ms, 1 bucket {one:.2f
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: buckets that overlap with backward.
 # - J. Dean and others, *Large scale distributed deep networks*, 2012: the asynchronous parameter server.
 # - mpi4py, [Tutorial](https://mpi4py.readthedocs.io/en/stable/tutorial.html): in-place reductions.
-#
-# ## Discuss
-#
-# Your colleague's run on eight ranks is 0.4 points less accurate than the one on one rank. What do you ask first? Vote,
-# talk to your neighbour for two minutes, vote again: (a) which network card, (b) which global batch and
-# learning rate, (c) which seed.
-#
-# <details><summary>What to listen for</summary>(b): ranks that see the same global batches end with the same weights, so a
-# difference that size comes from another batch or another learning rate. (c) comes second: other
-# seeds move the accuracy by about a tenth of a point. The network card changes the time, never the numbers.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # Compression forgets what it rounds away. Remember it: keep, on each rank, the difference between its gradient and

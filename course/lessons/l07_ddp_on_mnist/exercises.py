@@ -51,6 +51,7 @@ def deal(order, rank, size):
 DEAL = Exercise(
     id="07.1",
     title="Deal like a sampler",
+    task="",
     objectives=(2,),
     targets=("ddp-splits-the-batch",),
     stub='''\
@@ -125,6 +126,7 @@ def epochs_of(comm, samples, epochs):
 EPOCHS = Exercise(
     id="07.2",
     title="Spot the bugs: shares that are none, and epochs alike",
+    task="Somebody wants to see what each rank gets. There are two mistakes.",
     objectives=(2,),
     targets=("set-epoch-is-optional", "own-seed-own-share"),
     stub='''\
@@ -198,6 +200,7 @@ def mean_loss(comm, losses):
 MEAN = Exercise(
     id="07.3",
     title="Spot the bug: the average of averages",
+    task="Somebody reports the loss on the test images, which are dealt without repeating any.",
     objectives=(2, 4),
     targets=("mean-of-means",),
     stub='''\

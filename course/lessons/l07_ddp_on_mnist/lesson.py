@@ -143,18 +143,8 @@ sampler_dealing(cluster["dealt"])
 # %% [markdown]
 # All ranks shuffle alike, from `seed + epoch`, and take every fourth card. Without `set_epoch`, the second row would
 # be the first again. Two images are dealt twice: a rank with a step less would leave the others waiting in their sum.
-#
-# **Exercise 07.1 · Deal like a sampler**
 
-
-# %%
-# %%exercise 07.1
-def deal(order, rank, size):
-    """The samples of `rank`: dealt in turn, again from the front until all have as many."""
-    rounds = -(-len(order) // size)  # rounded up
-    cards = order  # a list
-    return cards
-
+# %% tags=["exercise: 07.1"]
 
 # %% [markdown]
 # ## 4 · Waiting is not transfer
@@ -215,49 +205,39 @@ print(explain_study(study))
 # Look for the batch when accuracy falls, and for the resource that ran out when the speed-up bends: cores first.
 
 # %% [markdown]
-# **Stop here in a short workshop.**
+# ## Key points
+#
+# - DDP broadcasts when it wraps the model, and sums gradients during backward. It never divides a batch.
+# - The sampler deals: the same seed on every rank, `set_epoch` in every epoch, and some images twice.
+# - DDP averages over ranks. Where parts differ in size, divide by the global batch and add.
+# - Time in a sum is waiting plus transfer. Backends differ in the second.
+# - Compare runs with the same global batch; otherwise you compare batches.
 
 # %% [markdown]
+# ## Discuss
+#
+# Your run on two nodes is hardly faster than on one. The log says "70 % in all-reduce". What do you do first? Vote, talk to
+# your neighbour for two minutes, vote again: (a) buy a faster network, (b) measure waiting apart from transfer, (c)
+# compress the gradients.
+#
+# <details><summary>What to listen for</summary>(b): 70 % may be waiting for one slow rank, which neither a network nor
+# compression cures. (a) and (c) shorten transfer; do them when it is transfer.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 07.q1** · Four ranks wrap the model in DDP. Each has a DataLoader with batch_size=128, no sampler and no
-# shuffling. What does one step train on?
-#
-# - (a) on 128 images: DDP gives 32 of them to each rank
-# - (b) on the same 128 images, four times over
-# - (c) on 512 images: every loader takes the share of its rank
+# %% tags=["exercise: 07.q1"]
 
-# %%
-# %%exercise 07.q1
-answer("")
+# %% tags=["exercise: 07.q2"]
 
-# %% [markdown]
-# **Quiz 07.q2** · A DistributedSampler with shuffle=True, ten epochs, and nobody calls set_epoch. What happens?
-#
-# - (a) each epoch is shuffled anew: that is what shuffle=True means
-# - (b) all ten epochs have one order, and the same global batches
-# - (c) torch raises an error in the second epoch
-
-# %%
-# %%exercise 07.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 07.q3** · One process reaches 99.1 % with batches of 128. Eight ranks, each with batches of 128 and the same
-# learning rate, reach 98.7 %. What is the likeliest reason?
-#
-# - (a) what is lost when gradients are sent and added up
-# - (b) the global batch: 1024 in place of 128, so an eighth of the steps
-# - (c) the backend: Gloo is less exact than MPI
-
-# %%
-# %%exercise 07.q3
-answer("")
+# %% tags=["exercise: 07.q3"]
 
 # %% [markdown]
 # ### A process group, and its end
@@ -309,21 +289,8 @@ sampler_dealing(cluster["dealt"])
 # %% [markdown]
 # Every epoch is cut into the same global batches, in the same order. Nothing fails, and a short run may not even
 # show it in its accuracy.
-#
-# **Exercise 07.2 · Spot the bugs: shares that are none, and epochs alike** · Somebody wants to see what each rank gets.
-# There are two mistakes.
 
-
-# %%
-# %%exercise 07.2
-def epochs_of(comm, samples, epochs):
-    """The samples that this rank sees: a list for each epoch."""
-    sampler = DistributedSampler(range(samples), comm.size, comm.rank, shuffle=True, seed=comm.rank)
-    seen = []
-    for _ in range(epochs):
-        seen.append(list(sampler))
-    return seen
-
+# %% tags=["exercise: 07.2"]
 
 # %% [markdown]
 # ### Parts that are not equal
@@ -359,18 +326,8 @@ print(f"rank {rank}: steps {len(parts)}, replicas agree: {agree}")
 
 # %% [markdown]
 # Without `Join`, rank 0 would be alone in its second sum: it waits, or is told that the others have left. Try it.
-#
-# **Exercise 07.3 · Spot the bug: the average of averages** · Somebody reports the loss on the test images, which
-# are dealt without repeating any.
 
-
-# %%
-# %%exercise 07.3
-def mean_loss(comm, losses):
-    """The mean over the images of all ranks; `losses` is an array, one number for each image of this rank."""
-    mean = losses.mean()
-    return comm.allreduce(mean) / comm.size
-
+# %% tags=["exercise: 07.3"]
 
 # %% [markdown]
 # ### As a script
@@ -559,15 +516,8 @@ thread_picture(load())
 #
 # Everything here holds: the sampler, the average, `set_epoch`. Write `"nccl"`, and the model to `cuda` before DDP wraps it.
 # Computing is much faster there, so waiting and transfer weigh more, and the overlap of buckets with backward matters.
-#
-# ## Key points
-#
-# - DDP broadcasts when it wraps the model, and sums gradients during backward. It never divides a batch.
-# - The sampler deals: the same seed on every rank, `set_epoch` in every epoch, and some images twice.
-# - DDP averages over ranks. Where parts differ in size, divide by the global batch and add.
-# - Time in a sum is waiting plus transfer. Backends differ in the second.
-# - Compare runs with the same global batch; otherwise you compare batches.
-#
+
+# %% [markdown]
 # ## Pitfalls
 #
 # - No sampler: every rank trains on the same images.
@@ -575,7 +525,8 @@ thread_picture(load())
 # - Test accuracy through a padded sampler.
 # - A fixed port on a machine that thirty people share.
 # - `state_dict()` of the wrapper: its names begin with `module.`; save `replica.module`.
-#
+
+# %% [markdown]
 # ## References
 #
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: how DDP works, and why.
@@ -584,21 +535,14 @@ thread_picture(load())
 # - PyTorch, [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
 #   and [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler).
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018.
-#
-# ## Discuss
-#
-# Your run on two nodes is hardly faster than on one. The log says "70 % in all-reduce". What do you do first? Vote, talk to
-# your neighbour for two minutes, vote again: (a) buy a faster network, (b) measure waiting apart from transfer, (c)
-# compress the gradients.
-#
-# <details><summary>What to listen for</summary>(b): 70 % may be waiting for one slow rank, which neither a network nor
-# compression cures. (a) and (c) shorten transfer; do them when it is transfer.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # Give rank 0 twice as many images as the others, and look at section 4 again. Who waits now? Then find a dealing
 # that makes all ranks wait as little as possible when one core is half as fast.
-#
+
+# %% [markdown]
 # ## Teardown
 
 # %%

@@ -85,6 +85,8 @@ def _run(comm: Any, schedule: list[list[Action]], microbatches: int) -> None:
 RANK_1 = Exercise(
     id="08.1",
     title="Put in order: what rank 1 does in 1F1B",
+    task="There are three stages, and this is the middle one. `F(i)` and\n"
+    "`B(i)` also receive and send. Two lines are too many. The function begins:",
     objectives=(2, 4),
     stub='order("")\n',
     opening='''\
@@ -168,6 +170,7 @@ def schedule_of(stage, stages, microbatches):
 SCHEDULE = Exercise(
     id="08.2",
     title="The 1F1B of any rank",
+    task="Write it without looking up. The warm-up is missing, and so are forwards.",
     objectives=(2, 4),
     stub='''\
 def schedule_of(stage, stages, microbatches):
@@ -271,6 +274,8 @@ def accumulate(model, loss_fn, microbatches):
 ACCUMULATE = Exercise(
     id="08.3",
     title="Spot the bug: more micro-batches, larger steps",
+    task="Somebody accumulates gradients with a loss that is a *mean*. With eight micro-batches, "
+    "training diverges; with one it does not.",
     objectives=(2,),
     targets=("backward-adds-means",),
     stub='''\

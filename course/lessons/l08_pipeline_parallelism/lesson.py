@@ -161,71 +161,43 @@ live_activations(both)
 # %% [markdown]
 # 1F1B does not shrink the bubble. **It cuts memory**: rank s holds p − s micro-batches at most, however many there are. And
 # what you save, you can spend on more micro-batches, which do shrink the bubble.
-#
-# **Exercise 08.1 · Put in order: what rank 1 does in 1F1B** · There are three stages, and this is the middle one. `F(i)` and
-# `B(i)` also receive and send. Two lines are too many. The function begins:
-#
-# ```
-# def rank_1(F, B, m):
-#     """Stage 1 of 3, in 1F1B: F(i) takes micro-batch i forward, B(i) backward; there are m of them."""
-# ```
-#
-# - `A         B(i - 1)`
-# - `B     B(m - 1)`
-# - `C     for i in range(m):`
-# - `D         F(i)`
-# - `E     F(0)`
-# - `F         B(i)`
-# - `G     for i in range(1, m):`
 
-# %%
-# %%exercise 08.1
-order("")
+# %% tags=["exercise: 08.1"]
+
+# %% tags=["exercise: 08.q1"]
+
+# %% [markdown]
+# ## Key points
+#
+# - Stages make room for a larger model. They do not make one batch faster; micro-batches keep the stages busy.
+# - Idle share of GPipe and of 1F1B: (p − 1) / (m + p − 1). More micro-batches shrink it.
+# - 1F1B cuts memory: rank s holds min(p − s, m) micro-batches, in place of m.
+# - The slowest stage sets the pace: cut by work, not by number of layers.
+# - Gradients of micro-batches add up to that of the batch, if the loss is divided by the batch once.
+
+# %% [markdown]
+# ## Discuss
+#
+# Your pipeline has 8 stages and 8 micro-batches, and you may change one thing. What do you do first? Vote, talk to your
+# neighbour for two minutes, vote again: (a) GPipe to 1F1B, (b) 32 micro-batches, (c) a network twice as fast.
+#
+# <details><summary>What to listen for</summary>(b): the bubble goes from 7/15 to 7/39. (a) leaves it as it is; but without
+# it, 32 micro-batches may not fit into memory, so the best answer is "(b), and (a) if I must". (c) helps little: the
+# bubble is waiting, not transfer. Who asks whether a quarter of a micro-batch still fills the cores has thought furthest.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.** More is pipeline-parallel training of a real model, on real cores, in less memory.
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 08.q1** · One batch, not cut into micro-batches, goes through a model in four stages on four machines. How much
-# sooner is its step done than on one machine?
-#
-# - (a) four times sooner: four machines work
-# - (b) not at all: rather a little later
-# - (c) almost four times sooner: only the messages cost time
+# %% tags=["exercise: 08.q2"]
 
-# %%
-# %%exercise 08.q1
-answer("")
-
-# %% [markdown]
-# **Quiz 08.q2** · Four stages, 32 micro-batches. You replace GPipe by 1F1B. What changes?
-#
-# - (a) the ranks are idle for less of the time
-# - (b) rank 0 holds 4 micro-batches at most, in place of 32
-# - (c) every rank holds 1 micro-batch at most, in place of 32
-
-# %%
-# %%exercise 08.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 08.q3** · Forward and backward of a micro-batch take 1, 1, 1 and 3 ms on the four stages. Many micro-batches go
-# through. How often is one done?
-#
-# - (a) every 1.5 ms: the average of the stages
-# - (b) every 3 ms
-# - (c) every 6 ms: the stages work one after the other
-
-# %%
-# %%exercise 08.q3
-answer("")
+# %% tags=["exercise: 08.q3"]
 
 # %% [markdown]
 # ### Both schedules, and what runs them
@@ -453,20 +425,7 @@ step, spans = emulate(comm, interleaved_one_f_one_b(4, 8, chunks=2), 0.01, 0.02)
 schedule = interleaved_one_f_one_b(4, 8, chunks=2)
 predicted_and_measured(simulate(schedule, 0.01, 0.02), cluster["spans"][0], cores=cores, emulated=True)
 
-# %% [markdown]
-# **Exercise 08.2 · The 1F1B of any rank** · Write it without looking up. The warm-up is missing, and so are forwards.
-
-
-# %%
-# %%exercise 08.2
-def schedule_of(stage, stages, microbatches):
-    """What `stage` of `stages` does in 1F1B, such as ["F0", "B0"], in order."""
-    warmup = 0
-    todo = [f"F{i}" for i in range(warmup)]
-    for i in range(microbatches):
-        todo.append(f"B{i}")
-    return todo
-
+# %% tags=["exercise: 08.2"]
 
 # %% [markdown]
 # ### Stages that take equally long
@@ -564,20 +523,7 @@ print("\n".join(stories))
 # A model whose training does not fit into one device is called **out-of-core** there. Stages are one way out. Recomputation
 # is another, if it is the activations that are too many; here it would not have helped: it is the weights.
 
-# %% [markdown]
-# **Exercise 08.3 · Spot the bug: more micro-batches, larger steps** · Somebody accumulates gradients with a loss that is a
-# *mean*. With eight micro-batches, training diverges; with one it does not.
-
-
-# %%
-# %%exercise 08.3
-def accumulate(model, loss_fn, microbatches):
-    """Leave in .grad the gradients of the mean loss of the batch; `loss_fn` is the mean of its samples."""
-    total = sum(len(targets) for _, targets in microbatches)
-    for inputs, targets in microbatches:
-        loss = loss_fn(model(inputs), targets)
-        loss.backward()
-
+# %% tags=["exercise: 08.3"]
 
 # %% [markdown]
 # ### The reference machine
@@ -608,14 +554,6 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # micro-batches than stages.
 
 # %% [markdown]
-# ## Key points
-#
-# - Stages make room for a larger model. They do not make one batch faster; micro-batches keep the stages busy.
-# - Idle share of GPipe and of 1F1B: (p − 1) / (m + p − 1). More micro-batches shrink it.
-# - 1F1B cuts memory: rank s holds min(p − s, m) micro-batches, in place of m.
-# - The slowest stage sets the pace: cut by work, not by number of layers.
-# - Gradients of micro-batches add up to that of the batch, if the loss is divided by the batch once.
-#
 # ## Pitfalls
 #
 # - Adding up means of micro-batches: the steps grow with their number.
@@ -623,7 +561,8 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # - A weight that two stages share, such as an embedding used twice: each stage would train its own. `split_layers` refuses.
 # - Batch-norm over very small micro-batches.
 # - Timing four stages on two cores: ranks take turns, and no bubble can be seen.
-#
+
+# %% [markdown]
 # ## References
 #
 # - Y. Huang and others, [GPipe](https://arxiv.org/abs/1811.06965), 2019: micro-batches, and recomputation with them.
@@ -632,16 +571,8 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 #   Megatron-LM](https://arxiv.org/abs/2104.04473), 2021: 1F1B with a flush, which is ours, and interleaving.
 # - T. Chen and others, [Training deep nets with sublinear memory cost](https://arxiv.org/abs/1604.06174), 2016: recomputation.
 # - PyTorch, [Pipeline parallelism](https://docs.pytorch.org/docs/stable/distributed.pipelining.html).
-#
-# ## Discuss
-#
-# Your pipeline has 8 stages and 8 micro-batches, and you may change one thing. What do you do first? Vote, talk to your
-# neighbour for two minutes, vote again: (a) GPipe to 1F1B, (b) 32 micro-batches, (c) a network twice as fast.
-#
-# <details><summary>What to listen for</summary>(b): the bubble goes from 7/15 to 7/39. (a) leaves it as it is; but without
-# it, 32 micro-batches may not fit into memory, so the best answer is "(b), and (a) if I must". (c) helps little: the
-# bubble is waiting, not transfer. Who asks whether a quarter of a micro-batch still fills the cores has thought furthest.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # In a backward, the gradient of the input is urgent: the stage above waits for it. The gradient of the weights is not. Split

@@ -85,6 +85,8 @@ _SUM_Y, _SUM_DX = "    comm.Allreduce(MPI.IN_PLACE, y)\n", "    comm.Allreduce(M
 TWO_ALL_REDUCES = Exercise(
     id="09.1",
     title="Place the two all-reduces",
+    task="Here are both ways by hand, with ReLU in place of GeLU. Four results are computed, and "
+    "for two of them the ranks have to meet.",
     objectives=(2,),
     targets=("gather-after-every-column", "every-layer-needs-a-sum"),
     stub=changed(_MLP, (_SUM_Y, ""), (_SUM_DX, "")),
@@ -150,6 +152,7 @@ def row_linear(comm, x, weight, bias):
 ROW_BIAS = Exercise(
     id="09.2",
     title="Spot the bug: a bias that grows with the ranks",
+    task="Somebody's row layer. On one rank it is right.",
     objectives=(1,),
     targets=("bias-on-every-rank",),
     stub='''\
@@ -224,6 +227,8 @@ _SUM_BOTH = "    comm.Allreduce(MPI.IN_PLACE, numbers)\n"
 VOCABULARY_LOSS = Exercise(
     id="09.3",
     title="The loss, without the whole logits",
+    task="For one token. The function is right on one rank. On several, the sums need the other "
+    "ranks, and only one rank has the target.",
     objectives=(3,),
     targets=("parts-of-a-sum-are-shards",),
     stub='''\

@@ -146,25 +146,7 @@ from course.lessons.l09_tensor_parallelism.figures import cut_layers
 
 cut_layers(cluster["columns"], forward=cluster["forward"][0], backward=cluster["backward"][0])
 
-# %% [markdown]
-# **Exercise 09.1 · Place the two all-reduces** · Here are both ways by hand, with ReLU in place of GeLU. Four results
-# are computed, and for two of them the ranks have to meet.
-
-
-# %%
-# %%exercise 09.1
-def mlp(comm, x, up, down, dy):
-    """Return y = relu(x @ A) @ B, and dx, the gradient of x: both whole, on every rank.
-
-    `up` are this rank's columns of A, `down` its rows of B. x, and dy, the gradient
-    of y, are the same on all ranks.
-    """
-    hidden = np.maximum(x @ up, 0)
-    y = hidden @ down
-    dhidden = (dy @ down.T) * (hidden > 0)
-    dx = dhidden @ up.T
-    return y, dx
-
+# %% tags=["exercise: 09.1"]
 
 # %% [markdown]
 # ## 4 · The test that matters
@@ -182,51 +164,45 @@ for n in (1, 2, 3, 4):
         if rank == 0:
             print(f"on {n}, the gradient of the whole: {torch.allclose(got, expected, atol=1e-10)}")
 
+# %% tags=["exercise: 09.q1"]
+
+# %% [markdown]
+# ## Key points
+#
+# - By columns: the input whole, the output a shard, nothing to send. By rows: the input a shard, the output a part of a
+#   sum.
+# - A pair, column then row, costs one all-reduce forward and one backward. Attention and the two layers after it are such
+#   pairs: four sums a block and step.
+# - A function of single numbers may follow a column layer. After a row layer, sum first.
+# - All ranks work on the same tokens; the weights are cut, the activations between the pairs are not.
+# - Sequence parallelism replaces an all-reduce by its two halves, and gathers once more on the way back: less memory for
+#   half an all-reduce.
+
+# %% [markdown]
+# ## Discuss
+#
+# A model fits on a machine with eight GPUs only when it is cut eight times. You get a second machine, joined by an
+# ordinary network. Vote, talk to your neighbour for two minutes, vote again: (a) cut the matrices sixteen times; (b) cut
+# them eight times on each machine, and give each machine half of the batch; (c) it depends on the batch.
+#
+# <details><summary>What to listen for</summary>(b), nearly always: sixteen-fold cuts would send every block's sums over
+# the slow network, while the layers wait. In (b) that network carries one sum of gradients a step. (c) has a point: with a
+# batch of one there is nothing to halve.</details>
+
 # %% [markdown]
 # **Stop here in a short workshop.** More cuts everything else in a Transformer: attention, the vocabulary, the sequence;
 # and looks at PyTorch's version.
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 09.q1** · Four ranks have a column layer, then GeLU, then a row layer. What do the ranks send each
-# other between the two layers, on the way forward?
-#
-# - (a) an all-gather: the next layer needs the whole hidden vector
-# - (b) nothing
-# - (c) an all-reduce: every layer ends with one
+# %% tags=["exercise: 09.q2"]
 
-# %%
-# %%exercise 09.q1
-answer("")
-
-# %% [markdown]
-# **Quiz 09.q2** · Somebody cuts the *first* layer by rows, applies GeLU to each rank's part, and sums then:
-# with one all-reduce. The parts of one number are 3 on rank 0 and −3 on rank 1. What is wrong?
-#
-# - (a) nothing: a sum of parts is the whole, before GeLU or after it
-# - (b) the sum would be about 3; right is GeLU(0) = 0
-# - (c) nothing but the time: the parts are as large as the whole
-
-# %%
-# %%exercise 09.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 09.q3** · You forget the second all-reduce, the one on the way back. The first works. What happens?
-#
-# - (a) the loss is wrong from the first step on
-# - (b) nothing: each rank's gradient of x is that of x
-# - (c) the first loss is right; the layers *before* these two get wrong gradients, different on each rank
-
-# %%
-# %%exercise 09.q3
-answer("")
+# %% tags=["exercise: 09.q3"]
 
 # %% [markdown]
 # ### The layers, and where ranks meet
@@ -268,21 +244,7 @@ def compare(name, enter):
 compare("with copy_to   ", copy_to)
 compare("without copy_to", lambda comm, x: x)
 
-# %% [markdown]
-# **Exercise 09.2 · Spot the bug: a bias that grows with the ranks** · Somebody's row layer. On one rank it is right.
-
-
-# %%
-# %%exercise 09.2
-def row_linear(comm, x, weight, bias):
-    """Return X @ W + b on every rank.
-
-    `x` are this rank's columns of X, `weight` its rows of W; `bias` is b.
-    """
-    y = x @ weight + bias
-    comm.Allreduce(MPI.IN_PLACE, y)
-    return y
-
+# %% tags=["exercise: 09.2"]
 
 # %% [markdown]
 # ### Attention: whole heads
@@ -352,23 +314,8 @@ print(f"rank {rank} has tokens {VocabularyEmbedding(comm, whole_table).mine}; sa
 # The last layer makes **logits**, a number for every word of the vocabulary, and they are the largest tensor of all. With
 # a column layer each rank has some of them. Do not gather them! The loss needs only two numbers for each token: the
 # sum of all exponentials, and the logit of the word that was right.
-#
-# **Exercise 09.3 · The loss, without the whole logits** · For one token. The function is right on one rank. On several, the
-# sums need the other ranks, and only one rank has the target.
 
-
-# %%
-# %%exercise 09.3
-def vocabulary_loss(comm, logits, target, start):
-    """Return -log softmax(all logits)[target], on every rank.
-
-    `logits` are this rank's part of them, number `start` of the vocabulary first;
-    `target` is any number.
-    """
-    total, picked = np.exp(logits).sum(), logits[target]
-    numbers = np.array([total, picked])
-    return np.log(numbers[0]) - numbers[1]
-
+# %% tags=["exercise: 09.3"]
 
 # %% [markdown]
 # (The library also takes away the largest logit first, so that no exponential overflows: a third all-reduce.)
@@ -633,17 +580,6 @@ print(f"rank {rank}: tokens for each expert {asked}, answers of the whole mixtur
 # links, with four or eight GPUs. The same DTensor plan runs with `init_device_mesh("cuda", …)`.
 
 # %% [markdown]
-# ## Key points
-#
-# - By columns: the input whole, the output a shard, nothing to send. By rows: the input a shard, the output a part of a
-#   sum.
-# - A pair, column then row, costs one all-reduce forward and one backward. Attention and the two layers after it are such
-#   pairs: four sums a block and step.
-# - A function of single numbers may follow a column layer. After a row layer, sum first.
-# - All ranks work on the same tokens; the weights are cut, the activations between the pairs are not.
-# - Sequence parallelism replaces an all-reduce by its two halves, and gathers once more on the way back: less memory for
-#   half an all-reduce.
-#
 # ## Pitfalls
 #
 # - Gathering after every column layer: right, slow, and not needed.
@@ -651,7 +587,8 @@ print(f"rank {rank}: tokens for each expert {asked}, answers of the whole mixtur
 # - Forgetting the sum on the way back: the loss looks right, and earlier layers learn something else.
 # - Heads that are cut in two, or fewer heads than ranks.
 # - Gathering the logits only to compute a loss.
-#
+
+# %% [markdown]
 # ## References
 #
 # - M. Shoeybi and others, [Megatron-LM](https://arxiv.org/abs/1909.08053), 2019: column, row, f and g.
@@ -662,17 +599,8 @@ print(f"rank {rank}: tokens for each expert {asked}, answers of the whole mixtur
 # - H. Liu, M. Zaharia and P. Abbeel, [Ring attention](https://arxiv.org/abs/2310.01889), 2023: keys that go round.
 # - W. Fedus, B. Zoph and N. Shazeer, [Switch Transformers](https://arxiv.org/abs/2101.03961), 2022: one expert a token.
 # - PyTorch, [Tensor parallelism](https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html): plans.
-#
-# ## Discuss
-#
-# A model fits on a machine with eight GPUs only when it is cut eight times. You get a second machine, joined by an
-# ordinary network. Vote, talk to your neighbour for two minutes, vote again: (a) cut the matrices sixteen times; (b) cut
-# them eight times on each machine, and give each machine half of the batch; (c) it depends on the batch.
-#
-# <details><summary>What to listen for</summary>(b), nearly always: sixteen-fold cuts would send every block's sums over
-# the slow network, while the layers wait. In (b) that network carries one sum of gradients a step. (c) has a point: with a
-# batch of one there is nothing to halve.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # On the way back, the gradient of x is summed, and the gradient of A does not need that sum. Start it with `Iallreduce`,

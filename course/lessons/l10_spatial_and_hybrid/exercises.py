@@ -73,6 +73,8 @@ _ADD_FIRST, _ADD_LAST = "    own[0] += from_above\n", "    own[-1] += from_below
 RETURN_GHOSTS = Exercise(
     id="10.1",
     title="The halo's backward",
+    task="For one image of one channel, in NumPy. The gradients of all rows, ghosts included, are "
+    "given; bring the ghosts' home.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
     stub=changed(_HOME, (_UP, ""), (_DOWN, ""), (_ADD_FIRST, ""), (_ADD_LAST, "")),
@@ -167,6 +169,7 @@ _MASK = """\
 SMOOTH_TWICE = Exercise(
     id="10.2",
     title="Spot the bug: two layers, one exchange",
+    task="A signal in place of an image, dealt to the ranks. The result is right between neighbours.",
     objectives=(4,),
     targets=("padding-stays-zero",),
     stub=changed(_SMOOTH, (_MASK, "")),

@@ -118,24 +118,8 @@ print(f"rank {rank}: gradients down a column: {pixels.grad[0, 0, :, 4].tolist()}
 # %% [markdown]
 # Each pixel is in nine sums, and should have a 9 (6 at the first and last row of the image). Beside every cut, three
 # are lost. Nothing failed, and the outputs were right.
-#
-# **Exercise 10.1 · The halo's backward** · For one image of one channel, in NumPy. The gradients of all rows, ghosts
-# included, are given; bring the ghosts' home.
 
-
-# %%
-# %%exercise 10.1
-def return_ghosts(comm, gradient):
-    """Return the gradient of this rank's own rows; its ghosts' gradients go home.
-
-    `gradient` has a ghost row, the rank's own rows, and a ghost row.
-    """
-    above = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
-    below = comm.rank + 1 if comm.rank < comm.size - 1 else MPI.PROC_NULL
-    own = gradient[1:-1].copy()
-    from_above, from_below = np.zeros_like(own[0]), np.zeros_like(own[0])
-    return own
-
+# %% tags=["exercise: 10.1"]
 
 # %% [markdown]
 # The library's `ghost_rows` has both directions. There is a test for such pairs. The exchange H is linear, and what gradients
@@ -186,52 +170,41 @@ print("The sum is the gradient of the image, on every rank:", all(cluster["same"
 # The loss was divided once, by what it is a mean of. Tiles are parts of one image: another division makes the
 # learning rate depend on the number of ranks.
 
+# %% tags=["exercise: 10.q1"]
+
+# %% [markdown]
+# ## Key points
+#
+# - A tile needs (k−1)/2 rows of each neighbour: the halo.
+# - Forward copies; backward sends home and adds. Test it with ⟨Hx, y⟩ = ⟨x, Hᵀy⟩.
+# - Gradients of weights are summed over tiles, and divided by nothing.
+# - One wide halo can serve several layers; what is outside the image is masked to zero between them.
+# - Five ways to cut a training combine on one grid; each has its own communicator, and its own sum.
+
+# %% [markdown]
+# ## Discuss
+#
+# A network has twenty convolutions, 3 × 3 each, on tiles of 64² pixels. Would you exchange a halo twenty times, or once,
+# of twenty rows? Vote, talk to your neighbour for two minutes, vote again: (a) twenty times; (b) once; (c) something
+# in between.
+#
+# <details><summary>What to listen for</summary>(c): a halo of 20 around 64 pixels makes (104/64)² = 2.6 times the first layer's work. A few
+# layers at a time save most messages and cost little. (b) is right where messages are very slow, (a) where they are nearly free.</details>
+
 # %% [markdown]
 # **Stop here in a short workshop.** More: whole networks on tiles, one halo for several layers, two replicas in opposite
 # directions, five dimensions, and what happens to an image whose tiles are judged one by one.
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 10.q1** · A convolution has a kernel of 5 × 5 and padding 2. How many rows does a strip in the middle
-# need of each neighbour?
-#
-# - (a) 5: the kernel has five rows
-# - (b) 2
-# - (c) none: the padding of 2 is there for that
+# %% tags=["exercise: 10.q2"]
 
-# %%
-# %%exercise 10.q1
-answer("")
-
-# %% [markdown]
-# **Quiz 10.q2** · A library exchanges halos forward, and does nothing about them backward. The network has five
-# convolutions. What is wrong?
-#
-# - (a) nothing: backward works with what forward computed
-# - (b) the outputs, near the cuts
-# - (c) no output; the gradients of all layers but the last, and no error tells
-
-# %%
-# %%exercise 10.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 10.q3** · An image is cut into 4 tiles, one a rank. After backward, every rank has a gradient of the same
-# weights. What are the weights to be updated with?
-#
-# - (a) the mean of the four: every rank computed the same layer
-# - (b) the sum of the four
-# - (c) each rank with its own: every tile trains its weights
-
-# %%
-# %%exercise 10.q3
-answer("")
+# %% tags=["exercise: 10.q3"]
 
 # %% [markdown]
 # ### A whole network on tiles
@@ -286,24 +259,8 @@ for tiles in (4, 16, 64):
 # Two convolutions in a row need two exchanges of one row, or *one* of two rows. The neighbours then both compute the rows
 # at the cut: a little more work, half the messages. But outside the image, the first layer has made something of the
 # zeros. They must be **masked** to zero again, as the second layer's padding.
-#
-# **Exercise 10.2 · Spot the bug: two layers, one exchange** · A signal in place of an image, dealt to the ranks. The result
-# is right between neighbours.
 
-
-# %%
-# %%exercise 10.2
-def smooth_twice(comm, mine):
-    """Return `mine`, a part of a signal, after two convolutions with kernel 1, 2, 1 and padding 1."""
-    before = comm.rank - 1 if comm.rank > 0 else MPI.PROC_NULL
-    after = comm.rank + 1 if comm.rank < comm.size - 1 else MPI.PROC_NULL
-    wide = np.zeros(len(mine) + 4)
-    wide[2:-2] = mine
-    comm.Sendrecv(mine[:2], before, recvbuf=wide[-2:], source=after)  # one exchange, for both layers
-    comm.Sendrecv(mine[-2:], after, recvbuf=wide[:2], source=before)
-    once = np.convolve(wide, [1, 2, 1], mode="valid")  # two shorter
-    return np.convolve(once, [1, 2, 1], mode="valid")
-
+# %% tags=["exercise: 10.2"]
 
 # %% [markdown]
 # The library's `FusedHalos` does it for a stack of layers. From the last layer to the first, the halo grows:
@@ -465,21 +422,14 @@ print("" if rows else "not measured yet")
 # 2.67 times the speed of pipelines, and 94.5 % efficiency on 2 048 GPUs: **published**, not measured here.
 
 # %% [markdown]
-# ## Key points
-#
-# - A tile needs (k−1)/2 rows of each neighbour: the halo.
-# - Forward copies; backward sends home and adds. Test it with ⟨Hx, y⟩ = ⟨x, Hᵀy⟩.
-# - Gradients of weights are summed over tiles, and divided by nothing.
-# - One wide halo can serve several layers; what is outside the image is masked to zero between them.
-# - Five ways to cut a training combine on one grid; each has its own communicator, and its own sum.
-#
 # ## Pitfalls
 #
 # - A halo without backward: no error, right outputs, wrong gradients in all layers but the last.
 # - Batch-norm with the statistics of a tile.
 # - The mean over tiles: a learning rate that depends on the number of ranks.
 # - Two replicas whose gradients are summed in another order on each side: both wait for ever.
-#
+
+# %% [markdown]
 # ## References
 #
 # - N. Dryden and others, [Improving strong-scaling of CNN training by exploiting finer-grained
@@ -488,16 +438,8 @@ print("" if rows else "not measured yet")
 #   learning](https://arxiv.org/abs/2006.03108), 2020: adjoints of exchanges.
 # - A. Jain and others, *GEMS: GPU-enabled memory-aware model-parallelism system for distributed DNN training*, SC 2020.
 # - A. Jain and others, *Hy-Fi: Hybrid five-dimensional parallel DNN training on high-performance GPU clusters*, ISC 2022.
-#
-# ## Discuss
-#
-# A network has twenty convolutions, 3 × 3 each, on tiles of 64² pixels. Would you exchange a halo twenty times, or once,
-# of twenty rows? Vote, talk to your neighbour for two minutes, vote again: (a) twenty times; (b) once; (c) something
-# in between.
-#
-# <details><summary>What to listen for</summary>(c): a halo of 20 around 64 pixels makes (104/64)² = 2.6 times the first layer's work. A few
-# layers at a time save most messages and cost little. (b) is right where messages are very slow, (a) where they are nearly free.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # `ghost_rows` waits for its rows before anything is computed. Which outputs do not need them? Compute those first, while the

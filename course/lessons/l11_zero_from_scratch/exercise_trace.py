@@ -76,6 +76,8 @@ def trace():
 TRACE = Exercise(
     id="11.2",
     title="Who has what",
+    task="Three ranks run these lines. Who owns which number of the row, and what do the ranks "
+    "have in the end? Trace it on paper first.",
     objectives=(1, 3),
     targets=("slices-follow-layers",),
     stub='''\

@@ -109,6 +109,7 @@ _SUM = "        comm.Reduce_scatter(gradient, mine, counts)\n"
 SLICES = Exercise(
     id="11.1",
     title="Stage 2, with two gaps",
+    task="The room for the slice is wrong, and nothing is summed.",
     objectives=(1, 3),
     targets=("view-is-small",),
     stub=changed(_SLICES, ("counts[comm.rank]", "0"), (_SUM, "")),
@@ -226,6 +227,7 @@ def forward(comm, run, x, shards, lengths):
 FORWARD = Exercise(
     id="11.3",
     title="Stage 3, from its signature",
+    task="Only forward. You know the two lines that matter.",
     objectives=(3,),
     stub='''\
 def forward(comm, run, x, shards, lengths):

@@ -98,24 +98,8 @@ print(f"rank {rank}: {len(momentum)} of 6 momenta, weights {weights.round(2)}")
 # After its reduce-scatter, a rank needs its slice of the gradients only. So do not wait for all of them: backward makes
 # gradients from the last layer to the first, bucket by bucket. Sum a bucket as soon as it is full, keep your slice, and
 # let the bucket go.
-#
-# **Exercise 11.1 · Stage 2, with two gaps** · The room for the slice is wrong, and nothing is summed.
 
-
-# %%
-# %%exercise 11.1
-def shard_gradients(comm, buckets):
-    """Return a list: this rank's slice of the summed gradients of each bucket.
-
-    `buckets` yields arrays, as backward makes them. None may be kept.
-    """
-    slices = []
-    for gradient in buckets:
-        counts = [len(part) for part in np.array_split(gradient, comm.size)]
-        mine = np.zeros(0)
-        slices.append(mine)
-    return slices
-
+# %% tags=["exercise: 11.1"]
 
 # %% [markdown]
 # ## 4 · Stage 3: weights, too
@@ -179,74 +163,42 @@ outcome("Bytes moved in stage 3, for each byte in stage 2?", moved[3] / moved[2]
 # For Ψ parameters on N ranks, a rank sends (N−1)/N of 2Ψ in stages 0 to 2, and of 3Ψ in stage 3. You pay with messages, and get
 # room for a model N times as large.
 
+# %% tags=["exercise: 11.q2"]
+
+# %% [markdown]
+# ## Key points
+#
+# - Data parallelism keeps everything on every rank. ZeRO deals the optimizer's state (stage 1), gradients (2), weights (3).
+# - In float32 with Adam, on N ranks: 16, 8 + 8/N, 4 + 12/N and 16/N bytes a parameter.
+# - An all-reduce taken apart, with the update in between: stages 1 and 2 move what data parallelism moves, stage 3 half as
+#   much again.
+# - Computation and activations are not split: every rank takes its own samples through the whole model.
+# - What needs *all* gradients, such as a norm, needs one number from every rank.
+
+# %% [markdown]
+# ## Discuss
+#
+# Your model trains on 8 GPUs with 10 GB to spare on each, and you want twice as many parameters, which takes 30 GB more on each.
+# Vote, talk to your neighbour for two minutes, vote again: (a) stage 1; (b) stage 3; (c) it depends on what fills the memory.
+#
+# <details><summary>What to listen for</summary>(c): if the optimizer's state fills it, stage 1 may do, at no price in messages. If
+# activations do, no stage helps; smaller batches or recomputation do. Who says "the lowest stage that fits" has it.</details>
+
 # %% [markdown]
 # **Stop here in a short workshop.** More looks into a step, at what the system says, at norms, files and PyTorch's version.
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 11.q1** · One process needs 80 ms to compute a step with 8 samples. Now four ranks train with stage 3, each
-# with 8 samples of its own. How long does each of them compute, messages aside?
-#
-# - (a) 20 ms: each has a quarter of the weights to compute with
-# - (b) 80 ms
-# - (c) 20 ms on average: a layer runs on the rank that owns it
+# %% tags=["exercise: 11.q1"]
 
-# %%
-# %%exercise 11.q1
-answer("")
+# %% tags=["exercise: 11.q3"]
 
-# %% [markdown]
-# **Quiz 11.q2** · A text promises: 'With 64 ranks, ZeRO needs a 64th of the memory.' Of what is that so?
-#
-# - (a) of weights, gradients and optimizer state, with any stage
-# - (b) of weights, gradients and optimizer state, with stage 3
-# - (c) of everything that training keeps in memory, with stage 3
-
-# %%
-# %%exercise 11.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 11.q3** · You go from stage 2 to stage 3. What does a rank send in a step?
-#
-# - (a) as much as before: only what is kept has changed
-# - (b) half as much again
-# - (c) four times as much on four ranks: it needs everybody's weights
-
-# %%
-# %%exercise 11.q3
-answer("")
-
-# %% [markdown]
-# **Exercise 11.2 · Who has what** · Three ranks run these lines. Who owns which number of the row, and what do the ranks
-# have in the end? Trace it on paper first.
-#
-# ```
-# gradient = np.array([1, 2, 3, 4, 5]) * 10**rank
-# counts = [2, 2, 1]
-# mine = np.zeros(counts[rank], int)
-# comm.Reduce_scatter(gradient, mine, counts)
-# weights = np.zeros(5, int)
-# comm.Allgatherv(-mine, [weights, counts])
-# ```
-
-
-# %%
-# %%exercise 11.2
-def trace():
-    """Who owns numbers 0 to 4; what ranks 0, 1 and 2 have in `mine` and in `weights` at the end."""
-    return {
-        "owner": [None, None, None, None, None],
-        "mine": [[None], [None], [None]],
-        "weights": [[None]] * 3,
-    }
-
+# %% tags=["exercise: 11.2"]
 
 # %% [markdown]
 # ### A stage in the library
@@ -341,20 +293,8 @@ print(f"a layer has {cluster['layer'][0] / 1000:.0f} kB")
 # %% [markdown]
 # Parameters outside `layers` (embedding, final norm, head) stay gathered throughout. So tell stage 3 your `layers`: without
 # them, the whole model stays gathered.
-#
-# **Exercise 11.3 · Stage 3, from its signature** · Only forward. You know the two lines that matter.
 
-
-# %%
-# %%exercise 11.3
-def forward(comm, run, x, shards, lengths):
-    """Return what the layers make of x: x = run(layer, x, weights), for layers 0, 1, 2, …
-
-    `shards[layer]` is this rank's slice of the layer's `lengths[layer]` weights.
-    `run` needs them all; but two layers may never be whole at the same time.
-    """
-    return x
-
+# %% tags=["exercise: 11.3"]
 
 # %% [markdown]
 # ### What the system says
@@ -440,18 +380,8 @@ for stage, spent in enumerate(seconds):
 #
 # Large gradients are often *clipped*: when the norm of all gradients together is above a limit, they are all scaled down by
 # the same factor. But now no rank has all gradients.
-#
-# **Exercise 11.4 · Spot the bug: clipping by the slice** · Somebody's version. On one rank it is right; on four, training is
-# another one on each, and no error tells.
 
-
-# %%
-# %%exercise 11.4
-def clip(comm, gradient, max_norm):
-    """Scale `gradient`, this rank's slice, in place: the norm of all gradients is then at most max_norm."""
-    norm = np.sqrt((gradient**2).sum())
-    gradient *= min(1, max_norm / norm)
-
+# %% tags=["exercise: 11.4"]
 
 # %% [markdown]
 # The library's, which the stages call when they have a `max_norm`:
@@ -622,15 +552,6 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # fit after stage 3 are activations: recompute them (lesson 08).
 
 # %% [markdown]
-# ## Key points
-#
-# - Data parallelism keeps everything on every rank. ZeRO deals the optimizer's state (stage 1), gradients (2), weights (3).
-# - In float32 with Adam, on N ranks: 16, 8 + 8/N, 4 + 12/N and 16/N bytes a parameter.
-# - An all-reduce taken apart, with the update in between: stages 1 and 2 move what data parallelism moves, stage 3 half as
-#   much again.
-# - Computation and activations are not split: every rank takes its own samples through the whole model.
-# - What needs *all* gradients, such as a norm, needs one number from every rank.
-#
 # ## Pitfalls
 #
 # - Keeping a shard that is a view: the full buffer stays in memory.
@@ -638,7 +559,8 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # - Stage 3 without `layers`: the whole model stays gathered while it runs.
 # - An optimizer that looks at whole matrices, or at the norm of a layer: its slices are something else.
 # - Expecting that a 64th of the memory is enough on 64 ranks: activations, and one whole layer, come on top.
-#
+
+# %% [markdown]
 # ## References
 #
 # - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020: the three stages, and the formulas.
@@ -647,15 +569,8 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # - Y. Zhao and others, [PyTorch FSDP](https://arxiv.org/abs/2304.11277), 2023.
 # - V. Korthikanti and others, [Reducing activation recomputation](https://arxiv.org/abs/2205.05198), 2022: the bytes of activations.
 # - PyTorch, [fully_shard](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html).
-#
-# ## Discuss
-#
-# Your model trains on 8 GPUs with 10 GB to spare on each, and you want twice as many parameters, which takes 30 GB more on each.
-# Vote, talk to your neighbour for two minutes, vote again: (a) stage 1; (b) stage 3; (c) it depends on what fills the memory.
-#
-# <details><summary>What to listen for</summary>(c): if the optimizer's state fills it, stage 1 may do, at no price in messages. If
-# activations do, no stage helps; smaller batches or recomputation do. Who says "the lowest stage that fits" has it.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # Stage 3 gathers the last layer for forward, frees it, and gathers it again at once for backward. Keep it whole in between: what do you

@@ -97,6 +97,7 @@ def train(net, initialize, batches):
 SCRIPT = Exercise(
     id="12.3",
     title="Spot the bugs: a script for CIFAR-10",
+    task="Three of them are left. The check has an engine that notes what it is asked for.",
     objectives=(1,),
     targets=("micro-batch-is-global-batch", "mistakes-raise-errors"),
     stub='''\

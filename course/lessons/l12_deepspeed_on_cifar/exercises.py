@@ -61,6 +61,7 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
+    task="Given the global batch, and how many samples fit on a rank.",
     objectives=(2,),
     targets=("micro-batch-is-global-batch",),
     stub='''\
@@ -143,6 +144,7 @@ def config_that_fits(parameters, ranks, mebibytes):
 FITS = Exercise(
     id="12.2",
     title="A config that fits",
+    task="The file of the lowest stage that needs no more than so many MiB a rank.",
     objectives=(2, 3),
     targets=("higher-stage-is-faster",),
     stub='''\

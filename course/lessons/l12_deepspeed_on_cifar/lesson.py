@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | train with DeepSpeed's engine on the processors of a laptop; write its JSON file, and compute the global batch from it; choose a stage by the bytes it keeps, the bytes it sends, and its time; start a script with a launcher and a hostfile, and save from all ranks |
 # | **Before this** | [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the core · [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) |
-# | **Time** | core 18 min · more 30 min |
+# | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
 # [← 11 · ZeRO from scratch](11_zero_from_scratch.ipynb) · [Course map](00_start_here.ipynb) ·
@@ -110,22 +110,8 @@ json_effects(explained(config))
 #
 # The micro-batch is what a rank computes at a time: it decides about memory. The global batch is what an update is made
 # from: it decides about learning. Left out, one of the three is computed from the others.
-#
-# **Exercise 12.1 · Micro-batch and global batch** · Given the global batch, and how many samples fit on a rank.
 
-
-# %%
-# %%exercise 12.1
-def batch_keys(global_batch, ranks, room):
-    """The three batch keys; a rank has room for `room` samples at a time, and takes as many as it can."""
-    share = global_batch // ranks  # of a rank
-    micro = share  # too many, maybe: the largest divisor of share that is at most room
-    return {
-        "train_batch_size": global_batch,
-        "train_micro_batch_size_per_gpu": micro,
-        "gradient_accumulation_steps": 1,
-    }
-
+# %% tags=["exercise: 12.1"]
 
 # %% [markdown]
 # ## 3 · Stages compared
@@ -168,50 +154,38 @@ print(stage_table(runs), explain_stages(runs), sep="\n\n")
 # 1 on a parameter has 20 bytes to share instead of 16. And a parameter that lies in two slices has its gradient on both
 # ranks: with a net this small, you see it.
 
+# %% tags=["exercise: 12.q1"]
+
+# %% [markdown]
+# ## Key points
+#
+# - An engine is model, optimizer and communication; a step is `engine(…)`, `engine.backward(loss)`, `engine.step()`.
+# - Global batch = micro-batch × accumulation steps × ranks.
+# - A stage is chosen by memory. A higher one is not faster: it computes as much, and sends as much or more.
+# - Starting, stepping, gathering and saving are collectives: all ranks, or none.
+
+# %% [markdown]
+# ## Discuss
+#
+# A model needs 30 GB for weights, gradients and optimizer, and you have four machines with 24 GB each. Vote, talk to your
+# neighbour for two minutes, vote again: (a) stage 3, to be safe, (b) stage 1, (c) smaller micro-batches.
+#
+# <details><summary>What to listen for</summary>(b): with AdamW in float32, stage 1 leaves 11 of 16 bytes on four ranks, 21 GB.
+# Then look at activations, which is where (c) helps. (a) works too, and sends more.</details>
+
 # %% [markdown]
 # **Stop here in a short workshop.**
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 12.q1** · The file says train_micro_batch_size_per_gpu 8 and gradient_accumulation_steps 4. On 4 ranks, how many
-# samples is one update made from?
-#
-# - (a) 8: that is the batch size
-# - (b) 128
-# - (c) 32: 8 samples, 4 times
+# %% tags=["exercise: 12.q2"]
 
-# %%
-# %%exercise 12.q1
-answer("")
-
-# %% [markdown]
-# **Quiz 12.q2** · Your net fits on every rank as it is, in stage 0. A colleague sets the stage to 3. What happens to the
-# time of a step?
-#
-# - (a) it falls: each rank has only its part of the work
-# - (b) it stays: stage 3 sends no more than stage 0
-# - (c) it grows: weights are gathered before they are used, and nobody computes less
-
-# %%
-# %%exercise 12.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 12.q3** · In stage 2 on 4 ranks, a script says: if rank == 0: engine.save_checkpoint(folder). What happens?
-#
-# - (a) rank 0 writes the checkpoint, once instead of four times
-# - (b) rank 0 waits for the others; the optimizer of three ranks is in no file
-# - (c) DeepSpeed raises an error, for the call is wrong
-
-# %%
-# %%exercise 12.q3
-answer("")
+# %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
 # ### The same weights in every stage
@@ -265,22 +239,8 @@ for stage in (0, 1, 2, 3):
 # | 1 | 4 | 4 | 12 / n |
 # | 2 | 4 | 4 / n | 12 / n |
 # | 3 | 4 / n | 4 / n | 12 / n |
-#
-# **Exercise 12.2 · A config that fits** · The file of the lowest stage that needs no more than so many MiB a rank.
 
-
-# %%
-# %%exercise 12.2
-def config_that_fits(parameters, ranks, mebibytes):
-    """A config whose weights, gradients and optimizer fit into so many MiB a rank; the lowest stage."""
-    each = {0: 16, 1: 8 + 12 / ranks}  # bytes of a parameter; go on with stages 2 and 3
-    stage = 3
-    return {
-        "train_micro_batch_size_per_gpu": 8,
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
-        "zero_optimization": {"stage": stage},
-    }
-
+# %% tags=["exercise: 12.2"]
 
 # %% [markdown]
 # ### 16 bits, clipping, and a rate that climbs
@@ -365,26 +325,8 @@ if rank == 0:
 # | rank 0 of the *world* downloads | the first rank of every machine |
 # | no configuration file | `ds_config.json`, with the optimizer that compiles nothing |
 # | "ZeRO is 3 to 5 times faster", "64 times less" | a stage is not faster; 64 holds for stage 3 on 64 ranks |
-#
-# **Exercise 12.3 · Spot the bugs: a script for CIFAR-10** · Three of them are left. The check has an engine that notes
-# what it is asked for.
 
-
-# %%
-# %%exercise 12.3
-def train(net, initialize, batches):
-    """Train `net` on all `batches`; initialize(net) gives the engine of DeepSpeed."""
-    net.requires_grad_(False)
-    engine = initialize(net)
-    for inputs, labels in batches:
-        inputs, labels = inputs.to(engine.local_rank), labels.to(engine.local_rank)
-        if engine.fp16_enabled():
-            inputs = inputs.half()
-            outputs = engine(inputs)
-            loss = F.cross_entropy(outputs, labels)
-            engine.backward(loss)
-            engine.step()
-
+# %% tags=["exercise: 12.3"]
 
 # %% [markdown]
 # The corrected script is `notebooks/code/train_cifar_deepspeed.py`; its middle part:
@@ -434,21 +376,16 @@ print((code / "hostfile").read_text())
 #
 # Everything here holds, and pays: the keys are the same. Leave out `"torch_adam"`, so that DeepSpeed compiles its own Adam
 # once; take NCCL; and let buckets and prefetching be large again, because `stage_config` makes them small to save memory.
-#
-# ## Key points
-#
-# - An engine is model, optimizer and communication; a step is `engine(…)`, `engine.backward(loss)`, `engine.step()`.
-# - Global batch = micro-batch × accumulation steps × ranks.
-# - A stage is chosen by memory. A higher one is not faster: it computes as much, and sends as much or more.
-# - Starting, stepping, gathering and saving are collectives: all ranks, or none.
-#
+
+# %% [markdown]
 # ## Pitfalls
 #
 # - A file without `"gradient_clipping"` clips.
 # - Another number of ranks with the same file is another global batch, if `"train_batch_size"` is left out.
 # - An optimizer of DeepSpeed's own, or offloading, compiles C++ for minutes where there is a compiler, and fails where not.
 # - DeepSpeed's own DataLoader forks workers and never calls `set_epoch`.
-#
+
+# %% [markdown]
 # ## References
 #
 # - J. Rasley and others, [DeepSpeed](https://doi.org/10.1145/3394486.3406703), KDD 2020; its
@@ -457,20 +394,14 @@ print((code / "hostfile").read_text())
 # - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020.
 # - F. Kolly, a guide to data parallelism in PyTorch, 2022: the script that "As a script" corrects.
 # - A. Krizhevsky, *Learning Multiple Layers of Features from Tiny Images*, 2009: CIFAR-10.
-#
-# ## Discuss
-#
-# A model needs 30 GB for weights, gradients and optimizer, and you have four machines with 24 GB each. Vote, talk to your
-# neighbour for two minutes, vote again: (a) stage 3, to be safe, (b) stage 1, (c) smaller micro-batches.
-#
-# <details><summary>What to listen for</summary>(b): with AdamW in float32, stage 1 leaves 11 of 16 bytes on four ranks, 21 GB.
-# Then look at activations, which is where (c) helps. (a) works too, and sends more.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # Find the largest number of blocks with which a Transformer of width 256 trains on your machine in stage 0, and in stage 3 on
 # four ranks. Predict both from the table above first.
-#
+
+# %% [markdown]
 # ## Teardown
 
 # %%

@@ -73,6 +73,7 @@ def loss_share(comm, losses, labels):
 LOSS_SHARE = Exercise(
     id="13.1",
     title="A loss over tokens",
+    task="Padding has the label −100, and is no token.",
     objectives=(2,),
     targets=("token-counts-do-not-matter",),
     stub='''\
@@ -171,6 +172,7 @@ def decoder_reads(labels):
 READ = Exercise(
     id="13.2",
     title="Spot the bug: a loss too good to be true",
+    task="",
     objectives=(3,),
     targets=("low-loss-can-write",),
     stub='''\
@@ -273,6 +275,7 @@ def rouge_1(text, reference):
 ROUGE_1 = Exercise(
     id="13.3",
     title="ROUGE-1 by hand",
+    task="",
     objectives=(1,),
     stub='''\
 def rouge_1(text, reference):

@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | score a summary by its words and by its facts, beside two baselines that learn nothing; divide a loss over tokens so that the ranks' parts add up to it; continue the training of an encoder-decoder with DeepSpeed, and say what its decoder reads |
 # | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), [11 · ZeRO from scratch](11_zero_from_scratch.ipynb) |
-# | **Time** | core 19 min · more 30 min |
+# | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
 # [← 12 · DeepSpeed on CIFAR](12_deepspeed_on_cifar.ipynb) · [Course map](00_start_here.ipynb)
@@ -122,22 +122,8 @@ print(f"rank {rank}: {len(batch.labels)} summaries, {batch.tokens} tokens")
 # %% [markdown]
 # Take the mean of the ranks' means, and a token of a rank that has few counts for more. So divide each rank's *sum* by the
 # tokens of **all** ranks.
-#
-# **Exercise 13.1 · A loss over tokens** · Padding has the label −100, and is no token.
 
-
-# %%
-# %%exercise 13.1
-def loss_share(comm, losses, labels):
-    """This rank's part of the mean loss of all tokens of all ranks.
-
-    `losses` and `labels` have the shape (articles, positions). A label of -100 is no token.
-    """
-    token = labels != -100
-    summed = losses[token].sum()
-    count = token.sum()
-    return summed / count / comm.size
-
+# %% tags=["exercise: 13.1"]
 
 # %% [markdown]
 # ## 4 · The last 100 steps
@@ -188,67 +174,48 @@ score_bars({name: (each.rouge, each.facts) for name, each in scores.items()})
 # %% [markdown]
 # ROUGE rewards the style. Whether a summary is *true*, you have to check for yourself.
 
+# %% tags=["exercise: 13.q2"]
+
+# %% [markdown]
+# ## Key points
+#
+# - ROUGE counts words in common. Facts need a count of their own.
+# - Lead-3 and the oracle extract say what a score is worth, before anything is trained.
+# - A loss over tokens is a sum, divided by the tokens of *all* ranks. The mean of the ranks' means is another loss.
+# - The decoder reads the labels one position later, and padding (−100) counts nowhere.
+# - One config, three drivers: our loop, the Trainer of Hugging Face, Lightning.
+
+# %% [markdown]
+# ## Discuss
+#
+# A newsroom wants to publish the summaries of your model, ROUGE-1 0.9, without an editor. Vote, talk to your neighbour for two
+# minutes, vote again: (a) yes, 0.9 is excellent, (b) only if the facts are checked by hand, (c) never.
+#
+# <details><summary>What to listen for</summary>(b), and how: ROUGE compares with a reference, which new articles do not have.
+# Somebody has to ask of each name, place and day whether the article says so. Counting facts automatically works here only
+# because the generator knows them.</details>
+
 # %% [markdown]
 # **Stop here in a short workshop.**
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### Three questions
 #
 # Write your letter between the quotes, and run the cell.
 
-# %% [markdown]
-# **Quiz 13.q1** · Two models summarize the same articles. A has ROUGE-1 0.62, B has 0.55. What do you know?
-#
-# - (a) A gets more facts right than B
-# - (b) A's summaries share more words with the references; which states more facts, you have to count
-# - (c) A's summaries are true in 62 of 100 cases
+# %% tags=["exercise: 13.q1"]
 
-# %%
-# %%exercise 13.q1
-answer("")
-
-# %% [markdown]
-# **Quiz 13.q2** · Rank 0 has 30 tokens, with a mean loss of 1; rank 1 has 10, with a mean loss of 3. What is
-# the loss of the batch?
-#
-# - (a) 2: the mean of 1 and 3
-# - (b) 1.5
-# - (c) 4: the losses are added
-
-# %%
-# %%exercise 13.q2
-answer("")
-
-# %% [markdown]
-# **Quiz 13.q3** · The little model of this lesson gets most facts of its held-out articles right. Now it reads
-# articles of a real newspaper. What do you expect?
-#
-# - (a) about the same score: the articles were held out, so it has learnt to summarize
-# - (b) a few points less, since real sentences are longer
-# - (c) nothing useful: it has learnt to find one kind of sentence
-
-# %%
-# %%exercise 13.q3
-answer("")
+# %% tags=["exercise: 13.q3"]
 
 # %% [markdown]
 # ### What the decoder reads
 #
 # To predict a token, the decoder reads those before it: the labels, one position later. This function forgets that. Training
 # would go very well.
-#
-# **Exercise 13.2 · Spot the bug: a loss too good to be true**
 
-
-# %%
-# %%exercise 13.2
-def decoder_reads(labels):
-    """What the decoder reads, to predict `labels` (articles, positions); -100 is padding."""
-    tokens = np.where(labels == -100, 0, labels)
-    return tokens
-
+# %% tags=["exercise: 13.2"]
 
 # %% [markdown]
 # Here it is in PyTorch, with the loss. *Label smoothing* takes a tenth of each label and spreads it over the whole vocabulary:
@@ -271,16 +238,8 @@ print(f"rank {rank}: its loss is below that of a guess: {bool(mean < np.log(reci
 #
 # The package `rouge-score` counted for us. Its ROUGE-1 takes six lines; ROUGE-2 counts pairs of neighbours, and ROUGE-L the
 # longest common subsequence.
-#
-# **Exercise 13.3 · ROUGE-1 by hand**
 
-
-# %%
-# %%exercise 13.3
-def rouge_1(text, reference):
-    """The F1 of the words that `text` and `reference` have in common; lower-case, words between spaces."""
-    ours, theirs = Counter(text.split()), Counter(reference.split())  # word → how often
-
+# %% tags=["exercise: 13.3"]
 
 # %% tags=["nbval-ignore-output"]
 for name, each in scores.items():
@@ -402,14 +361,6 @@ if rank == 0:
 # models of billions of parameters, stages 2 and 3 decide whether training fits at all; here they only show how.
 
 # %% [markdown]
-# ## Key points
-#
-# - ROUGE counts words in common. Facts need a count of their own.
-# - Lead-3 and the oracle extract say what a score is worth, before anything is trained.
-# - A loss over tokens is a sum, divided by the tokens of *all* ranks. The mean of the ranks' means is another loss.
-# - The decoder reads the labels one position later, and padding (−100) counts nowhere.
-# - One config, three drivers: our loop, the Trainer of Hugging Face, Lightning.
-#
 # ## Pitfalls
 #
 # - The mean of the ranks' means: no error, and a training that is a little wrong.
@@ -417,7 +368,8 @@ if rank == 0:
 # - A decoder that sees its labels: the loss falls to nothing, and the model cannot write.
 # - Reporting the score on articles from the generator or newspaper that the model was trained on, as if it held for all.
 # - `transformers` asks the network by default: `HF_HUB_OFFLINE=1`, which the course sets, forbids it.
-#
+
+# %% [markdown]
 # ## References
 #
 # - C.-Y. Lin, [ROUGE](https://aclanthology.org/W04-1013/), 2004.
@@ -427,16 +379,8 @@ if rank == 0:
 # - S. Hu and others, [MiniCPM](https://arxiv.org/abs/2404.06395), 2024: a learning rate that stays, and falls at the end.
 # - Hugging Face, [DeepSpeed](https://huggingface.co/docs/transformers/deepspeed); Lightning,
 #   [DeepSpeed strategy](https://lightning.ai/docs/pytorch/stable/advanced/model_parallel/deepspeed.html).
-#
-# ## Discuss
-#
-# A newsroom wants to publish the summaries of your model, ROUGE-1 0.9, without an editor. Vote, talk to your neighbour for two
-# minutes, vote again: (a) yes, 0.9 is excellent, (b) only if the facts are checked by hand, (c) never.
-#
-# <details><summary>What to listen for</summary>(b), and how: ROUGE compares with a reference, which new articles do not have.
-# Somebody has to ask of each name, place and day whether the article says so. Counting facts automatically works here only
-# because the generator knows them.</details>
-#
+
+# %% [markdown]
 # ## Stretch
 #
 # Train the last 100 steps with `mean_share` in place of `token_share`: `train_summaries(…, share=mean_share)`. How far do the

@@ -1,71 +1,85 @@
 """Quiz and predictions of lesson 13, DeepSpeed and summaries: each wrong option is a common belief."""
 
-from mpi_classroom.exercises import Prediction, Question
+from mpi_classroom.exercises import Option, Prediction, Question
 
 ROUGE_AND_FACTS = Question(
     id="13.q1",
     question="Two models summarize the same articles. A has ROUGE-1 0.62, B has 0.55. What do you know?",
-    options={
-        "a": "A gets more facts right than B",
-        "b": "A's summaries share more words with the references; which states more facts, you have to count",
-        "c": "A's summaries are true in 62 of 100 cases",
-    },
-    right="b",
+    options=(
+        Option(
+            "A gets more facts right than B",
+            reply="you take a higher ROUGE to mean that the facts are right. For “Ana Belkov opened a "
+            "mill in Port Sarden on Friday”, the sentence “Ivo Belkov opened a mill in Port "
+            "Sarden on Sunday” shares 8 words of 10, and two of its four facts are wrong.",
+            belief="rouge-up-facts-right",
+        ),
+        Option(
+            "A's summaries share more words with the references; which states more facts, you have to count",
+            reply="words in common are counted, whatever they say. Facts need a count of their own.",
+            right=True,
+        ),
+        Option(
+            "A's summaries are true in 62 of 100 cases",
+            reply="you take ROUGE for a share of summaries that are right. It is a mean of words in "
+            "common: every summary may share 62 of 100 words, and every one be wrong.",
+            belief="rouge-is-accuracy",
+        ),
+    ),
     objectives=(1,),
-    beliefs={"a": "rouge-up-facts-right", "c": "rouge-is-accuracy"},
-    replies={
-        "a": "you take a higher ROUGE to mean that the facts are right. For “Ana Belkov opened a mill in "
-        "Port Sarden on Friday”, the sentence “Ivo Belkov opened a mill in Port Sarden on Sunday” shares 8 "
-        "words of 10, and two of its four facts are wrong.",
-        "b": "words in common are counted, whatever they say. Facts need a count of their own.",
-        "c": "you take ROUGE for a share of summaries that are right. It is a mean of words in common: "
-        "every summary may share 62 of 100 words, and every one be wrong.",
-    },
 )
 
 UNEQUAL_TOKENS = Question(
     id="13.q2",
-    question="Rank 0 has 30 tokens, with a mean loss of 1; rank 1 has 10, with a mean loss of 3. What is "
-    "the loss of the batch?",
-    options={
-        "a": "2: the mean of 1 and 3",
-        "b": "1.5",
-        "c": "4: the losses are added",
-    },
-    right="b",
+    question="Rank 0 has 30 tokens, with a mean loss of 1; rank 1 has 10, with a mean loss of 3. What "
+    "is the loss of the batch?",
+    options=(
+        Option(
+            "2: the mean of 1 and 3",
+            reply="you take the mean of the ranks' losses, whatever their tokens. One process would add"
+            " 30 · 1 and 10 · 3, and divide by 40 tokens: 1.5. In your mean, a token of rank 1 "
+            "counts three times as much as one of rank 0.",
+            belief="token-counts-do-not-matter",
+        ),
+        Option(
+            "1.5",
+            reply="(30 · 1 + 10 · 3) / 40. The parts of the ranks are 0.75 and 0.75: they add up.",
+            right=True,
+        ),
+        Option(
+            "4: the losses are added",
+            reply="you take means to add up. What adds up are the ranks' *parts*: each a sum over its "
+            "tokens, divided by all 40.",
+            belief="backward-adds-means",
+        ),
+    ),
     objectives=(2,),
-    beliefs={"a": "token-counts-do-not-matter", "c": "backward-adds-means"},
-    replies={
-        "a": "you take the mean of the ranks' losses, whatever their tokens. One process would add 30 · 1 "
-        "and 10 · 3, and divide by 40 tokens: 1.5. In your mean, a token of rank 1 counts three times as "
-        "much as one of rank 0.",
-        "b": "(30 · 1 + 10 · 3) / 40. The parts of the ranks are 0.75 and 0.75: they add up.",
-        "c": "you take means to add up. What adds up are the ranks' *parts*: each a sum over its "
-        "tokens, divided by "
-        "all 40.",
-    },
 )
 
 ANOTHER_NEWSPAPER = Question(
     id="13.q3",
-    question="The little model of this lesson gets most facts of its held-out articles right. Now it reads "
-    "articles of a real newspaper. What do you expect?",
-    options={
-        "a": "about the same score: the articles were held out, so it has learnt to summarize",
-        "b": "a few points less, since real sentences are longer",
-        "c": "nothing useful: it has learnt to find one kind of sentence",
-    },
-    right="c",
+    question="The little model of this lesson gets most facts of its held-out articles right. Now it "
+    "reads articles of a real newspaper. What do you expect?",
+    options=(
+        Option(
+            "about the same score: the articles were held out, so it has learnt to summarize",
+            reply="you take a score on held-out articles to hold everywhere. They came from the same "
+            "generator: new names, the same newspaper. More shows both, if you have real ones.",
+            belief="held-out-is-everywhere",
+        ),
+        Option(
+            "a few points less, since real sentences are longer",
+            reply="you take it for a general skill that gets a little harder. It knows a few hundred "
+            "words and six ways in which news begin; a real article has neither.",
+            belief="held-out-is-everywhere",
+        ),
+        Option(
+            "nothing useful: it has learnt to find one kind of sentence",
+            reply="held out from the same source tells how well it does on that source. A score says "
+            "nothing about another one: test on what you will use it for.",
+            right=True,
+        ),
+    ),
     objectives=(1,),
-    beliefs={"a": "held-out-is-everywhere", "b": "held-out-is-everywhere"},
-    replies={
-        "a": "you take a score on held-out articles to hold everywhere. They came from the same generator: "
-        "new names, the same newspaper. More shows both, if you have real ones.",
-        "b": "you take it for a general skill that gets a little harder. It knows a few hundred words and "
-        "six ways in which news begin; a real article has neither.",
-        "c": "held out from the same source tells how well it does on that source. A score says nothing "
-        "about another one: test on what you will use it for.",
-    },
 )
 
 QUESTIONS = (ROUGE_AND_FACTS, UNEQUAL_TOKENS, ANOTHER_NEWSPAPER)

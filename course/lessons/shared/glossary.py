@@ -1,83 +1,44 @@
-"""The terms of the course, by the lesson that introduces them: no lesson before it uses them.
+"""The terms of the course. Each lesson's `terms.py` has those that it introduces, with their definitions.
 
-A term is a regular expression for whole words; one with a capital is a name, and written so. A word that
-everyday language needs as well (core, message, stage) is not here, or only in a form that cannot be mistaken.
+`docs/glossary.md` is made from them (`python -m course.tools.glossary`), and no lesson uses a term that a
+later one introduces. Words that everyday language needs as well (core, message, stage) are not terms in this
+sense unless their `forms` cannot be mistaken.
 """
 
+import functools
+import importlib
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-GLOSSARY: Mapping[str, tuple[str, ...]] = {
-    "00": ("ranks?", "nodes?", "local ranks?", "world size", "oversubscribed", "communicators?"),
-    "01": (
-        "SPMD",
-        "MPMD",
-        "deadlocks?",
-        "hang reports?",
-        "Sendrecv",
-        "Isend",
-        "Irecv",
-        "Ssend",
-        "pickled?",
-        "Gloo",
-        "NCCL",
-    ),
-    "02": ("Reduce", "standard errors?", "Monte Carlo", "Amdahl('s)?", "speed-ups?", "efficiency"),
-    "03": ("quadrature", "strong scaling", "weak scaling", "scaled speed-up", "Gustafson('s)?"),
-    "04": (
-        "collectives?",
-        "all-reduces?",
-        "reduce-scatter",
-        "all-gathers?",
-        "all-to-all",
-        "broadcasts?",
-        "Bcast",
-        "Scatterv?",
-        "Gatherv?",
-        "alpha-beta",
-        "latency",
-        "bandwidth",
-        "ring algorithm",
-        "recursive doubling",
-    ),
-    "05": (
-        "learning rates?",
-        "mini-batch(es)?",
-        "micro-batch(es)?",
-        "gradient accumulation",
-        "gradient checks?",
-        "stochastic gradient descent",
-    ),
-    "06": (
-        "data[- ]parallel",
-        "data parallelism",
-        "shards?",
-        "global batch(es)?",
-        "replicas?",
-        "buckets?",
-    ),
-    "07": (
-        "DDP",
-        "DistributedDataParallel",
-        "DistributedSampler",
-        "samplers?",
-        "set_epoch",
-        "torchrun",
-        "process groups?",
-    ),
-    "08": ("pipeline parallelism", "pipeline[- ]parallel", "GPipe", "1F1B", "pipeline stages?", "bubbles?"),
-    "09": (
-        "tensor parallelism",
-        "tensor[- ]parallel",
-        "column[- ]parallel",
-        "row[- ]parallel",
-        "DTensor",
-        "sequence parallelism",
-    ),
-    "10": ("halos?", "spatial parallelism", "GEMS", "hybrid parallelism"),
-    "11": ("ZeRO(-[123])?", "FSDP", "optimizer shards?", "offload(ing|ed)?"),
-    "12": ("DeepSpeed", "hostfiles?"),
-    "13": ("ROUGE", "lead-3"),
-    "14": ("Slurm", "Kubernetes", "AccDP", "MPS"),
-    "15": ("stragglers?", "elastic training"),
-    "16": ("planner",),
-}
+from course.paths import LESSONS
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term and its definition, one or two plain sentences.
+
+    `forms` is a regular expression for the whole words that are this term; without it, they are the term itself
+    and its plural in s. A term with a capital is a name, and written so. `forms=""` is for a term that everyday
+    language uses too: no lesson is searched for it.
+    """
+
+    term: str
+    definition: str = ""
+    forms: str | None = None
+
+    def find(self, text: str) -> re.Match[str] | None:
+        """Where `text` uses this term."""
+        plain = re.escape(self.term).replace(r"\ ", "[ -]") + "s?"
+        forms = plain if self.forms is None else self.forms
+        name = any(letter.isupper() for letter in self.term)
+        if not forms:
+            return None
+        return re.search(rf"(?<![\w-])(?:{forms})(?![\w-])", text, 0 if name else re.IGNORECASE)
+
+
+@functools.cache
+def glossary() -> Mapping[str, tuple[Term, ...]]:
+    """The terms of every lesson, by its number; a lesson without `terms.py` introduces none."""
+    folders = sorted(path.parent.name for path in LESSONS.glob("l*/terms.py"))
+    return {name[1:3]: importlib.import_module(f"course.lessons.{name}.terms").TERMS for name in folders}

@@ -7,7 +7,7 @@ what differs, where, and a question; never a verdict alone.
 Every exercise, question and prediction says what it is for; the lints of the lessons hold it:
 
     Exercise(…,   objectives=(2,), targets=("copy-is-the-tensor",))     # a "Spot the bug" needs targets
-    Question(…,   objectives=(1, 3), beliefs={"a": "kernel-on-ranks", "c": "rank-is-core"})  # wrong options
+    Question(…,   objectives=(1, 3), options=(Option(…, right=True), Option(…, belief="rank-is-core")))
     Prediction(id="02.p1", question="…", objectives=(4,), targets=("n-ranks-n-times",))
 
 `objectives` are positions, from 1, in the row "You will be able to" of the lesson's header, divided by `;`.
@@ -16,8 +16,10 @@ where it has some, PREDICTIONS (see `lessons.py`).
 """
 
 import ast
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +46,7 @@ class Exercise:
     defines, `case` is one of `cases`. It raises `Wrong`, or returns when this case is right. It must not
     communicate: a rank whose call raised would let the others wait.
 
+    `task` is what the learner is asked to do, in markdown; it stands below the title, above the cell.
     `imports` is what the ranks have imported in this lesson, besides `np` and `MPI`. `opening` is code to
     read: a program to trace, or the lines above those of a puzzle, which has `blocks` by letter and puts them
     in the order that the learner's `order("C A D")` says.
@@ -57,6 +60,7 @@ class Exercise:
     check: Callable[[SimpleNamespace, Any, Any], None]
     wrong: tuple[WrongAnswer, ...]
     why: str
+    task: str = ""
     cases: tuple[Any, ...] = (1,)
     describe: Callable[[Any], str] = lambda case: ""
     sizes: tuple[int, ...] = (1, 2, 3, 4)
@@ -66,6 +70,22 @@ class Exercise:
     seconds: float = 10.0
     objectives: tuple[int, ...] = ()
     targets: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What the learner reads above the cell, in markdown: title, task, program, lines to put in order."""
+        code = [self.opening, ""] if self.opening else []
+        for letter, block in self.blocks.items():
+            first, *more = block.splitlines()
+            code += [f"{letter} │ {first}", *(f"  │ {line}" for line in more)]
+        program = ["", "```python", *code, "```"] if code else []
+        task = f" · {self.task}" if self.task else ""
+        return "\n".join([f"**Exercise {self.id} · {self.title}**{task}", *program])
+
+    @property
+    def cell(self) -> str:
+        """What the learner finds in the cell, below the magic."""
+        return self.stub.strip("\n")
 
     @property
     def spot_the_bug(self) -> bool:
@@ -89,21 +109,63 @@ class Exercise:
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """An answer to a question, and the reply to whoever chooses it.
+
+    A wrong one may name the misconception (`belief`) that leads to it.
+    """
+
+    text: str
+    reply: str
+    belief: str = ""
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """A quiz question: options by letter, the right one, a reply to each, the belief behind wrong ones."""
+    """A question with two or more options, one of them right.
+
+    Learners see the options as a, b, c … in an order that depends on the id alone: write them in any order,
+    and do not speak of letters.
+    """
 
     id: str
     question: str
-    options: Mapping[str, str]
-    right: str
-    replies: Mapping[str, str]
+    options: tuple[Option, ...]
     objectives: tuple[int, ...] = ()
-    beliefs: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if sum(option.right for option in self.options) != 1:
+            raise ValueError(f"{self.id} needs one right option")
+
+    @property
+    def lettered(self) -> dict[str, Option]:
+        """The options by letter, as learners see them."""
+        by_hash = sorted(
+            range(len(self.options)), key=lambda n: hashlib.sha256(f"{self.id} {n}".encode()).digest()
+        )
+        return {letter: self.options[n] for letter, n in zip(ascii_lowercase, by_hash, strict=False)}
+
+    @property
+    def right(self) -> str:
+        """The letter of the right option."""
+        return next(letter for letter, option in self.lettered.items() if option.right)
+
+    @property
+    def text(self) -> str:
+        """What the learner reads above the cell, in markdown."""
+        options = [f"- ({letter}) {option.text}" for letter, option in self.lettered.items()]
+        return "\n".join([f"**Question {self.id}** · {self.question}", "", *options])
+
+    @property
+    def cell(self) -> str:
+        """What the learner finds in the cell, below the magic."""
+        return 'answer("")'
 
     @property
     def targets(self) -> tuple[str, ...]:
         """The beliefs that its wrong options stand for."""
-        return tuple(self.beliefs.values())
+        return tuple(option.belief for option in self.options if option.belief)
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,11 +199,13 @@ def reply(question: Question, letter: str) -> Verdict:
     letter = letter.strip().lower()
     if not letter:
         return Verdict("not attempted", f'{question.id} not attempted yet: write a letter into answer("").')
-    if letter not in question.options:
-        return Verdict("wrong", f"The options of {question.id} are {', '.join(question.options)}.")
-    if letter == question.right:
-        return Verdict("right", f"✓ {letter}: {question.replies[letter]}")
-    return Verdict("wrong", f"✗ {letter}: {question.replies[letter]}")
+    options = question.lettered
+    if letter not in options:
+        return Verdict("wrong", f"The options of {question.id} are {', '.join(options)}.")
+    chosen = options[letter]
+    return Verdict(
+        "right" if chosen.right else "wrong", f"{'✓' if chosen.right else '✗'} {letter}: {chosen.reply}"
+    )
 
 
 def argument(cell: str, function: str) -> str:

@@ -12,7 +12,6 @@ from course.tools.anatomy import RULES
 from course.tools.build import compose, lesson_sources, notebook_of, source_of
 from course.tools.markdown import read_html, read_markdown
 from course.tools.parts import RUN_SECONDS
-from course.tools.practice import PRACTICE_RULES
 
 LESSON = """\
 # %% [markdown]
@@ -59,9 +58,13 @@ x = 1
 y = 2
 
 # %% [markdown]
-# **Stop here in a short workshop.**
+# ## Key points
+# ## Discuss
 
 # %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more"]
 # ## More
 #
 # ### 2 · Another step
@@ -70,10 +73,8 @@ y = 2
 
 # %% [markdown]
 # ## On GPUs
-# ## Key points
 # ## Pitfalls
 # ## References
-# ## Discuss
 # ## Stretch
 # ## Teardown
 
@@ -98,7 +99,7 @@ STEMS = {"00_start_here": FIRST, "01_middle": LESSON, "02_last": LAST}
 @pytest.fixture
 def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The `notebooks` folder of a course of three lessons, built, held to their anatomy alone."""
-    monkeypatch.setattr(lint, "SOURCE_RULES", (*RULES, *PRACTICE_RULES))
+    monkeypatch.setattr(lint, "SOURCE_RULES", RULES)
     notebooks = tmp_path / "notebooks"
     notebooks.mkdir()
     (tmp_path / "docs").mkdir()
@@ -343,7 +344,7 @@ def test_a_track_that_does_not_fit_is_found_once_and_not_for_a_single_lesson(
     pretend_to_build(source_in(course, "00_start_here"))
     assert lint.main([], course) == 1
     (line,) = capsys.readouterr().out.splitlines()
-    assert "lessons: the track two hours takes about 12" in line and line.endswith("120; shorten a lesson")
+    assert "lessons: the cores of the track half a day take about 12" in line and line.endswith("120; shorten some")
     assert lint.main(["00"], course) == 0
 
 
