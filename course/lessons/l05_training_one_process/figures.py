@@ -98,10 +98,10 @@ def show_values(axes: Axes, values: Sequence[float]) -> None:
 # ------------------------------------------------------------------ batch
 
 
-def images_against_batch(series: Mapping[str, Sequence[Reached]], *, most: int) -> Picture:
+def images_against_batch(series: Mapping[str, Sequence[Reached]]) -> Picture:
     """Images and steps needed to reach a test loss, against the batch size, one line per series.
 
-    A training that did not arrive within `most` images is a cross in the band at the top.
+    A training that diverged, or did not arrive, is a cross in the band at the top.
     """
     title = batch_title(series)
     figure, (images, steps) = new_panels(title, columns=2, height=4.6)
@@ -113,8 +113,7 @@ def images_against_batch(series: Mapping[str, Sequence[Reached]], *, most: int) 
         images.plot(lost, [3.5 * top] * len(lost), color=series_style(index)["color"], **look)
     images.axhspan(2.3 * top, 5.3 * top, color="#eeeeee", zorder=0)
     images.set_ylim(None, 5.3 * top)
-    words = f"not within {most:,}".replace(",", " ")
-    images.text(0.03, 0.97, words, transform=images.transAxes, va="top", fontsize=FONT_SIZE)
+    images.text(0.03, 0.97, "not reached", transform=images.transAxes, va="top", fontsize=FONT_SIZE)
     handles, names = images.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     lines = "; ".join(f"{name}: {', '.join(map(_in_words, reached))}" for name, reached in series.items())
