@@ -132,10 +132,10 @@ def gradients(model: nn.Module) -> list[torch.Tensor]:
 
 
 def gradient_arrays(model: nn.Module) -> list[NDArray[np.float32]]:
-    """Give every trainable parameter a gradient of zeros; return them as flat arrays, in the parameters' order.
+    """Give every trainable parameter a gradient of zeros; return their memory as flat arrays, in order.
 
-    The arrays are the gradients' own memory: what is written to them is in `parameter.grad`. Clear them in
-    place, with `zero_grad(set_to_none=False)`.
+    What is written to the arrays is in `parameter.grad`. Clear the gradients in place, with
+    `zero_grad(set_to_none=False)`.
     """
     bucket = GradientBucket(model)
     pieces = bucket.flat.split([parameter.numel() for parameter in bucket.parameters])

@@ -1,4 +1,5 @@
-"""What the ranks of lesson 06 run: a training step with the clock read around the average of the gradients."""
+"""What the ranks of lesson 06 run: a training step with the clock read around the average of the "
+"gradients."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,10 +9,13 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.optim import SGD
 
+from course.lessons.l06_data_parallel_by_hand.fused import Fusion
 from course_lib.comm.spans import Span, duration
+from course_lib.comm.timing import seconds_on
 from course_lib.comm.trace import Recorder
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import gradient_arrays, shard_batches
+from course_lib.parallel.gradient_buckets import GradientBuckets
 from course_lib.training.loop import shuffled_batches, summed_cross_entropy
 
 Average = Callable[[MPI.Intracomm, Sequence[NDArray[Any]], int], object]
@@ -46,3 +50,11 @@ def trace_step(
         if spans := recorder.gather():
             traces.append(spans)
     return sorted(traces, key=duration)[len(traces) // 2] if traces else None
+
+
+def messages_and_seconds(comm: MPI.Intracomm, model: nn.Module, limit: int) -> Fusion | None:
+    """The messages that sum the gradients of `model` with this fusion threshold; None outside of `comm`."""
+    if comm == MPI.COMM_NULL:
+        return None
+    buckets = GradientBuckets(comm, model, overlap=False, bucket_bytes=limit)
+    return Fusion(limit, len(buckets.buckets), seconds_on(comm, buckets.wait, repetitions=15) or 0.0)
