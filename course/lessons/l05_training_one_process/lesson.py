@@ -8,7 +8,7 @@
 # | **You will be able to** | choose a learning rate from a sweep; say what a larger batch costs in images and in steps; compute the gradient of a batch from micro-batches of any size |
 # | **With More** | check a backward pass with finite differences; decide between threads and ranks from a measurement; estimate the memory of a training step |
 # | **Before this** | [02 · Monte Carlo π](02_monte_carlo_pi.ipynb); a training loop in PyTorch |
-# | **Time** | core 20 min · more 26 min |
+# | **Time** | core 20 min · more 27 min |
 # | **Ranks** | 4 |
 #
 # [← 04 · Collectives](04_collectives.ipynb) · [Course map](00_start_here.ipynb) · [06 · Data parallelism by hand →](06_data_parallel_by_hand.ipynb)
@@ -21,7 +21,7 @@
 # 1. Every rank holds a number. Which call leaves the sum of all of them on every rank?
 #    <details><summary>Answer</summary><code>Allreduce</code>. <code>Reduce</code> leaves it on the root only.</details>
 # 2. Where does a cell that begins with `%%px` run, and where does a cell without it run?
-#    <details><summary>Answer</summary>With it, on all ranks. Without it, in the notebook's own process, which is not a rank.</details>
+#    <details><summary>Answer</summary>With it, on all ranks. Without it, in the notebook's own process.</details>
 # 3. One rank and four ranks add the same numbers, and the sums differ in the last digit. Which one is wrong?
 #    <details><summary>Answer</summary>Neither. Adding in a different order rounds differently, so compare with a tolerance.</details>
 
@@ -43,22 +43,21 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · One step
 #
-# In lesson 06, several ranks train one network together. First we train it in one process, so that we know what they
-# have to reproduce. The network has three layers of weights and classifies images of handwritten digits. It starts
-# from random weights, so at first it only guesses. This section runs in the notebook's own process.
+# In lesson 06, several ranks train one network together. First we train it in one process, the notebook's own, so that we
+# know what they have to reproduce. The network has three layers of weights and classifies images of handwritten digits. It
+# starts from random weights, so at first it only guesses.
 
 # %% tags=["nbval-ignore-output"]
 import torch
 
 from course_lib.data.mnist import load_mnist
 from course_lib.training.loop import image_batch, shuffled_batches, summed_cross_entropy
-from course_lib.training.models import build, parameter_count
+from course_lib.training.models import build
 
 torch.set_num_threads(1)  # as on each rank
 data = load_mnist()
 model = build("mlp", seed=0)
 print(data.source)
-print("weights to learn:", parameter_count(model))
 
 # %% [markdown]
 # One step of **stochastic gradient descent** looks at a few images, the **mini-batch** (batch for short). The **loss**
@@ -111,9 +110,8 @@ trials = learning_rate_sweep(data, rates[rank::size], batch_size=128, steps=100)
 from course.lessons.l05_training_one_process.figures import explain_rate, loss_against_rate
 
 trials = [trial for of_rank in cluster["trials"] for trial in of_rank]
-best = min(trials, key=lambda trial: trial.loss)
-why = explain_rate(trials)
-outcome("Learning rate with the lowest loss after 100 steps?", best.learning_rate, because=why)
+best = min(trials, key=lambda trial: trial.loss).learning_rate
+outcome("Learning rate with the lowest loss after 100 steps?", best, because=explain_rate(trials))
 loss_against_rate(trials)
 
 # %% [markdown]
@@ -129,23 +127,16 @@ loss_against_rate(trials)
 # ## 3 · The batch size
 #
 # A larger batch averages over more images, so its gradient is less noisy. Does the network also learn more *per image*? We
-# train until the test loss is 0.6 and count the images on the way, because images are what you pay for in computing time.
-# To keep it short, the training set has N = 4000 images. Each rank takes one batch size:
-#
-# | rank | batch size | name |
-# |---|---|---|
-# | 0 | 1 | stochastic gradient descent in its strict sense |
-# | 1 and 2 | 16 and 256 | mini-batch |
-# | 3 | N = 4000 | full batch: one step per epoch |
-#
-# First, all of them use the learning rate 0.08.
+# train until the test loss is 0.6 and count the images, because images are what you pay for in computing time.
+# To keep it short, the training set has N = 4000 images. Each rank takes one batch size: 1 (stochastic gradient descent in its
+# strict sense), 16, 256, or all N (the full batch, one step per epoch). First, all of them use the learning rate 0.08.
 
 # %%
-predict("Batches of 256: how many times the images that batches of 16 need?", None)
+predict("Images for batches of 256, relative to 16?", None)
 
 # %% [markdown]
-# In the last line, we try the **linear scaling rule**: when the batch becomes k times as large, make the learning rate k
-# times as large. We stop at 0.3, because section 2 showed that larger rates become dangerous.
+# The last line tries the **linear scaling rule**: when the batch becomes k times as large, make the learning rate k times as
+# large. We stop at 0.3, since large rates diverge.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -153,24 +144,22 @@ from dataclasses import replace
 
 few = replace(data, train_images=data.train_images[:4000], train_labels=data.train_labels[:4000])
 size_here = (1, 16, 256, 4000)[rank]
-most = min(300_000, 15_000 * size_here)  # images, and at most 15 000 steps
-same_rate = samples_to_reach(few, size_here, 0.08, target=0.6, most=most)
-scaled_rate = samples_to_reach(few, size_here, min(0.08 * size_here / 16, 0.3), target=0.6, most=most)
+same_rate = samples_to_reach(few, size_here, 0.08, target=0.6)
+scaled_rate = samples_to_reach(few, size_here, min(0.08 * size_here / 16, 0.3), target=0.6)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.figures import explain_batch, images_against_batch
 
 same, scaled = cluster["same_rate"], cluster["scaled_rate"]
 times = (same[2].samples or 300_000) / (same[1].samples or 300_000)
-why = explain_batch(times)
-outcome("Batches of 256: how many times the images that batches of 16 need?", times, because=why)
+outcome("Images for batches of 256, relative to 16?", times, because=explain_batch(times))
 images_against_batch({"same rate": same, "scaled rate": scaled})
 
 # %% [markdown]
-# The left panel is what you pay: images. The right panel is what you wait for when enough ranks share each step, because then
-# a larger batch takes no more time per step. With the same rate, a larger batch makes each step only a little better, and
-# each epoch has fewer steps. A scaled rate makes each step longer as well. That works up to the largest rate that the
-# network tolerates. Beyond it, further images in a batch buy less and less, and the full batch is the extreme.
+# Left is what you pay: images. Right is what you wait for when enough ranks share each step, so that a larger batch takes no
+# more time per step. With the same rate, a larger batch makes each step only a little better, and an epoch has fewer steps. A
+# scaled rate also makes each step longer. That works up to the largest rate that the network tolerates. Beyond it, further
+# images in a batch buy less and less.
 #
 # Remember this picture in lesson 06: four ranks with 64 images each train with a batch of 256.
 
@@ -190,70 +179,43 @@ images_against_batch({"same rate": same, "scaled rate": scaled})
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown]
-# Does a batch in pieces train the same network? We take 100 steps twice, first with full batches of 128, then with the same
-# batches split into micro-batches of 100 and 28. Your function computes both, if it is right.
+# Does a batch in pieces train the same network? We take 100 steps with full batches of 128, then 100 steps with the same batches
+# split into 100 and 28. `accumulate` computes both.
 
 # %%
 continue_with("05.1")
 
-# %%
-from torch.nn.functional import cross_entropy
-
-
-def train(lengths):
-    """Train a new network for 100 steps; every batch of 128 is split into micro-batches of `lengths`."""
-    model = build("mlp", seed=0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for indices in shuffled_batches(len(data.train_labels), 128, seed=0)[:100]:
-        batch = image_batch(data.train_images, data.train_labels, indices, 128)
-        parts = zip(batch.inputs.split(lengths), batch.targets.split(lengths), strict=True)
-        accumulate(model, cross_entropy, list(parts), batch_size=128)
-        optimizer.step()
-    return model
-
-
-full, pieces = train([128]), train([100, 28])
-
 # %% tags=["nbval-ignore-output"]
+from course.lessons.l05_training_one_process.pieces import parts_of_gradient, train_in_pieces
 from course_lib.training.recipes import score_on_tests
 
-for name, trained in (("full batches of 128", full), ("micro-batches of 100 and 28", pieces)):
-    score = score_on_tests(trained, data)
-    print(f"{name}: test loss {score.mean_loss:.4f}, {score.accuracy:.2%} of the test images right")
-
-# %%
-difference = max(
-    (a - b).abs().max().item() for a, b in zip(full.parameters(), pieces.parameters(), strict=True)
-)
-print("all weights equal to 1e-4:", difference < 1e-4)
+full, split = (train_in_pieces(accumulate, data, lengths) for lengths in ([128], [100, 28]))
+for trained in (full, split):
+    print(f"test images right: {score_on_tests(trained, data).accuracy:.2%}")
 
 # %% [markdown]
-# Both trainings end with the same weights, up to rounding. To see why, look at one weight and ten images, split into
-# micro-batches of 6, 3 and 1. The summed loss of each micro-batch is divided by ten.
+# Are all the weights equal, up to rounding?
+
+# %%
+pairs = zip(full.parameters(), split.parameters(), strict=True)
+print("all weights equal to 1e-4:", all(torch.allclose(a, b, atol=1e-4) for a, b in pairs))
+
+# %% [markdown]
+# To see why, look at one weight and ten images, split into micro-batches of 6, 3 and 1. The summed loss of each micro-batch is divided
+# by ten.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.figures import microbatch_sum
 
-
-def added(images):
-    """What these of the ten images add to the gradient of the last layer."""
-    model.zero_grad()
-    (summed_cross_entropy(model(batch.inputs[images]), batch.targets[images]) / 10).backward()
-    return model.fc3.weight.grad.flatten().clone()
-
-
-lengths, ten = (6, 3, 1), torch.arange(10)
-parts = torch.stack([added(images) for images in ten.split(lengths)])
-microbatch_sum(parts.numpy(), lengths, added(ten).numpy())
+parts, whole = parts_of_gradient(batch, (6, 3, 1))
+microbatch_sum(parts, (6, 3, 1), whole)
 
 # %% [markdown]
 # A mean over the batch is a sum over images, divided *once* by the size of the batch. So the pieces of the sum just add up,
-# however unequal they are. The mean of the means is different: it gives the single image as much weight as the six.
+# however unequal they are. The mean of the means gives the single image as much weight as the six.
 #
-# Nothing here depends on who computes the micro-batches. Different ranks can compute them at the same time (lesson 06). Or they
-# can pass one after another through a network that is spread over ranks (lesson 08).
-
-# %% tags=["exercise: 05.q2"]
+# It does not matter who computes the micro-batches. Different ranks can do it at the same time (lesson 06), or they can pass one
+# after another through a network that is spread over ranks (lesson 08).
 
 # %% [markdown] tags=["notes"]
 # Eight minutes with the exercise. Whoever divides by the number of micro-batches passes the first case (2 + 2) and fails the
@@ -272,13 +234,11 @@ microbatch_sum(parts.numpy(), lengths, added(ten).numpy())
 # Your team gets 16 times the GPUs and makes the batch 16 times as large. The final loss is worse. What do you try first? Vote,
 # talk to your neighbour for two minutes, vote again: (a) more epochs, (b) a larger learning rate, (c) a smaller batch.
 #
-# <details><summary>What to listen for</summary>(b) costs nothing and is often enough, as section 3 showed. If training then diverges at
-# the start, begin with a small rate and raise it over a few hundred steps. (a) spends the time that the GPUs saved. (c) is right
-# beyond the limit: more GPUs do not make a batch useful that is too large.</details>
+# <details><summary>What to listen for</summary>(b) costs nothing and is often enough; if training then diverges, raise the rate slowly
+# over the first steps. (a) spends the time that the GPUs saved. (c) is right beyond the limit.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More shows how to know that a gradient is right, whether threads would do instead of ranks, what a
-# step keeps in memory, and a whole training.
+# **Stop here in a short workshop.**
 
 # %% [markdown] tags=["more"]
 # ## More
@@ -345,6 +305,9 @@ for _ in range(50):
     for name, gradient in backward(weights, images, labels).items():
         weights[name] -= 0.05 * gradient
 print("the loss falls to less than half:", losses[-1] < losses[0] / 2)
+
+# %% [markdown]
+# How many of the four gradients are wrong?
 
 # %%
 predict("Wrong gradients among the four?", None)
@@ -492,6 +455,11 @@ for name, score in (("decay", reports[-1].score), ("no decay", score_on_tests(co
     print(f"{name:>8}: {score.accuracy:.2%} of {score.samples} test images right")
 
 # %% [markdown]
+# These accuracies are counts, divided once at the end. Here is why.
+
+# %% tags=["exercise: 05.q2"]
+
+# %% [markdown]
 # And if we train longer, on fewer images? We take a thousand images and twenty epochs, and watch the loss on those images and on
 # the test images.
 
@@ -537,7 +505,7 @@ learning_curves(trained, [report.score.mean_loss for report in reports])
 # %% [markdown]
 # ## Stretch
 #
-# `samples_to_reach(few, 4000, rate, target=0.6, most=300_000)` trains with the full batch, on any rank. Find a learning rate with which
+# `samples_to_reach(few, 4000, rate, target=0.6)` trains with the full batch, on any rank. Find a learning rate with which
 # it needs the fewest images. How close to batches of 16 do you get?
 
 # %% [markdown]

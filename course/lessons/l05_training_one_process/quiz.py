@@ -100,7 +100,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="05.p2",
-        question="Batches of 256: how many times the images that batches of 16 need?",
+        question="Images for batches of 256, relative to 16?",
         objectives=(2,),
         targets=("bigger-batch-is-free",),
     ),

@@ -52,11 +52,14 @@ def samples_to_reach(
     learning_rate: float,
     *,
     target: float,
-    most: int,
+    most: int = 300_000,
+    most_steps: int = 15_000,
     name: str = "mlp",
     seed: int = 0,
 ) -> Reached:
-    """How many samples it takes until the test loss is at most `target`; None if `most` were not enough.
+    """How many samples it takes until the test loss is at most `target`.
+
+    None if `most` samples or `most_steps` steps were not enough, or if training diverged.
 
     The test loss is measured whenever 8 % more samples have been seen, so the answer may be that much too
     large.
@@ -68,7 +71,7 @@ def samples_to_reach(
             next_test = BETWEEN_TESTS * training.samples
             if training.test() <= target:
                 return Reached(learning_rate, batch_size, target, training.samples)
-        if training.samples >= most:
+        if training.samples >= min(most, most_steps * batch_size):
             break
     return Reached(learning_rate, batch_size, target, None)
 

@@ -67,7 +67,7 @@ AVERAGE = Exercise(
     task="Two lines are missing in the loop: one communicates, one divides. Shards may differ in size, "
     "and one may "
     "be empty (its sums are zeros).",
-    objectives=(2, 3),
+    objectives=(1, 2, 3),
     stub='''\
 def average_gradients(comm, gradients, global_size):
     """Turn the ranks' sums of gradients into the mean gradient of the global batch, on every rank, in place.

@@ -5,10 +5,10 @@
 #
 # | | |
 # |---|---|
-# | **You will be able to** | say which phases of data-parallel training communicate, and what; divide a global batch among ranks; average gradients so that many ranks train as one process does; read from a timeline where the time of a step goes |
-# | **With More** | send gradients in fewer, earlier or smaller messages; keep replicas equal at the start and after a restart; compare a parameter server with an all-reduce |
+# | **You will be able to** | name the phases of data-parallel training; divide a global batch among ranks; average gradients so that many ranks train as one process; read a timeline of a step |
+# | **With More** | send gradients in fewer, earlier or smaller messages; keep replicas equal; compare a parameter server with an all-reduce |
 # | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [02 · Monte Carlo π](02_monte_carlo_pi.ipynb); a training loop in PyTorch |
-# | **Time** | core 20 min · more 34 min |
+# | **Time** | core 20 min · more 40 min |
 # | **Ranks** | 4 |
 #
 # [← 05 · Training in one process](05_training_one_process.ipynb) · [Course map](00_start_here.ipynb) · [07 · DDP on MNIST →](07_ddp_on_mnist.ipynb)
@@ -46,44 +46,25 @@ rank, size = comm.rank, comm.size
 # ## 1 · Ten phases
 #
 # In **data parallelism**, every rank holds a **replica** of the network, a complete copy, and computes a part of every batch.
-# Jakovac and Pichler describe such a training in ten phases:
+# Jakovac and Pichler tell ten phases apart:
 #
 # | phase | every rank … | MPI call |
 # |---|---|---|
-# | 0 init | learns its rank and the size | `Init`, `Comm_rank` |
+# | 0 init | learns its rank | `Init` |
 # | 1 broadcast | gets the weights of rank 0 | `Bcast` |
 # | 2 shard | takes its part of the batch | – |
-# | 3 forward | computes the loss of its part | – |
-# | 4 backward | computes the gradients of its part | – |
-# | 5 average | gets the mean gradient of the whole batch | `Allreduce` |
+# | 3 forward | computes its part of the loss | – |
+# | 4 backward | computes its part of the gradient | – |
+# | 5 average | gets the gradient of the whole batch | `Allreduce` |
 # | 6 update | changes its weights | – |
 # | 7 barrier | waits for the last rank | `Barrier` |
-# | 8 gather | reports loss and accuracy to rank 0 | `Gather` |
+# | 8 gather | reports its loss to rank 0 | `Gather` |
 # | 9 finalize | leaves MPI | `Finalize` |
 #
 # Phases 2 to 6 are repeated for every batch. Only one of them communicates.
 
 # %% [markdown] tags=["slide"]
-# ## 2 · Start equal
-#
-# Suppose every rank draws its first weights with a seed of its own. `weight_hash` turns all weights into 16 digits: if a
-# single bit differs, so do the digits. We look before and after phase 1.
-
-# %% tags=["nbval-ignore-output"]
-# %%px
-from course_lib.parallel.data_parallel import broadcast_weights, weight_hash
-from course_lib.training.models import build
-
-model = build("cnn", seed=rank)
-before = weight_hash(model)
-broadcast_weights(comm, model)
-print(f"rank {rank}: weights {before} before the broadcast, {weight_hash(model)} after it")
-
-# %% [markdown]
-# All replicas now hold the weights of rank 0. One message did it, with all weights in one array.
-
-# %% [markdown] tags=["slide"]
-# ## 3 · Divide the batch
+# ## 2 · Divide the batch
 #
 # All ranks shuffle the training images with the same seed, so all have the same order. They cut it into **global batches** of 128,
 # and each rank takes its part of each, its **shard**. No message is needed.
@@ -106,9 +87,8 @@ mine = shard(comm, order[0])
 print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number {mine[0]}")
 
 # %% [markdown]
-# On three ranks, the shards would have 43, 43 and 42 images. The global batch stays 128, on any number of ranks. A program in which
-# every rank takes 128 images has a global batch of 512 on four ranks, and that is a different training: lesson 05 measured what a
-# larger batch costs.
+# On three ranks, the shards would have 43, 43 and 42 images: the global batch stays 128. A program in which every rank takes 128
+# images has a global batch of 512 on four ranks. That is a different training (lesson 05, section 3).
 
 # %% tags=["exercise: 06.q1"]
 
@@ -117,33 +97,32 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 # the config alone?" That is the most common mistake with data parallelism, and 06.q1 is about it.
 
 # %% [markdown] tags=["slide"]
-# ## 4 · Average the gradients
+# ## 3 · One step, alone
 #
-# Now each rank runs forward and backward on its shard. What if it then simply takes its step? How many different networks will the
-# four ranks have?
+# Every rank draws its first weights with a seed of its own. Phase 1 replaces them with those of rank 0. Then each rank computes the
+# gradient of its shard and simply takes its step. `weight_hash` turns all weights into digits, which differ if a single bit does. How
+# many different networks will there be after the step?
 
 # %%
 predict("Different networks after one step?", None)
 
-# %%
+# %% tags=["nbval-ignore-output"]
 # %%px
-batch = image_batch(data.train_images, data.train_labels, mine, global_size=128)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-(summed_cross_entropy(model(batch.inputs), batch.targets) / 128).backward()
-optimizer.step()
-alone = weight_hash(model)
+from course.lessons.l06_data_parallel_by_hand.runs import step_alone
+
+equal, stepped = step_alone(comm, image_batch(data.train_images, data.train_labels, mine, global_size=128))
+print(f"rank {rank}: weights {equal} after the broadcast, {stepped} after the step")
 
 # %%
-different = len(set(cluster["alone"]))
-why = "Each rank followed the gradient of its own shard." if different > 1 else "All took the same step."
-outcome("Different networks after one step?", different, word="counted", because=why)
+why = "Each rank followed the gradient of its own shard."
+outcome("Different networks after one step?", len(set(cluster["stepped"])), word="counted", because=why)
 
-# %% [markdown]
-# The gradient that one process would follow is a mean over 128 images: a sum over images, divided once. Each rank can compute the
-# sum over its own shard. What is missing is the sum over the ranks.
+# %% [markdown] tags=["slide"]
+# ## 4 · Average the gradients
 #
-# `Allreduce` with `MPI.IN_PLACE` adds up an array over all ranks and leaves the sum in it, on *every* rank. Our arrays come from
-# `gradient_arrays(model)`: they are the memory of the gradients, so whatever you write there is in the model.
+# One process would follow a mean over 128 images: a sum over images, divided once. Each rank can compute the sum over its own shard. What
+# is missing is the sum over the ranks. `Allreduce` with `MPI.IN_PLACE` adds up an array over all ranks and leaves the sum in it, on
+# *every* rank. Our arrays are the memory of the gradients, so whatever you write there is in the model.
 
 # %% tags=["exercise: 06.1"]
 
@@ -157,12 +136,12 @@ continue_with("06.1")
 # %% [markdown] tags=["slide"]
 # ## 5 · The training loop
 #
-# Here are phases 1 to 6, and 8 for the loss, in one function. Compare it with the loop of lesson 05: the lines with a 1, a 2 and a 5 are
-# new.
+# Here are phases 1 to 6, and 8 for the loss. Compare with the loop of lesson 05: the lines with a 1, a 2 and a 5 are new.
 
 # %%
 # %%px
-from course_lib.parallel.data_parallel import gradient_arrays
+from course_lib.parallel.data_parallel import broadcast_weights, gradient_arrays
+from course_lib.training.models import build
 
 
 def train(team, batches):
@@ -184,29 +163,22 @@ def train(team, batches):
 
 
 # %% [markdown]
-# Before we let it run, we test it: **on 1, 2, 3 and 4 ranks, the training must end with the same weights.** Five global batches have 128
-# images. The last one has 10, which neither 3 nor 4 divides.
+# Before we let it run, we test it: **on 1, 2, 3 and 4 ranks, it must end with the same weights.** We take five global batches of 128
+# images and one of 10, which neither 3 nor 4 divides.
 
 # %%
 # %%px --timeout 200
-from course_lib.parallel.data_parallel import flatten
+from course.lessons.l06_data_parallel_by_hand.runs import weights_on
 
-weights = {}
-for n in (1, 2, 3, 4):
-    team = comm.Split(0 if rank < n else MPI.UNDEFINED, rank)
-    if rank < n:
-        tested, _ = train(team, [*order[:5], order[5][:10]])
-        weights[n] = flatten(list(tested.parameters()))
+weights = {n: weights_on(comm, n, train, [*order[:5], order[5][:10]]) for n in (1, 2, 3, 4)}
 if rank == 0:
     for n in (2, 3, 4):
         same = bool((weights[n] - weights[1]).norm() < 1e-5 * weights[1].norm())
-        print(f"{n} ranks and one process end with the same weights, to 1e-5: {same}")
+        print(f"{n} ranks end with the weights of one process, to 1e-5: {same}")
 
 # %% [markdown]
-# They are not equal to the last bit, because the ranks add the same numbers in a different order, and rounding depends on the order.
-# No number of ranks is more accurate than another.
-
-# %% tags=["exercise: 06.q2"]
+# They are not equal to the last bit, because the ranks add the same numbers in a different order. No number of ranks is more accurate
+# than another.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Train
@@ -219,54 +191,37 @@ predict("Speed-up of the training with one rank per core?", None)
 
 # %%
 # %%px --timeout 300
+from course.lessons.l06_data_parallel_by_hand.runs import timed, trace_step
 from course_lib.comm.timing import one_rank_a_core
-from course_lib.parallel.data_parallel import replicas_agree
 
 alone, team = one_rank_a_core(comm, cores=1), one_rank_a_core(comm)
-start = MPI.Wtime()
-if rank == 0:
-    model, losses_alone = train(alone, order[:120])
-seconds_alone = MPI.Wtime() - start
+on_one = timed(alone, train, order[:120], data)
 
 # %%
 # %%px --timeout 300
-from course_lib.parallel.data_parallel import evaluate_shard
-
-if team != MPI.COMM_NULL:
-    team.Barrier()
-    start = MPI.Wtime()
-    model, losses_team = train(team, order[:120])
-    seconds_team = MPI.Wtime() - start
-    agree = replicas_agree(team, model)
-    scores = team.gather(evaluate_shard(team, model, data.test_images, data.test_labels))
+on_team = timed(team, train, order[:120], data)
 
 # %% [markdown]
-# `replicas_agree` compares the hashes of all replicas. To see where the time goes, we also look into one step. `trace_step` reads the
-# clock when a rank enters and leaves your `average_gradients`.
+# To explain the result, we also look into one step: `trace_step` reads the clock when a rank enters and leaves `average_gradients`.
 
 # %%
 # %%px --timeout 200
-from course.lessons.l06_data_parallel_by_hand.runs import trace_step
-
 spans = trace_step(team, average_gradients, build("cnn", seed=0), data, batch_size=128)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l06_data_parallel_by_hand.figures.training import explain_speedup, loss_curves
+from course.lessons.l06_data_parallel_by_hand.figures.training import explain_speedup, loss_curves, summary
 from mpi_classroom.launch import available_cores
 
 cores, spans = available_cores(), cluster["spans"][0]
-on_one, on_team, scores = cluster["seconds_alone"][0], cluster["seconds_team"][0], cluster["scores"][0]
-ranks, correct = len(scores), sum(score.correct for score in scores)
-why = explain_speedup(on_one, on_team, spans, cores)
-outcome("Speed-up of the training with one rank per core?", on_one / on_team, because=why)
-print(f"1 rank: {on_one:.1f} s, {ranks} ranks: {on_team:.1f} s; replicas agree: {cluster['agree'][0]}")
-print(f"{correct / sum(score.samples for score in scores):.1%} of the test images right after 120 steps")
-loss_curves({"1 rank": cluster["losses_alone"][0], f"{ranks} ranks": cluster["losses_team"][0]})
+one, many = cluster["on_one"][0], cluster["on_team"][0]
+why = explain_speedup(one.seconds, many.seconds, spans, cores)
+outcome("Speed-up of the training with one rank per core?", one.seconds / many.seconds, because=why)
+print(summary(one), summary(many), sep="\n")
+loss_curves({"1 rank": one.losses, f"{many.ranks} ranks": many.losses})
 
 # %% [markdown]
-# The curves lie on top of each other, as the test promised, and the network has learned. In a longer training they part a little: each
-# step carries the rounding of all steps before it, and makes it a bit larger. So after an epoch, two runs with different numbers of
-# ranks may differ by a few test images, just as two seeds do.
+# One training, on more ranks. Only short runs agree so closely: each step carries the rounding of all steps before it, and can make it
+# larger. So after an epoch, runs on different numbers of ranks may differ by some test images, as two seeds do.
 
 # %% [markdown] tags=["notes"]
 # Six minutes for sections 5 and 6. Let two people with different laptops compare their speed-ups. On a busy machine the speed-up is
@@ -291,13 +246,13 @@ outcome("Percent of the ranks' time spent waiting?", waiting, "%", because=expla
 timeline(spans, cores=cores)
 
 # %% [markdown]
-# A step lasts as long as its slowest rank. So the rank with the *shortest* wait is the one to look at: the others waited for it. A long
-# wait does not mean that messages are slow.
+# A step lasts as long as its slowest rank. So look at the rank with the *shortest* wait: the others waited for it. A long wait does not
+# mean that messages are slow.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Data parallelism adds two things to a training loop: a broadcast at the start, and an average of the gradients in every step.
+# - Data parallelism adds two things to a training loop: a broadcast at the start, an average of the gradients in every step.
 # - The mean runs over the images of the *global* batch: add up the sums of the shards, and divide once.
 # - Any number of ranks must end with the same weights, up to rounding. If they do not, there is a bug.
 # - A step lasts as long as its slowest rank. Tell waiting from transfer before you blame the network.
@@ -308,12 +263,11 @@ timeline(spans, cores=cores)
 # Your colleague's run on eight ranks is 0.4 percentage points less accurate than the run on one rank. What do you ask first? Vote, talk
 # to your neighbour for two minutes, vote again: (a) which network card, (b) which global batch and learning rate, (c) which seed.
 #
-# <details><summary>What to listen for</summary>(b). If both runs see the same global batches with the same learning rate, they do the
-# same training up to rounding. (c) comes second: run each with several seeds, and see how far those lie apart. (a) A network card
-# changes the time. At most it changes the order of a sum, and so the last digits.</details>
+# <details><summary>What to listen for</summary>(b). With the same global batches and learning rate, both do the same training up to
+# rounding. (c) comes second: run each with several seeds. (a) changes the time, and at most the order of a sum.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More sends the gradients better, keeps replicas equal, tries a parameter server, and trains for an epoch.
+# **Stop here in a short workshop.**
 
 # %% [markdown] tags=["more"]
 # ## More
@@ -332,6 +286,9 @@ timeline(spans, cores=cores)
 from course_lib.comm.timing import seconds_on
 from course_lib.parallel.data_parallel import sum_gradients_one_by_one
 
+batch = image_batch(data.train_images, data.train_labels, mine, global_size=128)
+model = build("cnn", seed=0)
+
 
 def sum_pickled(team, model):
     """The same sum with lower-case `allreduce`, which pickles every tensor."""
@@ -346,7 +303,7 @@ in_one = seconds_on(team, lambda: bucket.sum(team), repetitions=30)
 
 # %% tags=["nbval-ignore-output"]
 for name, how in (("pickled", "8 pickled messages"), ("one_by_one", "8 messages"), ("in_one", "1 message")):
-    print(f"{how:>18}: {1e3 * cluster[name][0]:.2f} ms on {ranks} ranks")
+    print(f"{how:>18}: {1e3 * cluster[name][0]:.2f} ms on {many.ranks} ranks")
 
 # %% [markdown]
 # The bytes of the last two are the same. Deep networks have hundreds of tensors, and between machines each meeting costs far more, so
@@ -402,7 +359,7 @@ after, during = seconds_of_step("one bucket"), seconds_of_step("overlapped bucke
 
 # %% tags=["nbval-ignore-output"]
 after, during = cluster["after"][0], cluster["during"][0]
-why = explain_overlap(after, during, ranks)
+why = explain_overlap(after, during, many.ranks)
 outcome("Percent of a step saved by overlap?", 100 * (1 - during / after), "%", because=why)
 
 # %% [markdown]
@@ -430,6 +387,7 @@ fusion(cluster["found"][0])
 
 # %%
 # %%px
+from course_lib.parallel.data_parallel import flatten
 from course_lib.parallel.gradient_buckets import GradientBuckets
 
 
@@ -469,7 +427,7 @@ for dtype, error in cluster["errors"][0].items():
 
 # %%
 # %%px --timeout 200
-from course_lib.parallel.data_parallel import shard_batches
+from course_lib.parallel.data_parallel import replicas_agree, shard_batches
 from course_lib.training.loop import fit
 
 
@@ -498,6 +456,8 @@ loss_curves({"with the broadcast": losses["with_it"], "without": losses["without
 
 # %% [markdown]
 # Nothing crashed. Without the broadcast, each replica is moved by the mean of gradients that belong to four different networks.
+
+# %% tags=["exercise: 06.q2"]
 
 # %% tags=["exercise: 06.q3"]
 
@@ -649,7 +609,11 @@ reports = [epoch(two, 128)] if rank < 2 else []
 
 # %%
 # %%px --timeout 600
-reports += [epoch(comm, 128), epoch(comm, 512)]
+reports += [epoch(comm, 128)]
+
+# %%
+# %%px --timeout 600
+reports += [epoch(comm, 512)]
 
 # %% tags=["nbval-ignore-output"]
 for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=True):

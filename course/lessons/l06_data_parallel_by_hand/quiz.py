@@ -24,7 +24,7 @@ WHICH_BATCH = Question(
         ),
         Option(
             "16",
-            reply="That would mean somebody divides the 64 among the ranks. `shard` did so in section 3. "
+            reply="That would mean somebody divides the 64 among the ranks. `shard` did so in section 2. "
             "This program does "
             "not call it, so every rank has 64.",
             belief="ddp-splits-the-batch",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from course.lessons.l06_data_parallel_by_hand.fused import Fusion
+from course.lessons.l06_data_parallel_by_hand.results import Fusion
 from course_lib.comm.spans import Span, by_rank, duration
 from mpi_classroom.figures import (
     ACTIVITIES,

@@ -7,6 +7,7 @@ equal runs still show.
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from course.lessons.l06_data_parallel_by_hand.results import Run
 from course.lessons.shared.figures.timeline import shares
 from course_lib.comm.spans import Span, totals
 from mpi_classroom.figures import FONT_SIZE, Picture, new_figure, series_style
@@ -38,6 +39,13 @@ def explain_speedup(alone: float, together: float, spans: Sequence[Span], cores:
     if share["transfer"] > 0.2:
         return f"{where}, most of it transferring: the messages are long for such short steps."
     return f"{where}, so little. But the cores share caches and memory, or do something else as well."
+
+
+def summary(run: Run) -> str:
+    """One line about a training: ranks, seconds, test accuracy, and whether the replicas agree."""
+    agree = "" if run.ranks == 1 else f"; replicas {'agree' if run.agree else 'do NOT agree'}"
+    ranks = f"{run.ranks} rank{'s' * (run.ranks > 1)}"
+    return f"{ranks}: {run.seconds:.1f} s, {run.accuracy:.1%} of the test images right{agree}"
 
 
 def explain_wait(spans: Sequence[Span]) -> str:
