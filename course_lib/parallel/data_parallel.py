@@ -23,10 +23,8 @@ import torch
 from mpi4py import MPI
 from numpy.typing import NDArray
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
-from course_lib.comm.spans import Span, duration
-from course_lib.comm.trace import Recorder
 from course_lib.data.dataset import Dataset
 from course_lib.theory.partition import even_range
 from course_lib.training.flat import FlatBuffer, copy_back, flatten
@@ -133,6 +131,17 @@ def gradients(model: nn.Module) -> list[torch.Tensor]:
     return found
 
 
+def gradient_arrays(model: nn.Module) -> list[NDArray[np.float32]]:
+    """Give every trainable parameter a gradient of zeros; return their memory as flat arrays, in order.
+
+    What is written to the arrays is in `parameter.grad`. Clear the gradients in place, with
+    `zero_grad(set_to_none=False)`.
+    """
+    bucket = GradientBucket(model)
+    pieces = bucket.flat.split([parameter.numel() for parameter in bucket.parameters])
+    return [piece.numpy() for piece in pieces]
+
+
 def sum_gradients_one_by_one(comm: MPI.Intracomm, model: nn.Module) -> None:
     """Phase 5, naive: sum the gradients over `comm`, in place, with one Allreduce for each parameter."""
     for gradient in gradients(model):
@@ -210,33 +219,3 @@ def weight_hash(model: nn.Module) -> str:
 def replicas_agree(comm: MPI.Intracomm, model: nn.Module) -> bool:
     """Whether all ranks hold the same weights, to the last bit; the same answer on every rank."""
     return len(set(comm.allgather(weight_hash(model)))) == 1
-
-
-# ---------------------------------------------------------------- where the time of a step goes
-
-
-def trace_step(
-    comm: MPI.Intracomm, model: nn.Module, data: Dataset, *, batch_size: int, steps: int = 9
-) -> list[Span] | None:
-    """When all ranks computed, waited and transferred in a training step: the median one of `steps`.
-
-    On rank 0; None elsewhere. The weights stay as they are. Ranks outside of `comm` return at once.
-    """
-    if comm == MPI.COMM_NULL:
-        return None
-    recorder, bucket = Recorder(comm), GradientBucket(model)
-
-    def synchronize() -> None:
-        with recorder.span("sum of gradients", kind="collective"):
-            bucket.sum(comm)
-
-    step = make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.0), synchronize)
-    order = shuffled_batches(len(data.train_labels), batch_size, seed=0)[:steps]
-    traces = []
-    for batch in shard_batches(comm, data.train_images, data.train_labels, order):
-        comm.Barrier()
-        with recorder.span("step"):
-            step(batch)
-        if spans := recorder.gather():
-            traces.append(spans)
-    return sorted(traces, key=duration)[len(traces) // 2] if traces else None

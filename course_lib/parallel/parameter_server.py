@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from mpi4py import MPI
 from numpy.typing import NDArray
 from torch import nn
@@ -29,7 +30,7 @@ from torch.optim import Optimizer
 
 from course_lib.comm.polling import wait_for, wait_until
 from course_lib.training.flat import FlatBuffer, copy_back, flatten
-from course_lib.training.loop import Batch, SummedLoss
+from course_lib.training.loop import Batch, Step, SummedLoss
 
 GRADIENT_TAG, WEIGHTS_TAG, DONE_TAG = 30_101, 30_102, 30_103
 TIMEOUT_SECONDS = 60.0
@@ -115,6 +116,38 @@ def receive(comm: MPI.Intracomm, into: NDArray, source: int, tag: int, timeout: 
 
 
 # ---------------------------------------------------------------- synchronous
+
+
+def make_server_step(
+    comm: MPI.Intracomm,
+    model: nn.Module,
+    loss_fn: SummedLoss,
+    optimizer: Optimizer,
+    *,
+    patience: float = PATIENCE_SECONDS,
+) -> Step:
+    """A step on this rank's shard: rank 0 adds up all gradients, updates, and sends the weights back.
+
+    Only rank 0's optimizer is used. Gradients are added as they arrive, so the last bits of their sum may
+    differ from run to run; the weights are the same on all ranks.
+    """
+    replica = Replica(comm, model, loss_fn, patience)
+    arriving = torch.empty_like(replica.gradient)
+
+    def step(batch: Batch) -> float:
+        loss = replica.compute(batch)
+        if comm.rank != SERVER:
+            replica.exchange()
+            return loss
+        for _ in range(comm.size - 1):
+            receive(comm, arriving.numpy(), MPI.ANY_SOURCE, GRADIENT_TAG, patience)
+            replica.gradient += arriving
+        replica.update(optimizer)
+        for worker in range(1, comm.size):
+            replica.answer(worker)
+        return loss
+
+    return step
 
 
 # ---------------------------------------------------------------- asynchronous

@@ -16,6 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
+from course.lessons.l06_data_parallel_by_hand.exercises import AVERAGE
+from course.lessons.l06_data_parallel_by_hand.runs import trace_step
 from course_lib.comm.spans import by_rank, innermost
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
@@ -25,11 +27,11 @@ from course_lib.parallel.data_parallel import (
     evaluate_shard,
     flatten,
     gather_metrics,
+    gradient_arrays,
     replicas_agree,
     shard,
     shard_batches,
     sum_gradients_one_by_one,
-    trace_step,
     train_epoch,
     weight_hash,
 )
@@ -352,10 +354,35 @@ def test_a_test_set_smaller_than_the_ranks_is_evaluated_whole(comm: MPI.Intracom
     assert total.loss == pytest.approx(alone.loss, rel=1e-5)
 
 
+def average_gradients(comm: MPI.Intracomm, gradients: list[np.ndarray], global_size: int) -> None:
+    """The solution of exercise 06.1."""
+    names: dict[str, Callable[..., None]] = {}
+    exec(AVERAGE.solution, {"MPI": MPI}, names)
+    names["average_gradients"](comm, gradients, global_size)
+
+
+@pytest.mark.parametrize("name", MNIST_MODELS)
+def test_gradient_arrays_are_the_memory_of_the_gradients(comm: MPI.Intracomm, name: str) -> None:
+    """The mean gradient of shards of 4, 4 and 3 images (or the like), held to that of the whole batch."""
+    model, whole = build(name, seed=0), build(name, seed=0)
+    gradients = gradient_arrays(model)
+    assert [array.size for array in gradients] == [p.numel() for p in model.parameters()]
+    for _ in range(2):  # cleared in place, they stay attached
+        model.zero_grad(set_to_none=False)
+        (batch,) = shard_batches(comm, IMAGES, LABELS, STEPS[:1])
+        summed_cross_entropy(model(batch.inputs), batch.targets).backward()
+        average_gradients(comm, gradients, 11)
+    all_of_it = image_batch(IMAGES, LABELS, STEPS[0], 11)
+    F.cross_entropy(whole(all_of_it.inputs), all_of_it.targets).backward()
+    for parameter, expected in zip(model.parameters(), whole.parameters(), strict=True):
+        assert parameter.grad is not None and expected.grad is not None
+        assert torch.allclose(parameter.grad, expected.grad, atol=1e-5)
+
+
 def test_a_traced_step_of_all_ranks_comes_to_rank_0_and_the_weights_stay(comm: MPI.Intracomm) -> None:
     model = build("mlp", seed=0)
     before = weight_hash(model)
-    spans = trace_step(comm, model, FEW, batch_size=11, steps=3)
+    spans = trace_step(comm, average_gradients, model, FEW, batch_size=11, steps=3)
     if spans is not None:
         pieces = {rank: [piece.kind for piece in lane] for rank, lane in by_rank(innermost(spans)).items()}
         late = ["compute", "transfer", "compute"]  # the last rank at the sum does not wait
@@ -364,7 +391,7 @@ def test_a_traced_step_of_all_ranks_comes_to_rank_0_and_the_weights_stay(comm: M
         assert list(pieces) == list(range(comm.size))
     assert (spans is not None) == (comm.rank == 0)
     assert weight_hash(model) == before
-    assert trace_step(MPI.COMM_NULL, model, FEW, batch_size=11) is None
+    assert trace_step(MPI.COMM_NULL, average_gradients, model, FEW, batch_size=11) is None
 
 
 def test_a_gradient_that_does_not_exist_is_missed_before_anyone_communicates(comm: MPI.Intracomm) -> None:

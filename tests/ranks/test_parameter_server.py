@@ -17,12 +17,13 @@ from course_lib.parallel.parameter_server import (
     GRADIENT_TAG,
     Replica,
     Service,
+    make_server_step,
     train_asynchronously,
 )
 from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, image_batch, summed_cross_entropy
-from course_lib.training.models import build
-from tests.ranks.test_data_parallel import IMAGES, LABELS, STEPS, convert, one_process, sgd
+from course_lib.training.models import MNIST_MODELS, build
+from tests.ranks.test_data_parallel import IMAGES, LABELS, STEPS, adam, convert, one_process, sgd
 
 BATCHES = 3  # of 5 images, for each rank
 
@@ -39,6 +40,29 @@ def fresh(comm: MPI.Intracomm, name: str = "mlp") -> nn.Module:
 
 
 # ---------------------------------------------------------------- synchronous
+
+
+@pytest.mark.parametrize("optimizers", [sgd, adam])
+@pytest.mark.parametrize("name", MNIST_MODELS)
+def test_a_synchronous_server_trains_as_one_process_does(comm: MPI.Intracomm, name: str, optimizers) -> None:
+    model = fresh(comm, name)
+    step = make_server_step(comm, model, summed_cross_entropy, optimizers(model))
+    for batch in shard_batches(comm, IMAGES, LABELS, STEPS):
+        step(convert(batch, torch.float64))
+    theirs = one_process(name, torch.float64, optimizers).weights
+    assert (weights_of(model) - theirs).abs().max() < 1e-10
+    assert replicas_agree(comm, model)
+
+
+def test_the_server_gives_up_on_a_worker_that_sends_nothing(comm: MPI.Intracomm) -> None:
+    if comm.size == 1:
+        pytest.skip("there is no worker")
+    model = fresh(comm)
+    if comm.rank == 0:
+        step = make_server_step(comm, model, summed_cross_entropy, sgd(model), patience=0.2)
+        with pytest.raises(TimeoutError, match=r"no message from any rank in 0\.2 s"):
+            step(convert(image_batch(IMAGES, LABELS, STEPS[0], 11), torch.float64))
+    comm.Barrier()
 
 
 def test_a_server_that_does_not_wait_for_all_gradients_is_told_from_the_truth(comm: MPI.Intracomm) -> None:

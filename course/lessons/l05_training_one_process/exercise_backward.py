@@ -1,4 +1,4 @@
-"""Exercise 05.2: a backward pass by hand whose loss falls although two of its four gradients are wrong."""
+"""Exercise 05.2: a backward pass whose loss falls although two of its four gradients are wrong."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -10,11 +10,11 @@ from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expec
 
 _BACKWARD = '''\
 def backward(weights, images, labels):
-    """The gradients of the mean loss of a batch, of each of the weights."""
+    """The gradient of a batch's mean loss with respect to each of the weights."""
     hidden, probabilities = forward(weights, images)
     wanted = np.eye(probabilities.shape[1])[labels]  # a 1 at the label, in each row
     at_logits = (probabilities - wanted) / len(labels)
-    at_hidden = (at_logits @ weights["w2"].T) * (hidden > 0)  # relu passes on what was positive
+    at_hidden = (at_logits @ weights["w2"].T) * (hidden > 0)  # back through the relu
     return {
         "w1": images.T @ at_hidden,
         "b1": at_hidden.sum(axis=0),
@@ -33,11 +33,11 @@ def _check_backward(answer: SimpleNamespace, comm: Any, samples: int) -> None:
     weights = initial_weights(4, 6, 3, seed=comm.rank)
     images, labels = rng.normal(size=(samples, 4)), rng.integers(0, 3, samples)
     gradients = answer.backward(weights, images, labels)
-    expect(isinstance(gradients, Mapping), "the result has to be the dict of the four gradients.")
+    expect(isinstance(gradients, Mapping), "return a dict with the four gradients.")
     for name, values in weights.items():
         shape = np.shape(gradients.get(name))
         expect(
-            shape == values.shape, f"the gradient of {name} has the shape {shape}; {name} has {values.shape}."
+            shape == values.shape, f"the gradient of {name} has shape {shape}, but {name} has {values.shape}."
         )
     errors = gradient_errors(lambda: mean_loss(weights, images, labels), weights, gradients)
     wrong = [name for name, error in errors.items() if error > TOLERANCE]
@@ -46,7 +46,7 @@ def _check_backward(answer: SimpleNamespace, comm: Any, samples: int) -> None:
 
 
 def _reply(weights: Any, gradients: Any, wrong: list[str], images: Any, labels: Any) -> str:
-    """What to say of the gradients that are wrong: by a factor, or which of them."""
+    """The reply to wrong gradients: the factor they are off by, or which of them are wrong."""
     from course_lib.training.by_hand import backward
 
     right, names = backward(weights, images, labels), _listed(wrong)
@@ -58,11 +58,11 @@ def _reply(weights: Any, gradients: Any, wrong: list[str], images: Any, labels: 
     factor = of_all[0]
     if all(np.allclose(gradients[name], factor * right[name]) for name in wrong):
         size = f"{factor:g} times too large" if factor > 1 else f"{1 / factor:g} times too small"
-        return f"{names}: {size}, all of it. Is the mean of the batch taken once?"
+        return f"{names}: {size} everywhere. Is the mean over the batch taken exactly once?"
     fine = [name for name in weights if name not in wrong]
-    others = f"; not so {_listed(fine)}. What lies between?" if fine else "."
+    others = f", but not {_listed(fine)}. Which step lies between them?" if fine else "."
     are = "are" if len(wrong) > 1 else "is"
-    return f"the differences of the loss say that {names} {are} wrong{others}"
+    return f"central differences of the loss say that {names} {are} wrong{others}"
 
 
 def _listed(names: list[str]) -> str:
@@ -72,18 +72,18 @@ def _listed(names: list[str]) -> str:
 
 FIND_THE_BUG = Exercise(
     id="05.2",
-    title="Spot the bug: the loss falls all the same",
-    task="This backward pass has a mistake. Run the cell as it is, and then the two below it; come"
-    " back when you know which gradients are wrong.",
+    title="Spot the bug",
+    task="Somebody wrote this backward pass, and it is not right. Run the cell as it is, then the two cells "
+    "below it. Come back when you know which gradients are wrong.",
     objectives=(4,),
     targets=("falling-loss-right-gradient",),
     stub=_STUB,
     hints=(
-        "Which of the four gradients are wrong? What do those two share that the others do not?",
+        "Which of the four gradients are wrong? What do they depend on that the others do not?",
         "logits ──→ at_logits ──→ w2, b2   right\n"
         "              │\n"
         "              └──→ at_hidden ──→ w1, b1   wrong\n"
-        "and `hidden` comes out of a relu: it is 0 where nothing may pass, and never below.",
+        "`hidden` is the output of a relu: it is never negative, and 0 where no gradient may pass.",
         "at_hidden = (at_logits @ …) * (hidden … 0)",
     ),
     solution=_BACKWARD,
@@ -99,5 +99,5 @@ FIND_THE_BUG = Exercise(
         ),
         WrongAnswer(changed(_BACKWARD, (" / len(labels)", "")), "5 times too large"),
     ),
-    why="training went on with those gradients. What would you have seen, and would you have suspected them?",
+    why="the training ran with these gradients. What would have made you suspect them?",
 )

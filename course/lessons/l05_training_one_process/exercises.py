@@ -1,6 +1,6 @@
-"""Exercises of lesson 05, training in one process: a batch in pieces, and a backward pass with a mistake.
+"""Exercises of lesson 05, training in one process: a batch in pieces, and a backward pass with a bug.
 
-torch is imported where a check needs it, so that exercises without it are checked sooner.
+torch is imported only where a check needs it: exercises without it are checked sooner.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from course.lessons.l05_training_one_process.quiz import QUESTIONS
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect
 
 TORCH = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F"
-STALE = 1000.0  # a gradient that is there before
+STALE = 1000.0  # a gradient left over from an earlier step
 
 # -------------------------------------------------------------------- 05.1 a batch in pieces
 
@@ -26,7 +26,7 @@ def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]
 
 
 def _check_one_weight(answer: SimpleNamespace, lengths: Sequence[int]) -> None:
-    """One weight; each image of micro-batch i has the gradient 10**i, so that the sum tells what was made."""
+    """One weight. Each image of micro-batch i has the gradient 10**i, so the sum says what was computed."""
     import torch
 
     model = torch.nn.Linear(1, 1, bias=False, dtype=torch.float64)
@@ -35,39 +35,40 @@ def _check_one_weight(answer: SimpleNamespace, lengths: Sequence[int]) -> None:
     parts = [torch.full((length, 1), 10.0**i, dtype=torch.float64) for i, length in enumerate(lengths)]
     microbatches = [(part, torch.zeros(len(part))) for part in parts]
     answer.accumulate(model, lambda outputs, _: outputs.mean(), microbatches, sum(lengths))
-    expect(model.weight.item() == before, "changed the weights; this is about gradients only.")
+    expect(
+        model.weight.item() == before,
+        "changed the weights. Leave the update to the optimizer: only gradients are asked for.",
+    )
     if model.weight.grad is None:
-        raise Wrong("got no gradient; was backward called?")
+        raise Wrong("there is no gradient afterwards. Was backward called?")
     got, right = model.weight.grad.item(), sum(part.sum().item() for part in parts) / sum(lengths)
     if np.isclose(got, right):
         return
-    expect(abs(got) < STALE, "gradients of an earlier step are still in; they have to go first.")
+    expect(abs(got) < STALE, "the gradients of an earlier step are still included. What clears them?")
     for words, value in _lookalikes(lengths).items():
         expect(not np.isclose(got, value), words)
-    raise Wrong(f"got the gradient {got:g} in place of {right:g}.")
+    raise Wrong(f"got the gradient {got:g}, expected {right:g}.")
 
 
 def _lookalikes(lengths: Sequence[int]) -> Mapping[str, float]:
-    """What a certain mistake gives, in words. A micro-batch's mean gradient is 10**i."""
+    """The gradients that known mistakes give, with the reply to each. Micro-batch i has the mean 10**i."""
     means, total = [10.0**i for i in range(len(lengths))], sum(lengths)
     sums = [length * mean for length, mean in zip(lengths, means, strict=True)]
     pieces = len(lengths)
     return {
-        "got the mean of the means: every micro-batch counts alike, however few images it has.": sum(means)
+        "got the mean of the means: a micro-batch with one image weighs as much as one with many.": sum(means)
         / pieces,
-        f"got the sum of {pieces} means. Each is the gradient of a whole batch in size; weigh them.": sum(
-            means
-        ),
-        f"got gradients {total} times too large: by what is the loss of a batch divided?": sum(sums),
-        "divided twice: `loss_fn` gives a mean, so its sum has been divided once already.": sum(means)
+        f"got the sum of {pieces} means. What share of the batch does each micro-batch have?": sum(means),
+        f"got gradients {total} times too large. By what is the loss of a batch divided?": sum(sums),
+        "divided twice: `loss_fn` returns a mean, so it has already divided once.": sum(means) / total,
+        "got the last micro-batch only. What does `zero_grad` do, and how often is it called?": sums[-1]
         / total,
-        "got the last micro-batch only; what does `zero_grad` do, and how often?": sums[-1] / total,
         "got the first micro-batch only.": sums[0] / total,
     }
 
 
 def _check_network(answer: SimpleNamespace, lengths: Sequence[int], seed: int) -> None:
-    """A small network; the oracle is the whole batch at once, averaged by torch."""
+    """A small network. The oracle is the full batch at once, averaged by torch."""
     import torch
     from torch.nn import functional as F
 
@@ -92,7 +93,7 @@ _ACCUMULATE = '''\
 def accumulate(model, loss_fn, microbatches, batch_size):
     """Leave in the parameters' .grad the gradients of the mean loss of all `batch_size` images.
 
-    `microbatches` is a list of (inputs, targets); `loss_fn` gives the mean loss of one of them.
+    `microbatches` is a list of (inputs, targets); `loss_fn` returns the mean loss of one of them.
     """
     model.zero_grad()
     for inputs, targets in microbatches:
@@ -103,24 +104,26 @@ def accumulate(model, loss_fn, microbatches, batch_size):
 ACCUMULATE = Exercise(
     id="05.1",
     title="A batch in pieces",
-    task="`loss_fn` gives the *mean* loss of the images it is given, as PyTorch's losses do. The "
-    "micro-batches need not be equal.",
+    task="Compute the gradient of the *whole* batch, one micro-batch at a time. `loss_fn` returns the *mean* "
+    "loss over the images it is given, as PyTorch's losses do. The micro-batches may differ in size. One "
+    "line "
+    "of the stub is not right yet.",
     objectives=(3,),
     targets=("mean-of-means",),
     stub='''\
 def accumulate(model, loss_fn, microbatches, batch_size):
     """Leave in the parameters' .grad the gradients of the mean loss of all `batch_size` images.
 
-    `microbatches` is a list of (inputs, targets); `loss_fn` gives the mean loss of one of them.
+    `microbatches` is a list of (inputs, targets); `loss_fn` returns the mean loss of one of them.
     """
     model.zero_grad()
     for inputs, targets in microbatches:
-        loss = loss_fn(model(inputs), targets)
+        loss = loss_fn(model(inputs), targets)  # is this its share of the batch's loss?
         loss.backward()  # adds to the gradients that are there
 ''',
     hints=(
-        "The loop and backward are right. Each micro-batch's loss is a mean over *its* images; how much of "
-        "the batch's mean is that?",
+        "The loop and backward are right. Each loss is a mean over *its* micro-batch. What share of the "
+        "batch's mean is that?",
         "mean of the batch = (a + b + c + d + e) / 5\n"
         "first piece   (a + b + c) / 3   is 3/5 of it\n"
         "second piece  (d + e) / 2       is 2/5 of it",
@@ -148,10 +151,13 @@ def accumulate(model, loss_fn, microbatches, batch_size):
             "got the last micro-batch only",
         ),
         WrongAnswer(
-            changed(_ACCUMULATE, ("    model.zero_grad()\n", "")), "gradients of an earlier step are still in"
+            changed(_ACCUMULATE, ("    model.zero_grad()\n", "")),
+            "gradients of an earlier step are still included",
         ),
     ),
-    why="where all micro-batches are equal, the mean of the means is right, too. Why not use it?",
+    why="when all micro-batches have the same size, the mean of the means is right too. When does that "
+    "go wrong "
+    "without anybody noticing?",
 )
 
 EXERCISES = (ACCUMULATE, *QUESTIONS, FIND_THE_BUG)

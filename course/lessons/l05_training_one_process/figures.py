@@ -1,7 +1,7 @@
-"""Training in one process: what the learning rate and the batch do, a batch in pieces, and what threads gain.
+"""Training in one process: learning rate, batch size, a batch in pieces, threads and ranks, memory.
 
-Titles say what was measured. A training that diverged, or never reached its loss, is drawn at the upper
-edge with a mark of its own.
+Titles say what was measured. A training that diverged, or did not reach its loss, has a mark of its own at
+the upper edge.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +20,7 @@ from mpi_classroom.figures import (
     ink_on,
     listed,
     new_figure,
+    new_panels,
     rank_colour,
     series_style,
     three_digits,
@@ -32,49 +33,61 @@ Numbers = NDArray[np.floating]
 
 
 def loss_against_rate(trials: Sequence[Trial]) -> Picture:
-    """The loss after each trial against its learning rate; what diverged is at the upper edge."""
+    """The test loss after each trial against its learning rate; those that diverged are at the upper edge."""
     trials = sorted(trials, key=lambda trial: trial.learning_rate)
     learned = [trial for trial in trials if not trial.diverged]
     lost = [trial for trial in trials if trial.diverged]
     title = rate_title(trials)
     figure, axes = new_figure(title, width=7.5, height=4.2)
-    style = series_style(0)
     rates, losses = [t.learning_rate for t in learned], [t.loss for t in learned]
-    axes.plot(rates, losses, **style, markersize=8, label=f"loss after {trials[0].steps} steps")
+    axes.plot(
+        rates, losses, **series_style(0), markersize=8, label=f"test loss after {trials[0].steps} steps"
+    )
     if lost:
-        top = 2 * max(losses, default=1.0)
+        top = [2 * max(losses, default=1.0)] * len(lost)
         look: Look = {"marker": "x", "linestyle": "none", "color": "#D55E00", "markersize": 11}
-        axes.plot(
-            [t.learning_rate for t in lost], [top] * len(lost), **look, label="diverged: no loss at all"
-        )
-    axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="loss on images not trained on")
+        axes.plot([t.learning_rate for t in lost], top, **look, label="diverged")
+    axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="loss on test images")
     show_values(axes, losses)
     tens = [10.0**p for p in range(-7, 7)]
     reach = [t for t in tens if trials[0].learning_rate <= t <= trials[-1].learning_rate] or rates
     axes.set_xticks(reach, [f"{t:g}" for t in reach])
     axes.legend(fontsize=FONT_SIZE, frameon=False, loc="lower left")
-    told = "; ".join(
+    found = "; ".join(
         f"{t.learning_rate:g}: {'diverged' if t.diverged else three_digits(t.loss)}" for t in trials
     )
-    kind = "Line chart, both axes logarithmic: loss on images not trained on against the learning rate"
-    return Picture(figure, f"{kind}. {title}. {told}.".replace("\n", " "))
+    kind = "Line chart, both axes logarithmic: loss on test images against the learning rate"
+    return Picture(figure, f"{kind}. {title}. {found}.")
 
 
 def rate_title(trials: Sequence[Trial]) -> str:
-    """Which learning rate did best, how much worse smaller ones did, and from where training diverges."""
+    """Which learning rate did best, what the smallest one reached, and which ones diverged."""
     best = min(trials, key=lambda trial: trial.loss)
     smallest = min(trials, key=lambda trial: trial.learning_rate)
     largest = [t.learning_rate for t in trials if t.learning_rate > best.learning_rate and t.diverged]
-    told = [f"Best: {best.learning_rate:g}, a loss of {three_digits(best.loss)}"]
+    found = [f"The rate {best.learning_rate:g} does best: loss {three_digits(best.loss)}"]
     if smallest is not best and not smallest.diverged:
-        told.append(f"{smallest.learning_rate:g} leaves it at {three_digits(smallest.loss)}")
+        found.append(f"{smallest.learning_rate:g} stays at {three_digits(smallest.loss)}")
     if largest:
-        told.append(f"{min(largest):g} diverges")
-    return ", ".join(told)
+        found.append(f"{min(largest):g} diverges")
+    return "; ".join(found)
+
+
+def explain_rate(trials: Sequence[Trial]) -> str:
+    """Why the best learning rate is not the smallest or the largest, as far as the trials show it."""
+    best = min(trials, key=lambda trial: trial.loss)
+    smaller = sum(t.learning_rate < best.learning_rate for t in trials)
+    diverged = [t.learning_rate for t in trials if t.diverged]
+    found = (
+        [f"The {smaller} smaller rates were still on their way after {best.steps} steps."] if smaller else []
+    )
+    if diverged:
+        found.append(f"From {min(diverged):g} on, training diverged.")
+    return " ".join(found)
 
 
 def show_values(axes: Axes, values: Sequence[float]) -> None:
-    """Plain numbers at the ticks of a logarithmic y-axis over these values, in place of powers of ten."""
+    """Write plain numbers instead of powers of ten at the ticks of a logarithmic y-axis over these values."""
     low, high = min(values, default=1.0), max(values, default=1.0)
     ticks = [m * 10.0**p for p in range(-4, 7) for m in (1, 2, 5)]
     axes.yaxis.set_major_locator(FixedLocator([t for t in ticks if low / 2 <= t <= 3 * high]))
@@ -86,68 +99,93 @@ def show_values(axes: Axes, values: Sequence[float]) -> None:
 
 
 def images_against_batch(series: Mapping[str, Sequence[Reached]]) -> Picture:
-    """Images needed to reach a loss against the batch, a line for each series; arrows: not reached."""
+    """Images and steps needed to reach a test loss, against the batch size, one line per series.
+
+    A training that diverged, or did not arrive, is a cross in the band at the top.
+    """
     title = batch_title(series)
-    figure, axes = new_figure(title, width=7.5, height=4.4)
-    counts = [r.samples for reached in series.values() for r in reached if r.samples]
-    top = 2.5 * max(counts, default=1)
-    for index, (name, unsorted) in enumerate(series.items()):
-        style, reached = series_style(index), sorted(unsorted, key=lambda r: r.batch_size)
-        there = [(r.batch_size, r.samples) for r in reached if r.samples]
-        sizes, needed = [size for size, _ in there], [count for _, count in there]
-        axes.plot(sizes, needed, **style, markersize=8, label=name)
-        for r in reached:
-            if not r.samples:
-                at = top * 1.25**-index
-                axes.plot(
-                    r.batch_size, at, marker="^", markerfacecolor="white", color=style["color"], markersize=11
-                )
-                axes.annotate("not reached ", (r.batch_size, at), ha="right", va="center", fontsize=FONT_SIZE)
-    axes.set(xscale="log", yscale="log", xlabel="batch", ylabel="images needed")
+    figure, (images, steps) = new_panels(title, columns=2, height=4.6)
+    top = _panel(images, series, "images")
+    _panel(steps, series, "steps")
+    for index, reached in enumerate(series.values()):
+        lost = [r.batch_size for r in reached if not r.samples]
+        look: Look = {"marker": "x", "linestyle": "none", "markersize": 10}
+        images.plot(lost, [3.5 * top] * len(lost), color=series_style(index)["color"], **look)
+    images.axhspan(2.3 * top, 5.3 * top, color="#eeeeee", zorder=0)
+    images.set_ylim(None, 5.3 * top)
+    images.text(0.03, 0.97, "not reached", transform=images.transAxes, va="top", fontsize=FONT_SIZE)
+    handles, names = images.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    lines = "; ".join(f"{name}: {', '.join(map(_in_words, reached))}" for name, reached in series.items())
+    kind = (
+        "Two line charts, all axes logarithmic: images and steps needed to reach a test loss, by batch size"
+    )
+    return Picture(figure, f"{kind}. {title}. {lines}.".replace("\n", " "))
+
+
+def _panel(axes: Axes, series: Mapping[str, Sequence[Reached]], what: str) -> int:
+    """Draw what the trainings needed that arrived; return the largest number."""
+    numbers = [1]
+    for index, (name, reached) in enumerate(series.items()):
+        known = [(r.batch_size, needed) for r in reached if (needed := _needed(r, what))]
+        sizes, counts = [size for size, _ in known], [count for _, count in known]
+        axes.plot(sizes, counts, **series_style(index), markersize=8, label=name)
+        numbers += counts
     sizes = sorted({r.batch_size for reached in series.values() for r in reached})
+    axes.set(xscale="log", yscale="log", xlabel="batch size", ylabel=f"{what} needed")
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.margins(x=0.12)
-    show_values(axes, counts)
-    figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
-    told = "; ".join(f"{name}: {_told(reached)}" for name, reached in series.items())
-    kind = "Line chart, both axes logarithmic: images needed to reach a loss against the batch"
-    return Picture(figure, f"{kind}. {title}. {told}.".replace("\n", " "))
+    show_values(axes, numbers[1:])
+    return max(numbers)
 
 
-def _told(reached: Sequence[Reached]) -> str:
-    return ", ".join(f"{r.batch_size} {r.samples or 'not reached'}" for r in reached)
+def _needed(reached: Reached, what: str) -> int | None:
+    return reached.samples if what == "images" else reached.steps
+
+
+def _in_words(reached: Reached) -> str:
+    needs = f"{reached.samples} images, {reached.steps} steps" if reached.samples else "not reached"
+    return f"batches of {reached.batch_size} {needs}"
 
 
 def batch_title(series: Mapping[str, Sequence[Reached]]) -> str:
-    """For each series, how many times the smallest batch's images the others need; which never got there."""
-    return ";\n".join(f"{name}: {what_it_costs(reached)}" for name, reached in series.items())
+    """What the second largest batch of each series costs, relative to the second smallest."""
+    return "\n".join(f"{name}: {what_it_costs(reached)}" for name, reached in series.items())
 
 
 def what_it_costs(reached: Sequence[Reached]) -> str:
-    """What larger batches need of the images of the smallest: "256 needs 4.6× the images of 16"."""
-    smallest, *larger = sorted(reached, key=lambda r: r.batch_size)
-    if not smallest.samples:
-        return f"{smallest.batch_size} does not get there, so nothing is compared"
-    there = [r for r in larger if r.samples]
-    never = [r.batch_size for r in larger if not r.samples]
+    """How many times the images of the second smallest batch the larger ones need."""
+    _, base, *larger = sorted(reached, key=lambda r: r.batch_size)
+    if not base.samples:
+        return f"batches of {base.batch_size} do not arrive, so nothing can be compared"
     told = [
-        f"{r.batch_size} needs {r.samples / smallest.samples:.1f}× the images of {smallest.batch_size}"
-        for r in there[-1:]
+        f"{r.batch_size} needs {r.samples / base.samples:.1f}×"
         if r.samples
+        else f"{r.batch_size} does not arrive"
+        for r in larger
     ]
-    told += [f"{listed(never)} fail{'s' * (len(never) == 1)}"] if never else []
-    return ", ".join(told) or "nothing to compare"
+    return f"{listed(told)} the images of {base.batch_size}" if larger[-1].samples else ", ".join(told)
+
+
+def explain_batch(times: float) -> str:
+    """Why batches of 256 need so many times the images of 16, chosen from the number."""
+    if times > 8:
+        return "A step along a better gradient goes hardly further, and an epoch has 16 times fewer steps."
+    if times > 1.5:
+        return "A step along a better gradient goes further, but not 16 times as far."
+    return "Here the gradient of 16 images was so noisy that 256 make up for having fewer steps."
 
 
 # ------------------------------------------------------------------ a batch in pieces
 
 
 def microbatch_sum(parts: Numbers, lengths: Sequence[int], whole: Numbers) -> Picture:
-    """One number of the gradient: the batch's, its micro-batches' added up, and the mean of their means.
+    """One weight's gradient: of the full batch, as a sum over micro-batches, and as the mean of their means.
 
-    `parts[i]` are the numbers that micro-batch i adds, its loss divided by the batch, `lengths[i]` its
-    images, `whole` the numbers of the batch. Drawn is the largest whose parts have one sign, laid end to end.
+    `parts[i]` (weights) is what micro-batch i adds when its summed loss is divided by the batch size,
+    `lengths[i]` its number of images, `whole` (weights) the gradient of the full batch. The weight drawn is
+    the one with the largest gradient among those whose parts all have one sign.
     """
     place = largest_of_one_sign(parts)
     return _sum_of_one(parts[:, place].tolist(), lengths, float(whole[place]))
@@ -178,19 +216,19 @@ def _sum_of_one(parts: Sequence[float], lengths: Sequence[int], whole: float) ->
                 axes.text(left + piece / 2, row, str(length), **middle)
             left += piece
     axes.axvline(whole, color=INK, linestyle=":")
-    axes.set_yticks([0, 1, 2], ["whole batch", "micro-batches,\nadded up", "mean of\ntheir means"])
+    axes.set_yticks([0, 1, 2], ["full batch", "sum over\nmicro-batches", "mean of\ntheir means"])
     axes.invert_yaxis()
-    axes.set_xlabel("gradient of one weight (numbers: images of a micro-batch)")
+    axes.set_xlabel("gradient of one weight (in the bars: number of images)")
     told = ", ".join(f"{length} images add {part:.3g}" for part, length in zip(parts, lengths, strict=True))
     kind = "Three bars, the gradient of one weight"
-    alt = f"{kind}: whole batch {whole:.3g}; {told}; mean of the means {sum(means):.3g}. {title}."
+    alt = f"{kind}: full batch {whole:.3g}; {told}; mean of the means {sum(means):.3g}. {title}."
     return Picture(figure, alt.replace("\n", " "))
 
 
 def sum_title(parts: Sequence[float], means: Sequence[float], whole: float) -> str:
-    """Whether the parts add up to the whole, and how far the mean of the means is from it."""
+    """Whether the parts add up to the full gradient, and how far off the mean of the means is."""
     same = abs(sum(parts) - whole) <= 1e-4 * abs(whole)
-    added = "Micro-batches add up to the batch" if same else "The parts do NOT add up to the batch"
+    added = "The micro-batches add up to the batch" if same else "The parts do NOT add up to the batch"
     off = (sum(means) - whole) / whole
     other = (
         "is the same here" if abs(off) < 5e-4 else f"is {abs(off):.0%} too {'large' if off > 0 else 'small'}"
@@ -202,12 +240,12 @@ def sum_title(parts: Sequence[float], means: Sequence[float], whole: float) -> s
 
 
 def learning_curves(trained: Sequence[float], tested: Sequence[float]) -> Picture:
-    """The loss after each epoch, of the images trained on (their mean in the epoch) and of those not."""
+    """The loss per epoch on the training images (the mean over the epoch) and on the test images after it."""
     title = curves_title(trained, tested)
     figure, axes = new_figure(title, width=7.5, height=4.0)
     epochs = range(1, len(trained) + 1)
-    axes.plot(epochs, trained, **series_style(0), markersize=6, label="images trained on")
-    axes.plot(epochs, tested, **series_style(1), markersize=6, label="images not trained on")
+    axes.plot(epochs, trained, **series_style(0), markersize=6, label="training images")
+    axes.plot(epochs, tested, **series_style(1), markersize=6, label="test images")
     axes.set(yscale="log", xlabel="epoch", ylabel="mean loss")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     show_values(axes, [*trained, *tested])
@@ -215,85 +253,127 @@ def learning_curves(trained: Sequence[float], tested: Sequence[float]) -> Pictur
     told = "; ".join(
         f"epoch {n}: {one:.3f} and {other:.3f}" for n, one, other in zip(epochs, trained, tested, strict=True)
     )
-    kind = "Line chart, y logarithmic: mean loss of the images trained on, and of others, after each epoch"
+    kind = "Line chart, y logarithmic: mean loss on training images and on test images, by epoch"
     return Picture(figure, f"{kind}. {title}. {told}.".replace("\n", " "))
 
 
 def curves_title(trained: Sequence[float], tested: Sequence[float]) -> str:
-    """Where both losses end, and after which epoch nothing was gained on images not trained on."""
+    """Where both losses end, and after which epoch the test loss was lowest."""
     best = min(range(len(tested)), key=lambda epoch: tested[epoch])
-    told = f"Trained on: {three_digits(trained[-1])} at the end. Not trained on: {three_digits(tested[-1])}"
+    found = f"Training loss {three_digits(trained[-1])} at the end, test loss {three_digits(tested[-1])}"
     if best + 1 == len(tested):
-        return f"{told}, still falling"
-    return f"{told}, and no lower after epoch {best + 1}"
+        return f"{found}, still falling"
+    return f"{found}, lowest after epoch {best + 1}"
 
 
-# ------------------------------------------------------------------ threads
+# ------------------------------------------------------------------ threads and ranks
 
 
-def thread_speedups(baselines: Sequence[Baseline], published: Mapping[str, Mapping[int, float]]) -> Picture:
-    """How many times as fast as on one thread: measured, and published of another machine."""
-    title = threads_title(baselines)
+def throughput(baselines: Sequence[Baseline]) -> Picture:
+    """How many times as fast as one thread each model is trained, one bar per number of threads or ranks."""
+    title = throughput_title(baselines)
     figure, axes = new_figure(title, width=7.5, height=4.2)
-    measured = speedups(baselines)
-    for index, (name, gains) in enumerate(measured.items()):
-        style = series_style(index)
-        axes.plot(list(gains), list(gains.values()), **style, markersize=8, label=f"{name}: measured")
-        if name in published:
-            look = {
-                "color": style["color"],
-                "marker": style["marker"],
-                "markerfacecolor": "white",
-                "alpha": 0.6,
-            }
-            line = published[name]
-            axes.plot(list(line), list(line.values()), **look, linestyle=":", label=f"{name}: published")
-    most = max([1, *(n for gains in [*measured.values(), *published.values()] for n in gains)])
-    axes.plot([1, most], [1, most], color=IDEAL, linewidth=1, label="ideal")
-    axes.set(xlabel="threads", ylabel="times as fast as 1 thread", ylim=(0, None))
-    axes.xaxis.set_major_locator(FixedLocator(range(1, most + 1)))
-    figure.legend(loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
+    gains = speedups(baselines)
+    ways = list(dict.fromkeys(way for by_way in gains.values() for way in by_way))
+    width = 0.8 / len(ways)
+    for index, way in enumerate(ways):
+        places = [n + (index - (len(ways) - 1) / 2) * width for n in range(len(gains))]
+        heights = [by_way[way] for by_way in gains.values()]
+        hatch = ("", "///", "...")[index % 3]
+        bars = axes.bar(
+            places, heights, width, label=way, color=rank_colour(index), edgecolor=INK, hatch=hatch
+        )
+        axes.bar_label(bars, [f"{height:.2f}" for height in heights], fontsize=FONT_SIZE, padding=2)
+    axes.set_xticks(range(len(gains)), [name.upper() for name in gains])
+    axes.set_ylabel("speed-up over 1 thread")
+    axes.margins(y=0.15)
+    figure.legend(loc="outside lower left", ncols=len(ways), fontsize=FONT_SIZE, frameon=False)
     rates = "; ".join(
-        f"{b.name} on {b.threads}: {three_digits(b.images_per_second)} images/s" for b in baselines
+        f"{b.name} on {way_of(b)}: {three_digits(b.images_per_second)} images/s" for b in baselines
     )
-    kind = (
-        "Line chart: how many times as fast as on one thread, against the number of threads, one line a model"
-    )
-    return Picture(figure, f"{kind}, measured, with published ones beside. {title}. Measured: {rates}.")
+    return Picture(figure, f"Bar chart: speed-up over one thread, for each model. {title}. {rates}.")
 
 
-def speedups(baselines: Sequence[Baseline]) -> dict[str, dict[int, float]]:
-    """Times as fast as on one thread, by model and number of threads."""
-    alone = {b.name: b.images_per_second for b in baselines if b.threads == 1}
-    gains: dict[str, dict[int, float]] = {name: {} for name in alone}
+def way_of(baseline: Baseline) -> str:
+    """Who computes: "1 thread", "2 threads" or "2 ranks"."""
+    if baseline.ranks > 1:
+        return f"{baseline.ranks} ranks"
+    return f"{baseline.threads} thread{'s' * (baseline.threads > 1)}"
+
+
+def speedups(baselines: Sequence[Baseline]) -> dict[str, dict[str, float]]:
+    """The speed-up over one thread, by model and way."""
+    alone = {b.name: b.images_per_second for b in baselines if b.threads == b.ranks == 1}
+    gains: dict[str, dict[str, float]] = {name: {} for name in alone}
     for b in baselines:
-        gains[b.name][b.threads] = b.images_per_second / alone[b.name]
+        gains[b.name][way_of(b)] = b.images_per_second / alone[b.name]
     return gains
 
 
-def threads_title(baselines: Sequence[Baseline]) -> str:
-    """What the most threads gained for each model."""
-    most = max(b.threads for b in baselines)
-    if most == 1:
-        return "One core: there are no threads to compare"
-    told = listed(f"{name} {gains[most]:.2f}×" for name, gains in speedups(baselines).items())
-    return f"{most} threads: {told} as fast as 1"
+def throughput_title(baselines: Sequence[Baseline]) -> str:
+    """Which way was faster for each model."""
+    gains = speedups(baselines)
+    ways = [way for way in next(iter(gains.values())) if way != "1 thread"]
+    if len(ways) < 2:
+        return "One core: there are no threads or ranks to compare"
+    faster: dict[str, list[str]] = {}
+    for name, by_way in gains.items():
+        threads, ranks = by_way[ways[-2]], by_way[ways[-1]]
+        best = "neither" if abs(threads / ranks - 1) < 0.05 else ways[-2] if threads > ranks else ways[-1]
+        faster.setdefault(best, []).append(name.upper())
+    told = "; ".join(f"{best} for {listed(names)}" for best, names in faster.items())
+    return f"Faster by more than 5 %: {told}"
 
 
 def explain_threads(baselines: Sequence[Baseline]) -> str:
-    """Why the threads gained what they did, chosen from what was measured; an empty machine is assumed."""
-    most = max(b.threads for b in baselines)
-    if most == 1:
-        return "one core: a second thread would only take turns with the first"
-    gains = {name: by_threads[most] for name, by_threads in speedups(baselines).items()}
-    best, least = max(gains, key=lambda name: gains[name]), min(gains, key=lambda name: gains[name])
-    if gains[best] < 1.1:
-        return (
-            f"no model gained: are all {most} cores free? Threads that share a core with others wait for it"
-        )
-    if gains[least] > 0.85 * most:
-        return f"all use {most} cores well: their operations are large enough to share"
-    return (
-        f"{best} gained most, {gains[best]:.2f}×, {least} least, {gains[least]:.2f}×: threads meet after "
-        "every operation, and small operations leave little to share"
-    )
+    """What the CNN gained from threads and from ranks, and what that says, chosen from the measurement."""
+    gains = speedups(baselines)["cnn"]
+    ways = [way for way in gains if way != "1 thread"]
+    if len(ways) < 2:
+        return "One core: more threads or ranks would only share it."
+    threads, ranks = gains[ways[-2]], gains[ways[-1]]
+    told = f"{ways[-1]} gain {ranks:.2f}, {ways[-2]} {threads:.2f}."
+    if max(threads, ranks) < 1.2:
+        return f"{told} Neither gains much: are the cores busy with something else?"
+    if threads > 1.05 * ranks:
+        return f"{told} Threads share one copy of the weights and send nothing, so here they win."
+    if ranks > 1.05 * threads:
+        return f"{told} Ranks wait for each other once per step, threads after every operation."
+    return f"{told} On this machine it makes no difference."
+
+
+# ------------------------------------------------------------------ memory
+
+DEVICES = {"a GPU of 16 GB": 16e9, "a GPU of 80 GB": 80e9, "a server of 192 GB": 192e9}
+
+
+def memory_against_image(measured: Mapping[int, int], batch_size: int) -> Picture:
+    """Bytes per image of a training step against the edge of the image, and where memories are full.
+
+    `measured` has the bytes of a step with `batch_size` images, by the edge in pixels. The predicted line
+    goes on from the largest image in proportion to the number of pixels.
+    """
+    edge, nbytes = max(measured.items())
+    per_pixel = nbytes / batch_size / edge**2
+    full = {name: (room / per_pixel) ** 0.5 for name, room in DEVICES.items()}
+    first, room = next(iter(full.items()))
+    title = f"One image of {_pixels(room)} × {_pixels(room)} pixels fills {first} (predicted)"
+    figure, axes = new_figure(title, width=7.5, height=4.2)
+    points = [count / batch_size / 1e9 for count in measured.values()]
+    axes.plot(list(measured), points, **series_style(0), markersize=8, label="measured")
+    far = [edge, 2 * max(full.values())]
+    axes.plot(far, [per_pixel * n**2 / 1e9 for n in far], linestyle=":", color=IDEAL, label="predicted")
+    for name, at in full.items():
+        axes.axhline(DEVICES[name] / 1e9, color="#D55E00", linewidth=1)
+        place = (min(measured), 1.12 * DEVICES[name] / 1e9)
+        axes.annotate(f"{name}: {_pixels(at)} × {_pixels(at)}", place, fontsize=FONT_SIZE)
+    axes.set(xscale="log", yscale="log", xlabel="edge of the image (pixels)", ylabel="GB per image")
+    axes.legend(fontsize=FONT_SIZE, frameon=False, loc="lower right")
+    lines = "; ".join(f"{n} pixels: {count / batch_size / 1e6:.3g} MB" for n, count in measured.items())
+    rooms = "; ".join(f"{name} holds one of {_pixels(at)} pixels" for name, at in full.items())
+    kind = "Line chart, both axes logarithmic: memory of a training step per image, against the image's edge"
+    return Picture(figure, f"{kind}. {title}. Measured: {lines}. Predicted: {rooms}.")
+
+
+def _pixels(edge: float) -> str:
+    return f"{round(edge, -2):,.0f}".replace(",", " ")

@@ -1,91 +1,95 @@
-"""Quiz and predictions of lesson 05, training in one process: each wrong option is a common belief."""
+"""Questions and predictions of lesson 05, training in one process: each wrong option is a common belief."""
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
-ACCURACY = Question(
-    id="05.q1",
-    question="136 test images are classified in batches of 64, 64 and 8. Right are 50 %, 50 % and 100 "
-    "% of them. What is the accuracy?",
-    options=(
-        Option(
-            "66.7 %, the mean of the three",
-            reply="you take the mean of the means to be the mean. It gives eight images as much say as "
-            "64. Count instead: 32 + 32 + 8 of 136 are right.",
-            belief="mean-of-means",
-        ),
-        Option(
-            "52.9 %",
-            reply="32 + 32 + 8 = 72 of 136. Add up counts, and divide once, at the end.",
-            right=True,
-        ),
-        Option(
-            "50 %: a batch of 8 is too short to count",
-            reply="you take a short batch for one that does not count. Its images count as much as any:"
-            " leave them out, and you report on 128 images of 136.",
-            belief="short-batches-do-not-count",
-        ),
-    ),
-    objectives=(3,),
-)
-
 LARGER_BATCH = Question(
-    id="05.q2",
-    question="You train with batches of 1024 in place of 64, because the machine is busier that way, "
-    "and change nothing else, neither learning rate nor epochs. What becomes of the loss at "
-    "the end?",
+    id="05.q1",
+    question="You train with batches of 1024 instead of 64, because that keeps the machine busier. Learning "
+    "rate and number of epochs stay as they were. What happens to the final loss?",
     options=(
         Option(
-            "it is the same, only sooner: the same images were seen",
-            reply="you take a bigger batch to be free. Weights change once a step, and an epoch now has"
-            " 59 steps in place of 938: in section 3, big batches needed many more images for the"
-            " same loss.",
+            "it is about the same, because the same images were seen",
+            reply="That would mean that only the images count. The weights change once per step, and an "
+            "epoch "
+            "of 60 000 images now has 59 steps instead of 938. In section 3, batches of 256 needed many "
+            "times "
+            "the images for the same loss.",
             belief="bigger-batch-is-free",
         ),
         Option(
-            "it is higher: there were 16 times fewer steps, each about as long as before",
-            reply="to go as far in fewer steps, each must be longer: that works until the learning rate"
-            " is too large.",
+            "it is higher, because there were 16 times fewer steps",
+            reply="To get as far in 16 times fewer steps, each step has to be longer. A larger learning rate "
+            "does that, until it is too large.",
             right=True,
         ),
         Option(
-            "it is lower: the gradients are far more exact",
-            reply="you take exact gradients for better training. A gradient is the direction at one "
-            "place; 16 times the images make it a quarter as noisy, and cost 15 of 16 steps.",
+            "it is lower, because each gradient is more exact",
+            reply="16 times the images make a gradient's noise a quarter as large. That helps little: "
+            "even an "
+            "exact gradient is only the direction at the present weights, and 15 of 16 steps are gone.",
             belief="exact-gradient-better-training",
         ),
     ),
     objectives=(2,),
 )
 
-FALLING_LOSS = Question(
-    id="05.q3",
-    question="You have written a backward pass by hand. In training, the loss falls from 2.3 to 0.4. "
-    "What does that say of your gradients?",
+ACCURACY = Question(
+    id="05.q2",
+    question="136 test images are classified in batches of 64, 64 and 8. In these batches, 50 %, 50 % and "
+    "100 % are right. What is the accuracy on all 136?",
     options=(
         Option(
-            "they are right: a wrong gradient would not lower the loss",
-            reply="you take a falling loss to prove the gradient. Any direction within 90 degrees of "
-            "the right one goes downhill: half of each gradient would do, or a layer that does "
-            "not learn at all.",
-            belief="falling-loss-right-gradient",
+            "66.7 %",
+            reply="This is the mean of the three percentages. It gives the 8 images as much weight as "
+            "each 64. "
+            "Count instead: 32 + 32 + 8 of 136 are right.",
+            belief="mean-of-means",
         ),
         Option(
-            "that they point downhill, roughly; they may be wrong",
-            reply="only a check against differences tells, in float64.",
+            "52.9 %",
+            reply="32 + 32 + 8 = 72 of 136. Add up the counts first and divide once, at the end.",
             right=True,
         ),
         Option(
-            "they are right if differences in float32 agree with them to two digits",
-            reply="you take float32 to be fine enough. Two digits are all it has left for differences; "
-            "a gradient that is wrong by half a percent passes. In float64 there are eight or "
-            "nine.",
+            "50.0 %",
+            reply="This is the accuracy on 128 images: the batch of 8 was left out. Its images count "
+            "like any "
+            "others.",
+            belief="short-batches-do-not-count",
+        ),
+    ),
+    objectives=(3,),
+)
+
+FALLING_LOSS = Question(
+    id="05.q3",
+    question="You wrote a backward pass by hand. In training, the loss falls from 2.3 to 0.4. What do "
+    "you know "
+    "about your gradients?",
+    options=(
+        Option(
+            "they are right, because wrong ones would not lower the loss",
+            reply="Wrong gradients often do lower it: any direction within 90 degrees of the right one leads "
+            "downhill. Half of every gradient would do, or one layer that does not learn at all.",
+            belief="falling-loss-right-gradient",
+        ),
+        Option(
+            "they point downhill, but some of them may still be wrong",
+            reply="Only a gradient check tells, and it needs float64.",
+            right=True,
+        ),
+        Option(
+            "they are right if float32 differences agree to two digits",
+            reply="Two digits are all that float32 has left for a difference of losses. A gradient that "
+            "is wrong "
+            "by half a percent would pass. In float64 eight or nine digits agree.",
             belief="float32-checks-gradients",
         ),
     ),
     objectives=(4,),
 )
 
-QUESTIONS = (ACCURACY, LARGER_BATCH, FALLING_LOSS)
+QUESTIONS = (LARGER_BATCH, ACCURACY, FALLING_LOSS)
 
 PREDICTIONS = (
     Prediction(
@@ -96,7 +100,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="05.p2",
-        question="Batches of 256: how many times the images that batches of 16 need?",
+        question="Images for batches of 256, relative to 16?",
         objectives=(2,),
         targets=("bigger-batch-is-free",),
     ),
@@ -108,8 +112,14 @@ PREDICTIONS = (
     ),
     Prediction(
         id="05.p4",
-        question="All cores: how many times the CNN's images a second on one thread?",
+        question="All cores: speed-up of the CNN with threads?",
         objectives=(5,),
         targets=("n-threads-n-times",),
+    ),
+    Prediction(
+        id="05.p5",
+        question="Memory of 128 images in micro-batches of 32, in percent of all at once?",
+        objectives=(6,),
+        targets=("weights-are-all",),
     ),
 )

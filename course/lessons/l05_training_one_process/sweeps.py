@@ -1,7 +1,7 @@
-"""What learning rate and batch do, tried: a training for each value, alike in all else.
+"""What the learning rate and the batch size do: one training per value, alike in everything else.
 
-Every training starts from the same weights and sees the samples in the same order. It is plain SGD, without
-momentum and decay, so that nothing else explains a difference. The loss is that of images not trained on.
+Every training starts from the same weights and sees the samples in the same order. It is plain SGD without
+momentum or decay, so that nothing else can explain a difference. The loss is measured on test images.
 """
 
 import math
@@ -25,10 +25,7 @@ from course_lib.training.loop import (
 from course_lib.training.models import build
 
 TEST_IMAGES = 1000
-TESTS = 50  # of the loss, on the way to the most samples that a trial may have
-
-
-# ------------------------------------------------------------------ one training after the other
+BETWEEN_TESTS = 1.08  # the test loss is measured whenever 8 % more samples have been seen
 
 
 def learning_rate_sweep(
@@ -40,7 +37,7 @@ def learning_rate_sweep(
     steps: int = 100,
     seed: int = 0,
 ) -> list[Trial]:
-    """A trial of `steps` steps for each learning rate."""
+    """Train for `steps` steps with each learning rate; one trial each."""
     trials = []
     for learning_rate in learning_rates:
         training = Training(data, name, learning_rate, batch_size, seed)
@@ -49,50 +46,38 @@ def learning_rate_sweep(
     return trials
 
 
-def batch_sweep(
-    data: Dataset,
-    settings: Iterable[tuple[int, float]],
-    *,
-    target: float,
-    most: int,
-    name: str = "mlp",
-    seed: int = 0,
-) -> list[Reached]:
-    """What each (batch size, learning rate) needs to reach the loss `target`, in at most `most` samples."""
-    return [
-        samples_to_reach(data, batch_size, learning_rate, target=target, most=most, name=name, seed=seed)
-        for batch_size, learning_rate in settings
-    ]
-
-
 def samples_to_reach(
     data: Dataset,
     batch_size: int,
     learning_rate: float,
     *,
     target: float,
-    most: int,
+    most: int = 300_000,
+    most_steps: int = 15_000,
     name: str = "mlp",
     seed: int = 0,
 ) -> Reached:
-    """Train until the loss of the test images is at most `target`, or `most` samples were seen.
+    """How many samples it takes until the test loss is at most `target`.
 
-    The test images are looked at every `most` / 50 samples, so the answer is a little too large at worst.
+    None if `most` samples or `most_steps` steps were not enough, or if training diverged.
+
+    The test loss is measured whenever 8 % more samples have been seen, so the answer may be that much too
+    large.
     """
     training = Training(data, name, learning_rate, batch_size, seed)
-    next_test = 0
+    next_test = 0.0
     for _ in training.losses():
         if training.samples >= next_test:
-            next_test = training.samples + most // TESTS
+            next_test = BETWEEN_TESTS * training.samples
             if training.test() <= target:
                 return Reached(learning_rate, batch_size, target, training.samples)
-        if training.samples >= most:
+        if training.samples >= min(most, most_steps * batch_size):
             break
     return Reached(learning_rate, batch_size, target, None)
 
 
 class Training:
-    """A model that is being trained: step by step, with the samples seen so far."""
+    """A model in training, step by step, and how many samples it has seen."""
 
     def __init__(self, data: Dataset, name: str, learning_rate: float, batch_size: int, seed: int) -> None:
         self.data, self.batch_size, self.seed, self.samples = data, batch_size, seed, 0
@@ -103,7 +88,7 @@ class Training:
         self.tests = image_batch(data.test_images, data.test_labels, few, len(few))
 
     def batches(self) -> Iterator[Batch]:
-        """One epoch after the other, without end."""
+        """The batches of one epoch after another, without end."""
         for epoch in count():
             order = shuffled_batches(
                 len(self.data.train_labels), self.batch_size, seed=self.seed, epoch=epoch
@@ -111,7 +96,7 @@ class Training:
             yield from image_batches(self.data.train_images, self.data.train_labels, order)
 
     def losses(self) -> Iterator[float]:
-        """Train, and give the loss of each step; end when it is no number any more."""
+        """Train, and yield the loss of each step; stop when it is no longer a finite number."""
         for batch in self.batches():
             loss = self.step(batch)
             self.samples += len(batch.targets)
@@ -120,6 +105,6 @@ class Training:
                 return
 
     def test(self) -> float:
-        """The mean loss of the test images; infinite when it is no number."""
+        """The mean loss on the test images; infinite where it is not a number."""
         loss = evaluate(self.model, summed_cross_entropy, [self.tests]).mean_loss
         return loss if math.isfinite(loss) else math.inf

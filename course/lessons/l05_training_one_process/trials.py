@@ -1,4 +1,4 @@
-"""What sweeps and baselines found, as plain data: figures draw it without torch."""
+"""The results of sweeps and baselines as plain data, which figures draw without torch."""
 
 import math
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A training with this learning rate and batch, and the mean loss of the test images after it.
+    """One training with this learning rate and batch size.
 
-    `losses` are those of its steps. The loss is infinite when training diverged: numbers went beyond floats.
+    `losses` has the loss of each step, `loss` the mean loss on test images afterwards. It is infinite when
+    the training diverged: the numbers left the range of floats.
     """
 
     learning_rate: float
@@ -19,18 +20,18 @@ class Trial:
 
     @property
     def steps(self) -> int:
-        """How often the weights were changed."""
+        """How often the weights were updated."""
         return len(self.losses)
 
     @property
     def diverged(self) -> bool:
-        """Whether the numbers went beyond floats."""
+        """Whether the numbers left the range of floats."""
         return math.isinf(self.loss)
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What it took to bring the loss of the test images down to `target`; None where it was not reached."""
+    """The samples it took to bring the test loss down to `target`; None where it was not reached."""
 
     learning_rate: float
     batch_size: int
@@ -39,14 +40,15 @@ class Reached:
 
     @property
     def steps(self) -> int | None:
-        """How often the weights were changed."""
+        """How often the weights were updated."""
         return None if self.samples is None else math.ceil(self.samples / self.batch_size)
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """How many images a second the model `name` is trained on, with so many threads."""
+    """How many images per second the model `name` is trained on, by so many ranks of so many threads each."""
 
     name: str
     threads: int
     images_per_second: float
+    ranks: int = 1

@@ -1,4 +1,4 @@
-"""Exercise 06.4: an update that does not wait for the sums that it was started with."""
+"""Exercise 06.2: an update that uses sums which were started, but are not complete."""
 
 import time
 from types import SimpleNamespace
@@ -9,11 +9,11 @@ import numpy as np
 from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect_array
 
 RATE = 0.5
-_kept: list[Any] = []  # a sum that nobody waits for goes on writing to its array
+_kept: list[Any] = []  # a sum that nobody waited for still writes to its array
 
 
 def _late(comm: Any) -> Any:
-    """The same communicator; higher ranks are later at every sum, so that lower ones return without it."""
+    """The same communicator, but higher ranks arrive late at every sum, so lower ones cannot have it yet."""
     from mpi4py import MPI  # here, because it starts MPI, which the notebook must not
 
     class Late(MPI.Intracomm):
@@ -33,20 +33,20 @@ def _check_update(answer: SimpleNamespace, comm: Any, case: None) -> None:
     for index, weight in enumerate(weights):
         factor = 1 + 2 * index
         lookalikes = {
-            f"stepped along its own gradient {index}: the sum had been started, but was not there yet.": (
+            f"weights {index} moved along this rank's own gradient: the sum was not complete yet.": (
                 np.full_like(weight, -RATE * factor * 10.0**comm.rank)
             ),
-            f"stepped along the mean of the gradients {index}; the loss was divided before, so add only.": (
+            f"weights {index} moved along the mean of the gradients; here the sum was asked for.": (
                 np.full_like(weight, -RATE * factor * total / comm.size)
             ),
-            f"did not change the weights {index}, or not in place.": np.zeros_like(weight),
+            f"weights {index} did not change, or not in place.": np.zeros_like(weight),
         }
         expect_array(weight, np.full_like(weight, -RATE * factor * total), lookalikes)
 
 
 _UPDATE = '''\
 def update(comm, weights, gradients, rate):
-    """Sum every gradient over all ranks, in place, and step along the sums."""
+    """Sum every gradient over all ranks, in place, and move the weights along the sums."""
     requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
     for i, weight in enumerate(weights):
         requests[i].Wait()
@@ -55,7 +55,7 @@ def update(comm, weights, gradients, rate):
 
 _STUB = '''\
 def update(comm, weights, gradients, rate):
-    """Sum every gradient over all ranks, in place, and step along the sums."""
+    """Sum every gradient over all ranks, in place, and move the weights along the sums."""
     requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
     for i, weight in enumerate(weights):
         weight -= rate * gradients[i]
@@ -63,16 +63,17 @@ def update(comm, weights, gradients, rate):
 '''
 
 WAIT_FIRST = Exercise(
-    id="06.4",
-    title="Spot the bug: the sum that is not there yet",
-    task="Somebody's update with sums that are started early. On one rank it is right.",
-    objectives=(3,),
+    id="06.2",
+    title="Spot the bug",
+    task="Somebody starts all sums at once and then updates. On one rank the result is right.",
+    objectives=(5,),
     targets=("started-is-done",),
     stub=_STUB,
     hints=(
-        "All calls are there. What does a rank that arrives first hold when Iallreduce returns?",
-        "Iallreduce ──→ returns at once        the gradient is still our own\n"
-        "   Wait     ──→ returns with the sum   now it is everybody's",
+        "No call is missing. What does `gradients[i]` hold when Iallreduce returns on the first rank to "
+        "arrive?",
+        "Iallreduce ──→ returns at once     the gradient may still be our own\n"
+        "Wait       ──→ returns later       now it is the sum",
         "requests[i].…()   comes before   weight -= …",
     ),
     solution=_UPDATE,
@@ -80,10 +81,16 @@ WAIT_FIRST = Exercise(
     cases=(None,),
     sizes=(2, 3, 4, 1),
     wrong=(
-        WrongAnswer(changed(_UPDATE, ("        requests[i].Wait()\n", "")), "was not there yet"),
-        WrongAnswer(changed(_UPDATE, ("requests[i].Wait()", "requests[0].Wait()")), "own gradient 1"),
-        WrongAnswer(changed(_UPDATE, ("rate * gradients[i]", "rate * gradients[i] / comm.size")), "add only"),
+        WrongAnswer(changed(_UPDATE, ("        requests[i].Wait()\n", "")), "not complete yet"),
+        WrongAnswer(
+            changed(_UPDATE, ("requests[i].Wait()", "requests[0].Wait()")),
+            "weights 1 moved along this rank's own gradient",
+        ),
+        WrongAnswer(
+            changed(_UPDATE, ("rate * gradients[i]", "rate * gradients[i] / comm.size")),
+            "here the sum was asked for",
+        ),
         WrongAnswer(changed(_UPDATE, ("weight -= rate", "weight = weight - rate")), "not in place"),
     ),
-    why="on which rank would the wrong order have passed, and why does a test on one rank not find it?",
+    why="on which rank would the wrong order pass? Why can a test on one rank never find it?",
 )

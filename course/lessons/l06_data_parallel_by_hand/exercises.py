@@ -1,6 +1,6 @@
-"""Exercises of lesson 06, data parallelism by hand: start equal, add up gradients, stay equal.
+"""Exercises of lesson 06, data parallelism by hand: average gradients, start equal, wait for sums.
 
-torch is imported where a check needs it, so that exercises without it are checked sooner.
+torch is imported only where a check needs it: exercises without it are checked sooner.
 """
 
 from collections.abc import Sequence
@@ -9,171 +9,117 @@ from typing import Any
 
 import numpy as np
 
-from course.lessons.l06_data_parallel_by_hand.exercise_trace import TRACE
 from course.lessons.l06_data_parallel_by_hand.exercise_wait import WAIT_FIRST
 from course.lessons.l06_data_parallel_by_hand.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l06_data_parallel_by_hand.quiz import QUESTIONS
-from mpi_classroom.exercises import (
-    Exercise,
-    Wrong,
-    WrongAnswer,
-    changed,
-    expect,
-    expect_array,
-    missing_ranks,
-)
+from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect_array
 
 TORCH = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F"
 
-# -------------------------------------------------------------------- 06.1 the gradient of the whole batch
+# -------------------------------------------------------------------- 06.1 average the gradients
+
+LAYERS = 2, 3  # the sizes of the two gradient arrays
 
 
-def _check_gradients(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    _check_one_weight(answer, comm, lengths)
-    _check_network(answer, comm, lengths)
+def _check_average(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
+    """Array i of rank r holds (i + 1) · 10^r, as a sum over its shard; an empty shard holds zeros."""
+    lengths, total = lengths[: comm.size], sum(lengths[: comm.size])
+    sums = [10.0**rank if length else 0.0 for rank, length in enumerate(lengths)]
+    gradients = [np.full(size, (i + 1) * sums[comm.rank]) for i, size in enumerate(LAYERS)]
+    given = list(gradients)
+    answer.average_gradients(comm, gradients, total)
+    for i, array in enumerate(given):
+        mean = (i + 1) * sum(sums) / total
+        lookalikes = {
+            f"array {i} still holds this rank's own sum: nothing was added, or not in place.": sums[
+                comm.rank
+            ],
+            f"array {i} holds the sum over all ranks. Which number turns it into a mean?": sum(sums),
+            f"array {i} holds the sum divided by {comm.size} ranks. A mean over how many images?": (
+                sum(sums) / comm.size
+            ),
+            f"array {i} holds this rank's own mean: nothing was added over the ranks.": (
+                sums[comm.rank] / max(lengths[comm.rank], 1)
+            ),
+            f"array {i} holds this rank's sum over the global batch. What about the other ranks' sums?": (
+                sums[comm.rank] / total
+            ),
+            f"array {i} was divided by the global batch twice.": sum(sums) / total**2,
+        }
+        wrong = {words: np.full(array.shape, (i + 1) * value) for words, value in lookalikes.items()}
+        expect_array(array, np.full(array.shape, mean), wrong)
 
 
-def _check_one_weight(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    """One weight whose gradient on rank r is 10**r, so that the sum tells who is missing."""
-    import torch
+_AVERAGE = '''\
+def average_gradients(comm, gradients, global_size):
+    """Turn the ranks' sums of gradients into the mean gradient of the global batch, on every rank, in place.
 
-    size, total = comm.size, sum(lengths[: comm.size])
-    parts = [10.0**rank if lengths[rank] else 0.0 for rank in range(size)]
-    model = torch.nn.Linear(1, 1, bias=False, dtype=torch.float64)
-    count = lengths[comm.rank]
-    inputs = torch.full((count, 1), parts[comm.rank] * total / max(count, 1), dtype=torch.float64)
-    before = model.weight.item()
-    answer.batch_gradients(comm, model, lambda outputs, _: outputs.sum(), inputs, torch.zeros(count), total)
-    expect(model.weight.item() == before, "changed the weights; this phase is about gradients only.")
-    gradient = model.weight.grad
-    if gradient is None:
-        raise Wrong("got no gradient; was backward called?")
-    got = gradient.item()
-    if np.isclose(got, sum(parts)):
-        return
-    _explain_factor(got / sum(parts), size, total)
-    expect(
-        size == 1 or not np.isclose(got, parts[comm.rank]),
-        "got the gradient of one shard only: nothing was added.",
-    )
-    shards = [part * total / max(length, 1) for part, length in zip(parts, lengths, strict=False)]
-    if np.isnan(got) or np.isclose(got, sum(shards)) or np.isclose(got, sum(shards) / size):
-        raise Wrong("divided by the images of a shard: every shard counts alike, however few images it has.")
-    raise Wrong(f"got the gradient {got:g} in place of {sum(parts):g}: {missing_ranks(got, size)}.")
-
-
-def _explain_factor(factor: float, size: int, total: int) -> None:
-    """Raise Wrong when all gradients are wrong by a factor that has a name."""
-    names = {
-        f"got the means of the gradients; the sums are {size} times larger.": 1 / size,
-        f"got gradients {total} times too large: by what is the loss of a batch divided?": total,
-        "divided by the global batch twice: once is enough.": 1 / total,
-    }
-    for words, value in names.items():
-        expect(value == 1 or not np.isclose(factor, value), words)
-
-
-def _check_network(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    """A small network; the oracle is the whole batch in one process, averaged by torch."""
-    import torch
-    from torch.nn import functional as F
-
-    torch.manual_seed(6)
-    layers = torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)
-    model = torch.nn.Sequential(*layers).double()
-    total, start = sum(lengths[: comm.size]), sum(lengths[: comm.rank])
-    images, labels = torch.randn(total, 3, dtype=torch.float64), torch.randint(2, (total,))
-    mine = slice(start, start + lengths[comm.rank])
-
-    def loss_fn(outputs: Any, targets: Any) -> Any:
-        return F.cross_entropy(outputs, targets, reduction="sum")
-
-    loss = F.cross_entropy(model(images), labels)
-    expected = torch.autograd.grad(loss, list(model.parameters()))
-    answer.batch_gradients(comm, model, loss_fn, images[mine], labels[mine], total)
-    for (name, parameter), gradient in zip(model.named_parameters(), expected, strict=True):
-        right = parameter.grad is not None and torch.allclose(parameter.grad, gradient, rtol=1e-9)
-        expect(right, f"got a wrong gradient of {name}. Does the loop come to every parameter?")
-
-
-def _listed(lengths: Sequence[int]) -> str:
-    return f"{lengths[0]}, {lengths[1]}, … images"
-
-
-_GRADIENTS = '''\
-def batch_gradients(comm, model, loss_fn, inputs, targets, global_size):
-    """Leave in the parameters' .grad the gradients of the mean loss of all `global_size` images.
-
-    `inputs` and `targets` are this rank's shard, maybe empty; `loss_fn` adds up its images' losses.
+    `gradients` is a list of NumPy arrays. Each holds the sum over the images of this rank's shard.
     """
-    loss = loss_fn(model(inputs), targets) / global_size
-    loss.backward()
-    for parameter in model.parameters():
-        gradient = parameter.grad.numpy()  # the same numbers, in the same memory
+    for gradient in gradients:
         comm.Allreduce(MPI.IN_PLACE, gradient)
+        gradient /= global_size
 '''
 
-BATCH_GRADIENTS = Exercise(
+AVERAGE = Exercise(
     id="06.1",
-    title="The gradient of the whole batch",
-    task="The shards need not be equal, and one may be empty.",
-    objectives=(3,),
+    title="Average the gradients",
+    task="Two lines are missing in the loop: one communicates, one divides. Shards may differ in size, "
+    "and one may "
+    "be empty (its sums are zeros).",
+    objectives=(1, 2, 3),
     stub='''\
-def batch_gradients(comm, model, loss_fn, inputs, targets, global_size):
-    """Leave in the parameters' .grad the gradients of the mean loss of all `global_size` images.
+def average_gradients(comm, gradients, global_size):
+    """Turn the ranks' sums of gradients into the mean gradient of the global batch, on every rank, in place.
 
-    `inputs` and `targets` are this rank's shard, maybe empty; `loss_fn` adds up its images' losses.
+    `gradients` is a list of NumPy arrays. Each holds the sum over the images of this rank's shard.
     """
-    loss = loss_fn(model(inputs), targets)
-    loss.backward()
-    for parameter in model.parameters():
-        gradient = parameter.grad.numpy()  # the same numbers, in the same memory
+    for gradient in gradients:
+        ...
 ''',
     hints=(
-        "Two things are missing. One prepares the loss, so that shards only have to be added; the other "
-        "adds.",
-        "loss of the batch = (a + b + c + d + e) / 5\n"
-        "rank 0  (a + b + c) / 5 ─┐\n"
-        "rank 1  (d + e) / 5     ─┴─ the sum of the two has the gradient of the batch",
-        "loss = loss_fn(model(inputs), targets) / …   and   comm.Allreduce(MPI.IN_PLACE, …)",
+        "Which collective leaves the sum on *every* rank? And over how many images does the mean of the "
+        "global "
+        "batch run?",
+        "mean of five images = (a + b + c + d + e) / 5\n"
+        "rank 0 holds  a + b + c ─┐\n"
+        "rank 1 holds  d + e     ─┴─ Allreduce ──→ a + b + c + d + e on both, then / 5",
+        "comm.Allreduce(MPI.IN_PLACE, …)   and   gradient /= …",
     ),
-    solution=_GRADIENTS,
-    check=_check_gradients,
+    solution=_AVERAGE,
+    check=_check_average,
     cases=((3, 3, 3, 3), (3, 2, 2, 1), (2, 0, 1, 4)),
-    describe=lambda lengths: "an empty shard on rank 1" if 0 in lengths else f"shards of {_listed(lengths)}",
-    sizes=(2, 3, 4, 1),  # alone, the gradient of the shard is that of the batch
-    imports=TORCH,
+    describe=lambda lengths: (
+        "an empty shard on rank 1" if 0 in lengths else f"shards of {lengths[0]}, {lengths[1]}, … images"
+    ),
+    sizes=(2, 3, 4, 1),
     wrong=(
+        WrongAnswer(changed(_AVERAGE, ("        gradient /= global_size\n", "")), "turns it into a mean?"),
+        WrongAnswer(changed(_AVERAGE, ("/= global_size", "/= comm.size")), "A mean over how many images?"),
         WrongAnswer(
-            changed(_GRADIENTS, ("gradient)\n", "gradient)\n        parameter.grad /= comm.size\n")),
-            "got the means of the gradients; the sums are 2 times larger",
+            changed(_AVERAGE, ("        comm.Allreduce(MPI.IN_PLACE, gradient)\n", "")),
+            "What about the other ranks' sums?",
         ),
-        WrongAnswer(changed(_GRADIENTS, (" / global_size", "")), "6 times too large"),
+        WrongAnswer(
+            changed(_AVERAGE, ("gradient /= global_size", "gradient = gradient / global_size")),
+            "turns it into a mean?",
+        ),
+        WrongAnswer(
+            changed(_AVERAGE, ("in gradients:", "in gradients[:1]:")),
+            "array 1 still holds this rank's own sum",
+        ),
         WrongAnswer(
             changed(
-                _GRADIENTS,
-                ("/ global_size", "/ len(inputs)"),
-                ("gradient)\n", "gradient)\n        parameter.grad /= comm.size\n"),
+                _AVERAGE, ("comm.Allreduce(MPI.IN_PLACE, gradient)", "gradient = comm.allreduce(gradient)")
             ),
-            "every shard counts alike",
+            "nothing was added, or not in place",
         ),
-        WrongAnswer(
-            changed(_GRADIENTS, ("parameter.grad.numpy()", "np.array(parameter.grad)")),
-            "the gradient of one shard only",
-        ),
-        WrongAnswer(
-            changed(_GRADIENTS, ("parameter.grad.numpy()", "parameter.detach().numpy()")),
-            "changed the weights",
-        ),
-        WrongAnswer(
-            changed(_GRADIENTS, ("in model.parameters()", "in list(model.parameters())[:1]")),
-            "got a wrong gradient of 0.bias",
-        ),
+        WrongAnswer(changed(_AVERAGE, ("gradient /= global_size", "gradient /= global_size**2")), "twice"),
     ),
-    why="a rank with an empty shard could return at once. Why does it have to call Allreduce all the same?",
+    why="a rank with an empty shard has nothing to contribute. Why must it call Allreduce all the same?",
 )
 
-# -------------------------------------------------------------------- 06.2 start equal
+# -------------------------------------------------------------------- 06.3 start equal
 
 
 def _check_start_equal(answer: SimpleNamespace, comm: Any, case: None) -> None:
@@ -188,12 +134,14 @@ def _check_start_equal(answer: SimpleNamespace, comm: Any, case: None) -> None:
     ranks = np.arange(comm.size)
     for index, (name, parameter) in enumerate(model.named_parameters()):
         lookalikes = {
-            f"kept its own {name}: nothing came from rank 0, or it went somewhere else.": own[index],
-            f"got the sum of all ranks' {name}.": np.full_like(own[index], (10.0**ranks + index).sum()),
-            f"got the mean of all ranks' {name}; nobody asked for an average.": np.full_like(
+            f"{name} is still this rank's own. Where did the numbers of rank 0 go?": own[index],
+            f"{name} is the sum over all ranks. Rank 0's values were asked for.": np.full_like(
+                own[index], (10.0**ranks + index).sum()
+            ),
+            f"{name} is the mean over all ranks. Rank 0's values were asked for.": np.full_like(
                 own[index], (10.0**ranks + index).mean()
             ),
-            f"got the {name} of rank {comm.size - 1}.": np.full_like(own[index], 10.0 ** ranks[-1] + index),
+            f"{name} came from rank {comm.size - 1}.": np.full_like(own[index], 10.0 ** ranks[-1] + index),
         }
         expected = np.full_like(own[index], 1.0 + index)
         expect_array(parameter.detach().numpy(), expected, lookalikes)
@@ -201,29 +149,29 @@ def _check_start_equal(answer: SimpleNamespace, comm: Any, case: None) -> None:
 
 _START = '''\
 def start_equal(comm, model):
-    """Give the model of every rank the weights of rank 0."""
+    """Overwrite the weights of every rank's model with those of rank 0."""
     for parameter in model.parameters():
         weights = parameter.detach().numpy()
         comm.Bcast(weights, root=0)
 '''
 
 START_EQUAL = Exercise(
-    id="06.2",
-    title="Spot the bug: the broadcast that changes nothing",
-    task="This is somebody's phase 1. It runs, and `replicas_agree` says False.",
-    objectives=(1,),
+    id="06.3",
+    title="Spot the bug",
+    task="Somebody wrote this phase 1. It runs without an error, and `replicas_agree` says False.",
+    objectives=(6,),
     targets=("copy-is-the-tensor",),
     stub='''\
 def start_equal(comm, model):
-    """Give the model of every rank the weights of rank 0."""
+    """Overwrite the weights of every rank's model with those of rank 0."""
     for parameter in model.parameters():
         weights = np.array(parameter.detach())
         comm.Bcast(weights, root=0)
 ''',
     hints=(
-        "Bcast works: on every rank, `weights` holds the numbers of rank 0 afterwards. Where are they then?",
+        "Bcast is right: afterwards, `weights` holds rank 0's numbers on every rank. Which memory is that?",
         "parameter  ── np.array copies ──→  weights  ←── Bcast fills\n"
-        "parameter  ── .numpy() shows ───→  the same memory",
+        "parameter  ── .numpy() shares ──→  the same memory",
         "weights = parameter.detach().…()",
     ),
     solution=_START,
@@ -234,7 +182,7 @@ def start_equal(comm, model):
     wrong=(
         WrongAnswer(
             changed(_START, ("comm.Bcast(weights, root=0)", "comm.Allreduce(MPI.IN_PLACE, weights)")),
-            "got the sum of all ranks' 0.weight",
+            "0.weight is the sum over all ranks",
         ),
         WrongAnswer(
             changed(
@@ -244,12 +192,12 @@ def start_equal(comm, model):
                     "comm.Allreduce(MPI.IN_PLACE, weights)\n        weights /= comm.size",
                 ),
             ),
-            "nobody asked for an average",
+            "0.weight is the mean over all ranks",
         ),
-        WrongAnswer(changed(_START, ("detach()", "detach().clone()")), "kept its own 0.weight"),
-        WrongAnswer(changed(_START, ("root=0", "root=comm.size - 1")), "got the 0.weight of rank 1"),
+        WrongAnswer(changed(_START, ("detach()", "detach().clone()")), "0.weight is still this rank's own"),
+        WrongAnswer(changed(_START, ("root=0", "root=comm.size - 1")), "0.weight came from rank 1"),
     ),
-    why="nothing failed, and training would have run on. Which line of the lesson would have told you?",
+    why="nothing failed, and a training would have run on. Which check of this lesson finds it?",
 )
 
-EXERCISES = (BATCH_GRADIENTS, *QUESTIONS, START_EQUAL, TRACE, WAIT_FIRST)
+EXERCISES = (AVERAGE, *QUESTIONS, WAIT_FIRST, START_EQUAL)

@@ -3,9 +3,29 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("data parallelism", forms=r"data[- ]parallel(ism)?"),
-    Term("shard"),
-    Term("global batch", forms=r"global batch(es)?"),
-    Term("replica"),
-    Term("bucket"),
+    Term(
+        "data parallelism",
+        "Training in which every rank holds the whole network and computes a part of every batch.",
+        forms=r"data[- ]parallel(ism)?",
+    ),
+    Term("replica", "One rank's complete copy of the network."),
+    Term(
+        "global batch",
+        "The samples of one training step on all ranks together.",
+        forms=r"global "
+        "batch(es)?",
+    ),
+    Term("shard", "The part of a batch, or of a tensor, that one rank holds."),
+    Term(
+        "bucket",
+        "A flat buffer that holds the gradients of several parameters, so that one message carries them.",
+    ),
+    Term("overlap", "Communication that runs while the rank computes.", forms=""),
+    Term("tensor fusion", "Putting several small tensors into one message."),
+    Term("fusion threshold", "The number of bytes up to which tensors are put into one bucket."),
+    Term(
+        "parameter server",
+        "A rank that keeps the weights and the optimizer; workers send it gradients and receive weights.",
+    ),
+    Term("staleness", "How many updates a server made between handing out weights and using their gradient."),
 )

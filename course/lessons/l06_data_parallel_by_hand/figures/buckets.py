@@ -1,10 +1,12 @@
-"""When gradient buckets are on their way in a step, and how stale a parameter server's gradients are."""
+"""When gradient buckets are under way in a step, what fusion brings, and how stale a server's gradients "
+"are."""
 
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from course.lessons.l06_data_parallel_by_hand.results import Fusion
 from course_lib.comm.spans import Span, by_rank, duration
 from mpi_classroom.figures import (
     ACTIVITIES,
@@ -16,8 +18,10 @@ from mpi_classroom.figures import (
     new_figure,
     new_panels,
     rank_colour,
+    say_bytes,
     say_ranks,
     say_seconds,
+    three_digits,
     time_unit,
 )
 
@@ -31,13 +35,13 @@ BUCKET = "bucket "
 
 
 def bucket_overlap(spans: Sequence[Span], *, cores: int) -> Picture:
-    """A step of every rank; below it a bar for each bucket, from its start to the look that found it done.
+    """One step of every rank, and below it a bar per bucket, from its start until it was found complete.
 
-    `spans` are those that `trace_buckets` gives on rank 0.
+    `spans` are those that `trace_buckets` returns on rank 0.
     """
     lanes = by_rank(spans)
     if not any(span.name.startswith(BUCKET) for span in spans):
-        raise ValueError("there is no bucket in these spans; pass what trace_buckets() gave on rank 0")
+        raise ValueError("there is no bucket in these spans; pass what trace_buckets() returned on rank 0")
     factor, unit = time_unit(duration(spans))
     title = overlap_title(spans, cores)
     figure, (axes,) = new_panels(title, height=1.9 + 0.9 * len(lanes))
@@ -47,13 +51,13 @@ def bucket_overlap(spans: Sequence[Span], *, cores: int) -> Picture:
     axes.set_ylim(len(lanes) - 0.35, -0.55)
     axes.set_xlabel(f"{unit} since the first began")
     keys = [Patch(label=name, edgecolor=INK, **look) for name, look in PHASES.items()]
-    keys.append(Patch(label="bucket on its way", edgecolor=INK, **ACTIVITIES["transfer"]))
+    keys.append(Patch(label="bucket under way", edgecolor=INK, **ACTIVITIES["transfer"]))
     figure.legend(handles=keys, loc="outside lower left", ncols=5, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, overlap_alt(lanes, title))
 
 
 def draw_lane(axes: Axes, row: int, lane: Sequence[Span], factor: float) -> None:
-    """The phases as a bar around `row`, the buckets as thin ones below it."""
+    """Draw the phases as bars around `row` and the buckets as thin ones below them."""
     buckets = [span for span in lane if span.name.startswith(BUCKET)]
     for name, look in PHASES.items():
         bars = [(factor * span.start, factor * span.seconds) for span in lane if span.name == name]
@@ -66,7 +70,7 @@ def draw_lane(axes: Axes, row: int, lane: Sequence[Span], factor: float) -> None
 
 
 def left_in_backward(lane: Sequence[Span]) -> tuple[int, int]:
-    """How many of a rank's buckets left before its backward pass ended, and how many there are."""
+    """How many of a rank's buckets were started before its backward pass ended, and how many there are."""
     end = max(span.end for span in lane if span.name == "backward")
     buckets = [span for span in lane if span.name.startswith(BUCKET)]
     return sum(span.start < end for span in buckets), len(buckets)
@@ -77,7 +81,7 @@ def seconds_of(lane: Sequence[Span], name: str) -> float:
 
 
 def overlap_title(spans: Sequence[Span], cores: int) -> str:
-    """How many buckets left during backward, and what was still to be waited for after it."""
+    """How many buckets were started during backward, and how long the ranks still waited afterwards."""
     lanes = by_rank(spans)
     left, buckets = left_in_backward(next(iter(lanes.values())))
     waits = [seconds_of(lane, "wait") for lane in lanes.values()]
@@ -86,8 +90,8 @@ def overlap_title(spans: Sequence[Span], cores: int) -> str:
     )
     step = say_seconds(duration(spans))
     return (
-        f"{say_ranks(len(lanes), cores)}: {left} of {buckets} buckets left during backward; "
-        f"of a step of {step}, a wait of {rest} is left"
+        f"{say_ranks(len(lanes), cores)}: {left} of {buckets} buckets start during backward; "
+        f"the step takes {step}, {rest} of it waiting"
     )
 
 
@@ -96,28 +100,68 @@ def overlap_alt(lanes: Mapping[int, Sequence[Span]], title: str) -> str:
     for rank, lane in lanes.items():
         left, buckets = left_in_backward(lane)
         times = ", ".join(f"{name} {say_seconds(seconds_of(lane, name))}" for name in PHASES)
-        lines.append(f"rank {rank}: {times}; {left} of {buckets} buckets left during backward")
-    return f"Timeline: a lane a rank, with a thin bar for each bucket below it. {title}. {'. '.join(lines)}."
+        lines.append(f"rank {rank}: {times}; {left} of {buckets} buckets started during backward")
+    return f"Timeline: one lane per rank, with a thin bar per bucket below it. {title}. {'. '.join(lines)}."
 
 
 def explain_overlap(after: float, during: float, ranks: int) -> str:
-    """What overlap brought: seconds of a step whose sum comes after backward, and during it."""
-    told = f"sum after backward {say_seconds(after)} a step, during backward {say_seconds(during)}"
+    """What overlap brought, from the seconds of a step that sums after backward and of one that sums "
+    "during it."""
+    found = f"Sum after backward: {say_seconds(after)} per step; during backward: {say_seconds(during)}."
     if ranks == 1:
-        return f"{told}; one rank has nobody to send to: what differs are the calls"
+        return f"{found} One rank sends nothing, so only the number of calls differs."
     saved = 1 - during / after
     if saved > 0.03:
-        return f"{told}: {saved:.0%} saved; some of the sum moved while backward worked"
+        return f"{found} Some of the sum was done while backward computed."
     if saved > -0.03:
-        return f"{told}: no difference to speak of; a sum this short has little to hide"
-    return f"{told}: {-saved:.0%} lost; more messages, and calls between the layers, cost more than they hide"
+        return f"{found} No clear difference: such a short sum leaves little to hide."
+    return f"{found} More messages, and calls between the layers, cost more than they hide here."
+
+
+# ------------------------------------------------------------------ fusion
+
+
+def fusion(found: Sequence[Fusion]) -> Picture:
+    """How many messages carry the gradients, and how long they take, against the fusion threshold."""
+    title = fusion_title(found)
+    figure, (messages, times) = new_panels(title, columns=2, height=3.8)
+    names, places = [say_bytes(each.limit) for each in found], range(len(found))
+    look: Look = {"color": rank_colour(0), "edgecolor": INK}
+    bars = messages.bar(places, [each.messages for each in found], **look)
+    messages.bar_label(bars, fontsize=FONT_SIZE, padding=2)
+    messages.set_ylabel("messages per step")
+    bars = times.bar(places, [1e3 * each.seconds for each in found], hatch="///", **look)
+    times.bar_label(bars, [three_digits(1e3 * each.seconds) for each in found], fontsize=FONT_SIZE, padding=2)
+    times.set_ylabel("ms for all of them")
+    for axes in (messages, times):
+        axes.set_xticks(places, names)
+        axes.set_xlabel("fusion threshold")
+        axes.margins(y=0.15)
+    lines = "; ".join(
+        f"{name}: {each.messages} messages, {say_seconds(each.seconds)}"
+        for name, each in zip(names, found, strict=True)
+    )
+    kind = "Two bar charts: messages per step, and their time, against the fusion threshold"
+    return Picture(figure, f"{kind}. {title}. {lines}.")
+
+
+def fusion_title(found: Sequence[Fusion]) -> str:
+    """What fewer messages brought: the most and the fewest compared."""
+    most, fewest = max(found, key=lambda f: f.messages), min(found, key=lambda f: f.messages)
+    gain = most.seconds / fewest.seconds
+    one = f"{fewest.messages} message{'s' * (fewest.messages != 1)}"
+    if gain > 1.05:
+        return f"{one} instead of {most.messages}: {gain:.2f} times as fast, for the same bytes"
+    if gain < 0.95:
+        return f"{one} instead of {most.messages} is no faster here ({1 / gain:.2f} times as long)"
+    return f"{one} or {most.messages}: no difference here, for the same bytes"
 
 
 # ------------------------------------------------------------------ stale gradients
 
 
 def staleness(histograms: Mapping[str, Mapping[int, int]]) -> Picture:
-    """Updates against the staleness of their gradient, bars side by side for each run (named by its key)."""
+    """How many updates had which staleness, with bars side by side for each run; a run's key names it."""
     title = staleness_title(histograms)
     figure, axes = new_figure(title, height=3.6)
     oldest = max((max(counts, default=0) for counts in histograms.values()), default=0)
@@ -128,7 +172,7 @@ def staleness(histograms: Mapping[str, Mapping[int, int]]) -> Picture:
         hatch = ("", "///", "...", "xx")[index % 4]
         axes.bar(places, heights, width, label=name, color=rank_colour(index), edgecolor=INK, hatch=hatch)
     axes.set_xticks(range(0, oldest + 1, max(1, oldest // 12)))
-    axes.set_xlabel("updates by others since its weights were read")
+    axes.set_xlabel("staleness: updates by others since the weights were read")
     axes.set_ylabel("updates")
     axes.legend(fontsize=FONT_SIZE, frameon=False)
     lines = "; ".join(f"{name}: {say_counts(counts)}" for name, counts in histograms.items())
@@ -141,8 +185,8 @@ def staleness_title(histograms: Mapping[str, Mapping[int, int]]) -> str:
     for name, counts in histograms.items():
         updates = sum(counts.values())
         mean = sum(stale * count for stale, count in counts.items()) / (updates or 1)
-        told.append(f"{name}: {mean:.1f} on average, at most {max(counts, default=0)}")
-    return "Staleness in updates\n" + "\n".join(told)
+        told.append(f"{name}, mean {mean:.1f}, at most {max(counts, default=0)}")
+    return "Staleness: " + "; ".join(told)
 
 
 def say_counts(counts: Mapping[int, int]) -> str:
