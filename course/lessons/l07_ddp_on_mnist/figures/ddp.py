@@ -186,7 +186,8 @@ def ways_title(ways: Sequence[StepTime], cores: int) -> str:
         f"{way.name} {(way.wait.middle + way.transfer.middle) / sum(parts_of(way).values()):.0%}"
         for way in ways
     ]
-    return f"{say_ranks(ways[0].ranks, cores)}: waiting and transfer take {listed(lost)} of a step"
+    where = say_ranks(ways[0].ranks, cores)
+    return f"{where}: of a step, waiting and transfer take\n{listed(lost)}"
 
 
 def ways_alt(ways: Sequence[StepTime], title: str) -> str:
@@ -197,7 +198,7 @@ def ways_alt(ways: Sequence[StepTime], title: str) -> str:
         + f", as it is {say_seconds(way.step.middle)}"
         for way in ways
     ]
-    return f"Stacked bars, one per way to take a step. {title}. {'; '.join(lines)}."
+    return f"Stacked bars, one per way to take a step. {title}. {'; '.join(lines)}.".replace("\n", " ")
 
 
 # ------------------------------------------------------------------ tables of text
