@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +21,18 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
+from course.lessons.l07_ddp_on_mnist.exercises import TRAIN
+from course.lessons.l07_ddp_on_mnist.plug import yours_or_ours
 from course.lessons.l07_ddp_on_mnist.runs import (
+    accuracy_alone,
     images_per_second,
-    profile_step,
     random_images,
+    test_accuracy,
     time_threads_and_ranks,
-    trace_ddp_step,
+    time_ways,
 )
+from course.lessons.l07_ddp_on_mnist.step_times import BY_HAND, DDP_GLOO, DDP_MPI
 from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
-from course_lib.comm.spans import by_rank, totals
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import flatten, replicas_agree, weight_hash
 from course_lib.parallel.ddp import batch_shards, process_group, start_group, summing_ddp
@@ -348,36 +352,58 @@ def test_a_group_of_some_ranks_leaves_the_others_alone(comm: MPI.Intracomm, back
 # ---------------------------------------------------------------- measuring
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_traced_step_shows_all_ranks_and_changes_nothing(comm: MPI.Intracomm, backend: str) -> None:
-    data = Dataset("made up", False, IMAGES, LABELS.astype(np.int64), IMAGES, LABELS.astype(np.int64))
-    model = build("cnn", seed=0)
-    before = weight_hash(model)
-    spans = trace_ddp_step(comm, backend, model, data, batch_size=8, steps=3)
-    assert weight_hash(model) == before
+DATA = Dataset("made up", False, IMAGES, LABELS.astype(np.int64), IMAGES, LABELS.astype(np.int64))
+test_accuracy.__test__ = False  # type: ignore[attr-defined]  # a function of the lesson
+
+
+def test_every_way_is_timed_with_its_parts_on_rank_0(comm: MPI.Intracomm) -> None:
+    ways = time_ways(comm, DATA, batch_size=8, steps=3)
+    assert not dist.is_initialized()
     if comm.rank:
-        assert spans is None
+        assert ways is None
         return
-    assert list(by_rank(spans)) == list(range(comm.size))
-    assert all(mine["transfer"] > 0 and mine["compute"] > 0 for mine in totals(spans).values())
-    assert {span.name for span in spans} == {"step", "sum of gradients"}
+    assert [way.name for way in ways] == [BY_HAND, DDP_GLOO, DDP_MPI]
+    for way in ways:
+        assert way.ranks == comm.size
+        assert 0 < way.step.low <= way.step.middle <= way.step.high
+        assert way.compute.middle > 0 and way.transfer.middle > 0 and way.wait.middle >= 0
 
 
-def test_ranks_outside_of_the_team_trace_nothing(comm: MPI.Intracomm) -> None:
-    data = Dataset("made up", False, IMAGES, LABELS.astype(np.int64), IMAGES, LABELS.astype(np.int64))
-    assert trace_ddp_step(MPI.COMM_NULL, "gloo", build("mlp", seed=0), data, batch_size=8) is None
+def test_ranks_outside_of_the_team_time_nothing() -> None:
+    assert time_ways(MPI.COMM_NULL, DATA) is None
 
 
-def test_the_profile_has_the_operators_of_a_step_and_the_longest_first(comm: MPI.Intracomm) -> None:
-    with process_group(comm, "mpi4py"):
-        model = build("cnn", seed=0)
-        step = make_step(summing_ddp(model), summed_cross_entropy, sgd(model))
-        batch = dealt(comm, torch.float32)[0]
-        rows = profile_step(lambda: step(batch))
-    calls = {name: count for name, count, _ in rows}
-    assert calls["aten::convolution_backward"] == 2 and calls["aten::addmm"] == 2
-    seconds = [time for *_, time in rows]
-    assert seconds == sorted(seconds, reverse=True)
+def test_the_accuracy_of_all_ranks_is_that_of_all_images(comm: MPI.Intracomm) -> None:
+    model = build("mlp", seed=0)
+    batch = image_batch(IMAGES, LABELS, np.arange(48), 48)
+    right = int((model(batch.inputs).argmax(1) == batch.targets).sum())
+    assert test_accuracy(comm, model, DATA) == right / 48
+
+
+def test_training_alone_learns_what_it_trains_on() -> None:
+    assert accuracy_alone(DATA, 8, samples=48, epochs=30) > 0.9
+
+
+def solution() -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec("\n".join([TRAIN.imports, TRAIN.solution]), names)
+    return names
+
+
+def test_a_right_solution_of_the_learner_is_what_runs(comm: MPI.Intracomm) -> None:
+    theirs = solution()["train"]
+    with process_group(comm, "gloo"):
+        train, whose = yours_or_ours(comm, TRAIN, theirs)
+    assert train is theirs and whose == "Your own `train` of exercise 07.1."
+
+
+def test_in_place_of_the_stub_the_courses_own_runs_and_is_shown(comm: MPI.Intracomm) -> None:
+    names = solution()
+    exec(TRAIN.stub, names)
+    with process_group(comm, "gloo"):
+        train, whose = yours_or_ours(comm, TRAIN, names["train"])
+    assert train is not names["train"]
+    assert "07.1 is not solved yet" in whose and "DistributedSampler(images, shuffle=True)" in whose
 
 
 def test_the_synthetic_benchmark_counts_every_image(comm: MPI.Intracomm) -> None:

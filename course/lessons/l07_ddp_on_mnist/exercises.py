@@ -1,88 +1,250 @@
-"""Exercises of lesson 07, DDP on MNIST: deal samples, shuffle every epoch, average over unequal parts.
+"""Exercises of lesson 07, DDP on MNIST: make a training loop data-parallel, find two bugs of a sampler.
 
 torch is imported where a check needs it, so that exercises without it are checked sooner.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from course.lessons.l07_ddp_on_mnist.quiz import PREDICTIONS as PREDICTIONS
 from course.lessons.l07_ddp_on_mnist.quiz import QUESTIONS
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect, show
 
-# -------------------------------------------------------------------- 07.1 deal like a sampler
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+# -------------------------------------------------------------------- 07.1 a loop for all ranks
+
+SAMPLES, BATCH, EPOCHS = 24, 12, 2  # what the check trains on: every number of ranks from 1 to 4 divides both
+WAIT = timedelta(seconds=8)  # that a rank waits for the others before torch raises
 
 
-def _check_deal(answer: SimpleNamespace, comm: Any, samples: int) -> None:
-    rank, size = comm.rank, comm.size
-    order = [10 * number for number in range(1, samples + 1)]
-    got = answer.deal(order[:], rank, size)
-    expect(got is not None, "returned None; does the function reach its return?")
-    got = [int(value) for value in got]
-    rounds = (samples + size - 1) // size
-    expected = [order[(rank + turn * size) % samples] for turn in range(rounds)]
-    if got == expected:
-        return
-    expect(got != order or size == 1, "got all samples: nobody divides them, if not you.")
-    short = order[rank::size]
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What one rank did while it trained: the samples that it read, how many per step, its weights."""
+
+    losses: int  # how many it returned
+    samples: list[int]
+    sizes: list[int]
+    first: list[float]  # at its first forward pass
+    last: list[float]
+
+    @property
+    def epochs(self) -> list[list[int]]:
+        half = len(self.samples) // EPOCHS
+        return [self.samples[:half], self.samples[half:]]
+
+
+def _check_train(answer: SimpleNamespace, comm: Any, case: Any) -> None:
+    size, start = comm.size, _weights(_model(0))
+    everyone = _train_on_all(answer, comm)
+    mine = everyone[comm.rank]
+    _check_shares(everyone)
     expect(
-        got != short,
-        f"got {len(short)} samples, and some other rank {rounds}: it would wait in its last sum for ever.",
+        mine.sizes[0] * size == BATCH,
+        f"each rank trained on {mine.sizes[0]} samples per step, so all {size} together on "
+        f"{mine.sizes[0] * size}; `batch_size` is that of all ranks together: {BATCH}.",
     )
-    dropped = order[: samples // size * size][rank::size]
-    expect(got != dropped, f"got {show(dropped)}: the samples at the end are seen by nobody.")
-    blocks = (order * size)[rank * rounds : (rank + 1) * rounds]
-    expect(got != blocks, f"got {show(got)}, which are neighbours: they are dealt in turn, like cards.")
-    expect(len(got) == rounds, f"got {len(got)} samples; every rank needs {rounds}.")
-    raise Wrong(f"got {show(got)}, expected {show(expected)}. Which cards come after the last one?")
+    orders = mine.epochs
+    expect(orders[0] != orders[1], f"epochs 0 and 1 have the same order: {show(orders[0])}.")
+    alike = all(one.first == everyone[0].first for one in everyone)
+    expect(alike, "the ranks begin with different weights; what gives all of them those of rank 0?")
+    alike = all(one.last == everyone[0].last for one in everyone)
+    expect(
+        alike,
+        "the ranks begin with equal weights and end with different ones: nobody averages the gradients. "
+        "Which model computes the loss, the wrapped one or the one inside?",
+    )
+    expected = _one_process(start, everyone)
+    expect(mine.losses == len(mine.sizes), f"returned {mine.losses} losses for {len(mine.sizes)} steps.")
+    near = max(abs(one - other) for one, other in zip(mine.last, expected, strict=True)) < 1e-9
+    expect(near, "the weights are not those of one process with the same batches; what else did you change?")
 
 
-_DEAL = '''\
-def deal(order, rank, size):
-    """The samples of `rank`: dealt in turn, again from the front until all have as many."""
-    rounds = -(-len(order) // size)  # rounded up
-    cards = order * size
-    return cards[: rounds * size][rank::size]
+def _check_shares(everyone: Sequence[Trained]) -> None:
+    """Raise Wrong unless the ranks read every sample once per epoch."""
+    for rank, one in enumerate(everyone):
+        read = len(one.samples) // EPOCHS
+        expect(read > 0, f"rank {rank} read no sample; does it go through the loader?")
+        expect(
+            read < SAMPLES or len(everyone) == 1,
+            f"rank {rank} read all {SAMPLES} samples in each epoch, and so did the others: "
+            "who gives each rank its share?",
+        )
+    for epoch in range(EPOCHS):
+        read_by_all = sorted(sample for one in everyone for sample in one.epochs[epoch])
+        if read_by_all != list(range(SAMPLES)):
+            missing = sorted(set(range(SAMPLES)) - set(read_by_all))
+            raise Wrong(
+                f"in epoch {epoch} the ranks read {len(read_by_all)} samples, and nobody read "
+                f"{show(missing)}; do all ranks share one order?"
+            )
+
+
+def _train_on_all(answer: SimpleNamespace, comm: Any) -> list[Trained]:
+    """Run the answer on every rank of `comm`, which exchange what they did."""
+    from mpi4py import MPI
+    from torch.utils.data import Dataset
+
+    inputs, labels = _data()
+    samples: list[int] = []
+
+    class Samples(Dataset[Any]):
+        def __len__(self) -> int:
+            return SAMPLES
+
+        def __getitem__(self, index: int) -> Any:
+            samples.append(int(index))
+            return inputs[index], labels[index]
+
+    model, sizes, first = _model(comm.rank), list[int](), list[float]()
+
+    def note(module: Any, arguments: Any) -> None:
+        sizes.append(len(arguments[0]))
+        first.extend(_weights(model) if not first else [])
+
+    model.register_forward_pre_hook(note)
+    answer.train.__globals__.update(rank=comm.rank, size=comm.size)  # as in the lesson
+    with _group(comm):
+        losses = answer.train(model, Samples(), BATCH, EPOCHS)
+    count = len(losses) if isinstance(losses, list) else 0
+    mine = Trained(count, samples, sizes or [0], first, _weights(model))
+    return MPI.Intracomm(comm).allgather(mine)  # a communicator that the job does not watch
+
+
+@contextmanager
+def _group(comm: Any) -> Iterator[None]:
+    """A process group of all ranks of `comm`: the one that there is, or one for as long as the body runs."""
+    import torch.distributed as dist
+
+    from course_lib.parallel.ddp import process_group
+
+    if dist.is_initialized():
+        yield
+        return
+    with process_group(comm, "mpi4py", timeout=WAIT):
+        yield
+
+
+def _data() -> "tuple[Tensor, Tensor]":
+    import torch
+
+    generator = torch.Generator().manual_seed(7)
+    inputs = torch.randn(SAMPLES, 4, generator=generator, dtype=torch.float64)
+    return inputs, torch.randint(3, (SAMPLES,), generator=generator)
+
+
+def _model(seed: int) -> "nn.Module":
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return torch.nn.Linear(4, 3, dtype=torch.float64)
+
+
+def _weights(model: "nn.Module") -> list[float]:
+    return [number for parameter in model.parameters() for number in parameter.detach().flatten().tolist()]
+
+
+def _one_process(start: list[float], everyone: Sequence[Trained]) -> list[float]:
+    """The weights of one process that trains on the ranks' batches, put together."""
+    import torch
+
+    (inputs, labels), model = _data(), _model(0)
+    assert _weights(model) == start
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    part = BATCH // len(everyone)
+    for begin in range(0, len(everyone[0].samples), part):
+        batch = [sample for one in everyone for sample in one.samples[begin : begin + part]]
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs[batch]), labels[batch]).backward()
+        optimizer.step()
+    return _weights(model)
+
+
+_TRAIN = '''\
+def train(model, images, batch_size, epochs):
+    """Train `model` on all ranks, on `batch_size` images per step together; return its losses."""
+    replica = DistributedDataParallel(model)
+    sampler = DistributedSampler(images, shuffle=True)
+    loader = DataLoader(images, batch_size=batch_size // dist.get_world_size(), sampler=sampler)
+    optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            loss = cross_entropy(replica(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
 '''
 
-DEAL = Exercise(
+TRAIN = Exercise(
     id="07.1",
-    title="Deal like a sampler",
-    task="",
-    objectives=(2,),
-    targets=("ddp-splits-the-batch",),
+    title="A loop for all ranks",
+    task="This is the loop of one process, and it runs. Change it in the four places, and all ranks train "
+    "one network together.",
+    objectives=(1, 2),
+    targets=("loader-knows-its-rank",),
     stub='''\
-def deal(order, rank, size):
-    """The samples of `rank`: dealt in turn, again from the front until all have as many."""
-    rounds = -(-len(order) // size)  # rounded up
-    cards = order  # a list
-    return cards
+def train(model, images, batch_size, epochs):
+    """Train `model` on all ranks, on `batch_size` images per step together; return its losses."""
+    replica = model  # 1: wrap it
+    sampler = None  # 2: this rank's share of the images
+    loader = DataLoader(images, batch_size=batch_size, sampler=sampler)  # 3: how many on each rank?
+    optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for epoch in range(epochs):
+        pass  # 4: another order in every epoch
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            loss = cross_entropy(replica(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
 ''',
     hints=(
-        "Two things are missing: more cards, where ranks do not divide them, and a rank's own ones.",
-        "10 20 30 40 50 | 10 20 30 …   five samples, begun again\n"
-        " 0  1  2  3  0 |  1  2  3     the rank that gets each, if there are four",
-        "cards = order + order …   then the first rounds * size of them, and of those every …th, from …",
+        "Sections 2 and 3 have a line for each place. For the third, dist.get_world_size() is the number of "
+        "ranks.",
+        "images ─ sampler ─> this rank's share ─ loader ─> batches of batch_size ÷ ranks ─ replica ─> loss\n"
+        "                ^ another order in every epoch                             averages gradients ┘",
+        "replica = Distributed…(model)   sampler = Distributed…(images)   batch_size // …   sampler.set_…(…)",
     ),
-    solution=_DEAL,
-    check=_check_deal,
-    cases=(12, 10, 2),
-    describe=lambda samples: f"{samples} samples",
+    solution=_TRAIN,
+    check=_check_train,
+    seconds=30.0,
+    imports="import torch\nimport torch.distributed as dist\nfrom torch.nn.functional import cross_entropy\n"
+    "from torch.nn.parallel import DistributedDataParallel\n"
+    "from torch.utils.data import DataLoader, DistributedSampler\nimport course_lib.parallel.ddp",
     sizes=(2, 3, 4, 1),
     wrong=(
-        WrongAnswer(changed(_DEAL, ("cards = order * size", "cards = order")), "would wait in its last sum"),
         WrongAnswer(
-            changed(_DEAL, ("[: rounds * size][rank::size]", "[rank * rounds : (rank + 1) * rounds]")),
-            "dealt in turn, like cards",
+            changed(_TRAIN, ("DistributedDataParallel(model)", "model")), "begin with different weights"
         ),
-        WrongAnswer(changed(_DEAL, ("-(-len(order) // size)", "len(order) // size")), "are seen by nobody"),
-        WrongAnswer(changed(_DEAL, ("cards[: rounds * size][rank::size]", "order")), "got all samples"),
-        WrongAnswer(changed(_DEAL, ("order * size", "order + order[-1:] * size")), "Which cards come after"),
+        WrongAnswer(
+            changed(
+                _TRAIN,
+                ("DistributedSampler(images, shuffle=True)", "None"),
+                ("        sampler.set_epoch(epoch)\n", ""),
+            ),
+            "who gives each rank its share",
+        ),
+        WrongAnswer(changed(_TRAIN, (" // dist.get_world_size()", "")), "is that of all ranks together"),
+        WrongAnswer(changed(_TRAIN, ("        sampler.set_epoch(epoch)\n", "")), "have the same order"),
+        WrongAnswer(
+            changed(_TRAIN, ("cross_entropy(replica(inputs)", "cross_entropy(model(inputs)")),
+            "nobody averages the gradients",
+        ),
+        WrongAnswer(changed(_TRAIN, ("lr=0.05", "lr=0.1")), "what else did you change"),
     ),
-    why="some samples were dealt twice. When you measure the accuracy on test images, what would that do?",
+    why="the ranks never compare their weights during training. Why do they stay equal?",
 )
 
 # -------------------------------------------------------------------- 07.2 every epoch another order
@@ -95,17 +257,17 @@ def _check_epochs(answer: SimpleNamespace, comm: Any, samples: int) -> None:
     mine = everyone[comm.rank]
     expect(isinstance(mine, Sequence) and len(mine) == 3, "returned no list of three epochs.")
     for epoch in range(3):
-        dealt = sorted(int(index) for seen in everyone for index in seen[epoch])
-        if dealt == list(range(samples)):
+        read = sorted(int(index) for seen in everyone for index in seen[epoch])
+        if read == list(range(samples)):
             continue
-        missing = sorted(set(range(samples)) - set(dealt))
-        twice = sorted({index for index in dealt if dealt.count(index) > 1})
+        missing = sorted(set(range(samples)) - set(read))
+        twice = sorted({index for index in read if read.count(index) > 1})
         expect(
             not (missing and twice),
-            f"in epoch {epoch} image {min(missing, default=0)} was with nobody, image "
-            f"{min(twice, default=0)} with several ranks: do all deal from one order?",
+            f"in epoch {epoch} no rank has image {min(missing, default=0)}, and several ranks have image "
+            f"{min(twice, default=0)}: do all ranks share one order?",
         )
-        raise Wrong(f"in epoch {epoch} the ranks saw {len(dealt)} of {samples} images.")
+        raise Wrong(f"in epoch {epoch} the ranks have {len(read)} of {samples} images.")
     orders = [[int(index) for index in seen] for seen in mine]
     expect(sorted(orders[0]) != orders[0] or sorted(orders[1]) != orders[1], "nothing is shuffled.")
     expect(orders[0] != orders[1], f"epochs 0 and 1 have the same order: {show(orders[0])}.")
@@ -114,7 +276,7 @@ def _check_epochs(answer: SimpleNamespace, comm: Any, samples: int) -> None:
 
 _EPOCHS = '''\
 def epochs_of(comm, samples, epochs):
-    """The samples that this rank sees: a list for each epoch."""
+    """The images that this rank trains on: a list per epoch."""
     sampler = DistributedSampler(range(samples), comm.size, comm.rank, shuffle=True, seed=0)
     seen = []
     for epoch in range(epochs):
@@ -123,15 +285,16 @@ def epochs_of(comm, samples, epochs):
     return seen
 '''
 
-EPOCHS = Exercise(
+EPOCHS_OF = Exercise(
     id="07.2",
-    title="Spot the bugs: shares that are none, and epochs alike",
-    task="Somebody wants to see what each rank gets. There are two mistakes.",
+    title="Spot the bugs: what each rank sees",
+    task="A colleague lists the images that each rank trains on, epoch by epoch. The code raises no error "
+    "and has two mistakes.",
     objectives=(2,),
-    targets=("set-epoch-is-optional", "own-seed-own-share"),
+    targets=("set-epoch-is-optional", "own-seed-own-share", "mistakes-raise-errors"),
     stub='''\
 def epochs_of(comm, samples, epochs):
-    """The samples that this rank sees: a list for each epoch."""
+    """The images that this rank trains on: a list per epoch."""
     sampler = DistributedSampler(range(samples), comm.size, comm.rank, shuffle=True, seed=comm.rank)
     seen = []
     for _ in range(epochs):
@@ -140,9 +303,9 @@ def epochs_of(comm, samples, epochs):
 ''',
     hints=(
         "Run it and compare: two ranks in one epoch, then one rank in two epochs.",
-        "seed 0:  4 1 7 5 3 …   rank 0 takes the 1st, rank 1 the 2nd card: of one deck\n"
-        "seed 1:  5 6 1 2 0 …   if rank 1 has another deck, its 2nd card may be rank 0's 1st",
-        "one seed for all, and in the loop: sampler.set_…(…)",
+        "seed 0:  4 1 7 5 3 …   rank 0 takes the 1st image of this order, rank 1 the 2nd\n"
+        "seed 1:  5 6 1 2 0 …   in another order, the 2nd image may be one that rank 0 has",
+        "one seed for all ranks, and in the loop: sampler.set_…(…)",
     ),
     solution=_EPOCHS,
     check=_check_epochs,
@@ -150,84 +313,12 @@ def epochs_of(comm, samples, epochs):
     sizes=(2, 3, 4, 1),
     imports="import torch\nfrom torch.utils.data import DistributedSampler",
     wrong=(
-        WrongAnswer(changed(_EPOCHS, ("seed=0", "seed=comm.rank")), "do all deal from one order"),
+        WrongAnswer(changed(_EPOCHS, ("seed=0", "seed=comm.rank")), "do all ranks share one order"),
         WrongAnswer(changed(_EPOCHS, ("        sampler.set_epoch(epoch)\n", "")), "have the same order"),
         WrongAnswer(changed(_EPOCHS, ("shuffle=True", "shuffle=False")), "nothing is shuffled"),
-        WrongAnswer(changed(_EPOCHS, ("comm.size, comm.rank", "1, 0")), "in epoch 0 the ranks saw"),
+        WrongAnswer(changed(_EPOCHS, ("comm.size, comm.rank", "1, 0")), "in epoch 0 the ranks have"),
     ),
     why="all ranks agree on the order without a message. What would go wrong if each drew its own?",
 )
 
-# -------------------------------------------------------------------- 07.3 the average of averages
-
-
-def _check_mean(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    size = comm.size
-    parts = [np.full(count, 10.0**rank) for rank, count in enumerate(lengths[:size])]
-    total, count = sum(part.sum() for part in parts), sum(lengths[:size])
-    got = answer.mean_loss(comm, parts[comm.rank].copy())
-    expect(got is not None, "returned None; does the function reach its return?")
-    value = float(got)
-    if np.isclose(value, total / count, rtol=1e-12):
-        return
-    means = [part.mean() for part in parts if len(part)]
-    with_empty = size != len(means) and np.isnan(value)
-    expect(not with_empty, "got nan: a rank without images has no mean.")
-    expect(
-        not np.isclose(value, sum(means) / size),
-        f"got {value:g}, the mean of the means; a rank with {min(lengths[:size])} images counts as much "
-        f"in it as one with {max(lengths[:size])}.",
-    )
-    own = lengths[comm.rank]
-    expect(
-        own == 0 or not np.isclose(value, total / own), "divided all losses by the images of one rank only."
-    )
-    expect(not np.isclose(value, total), "got the sum of all losses; by how many images?")
-    expect(
-        not np.isclose(value, total / size), "got the sum of all losses divided by the ranks, not the images."
-    )
-    raise Wrong(f"got {value:g}, expected {total / count:g}.")
-
-
-_MEAN = '''\
-def mean_loss(comm, losses):
-    """The mean over the images of all ranks; `losses` is an array, one number for each image of this rank."""
-    total = comm.allreduce(losses.sum())
-    count = comm.allreduce(len(losses))
-    return total / count
-'''
-
-MEAN = Exercise(
-    id="07.3",
-    title="Spot the bug: the average of averages",
-    task="Somebody reports the loss on the test images, which are dealt without repeating any.",
-    objectives=(2, 4),
-    targets=("mean-of-means",),
-    stub='''\
-def mean_loss(comm, losses):
-    """The mean over the images of all ranks; `losses` is an array, one number for each image of this rank."""
-    mean = losses.mean()
-    return comm.allreduce(mean) / comm.size
-''',
-    hints=(
-        "It is right when all ranks have equally many images. When have they not?",
-        "rank 0: 2 2 2   mean 2\nrank 1: 8       mean 8     mean of means 5, mean of all four 3.5",
-        "two sums over the ranks: of the losses, and of the …",
-    ),
-    solution=_MEAN,
-    check=_check_mean,
-    cases=((3, 3, 3, 3), (3, 1, 2, 1), (2, 0, 1, 3)),
-    describe=lambda lengths: f"{lengths[0]}, {lengths[1]}, … images",
-    sizes=(2, 3, 4, 1),
-    wrong=(
-        WrongAnswer(
-            changed(_MEAN, ("losses.sum()", "losses.mean()"), ("len(losses)", "1")), "the mean of the means"
-        ),
-        WrongAnswer(changed(_MEAN, ("total / count", "total / comm.size")), "divided by the ranks"),
-        WrongAnswer(changed(_MEAN, ("total / count", "total")), "got the sum of all losses"),
-        WrongAnswer(changed(_MEAN, ("comm.allreduce(len(losses))", "len(losses)")), "of one rank only"),
-    ),
-    why="DDP averages over ranks just like that. Why is it right when the sampler repeats a few samples?",
-)
-
-EXERCISES = (DEAL, *QUESTIONS, EPOCHS, MEAN)
+EXERCISES = (TRAIN, *QUESTIONS, EPOCHS_OF)

@@ -1,98 +1,144 @@
-"""Quiz and predictions of lesson 07, DDP on MNIST: each wrong option is a common belief."""
+"""Questions and predictions of lesson 07, DDP on MNIST: each wrong option is a common belief."""
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
 NO_SAMPLER = Question(
     id="07.q1",
-    question="Four ranks wrap the model in DDP. Each has a DataLoader with batch_size=128, no sampler "
-    "and no shuffling. What does one step train on?",
+    question="Four ranks wrap their model in DDP. Each has a DataLoader with batch_size=128, no sampler "
+    "and no "
+    "shuffling. What does one step train on?",
     options=(
         Option(
-            "on 128 images: DDP gives 32 of them to each rank",
-            reply="you take DDP to divide the batch. It never touches the inputs: whatever a rank hands"
-            " to the model goes through whole. In section 3 the sampler did the dividing.",
+            "128 images, because DDP gives 32 of them to each rank",
+            reply="That would mean DDP touches the inputs. It doesn't: the model gets whatever its rank "
+            "passes to "
+            "it, here 128 images. In section 3 it was the sampler that gave each rank its share.",
             belief="ddp-splits-the-batch",
         ),
         Option(
-            "on the same 128 images, four times over",
-            reply="four ranks do the same work for one gradient, and nothing tells you. Only a sampler "
-            "deals.",
+            "128 images, because all ranks read the same ones",
+            reply="Four ranks do the same work and average four equal gradients. Nothing reports it: only a "
+            "sampler gives each rank images of its own.",
             right=True,
         ),
         Option(
-            "on 512 images: every loader takes the share of its rank",
-            reply="you take a DataLoader to know its rank. It goes through the dataset from the front, "
-            "on every rank alike, unless a sampler says otherwise.",
+            "512 images, because a loader takes its rank's share",
+            reply="That would mean a DataLoader knows about ranks. It doesn't: without a sampler and without "
+            "shuffling, every rank's loader begins with image 0.",
             belief="loader-knows-its-rank",
-        ),
-    ),
-    objectives=(1, 2),
-)
-
-NO_SET_EPOCH = Question(
-    id="07.q2",
-    question="A DistributedSampler with shuffle=True, ten epochs, and nobody calls set_epoch. What happens?",
-    options=(
-        Option(
-            "each epoch is shuffled anew: that is what shuffle=True means",
-            reply="you take set_epoch to be optional. The order is made from seed + epoch, so that all "
-            "ranks agree on it without a message; and the epoch stays 0 until you say otherwise.",
-            belief="set-epoch-is-optional",
-        ),
-        Option(
-            "all ten epochs have one order, and the same global batches",
-            reply="it even trains, a little worse. Print the first five samples of two epochs: they tell.",
-            right=True,
-        ),
-        Option(
-            "torch raises an error in the second epoch",
-            reply="you take such mistakes to raise errors. All ranks agree on the order, so there is "
-            "nothing to notice: it is a valid training, only not the one you meant.",
-            belief="mistakes-raise-errors",
         ),
     ),
     objectives=(2,),
 )
 
-LOWER_ACCURACY = Question(
-    id="07.q3",
-    question="One process reaches 99.1 % with batches of 128. Eight ranks, each with batches of 128 "
-    "and the same learning rate, reach 98.7 %. What is the likeliest reason?",
+FASTER_NETWORK = Question(
+    id="07.q2",
+    question="A step takes 30 ms. Rank 0 spends 12 ms of it in the all-reduce, rank 1 only 2 ms. How long "
+    "is a "
+    "step on a network twice as fast?",
     options=(
         Option(
-            "what is lost when gradients are sent and added up",
-            reply="you take communication to lower accuracy. Sums are exact up to rounding: in section "
-            "2, four ranks ended with the weights of one process.",
-            belief="communication-costs-accuracy",
+            "24 ms, because 12 ms become 6",
+            reply="That would mean rank 0 transfers for 12 ms. The all-reduce itself takes 2 ms, as rank "
+            "1 shows; "
+            "the other 10 ms rank 0 waits for rank 1 to arrive, and no network shortens that.",
+            belief="waiting-is-transfer",
         ),
         Option(
-            "the global batch: 1024 in place of 128, so an eighth of the steps",
-            reply="one process with batches of 1024 would do the same. Fix the global batch before you "
-            "compare.",
+            "29 ms, because 2 ms become 1",
+            reply="Rank 1 arrives last, so its 2 ms are pure transfer. The 10 ms that rank 0 waits stay: "
+            "they end when rank 1 has computed.",
             right=True,
         ),
         Option(
-            "the backend: Gloo is less exact than MPI",
-            reply="you take another backend to train another network. In section 2 Gloo and MPI gave "
-            "the same weights to rounding; both add 32-bit numbers.",
+            "15 ms, because 30 ms become 15",
+            reply="That would mean a step is all communication. Rank 1 computes for 28 of its 30 ms, and the "
+            "network does not compute.",
+            belief="step-is-communication",
+        ),
+    ),
+    objectives=(3,),
+)
+
+LOWER_ACCURACY = Question(
+    id="07.q3",
+    question="One process with batches of 128 reaches 99.1 %. Eight ranks, each with batches of 128 and "
+    "the same "
+    "learning rate, reach 98.7 % after as many epochs. What is the likeliest reason?",
+    options=(
+        Option(
+            "gradients lose precision when eight ranks average them",
+            reply="Then four ranks with the same global batch would lose accuracy too. They don't: they "
+            "end with "
+            "the weights of one process, up to rounding.",
+            belief="communication-costs-accuracy",
+        ),
+        Option(
+            "the optimizer takes an eighth as many steps per epoch",
+            reply="The global batch is 1024. One process with batches of 1024 takes the same few steps; "
+            "fix the "
+            "global batch before you compare numbers of ranks.",
+            right=True,
+        ),
+        Option(
+            "the backend that sums the gradients rounds too coarsely",
+            reply="Gloo and MPI both add 32-bit numbers. In the study, runs over one backend and over the "
+            "other "
+            "end with accuracies that overlap.",
             belief="backend-changes-results",
         ),
     ),
     objectives=(4,),
 )
 
-QUESTIONS = (NO_SAMPLER, NO_SET_EPOCH, LOWER_ACCURACY)
+WHO_AM_I = Question(
+    id="07.q4",
+    question='torchrun starts four processes of one script, and each calls init_process_group("gloo") '
+    "without "
+    "further arguments. How does a process learn its rank?",
+    options=(
+        Option(
+            "from its environment, which torchrun has set",
+            reply="Each process finds RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT there: that is "
+            "env://, the "
+            "default.",
+            right=True,
+        ),
+        Option(
+            "from the order in which the processes arrive",
+            reply="Then ranks would change from run to run, with the data that each of them reads. "
+            "torchrun fixes "
+            "them before a process starts.",
+            belief="first-come-first-rank",
+        ),
+        Option(
+            "from rank 0, which numbers all the others",
+            reply="Then rank 0 would have to know that it is rank 0. The meeting place only brings together "
+            "processes that know their numbers.",
+            belief="rank-0-numbers-the-others",
+        ),
+    ),
+    objectives=(5,),
+)
+
+QUESTIONS = (NO_SAMPLER, FASTER_NETWORK, LOWER_ACCURACY, WHO_AM_I)
 
 PREDICTIONS = (
     Prediction(
         id="07.p1",
-        question="Percent of the time in the sum that is waiting?",
-        objectives=(3,),
-        targets=("waiting-is-transfer",),
+        question="Gradient on rank 2 after backward?",
+        objectives=(2,),
+        targets=("ddp-sums",),
     ),
     Prediction(
         id="07.p2",
-        question="Points of accuracy that four ranks lose?",
+        question="Step of DDP over Gloo, in steps by hand?",
+        objectives=(3,),
+        targets=("framework-beats-hand",),
+    ),
+    Prediction(
+        id="07.p3",
+        question="Points of accuracy lost at batch 1024?",
         objectives=(4,),
         targets=("communication-costs-accuracy",),
     ),

@@ -1,73 +1,136 @@
-"""Where the time of a DDP step goes: waiting apart from transfer, operator by operator, images per second.
+"""Measuring on ranks for lesson 07: ways to take a step, accuracy, threads against ranks, images per second.
 
-DDP starts the sum of a bucket while backward still works on earlier layers, so its time hides in that of
-backward. To see it, the hook here lets backward wait for every sum: nothing overlaps, and the Recorder tells
-when each rank arrived.
+DDP starts the sum of a bucket while backward still works on earlier layers, so a part of its time hides in
+that of backward. So every way is measured twice: as it is; and with a hook that lets backward wait for every
+sum, so that nothing overlaps and the Recorder sees when each rank arrived.
 """
 
-import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from statistics import fmean
 from typing import cast
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
-from torch.profiler import ProfilerActivity, profile
 
 import torch_mpi4py
+from course.lessons.l07_ddp_on_mnist.step_times import BY_HAND, DDP_GLOO, DDP_MPI, StepTime, spread_of
 from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
-from course_lib.comm.spans import Span, duration
-from course_lib.comm.timing import one_rank_a_core, seconds_on
+from course_lib.comm.spans import KINDS, Span, totals
+from course_lib.comm.timing import one_rank_a_core, seconds_of_each, seconds_on
 from course_lib.comm.trace import Recorder
 from course_lib.data.dataset import Dataset
-from course_lib.parallel.ddp import Future, dealt_batches, process_group, summing_ddp
+from course_lib.parallel.data_parallel import GradientBucket, evaluate_shard, shard_batches
+from course_lib.parallel.ddp import Future, process_group, summing_ddp
 from course_lib.training.loop import (
     Batch,
     Step,
     SummedLoss,
+    fit,
     image_batch,
+    image_batches,
     make_step,
     shuffled_batches,
     summed_cross_entropy,
 )
+from course_lib.training.models import build
 
-# ---------------------------------------------------------------- waiting and transfer
+# ---------------------------------------------------------------- by hand, DDP over Gloo, DDP over MPI
+
+SUM = "sum of gradients"
+ROUNDS = 3  # every way is measured in each: a slow spell of the machine hits all of them
 
 
 def sum_bucket_at_once(recorder: Recorder, bucket: dist.GradBucket) -> Future:
     """A communication hook that waits for the sum, and notes from when to when."""
-    with recorder.span("sum of gradients", kind="collective"):
+    with recorder.span(SUM, kind="collective"):
         dist.all_reduce(bucket.buffer())
     done: Future = torch.futures.Future()
     done.set_result(bucket.buffer())
     return done
 
 
-def trace_ddp_step(
-    comm: MPI.Intracomm, backend: str, model: nn.Module, data: Dataset, *, batch_size: int, steps: int = 9
-) -> list[Span] | None:
-    """When all ranks computed, waited and transferred in a DDP step: the median one of `steps`.
+def time_ways(
+    comm: MPI.Comm, data: Dataset, *, batch_size: int = 128, steps: int = 8
+) -> list[StepTime] | None:
+    """A training step of the CNN by hand, with DDP over Gloo, and with DDP over MPI, on all ranks of `comm`.
 
-    On rank 0; None elsewhere. The weights stay as they are. Ranks outside of `comm` return at once.
+    The same global batches of `batch_size` images each way. On rank 0; None elsewhere. Ranks outside of
+    `comm` return at once.
     """
     if comm == MPI.COMM_NULL:
         return None
-    order = shuffled_batches(len(data.train_labels), batch_size * (steps + 1), seed=0)[0]
-    parts = dealt_batches(order, batch_size, rank=comm.rank, size=comm.size)
-    batches = [image_batch(data.train_images, data.train_labels, *part) for part in parts]
+    group = cast(MPI.Intracomm, comm)
+    order = shuffled_batches(len(data.train_labels), batch_size, seed=0)[:steps]
+    batches = list(shard_batches(group, data.train_images, data.train_labels, order))
+    asis, parts = defaultdict[str, list[float]](list), defaultdict[str, list[dict[str, float]]](list)
+    for _ in range(ROUNDS):
+        for name, backend in ((BY_HAND, None), (DDP_GLOO, "gloo"), (DDP_MPI, torch_mpi4py.NAME)):
+            seconds, found = time_way(group, backend, batches)
+            asis[name] += seconds
+            parts[name] += found
+    if group.rank > 0:
+        return None
+    return [step_time(name, group.size, asis[name], parts[name]) for name in asis]
+
+
+def time_way(
+    comm: MPI.Intracomm, backend: str | None, batches: Sequence[Batch]
+) -> tuple[list[float], list[dict[str, float]]]:
+    """The seconds of every step as it is; then its parts when backward waits for every sum (on rank 0).
+
+    `backend` is None for the way of lesson 06. The first step of each warms up and does not count.
+    """
+    if backend is None:
+        return plain_steps(comm, step_by_hand(comm), batches), traced_steps(comm, step_by_hand, batches)
     with process_group(comm, backend):
-        recorder, replica = Recorder(comm), DistributedDataParallel(model)
+        seconds = plain_steps(comm, step_of_ddp(comm), batches)
+        return seconds, traced_steps(comm, step_of_ddp, batches)
+
+
+def step_by_hand(comm: MPI.Intracomm, recorder: Recorder | None = None) -> Step:
+    """A step of lesson 06: all gradients in one bucket, which is summed after backward."""
+    model = build("cnn", seed=0)
+    bucket = GradientBucket(model)
+
+    def synchronize() -> None:
+        with recorder.span(SUM, kind="collective") if recorder else nullcontext():
+            bucket.sum(comm)
+
+    return make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.0), synchronize)
+
+
+def step_of_ddp(comm: MPI.Intracomm, recorder: Recorder | None = None) -> Step:
+    """A step of DDP in the group that there is, as it is; with a `recorder`, backward waits for every sum."""
+    model = build("cnn", seed=0)
+    replica = DistributedDataParallel(model)
+    if recorder:
         replica.register_comm_hook(recorder, sum_bucket_at_once)
-        step = make_step(replica, summed_cross_entropy, SGD(model.parameters(), lr=0.0))
-        traces = [traced(recorder, step, batch) for batch in batches][1:]  # the first one warms up
-    found = [spans for spans in traces if spans]
-    return sorted(found, key=duration)[len(found) // 2] if found else None
+    return make_step(replica, summed_cross_entropy, SGD(model.parameters(), lr=0.0))
+
+
+def plain_steps(comm: MPI.Intracomm, step: Step, batches: Sequence[Batch]) -> list[float]:
+    """Seconds of each step but the first, on the slowest rank."""
+    queue = iter(batches)
+    return seconds_of_each(comm, lambda: step(next(queue)), len(batches))[1:]
+
+
+def traced_steps(
+    comm: MPI.Intracomm, make: Callable[[MPI.Intracomm, Recorder], Step], batches: Sequence[Batch]
+) -> list[dict[str, float]]:
+    """Seconds of each step but the first in each kind of span, means of all ranks; on rank 0."""
+    recorder = Recorder(comm)
+    step = make(comm, recorder)
+    found = [traced(recorder, step, batch) for batch in batches][1:]
+    return [mean_of_ranks(totals(spans)) for spans in found if spans]
 
 
 def traced(recorder: Recorder, step: Step, batch: Batch) -> list[Span] | None:
@@ -78,31 +141,44 @@ def traced(recorder: Recorder, step: Step, batch: Batch) -> list[Span] | None:
     return recorder.gather()
 
 
-# ---------------------------------------------------------------- operator by operator
+def mean_of_ranks(seconds: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """Of each kind, the mean of all ranks."""
+    return {kind: fmean(mine[kind] for mine in seconds.values()) for kind in KINDS}
 
 
-def profile_step(step: Callable[[], object], *, warm_up: int = 3) -> list[tuple[str, int, float]]:
-    """torch.profiler on one call of `step`: operator, calls, seconds in itself; the longest first."""
-    for _ in range(warm_up):
-        step()
-    with without_stderr(), profile(activities=[ProfilerActivity.CPU]) as profiler:
-        step()
-    events = profiler.key_averages()
-    rows = [(event.key, int(event.count), 1e-6 * cast(float, event.self_cpu_time_total)) for event in events]
-    return sorted(rows, key=lambda row: -row[2])
+def step_time(
+    name: str, ranks: int, seconds: Sequence[float], parts: Sequence[Mapping[str, float]]
+) -> StepTime:
+    """All steps of one way, summed up."""
+    compute, wait, transfer = (spread_of([step[kind] for step in parts]) for kind in KINDS)
+    return StepTime(name, ranks, spread_of(seconds), compute, wait, transfer)
 
 
-@contextmanager
-def without_stderr() -> Iterator[None]:
-    """Drop what C++ writes to standard error meanwhile: the profiler says there that it begins and ends."""
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nothing)
+# ---------------------------------------------------------------- images, accuracy
+
+
+def first_images(data: Dataset, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first `count` training images, standardised (count, 1, 28, 28), and their labels (count)."""
+    batch = image_batch(data.train_images, data.train_labels, np.arange(count), count)
+    return batch.inputs, batch.targets
+
+
+def test_accuracy(comm: MPI.Intracomm, model: nn.Module, data: Dataset) -> float:
+    """The fraction of all test images that `model` gets right; each rank tests a part, all get the result."""
+    score = evaluate_shard(comm, model, data.test_images, data.test_labels)
+    return comm.allreduce(score.correct) / len(data.test_labels)
+
+
+def accuracy_alone(
+    data: Dataset, batch_size: int, *, samples: int = 20_000, epochs: int = 2, seed: int = 0
+) -> float:
+    """Train a new MLP in this process alone, in batches of `batch_size`; return its test accuracy."""
+    model = build("mlp", seed=seed)
+    step = make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.05, momentum=0.9))
+    for epoch in range(epochs):
+        order = shuffled_batches(samples, batch_size, seed=seed, epoch=epoch)
+        fit(step, image_batches(data.train_images, data.train_labels, order))
+    return test_accuracy(MPI.COMM_SELF, model, data)
 
 
 # ---------------------------------------------------------------- threads against ranks

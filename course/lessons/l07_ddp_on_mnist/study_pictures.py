@@ -1,4 +1,4 @@
-"""The figures of a study, each from the rows that it shows; the drawing is in `classroom/plots/study.py`."""
+"""The figures of a study, each from the rows that it shows; the drawing is in `figures/study.py`."""
 
 from collections.abc import Sequence
 
@@ -24,9 +24,9 @@ def time_pictures(found: Sequence[Timing], *, cores: int) -> list[Picture]:
 
 
 def epoch_picture(found: Sequence[Timing]) -> Picture:
-    """A bar a way of training; those of replays last."""
+    """A bar per way of training; those of replays last."""
     bars = {
-        one.name + (" (replay)" if one.label == plots.REPLAYED else ""): plots.Bar(
+        one.name + (", replay" if one.label == plots.REPLAYED else ""): plots.Bar(
             one.compute * one.epoch_seconds,
             one.wait * one.epoch_seconds,
             one.transfer * one.epoch_seconds,
@@ -54,7 +54,7 @@ def speedup_picture(study: Study, model: str) -> Picture:
 
 
 def thread_picture(study: Study) -> Picture | None:
-    """Images a second by ranks and threads; None when they were not measured."""
+    """Images per second by ranks and threads; None when they were not measured."""
     grid = thread_grid(study.rows)
     if not grid:
         return None
@@ -85,12 +85,12 @@ def curve_picture(study: Study, model: str) -> Picture:
 
 
 def scatter_picture(study: Study, model: str) -> Picture | None:
-    """Seconds of an epoch against the accuracy after the same number of epochs; None without timings."""
+    """Seconds per epoch against the accuracies after the same number of epochs; None without timings."""
     found = curves(study.rows, model=model, part=TIMING)
     points = {
         curve.name + ("" if curve.label == plots.MEASURED else f" ({curve.label})"): (
             curve.seconds[-1] / len(curve.seconds),
-            curve.accuracies[-1],
+            curve.ends,
         )
         for curve in found
     }

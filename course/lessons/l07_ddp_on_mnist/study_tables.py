@@ -23,9 +23,9 @@ Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 NAMES = {
     "sequential": "one process",
-    "mpi": "own MPI",
+    "mpi": "by hand",
     "ddp-gloo": "DDP over Gloo",
-    "ddp-mpi4py": "DDP over mpi4py",
+    "ddp-mpi4py": "DDP over MPI",
 }
 RULES = {  # of batch and learning rate, as a sentence calls them
     (GLOBAL, FIXED): "same global batch",
@@ -60,8 +60,7 @@ class Timing:
     @property
     def name(self) -> str:
         """How a table calls it."""
-        threads = f", {self.threads} threads" if self.threads > 1 else ""
-        return f"{NAMES[self.engine]}, {self.ranks} rank{'s' * (self.ranks > 1)}{threads}"
+        return way_name(self.engine, self.ranks, self.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,10 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One training: its seconds, test losses and test accuracies after each epoch, the mean of all seeds."""
+    """One training: its seconds, test losses and test accuracies after each epoch, the mean of all seeds.
+
+    `ends`: the test accuracy of each seed after the last epoch.
+    """
 
     name: str
     model: str
@@ -97,6 +99,13 @@ class Curve:
     seconds: tuple[float, ...]
     losses: tuple[float, ...]
     accuracies: tuple[float, ...]
+    ends: tuple[float, ...]
+
+
+def way_name(engine: str, ranks: int, threads: int) -> str:
+    """How a table calls a way of training: one process, 2 threads; DDP over Gloo, 4 ranks."""
+    where = "" if engine == SEQUENTIAL else f", {ranks} rank{'s' * (ranks > 1)}"
+    return NAMES[engine] + where + (f", {threads} threads" if threads > 1 else "")
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
@@ -192,11 +201,9 @@ def curves(rows: Iterable[EpochRow], *, model: str, part: str = ACCURACY) -> lis
         chosen, lambda row: (row.engine, row.ranks, row.threads)
     ).items():
         epochs = grouped(group, lambda row: row.epoch).values()
-        where = NAMES[engine] if ranks == 1 else f"{NAMES[engine]}, {ranks} ranks"
-        several = f", {threads} threads" if threads > 1 else ""
         found.append(
             Curve(
-                where + several,
+                way_name(engine, ranks, threads),
                 model,
                 engine,
                 ranks,
@@ -204,6 +211,7 @@ def curves(rows: Iterable[EpochRow], *, model: str, part: str = ACCURACY) -> lis
                 tuple(fmean(row.wall_seconds for row in rows) for rows in epochs),
                 tuple(fmean(row.test_loss or 0.0 for row in rows) for rows in epochs),
                 tuple(fmean(row.test_accuracy or 0.0 for row in rows) for rows in epochs),
+                tuple(row.test_accuracy or 0.0 for row in group if row.epoch == row.epochs),
             )
         )
     return found

@@ -3,11 +3,58 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("DDP"),
-    Term("DistributedDataParallel"),
-    Term("DistributedSampler"),
-    Term("sampler"),
-    Term("set_epoch"),
-    Term("torchrun"),
-    Term("process group"),
+    Term(
+        "DDP",
+        "Short for DistributedDataParallel: PyTorch's data parallelism. It wraps a model, broadcasts its "
+        "weights, "
+        "and averages the gradients of all ranks during backward.",
+    ),
+    Term("DistributedDataParallel", "The class of PyTorch that DDP stands for."),
+    Term(
+        "process group",
+        "The processes that talk to each other through torch.distributed, with a backend that moves the "
+        "bytes: "
+        "PyTorch's word for a communicator.",
+    ),
+    Term(
+        "backend",
+        "The library that moves the bytes of a process group: Gloo, NCCL, or MPI.",
+        forms="",
+    ),
+    Term(
+        "DistributedSampler",
+        "Gives each rank its share of a data set: all ranks shuffle alike, and each keeps every n-th sample.",
+    ),
+    Term("sampler", "What tells a DataLoader which samples to read, and in which order."),
+    Term(
+        "set_epoch",
+        "The call that gives a DistributedSampler the number of the epoch, so that each epoch has another "
+        "order.",
+        forms="set_epoch",
+    ),
+    Term("DataLoader", "PyTorch's class that reads samples and puts them together in batches."),
+    Term(
+        "waiting",
+        "The time that a rank spends in a collective before the last rank has arrived.",
+        forms="",
+    ),
+    Term(
+        "transfer",
+        "The time of a collective after its last rank has arrived: the data move.",
+        forms="",
+    ),
+    Term(
+        "communication hook",
+        "A function that DDP calls with each bucket of gradients, in place of its own all-reduce.",
+    ),
+    Term("future", "A placeholder for a result that is still being computed or sent.", forms=""),
+    Term(
+        "replicas in threads",
+        "Copies of a model in several threads of one process, each with its part of the batch: "
+        "torch.nn.DataParallel.",
+        forms="replicas in threads",
+    ),
+    Term(
+        "torchrun", "PyTorch's launcher: it starts the ranks and sets RANK, WORLD_SIZE and the meeting place."
+    ),
 )

@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 
 from course.lessons.l07_ddp_on_mnist import study_pictures as pictures
+from course.lessons.l07_ddp_on_mnist.study_published import REMARKS, SOURCE, TABLE, Published
 from course.lessons.l07_ddp_on_mnist.study_results import (
     FIXED,
     GLOBAL,
@@ -20,7 +21,6 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     Study,
 )
 from course.lessons.l07_ddp_on_mnist.study_tables import NAMES, Final, Timing, finals, timings
-from course.tools.study.published import REMARKS, SOURCE, TABLE, Published
 from mpi_classroom.figures import Picture, say_seconds
 
 STYLE = """

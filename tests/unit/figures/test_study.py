@@ -26,7 +26,9 @@ def pictures():
         "bars": study.epoch_bars(BARS, what="cnn"),
         "speedups": study.speedups(GAINS, cores=2, what="cnn"),
         "curves": study.learning_curves(LINES, what="cnn"),
-        "scatter": study.time_and_accuracy({"a": (10.0, 0.99), "b": (5.0, 0.98)}, what="cnn"),
+        "scatter": study.time_and_accuracy(
+            {"a": (10.0, [0.99, 0.992]), "b": (5.0, [0.98, 0.98])}, what="cnn"
+        ),
         "rules": study.accuracy_by_rule(
             {"same": {1: [0.9], 4: [0.9]}, "other": {4: [0.7, 0.8]}}, what="cnn", first=[0.9]
         ),
@@ -49,7 +51,10 @@ def test_a_figure_is_readable_and_says_in_words_what_it_shows(name):
 
 def test_the_fastest_bar_of_the_title_was_measured_and_not_replayed():
     title = study.bars_title(BARS, "cnn")
-    assert title == "cnn, fastest: two ranks,\n5 s an epoch; waiting 10%, transfer 10%"
+    assert title == (
+        "CNN: the fastest way that was measured is\n"
+        "two ranks, 5 s per epoch; of that, 10% is waiting and 10% transfer"
+    )
 
 
 def test_labels_of_bars_and_gains_are_in_the_words():
@@ -62,27 +67,40 @@ def test_labels_of_bars_and_gains_are_in_the_words():
 
 def test_the_best_speedup_of_the_title_was_measured_with_a_core_each():
     assert study.speedup_title(GAINS, "cnn") == (
-        "cnn: own MPI on 2 ranks is 1.60× as fast as one thread, efficiency 80%"
+        "CNN: own MPI on 2 ranks is\n1.60 times as fast as one thread, an efficiency of 80%"
     )
     crowded = {"own MPI": {4: (1.7, study.OVERSUBSCRIBED)}}
-    assert "on 4 ranks (oversubscribed) is 1.70×" in study.speedup_title(crowded, "cnn")
+    assert "on 4 ranks (oversubscribed) is\n1.70 times" in study.speedup_title(crowded, "cnn")
 
 
 def test_the_curves_title_says_how_far_apart_they_end_and_who_is_first():
     assert study.curves_title(LINES, "cnn") == (
-        "cnn: the curves end within 0.10 points; first at its end is two ranks, after 12 s"
+        "CNN: all curves end within 0.10 points of each other,\ntwo ranks after 12 s, one process after 20 s"
     )
 
 
 def test_the_rules_title_has_the_change_from_one_rank_to_most():
     alt = pictures()["rules"].alt
-    assert "+0.00 points: same −15.00 points: other" in alt
-    assert "from 1 rank to at most 4:" in alt
+    assert "same, 4 ranks: +0.00 points other, 4 ranks: −15.00 points" in alt
+    assert "CNN, change of accuracy against 1 rank:" in alt
+    assert "other: 1 rank 90.00 %, 4 ranks 70.00 % and 80.00 %" in alt
+
+
+def test_the_scatter_has_the_spread_of_each_ways_own_seeds():
+    alt = pictures()["scatter"].alt
+    assert "a: 10 s, 99.10 % (99.00 to 99.20)" in alt
+    assert "differ by at most 1.10 points, seeds of one way by 0.20" in alt
+
+
+def test_replayed_bars_alone_are_hatched_all_over():
+    bars = pictures()["bars"].figure.axes[0].containers
+    hatched = {patch.get_y() for group in bars for patch in group if patch.get_hatch() == "xxx"}
+    assert len(hatched) == 1  # the row of "eight ranks"
 
 
 def test_the_grid_marks_what_is_oversubscribed():
     picture = pictures()["grid"]
     marked = [text.get_text() for text in picture.figure.axes[0].texts if "oversubscribed" in text.get_text()]
     assert marked == ["16\noversubscribed"]
-    assert "2 ranks × 1 thread are fastest" in picture.alt
-    assert "at most 80% of that" in picture.alt
+    assert "most images per second with 2 ranks × 1 thread" in picture.alt
+    assert "oversubscribed, at most 80% of that" in picture.alt

@@ -1,7 +1,7 @@
 """The figures of a study: where an epoch goes, what ranks gain, accuracy against time, and what lowers it.
 
-Measured values are filled, oversubscribed ones hatched or open, replayed ones open with a dashed edge; each
-says so in words as well.
+Measured points are filled, oversubscribed ones half, replayed ones open; the bars of replays are pale and
+hatched all over. Each says so in words as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from mpi_classroom.figures import (
     ACTIVITIES,
     FONT_SIZE,
     INK,
+    SERIES,
     Look,
     Picture,
     new_figure,
@@ -25,6 +26,8 @@ from mpi_classroom.figures import (
 )
 
 MEASURED, OVERSUBSCRIBED, REPLAYED = "measured", "oversubscribed", "replayed"
+REPLAYED_LOOK: Look = {"alpha": 0.55, "hatch": "xxx", "linestyle": "--"}  # over the colour of an activity
+TITLES = {"mlp": "MLP", "cnn": "CNN", "lstm": "LSTM"}
 GREY = "#777777"
 
 
@@ -53,41 +56,47 @@ class Line(NamedTuple):
 
 
 def epoch_bars(bars: Mapping[str, Bar], *, what: str) -> Picture:
-    """A bar a way of training, split into computing, waiting and transferring; `what` was trained."""
+    """A bar per way of training, split into computing, waiting and transfer; `what` was trained."""
     title = bars_title(bars, what)
-    figure, axes = new_figure(title, width=8.0, height=1.7 + 0.36 * len(bars))
+    figure, (axes,) = new_panels(title, height=2.0 + 0.36 * len(bars))
     for row, bar in enumerate(bars.values()):
         left = 0.0
         for kind, look in ACTIVITIES.items():
             seconds = getattr(bar, kind)
-            edge: Look = {
-                "edgecolor": INK,
-                "linewidth": 0.8,
-                "linestyle": "--" if bar.label == REPLAYED else "-",
-            }
-            axes.barh(row, seconds, left=left, height=0.7, **look, **edge)
+            edge: Look = {"edgecolor": INK, "linewidth": 0.8}
+            style = look | edge | (REPLAYED_LOOK if bar.label == REPLAYED else {})
+            axes.barh(row, seconds, left=left, height=0.7, **style)
             left += seconds
         said = say_seconds(left) + ("" if bar.label == MEASURED else f" ({bar.label})")
         axes.text(left, row, f" {said}", va="center", fontsize=FONT_SIZE, color=INK)
     axes.set_yticks(range(len(bars)), list(bars))
     axes.set_ylim(len(bars) - 0.5, -0.5)
-    axes.set_xlim(0, 1.35 * max(bar.seconds for bar in bars.values()))
-    axes.set_xlabel("seconds of an epoch, the mean of the ranks")
+    axes.set_xlim(0, 1.5 * max(bar.seconds for bar in bars.values()))
+    axes.set_xlabel("seconds per epoch, the mean of the ranks")
     axes.grid(False, axis="y")
     handles = [Patch(**look, edgecolor=INK, label=kind) for kind, look in ACTIVITIES.items()]
-    figure.legend(handles=handles, loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
+    if any(bar.label == REPLAYED for bar in bars.values()):
+        handles.append(Patch(facecolor="white", edgecolor=INK, **REPLAYED_LOOK, label="replayed, not run"))
+    figure.legend(handles=handles, loc="outside lower left", ncols=4, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, bars_alt(bars, title))
 
 
 def bars_title(bars: Mapping[str, Bar], what: str) -> str:
-    """The fastest way that was measured, and what of its time was not computing."""
+    """The fastest way that was measured, and how much of its time was waiting and transfer."""
     measured = {name: bar for name, bar in bars.items() if bar.label == MEASURED} or bars
     name, bar = min(measured.items(), key=lambda item: item[1].seconds)
-    lost = (bar.wait + bar.transfer) / bar.seconds
-    told = (
-        f"; waiting {bar.wait / bar.seconds:.0%}, transfer {bar.transfer / bar.seconds:.0%}" if lost else ""
+    fastest = (
+        f"{named(what)}: the fastest way that was measured is\n{name}, {say_seconds(bar.seconds)} per epoch"
     )
-    return f"{what}, fastest: {name},\n{say_seconds(bar.seconds)} an epoch{told}"
+    if not bar.wait + bar.transfer:
+        return fastest
+    waiting, transfer = bar.wait / bar.seconds, bar.transfer / bar.seconds
+    return f"{fastest}; of that, {waiting:.0%} is waiting and {transfer:.0%} transfer"
+
+
+def named(model: str) -> str:
+    """How a title calls a model."""
+    return TITLES.get(model, model)
 
 
 def bars_alt(bars: Mapping[str, Bar], title: str) -> str:
@@ -97,7 +106,7 @@ def bars_alt(bars: Mapping[str, Bar], title: str) -> str:
         f"waiting {bar.wait / bar.seconds:.0%}, transfer {bar.transfer / bar.seconds:.0%}"
         for name, bar in bars.items()
     ]
-    return _one_line(f"Bar chart of an epoch's seconds. {title}. {'; '.join(lines)}.")
+    return _one_line(f"Bar chart of seconds per epoch. {title}. {'; '.join(lines)}.")
 
 
 # ------------------------------------------------------------------ what ranks gain
@@ -128,7 +137,7 @@ def speedups(gains: Mapping[str, Mapping[int, tuple[float, str]]], *, cores: int
             left.plot([n], [gain], **mark)
             right.plot([n], [gain / n], **mark)
     left.set_ylabel("times as fast as one thread")
-    right.set_ylabel("efficiency: share of the ideal")
+    right.set_ylabel("efficiency")
     right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
     for axes in (left, right):
         axes.set_xscale("log", base=2)
@@ -144,7 +153,7 @@ def speedups(gains: Mapping[str, Mapping[int, tuple[float, str]]], *, cores: int
     handles += [
         Line2D([], [], color=INK, marker="o", linestyle="none", markerfacecolor="white", label=REPLAYED)
     ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=4, fontsize=FONT_SIZE, frameon=False)
+    figure.legend(handles=handles, loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, speedup_alt(gains, title, cores))
 
 
@@ -154,9 +163,8 @@ def speedup_title(gains: Mapping[str, Mapping[int, tuple[float, str]]], what: st
     measured = [point for point in points if point[3] == MEASURED] or points
     gain, n, name, label = max(measured)
     where = "" if label == MEASURED else f" ({label})"
-    return (
-        f"{what}: {name} on {n} ranks{where} is {gain:.2f}× as fast as one thread, efficiency {gain / n:.0%}"
-    )
+    fast = f"{gain:.2f} times as fast as one thread, an efficiency of {gain / n:.0%}"
+    return f"{named(what)}: {name} on {n} ranks{where} is\n{fast}"
 
 
 def speedup_alt(gains: Mapping[str, Mapping[int, tuple[float, str]]], title: str, cores: int) -> str:
@@ -182,16 +190,21 @@ def learning_curves(lines: Mapping[str, Line], *, what: str) -> Picture:
         right.plot(line.seconds, line.losses, **look)
     left.set(xlabel="seconds of training", ylabel="test accuracy, %", xlim=(0, None))
     right.set(xlabel="seconds of training", ylabel="test loss", xlim=(0, None))
-    figure.legend(loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
+    figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, curves_alt(lines, title))
 
 
 def curves_title(lines: Mapping[str, Line], what: str) -> str:
     """How far apart the ends are, in accuracy and in time."""
     ends = [100 * line.accuracies[-1] for line in lines.values()]
-    fast = min(lines, key=lambda name: lines[name].seconds[-1])
-    told = f"the curves end within {max(ends) - min(ends):.2f} points; " if len(ends) > 1 else ""
-    return f"{what}: {told}first at its end is {fast}, after {say_seconds(lines[fast].seconds[-1])}"
+    fast, slow = (choose(lines, key=lambda name: lines[name].seconds[-1]) for choose in (min, max))
+    if len(lines) == 1:
+        return f"{named(what)}: {fast} ends after {say_seconds(lines[fast].seconds[-1])}"
+    return (
+        f"{named(what)}: all curves end within {max(ends) - min(ends):.2f} points of each other,\n"
+        f"{fast} after {say_seconds(lines[fast].seconds[-1])}, {slow} after "
+        f"{say_seconds(lines[slow].seconds[-1])}"
+    )
 
 
 def curves_alt(lines: Mapping[str, Line], title: str) -> str:
@@ -206,20 +219,39 @@ def curves_alt(lines: Mapping[str, Line], title: str) -> str:
     )
 
 
-def time_and_accuracy(points: Mapping[str, tuple[float, float]], *, what: str) -> Picture:
-    """The seconds of an epoch against the final accuracy (0 to 1), a point a way of training."""
-    best, fast = max(points, key=lambda name: points[name][1]), min(points, key=lambda name: points[name][0])
-    low, high = (100 * extreme(value for _, value in points.values()) for extreme in (min, max))
-    title = f"{what}: accuracies lie within {high - low:.2f} points; fastest is {fast}, most accurate {best}"
-    figure, (axes,) = new_panels(title, height=4.2)
-    for index, (name, (seconds, accuracy)) in enumerate(points.items()):
-        look = series_style(index) | {"linestyle": "none", "markersize": 11}
-        axes.plot([seconds], [100 * accuracy], **look, label=name)
-    axes.set(xlabel="seconds of an epoch", ylabel="test accuracy at the end, %", xlim=(0, None))
-    figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
-    told = [f"{name}: {say_seconds(s)}, {100 * accuracy:.2f} %" for name, (s, accuracy) in points.items()]
-    alt = f"Points: seconds of an epoch against final test accuracy. {title}. {'; '.join(told)}."
+def time_and_accuracy(points: Mapping[str, tuple[float, Sequence[float]]], *, what: str) -> Picture:
+    """Seconds per epoch against final accuracies (0 to 1) of all seeds: mean, lowest and highest per way."""
+    means = {name: 100 * sum(seeds) / len(seeds) for name, (_, seeds) in points.items()}
+    title = scatter_title(points, what)
+    figure, (axes,) = new_panels(title, height=5.2)
+    for index, (name, (seconds, seeds)) in enumerate(points.items()):
+        reach = [[means[name] - 100 * min(seeds)], [100 * max(seeds) - means[name]]]
+        look = series_style(index) | {"linestyle": "none", "markersize": 10}
+        if index >= len(SERIES):
+            look["markerfacecolor"] = "white"
+        axes.errorbar([seconds], [means[name]], yerr=reach, capsize=5, **look, label=name)
+    axes.set(xlabel="seconds per epoch", ylabel="test accuracy, %", xlim=(0, None))
+    close: Look = {"columnspacing": 0.8, "handlelength": 1.2}
+    figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False, **close)
+    told = [
+        f"{name}: {say_seconds(seconds)}, {means[name]:.2f} % ({100 * min(seeds):.2f} to "
+        f"{100 * max(seeds):.2f})"
+        for name, (seconds, seeds) in points.items()
+    ]
+    alt = f"Points with bars: seconds per epoch against final test accuracy. {title}. {'; '.join(told)}."
     return Picture(figure, _one_line(alt))
+
+
+def scatter_title(points: Mapping[str, tuple[float, Sequence[float]]], what: str) -> str:
+    """How far the times and the accuracies lie apart, and how far the seeds of one way do."""
+    means = [100 * sum(seeds) / len(seeds) for _, seeds in points.values()]
+    spread = 100 * max(max(seeds) - min(seeds) for _, seeds in points.values())
+    times = [seconds for seconds, _ in points.values()]
+    return (
+        f"{named(what)}: the slowest way takes {max(times) / min(times):.1f} times as long as the fastest;\n"
+        f"their mean accuracies differ by at most {max(means) - min(means):.2f} points, seeds of one way "
+        f"by {spread:.2f}"
+    )
 
 
 # ------------------------------------------------------------------ what lowers the accuracy
@@ -231,7 +263,7 @@ def accuracy_by_rule(
     """Final accuracies (0 to 1) of all seeds, for each rule, by ranks; `first`: on one rank."""
     values = {rule: ({1: first} if first and 1 not in by else {}) | dict(by) for rule, by in values.items()}
     title = rules_title(values, what)
-    figure, (axes,) = new_panels(title, height=4.6)
+    figure, (axes,) = new_panels(title, height=5.4)
     counts = sorted({n for by in values.values() for n in by})
     for index, (rule, by) in enumerate(values.items()):
         look = series_style(index)
@@ -246,16 +278,23 @@ def accuracy_by_rule(
     axes.xaxis.set_major_locator(FixedLocator(counts))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="ranks", ylabel="test accuracy at the end, %")
+    axes.set(xlabel="ranks", ylabel="test accuracy, %")
     figure.legend(loc="outside lower left", ncols=1, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, rules_alt(values, title))
 
 
 def rules_title(values: Mapping[str, Mapping[int, Sequence[float]]], what: str) -> str:
-    """By how many points each rule changes the accuracy from the fewest to the most ranks."""
-    told = [f"{signed(100 * change(by))} points: {rule}" for rule, by in values.items() if len(by) > 1]
-    most = max(n for by in values.values() for n in by)
-    heading = f"{what}, from 1 rank to at most {most}:" if told else f"{what}: accuracy at the end"
+    """By how many points each rule changes the mean accuracy from the fewest to the most ranks."""
+    told = [
+        f"{rule}, {max(by)} ranks: {signed(100 * change(by))} points"
+        for rule, by in values.items()
+        if len(by) > 1
+    ]
+    heading = (
+        f"{named(what)}, change of accuracy against 1 rank:"
+        if told
+        else f"{named(what)}: accuracy at the end"
+    )
     return "\n".join([heading, *told])
 
 
@@ -271,12 +310,16 @@ def signed(points: float) -> str:
 
 
 def rules_alt(values: Mapping[str, Mapping[int, Sequence[float]]], title: str) -> str:
-    """The same in words."""
+    """The same in words, every seed."""
     lines = [
-        f"{rule}: " + ", ".join(f"{n} ranks {100 * sum(s) / len(s):.2f} %" for n, s in sorted(by.items()))
+        f"{rule}: "
+        + ", ".join(
+            f"{n} rank{'s' * (n > 1)} {' and '.join(f'{100 * seed:.2f} %' for seed in seeds)}"
+            for n, seeds in sorted(by.items())
+        )
         for rule, by in values.items()
     ]
-    kind = "Line chart: final test accuracy against ranks, a line a rule and a dash a seed"
+    kind = "Line chart: final test accuracy against ranks, one line per rule and one dash per seed"
     return _one_line(f"{kind}. {title}. {'; '.join(lines)}.")
 
 
@@ -305,11 +348,11 @@ def thread_grid(rates: Mapping[tuple[int, int], float], *, cores: int, what: str
     axes.set_xticks(range(len(threads)), [f"{n} thread{'s' * (n > 1)}" for n in threads])
     axes.set_yticks(range(len(ranks)), [f"{n} rank{'s' * (n > 1)}" for n in ranks])
     axes.set(xlim=(-0.5, len(threads) - 0.5), ylim=(len(ranks) - 0.5, -0.5))
-    axes.set_xlabel("images per second; threads of each rank")
+    axes.set_xlabel("threads per rank; in the cells, images per second")
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    told = [f"{r} ranks × {t} threads {rate:.0f}" for (r, t), rate in rates.items()]
+    told = [f"{counted(pair)} {rate:.0f}" for pair, rate in rates.items()]
     return Picture(
         figure, _one_line(f"Table of images per second by ranks and threads. {title}. {'; '.join(told)}.")
     )
@@ -318,9 +361,14 @@ def thread_grid(rates: Mapping[tuple[int, int], float], *, cores: int, what: str
 def grid_title(rates: Mapping[tuple[int, int], float], best: tuple[int, int], cores: int, what: str) -> str:
     """Which cell is best, and what more than the cores did."""
     crowded = [rate for (r, t), rate in rates.items() if r * t > cores]
-    told = f";\nmore of them than cores: at most {max(crowded) / rates[best]:.0%} of that" if crowded else ""
-    ranks, threads = (f"{n} {word}{'s' * (n > 1)}" for n, word in zip(best, ("rank", "thread"), strict=True))
-    return f"{what}: {ranks} × {threads} are fastest{told}"
+    told = f";\noversubscribed, at most {max(crowded) / rates[best]:.0%} of that" if crowded else ""
+    return f"{named(what)}: most images per second with {counted(best)}{told}"
+
+
+def counted(pair: tuple[int, int]) -> str:
+    """Ranks and threads in words."""
+    ranks, threads = (f"{n} {word}{'s' * (n > 1)}" for n, word in zip(pair, ("rank", "thread"), strict=True))
+    return f"{ranks} × {threads}"
 
 
 def _one_line(text: str) -> str:

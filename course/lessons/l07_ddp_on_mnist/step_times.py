@@ -1,0 +1,123 @@
+"""How long a training step takes in different ways, and why: numbers and sentences, no MPI.
+
+The kernel reads what `runs.time_ways` measured on the ranks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+
+from mpi_classroom.figures import say_seconds
+
+BY_HAND, DDP_GLOO, DDP_MPI = "by hand", "DDP over Gloo", "DDP over MPI"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The lower quartile, the median and the upper quartile of some measured seconds."""
+
+    low: float
+    middle: float
+    high: float
+
+    def clearly_below(self, other: "Spread") -> bool:
+        """Whether three quarters of these are shorter than three quarters of the others."""
+        return self.high < other.low
+
+
+def spread_of(seconds: Sequence[float]) -> Spread:
+    """Of at least two values."""
+    return Spread(*quantiles(seconds, n=4, method="inclusive"))
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one training step, in one way, on `ranks` ranks.
+
+    `step`: as it is, on the slowest rank. `compute`, `wait` and `transfer`: means of all ranks, of a step
+    whose backward waits for every sum, so that nothing hides.
+    """
+
+    name: str
+    ranks: int
+    step: Spread
+    compute: Spread
+    wait: Spread
+    transfer: Spread
+
+    @property
+    def waiting_share(self) -> float:
+        """Of the time in all-reduces, the fraction that is waiting; 0 where there are none."""
+        return self.wait.middle / ((self.wait.middle + self.transfer.middle) or 1.0)
+
+
+def times_as_long(ways: Sequence[StepTime], name: str, other: str) -> float:
+    """A step in the way `name`, in steps of the way `other`."""
+    named = {way.name: way.step.middle for way in ways}
+    return named[name] / named[other]
+
+
+def explain_ways(ways: Sequence[StepTime]) -> str:
+    """Which way is fastest, and where the others lose their time: sentences chosen from the measurement."""
+    if ways[0].ranks == 1:
+        return "One core, so one rank: nothing is sent, and there is nothing to compare."
+    named = {way.name: way for way in ways}
+    gloo, mpi, hand = named[DDP_GLOO], named[DDP_MPI], named[BY_HAND]
+    return "\n".join([verdict(ways), *biggest_part(ways), gloo_and_mpi(gloo, mpi), ddp_and_hand(mpi, hand)])
+
+
+def verdict(ways: Sequence[StepTime]) -> str:
+    """Who is fastest, and whether that is clear."""
+    best, *_, worst = sorted(ways, key=lambda way: way.step.middle)
+    range_of = f"{say_seconds(best.step.middle)} and {say_seconds(worst.step.middle)}"
+    if not best.step.clearly_below(worst.step):
+        return (
+            f"Which is faster? No clear answer in this run: the medians lie between {range_of} per step, and "
+            "the steps of each way differ by more than that."
+        )
+    ratio = worst.step.middle / best.step.middle
+    return (
+        f"Which is faster? {best.name}: {say_seconds(best.step.middle)} per step. The slowest, {worst.name}, "
+        f"takes {say_seconds(worst.step.middle)}, {ratio:.2f} times as long."
+    )
+
+
+def biggest_part(ways: Sequence[StepTime]) -> list[str]:
+    """Where the slowest way loses its time against the fastest, if that is clear."""
+    best, *_, worst = sorted(ways, key=lambda way: way.step.middle)
+    if not best.step.clearly_below(worst.step):
+        return []
+    parts = {part: (getattr(best, part), getattr(worst, part)) for part in ("compute", "wait", "transfer")}
+    most = max(parts, key=lambda part: parts[part][1].middle - parts[part][0].middle)
+    short, long = parts[most]
+    words = {"compute": "computing", "wait": "waiting", "transfer": "transfer"}
+    what = f"{words[most]} ({say_seconds(short.middle)} against {say_seconds(long.middle)})"
+    return [f"Where does the slowest lose it? Most of it in {what}."]
+
+
+def gloo_and_mpi(gloo: StepTime, mpi: StepTime) -> str:
+    """The same DDP over two backends: what differs is who moves the bytes."""
+    both = f"{say_seconds(gloo.transfer.middle)} over Gloo, {say_seconds(mpi.transfer.middle)} over MPI"
+    if mpi.transfer.clearly_below(gloo.transfer):
+        return (
+            f"Gloo against MPI? The same DDP, the same bytes, and a transfer of {both}. Gloo sends them "
+            f"through "
+            "the operating system's network code; MPI copies them from memory to memory."
+        )
+    if gloo.transfer.clearly_below(mpi.transfer):
+        return f"Gloo against MPI? The same DDP, the same bytes: a transfer of {both}; Gloo is faster here."
+    return f"Gloo against MPI? The same DDP, the same bytes: {both}, too close to tell apart in this run."
+
+
+def ddp_and_hand(ddp: StepTime, hand: StepTime) -> str:
+    """Both over MPI: what DDP itself costs or gains."""
+    both = f"{say_seconds(ddp.step.middle)} with DDP, {say_seconds(hand.step.middle)} by hand"
+    if hand.step.clearly_below(ddp.step):
+        return (
+            f"DDP or by hand, both over MPI? {both}. DDP copies each gradient into a bucket and back; by "
+            f"hand, "
+            "the gradients live in one bucket from the start."
+        )
+    if ddp.step.clearly_below(hand.step):
+        return f"DDP or by hand, both over MPI? {both}. DDP sends while backward still computes."
+    return f"DDP or by hand, both over MPI? {both}, too close to tell apart in this run."
