@@ -264,17 +264,6 @@ class MPIGroup(ProcessGroup):
         self.shutdown()
 
 
-# The names these had before torch 2.13.
-for old, new in {
-    "_allgather_base": "all_gather_single",
-    "allgather_into_tensor_coalesced": "all_gather_single_coalesced",
-    "_reduce_scatter_base": "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_single_coalesced",
-    "alltoall_base": "all_to_all_single",
-}.items():
-    setattr(MPIGroup, old, getattr(MPIGroup, new))
-
-
 def register(parent: MPIGroup, part: MPIGroup, ranks: list[int]) -> None:
     """Let torch.distributed know a group that was made without it."""
     global_ranks = {rank: global_rank for global_rank, rank in c10d._world.pg_group_ranks[parent].items()}

@@ -42,6 +42,8 @@ class Deferred:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if threading.get_ident() != self.main:
+            return
         handler, frame, noted = self.handler, self.frame, self.noted
         self.restore()
         if noted:

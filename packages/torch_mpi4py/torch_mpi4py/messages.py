@@ -1,15 +1,21 @@
 """send and recv: a request of MPI as a work object.
 
-Both begin at once in the calling thread. The queue keeps every message, with its memory, until MPI is done
-with it or it is cancelled: the caller may drop the work, stop waiting for it or be interrupted, and MPI
-still reads or writes. MPI advances a message whenever this process calls MPI; where a future is asked for, a
-thread tests it.
+The queue keeps every message, with its memory, until MPI is done with it or it is cancelled: the caller may
+drop the work, stop waiting for it or be interrupted, and MPI still reads or writes. MPI advances a message
+whenever this process calls MPI; where a future is asked for, a thread tests it.
 
-Behind its values a small message carries the code of its dtype, which the receiver compares. A large one
-does not: one block of memory is copied by the receiver alone, while the sender computes on. With
+A small message carries the code of its dtype behind its values; the receiver compares it. A large one
+does not: its one block of memory is copied by the receiver alone, while the sender computes on. With
 TORCH_DISTRIBUTED_DEBUG=DETAIL, on all ranks, all carry it.
+
+Sends and small receives begin at once. A large receive begins when its message is there and its size is
+known, because Open MPI 5.0 copies a large message whole, also past the end of a shorter receive
+(docs/decisions/0011). Until then a thread looks for the message, so that its sender may wait for it while
+this process is anywhere inside MPI.
 """
 
+import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,32 +29,30 @@ from mpi4py import MPI
 
 from .channel import Channel, keep_forever
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, LayoutError, MismatchError
-from .gate import DTYPE_CODE, DTYPES
+from .gate import DTYPE_CODE
 from .tensors import LABEL_BYTES, Spec, as_message, labelled, place_for, plain, write_back
 from .waiting import LONGEST_NAP, SHORT_NAP, wait_until
 from .work import Outcome
 
-NAP = 5e-4
+NAP = 5e-4  # between two looks of the thread, for a future
+LONG_NAP = 5e-3  # and for a message that has not come
 CANCEL_SECONDS = 1.0  # MPI takes back a receive at once, unless its message has begun to arrive
 LARGE = 2**20  # bytes from which a message comes in many parts
 LABELLED_BYTES = 4096  # up to here MPI sends a message at once, label and all
+LABELS = {
+    dtype: 0x3C9A71E5D0B60000 + code for dtype, code in DTYPE_CODE.items()
+}  # numbers no tensor ends with
+DTYPE_OF = {label: dtype for dtype, label in LABELS.items()}
 
 
 class Message(Outcome):
-    """A send or receive under way. `finish(status)` runs when it has arrived."""
+    """A send or a receive under way."""
 
-    def __init__(
-        self,
-        queue: "MessageQueue",
-        tensor: torch.Tensor,
-        values: torch.Tensor,
-        words: str,
-        finish: Callable[["Message"], None],
-    ) -> None:
+    def __init__(self, queue: "MessageQueue", tensor: torch.Tensor, values: torch.Tensor, words: str) -> None:
         super().__init__([tensor])
-        self.queue, self.tensor, self.words, self.finish = queue, tensor, words, finish
+        self.queue, self.tensor, self.words = queue, tensor, words
         self.values = values  # plain: what MPI reads or writes
-        self.label = np.array([DTYPE_CODE[tensor.dtype]])
+        self.label = np.array([LABELS[tensor.dtype]])
         self.request = MPI.REQUEST_NULL
         self.started = False
         self.status = MPI.Status()
@@ -56,36 +60,47 @@ class Message(Outcome):
         self.testing = threading.Lock()  # MPI forbids two tests of one request at a time
 
     def start(self, begin: Callable[[Spec], MPI.Request]) -> None:
-        """Begin it. The queue has it already: whatever happens meanwhile, its memory stays."""
-        channel = self.queue.channel
+        """Begin it, or note the error. The queue has it already: its memory stays, whatever happens."""
         try:
-            with channel.deferred:
-                labels = self.queue.labels(self.tensor)
-                with labelled(self.values, self.label) if labels else as_message(self.values) as buffer:
-                    self.request = begin(buffer)
+            with self.queue.channel.deferred, self.buffer() as buffer:
+                self.request = begin(buffer)
                 self.started = True
         except BaseException as error:
-            if self.started:  # and Ctrl-C came meanwhile
+            if not self.started:
+                self.fail(error)
+            if not isinstance(error, Exception):  # Ctrl-C came meanwhile
                 raise
-            keep_forever(self)
-            self.error = (
-                self.queue.failure(error, self.words)
-                if isinstance(error, MPI.Exception)
-                else channel.failure(error, lambda: self.words)
-            )
-            self.done = True
-            raise self.error from None
+
+    def buffer(self) -> contextlib.AbstractContextManager[Spec]:
+        """What MPI reads or writes: the values, and the label where there is one."""
+        if self.queue.labels(self.tensor):
+            return labelled(self.values, self.label)
+        return as_message(self.values)
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error of MPI or of this process."""
+        keep_forever(self)
+        self.error = self.queue.failure(error, self.words)
+        self.error.__cause__ = error if self.error is not error else None
+        self.done = True
+
+    def cancelled(self) -> ClosedGroupError:
+        return ClosedGroupError(f"{self.words} was cancelled: the process group was destroyed")
+
+    def finish(self) -> None:
+        """Do what is left when MPI is done with it."""
 
     def is_completed(self) -> bool:
         if not self.done:
             with self.testing:
                 self.test()
-            if self.done:
-                self.announce()
+        if self.done:
+            self.announce()
         return self.done
 
     def test(self) -> None:
         """Look once; the caller holds `testing`."""
+        self.queue.begin_receives()  # of all: a peer may wait for them while this process waits for a send
         if self.done or not self.started:
             return
         try:
@@ -94,8 +109,8 @@ class Message(Outcome):
             if self.request and not self.request.Test(self.status):
                 return
             if self.status.Is_cancelled():
-                raise ClosedGroupError(f"{self.words} was cancelled: the process group was destroyed")
-            self.finish(self)
+                raise self.cancelled()
+            self.finish()
         except MPI.Exception as error:
             self.error = self.queue.failure(error, self.words)
             self.error.__cause__ = error
@@ -128,6 +143,69 @@ class Message(Outcome):
         return super().get_future()
 
 
+class Receive(Message):
+    """A receive from `sender`, which may be MPI.ANY_SOURCE."""
+
+    def __init__(
+        self, queue: "MessageQueue", tensor: torch.Tensor, words: str, sender: int, tag: int
+    ) -> None:
+        super().__init__(queue, tensor, place_for(tensor), words)
+        self.sender, self.tag = sender, tag
+        self.elsewhere: torch.Tensor | None = None  # the message, where it does not fit or may have a label
+        # What fits into so few bytes has a label, and into two blocks of memory, values and label, Open MPI
+        # copies in parts and never past the end.
+        self.waits_for_its_size = not 0 < tensor.nbytes <= LABELLED_BYTES - LABEL_BYTES
+
+    def begin(self) -> None:
+        """Begin it, if it need not wait for its message or the message is there."""
+        channel = self.queue.channel
+        try:
+            channel.check_open()
+            if not self.waits_for_its_size:
+                self.start(lambda buffer: channel.mail.Irecv(buffer, self.sender, self.tag))
+            elif channel.mail.Iprobe(self.sender, self.tag):
+                self.start(self.receive_what_came)
+        except MPI.Exception as error:
+            self.fail(error)
+        except (BrokenGroupError, ClosedGroupError) as error:
+            self.error, self.done = error, True
+
+    def receive_what_came(self, buffer: Spec) -> MPI.Request:
+        """Begin to receive the message that is there, in the tensor only if it is surely as long."""
+        message = self.queue.channel.mail.Mprobe(self.sender, self.tag, self.status)
+        nbytes = self.status.Get_elements(MPI.BYTE)
+        surely = self.queue.labels(self.tensor) or nbytes > LABELLED_BYTES + LABEL_BYTES
+        if surely and nbytes == self.nbytes:
+            return message.Irecv(buffer)
+        self.elsewhere = torch.empty(nbytes, dtype=torch.uint8)
+        with as_message(self.elsewhere) as place:
+            return message.Irecv(place)
+
+    @property
+    def nbytes(self) -> int:
+        """How long the message has to be, with its label."""
+        return self.tensor.nbytes + LABEL_BYTES * self.queue.labels(self.tensor)
+
+    def finish(self) -> None:
+        """Compare what came with what was asked for, and put it where the caller wants it."""
+        tensor, self.source = self.tensor, self.status.source
+        nbytes, label = self.status.Get_elements(MPI.BYTE), int(self.label[0])
+        if self.elsewhere is not None:
+            label = int.from_bytes(self.elsewhere[-LABEL_BYTES:].numpy().tobytes(), sys.byteorder)
+            has_label = label in DTYPE_OF
+        else:  # a shorter message has its label in the tensor
+            has_label = self.queue.labels(tensor) and (label in DTYPE_OF or nbytes < self.nbytes)
+        sent = nbytes - LABEL_BYTES * has_label
+        if sent != tensor.nbytes:
+            raise MismatchError(f"{self.words}: rank {self.source} sent {sent} bytes, not {tensor.nbytes}")
+        dtype = DTYPE_OF.get(label, tensor.dtype)
+        if dtype != tensor.dtype:
+            raise MismatchError(f"{self.words}: rank {self.source} sent {name_of(dtype)}")
+        if self.elsewhere is not None:
+            self.values = self.elsewhere.view(tensor.dtype)
+        write_back(tensor, self.values)
+
+
 class MessageQueue:
     """The messages of one group that are under way."""
 
@@ -136,6 +214,8 @@ class MessageQueue:
         self.detail = dist.get_debug_level() == dist.DebugLevel.DETAIL
         self.sends: list[Message] = []
         self.receives: list[Message] = []
+        self.waiting: list[Receive] = []  # those that MPI does not know yet, in the order of the calls
+        self.beginning = threading.Lock()
         self.watched: list[Message] = []
         self.lock = threading.Lock()
         self.watcher: threading.Thread | None = None
@@ -143,20 +223,45 @@ class MessageQueue:
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Message:
         self.check(tensor, tag)
         words = f"send of {describe(tensor)} to rank {to}, tag {tag}"
-        message = Message(self, tensor, plain(tensor), words, lambda message: None)
+        message = Message(self, tensor, plain(tensor), words)
         self.add(self.sends, message)
         message.start(lambda buffer: self.channel.mail.Isend(buffer, to, tag))
+        if message.error:
+            raise message.error
         return message
 
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Message:
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> Receive:
         """`source` may be MPI.ANY_SOURCE."""
         self.check(tensor, tag)
         who = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         words = f"recv of {describe(tensor)} from {who}, tag {tag}"
-        message = Message(self, tensor, place_for(tensor), words, self.received)
+        message = Receive(self, tensor, words, source, tag)
         self.add(self.receives, message)
-        message.start(lambda buffer: self.channel.mail.Irecv(buffer, source, tag))
+        with self.beginning:
+            self.waiting.append(message)
+        self.begin_receives()
+        if message.error:
+            raise message.error
+        if not message.started:
+            self.look_after(message)
         return message
+
+    def begin_receives(self) -> None:
+        """Begin the receives that can; none overtakes an earlier one that takes the same message."""
+        if not self.waiting:
+            return
+        with self.beginning:
+            still_waiting: list[Receive] = []
+            senders: dict[int, set[int]] = {}  # of those that still wait, for each tag
+            for receive in self.waiting:
+                earlier = senders.setdefault(receive.tag, set())
+                takes_from = earlier if receive.sender == MPI.ANY_SOURCE else {receive.sender, MPI.ANY_SOURCE}
+                if not (receive.done or receive.started or earlier & takes_from):
+                    receive.begin()
+                if not (receive.done or receive.started):
+                    still_waiting.append(receive)
+                    earlier.add(receive.sender)
+            self.waiting[:] = still_waiting
 
     def add(self, messages: list[Message], new: Message) -> None:
         """Put `new` in the list, and take out what is done."""
@@ -164,21 +269,6 @@ class MessageQueue:
             message.is_completed()  # outside the lock: a callback may send
         with self.lock:
             messages[:] = [message for message in messages if not message.done] + [new]
-
-    def received(self, message: Message) -> None:
-        """Compare what came with what was asked for, and put it where the caller wants it."""
-        tensor, status = message.tensor, message.status
-        message.source = status.source
-        nbytes = status.Get_elements(MPI.BYTE) - LABEL_BYTES * self.labels(tensor)
-        if nbytes != message.values.nbytes:
-            raise MismatchError(
-                f"{message.words}: rank {status.source} sent {nbytes} bytes, not {message.values.nbytes}"
-            )
-        if message.label[0] != DTYPE_CODE[tensor.dtype]:
-            raise MismatchError(
-                f"{message.words}: rank {status.source} sent {name_of(DTYPES[message.label[0]])}"
-            )
-        write_back(tensor, message.values)
 
     def check(self, tensor: torch.Tensor, tag: int) -> None:
         if not tensor.is_cpu or tensor.layout is not torch.strided:
@@ -193,8 +283,8 @@ class MessageQueue:
         """Whether a message of this size carries its dtype."""
         return tensor.nbytes <= LABELLED_BYTES or self.detail
 
-    def failure(self, error: MPI.Exception, words: str) -> BaseException:
-        if error.Get_error_class() == MPI.ERR_TRUNCATE:
+    def failure(self, error: BaseException, words: str) -> BaseException:
+        if isinstance(error, MPI.Exception) and error.Get_error_class() == MPI.ERR_TRUNCATE:
             return MismatchError(f"{words}: the message sent is larger than the tensor")
         return self.channel.failure(error, lambda: words)
 
@@ -209,14 +299,15 @@ class MessageQueue:
     def watch(self) -> None:
         while True:
             with self.lock:
-                self.watched = [message for message in self.watched if not message.done]
                 if not self.watched or self.channel.closed:
                     self.watcher = None
                     return
                 watched = list(self.watched)
+            time.sleep(NAP if any(message.future for message in watched) else LONG_NAP)
             for message in watched:
-                message.is_completed()
-            time.sleep(NAP)
+                if message.is_completed():
+                    with self.lock:
+                        self.watched.remove(message)
 
     def drain(self, seconds: float) -> bool:
         """Wait until all sends have left; False, and their memory is kept, when some have not within
@@ -229,6 +320,10 @@ class MessageQueue:
         waiting = [message for message in self.receives if not message.is_completed()]
         if self.channel.closed or MPI.Is_finalized():
             return
+        with self.beginning:
+            for message in waiting:
+                if not message.started:
+                    message.error, message.done = message.cancelled(), True
         for message in waiting:
             with message.testing:
                 if message.request:

@@ -58,7 +58,9 @@ def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
     In an expanded tensor many elements are one place in memory: it holds `values` only where these are the
     same. Raises LayoutError otherwise.
     """
-    if values is tensor:
+    if (
+        values is tensor or values.data_ptr() == tensor.data_ptr()
+    ):  # a view of it; torch refuses to copy those
         return
     tensor, values = tensor.detach(), values.detach().view(tensor.shape)
     for dim, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True)):

@@ -239,6 +239,16 @@ def test_coalesced_forms(comm: MPI.Intracomm) -> None:
     assert [[t.tolist() for t in row] for row in lists] == [[[1.0, 1.0], [0.0]]] * size
 
 
+def test_a_single_row_of_a_transposed_tensor_is_reduced_where_it_lies() -> None:
+    """It is contiguous, with strides that a view of it does not have."""
+    tensors = [torch.ones(3, 1).t(), torch.ones(2, dtype=torch.int32)]  # two dtypes: not packed
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    size = dist.get_world_size()
+    assert [tensor.tolist() for tensor in tensors] == [[[size] * 3], [size] * 2]
+
+
 def test_sparse_tensors_are_summed() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     entries = [

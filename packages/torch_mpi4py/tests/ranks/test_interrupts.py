@@ -26,6 +26,7 @@ from mpi4py import MPI
 
 import torch_mpi4py
 from mpi_classroom.launch import run_ranks
+from torch_mpi4py.interrupts import Deferred
 
 SLACK = 5.0  # seconds by which a busy machine may be late
 CHILD_SECONDS = 20.0  # in which a forked child has tried everything
@@ -418,6 +419,24 @@ def test_after_many_interrupts(comm: MPI.Intracomm, name: str, later: bool, numb
     if comm.size > 1:
         for seed in range(20):
             check_interrupts(comm, name, later, 3.0, seed, number)
+
+
+def test_ctrl_c_is_the_main_threads_also_where_another_thread_moves_data() -> None:
+    deferred, elsewhere = Deferred(), []
+
+    def move() -> None:
+        try:
+            with deferred:
+                pass
+        except KeyboardInterrupt as interrupt:
+            elsewhere.append(interrupt)
+
+    with pytest.raises(KeyboardInterrupt), deferred:
+        signal.raise_signal(signal.SIGINT)
+        owner = threading.Thread(target=move)
+        owner.start()
+        owner.join()
+    assert elsewhere == []
 
 
 # ---------------------------------------------------------------------------------------- forks

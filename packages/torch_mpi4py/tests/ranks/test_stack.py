@@ -1,6 +1,6 @@
 """What stands on torch.distributed runs over "mpi4py" unchanged, and equals training in one process.
 
-Data parallelism in all its forms; models that are cut are in test_torch_mpi_cut.py.
+Data parallelism in all its forms; models that are cut are in test_cut.py.
 """
 
 from collections.abc import Callable, Iterator
