@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from course.doctor_data import check_data, check_larger_data
-from course.doctor_jobs import check_deepspeed, check_torch
+from course.doctor_jobs import check_deepspeed, check_processor, check_torch
 from course.paths import ROOT
 from mpi_classroom import doctor as machine
 from mpi_classroom.doctor import Check, check_ranks, some
@@ -44,7 +44,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_pins,
     machine.check_kernel,
     machine.check_mpiexec,
-    machine.check_cores,
+    check_processor,
     machine.check_memory,
     machine.check_shared_memory,
     check_disk,
@@ -58,7 +58,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_torch,
     check_deepspeed,
 )
-SLOW = (check_torch, check_deepspeed, check_ranks)
+SLOW = (check_torch, check_deepspeed, check_ranks, check_processor)
 
 
 IN_THE_COURSE = (  # what the machine's checks advise, and what does it here

@@ -1,15 +1,16 @@
-"""The doctor's checks that start programs: `torch.distributed` on two ranks, DeepSpeed.
+"""The doctor's checks of torch: the processor, `torch.distributed` on two ranks, DeepSpeed.
 
-Each has a deadline, and each looks at a number that must be right, not only at an exit code.
+Each that starts a program has a deadline and looks at a number that must be right, not only at an exit code.
 """
 
 import importlib.util
 import os
+import platform
 import subprocess
 import sys
 
-from mpi_classroom.doctor import Check, some
-from mpi_classroom.launch import rank_environment, run_ranks
+from mpi_classroom.doctor import RANKS, Check, some
+from mpi_classroom.launch import available_cores, rank_environment, run_ranks, threads_per_rank
 
 TORCH_RANKS = 2
 TORCH_ROUND_TRIP = """
@@ -43,6 +44,24 @@ comm.Barrier()
 """
 DEEPSPEED = "import deepspeed; print(deepspeed.__version__)"
 SETUP = "make setup; if that does not help: rm -rf .venv && make setup"
+
+
+def check_processor(instructions: str = "", machine: str = platform.machine()) -> Check:
+    """What torch uses of the processor, and how many cores the ranks share; nothing of it is a fault."""
+    if not instructions:
+        import torch
+
+        instructions = torch.backends.cpu.get_cpu_capability()
+    short = "an LSTM in bfloat16 computes in float32"
+    meaning = instructions
+    if machine in ("x86_64", "AMD64") and not instructions.startswith("AVX512"):
+        known = instructions == "AVX2"
+        meaning = f"AVX2: {short}" if known else f"no AVX2: training is slower, and {short}"
+    cores, threads = available_cores(), threads_per_rank(RANKS)
+    shared = f"{RANKS} ranks share them" if 1 < cores < RANKS else f"{RANKS} ranks share it"
+    share = shared if cores < RANKS else f"one or more for each of {RANKS} ranks"
+    words = f"{cores} core{'s' * (cores > 1)}: {share}, {threads} thread{'s' * (threads > 1)} per rank"
+    return Check("processor", True, f"{meaning}; {words}")
 
 
 def check_torch(program: str = TORCH_ROUND_TRIP, seconds: float = 60.0) -> Check:

@@ -65,6 +65,37 @@ Usage = namedtuple("Usage", "free")
 Job = namedtuple("Job", "returncode stdout stderr")
 
 
+SHORT = "an LSTM in bfloat16 computes in float32"
+
+
+@pytest.mark.parametrize(
+    ("instructions", "machine", "cores", "words"),
+    [
+        ("AVX512", "x86_64", 8, "AVX512; 8 cores: one or more for each of 4 ranks, 2 threads per rank"),
+        ("AVX2", "x86_64", 2, f"AVX2: {SHORT}; 2 cores: 4 ranks share them, 1 thread per rank"),
+        (
+            "DEFAULT",
+            "x86_64",
+            1,
+            f"no AVX2: training is slower, and {SHORT}; 1 core: 4 ranks share it, 1 thread per rank",
+        ),
+        ("DEFAULT", "aarch64", 4, "DEFAULT; 4 cores: one or more for each of 4 ranks, 1 thread per rank"),
+    ],
+)
+def test_the_processor_is_named_with_what_it_means_and_is_no_fault(
+    monkeypatch, instructions, machine, cores, words
+):
+    monkeypatch.setattr(doctor_jobs, "available_cores", lambda: cores)
+    monkeypatch.setattr(doctor_jobs, "threads_per_rank", lambda size: max(1, cores // size))
+    check = doctor_jobs.check_processor(instructions, machine)
+    assert (check.ok, check.detail) == (True, words)
+
+
+def test_the_instructions_are_those_that_torch_uses(monkeypatch):
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX2")
+    assert doctor_jobs.check_processor(machine="x86_64").detail.startswith(f"AVX2: {SHORT}; ")
+
+
 def test_data_that_is_not_here_is_no_fault_and_nothing_is_downloaded(monkeypatch):
     def download(*arguments, **options):
         raise AssertionError("the doctor must not download")

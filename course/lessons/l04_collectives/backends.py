@@ -7,6 +7,7 @@ rank down. The last two cost the job; the rest of the operations is then tried i
     print(probe_backends())
 """
 
+import contextlib
 import json
 import os
 import re
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
+from mpi_classroom.folders import scratch_folder
+from mpi_classroom.launch import mpiexec_command, rank_environment, running_job
 
 State = Literal["works", "wrong", "raises", "hangs", "crashes", "absent"]
 MARKS: dict[State, str] = {
@@ -135,24 +137,25 @@ class ProbeJob:
         self.tasks, self.module = tasks, module
 
     def __enter__(self) -> "ProbeJob":
-        self.scratch = tempfile.TemporaryDirectory(prefix="course-backends-")
-        self.folder = Path(self.scratch.name)
-        (self.folder / "tasks.json").write_text(json.dumps({"module": self.module, "tasks": self.tasks}))
-        command = [sys.executable, "-m", RANK_MODULE, str(self.folder)]
-        base = dict(os.environ) | {"GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "FATAL"}
-        with open(self.folder / "output", "wb") as output:
-            self.process = subprocess.Popen(
+        with contextlib.ExitStack() as opened:
+            self.folder = Path(opened.enter_context(tempfile.TemporaryDirectory(dir=scratch_folder())))
+            (self.folder / "tasks.json").write_text(json.dumps({"module": self.module, "tasks": self.tasks}))
+            command = [sys.executable, "-m", RANK_MODULE, str(self.folder)]
+            base = dict(os.environ) | {"GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "FATAL"}
+            output = opened.enter_context(open(self.folder / "output", "wb"))
+            job = running_job(
                 mpiexec_command(RANKS, command),
-                env=rank_environment(RANKS, base),
+                rank_environment(RANKS, base),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+            self.process = opened.enter_context(job)
+            self.opened = opened.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        end_job(self.process)
-        self.scratch.cleanup()
+        self.opened.close()
 
     def watch(self, seconds: float) -> list[Probe]:
         """Wait until the job is done, dead, or silent for `seconds`; what is known of its tasks then."""

@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
+from mpi_classroom.launch import mpiexec_command, rank_environment, running_job
 
 C_COMPILERS = ("cc", "gcc", "clang")
 
@@ -66,12 +66,8 @@ def run_program(size: int, command: Sequence[str | Path], *, timeout: float = 30
 def output_of(job: Sequence[str], environment: Mapping[str, str], timeout: float) -> str:
     """What a job prints that is done within `timeout` seconds; one that is not is ended, ranks and all."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(job, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            output, errors = process.communicate(timeout=timeout)
-        except BaseException:
-            end_job(process)
-            raise
+    with running_job(job, environment, stdout=pipe, stderr=pipe, text=True) as process:
+        output, errors = process.communicate(timeout=timeout)
     if process.returncode != 0:
         raise RuntimeError(f"the program ended with exit code {process.returncode}:\n{errors.strip()}")
     return output.removesuffix("\n")

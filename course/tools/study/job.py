@@ -19,7 +19,7 @@ from typing import Any
 from course.lessons.l07_ddp_on_mnist.study_results import Case
 from course.tools.study.plan import MARK, job_size
 from mpi_classroom.errors import CourseError
-from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
+from mpi_classroom.launch import mpiexec_command, rank_environment, running_job
 from mpi_classroom.leftovers import RUN, run_mark
 
 SILENCE_SECONDS = 300.0
@@ -60,20 +60,19 @@ def listen(
 ) -> Iterator[dict[str, Any]]:
     """What rank 0 of a job of `module` tells, which is given the `task`; StudyError when it ends badly."""
     command = [sys.executable, "-m", "mpi4py", "-m", module, json.dumps(task)]
-    job = subprocess.Popen(
+    with running_job(
         mpiexec_command(ranks, command),
-        env=environment_of(ranks, threads),
+        environment_of(ranks, threads),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
         start_new_session=True,  # an interrupt is for us: we end the ranks
-    )
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(job, lines), daemon=True).start()
-    others: deque[str] = deque(maxlen=LINES)
-    try:
+    ) as job:
+        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=_read, args=(job, lines), daemon=True).start()
+        others: deque[str] = deque(maxlen=LINES)
         while line := _next(lines, silence):
             if line.startswith(MARK):
                 yield json.loads(line.removeprefix(MARK))
@@ -81,9 +80,6 @@ def listen(
                 others.append(line.rstrip())
         if job.wait(10):
             raise StudyError(how_it_ended(job.returncode, others))
-    finally:
-        if job.poll() is None:
-            end_job(job)
 
 
 def _read(job: "subprocess.Popen[str]", lines: "queue.SimpleQueue[str]") -> None:

@@ -23,7 +23,7 @@ from mpi_classroom import processes
 from mpi_classroom.awake import Awake, Turns, at_work, processor_seconds
 from mpi_classroom.cause import likely_cause
 from mpi_classroom.exercises import Exercise
-from mpi_classroom.folders import EXERCISE_PREFIX, remove_job_folders
+from mpi_classroom.folders import EXERCISE_PREFIX, remove_job_folders, scratch_folder
 from mpi_classroom.hang import RankState, observe, request_stacks
 from mpi_classroom.launch import mpiexec_command, rank_environment
 from mpi_classroom.lessons import reference
@@ -117,7 +117,7 @@ class AnswerJob:
 
     def __init__(self, exercise: Exercise, source: str) -> None:
         self.exercise, self.source = exercise, source
-        self.folder = Path(tempfile.mkdtemp(prefix=EXERCISE_PREFIX))
+        self.folder = Path(tempfile.mkdtemp(prefix=EXERCISE_PREFIX, dir=scratch_folder()))
         self.log = RankLog(self.folder, RANKS)
         self.clock, self.turns = Awake(), Turns()
         self.ready_at, self.still_since, self.looks = 0.0, 0.0, 0

@@ -11,6 +11,11 @@ Open MPI names what it writes by numbers that come again, and killed jobs leave 
 
 In folders of the process that starts the jobs neither can happen.
 
+A process that is killed can neither end its jobs nor remove its folders. A watchdog does: a shell that reads
+from a pipe of which only that process has the other end. When the pipe closes and the folder is still there,
+it starts `mpi_classroom.processes`. Where the watchdog is killed too, the next process that starts a job
+removes the folders.
+
 Any user can make a file with one of our names in /tmp or /dev/shm. So a folder counts as ours only if its
 name has our prefix, this user owns it, others have no access, and it is a folder itself: no link, no pipe.
 """
@@ -22,6 +27,8 @@ import itertools
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,6 +41,10 @@ PREFIXES = (PREFIX, CLUSTER_PREFIX, EXERCISE_PREFIX)
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"
 WINDOWS = ("OMPI_MCA_osc_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory")
 MPIEXEC = "PRTE_MCA_prte_local_tmpdir_base"
+JOB = "COURSE_JOB"  # marks all processes of a job; mpiexec does not hand its own variables on
+SCOPE = "COURSE_SCOPE"  # see `processes`
+# Whoever ends this process and all it started must leave the watchdog the time to clear up.
+WATCHDOG = 'trap "" TERM; read nothing; test -d "$1" && exec "$0" -m mpi_classroom.processes "$1"'
 
 _jobs = itertools.count()
 
@@ -46,9 +57,40 @@ def folder_environment() -> dict[str, str]:
     job = f"{os.getpid()}.{next(_jobs)}"  # a fork of this process counts on from the same number
     environment = memory_environment(job)
     with suppress(FileNotFoundError):  # there is no temporary folder that can be written to
-        if files := own_folder(Path(tempfile.gettempdir())):
-            environment[MPIEXEC] = os.path.join(files, job)
+        if files := scratch_folder():
+            environment[MPIEXEC] = environment[JOB] = os.path.join(files, job)
     return environment
+
+
+@functools.cache
+def _watch(folder: str) -> None:
+    """Start the watchdog of this process, which has `folder` and whose jobs are marked with it."""
+    command = ["/bin/sh", "-c", WATCHDOG, sys.executable, folder]
+    environment = {name: value for name, value in os.environ.items() if name != SCOPE}
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    with suppress(OSError):
+        watchdog = subprocess.Popen(
+            command, env=environment, stdin=pipe, stdout=nothing, stderr=nothing, start_new_session=True
+        )
+        atexit.register(_dismiss, watchdog, os.getpid())
+
+
+def scratch_folder() -> str | None:
+    """Where this process may put its own files: they go with it, also when it is killed.
+
+    None where the temporary folder cannot be written to, which is tempfile's default too.
+    """
+    folder = own_folder(Path(tempfile.gettempdir()))
+    if folder is not None:
+        _watch(folder)
+    return folder
+
+
+def _dismiss(watchdog: "subprocess.Popen[bytes]", owner: int) -> None:
+    """End the watchdog at the end of the process that started it, which clears up by itself."""
+    if os.getpid() == owner:
+        watchdog.kill()
+        watchdog.wait()
 
 
 def remove_job_folders(environment: Mapping[str, str]) -> None:

@@ -16,13 +16,14 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from mpi_classroom.folders import folder_environment, memory_environment, remove_job_folders
+from mpi_classroom.folders import JOB, folder_environment, memory_environment, remove_job_folders
+from mpi_classroom.processes import end_marked
 
 TRANSPORT = {
     "OMPI_MCA_pml": "ob1",
@@ -127,19 +128,33 @@ def run_ranks(
     pipe = subprocess.PIPE
     told = {"PYTHONFAULTHANDLER": "1"}  # see where_they_stand
     surroundings = rank_environment(size, environment, connects=connects) | told
-    with subprocess.Popen(command, env=surroundings, stdout=pipe, stderr=pipe, text=True) as job:
+    with running_job(command, surroundings, stdout=pipe, stderr=pipe, text=True) as job:
         try:
             output, errors = job.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as late:
             late.add_note(where_they_stand(job))
-            end_job(job)
             raise
-        except BaseException:
-            end_job(job)
-            raise
-        finally:
-            remove_job_folders(surroundings)
     return subprocess.CompletedProcess(command, job.returncode, output, errors)
+
+
+@contextlib.contextmanager
+def running_job(
+    command: Sequence[str], environment: Mapping[str, str], **options: Any
+) -> "Iterator[subprocess.Popen[Any]]":
+    """Start a job, in an environment of `rank_environment`; `options` are those of Popen.
+
+    When the block ends, the job is gone: its ranks, also when mpiexec was killed and could not end them, and
+    its files. When this process is killed, its watchdog does the same.
+    """
+    job = subprocess.Popen(command, env=environment, **options)
+    try:
+        yield job
+    finally:
+        if job.poll() is None:
+            end_job(job)
+        if job.returncode < 0 and JOB in environment:
+            end_marked(JOB, environment[JOB])
+        remove_job_folders(environment)
 
 
 def where_they_stand(job: "subprocess.Popen[str]", patience: float = 3.0) -> str:
@@ -178,9 +193,9 @@ def end_job(job: "subprocess.Popen[Any]", patience: float = 2.0) -> None:
 def main() -> int:
     """`python -m mpi_classroom.launch SIZE ARGUMENTS…`: run `python ARGUMENTS…` on SIZE ranks."""
     size, *arguments = sys.argv[1:]
-    return subprocess.call(
-        mpiexec_command(int(size), [sys.executable, *arguments]), env=rank_environment(int(size))
-    )
+    command = mpiexec_command(int(size), [sys.executable, *arguments])
+    with running_job(command, rank_environment(int(size))) as job:
+        return job.wait()
 
 
 if __name__ == "__main__":

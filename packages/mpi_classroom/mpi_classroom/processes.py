@@ -4,7 +4,8 @@ Every process of a cluster (controller, mpiexec, engines and whatever they start
 environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel that
 started it, as "pid:start time:pid namespace"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking
 the processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
-The folder that a variable names is removed only if it is one of ours (see `folders`).
+The folder that a variable names is removed only if it is one of ours (see `folders`). In the same way all
+processes of a job outside a notebook inherit COURSE_JOB, a path in the folder of the process that started it.
 
 A process in whose environment COURSE_SCOPE is set knows only those with the same one: so tests leave the
 clusters of open notebooks alone, and those of the tests beside them.
@@ -19,10 +20,9 @@ from pathlib import Path
 
 import psutil
 
-from mpi_classroom.folders import remove_leftovers, remove_ours
+from mpi_classroom.folders import JOB, SCOPE, remove_leftovers, remove_ours
 
 CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
-SCOPE = "COURSE_SCOPE"
 LOOKS = 20
 EXERCISE = "an exercise"  # in the place of the notebook's name
 
@@ -105,7 +105,7 @@ def running_clusters() -> list[ClusterProcesses]:
 
 
 def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
-    """End every process marked `variable=value`; return how many there were.
+    """End every process marked with `value`, or with a path in it, in `variable`; return how many there were.
 
     They are asked first, so that mpiexec can remove its ranks and their shared memory; whoever is still
     there after `patience` seconds is killed, all at once: stopped first, so that none starts another.
@@ -113,7 +113,9 @@ def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
 
     def members() -> list[psutil.Process]:
         return [
-            process for process, environment in marked_processes(variable) if environment[variable] == value
+            process
+            for process, environment in marked_processes(variable)
+            if f"{environment[variable]}/".startswith(f"{value}/")
         ]
 
     everyone = members()
@@ -158,8 +160,9 @@ def _send(process: psutil.Process, action: str) -> None:
         getattr(process, action)()
 
 
-if __name__ == "__main__":  # what a cluster's watchdog runs when its kernel is gone
+if __name__ == "__main__":  # what a watchdog runs: of a cluster, or of a process that started jobs
     folder = Path(sys.argv[1])
-    end_marked(CLUSTER, str(folder))
+    for mark in (CLUSTER, JOB):
+        end_marked(mark, str(folder))
     remove_ours(folder)
     remove_leftovers()

@@ -12,6 +12,7 @@ import pytest
 
 from mpi_classroom import folders
 from mpi_classroom.folders import (
+    JOB,
     MPIEXEC,
     PREFIX,
     SEGMENTS,
@@ -77,7 +78,7 @@ def test_without_a_place_in_memory_mpi_chooses_its_own(place, tmp_path, monkeypa
     monkeypatch.setattr(folders, "SHARED_MEMORY", tmp_path / "none" if place == "missing" else tmp_path)
     if place == "read-only":
         monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
-    assert folder_environment().keys() == {MPIEXEC}
+    assert folder_environment().keys() == {MPIEXEC, JOB}
 
 
 def test_without_a_temporary_folder_mpiexec_says_what_is_wrong(monkeypatch):

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -92,6 +94,63 @@ def test_ranks_that_are_killed_leave_nothing_in_the_folder_of_their_job(tmp_path
     paths = [line for line in done.stdout.splitlines() if line.startswith("/")]
     assert len(paths) == 2 and not [path for path in paths if os.path.exists(path)]
     assert job_folder() is None, "this process is no rank"
+
+
+BUSY = """
+import os, pathlib, sys, time
+from mpi4py import MPI
+from mpi_classroom import folders
+comm = MPI.COMM_WORLD
+report = pathlib.Path(sys.argv[1], f"{comm.rank}.part")
+report.write_text(f"{os.getpid()} {os.getppid()} {os.environ[folders.SEGMENTS]} {os.environ[folders.JOB]}")
+report.rename(report.with_suffix(".rank"))
+while time.sleep(0.01) is None:  # no MPI, which would notice that mpiexec is gone
+    pass
+"""
+STARTS = {
+    "run_ranks": "import sys, mpi_classroom.launch as launch; launch.run_ranks(2, sys.argv[1:], timeout=60)",
+    "the command line": "import sys, mpi_classroom.launch as launch; sys.argv.insert(1, '2'); launch.main()",
+    "a call of mpiexec": (
+        "import subprocess, sys; from mpi_classroom.launch import mpiexec_command, rank_environment;"
+        "subprocess.run(mpiexec_command(2, [sys.executable, *sys.argv[1:]]), env=rank_environment(2))"
+    ),
+}
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_running(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("whom", ["the parent", "mpiexec"])
+@pytest.mark.parametrize("how", STARTS)
+def test_a_killed_parent_or_mpiexec_leaves_neither_ranks_nor_files(tmp_path, how, whom):
+    if how == "a call of mpiexec" and whom == "mpiexec":
+        pytest.skip("the ranks end with the process that called mpiexec")
+    command = [sys.executable, "-c", STARTS[how], "-c", BUSY, str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as parent:
+        try:
+            wait_until(lambda: len(list(tmp_path.glob("*.rank"))) == 2)
+            reports = [path.read_text().split() for path in tmp_path.glob("*.rank")]
+            ranks, (mpiexec,) = [int(report[0]) for report in reports], {int(report[1]) for report in reports}
+            files = [Path(name) for report in reports for name in report[2:]]
+            assert all(path.exists() for path in files)
+            os.kill(parent.pid if whom == "the parent" else mpiexec, signal.SIGKILL)
+            wait_until(lambda: not any(map(is_running, [mpiexec, *ranks])))
+            wait_until(lambda: not [path for path in files if path.exists()])
+            if whom == "the parent":
+                wait_until(lambda: not [path for path in files if path.parent.exists()])
+        finally:
+            parent.kill()
 
 
 def test_a_job_may_be_started_from_inside_a_rank():

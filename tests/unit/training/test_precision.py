@@ -1,10 +1,15 @@
 """Mixed precision: products in bfloat16, and everything that is added up in float32."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.nn import functional as F
 
-from course.lessons.l05_training_one_process.mixed_precision import in_bfloat16
+from course.lessons.l05_training_one_process.mixed_precision import in_bfloat16, runs_in_bfloat16
+from course.paths import ROOT
 from course_lib.training.loop import Batch, make_step, summed_cross_entropy
 from course_lib.training.models import build
 
@@ -24,10 +29,40 @@ def gradients(model: torch.nn.Module) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["mlp", "cnn", "lstm"])
 def test_gradients_are_float32_and_right_to_two_digits_and_no_more(name: str) -> None:
     model = build(name, seed=0)
+    if name == "lstm" and not runs_in_bfloat16(model.lstm):
+        pytest.skip("this processor computes no LSTM in bfloat16; see test_without_avx_512")
     exact, mixed = gradients(model), gradients(in_bfloat16(model))
     assert exact.dtype == mixed.dtype == torch.float32
     error = float((mixed - exact).norm() / exact.norm())
     assert 1e-4 < error < 0.05, "below 1e-4 it would not be bfloat16"
+
+
+@pytest.mark.parametrize("instructions", ["AVX2", "SSE41"])
+def test_without_avx_512_an_lstm_computes_in_float32_and_says_so(instructions: str) -> None:
+    """As on most laptops; torch itself raises an error there."""
+    program = """
+import torch, warnings
+from tests.unit.training.test_precision import *
+model = build("lstm", seed=0)
+with pytest.warns(UserWarning, match="cannot compute an LSTM in bfloat16, so the model computes in float32"):
+    assert in_bfloat16(model) is model
+with pytest.raises(RuntimeError, match="primitive"), torch.autocast("cpu", dtype=torch.bfloat16):
+    model(INPUTS)
+warnings.simplefilter("error")
+assert in_bfloat16(build("cnn", seed=0))(INPUTS).dtype == torch.float32
+"""
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": instructions}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_asking_leaves_the_random_numbers_and_the_model_as_they_are() -> None:
+    model = build("lstm", seed=0)
+    before = gradients(model), torch.get_rng_state()
+    runs_in_bfloat16(model.lstm)
+    assert torch.equal(before[0], gradients(model)) and torch.equal(before[1], torch.get_rng_state())
 
 
 def test_the_products_are_bfloat16_and_the_outputs_float32() -> None:
