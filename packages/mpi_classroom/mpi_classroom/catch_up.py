@@ -19,7 +19,7 @@ from IPython.utils.capture import capture_output
 from mpi_classroom.errors import CourseError
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import course_of, find_exercise
-from mpi_classroom.practice import Practice, argument, current_practice
+from mpi_classroom.practice import Practice, current_practice
 
 MAGIC = "%%exercise "
 SETUP = "cluster = start_cluster("
@@ -102,8 +102,7 @@ def _run(practice: Practice, cell: Cell) -> list[str]:
         exercise = find_exercise(id)
         if isinstance(exercise, Question):
             return []
-        order = argument(exercise.solution, "order")
-        practice.define(exercise.assemble(order) if exercise.blocks else exercise.solution)
+        practice.define_solution(exercise)
         return [id]
     if SETUP not in source and "raises-exception" not in cell.get("metadata", {}).get("tags", []):
         practice.shell.ex(practice.shell.transform_cell(source))

@@ -1,4 +1,4 @@
-"""What a learner types to practise: `%%exercise 04.1`, `hint()`, `solution()`, `predict()` and `outcome()`.
+"""What a learner types to practise: `%%exercise 04.1`, `hint()`, `solution()`, `predict()`, and so on.
 
 The cell of an exercise runs in the notebook and on its ranks like any other, and is checked beside them when
 it runs. A quiz is an exercise too: its cell says `answer("b")`; a puzzle of lines says `order("C A D")`. An
@@ -30,13 +30,14 @@ class Practice:
     def __init__(self, shell: Any, cluster: Any) -> None:
         self.shell, self.cluster = shell, cluster
         self.attempts: dict[str, int] = {}
+        self.solved: dict[str, bool] = {}
         self.hints: dict[str, int] = {}
         self.asked: dict[str, int] = {}
         self.predictions: dict[str, float] = {}
         self.last = ""
 
     def register(self, **functions: Callable[..., None]) -> None:
-        """Make `%%exercise`, `hint`, `solution`, `predict`, `outcome` and other `functions` known."""
+        """Make `%%exercise`, the functions below and other `functions` known."""
         global _current
         _current = self
         self.shell.register_magic_function(self.exercise, "cell", "exercise")
@@ -45,6 +46,7 @@ class Practice:
             "solution": self.solution,
             "predict": self.predict,
             "outcome": self.outcome,
+            "continue_with": self.continue_with,
             **functions,
         }
         self.shell.push(names, interactive=False)
@@ -60,6 +62,7 @@ class Practice:
             return
         self.last = exercise.id
         verdict = self._verdict(exercise, cell)
+        self.solved[exercise.id] = verdict.state == "right"
         if verdict.state != "not attempted":
             self.attempts[exercise.id] = self.attempts.get(exercise.id, 0) + 1
             note_try(exercise.id, verdict.state == "right")
@@ -86,6 +89,29 @@ class Practice:
         if verdict.state == "right":
             self.define(source)
         return verdict
+
+    def continue_with(self, id: str) -> None:
+        """Let the next cells run the learner's answer if it is right, else the course's, and say whose."""
+        try:
+            exercise = find_exercise(id)
+        except LookupError as error:
+            print(error)
+            return
+        if isinstance(exercise, Question):
+            print(f"{id} is a question: it leaves nothing to continue with.")
+            return
+        named = re.findall(r"^def (\w+)", exercise.stub, re.MULTILINE)
+        what = f"`{named[0]}`" if named else "program"
+        if self.solved.get(id):
+            print(f"{id} is right: the next cells run your own {what}.")
+            return
+        self.define_solution(exercise)
+        print(f"{id} is not solved yet: the next cells run the course's {what}.")
+
+    def define_solution(self, exercise: Exercise) -> None:
+        """Run the course's solution in the notebook and on the ranks."""
+        solution = exercise.solution
+        self.define(exercise.assemble(argument(solution, "order")) if exercise.blocks else solution)
 
     def define(self, source: str) -> None:
         """Run the cell, known to end, in the notebook and, where a cluster is up, on its ranks."""

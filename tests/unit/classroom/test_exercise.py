@@ -66,7 +66,14 @@ def test_all_that_a_learner_types_is_known_in_the_notebook() -> None:
     practice = Practice(Shell(), Cluster())
     practice.register(catch_up=catch_up)
     assert ("cell", "exercise") in practice.shell.magics
-    assert practice.shell.names.keys() == {"hint", "solution", "predict", "outcome", "catch_up"}
+    assert practice.shell.names.keys() == {
+        "hint",
+        "solution",
+        "predict",
+        "outcome",
+        "continue_with",
+        "catch_up",
+    }
 
 
 def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
@@ -76,6 +83,37 @@ def test_a_right_answer_is_defined_in_the_notebook_and_on_the_ranks(
     assert said(capsys).startswith("✓ 00.1 is right on 1, 2, 3 and 4 ranks")
     assert "right_neighbour" in practice.shell.names
     assert practice.cluster.ran == [RIGHT]
+
+
+def test_the_next_cells_run_the_learners_answer_when_it_is_right(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.exercise("00.1", RIGHT)
+    said(capsys)
+    practice.continue_with("00.1")
+    assert said(capsys) == "00.1 is right: the next cells run your own `right_neighbour`."
+    assert practice.cluster.ran == [RIGHT]
+
+
+@pytest.mark.parametrize("tries", [[], [find_exercise("00.1").stub], [WRONG], [RIGHT, WRONG]])
+def test_the_next_cells_run_the_courses_answer_until_the_learners_is_right(
+    practice: Practice, capsys: pytest.CaptureFixture[str], tries: list[str]
+) -> None:
+    for cell in tries:
+        practice.exercise("00.1", cell)
+    said(capsys)
+    practice.continue_with("00.1")
+    assert said(capsys) == "00.1 is not solved yet: the next cells run the course's `right_neighbour`."
+    assert practice.cluster.ran[-1] == find_exercise("00.1").solution
+
+
+def test_only_an_exercise_can_be_continued_with(
+    practice: Practice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    practice.continue_with("00.q1")
+    assert said(capsys) == "00.q1 is a question: it leaves nothing to continue with."
+    practice.continue_with("00.99")
+    assert "there is no exercise '00.99'" in said(capsys)
 
 
 def test_without_a_cluster_an_exercise_is_checked_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
