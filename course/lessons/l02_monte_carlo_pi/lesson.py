@@ -16,14 +16,14 @@
 # %% [markdown] tags=["skip"]
 # ## Warm-up
 #
-# Three questions from the lessons before. Answer each from memory, then open the answer.
+# Answer from memory, then open the answer.
 #
-# 1. Every rank has a variable `x`. How do you read all four values in the kernel?
-#    <details><summary>Answer</summary>With <code>cluster["x"]</code>: a list with the value of every rank, rank 0 first.</details>
+# 1. Every rank has a variable `x`. How do you read all four in the kernel?
+#    <details><summary>Answer</summary><code>cluster["x"]</code> is a list, rank 0 first.</details>
 # 2. `comm.Send` has returned. What do you know now?
-#    <details><summary>Answer</summary>That you may use your array again. You do not know whether the message has arrived.</details>
-# 3. All ranks send to their right neighbour, then receive from the left. It works with 4 kB. What is wrong?
-#    <details><summary>Answer</summary>It works only because MPI copies small messages. With large ones every Send waits for a Recv, and no rank comes to its Recv.</details>
+#    <details><summary>Answer</summary>You may use your array again. The message may not have arrived yet.</details>
+# 3. All ranks send to the right, then receive from the left. It works with 4 kB. What is wrong?
+#    <details><summary>Answer</summary>MPI copies small messages only. A large Send waits for a Recv that no rank reaches.</details>
 
 # %% [markdown]
 # ## Setup
@@ -46,14 +46,14 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · Throw darts
 #
-# Draw a circle into a square, and throw darts blindly at the square. The circle covers π/4 of it. So four times the
-# fraction of darts that land inside is an estimate of π. A method that estimates a number from random samples is a
-# **Monte Carlo** method. Here it is as a Python loop, from a published article:
+# Draw a circle into a square, and throw darts blindly at the square. The circle covers π/4 of it, so four times the
+# fraction of darts inside is an estimate of π. To estimate a number from random samples is called a **Monte Carlo**
+# method. Here it is as a Python loop, from a published article:
 
 # %% tags=["source: course_lib.pi:sample"]
 
 # %% [markdown]
-# The article threw 10⁸ darts in 59.8 s (**published**). We throw 10⁶, and multiply our time by 100.
+# The article threw 10⁸ darts in 59.8 s (**published**). We throw 10⁶, and multiply the time by 100.
 
 # %% tags=["nbval-ignore-output"]
 import timeit
@@ -64,8 +64,8 @@ print(f"10⁸ darts: {loop:.0f} s, scaled")
 # %% [markdown] tags=["slide"]
 # ## 2 · The same darts, without the loop
 #
-# For every dart Python looks up names, checks types and creates objects. That takes most of the time. NumPy does the
-# same arithmetic in compiled code, on whole arrays. To replace a loop by such calls is to **vectorise** it.
+# Python looks up names, checks types and creates objects for every dart, which takes most of the time. NumPy does the
+# arithmetic in compiled code, on whole arrays. To replace a loop by such calls is to **vectorise** it.
 
 # %% tags=["nbval-ignore-output"]
 import numpy as np
@@ -77,8 +77,8 @@ def count_plain(stream, darts):
     return np.count_nonzero(np.hypot(x, y) <= 1)
 
 
-generator = np.random.default_rng(7)
-plain = 100 * min(timeit.repeat(lambda: count_plain(generator, 1_000_000), number=1, repeat=5))
+stream = np.random.default_rng(7)
+plain = 100 * min(timeit.repeat(lambda: count_plain(stream, 1_000_000), number=1, repeat=5))
 print(f"10⁸ darts: {plain:.1f} s, scaled: {loop / plain:.0f} times as fast as the loop")
 
 # %% [markdown] tags=["notes"]
@@ -88,8 +88,8 @@ print(f"10⁸ darts: {plain:.1f} s, scaled: {loop / plain:.0f} times as fast as 
 # %% [markdown] tags=["slide"]
 # ## 3 · Four ranks throw
 #
-# No dart depends on another dart, so ranks can throw at the same time. All four will run the same lines. `count_inside`,
-# from the course's library, counts as `count_plain` does, only faster. How many *different* counts will you see?
+# No dart depends on another, so ranks can throw at the same time. All four run the same lines, with `count_inside` from
+# the library: the same count, made faster (section 8 shows how). How many *different* counts will you see?
 
 # %%
 predict("How many different counts do four ranks print?", None)
@@ -97,7 +97,7 @@ predict("How many different counts do four ranks print?", None)
 # %%
 # %%px
 inside = count_inside(np.random.default_rng(7), 1_000_000)
-darts = np.random.default_rng(7).uniform(-1, 1, size=(2, 200))  # 200 of them for the picture
+darts = np.random.default_rng(7).uniform(-1, 1, size=(2, 200))
 print(f"rank {rank}: {inside} inside, so π ≈ {4 * inside / 1_000_000}")
 
 # %% tags=["nbval-ignore-output"]
@@ -108,7 +108,7 @@ darts_by_rank(cluster["darts"])
 
 # %% [markdown]
 # A random generator computes a fixed sequence from a number, its **seed**. With the seed 7 on every rank, all throw the
-# same darts. Nothing fails, the estimates look fine, and three of four ranks worked for nothing.
+# same darts. No error, a good estimate, and three of four ranks worked for nothing.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Different darts on every rank
@@ -118,8 +118,8 @@ darts_by_rank(cluster["darts"])
 
 # %%
 # %%px
-children = np.random.SeedSequence(7).spawn(size)  # every rank computes the same list
-stream = np.random.default_rng(children[rank])  # and takes its own seed from it
+children = np.random.SeedSequence(7).spawn(size)  # the same list on every rank
+stream = np.random.default_rng(children[rank])
 darts = stream.uniform(-1, 1, size=(2, 200))
 inside = count_inside(stream, 1_000_000)
 print(f"rank {rank}: {inside} inside, so π ≈ {4 * inside / 1_000_000}")
@@ -130,9 +130,8 @@ darts_by_rank(cluster["darts"])
 # %% [markdown] tags=["slide"]
 # ## 5 · One sum: `Reduce`
 #
-# Four million different darts say more than one million, so we add up the counts. Three ranks could send theirs to rank 0.
-# MPI has one call for all of it: every rank calls **`Reduce`** with an array, and the sum of the arrays, element by
-# element, arrives on one rank, the *root*.
+# Four million different darts say more than one million, so we add up the counts. MPI has one call for that. Every rank
+# calls **`Reduce`** with an array, and the sum of the arrays, element by element, arrives on one rank, the *root*.
 
 # %%
 # %%px
@@ -148,13 +147,10 @@ print(f"rank {rank}: {total}")
 # %%
 from course_lib.pi import standard_error
 
-estimated = 4 * cluster["total"][0] / 4_000_000
-print(f"π ≈ {estimated:.5f} ± {standard_error(4_000_000):.5f}, in fact {np.pi:.5f}")
+print(f"π ≈ {4 * cluster['total'][0] / 4_000_000} ± {standard_error(4_000_000):.5f}")
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Your turn
-#
-# Now a given number of darts is divided among the ranks, as evenly as `share` can.
 
 # %% tags=["exercise: 02.1"]
 
@@ -165,8 +161,8 @@ print(f"π ≈ {estimated:.5f} ± {standard_error(4_000_000):.5f}, in fact {np.p
 # %% [markdown] tags=["slide"]
 # ## 7 · The same job on more ranks
 #
-# So far four ranks threw four times the darts. Now they throw the *same* 5 · 10⁷ darts as one rank. The time of one rank,
-# divided by the time of four, is their **speed-up**. What will it be?
+# So far four ranks threw four times the darts. Now one rank throws 5 · 10⁷ darts, then four ranks throw as many
+# together. The time of one rank divided by the time of four is their **speed-up**. What will it be?
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.launch import available_cores
@@ -176,8 +172,8 @@ continue_with("02.1")
 predict("What is the speed-up of four ranks over one?", None)
 
 # %% [markdown]
-# To use fewer than four ranks, we need a smaller communicator. `Split` makes one: ranks that pass the same number are in
-# it together, ranks that pass `MPI.UNDEFINED` get `MPI.COMM_NULL` and sit out. `alone` is rank 0, `team` one rank per core.
+# To time fewer than four ranks, we need smaller communicators. `Split` puts all ranks that pass the same number into one.
+# Ranks that pass `MPI.UNDEFINED` get `MPI.COMM_NULL`: they sit out. `alone` is rank 0, `team` has one rank per core.
 
 # %%
 # %%px
@@ -185,18 +181,16 @@ alone = comm.Split(0 if rank < 1 else MPI.UNDEFINED)
 team = comm.Split(0 if rank < cores else MPI.UNDEFINED)
 
 # %% [markdown]
-# `seconds_on(team, work)` runs `work` once to warm up, then takes the median of five times: all ranks start together, and
-# the clock stops when the slowest is done. Each timing is a cell of its own, so that ranks that sit out sleep meanwhile.
+# `seconds_on` runs the work once to warm up, then returns the median of five times. All ranks start together, and the
+# clock stops when the slowest is done. Each timing has its own cell, so that ranks that sit out sleep meanwhile.
 
 # %%
 # %%px
+from functools import partial
+
 from course_lib.comm.timing import seconds_on
 
-
-def throw(darts):
-    return count_inside(stream, darts)
-
-
+throw = partial(count_inside, stream)  # throw(n) counts n darts of this rank's stream
 on_one = seconds_on(alone, lambda: estimate(alone, throw, 50_000_000))
 
 # %%
@@ -208,7 +202,7 @@ on_team = seconds_on(team, lambda: estimate(team, throw, 50_000_000))
 on_four = seconds_on(comm, lambda: estimate(comm, throw, 50_000_000))
 
 # %% [markdown]
-# All bars are for 10⁸ darts, so we double these three times. Sections 1 and 2 have the others.
+# All bars are for 10⁸ darts, so we double these times.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.explained import why_speedup
@@ -221,8 +215,8 @@ seconds_by_program(loop, plain, {1: on_one, cores: on_team, 4: on_four}, cores=c
 
 # %% [markdown]
 # Read the bars from the top: first the program changed, then ranks came on top of that, and the speed-ups multiply.
-# **Count cores, not ranks.** The cores do the computing, so n cores take at best 1/n of the time. More ranks than cores
-# share the cores and gain nothing.
+# **Count cores, not ranks.** Cores do the computing, so n cores take at best 1/n of the time. More ranks than cores only
+# share them.
 
 # %% [markdown] tags=["notes"]
 # Let three people read out their own numbers: cores and speed-up. Laptops with four and more cores show it best. Where
@@ -233,18 +227,17 @@ seconds_by_program(loop, plain, {1: on_one, cores: on_team, 4: on_four}, cores=c
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Ranks that work independently need one call to add up their results: `Reduce`. Only the root has the sum.
+# - `Reduce` adds up the results of all ranks in one call. Only the root has the sum.
 # - The same seed on every rank gives copies, not samples. Spawn one stream per rank.
 # - First make one process fast. Ranks multiply its speed, up to the number of cores.
 #
 # ## Discuss
 #
-# A colleague gives rank r the seed 7 + r. The four counts differ, the estimate looks right. Is that good enough? Vote,
-# talk to your neighbour for two minutes, vote again.
+# A colleague gives rank r the seed 7 + r, and all counts differ. Is that good enough? Vote, talk to your neighbour for
+# two minutes, vote again.
 #
-# <details><summary>What to listen for</summary>NumPy hashes its seeds, so these four streams are independent. But repeat
-# the experiment with seed 8: rank 0 now throws what rank 1 threw before. Two experiments that look independent share
-# three of their four streams.</details>
+# <details><summary>What to listen for</summary>NumPy hashes its seeds, so the four streams are independent. But in the
+# next experiment, with seed 8, rank 0 throws what rank 1 throws now: the experiments share three streams.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -339,9 +332,10 @@ for name in ("own", "same"):
 # %% [markdown] tags=["slide"]
 # ### 10 · From a few ranks to a thousand
 #
-# Your speed-up was measured on a few ranks. What would 1024 ranks gain? Some of every job is done by one rank while the
-# others wait: starting, reading input, adding up. Call its fraction of the one-rank time s, the **serial fraction**.
-# **Amdahl's law** says that the speed-up on n ranks is at most 1/(s + (1−s)/n). Suppose 5% of a job are serial.
+# You measured a speed-up on a few ranks. What would 1024 ranks bring? In every job, one rank does something while the
+# others wait: it starts them, reads input, adds up. The time for that, as a fraction s of the time on one rank, is the
+# **serial fraction**. **Amdahl's law** says that n ranks have a speed-up of at most 1/(s + (1−s)/n). Suppose that 5% of a
+# job are serial.
 
 # %%
 predict("5% serial, 1024 ranks: what is the largest speed-up?", None)
@@ -356,9 +350,9 @@ why = "However many ranks, it stays below 1/s = 20."
 outcome("5% serial, 1024 ranks: what is the largest speed-up?", largest, because=why, word="computed")
 
 # %% [markdown]
-# The law can be read backwards: a measured speed-up tells us the serial fraction that would explain it (Karp and Flatt,
-# 1990). But every measurement has an error. So we time ten runs on one rank and ten on the team, and take the quarter
-# of the runs that was fastest and the quarter that was slowest as the ends of a band.
+# The law works backwards too: from a measured speed-up follows the serial fraction that would explain it (Karp and Flatt,
+# 1990). But every measurement has an error. So we time ten runs on one rank and ten on several, and compute a low, a
+# middle and a high speed-up from the quartiles of the times.
 
 # %%
 # %%px
@@ -392,8 +386,8 @@ fast_n, on_n, slow_n = np.quantile(cluster["runs_on_n"][0], [0.25, 0.5, 0.75])
 amdahl((fast_one / slow_n, one / on_n, slow_one / fast_n), n)
 
 # %% [markdown]
-# Close to the ideal, 1% decides. A speed-up of 1.98 on two ranks means 90 on 1024 ranks; one of 2.00 means 1024. So few
-# ranks say little about a thousand, however carefully you measure. Measure on 8 before you speak about 64.
+# Near the ideal, 1% decides. By the law, a speed-up of 1.98 on two ranks means 90 on 1024 ranks, and one of 2.00 means
+# 1024. So two ranks say little about a thousand, however carefully you measure. Measure 8 before you speak about 64.
 
 # %% [markdown] tags=["slide"]
 # ### 11 · The article's numbers
@@ -411,8 +405,6 @@ print(f"the same darts, NumPy, 1 rank     not published      here {on_one:5.2f} 
 # The quotient is 6.1, not 5. The loop is plain Python, which uses no GPU, even on a machine that has one. And the MPI
 # program throws no darts: it adds up the area under 4/(1 + x²). With two algorithms compared, nobody can say what MPI
 # gained. Change one thing at a time, as in section 7.
-#
-# The article's programs also count in a way that fails when there is more to count:
 
 # %% tags=["exercise: 02.3"]
 

@@ -231,9 +231,11 @@ def programs_title(loop: float, tuned: Mapping[int, float], cores: int) -> str:
     with_core = [n for n in tuned if 1 < n <= cores]
     n = max(with_core, default=max(tuned))
     where = "" if with_core else f", on {cores} core{'s' * (cores != 1)},"
+    disturbed = any(tuned[1] / seconds > 1.1 * min(ranks, cores) for ranks, seconds in tuned.items())
     return (
         f"NumPy on one rank is {times(loop / tuned[1])} as fast as the loop;\n"
         f"{n} ranks{where} are {times(tuned[1] / tuned[n])} as fast as one"
+        f"{' (other programs disturbed this)' * disturbed}"
     )
 
 
