@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 02 · Monte Carlo π
 #
-# *Let four ranks estimate π together, with one message each, and find out where the speed really comes from.*
+# *Let four ranks estimate π together, and find out where the speed comes from.*
 #
 # | | |
 # |---|---|
@@ -88,8 +88,8 @@ print(f"10⁸ darts: {plain:.1f} s, scaled: {loop / plain:.0f} times as fast as 
 # %% [markdown] tags=["slide"]
 # ## 3 · Four ranks throw
 #
-# No dart depends on another, so ranks can throw at the same time. All four run the same lines, with `count_inside` from
-# the library: the same count, made faster (section 8 shows how). How many *different* counts will you see?
+# No dart depends on another, so ranks can throw at the same time. All four run the same lines. `count_inside` is the
+# library's faster `count_plain` (section 8 shows how). How many *different* counts will you see?
 
 # %%
 predict("How many different counts do four ranks print?", None)
@@ -113,8 +113,8 @@ darts_by_rank(cluster["darts"])
 # %% [markdown] tags=["slide"]
 # ## 4 · Different darts on every rank
 #
-# We want one seed for the whole experiment, so that we can repeat it, and different numbers on every rank. NumPy's
-# `SeedSequence` gives us both: `spawn(size)` derives one child seed per rank. Their sequences are independent **streams**.
+# We want to repeat the experiment from one seed, and different numbers on every rank. NumPy's `SeedSequence` gives us
+# both: `spawn(size)` derives one child seed per rank. Their sequences are independent **streams**.
 
 # %%
 # %%px
@@ -211,10 +211,10 @@ from course.lessons.shared.figures.pi import seconds_by_program
 on_one, on_team, on_four = (2 * cluster[name][0] for name in ("on_one", "on_team", "on_four"))
 why = why_speedup(on_one / on_four, 4, cores)
 outcome("What is the speed-up of four ranks over one?", on_one / on_four, because=why)
-seconds_by_program(loop, plain, {1: on_one, cores: on_team, 4: on_four}, cores=cores)
+seconds_by_program(loop, plain, {cores: on_team, 4: on_four, 1: on_one}, cores=cores)
 
 # %% [markdown]
-# Read the bars from the top: first the program changed, then ranks came on top of that, and the speed-ups multiply.
+# First the program changed, then ranks came on top of that, and the speed-ups multiply.
 # **Count cores, not ranks.** Cores do the computing, so n cores take at best 1/n of the time. More ranks than cores only
 # share them.
 

@@ -90,7 +90,7 @@ SERIES = {"arctan": {n: 1 / n for n in COUNTS}, "midpoint": {n: -1 / (12 * n * n
 def test_series_are_compared_by_what_ten_times_the_terms_bring():
     picture = error_against_terms(SERIES, SERIES)
     check_legible(picture)
-    assert title(picture) == "10 times the terms: arctan 10 times closer, midpoint 100 times closer"
+    assert title(picture) == "10 times N: arctan 10 times closer to π, midpoint 100 times closer to π"
     assert "arctan: 0.1 from π at 10, 1e-05 from π at 100,000, with the predicted line" in picture.alt
 
 

@@ -146,9 +146,7 @@ def slopes_title(errors: Mapping[str, Mapping[int, float]]) -> str:
     if not orders:
         ends = [f"{name} {abs(points[max(points)]):.1g} from π" for name, points in errors.items()]
         return f"With the most terms: {', '.join(ends)}"
-    return (
-        f"10 times the terms: {', '.join(f'{name} {10**p:.3g} times closer' for name, p in orders.items())}"
-    )
+    return f"10 times N: {', '.join(f'{name} {10**p:.0f} times closer to π' for name, p in orders.items())}"
 
 
 def terms_alt(
