@@ -4,16 +4,16 @@
     arctan series     4 · (1 - 1/3 + 1/5 - …)         off by 1/N                  `arctan_pi`
     midpoint rule     the area under 4/(1 + x²)       off by 1/(12 N²)            `midpoint_pi`
 
-Each is there as a loop, as the course's sources wrote it (with their mistakes repaired), with NumPy, and
-shared out among ranks. No part of the work needs another, so ranks need no communication but one sum at the
-end: the simplest parallel programs there are. Two things can still go wrong: ranks that do the *same* work,
-and counts that no longer fit their integer. Counts are 64-bit, and NumPy works in blocks that stay in the
-core's cache: memory does not grow with N.
+Each exists as a loop, as the course's sources wrote it (with their mistakes repaired), with NumPy, and
+distributed over ranks. No part of the work needs another part, so the ranks communicate once, to add up their
+results: the simplest parallel programs there are. Two things can still go wrong: ranks that do the *same*
+work, and counts that overflow their integer. Counts are 64-bit, and NumPy works in blocks that stay in the
+core's cache, so memory does not grow with N.
 
-Darts: NumPy draws coordinates of 16 bits, and the test for the circle is exact. The price is a grid in place
-of a continuum; its own π can be counted, and no run that we can afford sees the difference. Streams are
-spawned from one `SeedSequence`, which hashes seed and rank (NumPy's manual, "Parallel random number
-generation"). Terms: rank r of n adds up the terms r, r + n, r + 2n, …, of as many as there are.
+Darts: NumPy draws 16-bit coordinates, and the test for the circle is exact. So the darts land on a grid
+instead of a continuum. The grid's own π can be counted; it differs from π by less than any run that we can
+afford would show. Streams are spawned from one `SeedSequence`, which hashes seed and rank (NumPy's manual,
+"Parallel random number generation"). Terms: rank r of n adds up the terms r, r + n, r + 2n, …
 
 Sources: `sample` and `midpoint_loop` are from Davis (2022), "Large Scale Deep Learning Using the
 High-Performance Computing Libraries OpenMPI and DeepSpeed", the second out of the demos of mpi4py.
@@ -40,7 +40,7 @@ BLOCK = 2**14  # numbers that NumPy handles in one call: few enough for the cach
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What `samples` darts thrown by `ranks` ranks say about π; `standard_error` is the theory's."""
+    """An estimate of π from `samples` darts, `inside` of them in the circle, thrown by `ranks` ranks."""
 
     estimate: float
     standard_error: float
@@ -55,12 +55,12 @@ class Estimate:
 
 
 def standard_error(samples: int) -> float:
-    """The typical error of π after `samples` darts: 4 √(p(1-p)/N) with p = π/4, that is 1.64/√N."""
+    """The typical distance from π after N = `samples` darts: 4 √(p(1-p)/N) with p = π/4, which is 1.64/√N."""
     return math.sqrt(math.pi * (4 - math.pi) / samples)
 
 
 def sample(num_samples: int) -> int:
-    """How many of `num_samples` random points of the square fall into its circle: the article's loop."""
+    """Throw `num_samples` darts at the square; return how many land inside the circle."""
     num_inside = 0
     for _ in range(num_samples):
         x, y = random.uniform(-1, 1), random.uniform(-1, 1)
@@ -70,9 +70,10 @@ def sample(num_samples: int) -> int:
 
 
 def count_inside(stream: np.random.Generator, samples: int) -> int:
-    """How many of `samples` random points of the square fall into its circle.
+    """Throw `samples` darts at the square; return how many land inside the circle.
 
-    The π of their grid, 65 536 points wide, is 9e-7 too small: less than the error of up to 3 · 10¹² samples.
+    They land on a grid of 65 536 × 65 536 points, whose own π is 9e-7 too small: less than the standard error
+    of 3 · 10¹² darts.
     """
     chunk, radius = 2**14, 2**15
     inside = 0
@@ -84,20 +85,21 @@ def count_inside(stream: np.random.Generator, samples: int) -> int:
 
 
 def rank_stream(seed: int, rank: int, size: int) -> np.random.Generator:
-    """The random numbers of one rank of `size`: independent of every other rank's, the same in every run."""
+    """A random generator for one of `size` ranks: independent of the others', the same in every run."""
     child = np.random.SeedSequence(seed).spawn(size)[rank]
     return np.random.Generator(np.random.SFC64(child))  # the fastest that NumPy has
 
 
 def share(total: int, rank: int, size: int) -> int:
-    """How many of `total` items are this rank's: total // size, and one more for the first ranks."""
+    """How many of `total` items this rank takes: total // size, and one more on the first ranks."""
     return total // size + (rank < total % size)
 
 
 def estimate_pi(comm: MPI.Intracomm, samples: int, *, seed: int) -> Estimate | None:
-    """π from `samples` darts thrown by the ranks of `comm` together: on rank 0, None elsewhere.
+    """π from `samples` darts that the ranks of `comm` throw together: on rank 0, None elsewhere.
 
-    One Reduce of 8 bytes a rank, however many darts there are. Counts are 64-bit: 2³¹ darts overflow 32.
+    One Reduce of 8 bytes per rank, however many darts. Counts have 64 bits: 32 would overflow at 2³¹ darts.
+    Raises ValueError for fewer than one dart.
     """
     if samples < 1:
         raise ValueError(f"{samples} samples give no estimate; throw at least 1 dart")
@@ -108,20 +110,20 @@ def estimate_pi(comm: MPI.Intracomm, samples: int, *, seed: int) -> Estimate | N
     return Estimate.from_count(int(total), samples, comm.size) if comm.rank == 0 else None
 
 
-# ------------------------------------------------------------------ terms, dealt out in strides
+# ------------------------------------------------------------------ terms in strides
 
 
 def strided_blocks(total: int, rank: int = 0, size: int = 1) -> Iterator[np.ndarray]:
-    """The numbers below `total` that are this rank's: rank, rank + size, rank + 2·size, …
+    """This rank's numbers below `total`: rank, rank + size, rank + 2·size, …
 
-    In order, as arrays of int64 with at most 2¹⁴ numbers each; no array at all for a rank past the end.
+    Yields them in order, in int64 arrays of at most 2¹⁴ numbers; yields nothing for a rank past the end.
     """
     for first in range(rank, total, size * BLOCK):
         yield np.arange(first, min(first + size * BLOCK, total), size, dtype=np.int64)
 
 
 def sum_on_root(comm: MPI.Intracomm, part: float) -> float | None:
-    """The sum of every rank's `part`: on rank 0, None elsewhere. One Reduce of 8 bytes a rank."""
+    """The sum of every rank's `part`: on rank 0, None elsewhere. One Reduce of 8 bytes per rank."""
     mine = np.array(part, dtype=np.float64)
     total = np.zeros_like(mine)
     comm.Reduce(mine, total)
@@ -132,9 +134,10 @@ def sum_on_root(comm: MPI.Intracomm, part: float) -> float | None:
 
 
 def arctan_error(terms: int) -> float:
-    """How far the first `terms` terms are from π, to first order: 1/N. After an odd number they are above.
+    """How far the sum of the first N = `terms` terms is from π, to first order: 1/N.
 
-    The sum jumps over π with every term, and lands half a term behind it. The next order is 1/(4 N³).
+    Every term carries the sum across π, to about half a term beyond it: above π after an odd number of terms,
+    below after an even number. The next order is 1/(4 N³).
     """
     return 1 / terms
 
@@ -145,7 +148,7 @@ def arctan_term(k: int) -> float:
 
 
 def arctan_loop(terms: int, rank: int = 0, size: int = 1) -> float:
-    """The terms of rank `rank` of `size`, added up one by one; by default all of them."""
+    """Add up the terms of rank `rank` of `size`, one by one; by default all of them."""
     total = 0.0
     for k in range(rank, terms, size):
         total += arctan_term(k)
@@ -153,7 +156,7 @@ def arctan_loop(terms: int, rank: int = 0, size: int = 1) -> float:
 
 
 def arctan_part(terms: int, rank: int = 0, size: int = 1) -> float:
-    """The terms of rank `rank` of `size`, added up with NumPy; by default all of them, which is π."""
+    """Add up the terms of rank `rank` of `size` with NumPy; by default all of them, which gives π."""
     total = 0.0
     for k in strided_blocks(terms, rank, size):
         signs = 1.0 - 2.0 * (k & 1)  # minus where k is odd
@@ -162,7 +165,10 @@ def arctan_part(terms: int, rank: int = 0, size: int = 1) -> float:
 
 
 def arctan_pi(comm: MPI.Intracomm, terms: int) -> float | None:
-    """π from the first `terms` terms of the series, shared out among `comm`: on rank 0, None elsewhere."""
+    """π from the first `terms` terms of the series, distributed over `comm`: on rank 0, None elsewhere.
+
+    Raises ValueError for fewer than one term.
+    """
     _at_least_one(terms, "terms")
     return sum_on_root(comm, arctan_part(terms, comm.rank, comm.size))
 
@@ -171,16 +177,16 @@ def arctan_pi(comm: MPI.Intracomm, terms: int) -> float | None:
 
 
 def midpoint_error(intervals: int) -> float:
-    """How far above π the midpoint rule with `intervals` intervals is, to leading order: 1/(12 N²).
+    """How far above π the midpoint rule with N = `intervals` strips is, to leading order: 1/(12 N²).
 
-    h²/24 · (f'(0) - f'(1)), with f = 4/(1 + x²), f'(0) = 0 and f'(1) = -2. The next order is N⁻⁶: f''' is 0
-    at both ends.
+    It is h²/24 · (f'(0) - f'(1)) with f = 4/(1 + x²), f'(0) = 0 and f'(1) = -2. The next order is N⁻⁶:
+    f''' is 0 at both ends.
     """
     return 1 / (12 * intervals**2)
 
 
 def midpoint_loop(intervals: int, rank: int = 0, size: int = 1) -> float:
-    """The area under 4/(1 + x²) of rank `rank` of `size`: a strip for every interval, one by one."""
+    """Add up the strips of rank `rank` of `size` under 4/(1 + x²), one by one; by default all of them."""
     h, s = 1.0 / intervals, 0.0
     for i in range(rank, intervals, size):
         x = h * (i + 0.5)
@@ -189,7 +195,7 @@ def midpoint_loop(intervals: int, rank: int = 0, size: int = 1) -> float:
 
 
 def midpoint_part(intervals: int, rank: int = 0, size: int = 1) -> float:
-    """The strips of rank `rank` of `size`, added up with NumPy; by default all of them, which is π."""
+    """Add up the strips of rank `rank` of `size` with NumPy; by default all of them, which gives π."""
     h, s = 1.0 / intervals, 0.0
     for i in strided_blocks(intervals, rank, size):
         x = h * (i + 0.5)
@@ -198,7 +204,10 @@ def midpoint_part(intervals: int, rank: int = 0, size: int = 1) -> float:
 
 
 def midpoint_pi(comm: MPI.Intracomm, intervals: int) -> float | None:
-    """π from `intervals` strips, shared out among `comm`: on rank 0, None elsewhere."""
+    """π from `intervals` strips, distributed over `comm`: on rank 0, None elsewhere.
+
+    Raises ValueError for fewer than one strip.
+    """
     _at_least_one(intervals, "intervals")
     return sum_on_root(comm, midpoint_part(intervals, comm.rank, comm.size))
 

@@ -1,7 +1,8 @@
 """Timing what several ranks do together.
 
 All ranks run once to warm up, start together after a barrier, and are done when the slowest is. More ranks
-than cores would take turns and measure the scheduler; `one_rank_a_core` is the team to time.
+than cores would share cores, and their times would show the scheduler; `one_rank_a_core` returns a
+communicator with one rank per core.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def available_cores() -> int:
 
 
 def one_rank_a_core(comm: MPI.Intracomm, cores: int | None = None) -> MPI.Comm:
-    """A communicator of the first ranks of `comm`, as many as there are cores; COMM_NULL on the others."""
+    """A communicator with the first ranks of `comm`, one per core; COMM_NULL on the other ranks."""
     from mpi4py import MPI
 
     fits = comm.rank < (available_cores() if cores is None else cores)
@@ -35,9 +36,10 @@ def one_rank_a_core(comm: MPI.Intracomm, cores: int | None = None) -> MPI.Comm:
 
 
 def seconds_on(comm: MPI.Comm, work: Callable[[], object], *, repetitions: int = 5) -> float | None:
-    """Seconds that `work()` takes on the slowest rank of `comm`, the median; None outside of `comm`.
+    """Seconds that `work()` takes on the slowest rank of `comm`, the median of `repetitions` runs.
 
-    Ranks that are outside return at once: let them wait in their next cell, where they sleep, not in MPI.
+    Returns None at once where `comm` is COMM_NULL. Such a rank should end its cell, for there it sleeps; in a
+    collective call it would keep polling, and take time from the ranks that are measured.
     """
     from mpi4py import MPI
 
@@ -48,10 +50,10 @@ def seconds_on(comm: MPI.Comm, work: Callable[[], object], *, repetitions: int =
 
 
 def seconds_of_each(comm: MPI.Comm, work: Callable[[], object], times: int) -> list[float]:
-    """Seconds of each of `times` runs on the slowest rank of `comm`; no warm-up.
+    """Seconds of each of `times` runs of `work()` on the slowest rank of `comm`; no warm-up.
 
-    Before each run all ranks wait for each other, untimed. They compare their times when all runs are over:
-    nothing but a barrier comes between two runs.
+    All ranks wait for each other before each run, which is not timed. They exchange their times after the
+    last run, so only a barrier comes between two runs.
     """
     from mpi4py import MPI
 

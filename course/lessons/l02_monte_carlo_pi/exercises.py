@@ -1,4 +1,4 @@
-"Exercises of lesson 02, Monte Carlo π: one sum over all ranks, counted right, and how much work it takes."
+"""Exercises of lesson 02, Monte Carlo π: one sum over all ranks, how many darts it takes, and a count."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -6,122 +6,127 @@ from typing import Any
 
 import numpy as np
 
+from course.lessons.l02_monte_carlo_pi.quiz import FOUR_TIMES, SAME_SEED
 from course.lessons.l02_monte_carlo_pi.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l02_monte_carlo_pi.quiz import QUESTIONS
-from course_lib.pi import standard_error
+from course_lib.pi import share, standard_error
 from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect, expect_array, missing_ranks
 
-# -------------------------------------------------------------------- 02.1 the mean of all
+# -------------------------------------------------------------------- 02.1 π from all ranks
 
 
-def _check_mean_of_all(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    everyone = [_numbers(rank, lengths[rank]) for rank in range(comm.size)]
-    mine = everyone[comm.rank].copy()
-    got = answer.mean_of_all(comm, mine)
-    expect(np.array_equal(mine, everyone[comm.rank]), "changed `numbers`, which belongs to the caller.")
+def _check_estimate(answer: SimpleNamespace, comm: Any, darts: int) -> None:
+    thrown: list[int] = []
+
+    def throw(number: int) -> int:
+        """Rank r counts 10**r darts inside: the digits of the sum say whose counts are in it."""
+        thrown.append(int(number))
+        return int(10**comm.rank)
+
+    got = answer.estimate(comm, throw, darts)
+    mine = share(darts, comm.rank, comm.size)
+    expect(sum(thrown) == mine, f"threw {sum(thrown)} darts; its share of {darts} is {mine}.")
     if comm.rank > 0:
-        expect(got is None, f"returned {got}; only rank 0 has the mean, the others return None.")
+        expect(got is None, f"returned {got}; only rank 0 has π, the others return None.")
         return
-    expect(got is None or not np.any(np.isnan(got)), "got nan: somewhere 0 was divided by 0.")
-    expect_array(got, np.concatenate(everyone).mean(), _lookalikes_of_the_mean(everyone))
+    expect(got is not None, "returned None; rank 0 returns π.")
+    expect(np.size(got) == 1, f"returned {np.size(got)} numbers, expected one.")
+    counts = [10**rank for rank in range(comm.size)]
+    expect_array(np.ravel(got)[0], 4 * sum(counts) / darts, _lookalikes_of_pi(counts, darts))
 
 
-def _numbers(rank: int, length: int) -> np.ndarray:
-    """`length` numbers whose sum is 10**rank (0 when there are none)."""
-    return np.full(length, 10.0**rank / max(length, 1))
-
-
-def _lookalikes_of_the_mean(everyone: Sequence[np.ndarray]) -> dict[str, Any]:
+def _lookalikes_of_pi(counts: Sequence[int], darts: int) -> dict[str, Any]:
     """What certain mistakes give: an explanation and the value."""
-    sums = np.array([numbers.sum() for numbers in everyone])
-    counts = np.array([numbers.size for numbers in everyone])
-    total, means = counts.sum(), sums / np.maximum(counts, 1)
+    size, total = len(counts), sum(counts)
+    shares = [share(darts, rank, size) for rank in range(size)]
     found = {
-        f"got the sum; the mean is {total} times smaller.": sums.sum(),
-        "got the sum divided by the number of ranks; divide by the number of numbers.": sums.sum()
-        / len(sums),
-        "got the mean of the ranks' means: a rank with few numbers counts as much as one with many.": (
-            means.mean()
+        "got 0: the sum of the counts has not arrived in `total`.": 0.0,
+        "got the sum of the counts. π is four times the fraction of the darts that land inside.": total,
+        "got the fraction of the darts that land inside. π is four times that.": total / darts,
+        "divided the counts of all ranks by the darts of rank 0.": 4 * total / shares[0],
+        "got rank 0's own estimate. Where do the counts of the other ranks come in?": 4
+        * counts[0]
+        / shares[0],
+        "got the mean of the ranks' estimates. Their shares of the darts are not all equal.": np.mean(
+            [4 * count / mine for count, mine in zip(counts, shares, strict=True)]
         ),
-        "got the mean of its own numbers; where do the others come in?": means[0],
-        "got the sum of all, divided by its own number of numbers.": sums.sum() / max(counts[0], 1),
     }
-    for rank in range(1, len(everyone)):
-        without = f"got a mean in which rank {rank}'s contribution is missing."
-        found[without] = (sums.sum() - sums[rank]) / max(total - counts[rank], 1)
-    return {words: value for words, value in found.items() if not np.isclose(value, sums.sum() / total)}
+    for rank, count in enumerate(counts):
+        found[f"got a π in which rank {rank}'s count is missing."] = 4 * (total - count) / darts
+    return {words: value for words, value in found.items() if not np.isclose(value, 4 * total / darts)}
 
 
-def _listed(lengths: Sequence[int]) -> str:
-    return f"{lengths[0]}, {lengths[1]}, … numbers"
-
-
-_MEAN = '''\
-def mean_of_all(comm, numbers):
-    """Every rank has an array of `numbers`: return the mean of them all on rank 0, None elsewhere."""
-    mine = np.array([numbers.sum(), numbers.size])
-    total = np.zeros_like(mine)
-    comm.Reduce(mine, total, root=0)
-    return total[0] / total[1] if comm.rank == 0 else None
+_ESTIMATE = '''\
+def estimate(comm, throw, darts):
+    """Return π on rank 0, None elsewhere. `throw(n)` throws n darts and returns how many land inside."""
+    mine = share(darts, comm.rank, comm.size)  # 10 darts on 4 ranks: 3, 3, 2 and 2
+    inside = np.array(throw(mine))
+    total = np.zeros_like(inside)
+    comm.Reduce(inside, total, root=0)
+    return 4 * total / darts if comm.rank == 0 else None
 '''
+_SUM = "    comm.Reduce(inside, total, root=0)\n"
 
-MEAN_OF_ALL = Exercise(
+ESTIMATE = Exercise(
     id="02.1",
-    title="The mean of all numbers",
-    task="Every rank has some numbers, not equally many, maybe none. Rank 0 wants to know the mean"
-    " of them all. One `Reduce` is enough.",
+    title="π from all ranks",
+    task="The ranks of `comm` throw `darts` darts together. Each throws its share; rank 0 gets the sum of "
+    "the counts and returns π. Fill the two gaps. The next section times your function.",
     objectives=(1,),
-    stub='''\
-def mean_of_all(comm, numbers):
-    """Every rank has an array of `numbers`: return the mean of them all on rank 0, None elsewhere."""
-    mine = np.array([numbers.sum(), numbers.size])
-    total = np.zeros_like(mine)
-    return None
-''',
-    hints=(
-        "`mine` holds all that the others need to know of this rank: a sum and a count. Which call adds up "
-        "such arrays, and on which rank is the result?",
-        "rank 0  [sum, count] ─┐\nrank 1  [sum, count] ─┼─ Reduce ─→  rank 0  [sum, count]  → divide once\n"
-        "rank 2  [sum, count] ─┘",
-        "comm.Reduce(mine, …, root=0), then on rank 0: return total[0] / …",
+    stub=changed(
+        _ESTIMATE,
+        (_SUM, "    # gap 1: add up the counts of all ranks\n"),
+        ("return 4 * total / darts if comm.rank == 0 else None", "return None  # gap 2: π, on rank 0 only"),
     ),
-    solution=_MEAN,
-    check=_check_mean_of_all,
-    cases=((3, 3, 3, 3), (3, 1, 2, 5), (2, 0, 1, 4)),
-    describe=lambda lengths: "an empty array on rank 1" if 0 in lengths else f"arrays of {_listed(lengths)}",
-    sizes=(2, 3, 4, 1),  # alone, many mistakes give the right mean
+    hints=(
+        "Section 5 has all that you need. Which array holds the rank's count, and in which array do you want "
+        "the sum?",
+        "rank 0  count ─┐\nrank 1  count ─┼─ Reduce ─→  rank 0  total  →  4 · total / darts\n"
+        "rank 2  count ─┘",
+        "comm.Reduce(inside, …, root=0)   and then   return 4 * … / … if comm.rank == 0 else None",
+    ),
+    solution=_ESTIMATE,
+    check=_check_estimate,
+    cases=(12, 10),
+    describe=lambda darts: f"{darts} darts",
+    sizes=(2, 3, 4, 1),  # alone, many mistakes give the right π
+    imports="from course_lib.pi import share",
     wrong=(
+        WrongAnswer(changed(_ESTIMATE, (_SUM, "")), "the sum of the counts has not arrived"),
+        WrongAnswer(changed(_ESTIMATE, ("4 * total / darts", "total")), "got the sum of the counts"),
+        WrongAnswer(changed(_ESTIMATE, ("4 * total", "total")), "got the fraction"),
+        WrongAnswer(changed(_ESTIMATE, ("total / darts", "total / mine")), "by the darts of rank 0"),
         WrongAnswer(
-            changed(_MEAN, ("[numbers.sum(), numbers.size]", "[numbers.mean()]"), ("total[1]", "comm.size")),
-            "the mean of the ranks' means",
+            changed(_ESTIMATE, (_SUM, ""), ("total / darts", "inside / mine")), "got rank 0's own estimate"
         ),
-        WrongAnswer(changed(_MEAN, ("total[1]", "comm.size")), "divided by the number of ranks"),
         WrongAnswer(
             changed(
-                _MEAN,
-                ("    comm.Reduce(mine, total, root=0)\n", ""),
-                ("return total[0] / total[1]", "return mine[0] / mine[1]"),
+                _ESTIMATE,
+                ("np.array(throw(mine))", "np.array(4 * throw(mine) / mine)"),
+                ("4 * total / darts", "total / comm.size"),
             ),
-            "the mean of its own numbers",
+            "the mean of the ranks' estimates",
         ),
-        WrongAnswer(changed(_MEAN, ("total[1]", "numbers.size")), "divided by its own number of numbers"),
+        WrongAnswer(
+            changed(_ESTIMATE, (_SUM, ""), ("total / darts", "inside / darts")), "rank 1's count is missing"
+        ),
+        WrongAnswer(changed(_ESTIMATE, ("throw(mine)", "throw(darts)")), "threw 12 darts; its share"),
         WrongAnswer(
             changed(
-                _MEAN,
-                ("comm.Reduce(mine, total, root=0)", "comm.Allreduce(mine, total)"),
+                _ESTIMATE,
+                ("comm.Reduce(inside, total, root=0)", "comm.Allreduce(inside, total)"),
                 (" if comm.rank == 0 else None", ""),
             ),
-            "only rank 0 has the mean",
+            "only rank 0 has π",
         ),
         WrongAnswer(
-            changed(_MEAN, ("    comm.Reduce", "    if comm.rank == 0:\n        comm.Reduce")),
+            changed(_ESTIMATE, ("    comm.Reduce", "    if comm.rank == 0:\n        comm.Reduce")),
             "waiting in Reduce",
         ),
     ),
-    why="the sum and the count travel in one array. What would a second Reduce cost, and what would it gain?",
+    why="every rank sent 8 bytes. How many would it send for a hundred times the darts?",
 )
 
-# -------------------------------------------------------------------- 02.2 how much work
+# -------------------------------------------------------------------- 02.2 how many darts
 
 
 def _check_darts_each(answer: SimpleNamespace, comm: Any, error: float) -> None:
@@ -133,12 +138,14 @@ def _check_darts_each(answer: SimpleNamespace, comm: Any, error: float) -> None:
     if abs(factor - 1) < 0.01:
         return
     found = {
-        "is what all ranks need together; how much of it is left for each?": 1 / comm.size,
-        f"is right for one rank; {comm.size} ranks share the darts, not the square root of them.": (
+        "is what all ranks need together. How many of them does each rank throw?": 1 / comm.size,
+        f"is right for one rank. {comm.size} ranks divide it by {comm.size}, not by its square root.": (
             1 / np.sqrt(comm.size)
         ),
-        "is 1.64 / error. In 1.64 / √N, N is under a root.": standard_error(1) / error / comm.size,
-        "is 1.64 / error, shared out. In 1.64 / √N, N is under a root.": standard_error(1) / error,
+        "is 1.64 / error per rank. In 1.64 / √N, N is under a square root.": standard_error(1)
+        / error
+        / comm.size,
+        "is 1.64 / error. In 1.64 / √N, N is under a square root.": standard_error(1) / error,
     }
     for words, lookalike in found.items():
         expect(abs(factor / lookalike - 1) > 0.01, f"{got:,.0f} {words}")
@@ -154,17 +161,17 @@ def darts_each(comm, error):
 DARTS_EACH = Exercise(
     id="02.2",
     title="Predict a figure: how many darts?",
-    task="How many darts does each rank have to throw, so that all ranks together are typically "
-    "off by a given error?",
-    objectives=(3,),
+    task="How many darts does each rank have to throw so that the estimate of all ranks together is "
+    "typically off by `error`?",
+    objectives=(4,),
     stub='''\
 def darts_each(comm, error):
     """Return how many darts each rank throws so that all together are typically off by `error`."""
-    return 1_000_000
+    return 1_000_000  # the gap: from `error` and the number of ranks
 ''',
     hints=(
-        "1.64 / √N is how far off N darts are. Here the error is given, and N is wanted.",
-        "error = 1.64 / √N   →   √N = 1.64 / error   →   N = ?   and N is for all ranks together",
+        "N darts are typically off by 1.64 / √N. You know the error and look for N.",
+        "error = 1.64 / √N   →   √N = 1.64 / error   →   N = ?   This N is for all ranks together",
         "return (1.64 / error) ** … / comm.…",
     ),
     solution=_DARTS,
@@ -173,12 +180,12 @@ def darts_each(comm, error):
     describe=lambda error: f"an error of {error:g}",
     wrong=(
         WrongAnswer(changed(_DARTS, (" / comm.size", "")), "is what all ranks need together"),
-        WrongAnswer(changed(_DARTS, (" ** 2", "")), "N is under a root"),
-        WrongAnswer(changed(_DARTS, ("comm.size", "comm.size**0.5")), "not the square root of them"),
+        WrongAnswer(changed(_DARTS, (" ** 2", "")), "N is under a square root"),
+        WrongAnswer(changed(_DARTS, ("comm.size", "comm.size**0.5")), "not by its square root"),
         WrongAnswer(changed(_DARTS, ("1.64 / error", "1.64 * error")), "are typically off by"),
     ),
-    why="one more digit takes a hundred times the darts. How many ranks would you need for it in the same "
-    "time?",
+    why="one more digit takes a hundred times the darts. How many times as many ranks would have it in the "
+    "same time?",
 )
 
 # -------------------------------------------------------------------- 02.3 counts that grow
@@ -198,14 +205,14 @@ def _check_total_darts(answer: SimpleNamespace, comm: Any, base: int) -> None:
         return
     expect(base > 0, f"got {got:,}: {missing_ranks(int(got), comm.size)}.")
     turns, rest = divmod(off, _TURN)
-    expect(rest != 0, f"got {got:,}: too small by {turns} · 2³². In how many bits were the darts counted?")
+    expect(rest != 0, f"got {got:,}: too small by {turns} · 2³². How many bits does the count have?")
     expect(abs(off) > 512, f"got {got:,}, wrong in the last digits: 32 bits of a float keep about seven.")
     expect(False, f"got {got:,}, expected {expected:,}.")
 
 
 _TOTAL = '''\
 def total_darts(comm, darts):
-    """Return how many darts all ranks have thrown together on rank 0, None elsewhere."""
+    """Return on rank 0 how many darts all ranks have thrown together; None elsewhere."""
     mine = np.array(darts, dtype="int64")
     total = np.zeros_like(mine)
     comm.Reduce(mine, total, root=0)
@@ -215,12 +222,13 @@ def total_darts(comm, darts):
 TOTAL_DARTS = Exercise(
     id="02.3",
     title="Spot the bug: many darts",
-    task='This is the article\'s way to count, `dtype="i"`. It is right for a few darts.',
+    task="This function counts darts as the article does. It is right for a few darts. Find out when it "
+    "goes wrong, and repair it.",
     objectives=(1,),
     targets=("counts-fit-32-bits",),
     stub='''\
 def total_darts(comm, darts):
-    """Return how many darts all ranks have thrown together on rank 0, None elsewhere."""
+    """Return on rank 0 how many darts all ranks have thrown together; None elsewhere."""
     mine = np.array(darts, dtype="i")
     total = np.zeros_like(mine)
     comm.Reduce(mine, total, root=0)
@@ -228,8 +236,8 @@ def total_darts(comm, darts):
 ''',
     hints=(
         'The program is right for a few darts. What does "i" say about the numbers in an array?',
-        "32 bits count up to 2³¹ − 1 = 2,147,483,647. One more, and it is −2,147,483,648; two ranks with 1.5 "
-        "thousand million each are past it.",
+        "32 bits count up to 2³¹ − 1 = 2,147,483,647, and the next number is −2,147,483,648. Two ranks with "
+        "1.5 billion darts each are past that.",
         'mine = np.array(darts, dtype="…")',
     ),
     solution=_TOTAL,
@@ -249,7 +257,7 @@ def total_darts(comm, darts):
         ),
         WrongAnswer(changed(_TOTAL, (" if comm.rank == 0 else None", "")), "only rank 0 has the total"),
     ),
-    why="no error was raised when the count went past the end. Where else in a program would you not notice?",
+    why="no error was raised when the count overflowed. How would you have noticed?",
 )
 
-EXERCISES = (MEAN_OF_ALL, *QUESTIONS, DARTS_EACH, TOTAL_DARTS)
+EXERCISES = (ESTIMATE, FOUR_TIMES, SAME_SEED, DARTS_EACH, TOTAL_DARTS)

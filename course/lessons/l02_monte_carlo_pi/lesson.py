@@ -1,28 +1,29 @@
 # %% [markdown]
 # # 02 · Monte Carlo π
 #
-# *Share a computation among ranks with a single message each, and find out what the ranks really gained.*
+# *Let four ranks estimate π together, and find out where the speed comes from.*
 #
 # | | |
 # |---|---|
-# | **You will be able to** | add up one number from every rank with `Reduce`; give each rank its own random numbers; predict the error of a Monte Carlo estimate; tell what vectorising gained from what ranks gained |
+# | **You will be able to** | add up one number from every rank with `Reduce`; give every rank its own random numbers; tell the speed-up of NumPy from the speed-up of ranks |
+# | **With More** | predict the error of a Monte Carlo estimate; say what a measured speed-up means for many more ranks |
 # | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb) |
-# | **Time** | core 20 min · more 35 min |
+# | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
 # [← 01 · MPI basics](01_mpi_basics.ipynb) · [Course map](00_start_here.ipynb) · [03 · arctan π and quadrature →](03_arctan_pi.ipynb)
 
-# %% [markdown]
+# %% [markdown] tags=["skip"]
 # ## Warm-up
 #
-# Three questions from the lessons before. Answer each in your head, then open it.
+# Answer from memory, then open the answer.
 #
-# 1. You set `x = 5` in a cell without `%%px`. Do the ranks have an `x`?
-#    <details><summary>Answer</summary>No. Such a cell runs in the notebook's kernel. The ranks are other processes, with variables of their own.</details>
-# 2. `comm.Send` has returned. Has the message arrived?
-#    <details><summary>Answer</summary>You cannot know. You only know that you may use your buffer again.</details>
-# 3. Four ranks run on a machine with two cores. How many of them compute at the same moment?
-#    <details><summary>Answer</summary>Two at most. The other two wait for their turn.</details>
+# 1. Every rank has a variable `x`. How do you read all four in the kernel?
+#    <details><summary>Answer</summary><code>cluster["x"]</code> is a list, rank 0 first.</details>
+# 2. `comm.Send` has returned. What do you know now?
+#    <details><summary>Answer</summary>You may use your array again. The message may not have arrived yet.</details>
+# 3. All ranks send to the right, then receive from the left. It works with 4 kB. What is wrong?
+#    <details><summary>Answer</summary>MPI copies small messages only. A large Send waits for a Recv that no rank reaches.</details>
 
 # %% [markdown]
 # ## Setup
@@ -32,50 +33,105 @@ from mpi_classroom.cluster import start_cluster
 
 cluster = start_cluster(n=4)
 
-# %% [markdown]
-# ## 1 · Throw darts
-#
-# Throw darts blindly at a square with a circle in it. The circle covers π/4 of the square, so four times the share
-# that lands inside is an estimate of π. This is the loop of the article that this course grew from, repaired.
-
-# %% tags=["source: course_lib.pi:sample"]
-
-# %% [markdown]
-# How long would 10⁸ darts take? We throw a million and multiply by a hundred. The article threw 10⁸:
-# **published** 59.8 s, on another machine.
-
-# %% tags=["nbval-ignore-output"]
-import timeit
-
-loop = 100 * min(timeit.repeat(lambda: sample(1_000_000), number=1, repeat=3))
-print(f"10⁸ darts: {loop:.1f} s, scaled from 10⁶ (the best of 3)")
-
-# %% [markdown]
-# ## 2 · The same darts with NumPy
-#
-# No dart needs to know of another: the easiest job in the world to share out. Each rank throws its own, and not in a
-# Python loop: `count_inside` throws 2¹⁴ darts in one call of NumPy, then the next 2¹⁴. (More shows it.)
-
 # %%
 # %%px --setup
 import numpy as np
 from mpi4py import MPI
 
-from course_lib.pi import count_inside, rank_stream
+from course_lib.pi import count_inside, share
 
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 
-# %%
-# %%px
-inside = count_inside(rank_stream(7, rank, size), 1_000_000)
-print(f"rank {rank}: {inside} inside, so π ≈ {4 * inside / 1_000_000}")
+# %% [markdown] tags=["slide"]
+# ## 1 · Throw darts
+#
+# Draw a circle into a square, and throw darts blindly at the square. The circle covers π/4 of it, so four times the
+# fraction of darts inside is an estimate of π. To estimate a number from random samples is called a **Monte Carlo**
+# method. Here it is as a Python loop, from a published article:
+
+# %% tags=["source: course_lib.pi:sample"]
 
 # %% [markdown]
-# ## 3 · One sum: `Reduce`
+# The article threw 10⁸ darts in 59.8 s (**published**). We throw 10⁶, and multiply the time by 100.
+
+# %% tags=["nbval-ignore-output"]
+import timeit
+
+loop = 100 * min(timeit.repeat(lambda: sample(1_000_000), number=1, repeat=3))
+print(f"10⁸ darts: {loop:.0f} s, scaled")
+
+# %% [markdown] tags=["slide"]
+# ## 2 · The same darts, without the loop
 #
-# Four million darts are better than one million, so add up the counts. `Reduce` takes an array from every rank, adds
-# them on the way, and leaves the sum on the `root`, and only there.
+# Python looks up names, checks types and creates objects for every dart, which takes most of the time. NumPy does the
+# arithmetic in compiled code, on whole arrays. To replace a loop by such calls is to **vectorise** it.
+
+# %% tags=["nbval-ignore-output"]
+import numpy as np
+
+
+def count_plain(stream, darts):
+    """Throw darts; return how many land inside."""
+    x, y = stream.uniform(-1, 1, size=(2, darts))
+    return np.count_nonzero(np.hypot(x, y) <= 1)
+
+
+stream = np.random.default_rng(7)
+plain = 100 * min(timeit.repeat(lambda: count_plain(stream, 1_000_000), number=1, repeat=5))
+print(f"10⁸ darts: {plain:.1f} s, scaled: {loop / plain:.0f} times as fast as the loop")
+
+# %% [markdown] tags=["notes"]
+# Ask the room before this cell runs: how many times as fast will NumPy be? Take three guesses, no discussion. Some will
+# say "then we need no MPI". Agree for now; section 7 comes back to it. One minute.
+
+# %% [markdown] tags=["slide"]
+# ## 3 · Four ranks throw
+#
+# No dart depends on another, so ranks can throw at the same time. All four run the same lines. `count_inside` is the
+# library's faster `count_plain` (section 8 shows how). How many *different* counts will you see?
+
+# %%
+predict("How many different counts do four ranks print?", None)
+
+# %%
+# %%px
+inside = count_inside(np.random.default_rng(7), 1_000_000)
+darts = np.random.default_rng(7).uniform(-1, 1, size=(2, 200))
+print(f"rank {rank}: {inside} inside, so π ≈ {4 * inside / 1_000_000}")
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.shared.figures.pi import darts_by_rank
+
+outcome("How many different counts do four ranks print?", len(set(cluster["inside"])))
+darts_by_rank(cluster["darts"])
+
+# %% [markdown]
+# A random generator computes a fixed sequence from a number, its **seed**. With the seed 7 on every rank, all throw the
+# same darts. No error, a good estimate, and three of four ranks worked for nothing.
+
+# %% [markdown] tags=["slide"]
+# ## 4 · Different darts on every rank
+#
+# We want to repeat the experiment from one seed, and different numbers on every rank. NumPy's `SeedSequence` gives us
+# both: `spawn(size)` derives one child seed per rank. Their sequences are independent **streams**.
+
+# %%
+# %%px
+children = np.random.SeedSequence(7).spawn(size)  # the same list on every rank
+stream = np.random.default_rng(children[rank])
+darts = stream.uniform(-1, 1, size=(2, 200))
+inside = count_inside(stream, 1_000_000)
+print(f"rank {rank}: {inside} inside, so π ≈ {4 * inside / 1_000_000}")
+
+# %% tags=["nbval-ignore-output"]
+darts_by_rank(cluster["darts"])
+
+# %% [markdown] tags=["slide"]
+# ## 5 · One sum: `Reduce`
+#
+# Four million different darts say more than one million, so we add up the counts. MPI has one call for that. Every rank
+# calls **`Reduce`** with an array, and the sum of the arrays, element by element, arrives on one rank, the *root*.
 
 # %%
 # %%px
@@ -85,310 +141,298 @@ comm.Reduce(mine, total, root=0)
 print(f"rank {rank}: {total}")
 
 # %% [markdown]
-# One message of 8 bytes a rank, however many darts: that is all the communication. After N darts, the estimate is
-# typically 1.64/√N away from π: its **standard error**.
+# Only rank 0 has the sum. And how good is the estimate? After N darts it is typically 1.64/√N away from π. This is its
+# **standard error**: about two of three estimates are closer.
 
 # %%
 from course_lib.pi import standard_error
 
-print(f"π ≈ {4 * cluster['total'][0] / 4_000_000:.5f} ± {standard_error(4_000_000):.5f}")
+print(f"π ≈ {4 * cluster['total'][0] / 4_000_000} ± {standard_error(4_000_000):.5f}")
+
+# %% [markdown] tags=["slide"]
+# ## 6 · Your turn
 
 # %% tags=["exercise: 02.1"]
 
-# %% [markdown]
-# ## 4 · Every rank its own random numbers
+# %% [markdown] tags=["notes"]
+# Six minutes. Two things go wrong: `Reduce` under `if comm.rank == 0` (the reply says who waits for whom), and dividing
+# by `mine`. Whoever is done early explains to a neighbour why the other ranks return None.
+
+# %% [markdown] tags=["slide"]
+# ## 7 · The same job on more ranks
 #
-# Random numbers on a computer are a fixed sequence that starts from a seed. What happens when all ranks start from
-# the same one? It is an easy mistake, for all of them run the same program.
-
-# %%
-# %%px
-same = count_inside(np.random.default_rng(7), 1_000_000)  # the same seed on every rank
-darts = np.random.default_rng(7).uniform(-1, 1, size=(2, 200))
-print(f"rank {rank}: {same} inside")
+# So far four ranks threw four times the darts. Now one rank throws 5 · 10⁷ darts, then four ranks throw as many
+# together. The time of one rank divided by the time of four is their **speed-up**. What will it be?
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.shared.figures.pi import darts_by_rank
-
-darts_by_rank(cluster["darts"])
-
-# %% [markdown]
-# Four ranks did the same work four times. The result looks fine, and that is the danger: nothing fails. `rank_stream`
-# has the repair: `SeedSequence(seed).spawn(size)` makes a child seed for each rank, and the streams have nothing to
-# do with each other.
-
-# %% tags=["source: course_lib.pi:rank_stream"]
-# %%px
-
-# %%
-# %%px
-darts = rank_stream(7, rank, size).uniform(-1, 1, size=(2, 200))
-
-# %% tags=["nbval-ignore-output"]
-darts_by_rank(cluster["darts"])
-
-# %% [markdown]
-# ## 5 · What NumPy gained, what ranks gained
-#
-# A fair comparison warms up, starts all ranks together, waits for the slowest, and repeats: `seconds_on` does. It
-# takes no more ranks than there are cores: `one_rank_a_core` makes a communicator of so many, and `COMM_NULL` on the
-# ranks that are left over. What will four ranks gain?
-
-# %%
-predict("Four ranks: how many times faster than one?", None)
-
-# %%
-# %%px
-from course_lib.comm.timing import one_rank_a_core, seconds_on
-from course_lib.pi import estimate_pi
-
-alone, team = one_rank_a_core(comm, cores=1), one_rank_a_core(comm)
-
-# %% [markdown]
-# NumPy on one rank, then on one rank for every core, then on all four, even where there are fewer cores. Each has a
-# cell of its own, so that ranks which are left out sleep.
-
-# %%
-# %%px
-on_one = seconds_on(alone, lambda: estimate_pi(alone, 50_000_000, seed=1))
-
-# %%
-# %%px
-on_team = seconds_on(team, lambda: estimate_pi(team, 50_000_000, seed=1))
-
-# %%
-# %%px
-on_four = seconds_on(comm, lambda: estimate_pi(comm, 50_000_000, seed=1))
-
-# %% [markdown]
-# All times are for 10⁸ darts: NumPy's are doubled, the loop's is that of section 1. The axis is logarithmic: factors
-# that multiply are lengths that add up.
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.shared.figures.pi import gains
 from mpi_classroom.launch import available_cores
 
-cores = min(available_cores(), 4)
-numpy, on_team, on_four = (2 * cluster[name][0] for name in ("on_one", "on_team", "on_four"))
-outcome("Four ranks: how many times faster than one?", numpy / on_four, because=f"They have {cores} cores.")
-gains(loop, numpy, {cores: on_team, 4: on_four}, cores=cores, note="10⁸ darts, scaled from 10⁶ and 5 · 10⁷")
+cores = cluster["cores"] = min(available_cores(), 4)
+continue_with("02.1")
+predict("What is the speed-up of four ranks over one?", None)
 
 # %% [markdown]
-# Read the bars as two factors of one product: NumPy makes one rank fast, and ranks multiply that. And count cores, not
-# ranks: more ranks than cores share the same cores.
+# To time fewer than four ranks, we need smaller communicators. `Split` puts all ranks that pass the same number into one.
+# Ranks that pass `MPI.UNDEFINED` get `MPI.COMM_NULL`: they sit out. `alone` is rank 0, `team` has one rank per core.
+
+# %%
+# %%px
+alone = comm.Split(0 if rank < 1 else MPI.UNDEFINED)
+team = comm.Split(0 if rank < cores else MPI.UNDEFINED)
 
 # %% [markdown]
+# `seconds_on` runs the work once to warm up, then returns the median of five times. All ranks start together, and the
+# clock stops when the slowest is done. Each timing has its own cell, so that ranks that sit out sleep meanwhile.
+
+# %%
+# %%px
+from functools import partial
+
+from course_lib.comm.timing import seconds_on
+
+throw = partial(count_inside, stream)  # throw(n) counts n darts of this rank's stream
+on_one = seconds_on(alone, lambda: estimate(alone, throw, 50_000_000))
+
+# %%
+# %%px
+on_team = seconds_on(team, lambda: estimate(team, throw, 50_000_000))
+
+# %%
+# %%px
+on_four = seconds_on(comm, lambda: estimate(comm, throw, 50_000_000))
+
+# %% [markdown]
+# All bars are for 10⁸ darts, so we double these times.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.shared.explained import why_speedup
+from course.lessons.shared.figures.pi import seconds_by_program
+
+on_one, on_team, on_four = (2 * cluster[name][0] for name in ("on_one", "on_team", "on_four"))
+why = why_speedup(on_one / on_four, 4, cores)
+outcome("What is the speed-up of four ranks over one?", on_one / on_four, because=why)
+seconds_by_program(loop, plain, {cores: on_team, 4: on_four, 1: on_one}, cores=cores)
+
+# %% [markdown]
+# First the program changed, then ranks came on top of that, and the speed-ups multiply.
+# **Count cores, not ranks.** Cores do the computing, so n cores take at best 1/n of the time. More ranks than cores only
+# share them.
+
+# %% [markdown] tags=["notes"]
+# Let three people read out their own numbers: cores and speed-up. Laptops with four and more cores show it best. Where
+# somebody has less than half of what the cores allow, ask what else is running; a video call is enough. Two minutes.
+
+# %% tags=["exercise: 02.q1"]
+
+# %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Independent work needs one message a rank: `Reduce` adds the results up, on rank 0 only.
-# - One seed everywhere gives copies, not samples. Spawn a stream for every rank.
-# - The error of Monte Carlo is 1.64/√N for π: ranks throw faster, they do not change the root.
-# - Make one process fast first. Then ranks multiply, up to the number of cores.
-
-# %% [markdown]
+# - `Reduce` adds up the results of all ranks in one call. Only the root has the sum.
+# - The same seed on every rank gives copies, not samples. Spawn one stream per rank.
+# - First make one process fast. Ranks multiply its speed, up to the number of cores.
+#
 # ## Discuss
 #
-# Your colleague gives rank r the seed 7 + r. The results look right. Is that good enough? Vote, talk to
-# your neighbour for two minutes, vote again.
+# A colleague gives rank r the seed 7 + r, and all counts differ. Is that good enough? Vote, talk to your neighbour for
+# two minutes, vote again.
 #
-# <details><summary>What to listen for</summary>NumPy hashes its seeds, so the four streams of this run are
-# independent. But repeat the experiment with seed 8, and rank 0 throws what rank 1 threw before: two runs
-# that were meant to be independent share three of four streams.</details>
+# <details><summary>What to listen for</summary>NumPy hashes its seeds, so the four streams are independent. But in the
+# next experiment, with seed 8, rank 0 throws what rank 1 throws now: the experiments share three streams.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
 
-# %% [markdown] tags=["more"]
+# %% [markdown] tags=["more", "slide"]
 # ## More
 #
-# ### Two questions
+# ### 8 · What more NumPy can gain
 #
-# Write your letter between the quotes, and run the cell.
+# `count_plain` has three weaknesses. It takes a square root per dart, although x² + y² ≤ 1 says the same. Its arrays of
+# a million numbers do not fit into the core's cache. And it draws 64 random bits per coordinate. We repair them one
+# after the other.
 
-# %% tags=["exercise: 02.q1"]
+# %% tags=["nbval-ignore-output"]
+from course_lib.pi import count_inside, rank_stream
 
-# %% tags=["exercise: 02.q2"]
+
+def count_squares(stream, darts):
+    x, y = stream.uniform(-1, 1, size=(2, darts))
+    return np.count_nonzero(x * x + y * y <= 1)
+
+
+def count_blocks(stream, darts, block=2**14):
+    return sum(count_squares(stream, min(block, darts - first)) for first in range(0, darts, block))
+
+
+def best(count):
+    """Seconds for a million darts, the fastest of five runs."""
+    stream = rank_stream(7, rank=0, size=1)
+    return min(timeit.repeat(lambda: count(stream, 1_000_000), number=1, repeat=5))
+
+
+for count in (count_plain, count_squares, count_blocks, count_inside):
+    print(f"{count.__name__:13}  10⁸ darts would take {100 * best(count):5.2f} s")
 
 # %% [markdown]
-# ### How NumPy throws
-#
-# The loop spends its time on Python, not on darts. NumPy throws 2¹⁴ darts in one call, few enough to stay in
-# the core's cache, then the next 2¹⁴: memory does not grow. Coordinates are now whole numbers, on a square
-# 65 536 wide: they are quick to draw.
+# The last one is the library's, which section 7 timed. It draws 16 bits per coordinate, so darts land on a grid of
+# 65 536 × 65 536 points, and it computes with integers. The docstring says what the grid costs.
 
 # %% tags=["source: course_lib.pi:count_inside"]
-# %%px
 
-# %% [markdown]
-# Section 5 timed this function. `share` says how many darts a rank throws; they need not divide
-# evenly: 10 darts are 3, 3, 2 and 2.
-
-# %% tags=["source: course_lib.pi:estimate_pi"]
-# %%px
-
-# %% [markdown]
-# Is its sum right? These are the darts of section 2 again, so we can add those four counts by hand.
-
-# %%
-# %%px
-result = estimate_pi(comm, 4_000_000, seed=7)
-
-# %%
-print(sum(cluster["inside"]), "added by hand")
-print(cluster["result"][0].inside, "added by Reduce")
-
-# %% [markdown]
-# ### How far off?
+# %% [markdown] tags=["slide"]
+# ### 9 · How far off is an estimate?
 #
-# Theory tells the error before you throw. A dart is a coin that lands inside with p = π/4. After N darts,
-# the estimate is typically 4·√(p(1−p)/N) = 1.64/√N away from π. About two in three runs should be closer than
-# that. We try 12 seeds for each of five sizes.
+# A dart lands inside with probability p = π/4, like an unfair coin. Theory says that the fraction inside is typically
+# √(p(1−p)/N) off, and π four times that: 1.64/√N. "Typically" means that 68% of all runs are closer. We make 100 runs:
+# five numbers of darts, 20 seeds each. So expect 68 ± 5 of them within one standard error.
 
 # %%
 # %%px
+from course_lib.pi import estimate_pi
+
 sizes = [10**k for k in range(3, 8)]
-results = [estimate_pi(comm, darts, seed=seed) for darts in sizes for seed in range(12)]
-
-# %%
-import math
-
-results = cluster["results"][0]
-within = [abs(r.estimate - math.pi) <= r.standard_error for r in results]
-print(f"{sum(within)} of {len(results)} runs are closer to π than their standard error")
+results = [estimate_pi(comm, darts, seed=seed) for darts in sizes for seed in range(20)]
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.pi import error_against_samples
 
-errors = {r.samples: [] for r in results}
-for r in results:
-    errors[r.samples].append(r.estimate - math.pi)
+errors = {}
+for result in cluster["results"][0]:
+    errors.setdefault(result.samples, []).append(result.estimate - np.pi)
 error_against_samples(errors, constant=standard_error(1))
 
 # %% [markdown]
-# The root is bad news: one more digit costs a hundred times the darts. Ranks cannot change that; they only
-# throw faster.
-
-# %% tags=["exercise: 02.2"]
-
-# %% [markdown]
-# ### Do copies help?
+# The line falls slowly: one more digit takes 100 times the darts. Ranks cannot change that; they only throw faster.
 #
-# Back to section 4. Let us repeat the experiment 200 times, 10 000 darts each, with own streams and with one
-# seed everywhere, and compare how far off the estimates typically are. Theory says 1.64/√10 000 = 0.0164 for
-# four ranks, and 1.64/√2 500 = 0.0328 for one.
+# The standard error also shows what one seed everywhere costs. We repeat an experiment with 10 000 darts 200 times, and
+# compare the typical error with 1.64/√10 000 = 0.0164 and with 1.64/√2 500 = 0.0328.
 
 # %%
 # %%px
+from course_lib.pi import rank_stream
+
 own = [count_inside(rank_stream(run, rank, size), 2_500) for run in range(200)]
 same = [count_inside(rank_stream(run, 0, 1), 2_500) for run in range(200)]
 
 # %%
-import numpy as np
-
-
-def typical_error(counts_by_rank):
-    """The root mean square distance from π of 200 estimates from 10 000 darts each."""
-    estimates = 4 * np.sum(counts_by_rank, axis=0) / 10_000
-    return np.sqrt(np.mean((estimates - math.pi) ** 2))
-
-
-print(f"a stream for every rank: {typical_error(cluster['own']):.4f}")
-print(f"one seed everywhere:     {typical_error(cluster['same']):.4f}")
+for name in ("own", "same"):
+    estimates = 4 * np.sum(cluster[name], axis=0) / 10_000
+    print(f"{name:4} stream on every rank: {np.sqrt(np.mean((estimates - np.pi) ** 2)):.4f}")
 
 # %% [markdown]
-# With one seed everywhere, the four ranks are as far off as one rank alone. The other 7 500 darts are
-# copies.
+# With the same stream on every rank, 10 000 darts are worth 2 500: those of one rank.
+
+# %% tags=["exercise: 02.q2"]
 
 # %% [markdown]
-# ### How many ranks are worth it?
+# Now use the standard error the other way round: from the error that you accept to the number of darts.
+
+# %% tags=["exercise: 02.2"]
+
+# %% [markdown] tags=["slide"]
+# ### 10 · From a few ranks to a thousand
 #
-# Some part of every job cannot be shared: starting, communicating, waiting for the slowest. Call its share
-# of the one-rank time s. Amdahl's law says that n ranks are then at most 1/(s + (1−s)/n) times faster, and
-# that no number of ranks gets past 1/s.
+# You measured a speed-up on a few ranks. What would 1024 ranks bring? In every job, one rank does something while the
+# others wait: it starts them, reads input, adds up. The time for that, as a fraction s of the time on one rank, is the
+# **serial fraction**. **Amdahl's law** says that n ranks have a speed-up of at most 1/(s + (1−s)/n). Suppose that 5% of a
+# job are serial.
+
+# %%
+predict("5% serial, 1024 ranks: what is the largest speed-up?", None)
 
 # %% tags=["source: course_lib.theory.scaling:amdahl_speedup"]
 
 # %%
 for n in (2, 4, 64, 1024):
-    print(f"{n:5} ranks, 5% not shared: at most {amdahl_speedup(0.05, n):.1f} times faster")
+    print(f"{n:5} ranks, 5% serial: a speed-up of at most {amdahl_speedup(0.05, n):.1f}")
+largest = amdahl_speedup(0.05, 1024)
+why = "However many ranks, it stays below 1/s = 20."
+outcome("5% serial, 1024 ranks: what is the largest speed-up?", largest, because=why, word="computed")
 
 # %% [markdown]
-# Turned round, the law reads your measurement of section 5: which share s would explain it (Karp and
-# Flatt)? The point below is **measured**, the curves are **predicted**, and 1024 ranks are a long way from
-# where you stand.
+# The law works backwards too: from a measured speed-up follows the serial fraction that would explain it (Karp and Flatt,
+# 1990). But every measurement has an error. So we time ten runs on one rank and ten on several, and compute a low, a
+# middle and a high speed-up from the quartiles of the times.
+
+# %%
+# %%px
+from course_lib.comm.timing import seconds_of_each
+
+
+def ten_runs(some):
+    """Seconds of ten runs on the communicator `some`; None on ranks that sit out."""
+    if some == MPI.COMM_NULL:
+        return None
+    return seconds_of_each(some, lambda: estimate(some, throw, 50_000_000), 10)
+
+
+runs_on_one = ten_runs(alone)
+
+# %% [markdown]
+# Then the same on n ranks: one per core, or all four where there is only one core.
+
+# %%
+n = cluster["n"] = cores if cores > 1 else 4
+
+# %%
+# %%px
+runs_on_n = ten_runs(comm.Split(0 if rank < n else MPI.UNDEFINED))
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.pi import amdahl
-from course_lib.theory.scaling import parallel_efficiency
 
-n, seconds = (cores, on_team) if cores > 1 else (4, on_four)
-speedup = numpy / seconds
-print(f"{n} ranks: {speedup:.2f} times faster, efficiency {parallel_efficiency(speedup, n):.0%}")
-amdahl(speedup, n)
+fast_one, one, slow_one = np.quantile(cluster["runs_on_one"][0], [0.25, 0.5, 0.75])
+fast_n, on_n, slow_n = np.quantile(cluster["runs_on_n"][0], [0.25, 0.5, 0.75])
+amdahl((fast_one / slow_n, one / on_n, slow_one / fast_n), n)
 
 # %% [markdown]
-# ### The article's own figures
+# Near the ideal, 1% decides. By the law, a speed-up of 1.98 on two ranks means 90 on 1024 ranks, and one of 2.00 means
+# 1024. So two ranks say little about a thousand, however carefully you measure. Measure 8 before you speak about 64.
+
+# %% [markdown] tags=["slide"]
+# ### 11 · The article's numbers
 #
-# The article compares 59.8 s for the loop with 9.79 s for an MPI program on six processes, and calls it
-# "almost 5x faster".
-
-# %%
-print(f"published: 59.8 s / 9.79 s = {59.8 / 9.79:.1f} times")
-
-# %% [markdown]
-# Two things are wrong. The quotient is 6.1. And the MPI program does not throw darts: it adds up the area
-# under 4/(1 + x²), with no random number at all. Two algorithms were compared, so nobody can say what MPI
-# gained. Compare one thing at a time, as in section 5, and put the figures side by side with their labels.
+# The article reports 59.8 s for the loop "on a single GPU", 9.79 s for an MPI program with six processes, and says that
+# this is "almost 5x faster".
 
 # %% tags=["nbval-ignore-output"]
-print(f"the loop, 1 process            published 59.8 s     here {loop:5.1f} s, scaled")
-print("other algorithm, 6 processes   published 9.79 s     not run here")
-print(f"NumPy, same darts, {cores} ranks     not published        here {on_team:5.2f} s, scaled")
+print(f"published: 59.8 s / 9.79 s = {59.8 / 9.79:.1f}")
+print(f"the loop, 1 process               published 59.8 s   here {loop:5.1f} s, scaled")
+print("another algorithm, 6 processes    published 9.79 s   not run here (lesson 03 does)")
+print(f"the same darts, NumPy, 1 rank     not published      here {on_one:5.2f} s, scaled")
 
 # %% [markdown]
-# ### Past two thousand million darts
-#
-# The article keeps its number of darts in a 32-bit integer, `numpy.array(10**8, 'i')`. That holds up to 2³¹
-# − 1. A cluster throws so many in seconds, and then a count does not stop: it starts again from below.
-
-# %%
-counts = np.array([1_500_000_000, 1_500_000_000])
-print(counts.astype(np.int32).sum(dtype=np.int32), "in 32 bits")
-print(counts.astype(np.int64).sum(dtype=np.int64), "in 64 bits")
+# The quotient is 6.1, not 5. The loop is plain Python, which uses no GPU, even on a machine that has one. And the MPI
+# program throws no darts: it adds up the area under 4/(1 + x²). With two algorithms compared, nobody can say what MPI
+# gained. Change one thing at a time, as in section 7.
 
 # %% tags=["exercise: 02.3"]
 
 # %% [markdown]
 # ## On GPUs
 #
-# The same program, with CuPy or PyTorch in place of NumPy and one rank for each GPU: the chunk grows to
-# millions of darts, so that the GPU has enough to do at once. `Reduce` stays as it is: with 8 bytes a rank,
-# it does not matter whether MPI can read GPU memory.
-
-# %% [markdown]
+# The same program works with CuPy or PyTorch in place of NumPy, and one rank per GPU. Throw millions of darts per call,
+# so that the GPU has enough to do. `Reduce` stays as it is.
+#
 # ## Pitfalls
 #
-# - Using the result of `Reduce` on another rank than 0: it holds nothing of use there.
-# - Timing more ranks than cores, or only rank 0: the job ends when the slowest rank does.
-# - Counting in 32 bits.
+# - Using the result of `Reduce` on a rank other than the root. The array there holds nothing of use.
+# - Timing rank 0 only, or timing more ranks than cores. A job is done when its slowest rank is.
 # - Quoting a speed-up that compares two algorithms.
-
-# %% [markdown]
+#
 # ## References
 #
 # - J. Davis, [Large Scale Deep Learning Using the High-Performance Computing Libraries OpenMPI and
-#   DeepSpeed](https://opendatascience.com/large-scale-deep-learning-using-the-high-performance-computing-libraries-openmpi-and-deepspeed/), ODSC, 2022: the loop and the figures called published.
+#   DeepSpeed](https://opendatascience.com/large-scale-deep-learning-using-the-high-performance-computing-libraries-openmpi-and-deepspeed/), ODSC, 2022: the loop and the numbers called published.
 # - NumPy, [Parallel random number generation](https://numpy.org/doc/stable/reference/random/parallel.html).
 # - G. Amdahl, [Validity of the single processor approach to achieving large scale computing
 #   capabilities](https://doi.org/10.1145/1465482.1465560), 1967.
 # - A. Karp and H. Flatt, [Measuring parallel processor performance](https://doi.org/10.1145/78607.78614), 1990.
-
-# %% [markdown]
+#
 # ## Stretch
 #
-# The count of section 2 changes with the number of ranks, because each rank has its own stream. Change
-# `estimate_pi` so that 1, 2, 3 and 4 ranks give exactly the same count. (Give streams to portions of darts,
-# not to ranks.)
+# The count of section 5 depends on the number of ranks, because every rank has its own stream. Write a version that gives
+# exactly the same count on 1, 2, 3 and 4 ranks. (Spawn streams for blocks of darts, not for ranks.)
 
 # %% [markdown]
 # ## Teardown

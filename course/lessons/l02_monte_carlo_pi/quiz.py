@@ -1,67 +1,79 @@
-"""Quiz and prediction of lesson 02, Monte Carlo π: every wrong option is a belief that many hold."""
+"""Questions and predictions of lesson 02, Monte Carlo π: every wrong option is a belief that many hold."""
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
-SAME_SEED = Question(
+FOUR_TIMES = Question(
     id="02.q1",
-    question="Four ranks each draw 1 000 000 darts with `np.random.default_rng(7)`, and `Reduce` adds "
-    "the counts. How good is the estimate?",
+    question="On a machine with two cores, one rank throws 10⁸ darts in 1 s. Four ranks throw the same 10⁸ "
+    "darts together. About how long do they take?",
     options=(
         Option(
-            "as good as from 4 000 000 darts: every rank has drawn its own",
-            reply="you take the same seed everywhere to add samples still. In section 4, all four ranks"
-            " counted the very same number of darts inside: four copies of one sample.",
-            belief="same-seed-adds-samples",
+            "0.25 s",
+            reply="That would take four cores. Two cores work on two ranks' darts at a time, so four ranks' "
+            "darts take twice as long as that: 0.5 s.",
+            belief="n-ranks-n-times",
         ),
         Option(
-            "as good as from 1 000 000 darts",
-            reply="each dart is counted four times, which changes the sums but not their ratio.",
+            "0.5 s",
+            reply="Two cores do in 0.5 s what one core does in 1 s, however many ranks share them.",
             right=True,
         ),
         Option(
-            "worse than from 1 000 000 darts: the ranks disturb each other",
-            reply="you take ranks to share one stream of random numbers. They share no memory: in "
-            "section 4, each counted what a rank counts that is alone.",
+            "1 s",
+            reply="That would mean that only one core works. Two ranks compute at any moment, one on each "
+            "core, so the job takes half as long.",
+            belief="one-after-the-other",
+        ),
+    ),
+    objectives=(3,),
+)
+
+SAME_SEED = Question(
+    id="02.q2",
+    question="Four ranks each draw 1 000 000 darts with `np.random.default_rng(7)`, and we add up their "
+    "counts. How good is the estimate?",
+    options=(
+        Option(
+            "as good as one from 4 000 000 darts",
+            reply="That would need 4 000 000 different darts. In section 3 all four ranks counted the same "
+            "number inside: they threw one million darts, four times.",
+            belief="same-seed-adds-samples",
+        ),
+        Option(
+            "as good as one from 1 000 000 darts",
+            reply="Every dart is counted four times. That multiplies the count by four, and the number of "
+            "darts too, so the estimate is the one that rank 0 has alone.",
+            right=True,
+        ),
+        Option(
+            "not as good as one from 1 000 000 darts",
+            reply="That would mean that ranks take random numbers away from each other. They share no "
+            "memory: each has a generator of its own, and counts what it would count alone.",
             belief="ranks-share-a-stream",
         ),
     ),
     objectives=(2,),
 )
 
-FOUR_TIMES = Question(
-    id="02.q2",
-    question="On a machine with two cores, one rank throws 10⁸ darts in one second. How long do four "
-    "ranks take to throw the same 10⁸ darts together?",
-    options=(
-        Option(
-            "a quarter of a second",
-            reply="you take four ranks to be four times as fast. They take turns on two cores: in "
-            "section 5, the bar of four ranks was no shorter than cores allow.",
-            belief="n-ranks-n-times",
-        ),
-        Option(
-            "half a second, or a little more",
-            reply="two cores compute at most twice as much in the same time, however many ranks take "
-            "turns on them.",
-            right=True,
-        ),
-        Option(
-            "one second: the darts are as many as before",
-            reply="you take the ranks to work one after the other. On two cores two of them always "
-            "compute at once: compare the bars of one and of two ranks in section 5.",
-            belief="one-after-the-other",
-        ),
-    ),
-    objectives=(4,),
-)
-
-QUESTIONS = (SAME_SEED, FOUR_TIMES)
+QUESTIONS = (FOUR_TIMES, SAME_SEED)
 
 PREDICTIONS = (
     Prediction(
         id="02.p1",
-        question="Four ranks: how many times faster than one?",
-        objectives=(4,),
+        question="How many different counts do four ranks print?",
+        objectives=(2,),
+        targets=("same-seed-adds-samples",),
+    ),
+    Prediction(
+        id="02.p2",
+        question="What is the speed-up of four ranks over one?",
+        objectives=(3,),
+        targets=("n-ranks-n-times",),
+    ),
+    Prediction(
+        id="02.p3",
+        question="5% serial, 1024 ranks: what is the largest speed-up?",
+        objectives=(5,),
         targets=("n-ranks-n-times",),
     ),
 )

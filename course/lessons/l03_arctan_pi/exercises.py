@@ -1,4 +1,4 @@
-"Exercises of lesson 03, arctan π and quadrature: strips dealt in turn, one parent's number, terms far out."
+"""Exercises of lesson 03, arctan π and quadrature: strips in strides, one rank's number, terms far out."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from course.lessons.l03_arctan_pi.quiz import LAST_DIGITS, WEAK
 from course.lessons.l03_arctan_pi.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l03_arctan_pi.quiz import QUESTIONS
 from course_lib.pi import midpoint_part
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect
 
@@ -33,7 +33,7 @@ def _check_area(answer: SimpleNamespace, comm: Any, strips: int) -> None:
         expect(got is None, f"returned {got}; only rank 0 has the area, the others return None.")
     few, many = strips // comm.size, -(-strips // comm.size)
     each = f"{few}" if few == many else f"{few} or {many}"
-    words = f"took {len(asked)} of {strips} strips; shared out among {comm.size} ranks, that is {each} each."
+    words = f"took {len(asked)} of {strips} strips; divided among {comm.size} ranks, that is {each} each."
     expect(len(asked) in (few, many), words)
 
 
@@ -69,40 +69,39 @@ def _strips(numbers: Sequence[int]) -> str:
 
 
 _AREA = '''\
-def area(comm, f, intervals):
-    """Return the area under f from 0 to 1 on rank 0, None elsewhere; the ranks take turns with the strips."""
-    h = 1 / intervals
-    part = np.zeros(1)
-    for i in range(comm.rank, intervals, comm.size):
+def area(comm, f, strips):
+    """Return the area under f from 0 to 1 on rank 0, None elsewhere."""
+    h = 1 / strips
+    part = 0.0
+    for i in range(comm.rank, strips, comm.size):
         part += h * f(h * (i + 0.5))
-    total = np.zeros_like(part)
-    comm.Reduce(part, total, root=0)
-    return total[0] if comm.rank == 0 else None
+    mine = np.array(part)
+    total = np.zeros_like(mine)
+    comm.Reduce(mine, total, root=0)
+    return total if comm.rank == 0 else None
 '''
-_LOOP = "range(comm.rank, intervals, comm.size)"
-_BLOCK = "range(comm.rank * (intervals // comm.size), (comm.rank + 1) * (intervals // comm.size))"
-_REDUCE = "    comm.Reduce(part, total, root=0)\n"
+_LOOP = "range(comm.rank, strips, comm.size)"
+_BLOCK = "range(comm.rank * (strips // comm.size), (comm.rank + 1) * (strips // comm.size))"
+_SUM = "    comm.Reduce(mine, total, root=0)\n"
+_RETURN = "return total if comm.rank == 0 else None"
 
 AREA = Exercise(
     id="03.1",
-    title="Share out the area under a curve",
-    task="Each rank adds up all strips. Let the ranks take turns with them, and collect the area on rank 0.",
-    objectives=(1, 4),
-    stub='''\
-def area(comm, f, intervals):
-    """Return the area under f from 0 to 1 on rank 0, None elsewhere; the ranks take turns with the strips."""
-    h = 1 / intervals
-    part = np.zeros(1)
-    for i in range(intervals):
-        part += h * f(h * (i + 0.5))
-    total = np.zeros_like(part)
-    return None
-''',
+    title="The area under a curve, on all ranks",
+    task="This function adds up all strips on every rank. Fill the two gaps: each rank takes its strips, in "
+    "strides, and rank 0 returns the whole area. The next two sections time your function.",
+    objectives=(1,),
+    stub=changed(
+        _AREA,
+        (f"in {_LOOP}:", "in range(strips):  # gap 1: only the strips of this rank"),
+        (_SUM, ""),
+        (_RETURN, "return None  # gap 2: the sum of all parts, on rank 0 only"),
+    ),
     hints=(
-        "Two lines are not parallel yet. Which strips does this rank add up? And who adds up the parts?",
-        "strip    0  1  2  3  4  5  6  7\nrank     0  1  2  3  0  1  2  3     on four ranks: begin at your "
-        "rank, go on in steps of size",
-        "for i in range(comm.rank, …, …):   and then   comm.Reduce(part, …, root=0)",
+        "Section 2 distributes terms; strips go the same way. And which call adds up the parts?",
+        "strip    0  1  2  3  4  5  6  7\nrank     0  1  2  3  0  1  2  3     on four ranks: start at your "
+        "rank, continue in strides of size",
+        "for i in range(comm.rank, …, …):   and then   comm.Reduce(mine, …, root=0)",
     ),
     solution=_AREA,
     check=_check_area,
@@ -110,25 +109,23 @@ def area(comm, f, intervals):
     describe=lambda strips: f"{strips} strips",
     sizes=(2, 3, 4, 1),
     wrong=(
-        WrongAnswer(changed(_AREA, (_LOOP, "range(intervals)")), "does every rank add up the strips of all?"),
+        WrongAnswer(changed(_AREA, (_LOOP, "range(strips)")), "does every rank add up the strips of all?"),
         WrongAnswer(changed(_AREA, (_LOOP, _BLOCK)), "in which strip 6 is missing"),
         WrongAnswer(
             changed(_AREA, ("i + 0.5", "i")), "took the height at x = 0; with 4 strips the middles are"
         ),
+        WrongAnswer(changed(_AREA, (_LOOP, "range(comm.rank + 1, strips + 1, comm.size)")), "not between 0"),
+        WrongAnswer(changed(_AREA, (_SUM, "")), "no rank's strips have arrived on rank 0"),
         WrongAnswer(
-            changed(_AREA, (_LOOP, "range(comm.rank + 1, intervals + 1, comm.size)")), "not between 0"
-        ),
-        WrongAnswer(changed(_AREA, (_REDUCE, "")), "no rank's strips have arrived on rank 0"),
-        WrongAnswer(
-            changed(_AREA, (_REDUCE, ""), ("return total[0]", "return part[0]")), "strips 1 and 3 are missing"
+            changed(_AREA, (_SUM, ""), ("return total", "return mine")), "strips 1 and 3 are missing"
         ),
         WrongAnswer(changed(_AREA, (" if comm.rank == 0 else None", "")), "only rank 0 has the area"),
         WrongAnswer(
-            changed(_AREA, (_LOOP, "range(0 if comm.rank == 0 else intervals, intervals)")),
+            changed(_AREA, (_LOOP, "range(0 if comm.rank == 0 else strips, strips)")),
             "took 4 of 4 strips",
         ),
     ),
-    why="with the range of rank 0 on every rank, nothing fails. What would you have seen with one rank only?",
+    why="`range(strips)` on every rank raises no error, and the area is wrong. On how many ranks not?",
 )
 
 # -------------------------------------------------------------------- 03.2 rank 0 alone knows how many
@@ -151,29 +148,26 @@ def _check_from_root(answer: SimpleNamespace, comm: Any, intervals: int) -> None
 FROM_ROOT = Exercise(
     id="03.2",
     title="Put in order: one rank knows how many",
-    task="Which lines, in which order, make this function? Two of the lines below do the same "
-    "thing; only one of them works.\n\n"
-    "    def pi_from_root(comm, intervals):\n"
-    '        """Return π on rank 0, the only rank that is told how many `intervals`; None '
-    'elsewhere."""',
+    task="Which lines, in which order, make this function? Two of them have the same purpose; only one of "
+    "these two works.",
     objectives=(4,),
     stub='order("")\n',
     opening='''\
 def pi_from_root(comm, intervals):
-    """Return π on rank 0, the only rank that is told how many `intervals`; None elsewhere."""''',
+    """Return π on rank 0, the only rank that knows how many `intervals`; None elsewhere."""''',
     blocks={
         "A": "    part = np.array(midpoint_part(int(n), comm.rank, comm.size))",
         "B": "    return float(total) if comm.rank == 0 else None",
         "C": '    n = np.array(intervals or 0, dtype="int64")',
-        "D": "    comm.Bcast(n, root=0)",
+        "D": "    comm.Bcast(n, root=0)  # copies n from rank 0 to all ranks (lesson 04)",
         "E": "    total = np.zeros_like(part)",
         "F": "    comm.Reduce(part, total, root=0)",
         "G": '    n = np.array(intervals, dtype="int64")',
     },
     hints=(
-        "Who has to know what, and when? No rank can add up its part before it knows n.",
+        "Which ranks need n, and when? No rank can add up its part before it has n.",
         "rank 0  n ──┬──→  part ──┐\n"
-        "rank 1      ├──→  part ──┼─→  rank 0  π     one tells, all compute, one collects\n"
+        "rank 1      ├──→  part ──┼─→  rank 0  π     Bcast, compute, Reduce\n"
         "rank 2      └──→  part ──┘",
         'order("C … … E … B")',
     ),
@@ -189,7 +183,7 @@ def pi_from_root(comm, intervals):
         WrongAnswer('order("C D A E B")', "got 0: nothing was added up"),
         WrongAnswer('order("C D A E F")', "returned None"),
     ),
-    why="why does every rank make an array for n before it knows n?",
+    why="why does every rank create an array for n before it knows n?",
 )
 
 # -------------------------------------------------------------------- 03.3 terms far out
@@ -235,7 +229,7 @@ def _in_floats(first: int, count: int) -> float:
 
 _TERMS = '''\
 def terms_from(comm, first, count):
-    """Return the sum of `count` terms of 4 - 4/3 + 4/5 - … from term `first` on, on rank 0, or None."""
+    """Return the sum of `count` terms of 4 - 4/3 + 4/5 - … from term `first` on; None but on rank 0."""
     k = np.arange(first + comm.rank, first + count, comm.size, dtype="int64")
     part = np.array(np.sum((4.0 - 8.0 * (k % 2)) / (2 * k + 1)))
     total = np.zeros_like(part)
@@ -246,14 +240,15 @@ def terms_from(comm, first, count):
 TERMS_FROM = Exercise(
     id="03.3",
     title="Spot the bug: terms far out",
-    task="The program is right for the first terms. Where, and why, does it go wrong?",
-    objectives=(2,),
+    task="This function adds up `count` terms of the series, from term `first` on. It is right for the first "
+    "terms. Find out where it goes wrong, and repair it.",
+    objectives=(1,),
     targets=("counts-fit-32-bits",),
     stub=changed(_TERMS, ("int64", "i")),
     hints=(
-        "The first terms come out right. Something in the program grows from term to term: what?",
-        "term k is ±4 / (2k + 1). 32 bits hold whole numbers up to 2,147,483,647; k may be well below that, "
-        "and still …",
+        "It is right for a small `first` and wrong for a large one. Which numbers in the formula grow?",
+        "term k is ±4 / (2k + 1). 32 bits hold whole numbers up to 2,147,483,647. Does every number in the "
+        "formula fit when k does?",
         'k = np.arange(…, …, comm.size, dtype="…")',
     ),
     solution=_TERMS,
@@ -271,10 +266,13 @@ TERMS_FROM = Exercise(
             changed(_TERMS, ("first + comm.rank", "first"), ("comm.size, dtype", "1, dtype")),
             "every rank adds up all terms",
         ),
-        WrongAnswer(changed(_TERMS, (_REDUCE, "    total = part\n")), "rank 0's terms alone"),
+        WrongAnswer(
+            changed(_TERMS, ("    comm.Reduce(part, total, root=0)\n", "    total = part\n")),
+            "rank 0's terms alone",
+        ),
         WrongAnswer(changed(_TERMS, (" if comm.rank == 0 else None", "")), "only rank 0 has the sum"),
     ),
     why="k was still below 2³¹ when the terms went wrong. Which number in the formula was not?",
 )
 
-EXERCISES = (AREA, *QUESTIONS, FROM_ROOT, TERMS_FROM)
+EXERCISES = (AREA, WEAK, LAST_DIGITS, FROM_ROOT, TERMS_FROM)

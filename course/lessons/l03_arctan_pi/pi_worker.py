@@ -1,7 +1,7 @@
-"""One worker of `spawn.py`: it is told how many intervals, adds up its share, and hands it in.
+"""One worker of `spawn.py`: it receives the number of intervals, adds up its strips, and returns the sum.
 
-This is `cpi.py` of the article by Davis (2022), out of the demos of mpi4py. What is different: the number of
-intervals has 64 bits, and worker and parent disconnect. The other end is `spawn_pi`; to see both at work:
+This is `cpi.py` of the article by Davis (2022), from the demos of mpi4py, with two changes: the number of
+intervals has 64 bits, and worker and parent disconnect. The parent is `spawn_pi`; to see both at work:
 
     python -m course.lessons.l03_arctan_pi.spawn 4 1000000
 """
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def work(parent: MPI.Intercomm) -> None:
-    """Serve `parent` once: `rank` and `size` are this worker's among the workers, rank 0 is the parent."""
+    """Receive the number of intervals from `parent`, and return this worker's part of the area to it.
+
+    `parent.rank` and `parent.size` are those of the workers; as a root, 0 means the parent.
+    """
     intervals = np.zeros((), dtype=np.int64)
     parent.Bcast(intervals, root=0)
     part = np.array(midpoint_loop(int(intervals), parent.rank, parent.size))
@@ -29,7 +32,7 @@ def work(parent: MPI.Intercomm) -> None:
 
 
 def main() -> None:
-    """Find the process that spawned this one, and work for it."""
+    """Find the process that spawned this one, and do its work."""
     from mpi4py import MPI
 
     parent = MPI.Comm.Get_parent()

@@ -1,70 +1,72 @@
-"""Quiz and prediction of lesson 03, arctan π: every wrong option is a belief that many hold."""
+"""Questions and predictions of lesson 03, arctan π: every wrong option is a belief that many hold."""
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
-LAST_DIGITS = Question(
+WEAK = Question(
     id="03.q1",
-    question="You add up a million terms on one rank, then the same million on four. What do you "
-    "expect of the two sums?",
+    question="One rank needs 10 s for its job. Four ranks on four cores need 10 s for four times the job. "
+    "What follows from that?",
     options=(
         Option(
-            "they are equal to the last bit: the terms are the same",
-            reply="you take the order of a sum not to matter. On a computer it does: (0.1 + 0.2) + 0.3 "
-            "is 0.6000000000000001, and 0.1 + (0.2 + 0.3) is 0.6. Four ranks add in another "
-            "order.",
-            belief="sums-are-bitwise-equal",
+            "The speed-up is 1: the four ranks gain nothing.",
+            reply="A speed-up of 1 would mean that four ranks need 10 s for the *same* job. In these 10 s "
+            "they did four times as much.",
+            belief="weak-is-strong",
         ),
         Option(
-            "they differ in the last digits, and neither is better",
-            reply="every addition is rounded, and another order is rounded elsewhere. Compare with a "
-            "tolerance.",
+            "The weak scaling of the four ranks is perfect.",
+            reply="Four times the work in the same time is all that weak scaling can ask for. How long they "
+            "need for the single job was not measured.",
             right=True,
         ),
         Option(
-            "they differ, so one of the two programs has a bug",
-            reply="you take a sum to have one right result. Above there were several, from one program,"
-            " all as far from π as the series is.",
-            belief="other-digits-are-a-bug",
+            "Four ranks would do the single job in 2.5 s.",
+            reply="That would mean that every part of the job can be distributed. If 2 s of it are a "
+            "start-up that no rank can shorten, four ranks need 2 s + 8 s / 4 = 4 s.",
+            belief="n-ranks-n-times",
         ),
     ),
     objectives=(2,),
 )
 
-WEAK = Question(
+LAST_DIGITS = Question(
     id="03.q2",
-    question="One rank needs 10 s for its job, four ranks on four cores need 10 s for four times the "
-    "job. Which statement is right?",
+    question="You add up the same million terms on one rank, then on four ranks. What do you expect?",
     options=(
         Option(
-            "a speed-up of 1: the time has not changed, four ranks are no use",
-            reply="you take weak scaling for strong scaling. The job has grown with the ranks: in the "
-            "same 10 s, four times the work was done.",
-            belief="weak-is-strong",
+            "two sums that are equal in every digit",
+            reply="That would mean that the order of a sum does not matter. On a computer it does: "
+            "(0.1 + 0.2) + 0.3 is 0.6000000000000001, and 0.1 + (0.2 + 0.3) is 0.6.",
+            belief="sums-are-bitwise-equal",
         ),
         Option(
-            "perfect weak scaling; how the single job scales was not measured",
-            reply="weak scaling asks for more work in the same time, strong scaling for the same work "
-            "in less.",
+            "two sums that differ in the last digits",
+            reply="Every addition is rounded, and another order rounds elsewhere. Compare with a tolerance.",
             right=True,
         ),
         Option(
-            "four ranks will do the single job in 2.5 s",
-            reply="you take the work to be shared out without a remainder. If 2 s of the single job "
-            "cannot be shared, four ranks need at least 2 s + 8 s / 4 = 4 s for it, and may still"
-            " scale well weakly.",
-            belief="n-ranks-n-times",
+            "two sums, one of them from a wrong program",
+            reply="That would mean that one order of the additions is the right one. Above, one program gave "
+            "several sums, and all were right but for their last digits.",
+            belief="other-digits-are-a-bug",
         ),
     ),
     objectives=(3,),
 )
 
-QUESTIONS = (LAST_DIGITS, WEAK)
+QUESTIONS = (WEAK, LAST_DIGITS)
 
 PREDICTIONS = (
     Prediction(
         id="03.p1",
-        question="Four ranks, four times the terms: how many times as long as one rank?",
-        objectives=(3,),
+        question="Four ranks, four times the strips: how many times as long as one rank?",
+        objectives=(2,),
         targets=("weak-is-strong", "n-ranks-n-times"),
+    ),
+    Prediction(
+        id="03.p2",
+        question="How many different sums on 1, 2, 3 and 4 ranks?",
+        objectives=(3,),
+        targets=("sums-are-bitwise-equal",),
     ),
 )

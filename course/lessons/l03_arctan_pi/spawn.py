@@ -53,9 +53,9 @@ class Spawned:
 
 
 def spawn_pi(workers: int, intervals: int, worker: Sequence[str] = PI_WORKER) -> float:
-    """π by the midpoint rule, from `workers` processes `python *worker` that this process starts.
+    """π by the midpoint rule, computed by `workers` processes `python *worker` that this process starts.
 
-    Without a deadline: a worker that dies ends this process or lets it wait for ever. See `spawned_pi`.
+    There is no deadline: if a worker dies, this process ends or waits for ever. `spawned_pi` has one.
     """
     prepare_to_spawn(workers)  # before MPI starts here
     from mpi4py import MPI

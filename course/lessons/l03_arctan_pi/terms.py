@@ -3,9 +3,19 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("quadrature"),
-    Term("strong scaling"),
-    Term("weak scaling"),
-    Term("scaled speed-up"),
-    Term("Gustafson's law", forms=r"Gustafson('s)?"),
+    Term("quadrature", "Computing an area, for example as the sum of many thin strips."),
+    Term(
+        "strong scaling",
+        "How the time of the same job changes with more ranks; ideally n ranks take 1/n of it.",
+    ),
+    Term(
+        "weak scaling",
+        "How the time changes when n ranks get n times the work; ideally it stays the same.",
+    ),
+    Term("efficiency", "The speed-up divided by the number of ranks: 100% when n ranks are n times as fast."),
+    Term(
+        "Gustafson's law",
+        "If only one rank works in a fraction s of the time, n ranks do n − s·(n−1) times the work of one.",
+        forms=r"Gustafson('s)?",
+    ),
 )

@@ -8,7 +8,7 @@ from course.lessons.shared.figures.pi import (
     darts_by_rank,
     error_against_samples,
     error_against_terms,
-    gains,
+    seconds_by_program,
 )
 from tests.unit.figures.pictures import check_legible
 
@@ -22,12 +22,12 @@ def title(picture) -> str:
 
 def test_darts_are_counted_by_rank_and_together():
     picture = darts_by_rank([BULLSEYE, BULLSEYE + 0.1, CORNER])
-    assert title(picture) == "3 ranks, 9 darts, 6 inside: π ≈ 2.667"
+    assert title(picture) == "3 ranks threw 9 different darts, 6 inside: π ≈ 2.667"
     assert "rank 0 3 of 3, rank 1 3 of 3, rank 2 0 of 3" in picture.alt
 
 
 def test_ranks_that_throw_the_same_darts_are_called_out():
-    assert title(darts_by_rank([BULLSEYE] * 4)).startswith("4 ranks threw the same 3 darts")
+    assert title(darts_by_rank([BULLSEYE] * 4)) == "4 ranks threw the same 3 darts"
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5, 8])
@@ -38,27 +38,49 @@ def test_any_number_of_ranks_has_its_panels(ranks: int):
 
 def test_runs_in_the_band_are_counted():
     picture = error_against_samples({100: [0.1, -0.3], 10_000: [0.01, -0.001]}, constant=1.642)
-    assert "3 of 4 runs are within one standard error, 1.64/√N" in title(picture)
+    assert title(picture) == "3 of 4 runs are within one standard error of π, 1.64/√N"
     assert "0.2 at 100, 0.007 at 10,000" in picture.alt
 
 
-def test_gains_multiply():
-    picture = gains(100.0, 1.0, {2: 0.5, 4: 0.5}, cores=2, note="measured")
-    assert title(picture) == "NumPy gained 100×, 2 ranks gained 2.0×: together 200×"
-    assert "4 ranks for 1, oversubscribed: 2 cores 2 times" in picture.alt
+PROGRAMS = {"loop": 30.0, "plain": 2.0}
 
 
-def test_one_core_and_a_busy_machine_are_not_sold_as_gains():
-    assert "there is one core" in title(gains(100.0, 1.0, {1: 1.0, 4: 1.1}, cores=1, note=""))
-    assert "other programs may use the cores" in title(gains(100.0, 1.0, {2: 1.2}, cores=2, note=""))
-    assert "other programs may use the cores" in title(amdahl(0.8, 2))
+def test_every_program_has_its_seconds_and_its_factor():
+    picture = seconds_by_program(**PROGRAMS, tuned={1: 0.25, 2: 0.125, 4: 0.13}, cores=2)
+    check_legible(picture)
+    assert (
+        title(picture) == "NumPy on one rank is 120× as fast as the loop;\n2 ranks are 2.00× as fast as one"
+    )
+    assert "plain NumPy: 2 s, 15× as fast as the loop" in picture.alt
+    assert "tuned NumPy, 1 rank: 250 ms, 8× as fast as plain NumPy" in picture.alt
+    assert "4 ranks, oversubscribed: 2 cores: 130 ms, 1.92× as fast as 1 rank" in picture.alt
 
 
-def test_amdahl_extrapolates_the_measured_share():
-    picture = amdahl(1.9, 2)
-    assert "1.90× on 2 ranks is a serial share of 5.3%" in title(picture)
-    assert "1024 ranks gain 19×" in title(picture)
-    assert "no serial share to see" in title(amdahl(2.1, 2))
+@pytest.mark.parametrize(
+    ("tuned", "cores", "words"),
+    [
+        ({1: 0.25, 4: 0.3}, 1, "4 ranks, on 1 core, are 0.83× as fast as one"),
+        ({1: 0.25, 2: 0.4, 4: 0.3}, 2, "2 ranks are 0.62× as fast as one"),
+        ({1: 0.25, 4: 0.0625}, 4, "4 ranks are 4× as fast as one"),
+        ({1: 0.25, 2: 0.1, 4: 0.13}, 2, "2 ranks are 2.50× as fast as one (other programs disturbed this)"),
+    ],
+)
+def test_what_ranks_gain_is_what_was_measured(tuned: dict[int, float], cores: int, words: str):
+    picture = seconds_by_program(**PROGRAMS, tuned=tuned, cores=cores)
+    check_legible(picture)
+    assert words in title(picture)
+
+
+def test_amdahl_draws_what_a_measurement_leaves_open():
+    picture = amdahl((1.96, 1.98, 2.01), 2)
+    check_legible(picture)
+    assert "Measured on 2 ranks: 1.96× to 2.01×" in title(picture)
+    assert "1024 ranks: anything from 47× to 1024×" in title(picture)
+    assert "between 1.96 and 2.01" in picture.alt
+
+
+def test_ranks_that_were_not_faster_are_not_extrapolated_to_a_gain():
+    assert "not faster than 1 (0.80×)" in title(amdahl((0.7, 0.8, 1.1), 2))
 
 
 COUNTS = [10**k for k in range(1, 6)]
@@ -68,7 +90,7 @@ SERIES = {"arctan": {n: 1 / n for n in COUNTS}, "midpoint": {n: -1 / (12 * n * n
 def test_series_are_compared_by_what_ten_times_the_terms_bring():
     picture = error_against_terms(SERIES, SERIES)
     check_legible(picture)
-    assert title(picture) == "10 times the terms: arctan 10 times closer, midpoint 100 times closer"
+    assert title(picture) == "10 times N: arctan 10 times closer to π, midpoint 100 times closer to π"
     assert "arctan: 0.1 from π at 10, 1e-05 from π at 100,000, with the predicted line" in picture.alt
 
 

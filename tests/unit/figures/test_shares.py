@@ -26,12 +26,12 @@ def test_the_same_rank_stands_in_the_same_column() -> None:
     assert all(len(colours) == 1 for colours in rows.values())
 
 
-def test_blocks_are_told_from_turns() -> None:
+def test_blocks_are_told_from_strides() -> None:
     assert title_of(owner_map([0, 0, 0, 1, 1, 1], what="sample")) == (
         "Every rank has one block of samples: 2 ranks, 3 each"
     )
     assert title_of(owner_map([0, 1, 1, 0, 2, 2, 2])) == (
-        "3 ranks have 2 to 3 each of 7 terms, neither in turn nor in blocks"
+        "3 ranks have 2 to 3 each of 7 terms, neither in strides nor in blocks"
     )
 
 

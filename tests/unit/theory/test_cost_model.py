@@ -73,7 +73,7 @@ def test_efficiency_is_one_when_n_ranks_are_n_times_faster():
 
 
 def test_impossible_arguments_are_refused_in_a_sentence():
-    with pytest.raises(ValueError, match=r"1\.2 of the work on 4 ranks; give a share from 0 to 1"):
+    with pytest.raises(ValueError, match=r"1\.2 of the work on 4 ranks; give a fraction from 0 to 1"):
         amdahl_speedup(1.2, 4)
     with pytest.raises(ValueError, match="0 ranks do no work"):
         parallel_efficiency(1, 0)

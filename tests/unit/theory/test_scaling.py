@@ -42,5 +42,5 @@ def test_the_cost_model_has_them_too():
 
 
 def test_impossible_arguments_are_refused_in_a_sentence():
-    with pytest.raises(ValueError, match=r"-0\.1 of the work on 4 ranks; give a share from 0 to 1"):
+    with pytest.raises(ValueError, match=r"-0\.1 of the work on 4 ranks; give a fraction from 0 to 1"):
         gustafson_speedup(-0.1, 4)

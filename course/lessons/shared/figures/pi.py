@@ -1,4 +1,4 @@
-"""π in pictures: darts by rank, the error against the number of darts, and who gained what."""
+"""π in pictures: darts by rank, errors against the size of the sum, seconds by program, and Amdahl's law."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,15 +11,17 @@ from mpi_classroom.figures import (
     FONT_SIZE,
     GRID,
     INK,
+    Look,
     Picture,
     new_figure,
     rank_colour,
+    say_seconds,
     series_style,
 )
 
 MISSED = "#888888"
 DARK, MIDDLE = "#444444", "#aaaaaa"
-PANELS_A_ROW = 4
+PANELS_PER_ROW = 4
 EXACT = 1e-16  # where an error of 0 is drawn: a logarithmic axis has no 0
 ROUNDING = 1e-13  # errors below it are those of float64, not of the series
 
@@ -28,10 +30,10 @@ ROUNDING = 1e-13  # errors below it are those of float64, not of the series
 
 
 def darts_by_rank(darts: Sequence[np.ndarray]) -> Picture:
-    """One panel a rank with the darts it threw; `darts[rank]` has shape (2, n), coordinates from -1 to 1."""
+    """One panel per rank with its darts; `darts[rank]` has shape (2, n), coordinates from -1 to 1."""
     inside = [int(((x**2 + y**2) <= 1).sum()) for x, y in darts]
     title = darts_title(darts, inside)
-    columns = min(PANELS_A_ROW, len(darts))
+    columns = min(PANELS_PER_ROW, len(darts))
     rows = -(-len(darts) // columns)
     figure, axes = new_figure("", width=8.0, height=0.5 + 2.2 * rows)
     axes.remove()
@@ -60,12 +62,13 @@ def _panel(axes: Axes, rank: int, points: np.ndarray, hits: int) -> None:
 
 
 def darts_title(darts: Sequence[np.ndarray], inside: Sequence[int]) -> str:
-    """What all darts together say of π, unless they are the same darts on every rank."""
+    """The estimate of π from all darts together, or that all ranks threw the same darts."""
     thrown = sum(points.shape[1] for points in darts)
     if len(darts) > 1 and all(np.array_equal(points, darts[0]) for points in darts):
-        return f"{len(darts)} ranks threw the same {darts[0].shape[1]} darts: only one rank's add information"
-    ranks = f"{len(darts)} rank{'s' * (len(darts) > 1)}"
-    return f"{ranks}, {thrown} darts, {sum(inside)} inside: π ≈ {4 * sum(inside) / thrown:.3f}"
+        return f"{len(darts)} ranks threw the same {darts[0].shape[1]} darts"
+    ranks = f"{len(darts)} rank{'s' * (len(darts) > 1)} threw {thrown}"
+    different = " different" * (len(darts) > 1)
+    return f"{ranks}{different} darts, {sum(inside)} inside: π ≈ {4 * sum(inside) / thrown:.3f}"
 
 
 # ------------------------------------------------------------------ error against samples
@@ -79,10 +82,7 @@ def error_against_samples(errors: Mapping[int, Sequence[float]], constant: float
     sizes = sorted(errors)
     runs = [(n, abs(error)) for n in sizes for error in errors[n]]
     within = sum(error <= constant / n**0.5 for n, error in runs)
-    title = (
-        f"{within} of {len(runs)} runs are within one standard error, {constant:.2f}/√N:\n"
-        "100 times the darts for one more digit"
-    )
+    title = f"{within} of {len(runs)} runs are within one standard error of π, {constant:.2f}/√N"
     figure, axes = new_figure(title, width=7.5, height=4.2)
     floor = min(max(error, 1e-12) for _, error in runs) / 2
     span = np.array([sizes[0] / 2, sizes[-1] * 2])
@@ -90,7 +90,7 @@ def error_against_samples(errors: Mapping[int, Sequence[float]], constant: float
     axes.fill_between(span, floor, band, color=GRID, linewidth=0)
     axes.plot(span, band, color=INK, linestyle="--", label=f"theory: {constant:.2f}/√N")
     axes.plot(*zip(*runs, strict=True), "o", color=DARK, markersize=5, label="measured: one run")
-    _error_axes(axes, "darts N")
+    _error_axes(axes, "darts N", "upper right")
     axes.set(xlim=span, ylim=(floor, None))
     typical = ", ".join(f"{np.sqrt(np.mean(np.square(errors[n]))):.1g} at {n:,}" for n in sizes)
     alt = (
@@ -101,9 +101,9 @@ def error_against_samples(errors: Mapping[int, Sequence[float]], constant: float
     return Picture(figure, alt)
 
 
-def _error_axes(axes: Axes, count: str) -> None:
+def _error_axes(axes: Axes, count: str, legend: str) -> None:
     axes.set(xscale="log", yscale="log", xlabel=count, ylabel="distance from π")
-    axes.legend(fontsize=FONT_SIZE, loc="lower left")
+    axes.legend(fontsize=FONT_SIZE, loc=legend)
 
 
 def error_against_terms(
@@ -112,7 +112,7 @@ def error_against_terms(
     *,
     count: str = "terms N",
 ) -> Picture:
-    """|error| of each series for each number of terms, log-log; what theory predicts as a line.
+    """Distance from π of each sum against its number of terms, log-log; what theory predicts as a line.
 
     `errors["arctan"][1000]` is how far 1000 terms of that series are from π; `count` names the axis.
     """
@@ -127,7 +127,7 @@ def error_against_terms(
             axes.plot(list(line), list(line.values()), **look, label=f"{name}: predicted")
             style["linestyle"] = "none"
         axes.plot(list(drawn), list(drawn.values()), **style, markersize=7, label=f"{name}: measured")
-    _error_axes(axes, count)
+    _error_axes(axes, count, "lower left")
     return Picture(figure, terms_alt(errors, said, count, title))
 
 
@@ -141,20 +141,18 @@ def order_of(points: Mapping[int, float]) -> float | None:
 
 
 def slopes_title(errors: Mapping[str, Mapping[int, float]]) -> str:
-    """How much closer ten times the terms come, series by series."""
+    """How much closer to π ten times the terms come, sum by sum."""
     orders = {name: order for name, points in errors.items() if (order := order_of(points)) is not None}
     if not orders:
         ends = [f"{name} {abs(points[max(points)]):.1g} from π" for name, points in errors.items()]
         return f"With the most terms: {', '.join(ends)}"
-    return (
-        f"10 times the terms: {', '.join(f'{name} {10**p:.3g} times closer' for name, p in orders.items())}"
-    )
+    return f"10 times N: {', '.join(f'{name} {10**p:.0f} times closer to π' for name, p in orders.items())}"
 
 
 def terms_alt(
     errors: Mapping[str, Mapping[int, float]], said: Mapping[str, object], count: str, title: str
 ) -> str:
-    """The same in words: where each series begins and ends."""
+    """The same in words: where each sum begins and ends."""
     lines = []
     for name, points in errors.items():
         ends = [f"{abs(points[n]):.2g} from π at {n:,}" for n in sorted({min(points), max(points)})]
@@ -163,94 +161,125 @@ def terms_alt(
     return f"{kind}. {title}. {'; '.join(lines)}."
 
 
-# ------------------------------------------------------------------ what NumPy gained, what ranks gained
+# ------------------------------------------------------------------ seconds by program
 
 
-def gains(loop: float, numpy: float, ranks: Mapping[int, float], *, cores: int, note: str) -> Picture:
-    """How many times faster NumPy is than the loop, and ranks than one rank, as bars on a log axis.
+def seconds_by_program(
+    loop: float, plain: float, tuned: Mapping[int, float], *, cores: int, darts: str = "10⁸"
+) -> Picture:
+    """Seconds for `darts` darts as bars on a log axis: loop, plain NumPy, tuned NumPy on 1 rank and more.
 
-    `loop`, `numpy` and `ranks[n]`, on n ranks with NumPy, are seconds for the same number of darts; `note`
-    says which of them are scaled. More ranks than `cores` are hatched and called oversubscribed.
+    `tuned[n]` is the time of tuned NumPy on n ranks, 1 included. Bars of more ranks than `cores` are hatched
+    and called oversubscribed.
     """
-    bars = [("NumPy for the loop", loop / numpy, False)]
-    bars += [(rank_label(n, cores), numpy / seconds, n > cores) for n, seconds in sorted(ranks.items())]
-    fitting = [n for n in ranks if n <= cores]
-    title = gains_title(bars[0][1], max(fitting, default=1), numpy, ranks)
-    figure, axes = new_figure(title, width=8.0, height=1.7 + 0.65 * len(bars))
-    for position, (_, factor, crowded) in enumerate(bars):
-        colour = "white" if crowded else MIDDLE if position else DARK
-        hatch = "///" if crowded else ""
-        axes.barh(position, factor - 1, left=1, height=0.6, facecolor=colour, hatch=hatch, edgecolor=INK)
+    one = tuned[1]
+    bars = [
+        ("loop", loop, "", False),
+        ("plain NumPy", plain, f"{times(loop / plain)} as fast as the loop", False),
+        ("tuned NumPy,\n1 rank", one, f"{times(plain / one)} as fast as plain NumPy", False),
+    ]
+    more = sorted((n, seconds) for n, seconds in tuned.items() if n > 1)
+    bars += [
+        (on_cores(n, cores), seconds, f"{times(one / seconds)} as fast as 1 rank", n > cores)
+        for n, seconds in more
+    ]
+    title = programs_title(loop, tuned, cores)
+    figure, axes = new_figure(title, width=8.0, height=1.4 + 0.62 * len(bars))
+    least, most = min(seconds for _, seconds, _, _ in bars), max(seconds for _, seconds, _, _ in bars)
+    start = least / 3
+    for position, (_, seconds, factor, crowded) in enumerate(bars):
+        colour = "white" if crowded else DARK if position < 3 else MIDDLE
+        look: Look = {"facecolor": colour, "hatch": "///" if crowded else "", "edgecolor": INK}
+        axes.barh(position, seconds - start, left=start, height=0.6, **look)
+        said = f"{say_seconds(seconds)}{factor and ': '}{factor}"
+        plain_ground = {
+            "facecolor": "white",
+            "edgecolor": "none",
+            "pad": 1,
+        }  # no grid lines through the words
         axes.text(
-            max(factor, 1) * 1.06, position, f"{factor:.3g}×", va="center", fontsize=FONT_SIZE, color=INK
+            seconds * 1.12, position, said, va="center", fontsize=FONT_SIZE, color=INK, bbox=plain_ground
         )
-    axes.set_yticks(range(len(bars)), [label for label, _, _ in bars])
+    axes.set_yticks(range(len(bars)), [name for name, *_ in bars])
     axes.set_ylim(len(bars) - 0.5, -0.5)
     axes.set_xscale("log")
-    axes.set_xlim(min(0.9, *(factor for _, factor, _ in bars)), max(factor for _, factor, _ in bars) * 2)
-    axes.set_xlabel(f"times faster ({note})")
-    words = "; ".join(f"{label} {factor:.3g} times" for label, factor, _ in bars).replace("\n", " ")
-    return Picture(figure, f"Bar chart on a logarithmic axis, times faster: {words}. {title}. {note}.")
+    axes.set_xlim(start, most * (most / start) ** 0.45)
+    axes.set_xlabel(f"seconds for {darts} darts, scaled; logarithmic axis")
+    lines = [
+        f"{name}: {say_seconds(seconds)}{factor and ', '}{factor}".replace("\n", " ")
+        for name, seconds, factor, _ in bars
+    ]
+    alt = f"Bar chart on a logarithmic axis, seconds for {darts} darts. {'; '.join(lines)}. {title}."
+    return Picture(figure, alt.replace("\n", " "))
 
 
-def rank_label(ranks: int, cores: int) -> str:
-    """How a bar of `ranks` ranks is called on `cores` cores."""
-    if ranks > cores:
-        return f"{ranks} ranks for 1,\noversubscribed: {cores} core{'s' * (cores > 1)}"
-    return f"{ranks} rank{'s' * (ranks > 1)} for 1"
+def times(factor: float) -> str:
+    """A factor in words: 1.96×, 13×."""
+    return f"{factor:.0f}×" if factor >= 10 else f"{factor:.2g}×" if factor >= 3 else f"{factor:.2f}×"
 
 
-def gains_title(numpy_gain: float, fitting: int, numpy: float, ranks: Mapping[int, float]) -> str:
-    """Both gains and their product; on one core, that ranks had nowhere to run."""
-    if fitting < 2:
-        return f"NumPy gained {numpy_gain:.0f}×; ranks gain nothing here: there is one core"
-    gain = numpy / ranks[fitting]
-    if gain < 1:
-        lost = f"{fitting} ranks were slower than 1: other programs may use the cores"
-        return f"NumPy gained {numpy_gain:.0f}×; {lost}"
-    both = numpy_gain * gain
-    return f"NumPy gained {numpy_gain:.0f}×, {fitting} ranks gained {gain:.1f}×: together {both:.0f}×"
+def on_cores(ranks: int, cores: int) -> str:
+    """What the bar of `ranks` ranks is called on `cores` cores."""
+    where = f"{cores} core{'s' * (cores != 1)}"
+    return f"{ranks} ranks,\n{'oversubscribed: ' if ranks > cores else ''}{where}"
 
 
-# ------------------------------------------------------------------ Amdahl
+def programs_title(loop: float, tuned: Mapping[int, float], cores: int) -> str:
+    """The speed-up of NumPy and that of ranks: as many as have a core each, where that is more than one."""
+    with_core = [n for n in tuned if 1 < n <= cores]
+    n = max(with_core, default=max(tuned))
+    where = "" if with_core else f", on {cores} core{'s' * (cores != 1)},"
+    disturbed = any(tuned[1] / seconds > 1.1 * min(ranks, cores) for ranks, seconds in tuned.items())
+    return (
+        f"NumPy on one rank is {times(loop / tuned[1])} as fast as the loop;\n"
+        f"{n} ranks{where} are {times(tuned[1] / tuned[n])} as fast as one"
+        f"{' (other programs disturbed this)' * disturbed}"
+    )
 
 
-def amdahl(speedup: float, ranks: int, *, most: int = 1024) -> Picture:
-    """Amdahl's bound for the serial share that a measured `speedup` on `ranks` ranks implies, and others."""
-    share = min(1.0, max(0.0, karp_flatt_fraction(speedup, ranks)))
-    title = amdahl_title(share, speedup, ranks, most)
-    figure, axes = new_figure(title, width=7.5, height=4.2)
+# ------------------------------------------------------------------ Amdahl's law
+
+
+def amdahl(speedups: tuple[float, float, float], ranks: int, *, most: int = 1024) -> Picture:
+    """What a speed-up measured on `ranks` ranks says about more ranks, by Amdahl's law.
+
+    `speedups` are a low, the median and a high value of the measurement. The band lies between the curves of
+    the serial fractions that explain the low one and the high one.
+    """
+    low, median, high = speedups
+    fractions = [min(1.0, max(0.0, karp_flatt_fraction(each, ranks))) for each in speedups]
+    title = amdahl_title(speedups, fractions, ranks, most)
+    figure, axes = new_figure(title, width=7.5, height=4.4)
     counts = [2**k for k in range(most.bit_length())]
-    axes.plot(counts, counts, color=MISSED, linestyle=":", label="ideal: no serial share")
-    looks = {0.01: ("-.", DARK), 0.1: ("--", DARK), share: ("-", INK)}
-    for fraction, (style, colour) in sorted(looks.items()):
-        label = f"predicted: {fraction:.1%} serial" + (", as measured" if fraction == share else "")
-        axes.plot(counts, [amdahl_speedup(fraction, n) for n in counts], style, color=colour, label=label)
-    axes.plot([ranks], [speedup], "o", color=INK, markersize=9, label=f"measured: {ranks} ranks")
-    axes.set(xscale="log", yscale="log", xlabel="ranks", ylabel="times faster than 1 rank")
+    below, middle, above = ([amdahl_speedup(f, n) for n in counts] for f in fractions)
+    axes.fill_between(counts, below, above, color=MIDDLE, alpha=0.5, linewidth=0, label="predicted: the band")
+    axes.plot(counts, counts, color=MISSED, linestyle=":", linewidth=2, label="ideal: no serial part")
+    axes.plot(counts, middle, color=INK, label=f"predicted: {fractions[1]:.1%} serial, the median")
+    five = [amdahl_speedup(0.05, n) for n in counts]
+    axes.plot(counts, five, color="#D55E00", linestyle="--", label="predicted: 5% serial")
+    axes.plot([ranks], [median], "o", color=INK, markersize=9, label=f"measured: {ranks} ranks")
+    axes.set(xscale="log", yscale="log", xlabel="ranks", ylabel="speed-up")
     axes.set_xticks([1, 4, 16, 64, 256, 1024], ["1", "4", "16", "64", "256", "1024"])
     axes.set_yticks([1, 4, 16, 64, 256, 1024], ["1", "4", "16", "64", "256", "1024"])
     axes.minorticks_off()
     axes.legend(fontsize=FONT_SIZE, loc="upper left")
-    bounds = ", ".join(
-        f"{f:.1%} serial: {amdahl_speedup(f, most):.0f} times on {most} ranks" for f in sorted(looks)
-    )
     alt = (
-        f"Line chart, both axes logarithmic: predicted speed-up against ranks. {bounds}. "
-        f"Measured: {speedup:.3g} times on {ranks} ranks. {title}."
+        f"Line chart, both axes logarithmic: predicted speed-up against ranks. Measured: {median:.3g} on "
+        f"{ranks} ranks, between {low:.3g} and {high:.3g}. Predicted for {most} ranks: {below[-1]:.0f} to "
+        f"{above[-1]:.0f}; with 5% serial {five[-1]:.0f}. {title}."
     )
     return Picture(figure, alt.replace("\n", " "))
 
 
-def amdahl_title(share: float, speedup: float, ranks: int, most: int) -> str:
-    """What the measured point implies, and how far that may be trusted."""
-    if speedup <= 1:
-        return f"{ranks} ranks were not faster than 1 ({speedup:.2f}×): other programs may use the cores"
-    if share == 0:
-        return (
-            f"{speedup:.2f}× on {ranks} ranks: no serial share to see.\nThat says little about {most} ranks"
-        )
+def amdahl_title(
+    speedups: tuple[float, float, float], fractions: Sequence[float], ranks: int, most: int
+) -> str:
+    """What the measured speed-ups leave open about `most` ranks."""
+    low, median, high = speedups
+    if median <= 1:
+        return f"{ranks} ranks were not faster than 1 ({median:.2f}×): nothing to extrapolate from"
+    few, _, many = (amdahl_speedup(fraction, most) for fraction in fractions)
     return (
-        f"{speedup:.2f}× on {ranks} ranks is a serial share of {share:.1%}:\n"
-        f"if it stays, {most} ranks gain {amdahl_speedup(share, most):.0f}×"
+        f"Measured on {ranks} ranks: {low:.2f}× to {high:.2f}×.\n"
+        f"By Amdahl's law, {most} ranks: anything from {few:.0f}× to {many:.0f}×"
     )

@@ -12,9 +12,9 @@ MOST = 480  # items; more would not fit on a screen
 
 
 def owner_map(owners: Sequence[int], *, what: str = "term", first: int = 0) -> Picture:
-    """A cell an item with the number of the rank that has it; `owners[i]` has item `first + i`.
+    """One cell per item with the number of the rank that has it; `owners[i]` has item `first + i`.
 
-    At most 480 items: of a longer row, pass the beginning.
+    At most 480 items: pass the beginning of a longer list.
     """
     if not 0 < len(owners) <= MOST:
         raise ValueError(f"{len(owners)} items cannot be drawn; pass 1 to {MOST}, the first ones will do")
@@ -39,13 +39,13 @@ def owner_map(owners: Sequence[int], *, what: str = "term", first: int = 0) -> P
 
 
 def row_length(owners: Sequence[int]) -> int:
-    """Cells in a row: a multiple of the ranks, so that dealing in turn gives columns of one colour."""
+    """Cells per row: a multiple of the ranks, so that strides give columns of one colour."""
     ranks = len(set(owners))
     return min(len(owners), ranks * (IN_A_ROW // ranks) or IN_A_ROW)
 
 
 def owner_title(owners: Sequence[int], what: str) -> str:
-    """How the items are dealt: in turn, in blocks, or neither."""
+    """How the items are distributed: in strides, in blocks, or neither."""
     counts = Counter(owners)
     size = len(counts)
     low, high = min(counts.values()), max(counts.values())
@@ -56,7 +56,7 @@ def owner_title(owners: Sequence[int], what: str) -> str:
         return f"Every rank has every {_th(size)} {what}: {size} ranks, {each}"
     if list(owners) == sorted(owners):
         return f"Every rank has one block of {what}s: {size} ranks, {each}"
-    return f"{size} ranks have {each} of {len(owners)} {what}s, neither in turn nor in blocks"
+    return f"{size} ranks have {each} of {len(owners)} {what}s, neither in strides nor in blocks"
 
 
 def _th(number: int) -> str:
@@ -67,6 +67,6 @@ def owner_alt(owners: Sequence[int], what: str, title: str) -> str:
     """The same in words: the beginning of the row, and how many each rank has."""
     counts = Counter(owners)
     beginning = ", ".join(str(rank) for rank in owners[: 2 * len(counts)])
-    words = listed(f"rank {rank} has {counts[rank]}" for rank in sorted(counts))
-    kind = f"A row of {len(owners)} cells, one a {what}, with the numbers of their ranks"
-    return f"{kind}: {beginning} and so on. {title}. {words}."
+    each = listed(f"rank {rank} has {counts[rank]}" for rank in sorted(counts))
+    kind = f"{len(owners)} cells, one per {what}, with the numbers of their ranks"
+    return f"{kind}: {beginning} and so on. {title}. In all, {each}."

@@ -1,0 +1,40 @@
+"""Why a measured speed-up is what it is, in a sentence that the measurement supports on any machine."""
+
+NEAR = 0.85  # of what the cores allow: less than that needs another explanation
+BUSY = "Other programs, or the rest of the notebook, may be using the cores."
+
+
+def why_speedup(speedup: float, ranks: int, cores: int) -> str:
+    """Why the same job on `ranks` ranks and `cores` cores is `speedup` times as fast as on one rank."""
+    most = min(ranks, cores)
+    room = f"{number(cores)} core{'s' * (cores != 1)}"
+    if speedup > 1.1 * most:
+        return f"That is more than {room} can gain, so the time on one rank was disturbed. {BUSY}"
+    if speedup < NEAR * most:
+        return f"{room.capitalize()} would allow up to {most}. {BUSY}"
+    if cores == 1:
+        return "There is one core, and all ranks share it."
+    if ranks > cores:
+        return f"{number(ranks).capitalize()} ranks share {room}, so the speed-up ends near {cores}."
+    return f"Each of the {number(ranks)} ranks has a core, and they hardly have to wait for each other."
+
+
+def why_longer(ratio: float, ranks: int, cores: int) -> str:
+    """Why `ranks` times the job on `ranks` ranks takes `ratio` times as long as the job on one rank."""
+    least = max(1.0, ranks / cores)
+    room = f"{number(cores)} core{'s' * (cores != 1)}"
+    if ratio < least / 1.1:
+        return f"That is less than {room} can need, so the time on one rank was disturbed. {BUSY}"
+    if ratio > least / NEAR:
+        return f"{room.capitalize()} could do it in {least:.3g} times the time. {BUSY}"
+    if ranks > cores:
+        return (
+            f"{room.capitalize()} {'have' if cores > 1 else 'has'} to do the work of {number(ranks)} ranks."
+        )
+    return "Each rank has a core, and does on it what one rank did alone."
+
+
+def number(value: int) -> str:
+    """A small number as a word."""
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
+    return words[value] if 0 <= value < len(words) else str(value)
