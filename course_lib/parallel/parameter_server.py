@@ -124,14 +124,14 @@ def make_server_step(
     loss_fn: SummedLoss,
     optimizer: Optimizer,
     *,
-    patience: float = PATIENCE_SECONDS,
+    timeout: float = TIMEOUT_SECONDS,
 ) -> Step:
     """A step on this rank's shard: rank 0 adds up all gradients, updates, and sends the weights back.
 
     Only rank 0's optimizer is used. Gradients are added as they arrive, so the last bits of their sum may
     differ from run to run; the weights are the same on all ranks.
     """
-    replica = Replica(comm, model, loss_fn, patience)
+    replica = Replica(comm, model, loss_fn, timeout)
     arriving = torch.empty_like(replica.gradient)
 
     def step(batch: Batch) -> float:
@@ -140,7 +140,7 @@ def make_server_step(
             replica.exchange()
             return loss
         for _ in range(comm.size - 1):
-            receive(comm, arriving.numpy(), MPI.ANY_SOURCE, GRADIENT_TAG, patience)
+            receive(comm, arriving.numpy(), MPI.ANY_SOURCE, GRADIENT_TAG, timeout)
             replica.gradient += arriving
         replica.update(optimizer)
         for worker in range(1, comm.size):

@@ -59,7 +59,7 @@ def test_the_server_gives_up_on_a_worker_that_sends_nothing(comm: MPI.Intracomm)
         pytest.skip("there is no worker")
     model = fresh(comm)
     if comm.rank == 0:
-        step = make_server_step(comm, model, summed_cross_entropy, sgd(model), patience=0.2)
+        step = make_server_step(comm, model, summed_cross_entropy, sgd(model), timeout=0.2)
         with pytest.raises(TimeoutError, match=r"no message from any rank in 0\.2 s"):
             step(convert(image_batch(IMAGES, LABELS, STEPS[0], 11), torch.float64))
     comm.Barrier()

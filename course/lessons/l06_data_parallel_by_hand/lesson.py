@@ -313,7 +313,7 @@ for name, how in (("pickled", "8 pickled messages"), ("one_by_one", "8 messages"
 # already start: this is **overlap**. `register_post_accumulate_grad_hook` calls a function when a gradient is ready. `Iallreduce` starts a
 # sum and returns at once.
 
-# %% tags=["source: course_lib.parallel.gradient_buckets:sum_as_they_come"]
+# %% tags=["source: course_lib.parallel.gradient_buckets:sum_when_ready"]
 # %%px
 
 # %% [markdown]

@@ -281,14 +281,14 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 #
 # First test: the same global batches on one process and on four ranks. We take 650 images, so that the last batch
 # has 10, which four ranks cannot share equally, and a hook that sums. `summing_ddp` is DDP with that hook;
-# `dealt_batches` cuts each global batch into shares.
+# `batch_shards` cuts each global batch into shares.
 
 # %%
 # %%px --timeout 200
 import numpy as np
 
 from course_lib.parallel.data_parallel import flatten
-from course_lib.parallel.ddp import dealt_batches, process_group, summing_ddp
+from course_lib.parallel.ddp import batch_shards, process_group, summing_ddp
 from course_lib.training.loop import image_batch, make_step, summed_cross_entropy
 
 
@@ -298,7 +298,7 @@ def final_weights(group, backend):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     with process_group(group, backend):
         step = make_step(summing_ddp(model), summed_cross_entropy, optimizer)
-        for mine, global_size in dealt_batches(np.arange(650), 128, rank=group.rank, size=group.size):
+        for mine, global_size in batch_shards(np.arange(650), 128, rank=group.rank, size=group.size):
             step(image_batch(data.train_images, data.train_labels, mine, global_size))
     return flatten(list(model.parameters()))
 
