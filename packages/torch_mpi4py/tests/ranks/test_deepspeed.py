@@ -14,7 +14,7 @@ from torch.optim import SGD
 import torch_mpi4py
 from tests.ranks import with_deepspeed
 from tests.ranks.one_process import STEPS, Tensors, assert_same, batches, loss_of, model, weights_of
-from tests.ranks.with_deepspeed import settings, whole_weights
+from tests.ranks.with_deepspeed import settings, gathered_weights
 
 deepspeed = with_deepspeed.deepspeed  # the fixture
 
@@ -40,7 +40,7 @@ def trained(deepspeed: ModuleType, stage: int, factor: float = 1.0) -> tuple[lis
     optimizer = SGD(net.parameters(), lr=RATE)
     engine, *_ = deepspeed.initialize(model=net, optimizer=optimizer, config=settings(stage))
     losses = train(engine, factor)
-    weights = whole_weights(deepspeed, engine, stage)
+    weights = gathered_weights(deepspeed, engine, stage)
     engine.destroy()
     return losses, weights
 
