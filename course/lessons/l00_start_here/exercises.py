@@ -102,10 +102,10 @@ def should_download(comm, node):
 
 SHOULD_DOWNLOAD = Exercise(
     id="00.2",
-    title="Spot the bug: once per node",
-    task="A training script needs a data file on the disk of every node. On each node one rank should "
-    "download it: not all of them, and not only the ranks of the first node. `comm` holds all ranks; "
-    "`node` holds the ranks on the same node. Many published scripts contain the line below. Change it.",
+    title="Spot the bug: who downloads?",
+    task="A training script needs a data file on the disk of every node. On each node, exactly one rank "
+    "should download it. `comm` holds all ranks; `node` holds the ranks on the same node. Many published "
+    "scripts contain the line below. Correct it.",
     objectives=(5,),
     targets=("rank-0-serves-all-nodes",),
     stub='''\

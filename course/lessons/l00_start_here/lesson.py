@@ -175,10 +175,10 @@ doctor()
 # %% [markdown] tags=["slide"]
 # ## 6 · Why more than one machine?
 #
-# Seven billion parameters make a small language model. Large models are usually trained in
-# **mixed precision**: the layers compute with numbers of 16 bits, 2 bytes each. So the weights alone take
-# 14 GB. How much memory does it take to *train* the model, before the first word goes in? Write your guess in
-# place of `None`, or run on without one.
+# Seven billion parameters make a small language model. Large models are usually trained in **mixed
+# precision**: the layers compute with numbers of 16 bits, 2 bytes each. So the weights alone take 14 GB. How
+# much memory does it take to *train* the model, before the first word goes in? Write your guess in place of
+# `None`, or run on without one.
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -288,9 +288,10 @@ node.Free()
 # %% [markdown]
 # ### 9 · What grows with the data
 #
-# The 16 bytes per parameter do not depend on the data. The **activations** do: the results of the layers on
-# the way forward, kept in memory because the way back computes gradients from them. We let PyTorch count
-# their bytes for a small network with 20 layers, a ResNet.
+# The 16 bytes per parameter do not depend on the data. The **activations** do. An activation is what a layer
+# computes in the forward pass. It stays in memory until the backward pass has computed the gradients from it.
+# We let PyTorch count the bytes for a small network, a ResNet with 20 layers. How many times the memory does
+# an image take if its side is twice as long?
 
 # %%
 import torch

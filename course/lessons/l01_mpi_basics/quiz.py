@@ -32,7 +32,7 @@ SMALL_AND_LARGE = Question(
     id="01.q2",
     question="A program sends around a ring, `Send` first, then `Recv`. It has run for a year with 4 kB. "
     "Today the arrays are larger, and a hang report says: rank 0 waits in Send for rank 1, rank 1 for rank "
-    "2, rank 2 for rank 3, rank 3 for rank 0. What is to be changed?",
+    "2, rank 2 for rank 3, rank 3 for rank 0. What should change?",
     options=(
         Option(
             "Only the timeout, since a large message takes longer",
