@@ -38,7 +38,7 @@ def _lookalikes_of_pi(counts: Sequence[int], darts: int) -> dict[str, Any]:
     """What certain mistakes give: an explanation and the value."""
     size, total = len(counts), sum(counts)
     shares = [share(darts, rank, size) for rank in range(size)]
-    found = {
+    found: dict[str, Any] = {
         "got 0: the sum of the counts has not arrived in `total`.": 0.0,
         "got the sum of the counts. π is four times the fraction of the darts that land inside.": total,
         "got the fraction of the darts that land inside. π is four times that.": total / darts,

@@ -47,19 +47,16 @@ rank, size = comm.rank, comm.size
 # ## 1 · Throw darts
 #
 # Draw a circle into a square, and throw darts blindly at the square. The circle covers π/4 of it, so four times the
-# fraction of darts inside is an estimate of π. To estimate a number from random samples is called a **Monte Carlo**
-# method. Here it is as a Python loop, from a published article:
+# fraction of darts inside is an estimate of π. This is a **Monte Carlo** method: it estimates a number from random
+# samples. Here it is as a loop, from a published article:
 
 # %% tags=["source: course_lib.pi:sample"]
-
-# %% [markdown]
-# The article threw 10⁸ darts in 59.8 s (**published**). We throw 10⁶, and multiply the time by 100.
 
 # %% tags=["nbval-ignore-output"]
 import timeit
 
 loop = 100 * min(timeit.repeat(lambda: sample(1_000_000), number=1, repeat=3))
-print(f"10⁸ darts: {loop:.0f} s, scaled")
+print(f"10⁸ darts: {loop:.0f} s here, scaled from 10⁶; published: 59.8 s")
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The same darts, without the loop
@@ -79,7 +76,7 @@ def count_plain(stream, darts):
 
 stream = np.random.default_rng(7)
 plain = 100 * min(timeit.repeat(lambda: count_plain(stream, 1_000_000), number=1, repeat=5))
-print(f"10⁸ darts: {plain:.1f} s, scaled: {loop / plain:.0f} times as fast as the loop")
+print(f"10⁸ darts: {plain:.1f} s, scaled from 10⁶: {loop / plain:.0f} times as fast")
 
 # %% [markdown] tags=["notes"]
 # Ask the room before this cell runs: how many times as fast will NumPy be? Take three guesses, no discussion. Some will
@@ -113,8 +110,8 @@ darts_by_rank(cluster["darts"])
 # %% [markdown] tags=["slide"]
 # ## 4 · Different darts on every rank
 #
-# We want to repeat the experiment from one seed, and different numbers on every rank. NumPy's `SeedSequence` gives us
-# both: `spawn(size)` derives one child seed per rank. Their sequences are independent **streams**.
+# We want one seed for the whole experiment, but different numbers on every rank. NumPy's `SeedSequence` gives us both:
+# `spawn(size)` derives one child seed per rank. Their sequences are independent **streams**.
 
 # %%
 # %%px
@@ -141,7 +138,7 @@ comm.Reduce(mine, total, root=0)
 print(f"rank {rank}: {total}")
 
 # %% [markdown]
-# Only rank 0 has the sum. And how good is the estimate? After N darts it is typically 1.64/√N away from π. This is its
+# Only rank 0 has the sum. How good is the estimate? After N darts it is typically 1.64/√N away from π. This is its
 # **standard error**: about two of three estimates are closer.
 
 # %%
@@ -233,8 +230,8 @@ seconds_by_program(loop, plain, {cores: on_team, 4: on_four, 1: on_one}, cores=c
 #
 # ## Discuss
 #
-# A colleague gives rank r the seed 7 + r, and all counts differ. Is that good enough? Vote, talk to your neighbour for
-# two minutes, vote again.
+# A colleague gives rank r the seed 7 + r, and all counts differ. Is that good enough? Vote, discuss it in pairs,
+# vote again.
 #
 # <details><summary>What to listen for</summary>NumPy hashes its seeds, so the four streams are independent. But in the
 # next experiment, with seed 8, rank 0 throws what rank 1 throws now: the experiments share three streams.</details>

@@ -20,7 +20,7 @@
 #
 # 1. Every rank calls `Reduce` with one number. Where is the sum?
 #    <details><summary>Answer</summary>On the root, here rank 0, and only there.</details>
-# 2. How many times as many darts make an estimate of π ten times better?
+# 2. You want an estimate from darts that is ten times better. How many darts does that take?
 #    <details><summary>Answer</summary>A hundred times as many: the standard error is 1.64/√N.</details>
 # 3. What does `seconds_on` return?
 #    <details><summary>Answer</summary>The median of five times, each until the slowest rank is done.</details>
@@ -80,8 +80,8 @@ owner = {term: rank for rank, terms in enumerate(cluster["mine"]) for term in te
 owner_map([owner[term] for term in range(42)])
 
 # %% [markdown]
-# 42 terms on 4 ranks do not come out even, and nothing had to be done about it: the ranks' counts differ by at most one.
-# A rank beyond the last term adds up nothing.
+# 42 is not divisible by 4, and the program did not have to care: the ranks' counts differ by at most one. A rank beyond
+# the last term adds up nothing.
 
 # %% [markdown] tags=["notes"]
 # Ask: what would `N // size` terms per rank do to the remainder? Lost, without an error. One minute.
@@ -158,11 +158,12 @@ cores = min(available_cores(), 4)
 one, on_team, on_four = (cluster[name][0] for name in ("on_one", "on_team", "on_four"))
 same = {cores: on_team, 4: on_four, 1: one}
 for n, seconds in sorted(same.items()):
-    print(f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {one / seconds:.2f}, {one / seconds / n:.0%}")
+    print(
+        f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {one / seconds:.2f}, efficiency {one / seconds / n:.0%}"
+    )
 
 # %% [markdown]
-# The percentage is the **efficiency**, the speed-up divided by the number of ranks. It is 100% when n ranks are n times as
-# fast as one.
+# The **efficiency** is the speed-up divided by the number of ranks: 100% when n ranks are n times as fast as one.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · A larger job
@@ -182,8 +183,8 @@ on_team = seconds_on(team, lambda: area(team, curve, 500_000 * team.size))
 on_four = seconds_on(comm, lambda: area(comm, curve, 500_000 * size))
 
 # %% [markdown]
-# On the left the same job, on the right the job that grows. The percentage at each point is its efficiency; on the right,
-# that is the time of one rank divided by the time of n.
+# The figure has the same job on the left, and the job that grows on the right. The percentage at each point is its
+# efficiency. On the right, that is the time of one rank divided by the time of n.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.figures import scaling
@@ -213,8 +214,7 @@ scaling(same, grown, cores=cores)
 # ## Discuss
 #
 # A training takes ten hours on one GPU, and you get eight GPUs. Finish the same training sooner, or train on eight times
-# the data in ten hours? Which of the two will scale better, and why? Vote, talk to your neighbour for two minutes, vote
-# again.
+# the data in ten hours? Which of the two will scale better, and why? Vote, discuss it in pairs, vote again.
 #
 # <details><summary>What to listen for</summary>The first is strong scaling: each GPU has an eighth of the work per step,
 # and the messages do not shrink with it. The second is weak scaling, and easier. But is more data what you need?</details>

@@ -8,7 +8,7 @@ WEAK = Question(
     "What follows from that?",
     options=(
         Option(
-            "The speed-up is 1: the four ranks gain nothing.",
+            "Four ranks have a speed-up of 1, so no gain.",
             reply="A speed-up of 1 would mean that four ranks need 10 s for the *same* job. In these 10 s "
             "they did four times as much.",
             belief="weak-is-strong",

@@ -90,7 +90,8 @@ def error_against_samples(errors: Mapping[int, Sequence[float]], constant: float
     axes.fill_between(span, floor, band, color=GRID, linewidth=0)
     axes.plot(span, band, color=INK, linestyle="--", label=f"theory: {constant:.2f}/√N")
     axes.plot(*zip(*runs, strict=True), "o", color=DARK, markersize=5, label="measured: one run")
-    _error_axes(axes, "darts N", "upper right")
+    _error_axes(axes, "darts N")
+    axes.legend(fontsize=FONT_SIZE, loc="upper right")
     axes.set(xlim=span, ylim=(floor, None))
     typical = ", ".join(f"{np.sqrt(np.mean(np.square(errors[n]))):.1g} at {n:,}" for n in sizes)
     alt = (
@@ -101,9 +102,8 @@ def error_against_samples(errors: Mapping[int, Sequence[float]], constant: float
     return Picture(figure, alt)
 
 
-def _error_axes(axes: Axes, count: str, legend: str) -> None:
+def _error_axes(axes: Axes, count: str) -> None:
     axes.set(xscale="log", yscale="log", xlabel=count, ylabel="distance from π")
-    axes.legend(fontsize=FONT_SIZE, loc=legend)
 
 
 def error_against_terms(
@@ -127,7 +127,8 @@ def error_against_terms(
             axes.plot(list(line), list(line.values()), **look, label=f"{name}: predicted")
             style["linestyle"] = "none"
         axes.plot(list(drawn), list(drawn.values()), **style, markersize=7, label=f"{name}: measured")
-    _error_axes(axes, count, "lower left")
+    _error_axes(axes, count)
+    axes.legend(fontsize=FONT_SIZE, loc="lower left")
     return Picture(figure, terms_alt(errors, said, count, title))
 
 
