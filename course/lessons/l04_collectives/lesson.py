@@ -18,13 +18,12 @@
 #
 # Answer from memory, then open the answer.
 #
-# 1. Four ranks stand in a ring. Each calls `Send` to the right, then `Recv` from the left. With 4 kB it works. And
-#    with 1 MB?
-#    <details><summary>Answer</summary>It may hang: every Send waits for a Recv, and nobody gets that far. <code>Sendrecv</code> does both at once.</details>
-# 2. Two ranks and four ranks sum the same million terms. The last digits differ. Which sum is wrong?
-#    <details><summary>Answer</summary>Neither. The order of the additions differs, and so does the rounding.</details>
-# 3. You want to time a cell on a machine with two cores. How many ranks should take part?
-#    <details><summary>Answer</summary>Two. If more ranks share the cores, you also time how they share them.</details>
+# 1. Four ranks form a ring. Each calls `Send` to the right, then `Recv` from the left: 4 kB arrive. Will 1 MB?
+#    <details><summary>Answer</summary>It may hang: every Send waits for a Recv. Use <code>Sendrecv</code>.</details>
+# 2. The same sum on two and on four ranks differs in its last digits. Which is wrong?
+#    <details><summary>Answer</summary>Neither: the order of the additions differs.</details>
+# 3. How many ranks do you time on two cores?
+#    <details><summary>Answer</summary>Two. More ranks share a core, and you time that.</details>
 
 # %% [markdown]
 # ## Setup
@@ -190,8 +189,7 @@ ring_film(cluster["film"])
 # %%px
 from course_lib.comm.ping_pong import measure_ping_pong
 
-sizes = [4**power for power in range(1, 13)]
-pings = measure_ping_pong(comm, sizes)
+pings = measure_ping_pong(comm, [4**power for power in range(1, 13)])
 
 # %% tags=["nbval-ignore-output"]
 line = cluster["pings"][0].hockney()
@@ -210,7 +208,7 @@ kib, why = 8 * alpha / beta / 1024, "Four latencies cost what half an array save
 outcome("From how many KiB on is the ring faster, on four ranks?", kib, word="predicted", because=why)
 
 # %% [markdown]
-# The model needs no cluster. Let it predict up to 64 ranks, each as near to the others as the two that we measured.
+# The model needs no cluster. Let it predict up to 64 ranks, all as near to each other as these two.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.sizes import predicted_ratios
@@ -237,8 +235,8 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # %% [markdown]
 # ## Discuss
 #
-# 64 ranks all-reduce a hundred million gradients in a ring. You double the ranks. Does it take as long, a little longer,
-# or twice as long? Vote, talk to your neighbour, vote again.
+# 64 ranks all-reduce a hundred million gradients in a ring. You double the ranks. Does the ring take as long,
+# a little longer, or twice as long? Vote, talk to your neighbour, vote again.
 #
 # <details><summary>What to listen for</summary>A little longer: hardly more bytes per rank (1.97 and 1.98 arrays), but twice as many steps. "Twice as long" holds for small arrays, where nearly all time is latency.</details>
 
@@ -299,9 +297,8 @@ print(f"rank {rank}: {work}")
 # %%
 # %%px
 inside = comm.Split(rank // 2, rank)
-between = comm.Split(
-    0 if inside.rank == 0 else MPI.UNDEFINED, rank
-)  # COMM_NULL where the colour is undefined
+leader = inside.rank == 0
+between = comm.Split(0 if leader else MPI.UNDEFINED, rank)  # the others get COMM_NULL
 work = mine.copy()
 hierarchical_allreduce(inside, between, work)
 print(f"rank {rank}: {work}")
@@ -329,13 +326,13 @@ def crossing(allreduce, node_of):
     return sum(away, Traffic())
 
 
-leaders = counted(between) if inside.rank == 0 else MPI.COMM_NULL
+leaders = counted(between) if leader else MPI.COMM_NULL
 hierarchical_allreduce(inside, leaders, np.ones(75_000))
 crossed = {
     "ring, neighbours on one node": crossing(ring_allreduce, [0, 0, 1, 1]),
     "ring, neighbours on different nodes": crossing(ring_allreduce, [0, 1, 0, 1]),
     "recursive doubling": crossing(recursive_doubling_allreduce, [0, 0, 1, 1]),
-    "hierarchical": leaders.sent if inside.rank == 0 else Traffic(),
+    "hierarchical": leaders.sent if leader else Traffic(),
 }
 
 # %%
@@ -358,13 +355,14 @@ for name, sent in sorted(total.items(), key=lambda each: each[1].nbytes):
 # %%
 from math import log2
 
-nodes, each = 64, 8
-n = nodes * each
-print(
-    f"ring, neighbours on one node   {nodes * 2 * (n - 1):6} messages, {nodes * 2 * (n - 1) / n:6.1f} arrays"
-)
-print(f"recursive doubling             {n * log2(nodes):6.0f} messages, {n * log2(nodes):6.1f} arrays")
-print(f"hierarchical                   {nodes * 2 * (nodes - 1):6} messages, {2 * (nodes - 1):6.1f} arrays")
+nodes, n = 64, 64 * 8
+larger = {
+    "ring, neighbours on one node": (nodes * 2 * (n - 1), nodes * 2 * (n - 1) / n),
+    "recursive doubling": (n * log2(nodes), n * log2(nodes)),
+    "hierarchical": (nodes * 2 * (nodes - 1), 2 * (nodes - 1)),
+}
+for name, (messages, arrays) in larger.items():
+    print(f"{name:30} {messages:6.0f} messages, {arrays:6.0f} arrays between the nodes")
 
 # %% [markdown]
 # A ring that is placed well sends hardly more bytes between nodes than the hierarchy does. But it sends eight times
@@ -518,7 +516,7 @@ def seconds_by_size(work):
     """Seconds of `work(array)` on the slowest rank of the team, by the bytes of the array."""
     if rank >= n:
         return None
-    arrays = {nbytes: np.zeros(nbytes // 4, "f") for nbytes in (*sizes, 4**13)}
+    arrays = {4**power: np.zeros(4**power // 4, "f") for power in range(1, 14)}
     return {nbytes: seconds_of(team, lambda a=array: work(a), 3) for nbytes, array in arrays.items()}
 
 
