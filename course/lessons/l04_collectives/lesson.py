@@ -45,12 +45,12 @@ mine = np.array([1, 2, 3, 4]) * 10**rank
 # %% [markdown] tags=["slide"]
 # ## 1 · Five collectives
 #
-# A **collective** is a call that all ranks make together. Some have a **root**. A **broadcast** copies the root's array
-# to all ranks. **Scatter** cuts the root's array into parts, one per rank. **Gather** collects a part from each rank on
-# the root. Two more add: **reduce**, which you know from lesson 02, and **all-reduce**.
+# A **collective** is a call that all ranks make together. Some have a root. A **broadcast** copies the root's array to
+# all ranks. **Scatter** cuts the root's array into parts, one per rank. **Gather** collects a part from each rank on the
+# root. Two more add: reduce, which you know from lesson 02, and **all-reduce**.
 #
 # Every digit says whose it is: rank 0 has 1 to 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. All ranks run all five
-# lines, and bring an array of zeros for each result.
+# lines, and bring an array for each result.
 
 # %%
 predict("How many ranks have the sums after Reduce?", None)
@@ -80,8 +80,9 @@ what_each_leaves(cluster["mine"], {name: cluster[name] for name in names})
 # Many say no. Let somebody put `if rank == 0:` before that line and read the hang report together.
 
 # %% [markdown]
-# 1111 says that all four ranks are in the sum; 1011 would say that rank 2 is missing. Distributed training depends on
-# the all-reduce: in every step, every rank needs the sum of all gradients. So how is it made?
+# After a reduce only the root has the sums; after an all-reduce every rank has them. 1111 says that all four ranks are
+# in; 1011 would say that rank 2 is missing. Distributed training depends on the all-reduce: in every step, every rank
+# needs the sum of all gradients. So how is it made?
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once round the ring
@@ -219,7 +220,8 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # Why is there no crossover on two ranks? Put n = 2 into the table: both send one array, the ring in two steps, doubling
 # in one. Two ranks can measure α and β, but they cannot show what the ring is good for.
 #
-# For small arrays count the steps, for large ones the bytes. MPI and NCCL choose like this in every call.
+# For small arrays count the steps, for large ones the bytes. MPI and NCCL choose their algorithm in the same
+# way, for every call.
 
 # %% [markdown] tags=["notes"]
 # 4 minutes. Let two people say their pencil result before the cell runs; many forget the half. If α or β look odd, the
@@ -241,7 +243,8 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # <details><summary>What to listen for</summary>A little longer: hardly more bytes per rank (1.97 and 1.98 arrays), but twice as many steps. "Twice as long" holds for small arrays, where nearly all time is latency.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More: few steps, several nodes, PyTorch's collectives, and a test of the prediction.
+# **Stop here in a short workshop.** More: algorithms with few steps, several nodes, PyTorch's collectives, and whether
+# the prediction holds.
 
 # %% [markdown] tags=["more", "slide"]
 # ## More
@@ -400,8 +403,9 @@ stack(cluster["here"][0])
 
 # %% [markdown]
 # PyTorch calls the runtime of a group of ranks its **backend**. Gloo is the one for CPUs, and it knows nothing of
-# our MPI ranks, so they have to find each other first: rank 0 opens a **store**, a small table in which every rank
-# writes where it can be reached and reads where the others can. MPI tells the ranks where the store is.
+# our MPI ranks, so they have to find each other first. Rank 0 opens a **store**, a small table in which every rank
+# writes where it can be reached and reads where the others can. MPI tells the ranks where the store is. (PyTorch's
+# documentation calls this meeting a *rendezvous*; the rendezvous protocol of lesson 01 is something else.)
 
 # %%
 # %%px
@@ -448,8 +452,7 @@ for name in ("broadcast", "all_reduce", "scatter", "gather", "all_gather"):
     print(f"{name:11}", *(f"rank {rank}: {held[name]}" for rank, held in enumerate(cluster["held"][:2])))
 
 # %% [markdown]
-# The names are in small letters, but they mean the same calls. `all_gather` fills a list that has one tensor per
-# rank.
+# The calls are the same as MPI's, under names of PyTorch's own. `all_gather` fills a list with one tensor per rank.
 
 # %% tags=["exercise: 04.q1"]
 
@@ -581,7 +584,7 @@ if ranks == 2:
     print("Two ranks send equal bytes either way. What differs: two steps or one, half the additions, noise.")
 
 # %% [markdown]
-# These times are from the **reference machine**, two ranks on two cores: `python -m benchmarks.allreduce` ran MPI's
+# These times are from the reference machine, two ranks on two cores: `python -m benchmarks.allreduce` ran MPI's
 # all-reduce and our tuned ones in turn.
 
 # %% tags=["nbval-ignore-output"]
