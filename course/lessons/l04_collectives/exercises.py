@@ -57,7 +57,7 @@ def _counting(comm: Any, sends: list[str]) -> Any:
                 raise Wrong(
                     "the chunk that goes out is the one that comes in. Which one is complete in step 0?"
                 )
-            return getattr(type(comm), name)(self, *args, **kwargs)
+            return getattr(comm, name)(*args, **kwargs)
 
         return call
 
