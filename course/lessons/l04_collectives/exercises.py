@@ -57,7 +57,7 @@ def _counting(comm: Any, sends: list[str]) -> Any:
                 raise Wrong(
                     "the chunk that goes out is the one that comes in. Which one is complete in step 0?"
                 )
-            return getattr(type(comm), name)(self, *args, **kwargs)
+            return getattr(comm, name)(*args, **kwargs)
 
         return call
 
@@ -99,9 +99,9 @@ RING_ALL_GATHER = Exercise(
     id="04.1",
     objectives=(2,),
     title="Once more round the ring",
-    task="Write the second half. Rank r now has chunk r+1 complete. In each of n−1 steps every rank sends a "
-    "complete chunk to the right, and receives the next one from the left directly into its place. Nothing "
-    "is added any more. Two lines are enough.",
+    task="Write the second half. Rank r now has chunk r+1 complete, the last rank chunk 0. In each of n−1 "
+    "steps every rank sends a complete chunk to the right and receives the next one from the left, directly "
+    "into its place. Nothing is added any more. Two lines are enough.",
     stub='''\
 def ring_all_gather(comm, chunks):
     """Copy the complete chunks round the ring, in place, until every rank has all of them."""

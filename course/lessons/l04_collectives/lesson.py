@@ -18,13 +18,12 @@
 #
 # Answer from memory, then open the answer.
 #
-# 1. Four ranks stand in a ring. Each calls `Send` to the right, then `Recv` from the left. With 4 kB it works. And
-#    with 1 MB?
-#    <details><summary>Answer</summary>It may hang: every Send waits for a Recv, and nobody gets that far. <code>Sendrecv</code> does both at once.</details>
-# 2. Two ranks and four ranks sum the same million terms. The last digits differ. Which sum is wrong?
-#    <details><summary>Answer</summary>Neither. The order of the additions differs, and so does the rounding.</details>
-# 3. You want to time a cell on a machine with two cores. How many ranks should take part?
-#    <details><summary>Answer</summary>Two. If more ranks share the cores, you also time how they share them.</details>
+# 1. Four ranks form a ring. Each calls `Send` to the right, then `Recv` from the left: 4 kB arrive. Will 1 MB?
+#    <details><summary>Answer</summary>It may hang: every Send waits for a Recv. Use <code>Sendrecv</code>.</details>
+# 2. The same sum on two and on four ranks differs in its last digits. Which is wrong?
+#    <details><summary>Answer</summary>Neither: the order of the additions differs.</details>
+# 3. How many ranks do you time on two cores?
+#    <details><summary>Answer</summary>Two. More ranks share a core, and you time that.</details>
 
 # %% [markdown]
 # ## Setup
@@ -46,12 +45,12 @@ mine = np.array([1, 2, 3, 4]) * 10**rank
 # %% [markdown] tags=["slide"]
 # ## 1 · Five collectives
 #
-# A **collective** is a call that all ranks make together. Some have a **root**. A **broadcast** copies the root's array
-# to all ranks. **Scatter** cuts the root's array into parts, one per rank. **Gather** collects a part from each rank on
-# the root. Two more add: **reduce**, which you know from lesson 02, and **all-reduce**.
+# A **collective** is a call that all ranks make together. Some have a root. A **broadcast** copies the root's array to
+# all ranks. **Scatter** cuts the root's array into parts, one per rank. **Gather** collects a part from each rank on the
+# root. Two more add: reduce, which you know from lesson 02, and **all-reduce**.
 #
 # Every digit says whose it is: rank 0 has 1 to 4, rank 1 tens, rank 2 hundreds, rank 3 thousands. All ranks run all five
-# lines, and bring an array of zeros for each result.
+# lines, and bring an array for each result.
 
 # %%
 predict("How many ranks have the sums after Reduce?", None)
@@ -81,8 +80,9 @@ what_each_leaves(cluster["mine"], {name: cluster[name] for name in names})
 # Many say no. Let somebody put `if rank == 0:` before that line and read the hang report together.
 
 # %% [markdown]
-# 1111 says that all four ranks are in the sum; 1011 would say that rank 2 is missing. Distributed training depends on
-# the all-reduce: in every step, every rank needs the sum of all gradients. So how is it made?
+# After a reduce only the root has the sums; after an all-reduce every rank has them. 1111 says that all four ranks are
+# in; 1011 would say that rank 2 is missing. Distributed training depends on the all-reduce: in every step, every rank
+# needs the sum of all gradients. So how is it made?
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once round the ring
@@ -190,8 +190,7 @@ ring_film(cluster["film"])
 # %%px
 from course_lib.comm.ping_pong import measure_ping_pong
 
-sizes = [4**power for power in range(1, 13)]
-pings = measure_ping_pong(comm, sizes)
+pings = measure_ping_pong(comm, [4**power for power in range(1, 13)])
 
 # %% tags=["nbval-ignore-output"]
 line = cluster["pings"][0].hockney()
@@ -210,7 +209,7 @@ kib, why = 8 * alpha / beta / 1024, "Four latencies cost what half an array save
 outcome("From how many KiB on is the ring faster, on four ranks?", kib, word="predicted", because=why)
 
 # %% [markdown]
-# The model needs no cluster. Let it predict up to 64 ranks, each as near to the others as the two that we measured.
+# The model needs no cluster. Let it predict up to 64 ranks, all as near to each other as these two.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.sizes import predicted_ratios
@@ -221,7 +220,8 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # Why is there no crossover on two ranks? Put n = 2 into the table: both send one array, the ring in two steps, doubling
 # in one. Two ranks can measure α and β, but they cannot show what the ring is good for.
 #
-# For small arrays count the steps, for large ones the bytes. MPI and NCCL choose like this in every call.
+# For small arrays count the steps, for large ones the bytes. MPI and NCCL choose their algorithm in the same
+# way, for every call.
 
 # %% [markdown] tags=["notes"]
 # 4 minutes. Let two people say their pencil result before the cell runs; many forget the half. If α or β look odd, the
@@ -237,13 +237,14 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # %% [markdown]
 # ## Discuss
 #
-# 64 ranks all-reduce a hundred million gradients in a ring. You double the ranks. Does it take as long, a little longer,
-# or twice as long? Vote, talk to your neighbour, vote again.
+# 64 ranks all-reduce a hundred million gradients in a ring. You double the ranks. Does the ring take as long,
+# a little longer, or twice as long? Vote, talk to your neighbour, vote again.
 #
 # <details><summary>What to listen for</summary>A little longer: hardly more bytes per rank (1.97 and 1.98 arrays), but twice as many steps. "Twice as long" holds for small arrays, where nearly all time is latency.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More: few steps, several nodes, PyTorch's collectives, and a test of the prediction.
+# **Stop here in a short workshop.** More: algorithms with few steps, several nodes, PyTorch's collectives, and whether
+# the prediction holds.
 
 # %% [markdown] tags=["more", "slide"]
 # ## More
@@ -299,9 +300,8 @@ print(f"rank {rank}: {work}")
 # %%
 # %%px
 inside = comm.Split(rank // 2, rank)
-between = comm.Split(
-    0 if inside.rank == 0 else MPI.UNDEFINED, rank
-)  # COMM_NULL where the colour is undefined
+leader = inside.rank == 0
+between = comm.Split(0 if leader else MPI.UNDEFINED, rank)  # the others get COMM_NULL
 work = mine.copy()
 hierarchical_allreduce(inside, between, work)
 print(f"rank {rank}: {work}")
@@ -329,13 +329,13 @@ def crossing(allreduce, node_of):
     return sum(away, Traffic())
 
 
-leaders = counted(between) if inside.rank == 0 else MPI.COMM_NULL
+leaders = counted(between) if leader else MPI.COMM_NULL
 hierarchical_allreduce(inside, leaders, np.ones(75_000))
 crossed = {
     "ring, neighbours on one node": crossing(ring_allreduce, [0, 0, 1, 1]),
     "ring, neighbours on different nodes": crossing(ring_allreduce, [0, 1, 0, 1]),
     "recursive doubling": crossing(recursive_doubling_allreduce, [0, 0, 1, 1]),
-    "hierarchical": leaders.sent if inside.rank == 0 else Traffic(),
+    "hierarchical": leaders.sent if leader else Traffic(),
 }
 
 # %%
@@ -358,13 +358,14 @@ for name, sent in sorted(total.items(), key=lambda each: each[1].nbytes):
 # %%
 from math import log2
 
-nodes, each = 64, 8
-n = nodes * each
-print(
-    f"ring, neighbours on one node   {nodes * 2 * (n - 1):6} messages, {nodes * 2 * (n - 1) / n:6.1f} arrays"
-)
-print(f"recursive doubling             {n * log2(nodes):6.0f} messages, {n * log2(nodes):6.1f} arrays")
-print(f"hierarchical                   {nodes * 2 * (nodes - 1):6} messages, {2 * (nodes - 1):6.1f} arrays")
+nodes, n = 64, 64 * 8
+larger = {
+    "ring, neighbours on one node": (nodes * 2 * (n - 1), nodes * 2 * (n - 1) / n),
+    "recursive doubling": (n * log2(nodes), n * log2(nodes)),
+    "hierarchical": (nodes * 2 * (nodes - 1), 2 * (nodes - 1)),
+}
+for name, (messages, arrays) in larger.items():
+    print(f"{name:30} {messages:6.0f} messages, {arrays:6.0f} arrays between the nodes")
 
 # %% [markdown]
 # A ring that is placed well sends hardly more bytes between nodes than the hierarchy does. But it sends eight times
@@ -402,8 +403,9 @@ stack(cluster["here"][0])
 
 # %% [markdown]
 # PyTorch calls the runtime of a group of ranks its **backend**. Gloo is the one for CPUs, and it knows nothing of
-# our MPI ranks, so they have to find each other first: rank 0 opens a **store**, a small table in which every rank
-# writes where it can be reached and reads where the others can. MPI tells the ranks where the store is.
+# our MPI ranks, so they have to find each other first. Rank 0 opens a **store**, a small table in which every rank
+# writes where it can be reached and reads where the others can. MPI tells the ranks where the store is. (PyTorch's
+# documentation calls this meeting a *rendezvous*; the rendezvous protocol of lesson 01 is something else.)
 
 # %%
 # %%px
@@ -450,8 +452,7 @@ for name in ("broadcast", "all_reduce", "scatter", "gather", "all_gather"):
     print(f"{name:11}", *(f"rank {rank}: {held[name]}" for rank, held in enumerate(cluster["held"][:2])))
 
 # %% [markdown]
-# The names are in small letters, but they mean the same calls. `all_gather` fills a list that has one tensor per
-# rank.
+# The calls are the same as MPI's, under names of PyTorch's own. `all_gather` fills a list with one tensor per rank.
 
 # %% tags=["exercise: 04.q1"]
 
@@ -518,7 +519,7 @@ def seconds_by_size(work):
     """Seconds of `work(array)` on the slowest rank of the team, by the bytes of the array."""
     if rank >= n:
         return None
-    arrays = {nbytes: np.zeros(nbytes // 4, "f") for nbytes in (*sizes, 4**13)}
+    arrays = {4**power: np.zeros(4**power // 4, "f") for power in range(1, 14)}
     return {nbytes: seconds_of(team, lambda a=array: work(a), 3) for nbytes, array in arrays.items()}
 
 
@@ -583,7 +584,7 @@ if ranks == 2:
     print("Two ranks send equal bytes either way. What differs: two steps or one, half the additions, noise.")
 
 # %% [markdown]
-# These times are from the **reference machine**, two ranks on two cores: `python -m benchmarks.allreduce` ran MPI's
+# These times are from the reference machine, two ranks on two cores: `python -m benchmarks.allreduce` ran MPI's
 # all-reduce and our tuned ones in turn.
 
 # %% tags=["nbval-ignore-output"]

@@ -4,11 +4,6 @@ from course.lessons.shared.glossary import Term
 
 TERMS = (
     Term("collective", "A call that all ranks of a communicator make together."),
-    Term(
-        "root",
-        "The rank that a collective starts from or ends at: it has the data, or gets the result.",
-        forms="",
-    ),
     Term("broadcast", "A collective that copies the root's array to all ranks.", forms="broadcasts?|Bcast"),
     Term(
         "scatter",

@@ -52,29 +52,6 @@ def test_predicted_lines_are_called_so_and_have_their_residuals_below() -> None:
     assert list(points) == pytest.approx([25] * 13)
 
 
-def test_a_model_is_judged_by_the_sizes_it_was_not_fitted_to() -> None:
-    fitted = SIZES[::2]
-    said = {size: RING[size] / (1 if size in fitted else 1.5) for size in SIZES}
-    picture = times_by_size({"ring": RING}, {"ring": said}, ranks=2, cores=2, fitted=fitted)
-    check_legible(picture)
-    assert title_of(picture).startswith(
-        "At 6 points it was not fitted to, the model is off by 50% in the median"
-    )
-    assert labels_of(picture)[1:] == ["ring: measured, used for the fit", "ring: measured"]
-    fit, fresh = picture.figure.axes[0].lines[1:3]
-    assert (fit.get_markerfacecolor(), fresh.get_markerfacecolor()) == ("white", fresh.get_color())
-
-
-def test_where_all_points_were_used_for_the_fit_the_legend_shows_an_open_marker() -> None:
-    picture = times_by_size({"ring": RING}, {"ring": RING}, ranks=2, cores=2, fitted=SIZES)
-    legend = picture.figure.legends[0]
-    assert [text.get_text() for text in legend.get_texts()] == [
-        "ring: predicted",
-        "ring: measured, used for the fit",
-    ]
-    assert legend.get_lines()[1].get_markerfacecolor() == "white"
-
-
 def test_only_sizes_that_were_predicted_have_a_residual() -> None:
     assert residuals({"a": {8: 2.0, 16: 3.0}, "b": {8: 1.0}}, {"a": {8: 1.0}}) == {"a": {8: 1.0}}
 

@@ -4,7 +4,7 @@ Times are plain numbers: `measured["ring"][4096]` are the seconds that a ring to
 model says is drawn as a line and called predicted; the panel below shows how far off it was.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import inf, isfinite, log
 from statistics import median
@@ -22,7 +22,6 @@ from course_lib.theory.cost_model import (
 from mpi_classroom.figures import (
     FONT_SIZE,
     INK,
-    Look,
     Picture,
     listed,
     new_panels,
@@ -44,21 +43,17 @@ def times_by_size(
     *,
     ranks: int,
     cores: int,
-    fitted: Collection[int] = (),
 ) -> Picture:
-    """Seconds against bytes, a line per algorithm; with `predicted` seconds, the model's lines and residuals.
-
-    `fitted` are the sizes that the model was fitted to: open markers, and not counted in the title.
-    """
+    """Seconds against bytes, a line per algorithm; with `predicted` seconds also lines and residuals."""
     check(measured)
     misses = residuals(measured, predicted or {})
-    title = miss_title(misses, fitted) if misses else fastest_title(measured)
+    title = miss_title(misses) if misses else fastest_title(measured)
     figure, panels = _figure(title, misses)
-    _lines(panels[0], measured, predicted or {}, fitted)
+    _lines(panels[0], measured, predicted or {})
     panels[0].set_ylabel("time in seconds")
     _finish(figure, panels, say_ranks(ranks, cores))
     if misses:
-        _residuals(panels[1], misses, fitted)
+        _residuals(panels[1], misses)
     return Picture(figure, _alt(title, measured, misses, say_ranks(ranks, cores)))
 
 
@@ -137,42 +132,28 @@ def _figure(title: str, misses: Residuals) -> tuple[Figure, list[Axes]]:
     return new_panels(title, rows=2, height=6.4, height_ratios=[2, 1], sharex=True)
 
 
-def _lines(axes: Axes, series: Series, model: Series, fitted: Collection[int]) -> None:
+def _lines(axes: Axes, series: Series, model: Series) -> None:
     """What was measured with markers; what a model predicts as a thin line of the same colour."""
     for index, (name, values) in enumerate(series.items()):
         style = series_style(index)
-        points, line = dict(sorted(values.items())), style["linestyle"]
+        line = style["linestyle"]
         if name in model:
             said = dict(sorted(model[name].items()))
             axes.plot(*_xy(said), color=style["color"], linestyle=line, label=f"{name}: predicted")
             line = "none"
         style = {**style, "linestyle": line}
-        _points(axes, points, style, fitted, f"{name}: measured")
+        axes.plot(*_xy(dict(sorted(values.items()))), **style, markersize=6, label=f"{name}: measured")
     axes.set_xscale("log", base=2)
     if any(value > 0 for values in series.values() for value in values.values()):
         axes.set_yscale("log")
 
 
-def _points(
-    axes: Axes, points: Mapping[int, float], style: Look, fitted: Collection[int], label: str = ""
-) -> None:
-    """Filled markers; open ones where the model was fitted, with a legend entry of their own."""
-    fresh = {size: value for size, value in points.items() if size not in fitted}
-    inner = {size: value for size, value in points.items() if size in fitted}
-    if inner:
-        line = "none" if fresh else style["linestyle"]
-        looks = {**style, "linestyle": line, "markerfacecolor": "white"}
-        axes.plot(*_xy(inner), **looks, markersize=6, label=label and f"{label}, used for the fit")
-    if fresh:
-        axes.plot(*_xy(fresh), **style, markersize=6, label=label)
-
-
-def _residuals(axes: Axes, misses: Residuals, fitted: Collection[int]) -> None:
+def _residuals(axes: Axes, misses: Residuals) -> None:
     axes.axhline(0, color=INK, linewidth=1)
     for index, points in enumerate(misses.values()):
         style = {**series_style(index), "linestyle": "none"}
         percent = {size: 100 * miss for size, miss in sorted(points.items())}
-        _points(axes, percent, style, fitted)
+        axes.plot(*_xy(percent), **style, markersize=6)
     axes.set_ylabel("measured\nagainst predicted")
     axes.yaxis.set_major_formatter("{x:+.0f}%")
 
@@ -218,15 +199,14 @@ def residuals(measured: Series, predicted: Series) -> dict[str, dict[int, float]
     return {name: values for name, values in found.items() if values}
 
 
-def miss_title(misses: Residuals, fitted: Collection[int]) -> str:
-    """By how much the model is off, in the median and at most, at sizes that it was not fitted to."""
+def miss_title(misses: Residuals) -> str:
+    """By how much the model is off, in the median and at most."""
     every = [(size, abs(miss), name) for name, values in misses.items() for size, miss in values.items()]
-    fresh = [one for one in every if one[0] not in fitted]
-    who = f"At {len(fresh)} points it was not fitted to, the model" if fresh and fitted else "The model"
-    told = fresh or every
-    size, worst, name = max(told, key=lambda one: one[1])
-    middle = median(miss for _, miss, _ in told)
-    return f"{who} is off by {middle:.0%} in the median, by {worst:.0%} at most ({name}, {say_bytes(size)})"
+    size, worst, name = max(every, key=lambda one: one[1])
+    middle = median(miss for _, miss, _ in every)
+    return (
+        f"The model is off by {middle:.0%} in the median, by {worst:.0%} at most ({name}, {say_bytes(size)})"
+    )
 
 
 def fastest_title(measured: Series) -> str:
