@@ -159,13 +159,11 @@ def what_it_costs(reached: Sequence[Reached]) -> str:
     _, base, *larger = sorted(reached, key=lambda r: r.batch_size)
     if not base.samples:
         return f"batches of {base.batch_size} do not arrive, so nothing can be compared"
-    told = [
-        f"{r.batch_size} needs {r.samples / base.samples:.1f}×"
-        if r.samples
-        else f"{r.batch_size} does not arrive"
-        for r in larger
-    ]
-    return f"{listed(told)} the images of {base.batch_size}" if larger[-1].samples else ", ".join(told)
+    there = [f"{r.batch_size} needs {r.samples / base.samples:.1f}×" for r in larger if r.samples]
+    never = [r.batch_size for r in larger if not r.samples]
+    found = [f"{listed(there)} the images of {base.batch_size}"] if there else []
+    found += [f"{listed(never)} {'do' if never[1:] else 'does'} not arrive"] if never else []
+    return ", ".join(found)
 
 
 def explain_batch(times: float) -> str:
