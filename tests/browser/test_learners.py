@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from mpi_classroom.exercises import Question
+from mpi_classroom.lessons import find_exercise
 from tests.browser.conftest import OpenLesson
 from tests.browser.lab import BUSY, DONE, RED, Lesson
 from tests.browser.server import Server
@@ -131,10 +133,14 @@ def test_exercise_hint_and_quiz_need_no_mouse(open_copy: OpenLesson) -> None:
         assert lesson.run_selected(exercise).startswith("✓ 00.1 is right")
 
         quiz = lesson.walk_to("%%exercise 00.q1")
-        lesson.press("Enter", "Control+End", "ArrowLeft", "ArrowLeft", "a")
-        assert lesson.run_selected(quiz, "Control+Enter").startswith("✗ a: ")
-        lesson.press("Enter", "Backspace", "c")
-        assert lesson.run_selected(quiz).startswith("✓ c: ")
+        question = find_exercise("00.q1")
+        assert isinstance(question, Question)
+        right = question.right
+        wrong = next(letter for letter in question.lettered if letter != right)
+        lesson.press("Enter", "Control+End", "ArrowLeft", "ArrowLeft", wrong)
+        assert lesson.run_selected(quiz, "Control+Enter").startswith(f"✗ {wrong}: ")
+        lesson.press("Enter", "Backspace", right)
+        assert lesson.run_selected(quiz).startswith(f"✓ {right}: ")
 
 
 def cells_of(server: Server, number: str) -> list[dict]:

@@ -39,11 +39,11 @@ def complaints(page: BeautifulSoup, lesson: Lesson) -> list[str]:
     found = []
     text = plain(" ".join(cell.get_text() for cell in page.select(".jp-MarkdownCell")))
     for exercise in exercises_of(lesson.stem[:2]):
-        kind = "Quiz" if isinstance(exercise, Question) else "Exercise"
+        kind = "Question" if isinstance(exercise, Question) else "Exercise"
         wanted = [f"{kind} {exercise.id}"]
         if isinstance(exercise, Question):
             wanted += [plain(exercise.question)]
-            wanted += [plain(f"({letter}) {option}") for letter, option in exercise.options.items()]
+            wanted += [plain(f"({letter}) {option.text}") for letter, option in exercise.lettered.items()]
         found += [f"not in the text: {words}" for words in wanted if words not in text]
     images = page.select(".jp-OutputArea img")
     found += [

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from nbformat import NotebookNode
 
-from course.tools.parts import STOP_LINE
+from course.tools.parts import MORE
 from mpi_classroom import processes
 
 pytest_plugins = ["pytester"]
@@ -291,8 +291,8 @@ def test_ranks_that_hang_longer_than_nbval_waits_are_red(tmp_path: Path) -> None
 
 
 def test_the_core_of_a_lesson_can_be_run_alone(tmp_path: Path) -> None:
-    stop = nbformat.v4.new_markdown_cell(f"{STOP_LINE} More is for later.")
-    notebooks = {"cut": [AFTER, stop, code("1 / 0", tags=IGNORED)], "without_more": [AFTER, AFTER]}
+    more = code("1 / 0", tags=[*IGNORED, MORE])
+    notebooks = {"cut": [AFTER, more], "without_more": [AFTER, AFTER]}
     session = check(tmp_path, notebooks, "--nbval", "--core")
     assert session.cells == {"cut": ["passed"], "without_more": ["passed"] * 2}, session.text
     assert session.code == 0 and session.left == []

@@ -4,26 +4,27 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 ONE_BATCH = Question(
     id="08.q1",
-    question="One batch, not cut into micro-batches, goes through a model in four stages on four "
-    "machines. How much sooner is its step done than on one machine?",
+    question="One batch, not cut into micro-batches, passes through a model in four stages on four "
+    "machines. How long does its step take, compared with one machine that holds the whole "
+    "model?",
     options=(
         Option(
-            "four times sooner: four machines work",
-            reply="you take stages to make one batch faster. Stage 1 cannot begin before stage 0 has "
-            "ended: the four work one after the other, as in the first figure, and each is idle "
-            "for three quarters of the time.",
+            "about a quarter of the time",
+            reply="A quarter would mean that the four stages compute at the same moment. They cannot: "
+            "stage 1 needs the output of stage 0. In the first figure one stage works and three "
+            "wait, at every moment.",
             belief="stages-speed-up-one-batch",
         ),
         Option(
-            "not at all: rather a little later",
-            reply="the stages wait for each other. What you gain is room: each machine holds a quarter "
-            "of the model.",
+            "about the same time",
+            reply="The stages wait for each other. What you gain is memory: each machine holds a "
+            "quarter of the model.",
             right=True,
         ),
         Option(
-            "almost four times sooner: only the messages cost time",
-            reply="you take the loss to be messages. In the simulation they took no time at all, and "
-            "three of four ranks were idle at every moment.",
+            "half of the time",
+            reply="That would need two stages at work on average. In the simulation messages took no "
+            "time at all, and still only one of the four ranks worked at any moment.",
             belief="bubble-is-transfer",
         ),
     ),
@@ -32,24 +33,25 @@ ONE_BATCH = Question(
 
 WHAT_CHANGES = Question(
     id="08.q2",
-    question="Four stages, 32 micro-batches. You replace GPipe by 1F1B. What changes?",
+    question="Four stages of equal length, 32 micro-batches, messages that take no time. You replace "
+    "GPipe by 1F1B. What changes?",
     options=(
         Option(
-            "the ranks are idle for less of the time",
-            reply="you take 1F1B to shrink the bubble. Both are idle for 3/35 of the time: with 8 "
-            "micro-batches, too, the two ended at the same moment in section 4.",
+            "every rank is idle for less of the time",
+            reply="Both schedules are idle for 3/35 of the time. In section 4, with 8 micro-batches, "
+            "the two also ended at the same moment.",
             belief="one-f-one-b-shrinks-the-bubble",
         ),
         Option(
-            "rank 0 holds 4 micro-batches at most, in place of 32",
-            reply="and with the memory that it saves, you can afford more micro-batches: those shrink "
-            "the bubble.",
+            "rank 0 keeps activations of at most 4 micro-batches",
+            reply="GPipe keeps those of all 32. With the memory that 1F1B saves you can afford more "
+            "micro-batches, and those do shrink the bubble.",
             right=True,
         ),
         Option(
-            "every rank holds 1 micro-batch at most, in place of 32",
-            reply="you take 1F1B to hold one micro-batch. That is so on the last rank; rank 0 has to "
-            "send 4 on their way before the first gradient comes back.",
+            "every rank keeps activations of at most 1 micro-batch",
+            reply="That holds for the last rank only. Rank 0 must start 4 micro-batches before the "
+            "first gradient comes back to it.",
             belief="one-f-one-b-holds-one",
         ),
     ),
@@ -62,21 +64,21 @@ THE_PACE = Question(
     "micro-batches go through. How often is one done?",
     options=(
         Option(
-            "every 1.5 ms: the average of the stages",
-            reply="you take the average to set the pace. The last stage needs 3 ms for every "
-            "micro-batch, so after 10 of them it has been busy for 30 ms, not for 15.",
+            "every 1.5 ms",
+            reply="1.5 ms is the average of the stages. But the last stage needs 3 ms for every "
+            "micro-batch: after 10 of them it has been busy for 30 ms, not for 15.",
             belief="average-sets-the-pace",
         ),
         Option(
             "every 3 ms",
-            reply="the slowest stage sets the pace. Cut the layers so that the dearest stage is as "
-            "cheap as can be.",
+            reply="The slowest stage sets the pace. So cut the model where the most expensive stage is "
+            "as cheap as possible.",
             right=True,
         ),
         Option(
-            "every 6 ms: the stages work one after the other",
-            reply="you take the ranks to work one after the other. That is so for one micro-batch; "
-            "while the last stage has it, the others work on the next ones.",
+            "every 6 ms",
+            reply="6 ms is how long one micro-batch takes to pass all stages. While the last stage has "
+            "it, the others already work on the next ones.",
             belief="one-after-the-other",
         ),
     ),

@@ -4,26 +4,26 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 BETWEEN = Question(
     id="09.q1",
-    question="Four ranks have a column layer, then GeLU, then a row layer. What do the ranks send each"
-    " other between the two layers, on the way forward?",
+    question="Four ranks hold a column-parallel layer, then GeLU, then a row-parallel layer. What do "
+    "they send each other between the two layers in the forward pass?",
     options=(
         Option(
-            "an all-gather: the next layer needs the whole hidden vector",
-            reply="you take every column layer to need an all-gather after it. The next layer is cut by"
-            " rows: rank 2 has just those rows of B that its own columns of x @ A meet. In "
-            "section 2 it worked without.",
+            "an all-gather of the hidden vector",
+            reply="The next layer is cut by rows: rank 2 holds exactly those rows of B that meet its "
+            "own columns of x @ A. In section 2 it worked without any message.",
             belief="gather-after-every-column",
         ),
         Option(
-            "nothing",
-            reply="the columns of a rank are what its rows of B take; and GeLU looks at one number at a"
-            " time.",
+            "no message at all",
+            reply="The columns that a rank computed are the ones its rows of B need, and GeLU looks at "
+            "one number at a time.",
             right=True,
         ),
         Option(
-            "an all-reduce: every layer ends with one",
-            reply="you take every layer to need a sum. The columns of a rank are complete: in section 1"
-            " each was computed from all of x. Only a row layer leaves parts of a sum.",
+            "an all-reduce of the hidden vector",
+            reply="A sum is needed where ranks hold parts of a sum. The columns of a rank are complete:"
+            " in section 1 each was computed from all of x. Only a row-parallel layer leaves "
+            "parts of a sum.",
             belief="every-layer-needs-a-sum",
         ),
     ),
@@ -32,26 +32,26 @@ BETWEEN = Question(
 
 ROW_FIRST = Question(
     id="09.q2",
-    question="Somebody cuts the *first* layer by rows, applies GeLU to each rank's part, and sums "
-    "then: with one all-reduce. The parts of one number are 3 on rank 0 and −3 on rank 1. "
-    "What is wrong?",
+    question="A program cuts the *first* layer by rows, applies GeLU to the part on each rank, and "
+    "then sums with one all-reduce. The parts of one number are 3 on rank 0 and −3 on rank 1."
+    " What comes out?",
     options=(
         Option(
-            "nothing: a sum of parts is the whole, before GeLU or after it",
-            reply="you take GeLU to be allowed before the sum. GeLU(3) + GeLU(−3) is about 3 + 0, and "
-            "GeLU(3 − 3) is 0: it is not linear, so the sum has to come first.",
+            "0, the value that one process computes",
+            reply="That would need GeLU(3) + GeLU(−3) to equal GeLU(3 − 3). The left side is about 3: "
+            "GeLU is not linear, so the sum has to come before it.",
             belief="gelu-before-the-row-sum",
         ),
         Option(
-            "the sum would be about 3; right is GeLU(0) = 0",
-            reply="GeLU(3) + GeLU(−3) is not GeLU(3 − 3). After a row layer the sum comes first, and "
-            "then it takes two all-reduces in place of one.",
+            "about 3, where one process computes 0",
+            reply="GeLU(3) + GeLU(−3) is about 3, and GeLU(3 − 3) is 0. After a row-parallel layer the "
+            "sum comes first, so this cut needs two all-reduces instead of one.",
             right=True,
         ),
         Option(
-            "nothing but the time: the parts are as large as the whole",
-            reply="you take a part of a sum for a shard of the result. A shard is right as it is, and "
-            "GeLU of it too; of a part of a sum, only the sum means something.",
+            "3 on rank 0 and 0 on rank 1, two valid shards",
+            reply="These are not shards of a result. A shard is correct by itself; a part of a sum "
+            "means nothing before it is added to the others.",
             belief="parts-of-a-sum-are-shards",
         ),
     ),
@@ -60,26 +60,25 @@ ROW_FIRST = Question(
 
 FORGOTTEN = Question(
     id="09.q3",
-    question="You forget the second all-reduce, the one on the way back. The first works. What happens?",
+    question="You forget the second all-reduce, the one in the backward pass. The one in the forward "
+    "pass is there. What is wrong after the first step?",
     options=(
         Option(
-            "the loss is wrong from the first step on",
-            reply="you take wrong gradients to show in the loss at once. The way forward is as it was, "
-            "and so is the first loss; training just goes somewhere else afterwards, without an "
-            "error.",
+            "the loss of this first step, on every rank",
+            reply="The forward pass is unchanged, so the first loss is right. Training drifts away "
+            "afterwards, and no error says so.",
             belief="wrong-gradients-wrong-loss",
         ),
         Option(
-            "nothing: each rank's gradient of x is that of x",
-            reply="you take a rank's gradient for the whole one. It knows only what *its* columns of A "
-            "did with x: in section 3 the four parts were different, and their sum was right.",
+            "no number, because each rank has the gradient of x",
+            reply="Each rank knows only what *its* columns of A did with x. In section 3 the four parts"
+            " differed, and only their sum was right.",
             belief="gradient-of-a-shard-is-whole",
         ),
         Option(
-            "the first loss is right; the layers *before* these two get wrong gradients, "
-            "different on each rank",
-            reply="and the gradients of A and B themselves are right. Only a comparison with one "
-            "process tells.",
+            "the gradients of the layers before these two",
+            reply="They are also different on each rank. The gradients of A and B themselves are right,"
+            " so only a comparison with one process finds this bug.",
             right=True,
         ),
     ),

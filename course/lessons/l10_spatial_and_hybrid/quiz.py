@@ -5,23 +5,23 @@ from mpi_classroom.exercises import Option, Prediction, Question
 HOW_WIDE = Question(
     id="10.q1",
     question="A convolution has a kernel of 5 × 5 and padding 2. How many rows does a strip in the "
-    "middle need of each neighbour?",
+    "middle need from each neighbour?",
     options=(
         Option(
-            "5: the kernel has five rows",
-            reply="you take the halo to be as large as the kernel. In section 2 a kernel of 3 needed "
-            "one row: its centre stands on a row of my own, and (k−1)/2 rows stick out.",
+            "5 rows",
+            reply="Five rows would be the whole kernel. In section 2 a kernel of 3 needed one row: its "
+            "centre lies on a row of our own, and (k−1)/2 rows reach beyond.",
             belief="halo-is-the-kernel",
         ),
         Option(
-            "2",
-            reply="the kernel's centre stands on my last row, and (5−1)/2 = 2 rows stick out.",
+            "2 rows",
+            reply="The kernel's centre lies on our last row, and (5−1)/2 = 2 rows reach beyond it.",
             right=True,
         ),
         Option(
-            "none: the padding of 2 is there for that",
-            reply="you take padding to be enough at a cut. Padding is zeros; beside a cut there are "
-            "pixels. In section 1 zeros in their place made the rows at every cut wrong.",
+            "0 rows",
+            reply="Padding fills in zeros, and beside a cut there are real pixels. In section 1 zeros "
+            "in their place made the rows at every cut wrong.",
             belief="padding-is-enough",
         ),
     ),
@@ -34,21 +34,21 @@ NO_WAY_HOME = Question(
     " five convolutions. What is wrong?",
     options=(
         Option(
-            "nothing: backward works with what forward computed",
-            reply="you take halos to be for the forward pass only. In section 3 a pixel beside a cut "
-            "got 6 in place of 9: the three outputs on the other side did not report back.",
+            "no number, since backward uses what forward computed",
+            reply="In section 3 a pixel beside a cut got 6 instead of 9: the three outputs on the other"
+            " side never sent their share back.",
             belief="halos-are-forward-only",
         ),
         Option(
-            "the outputs, near the cuts",
-            reply="you take wrong gradients to show in the outputs. Outputs need pixels only, and those"
-            " came; the test with ⟨Hx, y⟩ and ⟨x, Hᵀy⟩ finds it.",
+            "the outputs near the cuts, in the forward pass",
+            reply="Outputs need pixels only, and those arrived. The error is in the gradients; the test"
+            " with ⟨Hx, y⟩ and ⟨x, Hᵀy⟩ finds it.",
             belief="wrong-gradients-show",
         ),
         Option(
-            "no output; the gradients of all layers but the last, and no error tells",
-            reply="the last layer's weights see correct pixels and correct gradients; what it passes on"
-            " has lost the ghosts' share.",
+            "the gradients of all layers except the last one",
+            reply="The last layer's weights see correct pixels and correct gradients. What it passes "
+            "back lacks the ghost rows' share, and no error says so.",
             right=True,
         ),
     ),
@@ -57,25 +57,25 @@ NO_WAY_HOME = Question(
 
 SUM_OR_MEAN = Question(
     id="10.q3",
-    question="An image is cut into 4 tiles, one a rank. After backward, every rank has a gradient of "
-    "the same weights. What are the weights to be updated with?",
+    question="An image is cut into 4 tiles, one per rank. After backward, every rank has a gradient of"
+    " the same weights. Which gradient updates them?",
     options=(
         Option(
-            "the mean of the four: every rank computed the same layer",
-            reply="you take gradients to be averaged over tiles. The loss of an image is one number; in"
-            " section 4 the mean of the tiles' parts was a quarter of its gradient.",
+            "the mean of the four gradients",
+            reply="The loss of an image is one number. In section 4 the mean of the tiles' parts was a "
+            "quarter of its gradient.",
             belief="average-over-tiles",
         ),
         Option(
-            "the sum of the four",
-            reply="a weight works at every pixel, and its gradient adds up over all of them; each tile "
-            "has a part of them.",
+            "the sum of the four gradients",
+            reply="A weight works at every pixel, and its gradient sums over all of them. Each tile has"
+            " one part of that sum.",
             right=True,
         ),
         Option(
-            "each rank with its own: every tile trains its weights",
-            reply="you take tiles to train by themselves. After one step the ranks would have different"
-            " weights, and the image would be seen by four networks.",
+            "on each rank, its own gradient",
+            reply="After one step the ranks would hold different weights, and four different networks "
+            "would see the image.",
             belief="tiles-train-alone",
         ),
     ),

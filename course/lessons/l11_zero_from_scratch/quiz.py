@@ -5,27 +5,25 @@ from mpi_classroom.exercises import Option, Prediction, Question
 WHO_COMPUTES = Question(
     id="11.q1",
     question="One process needs 80 ms to compute a step with 8 samples. Now four ranks train with "
-    "stage 3, each with 8 samples of its own. How long does each of them compute, messages "
-    "aside?",
+    "stage 3, each with 8 samples of its own. How long does each rank compute, without "
+    "communication?",
     options=(
         Option(
-            "20 ms: each has a quarter of the weights to compute with",
-            reply="you take ZeRO to split the computation. Before a layer runs, a rank gathers *all* "
-            "its weights, and then computes as one process does: in section 4 each rank took its "
-            "own samples through every layer.",
+            "20 ms, with a quarter of the weights",
+            reply="Before a layer runs, a rank gathers *all* of its weights and then computes as one "
+            "process does. In section 4 each rank took its own samples through every layer.",
             belief="zero-splits-computation",
         ),
         Option(
-            "80 ms",
-            reply="every rank runs the whole model on its own samples, as in data parallelism. What it "
-            "owns says what it keeps and updates.",
+            "80 ms, with all of the weights",
+            reply="Every rank runs the full model on its own samples, as in data parallelism. Ownership"
+            " decides what a rank keeps and updates, not what it computes.",
             right=True,
         ),
         Option(
-            "20 ms on average: a layer runs on the rank that owns it",
-            reply="you take the owner to run the layer. That is a pipeline, lesson 08, and there "
-            "activations travel. Here weights travel, and a layer has no owner: each rank has a "
-            "slice of it.",
+            "20 ms, with the layers that it owns",
+            reply="Layers that run on their owner are a pipeline (lesson 08): there activations travel."
+            " Here weights travel, and every rank owns a slice of every layer.",
             belief="owner-runs-the-layer",
         ),
     ),
@@ -38,20 +36,19 @@ SIXTY_FOUR = Question(
     options=(
         Option(
             "of weights, gradients and optimizer state, with any stage",
-            reply="you take every stage to divide everything. In float32, stage 1 leaves 8 bytes a "
-            "parameter on each rank, weights and gradients, even on a thousand ranks; stage 2 "
-            "leaves 4.",
+            reply="In float32, stage 1 leaves 8 bytes per parameter on each rank for weights and "
+            "gradients, even on a thousand ranks; stage 2 leaves 4.",
             belief="every-stage-an-nth",
         ),
         Option(
             "of weights, gradients and optimizer state, with stage 3",
-            reply="and even there some layer is whole at any moment of a step, and activations come on top.",
+            reply="Even there one layer's full weights are in memory at any moment of a step, and "
+            "activations come on top.",
             right=True,
         ),
         Option(
             "of everything that training keeps in memory, with stage 3",
-            reply="you take ZeRO to shard activations. Each rank keeps those of its own samples, as "
-            "without ZeRO: below, 'Within a step' counts them.",
+            reply="Activations are not sharded: each rank keeps those of its own samples, as without ZeRO.",
             belief="zero-shards-activations",
         ),
     ),
@@ -60,24 +57,24 @@ SIXTY_FOUR = Question(
 
 THE_PRICE = Question(
     id="11.q3",
-    question="You go from stage 2 to stage 3. What does a rank send in a step?",
+    question="You go from stage 2 to stage 3. How many bytes does a rank send per step?",
     options=(
         Option(
-            "as much as before: only what is kept has changed",
-            reply="you take stage 3 to be free. Stage 2 gathers the weights once, after the update; "
-            "stage 3 before forward, and once more before backward, for it has let them go in "
-            "between: 3Ψ and not 2Ψ.",
+            "as many as before",
+            reply="Stage 2 gathers the weights once, after the update. Stage 3 gathers them before "
+            "forward and again before backward, because it released them in between: 3Ψ instead "
+            "of 2Ψ.",
             belief="stage-3-is-free",
         ),
         Option(
-            "half as much again",
-            reply="a reduce-scatter and two all-gathers, in place of one: 3Ψ and not 2Ψ.",
+            "half as many again",
+            reply="One reduce-scatter and two all-gathers instead of one: 3Ψ instead of 2Ψ.",
             right=True,
         ),
         Option(
-            "four times as much on four ranks: it needs everybody's weights",
-            reply="you take an all-gather to grow with the ranks. However many they are, a rank "
-            "receives the model once, and nearly that on two ranks already: (n−1)/n of it.",
+            "four times as many",
+            reply="An all-gather does not grow with the ranks. However many there are, a rank receives "
+            "the model once: (n−1)/n of it.",
             belief="gather-grows-with-n",
         ),
     ),

@@ -5,24 +5,23 @@ from mpi_classroom.exercises import Option, Prediction, Question
 AN_UPDATE = Question(
     id="12.q1",
     question="The file says train_micro_batch_size_per_gpu 8 and gradient_accumulation_steps 4. On 4 "
-    "ranks, how many samples is one update made from?",
+    "ranks, how many samples make one update?",
     options=(
         Option(
-            "8: that is the batch size",
-            reply="you take the micro-batch for the global batch. It is what a rank computes at a time:"
-            " 4 of them are added up, on each of 4 ranks.",
+            "8 samples",
+            reply="8 is the micro-batch: what a rank computes at a time. It accumulates 4 of them, and "
+            "4 ranks do so.",
             belief="micro-batch-is-global-batch",
         ),
         Option(
-            "128",
-            reply="8 × 4 × 4. Start the same file on 8 ranks, and it is 256: then the learning rate is "
-            "due, too.",
+            "128 samples",
+            reply="8 × 4 × 4. Start the same file on 8 ranks and it is 256: then the learning rate may "
+            "need a change, too.",
             right=True,
         ),
         Option(
-            "32: 8 samples, 4 times",
-            reply="you take a rank's batch for all. Each rank trains on its own 32, and all go into one"
-            " update.",
+            "32 samples",
+            reply="32 is what one rank contributes. The gradients of all 4 ranks go into one update.",
             belief="still-batch-64",
         ),
     ),
@@ -35,21 +34,20 @@ SMALL_NET = Question(
     "happens to the time of a step?",
     options=(
         Option(
-            "it falls: each rank has only its part of the work",
-            reply="you take a higher stage to be faster. ZeRO shares memory, not computation: every "
-            "rank runs the whole net, as section 3 measured.",
+            "it falls, because each rank computes less",
+            reply="ZeRO shards memory, not computation: every rank runs the full net, as section 3 measured.",
             belief="higher-stage-is-faster",
         ),
         Option(
-            "it stays: stage 3 sends no more than stage 0",
-            reply="you take stage 3 to be free. It sends half as much again: the weights twice, for "
-            "forward and for backward, and the gradients; and it sends them layer by layer, in "
-            "many small messages.",
+            "it stays, because the volume is the same",
+            reply="Stage 3 sends half as many bytes again: it gathers the weights twice, for forward "
+            "and for backward, and does so layer by layer in many small messages.",
             belief="stage-3-is-free",
         ),
         Option(
-            "it grows: weights are gathered before they are used, and nobody computes less",
-            reply="a higher stage is for nets that do not fit. Take the lowest that does.",
+            "it grows, because weights are gathered",
+            reply="And nobody computes less. A higher stage is for nets that do not fit: take the "
+            "lowest stage that does.",
             right=True,
         ),
     ),
@@ -58,24 +56,25 @@ SMALL_NET = Question(
 
 WHO_SAVES = Question(
     id="12.q3",
-    question="In stage 2 on 4 ranks, a script says: if rank == 0: engine.save_checkpoint(folder). What"
-    " happens?",
+    question="In stage 2 on 4 ranks, a script says `if rank == 0: engine.save_checkpoint(folder)`, "
+    "over DeepSpeed's own Gloo. What happens?",
     options=(
         Option(
-            "rank 0 writes the checkpoint, once instead of four times",
-            reply="you take rank 0 to have everything. From stage 1 on each rank has a part of the "
-            "optimizer that nobody else has, and writes it itself.",
+            "rank 0 writes the full checkpoint once",
+            reply="From stage 1 on, each rank holds a part of the optimizer state that no other rank "
+            "has, and each must write its own.",
             belief="only-rank-0-saves",
         ),
         Option(
-            "rank 0 waits for the others; the optimizer of three ranks is in no file",
-            reply="saving is a collective: all ranks call it, or the job hangs until its deadline.",
+            "rank 0 waits until its deadline",
+            reply="Saving is a collective: all ranks have to call it. Until then rank 0 waits, and the "
+            "optimizer state of three ranks is in no file.",
             right=True,
         ),
         Option(
-            "DeepSpeed raises an error, for the call is wrong",
-            reply="you take such mistakes to raise errors. A rank cannot see that nobody else comes; it"
-            " waits.",
+            "DeepSpeed raises an error at once",
+            reply="A rank cannot see that the others will never come. It waits. (This course's own "
+            "backend compares the calls and raises.)",
             belief="mistakes-raise-errors",
         ),
     ),

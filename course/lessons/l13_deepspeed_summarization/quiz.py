@@ -7,21 +7,21 @@ ROUGE_AND_FACTS = Question(
     question="Two models summarize the same articles. A has ROUGE-1 0.62, B has 0.55. What do you know?",
     options=(
         Option(
-            "A gets more facts right than B",
-            reply="you take a higher ROUGE to mean that the facts are right. For “Ana Belkov opened a "
-            "mill in Port Sarden on Friday”, the sentence “Ivo Belkov opened a mill in Port "
-            "Sarden on Sunday” shares 8 words of 10, and two of its four facts are wrong.",
+            "A states more facts correctly than B",
+            reply="For “Ana Belkov opened a mill in Port Sarden on Friday”, the sentence “Ivo Belkov "
+            "opened a mill in Port Sarden on Sunday” shares 8 words of 10, and two of its four "
+            "facts are wrong.",
             belief="rouge-up-facts-right",
         ),
         Option(
-            "A's summaries share more words with the references; which states more facts, you have to count",
-            reply="words in common are counted, whatever they say. Facts need a count of their own.",
+            "A shares more words with the references",
+            reply="ROUGE counts words in common, whatever they say. Facts need a count of their own.",
             right=True,
         ),
         Option(
             "A's summaries are true in 62 of 100 cases",
-            reply="you take ROUGE for a share of summaries that are right. It is a mean of words in "
-            "common: every summary may share 62 of 100 words, and every one be wrong.",
+            reply="ROUGE-1 is a mean of words in common: every summary may share 62 of 100 words, and "
+            "every one of them may be wrong.",
             belief="rouge-is-accuracy",
         ),
     ),
@@ -34,10 +34,10 @@ UNEQUAL_TOKENS = Question(
     "is the loss of the batch?",
     options=(
         Option(
-            "2: the mean of 1 and 3",
-            reply="you take the mean of the ranks' losses, whatever their tokens. One process would add"
-            " 30 · 1 and 10 · 3, and divide by 40 tokens: 1.5. In your mean, a token of rank 1 "
-            "counts three times as much as one of rank 0.",
+            "2",
+            reply="2 is the mean of the two means. One process would add 30 · 1 and 10 · 3 and divide "
+            "by 40 tokens: 1.5. In the mean of means, a token of rank 1 weighs three times as "
+            "much as one of rank 0.",
             belief="token-counts-do-not-matter",
         ),
         Option(
@@ -46,9 +46,9 @@ UNEQUAL_TOKENS = Question(
             right=True,
         ),
         Option(
-            "4: the losses are added",
-            reply="you take means to add up. What adds up are the ranks' *parts*: each a sum over its "
-            "tokens, divided by all 40.",
+            "4",
+            reply="4 is the sum of the two means. What adds up are the ranks' *parts*: each a sum over "
+            "its tokens, divided by all 40 tokens.",
             belief="backward-adds-means",
         ),
     ),
@@ -61,21 +61,21 @@ ANOTHER_NEWSPAPER = Question(
     "reads articles of a real newspaper. What do you expect?",
     options=(
         Option(
-            "about the same score: the articles were held out, so it has learnt to summarize",
-            reply="you take a score on held-out articles to hold everywhere. They came from the same "
-            "generator: new names, the same newspaper. More shows both, if you have real ones.",
+            "about the same score, because the articles were held out",
+            reply="Held-out articles came from the same generator: new names, the same newspaper. The "
+            "score says nothing about another one.",
             belief="held-out-is-everywhere",
         ),
         Option(
-            "a few points less, since real sentences are longer",
-            reply="you take it for a general skill that gets a little harder. It knows a few hundred "
-            "words and six ways in which news begin; a real article has neither.",
+            "a few points less, because real sentences are longer",
+            reply="It knows a few hundred words and six ways in which news begin. A real article has "
+            "neither, so nothing that it learnt applies.",
             belief="held-out-is-everywhere",
         ),
         Option(
-            "nothing useful: it has learnt to find one kind of sentence",
-            reply="held out from the same source tells how well it does on that source. A score says "
-            "nothing about another one: test on what you will use it for.",
+            "nothing useful, because it learnt one kind of sentence",
+            reply="A score on held-out data tells how well the model does on that source. Test on what "
+            "you will use it for.",
             right=True,
         ),
     ),

@@ -18,8 +18,8 @@ from course.paths import LESSONS
 class Term:
     """A term and its definition, one or two plain sentences.
 
-    `forms` is a regular expression for the whole words that are this term; without it, they are the term itself
-    and its plural in s. A term with a capital is a name, and written so. `forms=""` is for a term that everyday
+    `forms` is a regular expression for the whole words that are this term; without it, they are the term and
+    its plural in s. A term with a capital is a name, and written so. `forms=""` is for a term that everyday
     language uses too: no lesson is searched for it.
     """
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from mpi_classroom import lessons
-from mpi_classroom.exercises import Exercise, Prediction, Question
+from mpi_classroom.exercises import Exercise, Option, Prediction, Question
 from mpi_classroom.progress import (
     DamagedProgress,
     Note,
@@ -25,7 +25,7 @@ from mpi_classroom.progress import (
 SPOILED = ["", "{", "[1, 2]", '"x"', '{"01.1": true', '{"01.1": 3}', "\x00\x01"]
 
 
-QUESTION = Question("01.q1", "Who waits?", {"a": "all"}, "a", {"a": "Yes."})
+QUESTION = Question("01.q1", "Who waits?", (Option("all", "Yes.", right=True),))
 EXERCISE = Exercise("01.1", "Pass it on", "", ("", "", ""), "", lambda *_: None, (), "")
 
 

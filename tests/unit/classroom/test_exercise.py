@@ -178,10 +178,9 @@ def test_every_letter_of_a_quiz_gets_its_reply(
 ) -> None:
     question = find_exercise("00.q1")
     assert isinstance(question, Question)
-    for letter in question.options:
+    for letter, option in question.lettered.items():
         practice.exercise("00.q1", f'answer("{letter}")')
-        mark = "✓" if letter == question.right else "✗"
-        assert said(capsys) == f"{mark} {letter}: {question.replies[letter]}"
+        assert said(capsys) == f"{'✓' if option.right else '✗'} {letter}: {option.reply}"
 
 
 def test_a_quiz_without_a_letter_or_with_another_one_says_so(

@@ -110,12 +110,9 @@ def test_no_hint_gives_the_solution_away(exercise: Exercise) -> None:
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=name)
 def test_every_option_of_a_question_has_its_reply(question: Question) -> None:
-    assert list(question.options) == list("abcd"[: len(question.options)])
-    assert question.right in question.options
-    assert question.replies.keys() == question.options.keys()
-    assert len(set(question.replies.values())) == len(question.replies)
-    for letter, reply in question.replies.items():
-        assert letter == question.right or reply.startswith("you take "), "name the belief"
+    assert 2 <= len(question.options) <= 4
+    assert len({option.reply for option in question.options}) == len(question.options)
+    assert len({option.text for option in question.options}) == len(question.options)
 
 
 def test_only_what_needs_torch_imports_it_and_nothing_starts_mpi() -> None:

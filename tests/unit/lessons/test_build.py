@@ -10,6 +10,8 @@ from course.tools import build as builder
 from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of, stem_of
 from course.tools.execute import Deadlines
 from course.tools.parts import run_seconds
+from mpi_classroom.exercises import Exercise
+from mpi_classroom.lessons import find_exercise
 
 SHOWN = "source: dealing:deal"
 DEALING = """\
@@ -73,6 +75,8 @@ def test_tags_are_all_the_metadata_of_a_cell(tmp_path: Path) -> None:
         (f'# %% tags=["{SHOWN}"]\nx = 1\n', 1, "no other content"),
         (f'# %% tags=["{SHOWN}", "{SHOWN}2"]\n', 1, "one such tag"),
         (f'# %% [markdown] tags=["{SHOWN}"]\n# text\n', 1, "is a code cell"),
+        ('# %% tags=["exercise: 01.1"]\nx = 1\n', 1, "one such tag and no content"),
+        ('# %% tags=["exercise: 01.99"]\n', 1, "there is no exercise '01.99'"),
         ('# %%\n1\n# %% tags=["source: dealing:no_such"]\n', 2, "no function or class 'no_such'"),
     ],
 )
@@ -97,6 +101,46 @@ def test_what_was_shown_in_the_kernel_is_still_unknown_on_the_ranks(tmp_path: Pa
     _, on_ranks, in_kernel = compose(write_source(tmp_path, text)).cells
     line = "from dealing import deal"
     assert line in on_ranks.source and line not in in_kernel.source
+
+
+def test_an_exercise_or_a_question_becomes_its_text_and_its_cell(tmp_path: Path) -> None:
+    exercise, question = find_exercise("01.1"), find_exercise("01.q1")
+    text = '# %% tags=["exercise: 01.1"]\n\n# %% tags=["exercise: 01.q1", "slide"]\n'
+    asks, stub, about, answer = compose(write_source(tmp_path, text)).cells
+    assert (asks.cell_type, asks.source) == ("markdown", exercise.text)
+    assert (stub.cell_type, stub.source) == ("code", f"%%exercise 01.1\n{exercise.cell}")
+    assert (about.source, about.metadata) == (question.text, {"slideshow": {"slide_type": "slide"}})
+    assert (answer.source, answer.metadata) == ('%%exercise 01.q1\nanswer("")', {})
+
+
+def test_the_lines_of_a_puzzle_stand_with_their_letters_below_what_is_given(tmp_path: Path) -> None:
+    puzzle = find_exercise("01.2")
+    assert isinstance(puzzle, Exercise)
+    text = compose(write_source(tmp_path, '# %% tags=["exercise: 01.2"]\n')).cells[0].source
+    assert text.startswith(f"**Exercise 01.2 · {puzzle.title}** · {puzzle.task}")
+    assert all(line in text for line in puzzle.opening.splitlines())
+    assert all(f"\n{letter} │ {block}" in text for letter, block in puzzle.blocks.items())
+
+
+def test_all_that_follows_the_mark_is_more_and_slide_tags_go_where_slide_makers_look(
+    tmp_path: Path,
+) -> None:
+    text = (
+        '# %% [markdown] tags=["slide"]\n# a\n\n# %% [markdown] tags=["more", "subslide"]\n# b\n\n'
+        '# %% tags=["nbval-ignore-output"]\nx = 1\n'
+    )
+    a, b, x = compose(write_source(tmp_path, text)).cells
+    assert a.metadata == {"slideshow": {"slide_type": "slide"}}
+    assert b.metadata == {"tags": ["more"], "slideshow": {"slide_type": "subslide"}}
+    assert x.metadata == {"tags": ["nbval-ignore-output", "more"]}
+
+
+def test_the_speakers_notes_are_in_the_source_and_in_no_lesson(tmp_path: Path) -> None:
+    text = '# %% [markdown]\n# a\n\n# %% [markdown] tags=["notes"]\n# Ask the room.\n'
+    source = write_source(tmp_path, text)
+    assert [cell.source for cell in compose(source).cells] == ["a"]
+    _, notes = compose(source, notes=True).cells
+    assert (notes.source, notes.metadata) == ("Ask the room.", {"slideshow": {"slide_type": "notes"}})
 
 
 def test_ids_come_from_what_cells_say_and_survive_changes_elsewhere(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from course.lessons.shared.misconceptions import MISCONCEPTIONS, belief
 from course.tools import coverage
 from course.tools.coverage import COVERAGE_RULES, items, objectives
 from course.tools.lesson import LessonSource, Problem
-from course.tools.parts import STOP_LINE
-from mpi_classroom.exercises import Exercise, Prediction, Question
+from mpi_classroom.exercises import Exercise, Option, Prediction, Question
 
-SOURCE = f"""\
+SOURCE = """\
 # %% [markdown]
 # # 70 · Bread
 #
-# | **You will be able to** | knead; bake; slice |
+# | **You will be able to** | knead; bake |
+# | **With More** | slice |
 
 # %%
 predict("Minutes?", None)
@@ -29,16 +29,16 @@ outcome("Minutes?", 3)
 # %%exercise 70.1
 x = 1
 
-# %% [markdown]
-# {STOP_LINE}
+# %%
+# %%exercise 70.q1
+answer("")
+
+# %% [markdown] tags=["more"]
+# ## More
 
 # %%
 # %%exercise 70.2
 y = 1
-
-# %%
-# %%exercise 70.q1
-answer("")
 
 # %%
 # %%exercise 70.q2
@@ -54,8 +54,8 @@ def exercise(id: str, **fields: object) -> Exercise:
 
 KNEAD = exercise("70.1", objectives=(1,))
 BUG = exercise("70.2", title="Spot the bug: x", objectives=(3,), targets=("hot-is-done",))
-OPTIONS = {"a": "A", "b": "B"}
-FIRST = Question("70.q1", "?", OPTIONS, "a", OPTIONS, objectives=(2,), beliefs={"b": "longer-is-better"})
+RIGHT, MISTAKEN = Option("A", "yes", right=True), Option("B", "no", belief="longer-is-better")
+FIRST = Question("70.q1", "?", (RIGHT, MISTAKEN), objectives=(2,))
 SECOND = replace(FIRST, id="70.q2")
 MINUTES = Prediction("70.p1", "Minutes?", objectives=(2,), targets=("longer-is-better",))
 GOOD = (KNEAD, BUG, FIRST, SECOND)
@@ -103,21 +103,33 @@ def texts(*changes: tuple[str, str]) -> dict[str, object]:
 
 
 CASES: list[tuple[dict[str, object], int, str]] = [
-    (texts(("bake; slice", "bake; slice; eat")), 1, "nothing practises objective 4, 'eat'"),
+    (texts(("| slice |", "| slice; eat |")), 1, "nothing practises objective 4, 'eat'"),
     (texts(("# %%exercise 70.2\ny = 1\n", "y = 1\n")), 1, "nothing practises objective 3, 'slice'"),
-    (changed(KNEAD, objectives=(1, 4)), 4, "70.1 serves objective 4; the header has 3"),
-    (changed(SECOND, objectives=()), 8, "70.q2 serves no objective"),
+    (changed(KNEAD, objectives=(2,)), 1, "nothing practises objective 1, 'knead'"),
+    (
+        texts(("knead; bake |", "knead; bake; slice |"), ("With More** | slice", "With More** | bake")),
+        1,
+        "objective 3, 'slice', is practised in More only",
+    ),
+    (changed(KNEAD, objectives=(1, 4)), 4, "70.1 serves objectives (1, 4); the header has 3"),
+    (changed(SECOND, objectives=()), 8, "70.q2 serves objectives ()"),
     (changed(BUG, targets=("longer-is-better",)), 1, "nothing is aimed at the misconception 'hot-is-done'"),
     (changed(KNEAD, targets=("cold-is-done",)), 4, "'cold-is-done', which misconceptions.py does not have"),
-    (changed(SECOND, beliefs={}), 8, "option b of 70.q2 stands for no misconception"),
-    (changed(SECOND, beliefs={"a": "hot-is-done", "b": "hot-is-done"}), 8, "option a of 70.q2 is right"),
+    (
+        changed(SECOND, options=(RIGHT, replace(MISTAKEN, belief=""))),
+        8,
+        "in 70.q2, the wrong options",
+    ),
+    (changed(SECOND, options=(replace(RIGHT, belief="hot-is-done"), MISTAKEN)), 8, "the right one for none"),
     ({"predictions": (replace(MINUTES, targets=()),)}, 2, "70.p1 is aimed at no misconception"),
     (texts(('outcome("Minutes?", 3)', "z = 1")), 2, "no later cell calls outcome('Minutes?', …)"),
     ({"predictions": ()}, 2, "'Minutes?' is not in PREDICTIONS of the quiz.py of the lesson"),
-    (texts(("y = 1\n", "y = 1\n\n# %% [markdown]\n# x\n"), (f"# {STOP_LINE}", "# x")), 1, "core has 2"),
+    (texts((' tags=["more"]', "")), 1, "the core has 2 exercises"),
     (changed(BUG, title="Do it"), 1, "no exercise is called 'Spot the bug: …'"),
     (texts(('predict("Minutes?", None)', "z = 1")), 1, "nothing is predicted"),
-    (texts(("# %%exercise 70.q2\nanswer", "print")), 1, "the quiz has 1 questions; ask 2 or 3"),
+    (texts(("# %%exercise 70.q1\nanswer", "print")), 1, "the core has 0 questions; ask one or two"),
+    (texts(("# %%exercise 70.q2\nanswer", "print")), 1, "70.q2 stands in the lesson 0 times"),
+    (texts(("70.q2\n", "70.q1\n")), 1, "70.q1 stands in the lesson 2 times"),
 ]
 
 
@@ -137,11 +149,11 @@ def test_items_are_those_that_stand_in_the_lesson(
     assert [(n, item.id) for n, item in items(lesson)] == [
         (2, "70.p1"),
         (4, "70.1"),
-        (6, "70.2"),
-        (7, "70.q1"),
+        (5, "70.q1"),
+        (7, "70.2"),
         (8, "70.q2"),
     ]
-    assert objectives(lesson) == ["knead", "bake", "slice"]
+    assert objectives(lesson) == (["knead", "bake"], ["slice"])
 
 
 def names() -> Iterator[str]:

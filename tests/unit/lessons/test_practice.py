@@ -11,6 +11,7 @@ from course.tools.parts import in_core
 from mpi_classroom.exercises import Exercise, Question
 from mpi_classroom.lessons import exercises_of, find_exercise, lessons
 
+
 @pytest.mark.parametrize("number", lessons())
 def test_every_exercise_has_its_cell_in_its_lesson(number: str) -> None:
     assert sorted(id for id, _ in cells(number)) == sorted(item.id for item in exercises_of(number))
@@ -43,4 +44,3 @@ def test_a_prediction_is_asked_before_its_outcome_and_left_open(number: str) -> 
     for words in map(re.escape, asked):
         assert re.search(rf'predict\("{words}".*outcome\(\s*"{words}"', code, re.DOTALL)
     assert code.count("predict(") == len(asked)
-
