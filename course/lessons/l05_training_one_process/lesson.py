@@ -334,20 +334,21 @@ for name, error in errors.items():
 # ### Threads or ranks?
 #
 # One process can use several cores without any message: its **threads** split the work inside each operation. So why train with
-# ranks at all? We measure both, for the course's three networks and batches of 128. First the threads, in the notebook's process.
+# ranks at all? We measure both, for the course's three networks and batches of 128. First the threads, in the notebook's process: one
+# per core, at most four.
 
 # %%
-predict("All cores: speed-up of the CNN with threads?", None)
+predict("Speed-up of the CNN with threads?", None)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.baselines import thread_baselines
 from mpi_classroom.launch import available_cores
 
-cores = available_cores()
-baselines = thread_baselines(("mlp", "cnn", "lstm"), sorted({1, cores}), repetitions=9)
+workers = min(4, available_cores())
+baselines = thread_baselines(("mlp", "cnn", "lstm"), sorted({1, workers}), repetitions=9)
 
 # %% [markdown]
-# Now as many ranks as cores, up to four. Each rank takes its part of every batch, on one thread, and one `Allreduce` per step adds
+# Now as many ranks. Each rank takes its part of every batch, on one thread, and one `Allreduce` per step adds
 # up the gradients. Lesson 06 builds this step.
 
 # %% tags=["nbval-ignore-output"]
@@ -364,7 +365,7 @@ from course.lessons.l05_training_one_process.figures import explain_threads, spe
 baselines += [each for each in cluster["of_ranks"][0] if each.ranks > 1]
 gain = [gain for way, gain in speedups(baselines)["cnn"].items() if "thread" in way][-1]
 why = explain_threads(baselines)
-outcome("All cores: speed-up of the CNN with threads?", gain, because=why)
+outcome("Speed-up of the CNN with threads?", gain, because=why)
 throughput(baselines)
 
 # %% [markdown]

@@ -112,7 +112,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="05.p4",
-        question="All cores: speed-up of the CNN with threads?",
+        question="Speed-up of the CNN with threads?",
         objectives=(5,),
         targets=("n-threads-n-times",),
     ),

@@ -531,7 +531,8 @@ print(
 
 # %% [markdown]
 # The numbers are those of data parallelism. The difference is who moves the bytes: for w workers and a network of M bytes, the server
-# receives w · M and sends w · M per step. In a ring all-reduce, no rank sends more than 2 M, however many there are (lesson 04).
+# receives w · M and sends w · M per step. In a ring all-reduce, no rank sends more than 2 M, however many there are (lesson 04). A
+# workshop article that this course draws on presents the server as a part of training with MPI; the core of this lesson did without.
 #
 # An *asynchronous* server does not wait. It updates as soon as any gradient arrives, so a slow worker delays nobody. But other workers have
 # changed the weights meanwhile: the gradient is **stale**, and its **staleness** is the number of their updates. Three workers train on 40

@@ -65,7 +65,7 @@ def spans_of(ranks: int, compute: float, wait: float, transfer: float) -> list[S
         (110, spans_of(4, 60, 30, 10), 2, "4 ranks share 2 cores"),
         (110, spans_of(2, 50, 10, 40), 2, "most of it transferring"),
         (110, spans_of(2, 50, 40, 10), 2, "most of it waiting"),
-        (110, spans_of(2, 96, 2, 2), 4, "the cores share caches and memory"),
+        (110, spans_of(2, 96, 2, 2), 4, "the cores share caches, memory"),
     ],
 )
 def test_a_speed_up_is_explained_by_what_was_measured(
