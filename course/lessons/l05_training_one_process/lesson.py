@@ -115,9 +115,9 @@ outcome("Learning rate with the lowest loss after 100 steps?", best, because=exp
 loss_against_rate(trials)
 
 # %% [markdown]
-# With too small a rate nothing breaks, but the training gets nowhere in the time you have. With too large a rate, each
-# step overshoots further than the one before, until the numbers leave the range of floats: the training **diverges**. So
-# search by powers of ten first, then try a few values around the best.
+# With too small a rate nothing breaks, but the training gets nowhere. With too large a rate, each step overshoots further than
+# the one before, until the numbers leave the range of floats: the training **diverges**. So search by powers of ten first, then
+# around the best.
 
 # %% [markdown] tags=["notes"]
 # Three minutes. Before the figure, let everybody write a number down. Most guess too small: "small is safe". Ask who would
@@ -129,30 +129,30 @@ loss_against_rate(trials)
 # A larger batch averages over more images, so its gradient is less noisy. Does the network also learn more *per image*? We
 # train until the test loss is 0.6 and count the images, because images are what you pay for in computing time.
 # To keep it short, the training set has N = 4000 images. Each rank takes one batch size: 1 (stochastic gradient descent in its
-# strict sense), 16, 256, or all N (the full batch, one step per epoch). First, all of them use the learning rate 0.08.
+# strict sense), 16, 128, or all N (the full batch, one step per epoch). First, all of them use the learning rate 0.04.
 
 # %%
-predict("Images for batches of 256, relative to 16?", None)
+predict("Images for batches of 128, relative to 16?", None)
 
 # %% [markdown]
 # The last line tries the **linear scaling rule**: when the batch becomes k times as large, make the learning rate k times as
-# large. We stop at 0.3, since large rates diverge.
+# large. We stop at 0.32, since large rates diverge.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
 from dataclasses import replace
 
 few = replace(data, train_images=data.train_images[:4000], train_labels=data.train_labels[:4000])
-size_here = (1, 16, 256, 4000)[rank]
-same_rate = samples_to_reach(few, size_here, 0.08, target=0.6)
-scaled_rate = samples_to_reach(few, size_here, min(0.08 * size_here / 16, 0.3), target=0.6)
+size_here = (1, 16, 128, 4000)[rank]
+same_rate = samples_to_reach(few, size_here, 0.04, target=0.6)
+scaled_rate = samples_to_reach(few, size_here, min(0.04 * size_here / 16, 0.32), target=0.6)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.figures import explain_batch, images_against_batch
 
 same, scaled = cluster["same_rate"], cluster["scaled_rate"]
 times = (same[2].samples or 300_000) / (same[1].samples or 300_000)
-outcome("Images for batches of 256, relative to 16?", times, because=explain_batch(times))
+outcome("Images for batches of 128, relative to 16?", times, because=explain_batch(times))
 images_against_batch({"same rate": same, "scaled rate": scaled})
 
 # %% [markdown]
@@ -161,7 +161,7 @@ images_against_batch({"same rate": same, "scaled rate": scaled})
 # scaled rate also makes each step longer. That works up to the largest rate that the network tolerates. Beyond it, further
 # images in a batch buy less and less.
 #
-# Remember this picture in lesson 06: four ranks with 64 images each train with a batch of 256.
+# Remember this picture in lesson 06: four ranks with 32 images each train with a batch of 128.
 
 # %% tags=["exercise: 05.q1"]
 
@@ -172,9 +172,9 @@ images_against_batch({"same rate": same, "scaled rate": scaled})
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch in pieces
 #
-# What if the batch you want does not fit into memory? Split it into **micro-batches**. `backward()` *adds* to the gradients
-# that are already there. So we call it for one micro-batch after another, and update the weights once at the end. This is
-# **gradient accumulation**. One question needs care: by which number do we divide?
+# What if the batch does not fit into memory? Split it into **micro-batches**. `backward()` *adds* to the gradients that are
+# already there. So we call it for one micro-batch after another, and update the weights once at the end. This is **gradient
+# accumulation**. But by which number do we divide?
 
 # %% tags=["exercise: 05.1"]
 
@@ -190,8 +190,8 @@ from course.lessons.l05_training_one_process.pieces import parts_of_gradient, tr
 from course_lib.training.recipes import score_on_tests
 
 full, split = (train_in_pieces(accumulate, data, lengths) for lengths in ([128], [100, 28]))
-for trained in (full, split):
-    print(f"test images right: {score_on_tests(trained, data).accuracy:.2%}")
+for name, trained in (("full batches", full), ("in pieces", split)):
+    print(f"{name:>12}: {score_on_tests(trained, data).accuracy:.2%} of the test images right")
 
 # %% [markdown]
 # Are all the weights equal, up to rounding?
@@ -224,18 +224,18 @@ microbatch_sum(parts, (6, 3, 1), whole)
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Sweep the learning rate by powers of ten. Too small a rate looks harmless and learns little; too large a rate diverges.
+# - Sweep the learning rate by powers of ten. Too small learns little, too large diverges.
 # - At the same learning rate, a larger batch needs more images. A larger rate makes up for it, up to a limit.
 # - Divide the loss by the size of the batch, once. Then the gradients of its pieces add up.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your team gets 16 times the GPUs and makes the batch 16 times as large. The final loss is worse. What do you try first? Vote,
-# talk to your neighbour for two minutes, vote again: (a) more epochs, (b) a larger learning rate, (c) a smaller batch.
+# With 16 times the GPUs and a batch 16 times as large, the final loss is worse. What do you try first? Vote, talk to your
+# neighbour, vote again: (a) more epochs, (b) a larger learning rate, (c) a smaller batch.
 #
-# <details><summary>What to listen for</summary>(b) costs nothing and is often enough; if training then diverges, raise the rate slowly
-# over the first steps. (a) spends the time that the GPUs saved. (c) is right beyond the limit.</details>
+# <details><summary>What to listen for</summary>(b) costs nothing and is often enough. (a) spends the time that the GPUs saved. (c) is right
+# beyond the limit.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -334,20 +334,21 @@ for name, error in errors.items():
 # ### Threads or ranks?
 #
 # One process can use several cores without any message: its **threads** split the work inside each operation. So why train with
-# ranks at all? We measure both, for the course's three networks and batches of 128. First the threads, in the notebook's process.
+# ranks at all? We measure both, for the course's three networks and batches of 128. First the threads, in the notebook's process: one
+# per core, at most four.
 
 # %%
-predict("All cores: speed-up of the CNN with threads?", None)
+predict("Speed-up of the CNN with threads?", None)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.baselines import thread_baselines
 from mpi_classroom.launch import available_cores
 
-cores = available_cores()
-baselines = thread_baselines(("mlp", "cnn", "lstm"), sorted({1, cores}), repetitions=9)
+workers = min(4, available_cores())
+baselines = thread_baselines(("mlp", "cnn", "lstm"), sorted({1, workers}), repetitions=9)
 
 # %% [markdown]
-# Now as many ranks as cores, up to four. Each rank takes its part of every batch, on one thread, and one `Allreduce` per step adds
+# Now as many ranks. Each rank takes its part of every batch, on one thread, and one `Allreduce` per step adds
 # up the gradients. Lesson 06 builds this step.
 
 # %% tags=["nbval-ignore-output"]
@@ -364,7 +365,7 @@ from course.lessons.l05_training_one_process.figures import explain_threads, spe
 baselines += [each for each in cluster["of_ranks"][0] if each.ranks > 1]
 gain = [gain for way, gain in speedups(baselines)["cnn"].items() if "thread" in way][-1]
 why = explain_threads(baselines)
-outcome("All cores: speed-up of the CNN with threads?", gain, because=why)
+outcome("Speed-up of the CNN with threads?", gain, because=why)
 throughput(baselines)
 
 # %% [markdown]
@@ -430,32 +431,21 @@ memory_against_image({edge: step_bytes(2, edge=edge) for edge in (32, 64, 128, 2
 # %% [markdown]
 # ### A whole training
 #
-# A learning rate that is good at first is too large at the end, when the last batches still push the weights about. So we let it
-# **decay** along a straight line to zero. We train for five epochs on 12 000 images, with the decay and without.
-
-# %%
-from dataclasses import replace
-
-from course_lib.training.loop import fit, image_batches, make_step
-from course_lib.training.recipes import RECIPES
-from course_lib.training.recipes import train as train_by_recipe
-
-fifth = replace(data, train_images=data.train_images[:12_000], train_labels=data.train_labels[:12_000])
-reports = train_by_recipe(build("mlp", seed=0), RECIPES["mlp"], fifth, seed=0)
-
-constant = build("mlp", seed=0)
-steady = torch.optim.SGD(constant.parameters(), lr=RECIPES["mlp"].learning_rate, momentum=0.9)
-step = make_step(constant, summed_cross_entropy, steady)
-for epoch in range(5):
-    order = shuffled_batches(len(fifth.train_labels), 128, seed=0, epoch=epoch)
-    fit(step, image_batches(fifth.train_images, fifth.train_labels, order))
+# A learning rate that is good at first is often too large at the end, when the last batches still push the weights about. So most recipes
+# let it **decay**, here along a straight line to zero. We train the MLP for five epochs on 12 000 images.
 
 # %% tags=["nbval-ignore-output"]
-for name, score in (("decay", reports[-1].score), ("no decay", score_on_tests(constant, fifth))):
-    print(f"{name:>8}: {score.accuracy:.2%} of {score.samples} test images right")
+from dataclasses import replace
+
+from course_lib.training.recipes import RECIPES, train
+
+fifth = replace(data, train_images=data.train_images[:12_000], train_labels=data.train_labels[:12_000])
+for epoch, report in enumerate(train(build("mlp", seed=0), RECIPES["mlp"], fifth, seed=0), 1):
+    score = report.score
+    print(f"epoch {epoch}: {score.correct} of {score.samples} test images right, {score.accuracy:.2%}")
 
 # %% [markdown]
-# These accuracies are counts, divided once at the end. Here is why.
+# The accuracy is a count, divided once at the end. Does that matter?
 
 # %% tags=["exercise: 05.q2"]
 
@@ -468,7 +458,7 @@ from course.lessons.l05_training_one_process.figures import learning_curves
 
 thousand = replace(data, train_images=data.train_images[:1000], train_labels=data.train_labels[:1000])
 twenty = replace(RECIPES["mlp"], epochs=20)
-reports = train_by_recipe(build("mlp", seed=0), twenty, thousand, seed=0)
+reports = train(build("mlp", seed=0), twenty, thousand, seed=0)
 trained = [sum(report.losses) / len(report.losses) for report in reports]
 learning_curves(trained, [report.score.mean_loss for report in reports])
 

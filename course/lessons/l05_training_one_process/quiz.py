@@ -11,7 +11,7 @@ LARGER_BATCH = Question(
             "it is about the same, because the same images were seen",
             reply="That would mean that only the images count. The weights change once per step, and an "
             "epoch "
-            "of 60 000 images now has 59 steps instead of 938. In section 3, batches of 256 needed many "
+            "of 60 000 images now has 59 steps instead of 938. In section 3, batches of 128 needed several "
             "times "
             "the images for the same loss.",
             belief="bigger-batch-is-free",
@@ -100,7 +100,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="05.p2",
-        question="Images for batches of 256, relative to 16?",
+        question="Images for batches of 128, relative to 16?",
         objectives=(2,),
         targets=("bigger-batch-is-free",),
     ),
@@ -112,7 +112,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="05.p4",
-        question="All cores: speed-up of the CNN with threads?",
+        question="Speed-up of the CNN with threads?",
         objectives=(5,),
         targets=("n-threads-n-times",),
     ),

@@ -45,8 +45,8 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · Ten phases
 #
-# In **data parallelism**, every rank holds a **replica** of the network, a complete copy, and computes a part of every batch.
-# Jakovac and Pichler tell ten phases apart:
+# In **data parallelism**, every rank holds a **replica** of the network, a complete copy, and computes a part of every batch. Ten
+# phases, after Jakovac and Pichler:
 #
 # | phase | every rank … | MPI call |
 # |---|---|---|
@@ -87,8 +87,8 @@ mine = shard(comm, order[0])
 print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number {mine[0]}")
 
 # %% [markdown]
-# On three ranks, the shards would have 43, 43 and 42 images: the global batch stays 128. A program in which every rank takes 128
-# images has a global batch of 512 on four ranks. That is a different training (lesson 05, section 3).
+# Three ranks would have 43, 43 and 42 images: the global batch stays 128. If each of four ranks took 128, the global batch would be 512.
+# That is a different training (lesson 05, section 3).
 
 # %% tags=["exercise: 06.q1"]
 
@@ -100,8 +100,8 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 # ## 3 · One step, alone
 #
 # Every rank draws its first weights with a seed of its own. Phase 1 replaces them with those of rank 0. Then each rank computes the
-# gradient of its shard and simply takes its step. `weight_hash` turns all weights into digits, which differ if a single bit does. How
-# many different networks will there be after the step?
+# gradient of its shard and simply takes its step. We print a hash of all weights, which changes when a single bit does. How many
+# different networks will there be after the step?
 
 # %%
 predict("Different networks after one step?", None)
@@ -120,9 +120,9 @@ outcome("Different networks after one step?", len(set(cluster["stepped"])), word
 # %% [markdown] tags=["slide"]
 # ## 4 · Average the gradients
 #
-# One process would follow a mean over 128 images: a sum over images, divided once. Each rank can compute the sum over its own shard. What
-# is missing is the sum over the ranks. `Allreduce` with `MPI.IN_PLACE` adds up an array over all ranks and leaves the sum in it, on
-# *every* rank. Our arrays are the memory of the gradients, so whatever you write there is in the model.
+# One process would follow a mean over 128 images: a sum over images, divided once. Each rank computes the sum over its own shard; the sum
+# over the ranks is missing. `Allreduce` with `MPI.IN_PLACE` adds up an array over all ranks and leaves the sum in it, on *every* rank.
+# Our arrays are the memory of the gradients: what you write there is in the model.
 
 # %% tags=["exercise: 06.1"]
 
@@ -178,13 +178,13 @@ if rank == 0:
 
 # %% [markdown]
 # They are not equal to the last bit, because the ranks add the same numbers in a different order. No number of ranks is more accurate
-# than another.
+# than another. (To see the test fail, divide by `comm.size` in 06.1, run that cell and this one.)
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Train
 #
-# Now we train for 120 steps, first on one rank, then on one rank per core. The other ranks are left out and sleep. Global batch and
-# learning rate stay the same. What speed-up do you expect?
+# Now we train for 120 steps, first on one rank, then on one rank per core. Ranks without a core of their own sit out. Global batch
+# and learning rate stay the same. What speed-up do you expect?
 
 # %%
 predict("Speed-up of the training with one rank per core?", None)
@@ -252,19 +252,19 @@ timeline(spans, cores=cores)
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Data parallelism adds two things to a training loop: a broadcast at the start, an average of the gradients in every step.
-# - The mean runs over the images of the *global* batch: add up the sums of the shards, and divide once.
-# - Any number of ranks must end with the same weights, up to rounding. If they do not, there is a bug.
+# - Data parallelism adds a broadcast at the start and an average of the gradients in every step.
+# - The mean runs over the *global* batch: add up the sums of the shards, and divide once.
+# - Any number of ranks must end with the same weights, up to rounding. If not, there is a bug.
 # - A step lasts as long as its slowest rank. Tell waiting from transfer before you blame the network.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your colleague's run on eight ranks is 0.4 percentage points less accurate than the run on one rank. What do you ask first? Vote, talk
-# to your neighbour for two minutes, vote again: (a) which network card, (b) which global batch and learning rate, (c) which seed.
+# On eight ranks, your colleague's run is 0.4 percentage points less accurate than on one. What do you ask first? Vote, talk to your
+# neighbour, vote again: (a) which network card, (b) which global batch and learning rate, (c) which seed.
 #
-# <details><summary>What to listen for</summary>(b). With the same global batches and learning rate, both do the same training up to
-# rounding. (c) comes second: run each with several seeds. (a) changes the time, and at most the order of a sum.</details>
+# <details><summary>What to listen for</summary>(b): otherwise both do the same training up to rounding. Then (c): run several seeds. (a)
+# changes the time, and at most the order of a sum.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -531,7 +531,8 @@ print(
 
 # %% [markdown]
 # The numbers are those of data parallelism. The difference is who moves the bytes: for w workers and a network of M bytes, the server
-# receives w · M and sends w · M per step. In a ring all-reduce, no rank sends more than 2 M, however many there are (lesson 04).
+# receives w · M and sends w · M per step. In a ring all-reduce, no rank sends more than 2 M, however many there are (lesson 04). A
+# workshop article that this course draws on presents the server as a part of training with MPI; the core of this lesson did without.
 #
 # An *asynchronous* server does not wait. It updates as soon as any gradient arrives, so a slow worker delays nobody. But other workers have
 # changed the weights meanwhile: the gradient is **stale**, and its **staleness** is the number of their updates. Three workers train on 40
@@ -610,6 +611,9 @@ reports = [epoch(two, 128)] if rank < 2 else []
 # %%
 # %%px --timeout 600
 reports += [epoch(comm, 128)]
+
+# %% [markdown]
+# The last one is the epoch with 128 images per rank.
 
 # %%
 # %%px --timeout 600

@@ -5,8 +5,10 @@ import pytest
 from course.lessons.l06_data_parallel_by_hand.figures.buckets import (
     bucket_overlap,
     explain_overlap,
+    fusion,
     staleness,
 )
+from course.lessons.l06_data_parallel_by_hand.results import Fusion
 from course_lib.comm.spans import Span
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
@@ -28,7 +30,7 @@ def test_lanes_and_buckets_can_be_read(ranks: int) -> None:
     picture = bucket_overlap(step(ranks, overlap=True), cores=2)
     check_legible(picture)
     letters = [text.get_text() for text in letters_of(picture)]
-    assert {"forward", "backward", "wait", "update", "bucket on its way"} <= set(letters)
+    assert {"forward", "backward", "wait", "update", "bucket under way"} <= set(letters)
     for rank in range(ranks):
         assert f"rank {rank}" in letters
         assert f"rank {rank}: forward 30 ms, backward 50 ms" in picture.alt
@@ -36,10 +38,10 @@ def test_lanes_and_buckets_can_be_read(ranks: int) -> None:
 
 def test_the_title_counts_the_buckets_that_left_during_backward() -> None:
     assert title_of(bucket_overlap(step(2, overlap=True), cores=2)) == (
-        "2 ranks on 2 cores: 3 of 3 buckets left during backward; of a step of 100 ms, a wait of 10 ms to 12 "
-        "ms is left"
+        "2 ranks on 2 cores: 3 of 3 buckets start during backward; the step takes 100 ms, 10 ms to 12 ms of "
+        "it waiting"
     )
-    assert "0 of 3 buckets left during backward" in title_of(bucket_overlap(step(4, overlap=False), cores=2))
+    assert "0 of 3 buckets start during backward" in title_of(bucket_overlap(step(4, overlap=False), cores=2))
 
 
 def test_spans_without_buckets_are_refused() -> None:
@@ -48,17 +50,33 @@ def test_spans_without_buckets_are_refused() -> None:
 
 
 def test_what_overlap_brought_is_said_as_it_was_measured() -> None:
-    assert "20% saved" in explain_overlap(0.010, 0.008, 2)
-    assert "no difference" in explain_overlap(0.010, 0.0099, 2)
-    assert "20% lost" in explain_overlap(0.010, 0.012, 2)
-    assert "nobody to send to" in explain_overlap(0.010, 0.012, 1)
+    assert "was done while backward computed" in explain_overlap(0.010, 0.008, 2)
+    assert "No clear difference" in explain_overlap(0.010, 0.0099, 2)
+    assert "cost more than they hide" in explain_overlap(0.010, 0.012, 2)
+    assert "One rank sends nothing" in explain_overlap(0.010, 0.012, 1)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "title"),
+    [
+        ((1.0, 0.8), "1 message instead of 8: 1.25 times as fast, for the same bytes"),
+        ((1.0, 1.0), "1 message or 8: no difference here, for the same bytes"),
+        ((1.0, 1.25), "1 message instead of 8 is no faster here (1.25 times as long)"),
+    ],
+)
+def test_fusion_is_drawn_as_it_was_measured(milliseconds: tuple[float, float], title: str) -> None:
+    many, one = milliseconds
+    picture = fusion([Fusion(1, 8, many / 1e3), Fusion(2**25, 1, one / 1e3)])
+    check_legible(picture)
+    assert title_of(picture) == title
+    assert "1 B: 8 messages, 1 ms; 32 MiB: 1 messages" in picture.alt
 
 
 def test_stale_gradients_are_drawn_side_by_side() -> None:
     picture = staleness({"equal workers": {0: 2, 1: 0, 2: 10}, "one is slow": {0: 1, 1: 8, 2: 0, 3: 2, 9: 1}})
     check_legible(picture)
     assert title_of(picture) == (
-        "Staleness in updates equal workers: 1.7 on average, at most 2 one is slow: 1.9 on average, at most 9"
+        "Staleness: equal workers, mean 1.7, at most 2; one is slow, mean 1.9, at most 9"
     )
     assert "equal workers: 2 with staleness 0, 10 with staleness 2;" in picture.alt
     heights = [bar.get_height() for bar in picture.figure.axes[0].patches]

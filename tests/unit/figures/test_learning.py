@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 
 from course.lessons.l05_training_one_process.figures import (
+    explain_batch,
+    explain_rate,
     explain_threads,
     images_against_batch,
     largest_of_one_sign,
     learning_curves,
     loss_against_rate,
+    memory_against_image,
     microbatch_sum,
-    thread_speedups,
+    throughput,
     what_it_costs,
 )
 from course.lessons.l05_training_one_process.trials import Baseline, Reached, Trial
@@ -38,41 +41,58 @@ SWEEP = [
 def test_the_sweep_names_the_best_the_smallest_and_the_first_that_diverged() -> None:
     picture = loss_against_rate(SWEEP)
     check_legible(picture)
-    assert title_of(picture) == "Best: 0.1, a loss of 0.4, 0.001 leaves it at 2.31, 1 diverges"
+    assert title_of(picture) == "The rate 0.1 does best: loss 0.4; 0.001 stays at 2.31; 1 diverges"
     assert "0.01: 1.9; 0.1: 0.4; 1: diverged; 10: diverged" in picture.alt
 
 
 def test_a_sweep_in_which_all_or_none_diverged_can_be_drawn() -> None:
     check_legible(loss_against_rate(SWEEP[2:3] + SWEEP[4:]))
     picture = loss_against_rate([trial(0.1, 0.4), trial(0.2, 0.3)])
-    assert title_of(picture) == "Best: 0.2, a loss of 0.3, 0.1 leaves it at 0.4"
+    assert title_of(picture) == "The rate 0.2 does best: loss 0.3; 0.1 stays at 0.4"
+
+
+def test_the_best_rate_is_explained_by_what_the_others_did() -> None:
+    assert explain_rate(SWEEP) == (
+        "The 2 smaller rates were still on their way after 100 steps. From 1 on, training diverged."
+    )
+    assert explain_rate([trial(0.1, 0.3), trial(0.2, 0.4)]) == ""
 
 
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
-        ((1000, 1200, 4600, None), "256 needs 4.6× the images of 16, 1024 fails"),
-        ((1000, None, None, None), "64, 256 and 1024 fail"),
-        ((1000, 900), "64 needs 0.9× the images of 16"),
-        ((None, 900), "16 does not get there, so nothing is compared"),
-        ((1000,), "nothing to compare"),
+        ((900, 1000, 4600, None), "256 needs 4.6× the images of 64, 1024 does not arrive"),
+        ((900, 1000, 4600, 9000), "256 needs 4.6× and 1024 needs 9.0× the images of 64"),
+        ((900, 1000, None, None), "256 and 1024 do not arrive"),
+        ((None, 1000, 900), "256 needs 0.9× the images of 64"),
+        ((900, None, 900), "batches of 64 do not arrive, so nothing can be compared"),
     ],
 )
-def test_what_a_batch_costs_is_relative_to_the_smallest(
+def test_what_a_batch_costs_is_relative_to_the_second_smallest(
     samples: tuple[int | None, ...], expected: str
 ) -> None:
     assert what_it_costs(reached(*samples)) == expected
 
 
-def test_batches_that_never_arrive_are_drawn_and_told() -> None:
+@pytest.mark.parametrize(
+    ("times", "words"), [(11.0, "hardly further"), (3.0, "not 8 times as far"), (1.0, "so noisy")]
+)
+def test_the_cost_of_a_batch_is_explained_by_its_size(times: float, words: str) -> None:
+    assert words in explain_batch(times)
+
+
+def test_batches_that_never_arrive_are_drawn_in_a_band_of_their_own() -> None:
     series = {
-        "the same rate": reached(1000, 1200, 4600, None),
-        "the rate grows": reached(1000, 1000, None, None),
+        "same rate": reached(1000, 1200, 4600, None),
+        "scaled rate": reached(1000, 1000, None, None),
     }
     picture = images_against_batch(series)
     check_legible(picture)
-    assert title_of(picture).startswith("the same rate: 256 needs 4.6×")
-    assert "the rate grows: 16 1000, 64 1000, 256 not reached, 1024 not reached" in picture.alt
+    assert picture.figure.get_suptitle().startswith("same rate: 256 needs 3.8× the images of 64")
+    assert "batches of 256 4600 images, 18 steps, batches of 1024 not reached" in picture.alt
+    crosses = [line for line in picture.figure.axes[0].lines if line.get_marker() == "x"]
+    highest = max(max(line.get_ydata()) for line in picture.figure.axes[0].lines if line not in crosses)
+    assert all(y > highest for line in crosses for y in line.get_ydata())
     check_legible(images_against_batch({"nothing": reached(None, None)}))
 
 
@@ -83,7 +103,7 @@ def test_parts_that_add_up_are_said_to_and_the_mean_of_the_means_is_not() -> Non
     means = (6 * 10 / 6 + 3 * 10 / 3 + 3 * 10 / 1) / 3
     off = (means - 12) / 12
     assert title_of(picture) == (
-        f"Micro-batches add up to the batch; the mean of their means is {off:.0%} too large"
+        f"The micro-batches add up to the batch; the mean of their means is {off:.0%} too large"
     )
 
 
@@ -104,35 +124,51 @@ def test_drawn_is_the_largest_number_without_a_change_of_sign() -> None:
 def test_learning_curves_tell_from_when_on_nothing_is_gained() -> None:
     picture = learning_curves([2.0, 0.5, 0.1], [1.5, 1.0, 1.2])
     check_legible(picture)
-    assert title_of(picture) == "Trained on: 0.1 at the end. Not trained on: 1.2, and no lower after epoch 2"
+    assert title_of(picture) == "Training loss 0.1 at the end, test loss 1.2, lowest after epoch 2"
     falling = learning_curves([2.0, 0.5], [1.5, 1.0])
     assert title_of(falling).endswith("still falling")
 
 
-def baselines(*gains: float, threads: int = 2) -> list[Baseline]:
-    names = ("mlp", "cnn", "lstm")
-    alone = [Baseline(name, 1, 100.0) for name in names]
-    return alone + [Baseline(name, threads, 100 * gain) for name, gain in zip(names, gains, strict=True)]
-
-
-def test_threads_are_drawn_beside_published_ones() -> None:
-    picture = thread_speedups(baselines(1.1, 1.8, 1.3), {"cnn": {1: 1, 4: 1.76, 8: 2.2}})
-    check_legible(picture)
-    assert title_of(picture) == "2 threads: mlp 1.10×, cnn 1.80× and lstm 1.30× as fast as 1"
-    alone = thread_speedups(baselines(1, 1, 1)[:3], {})
-    assert title_of(alone) == "One core: there are no threads to compare"
+def baselines(threads: float, ranks: float, cores: int = 2) -> list[Baseline]:
+    """The CNN at these speed-ups on `cores` threads and on as many ranks; the MLP gains nothing."""
+    found = [Baseline(name, 1, 100.0) for name in ("mlp", "cnn")]
+    if cores > 1:
+        found += [Baseline("mlp", cores, 100.0), Baseline("cnn", cores, 100 * threads)]
+        found += [Baseline("mlp", 1, 100.0, cores), Baseline("cnn", 1, 100 * ranks, cores)]
+    return found
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("found", "title", "explanation"),
     [
-        (baselines(1.1, 1.8, 1.3), "cnn gained most, 1.80×, mlp least, 1.10×"),
-        (baselines(0.5, 1.0, 0.9), "no model gained: are all 2 cores free"),
-        (baselines(1.9, 1.9, 1.8), "all use 2 cores well"),
-        (baselines(1, 1, 1)[:3], "one core"),
+        (
+            baselines(1.4, 1.8),
+            "Fastest: 1 thread or 2 threads or 2 ranks for MLP; 2 ranks for CNN",
+            "once per step, threads after every operation",
+        ),
+        (baselines(1.8, 1.4), "2 threads for CNN", "so here they win"),
+        (baselines(1.7, 1.71), "MLP; 2 threads or 2 ranks for CNN", "it makes no difference"),
+        (baselines(1.1, 0.9), "2 threads for CNN", "are the cores busy"),
+        (baselines(1, 1, cores=1), "One core", "One core"),
     ],
 )
-def test_the_explanation_of_threads_is_chosen_by_what_was_measured(
-    found: list[Baseline], expected: str
+def test_threads_and_ranks_are_compared_as_measured(
+    found: list[Baseline], title: str, explanation: str
 ) -> None:
-    assert explain_threads(found).startswith(expected)
+    picture = throughput(found)
+    check_legible(picture)
+    assert title in title_of(picture)
+    assert explanation in explain_threads(found)
+
+
+def test_the_alt_text_of_threads_and_ranks_names_both() -> None:
+    alt = throughput(baselines(1.4, 1.8)).alt
+    assert "cnn on 2 threads: 140 images/s" in alt and "cnn on 2 ranks: 180 images/s" in alt
+
+
+def test_memory_goes_on_in_proportion_to_the_pixels() -> None:
+    """80 kB per pixel and image: 16 GB hold 200 000 pixels, 447 × 447."""
+    picture = memory_against_image({10: 2 * 80_000 * 100, 20: 2 * 80_000 * 400}, batch_size=2)
+    check_legible(picture)
+    assert title_of(picture) == "One image of 400 × 400 pixels fills a GPU of 16 GB (predicted)"
+    assert "a server of 192 GB holds one of 1 500 pixels" in picture.alt

@@ -22,7 +22,7 @@ def test_the_steps_are_timed_with_that_many_threads(monkeypatch: pytest.MonkeyPa
         seen.append((name, torch.get_num_threads()))
         return 0.5
 
-    monkeypatch.setattr(baselines, "seconds_a_step", noted)
+    monkeypatch.setattr(baselines, "seconds_per_step", noted)
     found = thread_baselines(("cnn",), (2, 1), batch_size=64)
     assert seen == [("cnn", 2), ("cnn", 1)]
     assert [each.images_per_second for each in found] == [128, 128]

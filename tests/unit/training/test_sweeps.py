@@ -1,12 +1,14 @@
 """Sweeps: alike in all but what is swept; what diverges is said to; what is not reached as well."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
-from course.lessons.l05_training_one_process.sweeps import batch_sweep, learning_rate_sweep, samples_to_reach
+from course.lessons.l05_training_one_process import sweeps
+from course.lessons.l05_training_one_process.sweeps import learning_rate_sweep, samples_to_reach
 from course.lessons.l05_training_one_process.trials import Reached
 from course_lib.data.dataset import Dataset
 from course_lib.training.loop import (
@@ -62,17 +64,41 @@ def test_all_trials_begin_with_the_same_loss() -> None:
 
 
 def test_what_it_took_is_told_in_samples_and_steps() -> None:
-    few, many = batch_sweep(DATA, [(16, 0.05), (100, 0.05)], target=0.5, most=8000)
+    few, many = (samples_to_reach(DATA, size, 0.05, target=0.5, most=8000) for size in (16, 100))
     assert few.samples is not None and many.samples is not None
     assert few.samples % 16 == 0 and few.steps == few.samples // 16
     assert many.samples > 2 * few.samples, "at one learning rate, big batches see more samples for the same"
-    assert few == samples_to_reach(DATA, 16, 0.05, target=0.5, most=8000)
 
 
 def test_a_target_out_of_reach_ends_after_the_most_samples() -> None:
     reached = samples_to_reach(DATA, 50, 1e-7, target=0.01, most=500)
     assert reached == Reached(1e-7, 50, 0.01, None)
     assert reached.steps is None
+
+
+def test_a_target_out_of_reach_ends_after_the_most_steps() -> None:
+    batches = []
+    training_losses = sweeps.Training.losses
+
+    def counted(self: sweeps.Training) -> Iterator[float]:
+        for loss in training_losses(self):
+            batches.append(loss)
+            yield loss
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps.Training, "losses", counted)
+        assert samples_to_reach(DATA, 2, 1e-7, target=0.01, most=10**9, most_steps=7).samples is None
+    assert len(batches) == 7
+
+
+def test_the_answer_is_at_most_a_tenth_too_large() -> None:
+    """Held to a look after every step."""
+    found = samples_to_reach(DATA, 16, 0.05, target=0.5, most=8000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps, "BETWEEN_TESTS", 1.0)
+        exact = samples_to_reach(DATA, 16, 0.05, target=0.5, most=8000)
+    assert found.samples is not None and exact.samples is not None
+    assert exact.samples <= found.samples <= 1.1 * exact.samples + 16
 
 
 def test_a_diverging_training_reaches_nothing_and_ends() -> None:

@@ -38,7 +38,9 @@ def explain_speedup(alone: float, together: float, spans: Sequence[Span], cores:
         return f"{where}, most of it waiting: some core is slower, or busy with something else."
     if share["transfer"] > 0.2:
         return f"{where}, most of it transferring: the messages are long for such short steps."
-    return f"{where}, so little. But the cores share caches and memory, or do something else as well."
+    return (
+        f"{where}. The rest is computing, slower than alone: the cores share caches, memory and other work."
+    )
 
 
 def summary(run: Run) -> str:
