@@ -16,10 +16,10 @@ from mpi_classroom.exercises import Exercise
 def yours_or_ours(
     comm: MPI.Intracomm, exercise: Exercise, names: Mapping[str, Any]
 ) -> tuple[Callable[..., Any], str]:
-    """The learner's function if the first case of `exercise` is right with it on all ranks of `comm`, else ours.
+    """The learner's function if it passes the first case of `exercise` on all ranks of `comm`, else ours.
 
-    `names` are those of the rank, where the learner's function is, if its cell has run. With the function comes
-    a sentence that says whose it is, and for the course's own its code. All ranks get the same.
+    `names` are those of the rank; the learner's function is there if its cell has run. With the function
+    comes a sentence that says whose it is, and for the course's own its code. All ranks get the same.
     """
     name = next(node.name for node in ast.parse(exercise.stub).body if isinstance(node, ast.FunctionDef))
     try:
