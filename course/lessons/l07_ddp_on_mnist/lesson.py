@@ -6,7 +6,7 @@
 # | | |
 # |---|---|
 # | **You will be able to** | turn the loop of one process into a DDP loop; say what DDP does and what it leaves to you; say where the time of a step goes |
-# | **With More** | say what changes the accuracy when ranks are added; start a DDP program on one machine or on many |
+# | **With More** | say what changes the accuracy when ranks are added |
 # | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
 # | **Time** | core 20 min · more 40 min |
 # | **Ranks** | 4 |
@@ -553,8 +553,6 @@ print(f"{len(said)} ways to start, {len(hashes)} different results")
 # | `tcp://host:port` | a free port; rank and world size as arguments | starting by hand |
 # | `file:///path` | a new file that all ranks can lock; rank and world size as arguments | one machine, no ports |
 # | MPI | nothing | `mpiexec`, on one machine or many |
-
-# %% tags=["exercise: 07.q4"]
 
 # %% [markdown]
 # *Published, and corrected here.* The script follows one in a report by Kolly (see References), whose steps are the right
