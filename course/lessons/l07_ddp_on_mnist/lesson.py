@@ -46,11 +46,11 @@ rank, size = comm.rank, comm.size
 # ## 1 · A process group
 #
 # In lesson 06 we trained on four ranks with nothing but MPI. PyTorch has this built in:
-# **DistributedDataParallel**, **DDP** for short. First it has to know which processes belong together. They form a
+# **DistributedDataParallel**, **DDP** for short. First the processes must find each other. They form a
 # **process group**, which has a **backend**: the library that moves the bytes.
 #
-# Each rank says its number and how many ranks there are, and all meet at one address: here, a file. The backend is
-# Gloo, which comes with PyTorch.
+# Each rank gives its number and the number of ranks, and all meet at one address: here, a file. The backend is Gloo,
+# which comes with PyTorch.
 
 # %%
 # %%px
@@ -99,9 +99,8 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# So `backward` of a wrapped model contains an all-reduce, and DDP **averages**. If each rank's loss is the mean of
-# equally many images, the average is the gradient of all of them. Equal weights, equal gradients: every rank takes the
-# same step.
+# So `backward` now contains an all-reduce, and DDP **averages**. If each rank's loss is the mean of equally many images,
+# the average is the gradient of all of them. Equal weights, equal gradients: every rank takes the same step.
 
 # %% [markdown] tags=["notes"]
 # Collect candidates before the cell runs: 400 (its own), 4444 (the sum), 1111 (the mean). Many say 4444, because lesson
@@ -128,8 +127,8 @@ from course.lessons.l07_ddp_on_mnist.figures.ddp import sampler_shares
 sampler_shares(cluster["shares"])
 
 # %% [markdown]
-# Every rank shuffles all ten images in the same way, from a common seed and the number of the epoch, and keeps every
-# fourth. Nothing is sent. `set_epoch` passes the number on; without it, every epoch has the order of the first.
+# Every rank shuffles all ten images alike, from a common seed and the number of the epoch, and keeps every fourth.
+# Nothing is sent. Without `set_epoch`, every epoch has the order of the first.
 #
 # The hatched images come twice, because four does not divide ten. Otherwise two ranks would have one image
 # more, and in their extra step they would wait for the others for ever.
@@ -137,8 +136,8 @@ sampler_shares(cluster["shares"])
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# We train a small CNN on 12 800 images of digits: MNIST where the course has it, drawn digits elsewhere. The output
-# says which. A **DataLoader** makes batches of the images that its sampler lists.
+# We train a small CNN on 12 800 images of digits: MNIST where the course has it, else drawn digits; the output says
+# which. A **DataLoader** makes batches of the images that its sampler lists.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -156,8 +155,7 @@ if rank == 0:
 # %% tags=["exercise: 07.1"]
 
 # %% [markdown]
-# Two epochs, global batches of 128. If your `train` does not pass its test here, the course's own takes its place, and
-# the output shows it.
+# Two epochs, global batches of 128. If your `train` is not right yet, the course's own runs, and the output shows it.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -207,8 +205,8 @@ team = one_rank_a_core(comm)
 ways = time_ways(team, data)
 
 # %% [markdown]
-# DDP starts an all-reduce while backward still computes, and hides a part of it there. The bars show steps in which
-# backward waits for every all-reduce, so that nothing hides; the diamond is the step as it is.
+# DDP starts an all-reduce while backward still computes, and hides a part of it there. In the bars, backward waits for
+# every all-reduce, so that nothing hides; the diamond is the step as it is.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.ddp import way_bars
@@ -257,7 +255,7 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - DDP broadcasts the weights when it wraps a model, and averages the gradients in `backward`. It divides no batch.
+# - DDP broadcasts the weights when it wraps a model, and averages gradients in `backward`. It divides no batch.
 # - The sampler gives each rank its share: one seed for all, `set_epoch` in every epoch.
 # - Time in an all-reduce is waiting plus transfer. The backend changes only the second.
 # - A communication hook changes what DDP sends.
@@ -265,9 +263,8 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 # %% [markdown]
 # ## Discuss
 #
-# Training on two machines is hardly faster than on one. The log says "70 % in all-reduce". What do you do first? Vote,
-# talk to your neighbour, vote again: (a) buy a faster network, (b) measure waiting and transfer apart, (c) compress the
-# gradients.
+# Training on two machines is hardly faster than on one. The log says "70 % in all-reduce". What first? Vote, talk to your
+# neighbour, vote again: (a) buy a faster network, (b) measure waiting and transfer apart, (c) compress gradients.
 #
 # <details><summary>What to listen for</summary>(b): the 70 % may be waiting for one slow rank, which neither a network
 # nor compression shortens.</details>
@@ -541,7 +538,7 @@ for name in ("spawn, file://", "mpiexec, MPI"):
     said[name] = output_of(commands[name], environment, timeout=120)
     print(f"{name:17}", said[name])
 hashes = {words.split("weights ")[1].split(",")[0] for words in said.values()}
-print(f"{len(said)} ways to start, {len(hashes)} different results")
+print("All ways end with the same weights:", len(hashes) == 1)
 
 # %% [markdown]
 # Equal hashes are equal weights, to the last bit. Two ranks add two numbers, in either order. With four, the order of
@@ -620,7 +617,8 @@ print(f"rank {rank}: {value.item()}")
 # ## On GPUs
 #
 # Sampler, average, hook and `set_epoch` are the same. Use `"nccl"`, and move the model to its GPU before DDP wraps it.
-# Computing is much faster there, so waiting and transfer weigh more, and overlap with backward matters.
+# Computing is much faster there, so waiting and transfer weigh more, and overlap with backward matters. PyTorch's
+# `fp16_compress_hook` sends 16-bit numbers: half of the bytes.
 #
 # ## Pitfalls
 #

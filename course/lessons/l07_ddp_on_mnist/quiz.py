@@ -82,9 +82,8 @@ LOWER_ACCURACY = Question(
         ),
         Option(
             "the backend that sums the gradients rounds too coarsely",
-            reply="Gloo and MPI both add 32-bit numbers. In the study, runs over one backend and over the "
-            "other "
-            "end with accuracies that overlap.",
+            reply="Gloo and MPI both add 32-bit numbers. In section 7, four ranks over either backend ended with "
+            "the weights of one process.",
             belief="backend-changes-results",
         ),
     ),
