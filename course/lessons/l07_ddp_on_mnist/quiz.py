@@ -82,7 +82,8 @@ LOWER_ACCURACY = Question(
         ),
         Option(
             "the backend that sums the gradients rounds too coarsely",
-            reply="Gloo and MPI both add 32-bit numbers. In section 7, four ranks over either backend ended with "
+            reply="Gloo and MPI both add 32-bit numbers. In section 7, four ranks over either backend "
+            "ended with "
             "the weights of one process.",
             belief="backend-changes-results",
         ),
