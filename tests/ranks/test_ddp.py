@@ -391,17 +391,18 @@ def solution() -> dict[str, Any]:
 
 
 def test_a_right_solution_of_the_learner_is_what_runs(comm: MPI.Intracomm) -> None:
-    theirs = solution()["train"]
+    names = solution()
     with process_group(comm, "gloo"):
-        train, whose = yours_or_ours(comm, TRAIN, theirs)
-    assert train is theirs and whose == "Your own `train` of exercise 07.1."
+        train, whose = yours_or_ours(comm, TRAIN, names)
+    assert train is names["train"] and whose == "Your own `train` of exercise 07.1."
 
 
 def test_in_place_of_the_stub_the_courses_own_runs_and_is_shown(comm: MPI.Intracomm) -> None:
     names = solution()
     exec(TRAIN.stub, names)
     with process_group(comm, "gloo"):
-        train, whose = yours_or_ours(comm, TRAIN, names["train"])
+        train, whose = yours_or_ours(comm, TRAIN, names)
+        assert yours_or_ours(comm, TRAIN, {})[1] == whose  # the cell of the exercise was never run
     assert train is not names["train"]
     assert "07.1 is not solved yet" in whose and "DistributedSampler(images, shuffle=True)" in whose
 

@@ -82,46 +82,16 @@ LOWER_ACCURACY = Question(
         ),
         Option(
             "the backend that sums the gradients rounds too coarsely",
-            reply="Gloo and MPI both add 32-bit numbers. In the study, runs over one backend and over the "
-            "other "
-            "end with accuracies that overlap.",
+            reply="Gloo and MPI both add 32-bit numbers. In section 7, four ranks over either backend "
+            "ended with "
+            "the weights of one process.",
             belief="backend-changes-results",
         ),
     ),
     objectives=(4,),
 )
 
-WHO_AM_I = Question(
-    id="07.q4",
-    question='torchrun starts four processes of one script, and each calls init_process_group("gloo") '
-    "without "
-    "further arguments. How does a process learn its rank?",
-    options=(
-        Option(
-            "from its environment, which torchrun has set",
-            reply="Each process finds RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT there: that is "
-            "env://, the "
-            "default.",
-            right=True,
-        ),
-        Option(
-            "from the order in which the processes arrive",
-            reply="Then ranks would change from run to run, with the data that each of them reads. "
-            "torchrun fixes "
-            "them before a process starts.",
-            belief="first-come-first-rank",
-        ),
-        Option(
-            "from rank 0, which numbers all the others",
-            reply="Then rank 0 would have to know that it is rank 0. The meeting place only brings together "
-            "processes that know their numbers.",
-            belief="rank-0-numbers-the-others",
-        ),
-    ),
-    objectives=(5,),
-)
-
-QUESTIONS = (NO_SAMPLER, FASTER_NETWORK, LOWER_ACCURACY, WHO_AM_I)
+QUESTIONS = (NO_SAMPLER, FASTER_NETWORK, LOWER_ACCURACY)
 
 PREDICTIONS = (
     Prediction(

@@ -72,8 +72,8 @@ def verdict(ways: Sequence[StepTime]) -> str:
     range_of = f"{say_seconds(best.step.middle)} and {say_seconds(worst.step.middle)}"
     if not best.step.clearly_below(worst.step):
         return (
-            f"Which is faster? No clear answer in this run: the medians lie between {range_of} per step, and "
-            "the steps of each way differ by more than that."
+            "Which is faster? No clear answer in this run: the medians lie between "
+            f"{range_of} per step, and the ranges of the ways overlap."
         )
     ratio = worst.step.middle / best.step.middle
     return (

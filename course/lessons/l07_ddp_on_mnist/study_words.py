@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from course.lessons.l07_ddp_on_mnist.study_published import TABLE
+from course.lessons.l07_ddp_on_mnist.study_published import TABLE, Published
 from course.lessons.l07_ddp_on_mnist.study_results import (
     ACCURACY,
     FIXED,
@@ -77,7 +77,9 @@ def after_equal_epochs(rows: Iterable[EpochRow]) -> str:
     last = [row for row in rows if row.part == TIMING and row.epoch == row.epochs and row.test_accuracy]
     found = grouped(last, lambda row: (way_name(row.engine, row.ranks, row.threads), row.model))
     ways, models = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
-    lines = [f"{'':{WAY}}" + "".join(f"{model:>{CELL}}" for model in models)]
+    seeds = len({row.seed for row in last})
+    lines = [f"test accuracy after {last[0].epochs} epochs: mean (lowest to highest) of {seeds} seeds"]
+    lines.append(f"{'':{WAY}}" + "".join(f"{model:>{CELL}}" for model in models))
     for name in ways:
         cells = [span([row.test_accuracy or 0.0 for row in found.get((name, model), ())]) for model in models]
         lines.append(f"{name:{WAY}}" + "".join(f"{cell:>{CELL}}" for cell in cells))
@@ -129,11 +131,15 @@ def beside_published(rows: Iterable[EpochRow]) -> str:
         for model in models:
             mine, other = ours.get((model, name)), theirs.get((model, name))
             cells.append(timed(mine.epoch_seconds, mine.speedup, mine.label) if mine else "")
-            base = alone.get(model)
-            gain = other and (other.speedup or (base and other.epoch_seconds and base / other.epoch_seconds))
-            cells.append(timed(other.epoch_seconds or 0.0, gain) if other else "")
+            cells.append(timed_there(other, alone.get(model)) if other else "")
         lines.append((f"{name:{WAY}}" + "".join(f"{cell:>{NARROW}}" for cell in cells)).rstrip())
     return "\n".join([*lines, "o: oversubscribed, r: replayed; published: on 8 cores"])
+
+
+def timed_there(one: Published, alone: float | None) -> str:
+    """A published time; its speed-up is the published one, or follows from the time `alone` of one thread."""
+    seconds = one.epoch_seconds or 0.0
+    return timed(seconds, one.speedup or (alone / seconds if alone and seconds else None))
 
 
 def timed(seconds: float, gain: float | None, label: str = MEASURED) -> str:

@@ -83,8 +83,6 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "ddp-sums": "DDP adds up the gradients of the ranks",
         "framework-beats-hand": "what a framework does is faster than the same by hand",
         "step-is-communication": "a faster network shortens the whole step",
-        "first-come-first-rank": "processes are numbered in the order in which they start",
-        "rank-0-numbers-the-others": "rank 0 gives the other ranks their numbers",
     },
     "08": {
         "stages-speed-up-one-batch": "stages make one batch faster",
