@@ -53,7 +53,7 @@ def pass_barrier(channel: Channel, seconds: float, wait_all_ranks: bool) -> None
 
 
 def report(channel: Channel, seconds: float) -> None:
-    """Tell rank 0 that this rank is here, and hear who is not."""
+    """Report to rank 0 and wait for its verdict; CollectiveTimeoutError if a rank is missing."""
     comm = channel.comm
     channel.reports += 1
     comm.send(channel.reports, 0, REPORT)
@@ -74,7 +74,7 @@ def report(channel: Channel, seconds: float) -> None:
 
 
 def collect(channel: Channel, seconds: float) -> dict[int, int]:
-    """At rank 0: the ranks that report within `seconds`, each with the number of its report."""
+    """Return, at rank 0, the ranks that report within `seconds`, each with the number of its report."""
     here: dict[int, int] = {}
     deadline = time.monotonic() + seconds
     while len(here) < channel.size - 1:

@@ -37,7 +37,7 @@ from .reductions import (
 from .tensors import as_message, pieces, plain, spec, writable, write_back
 
 Tensors = list[torch.Tensor]
-Message = tuple[int, torch.Tensor]  # the other rank, and what is sent to it or received from it
+Part = tuple[int, torch.Tensor]  # the other rank, and what is sent to it or received from it
 PACKED_BYTES = 2**20  # coalesced tensors up to this size travel as one
 GATHER_BYTES = 32 * 2**10  # up to here every rank gets everything: one exchange instead of two
 TAG = 1  # on the group's own communicator, where no message of the user is
@@ -73,7 +73,7 @@ def all_reduce(channel: Channel, tensors: Sequence[torch.Tensor], op: Any) -> Ca
 
 
 def all_reduce_native(channel: Channel, tensor: torch.Tensor, values: torch.Tensor, kind: int) -> None:
-    """As all_reduce of a type that MPI has; `values` is the tensor or a plain copy of it."""
+    """Reduce a tensor of a type that MPI has; `values` is the tensor or a plain copy of it."""
     reduce_row(channel, values, *NATIVE[tensor.dtype, kind])
     if kind == AVG:
         average(values, channel.size)
@@ -94,8 +94,8 @@ def reduce_row(channel: Channel, values: torch.Tensor, datatype: MPI.Datatype, o
 def reduce_in_place(channel: Channel, values: torch.Tensor, kind: int) -> None:
     """Reduce a plain tensor of any type over the ranks.
 
-    Types that MPI lacks: every rank adds up its share of all tensors in float32, then the shares are
-    gathered.
+    If MPI lacks the type, every rank reduces its share of the elements in float32, then all gather the
+    shares.
     """
     if (values.dtype, kind) in NATIVE:
         reduce_row(channel, values, *NATIVE[values.dtype, kind])
@@ -119,6 +119,7 @@ def reduce_in_place(channel: Channel, values: torch.Tensor, kind: int) -> None:
 
 
 def all_reduce_coalesced(channel: Channel, tensors: Sequence[torch.Tensor], op: Any) -> Call:
+    """Reduce each tensor over the ranks, in place; small tensors of one dtype travel as one."""
     kind = kind_of(op)
     check_tensors(*tensors)
     for tensor in tensors:
@@ -220,7 +221,7 @@ def reduce_scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torc
 
 
 def reduce_scatter_single(channel: Channel, output: torch.Tensor, tensor: torch.Tensor, op: Any) -> Call:
-    """As reduce_scatter, of one tensor that is cut into equal parts."""
+    """Reduce `tensor` over the ranks and scatter it in equal parts: the r-th to the `output` of rank r."""
     kind = kind_of(op)
     check_tensors(output, tensor)
     refuse_unknown(check_same_dtype([output, tensor]), kind)
@@ -234,7 +235,7 @@ def reduce_scatter_single(channel: Channel, output: torch.Tensor, tensor: torch.
 def reduce_scatter_row(
     channel: Channel, output: torch.Tensor, tensor: torch.Tensor, counts: Sequence[int], op: Any
 ) -> None:
-    """Reduce one tensor, cut into parts of `counts` elements, one part per rank."""
+    """Reduce one tensor over the ranks; rank r gets the part of `counts[r]` elements in its `output`."""
     kind = kind_of(op)
     native = NATIVE.get((tensor.dtype, kind))
     source = plain(scaled(tensor, op) if kind == PREMUL_SUM else tensor)
@@ -261,7 +262,7 @@ def reduce_scatter_row(
 
 
 def broadcast(channel: Channel, tensors: Sequence[torch.Tensor], root: int) -> Call:
-    """Root's values in everyone's tensor."""
+    """Copy the values of `root` to the tensor of every rank."""
     tensor = only(tensors)
     check_tensors(tensor)
     check_rank(channel, root)
@@ -276,7 +277,7 @@ def broadcast(channel: Channel, tensors: Sequence[torch.Tensor], root: int) -> C
 
 
 def all_gather_single(channel: Channel, output: torch.Tensor, tensor: torch.Tensor) -> Call:
-    """Everyone's `tensor`, one after the other, in `output`; `tensor` may be its own part of `output`."""
+    """Gather the tensors of all ranks in `output`, in rank order; `tensor` may be its part of `output`."""
     check_tensors(output, tensor)
     check_same_dtype([output, tensor])
     same_count(output.numel(), channel.size * tensor.numel(), f"output for {channel.size} inputs")
@@ -304,7 +305,7 @@ def all_to_all_single(
     recvcounts: Sequence[int],
     sendcounts: Sequence[int],
 ) -> Call:
-    """Rank r gets the r-th part of `tensor`. Counts are rows from and to each rank; empty for equal parts."""
+    """Send the r-th part of `tensor` to rank r. Counts are rows per rank; they are empty for equal parts."""
     check_tensors(output, tensor)
     dtype = check_same_dtype([output, tensor])
     even = not recvcounts and not sendcounts
@@ -335,7 +336,7 @@ def all_to_all_single(
 
 
 def part_sizes(channel: Channel, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
-    """The elements of each rank's part of `tensor`, which is cut along its first dimension."""
+    """Return the number of elements per rank when `tensor` is cut along its first dimension."""
     rows = tensor.shape[0] if tensor.dim() else 1
     if not splits:
         if rows % channel.size:
@@ -347,7 +348,7 @@ def part_sizes(channel: Channel, tensor: torch.Tensor, splits: Sequence[int]) ->
 
 
 def starts(counts: Sequence[int]) -> list[int]:
-    """Where each part begins."""
+    """Return the offset of each part."""
     return [sum(counts[:rank]) for rank in range(len(counts))]
 
 
@@ -355,6 +356,7 @@ def starts(counts: Sequence[int]) -> list[int]:
 
 
 def all_gather(channel: Channel, outputs: Sequence[torch.Tensor], tensor: torch.Tensor) -> Call:
+    """Gather the tensor of rank r in the r-th of `outputs`, on every rank; sizes may differ."""
     outputs = one_per_rank(channel, outputs, "the output list of all_gather")
     check_tensors(tensor, *outputs)
     check_same_dtype([tensor, *outputs])
@@ -368,6 +370,7 @@ def all_gather(channel: Channel, outputs: Sequence[torch.Tensor], tensor: torch.
 
 
 def gather(channel: Channel, outputs: Sequence[torch.Tensor], tensor: torch.Tensor, root: int) -> Call:
+    """Gather the tensor of rank r in the r-th of the `outputs` of `root`; sizes may differ."""
     check_rank(channel, root)
     check_tensors(tensor, *outputs)
     at_root = channel.rank == root
@@ -383,6 +386,7 @@ def gather(channel: Channel, outputs: Sequence[torch.Tensor], tensor: torch.Tens
 
 
 def scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torch.Tensor], root: int) -> Call:
+    """Send the r-th of the `inputs` of `root` to the `output` of rank r; sizes may differ."""
     check_rank(channel, root)
     check_tensors(output, *inputs)
     at_root = channel.rank == root
@@ -398,6 +402,7 @@ def scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torch.Tenso
 
 
 def all_to_all(channel: Channel, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> Call:
+    """Send the r-th of `inputs` to rank r, which receives it in the output of this rank's number."""
     outputs = one_per_rank(channel, outputs, "the output list of all_to_all")
     inputs = one_per_rank(channel, inputs, "the input list of all_to_all")
     check_tensors(*outputs, *inputs)
@@ -413,10 +418,11 @@ def all_to_all(channel: Channel, outputs: Sequence[torch.Tensor], inputs: Sequen
 
 
 def barrier(_channel: Channel) -> Call:
+    """Wait for all ranks; the gate does."""
     return Call(record("barrier", None), partial(describe, "barrier", []), lambda: None, [])
 
 
-def exchange(channel: Channel, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+def exchange(channel: Channel, sends: Sequence[Part], receives: Sequence[Part]) -> None:
     """Send each tensor to its rank and receive into each tensor from its rank; a rank's own is copied.
 
     One message per pair of ranks, straight into its place: no packing, no copy.
@@ -439,7 +445,7 @@ def exchange(channel: Channel, sends: Sequence[Message], receives: Sequence[Mess
 
 
 def agree_on_parts(channel: Channel, sends: Sequence[int], receives: Sequence[int]) -> int:
-    """The largest total of any rank; MismatchError on all unless each receives what the others send it."""
+    """Return the largest total of any rank; MismatchError on all unless recvcounts match sendcounts."""
     size = channel.size
     table, mine = (
         np.empty((size, 2, size), dtype=np.int64),

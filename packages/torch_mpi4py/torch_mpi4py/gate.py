@@ -42,8 +42,11 @@ def record(
     elements: int = 0,
     expects: int = 0,
 ) -> bytes:
-    """What this rank shows. `detail`: root or reduction; `shape`: a hash that must be the same everywhere;
-    `expects`: a hash of everyone's `elements` as this rank believes them, 0 for no opinion."""
+    """Return what this rank shows.
+
+    `detail`: root or reduction; `shape`: a hash that must be the same everywhere; `expects`: a hash of the
+    `elements` that this rank expects of all ranks, 0 for no opinion.
+    """
     code = DTYPE_CODE[dtype] if dtype is not None else -1
     return RECORD.pack(CODE[kind], code, detail, shape, elements, expects)
 
@@ -89,7 +92,7 @@ class Gate:
             raise MismatchError(f"the ranks do not ask for the same collective. {texts}")
 
     def exchange_texts(self, text: str, seconds: float) -> list[str]:
-        """Every rank's `text`. With a deadline, as a rank may have given up at the gate."""
+        """Return every rank's `text`, with a deadline, because a rank may have given up at the gate."""
         mine = np.frombuffer(text.encode(), dtype=np.uint8)
         lengths = np.empty(self.comm.size, dtype=np.int64)
         request = self.comm.Iallgather(np.array([mine.size]), lengths)
@@ -101,7 +104,7 @@ class Gate:
         raise CollectiveTimeoutError(f"{text}: the ranks disagree, and one gave up before it said how")
 
     def elements(self) -> list[int]:
-        """How many elements each rank has shown."""
+        """Return the number of elements that each rank has shown."""
         return [entry[4] for entry in RECORD.iter_unpack(self.all)]
 
     def close(self) -> None:
@@ -109,7 +112,7 @@ class Gate:
 
 
 def agree(records: Sequence[tuple[Any, ...]]) -> bool:
-    """Do these records, one per rank, describe one collective?"""
+    """Tell whether these records, one per rank, describe one collective."""
     if len({entry[:4] for entry in records}) > 1 or records[0][0] == CODE["refused"]:
         return False
     sizes = expectation([entry[4] for entry in records])
@@ -117,12 +120,12 @@ def agree(records: Sequence[tuple[Any, ...]]) -> bool:
 
 
 def expectation(elements: Sequence[int]) -> int:
-    """What a rank that believes the others to have these numbers of elements says it `expects`; never 0."""
+    """Return a hash, never 0, of the numbers of elements that a rank expects of the others."""
     return hash(tuple(elements)) or 1
 
 
 def describe(kind: str, tensors: Sequence[torch.Tensor], detail: str = "") -> str:
-    """A collective in words: `all_reduce of float32 (3, 4), sum`."""
+    """Return a collective in words: `all_reduce of float32 (3, 4), SUM`."""
     shown = ", ".join(f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)}" for t in tensors[:4])
     more = f" and {len(tensors) - 4} more" if len(tensors) > 4 else ""
     return f"{kind}{' of ' if tensors else ''}{shown}{more}{', ' if detail else ''}{detail}"

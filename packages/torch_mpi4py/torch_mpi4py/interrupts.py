@@ -19,17 +19,12 @@ class Deferred:
 
     def __init__(self) -> None:
         self.handler: Any = None  # the one to call afterwards; None while nothing is deferred
-        self.noted = False
+        self.pending = False  # has somebody pressed Ctrl-C since the block began?
         self.frame: FrameType | None = None
         self.main = threading.main_thread().ident
 
-    @property
-    def pending(self) -> bool:
-        """Has somebody pressed Ctrl-C since the block began?"""
-        return self.noted
-
     def note(self, _number: int, frame: FrameType | None) -> None:
-        self.noted, self.frame = True, frame
+        self.pending, self.frame = True, frame
 
     def __enter__(self) -> "Deferred":
         if threading.get_ident() == self.main:
@@ -44,13 +39,13 @@ class Deferred:
     ) -> None:
         if threading.get_ident() != self.main:
             return
-        handler, frame, noted = self.handler, self.frame, self.noted
+        handler, frame, pending = self.handler, self.frame, self.pending
         self.restore()
-        if noted:
+        if pending:
             handler(NUMBER, frame)
 
     def restore(self) -> None:
         """Put the handler back; twice does no harm (another signal's handler may have raised)."""
         if self.handler is not None and threading.get_ident() == self.main:
             _signal.signal(NUMBER, self.handler)
-            self.handler, self.frame, self.noted = None, None, False
+            self.handler, self.frame, self.pending = None, None, False

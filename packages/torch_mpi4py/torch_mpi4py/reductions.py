@@ -2,7 +2,7 @@
 
 MPI reduces what C has: float, double, integers, complex, bool. The short floats (half, bfloat16, float8) have
 no MPI type; they travel as bytes and each rank adds its share in float32, so a sum is rounded once,
-not once a rank. AVG is SUM and a division, PREMUL_SUM a multiplication and SUM.
+not once per rank. AVG is SUM and a division, PREMUL_SUM a multiplication and SUM.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ COMBINE: dict[int, Callable[..., torch.Tensor]] = {
 
 
 def kind_of(op: Any) -> int:
-    """The kind of reduction of a ReduceOp, or of a plain ReduceOp.SUM."""
+    """Return the kind of reduction of a ReduceOp, or of a plain ReduceOp.SUM."""
     kind: int = getattr(op, "op", op).value
     return kind
 
@@ -75,7 +75,7 @@ def refuse_unknown(dtype: torch.dtype, kind: int) -> None:
 
 
 def scaled(tensor: torch.Tensor, op: Any) -> torch.Tensor:
-    """The tensor that PREMUL_SUM adds up: `tensor` times this rank's factor."""
+    """Return what PREMUL_SUM adds up: `tensor` times this rank's factor."""
     return (tensor * op.factor).to(tensor.dtype)
 
 
@@ -91,7 +91,7 @@ def average(tensor: torch.Tensor, size: int) -> None:
 
 
 def combine(rows: Sequence[torch.Tensor], kind: int, into: torch.Tensor) -> None:
-    """Reduce `rows`, one a rank, in the wider type if there is one; write it to `into`, rounded once."""
+    """Reduce `rows`, one per rank, in the wider type if there is one, and round the result once."""
     wide = WIDER.get(into.dtype, into.dtype)
     total = rows[0].to(wide)
     for other in rows[1:]:

@@ -40,10 +40,7 @@ def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta 
     Afterwards torch.distributed works as ever; `destroy_process_group` ends it, and you can begin again.
     """
     global _parent
-    if _forked:
-        raise RuntimeError(
-            "this process is a fork of a rank, and MPI works in the rank alone; start it by spawn"
-        )
+    refuse_fork()
     comm = bare(MPI.COMM_WORLD if comm is None else comm)
     if not wait_until(comm.Ibarrier().Test, timeout.total_seconds()):
         raise CollectiveTimeoutError(
@@ -59,12 +56,12 @@ def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta 
 
 
 def bare(comm: MPI.Intracomm) -> MPI.Intracomm:
-    """The communicator without a record of its calls, which torch makes from several threads by chance."""
+    """Return the communicator as mpi4py's own class: a recorder must not see calls of our threads."""
     return MPI.Intracomm(comm)
 
 
 def common_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
-    """A key-value store of all ranks: a file on one machine; on several, rank 0 hosts it on a free port.
+    """Return a store of all ranks: a file on one machine; on several, rank 0 hosts it on a free port.
 
     A file, because torch's TCPStore asks for names of hosts, which takes seconds where no network answers.
     """
@@ -75,7 +72,7 @@ def common_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
 
 
 def file_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
-    """A store in a temporary file, which the last rank to leave it deletes, or else mpiexec."""
+    """Return a store in a temporary file. The last rank to leave deletes the file, or else mpiexec does."""
     path = None
     if comm.rank == 0:
         job = os.path.dirname(
@@ -89,7 +86,7 @@ def file_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
 
 
 def tcp_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
-    """A store that rank 0 hosts, on a port that was free."""
+    """Return a store that rank 0 hosts on a free port."""
     host, size = comm.bcast(socket.getfqdn()), comm.size
     store = None
     if comm.rank == 0:
@@ -99,7 +96,7 @@ def tcp_store(comm: MPI.Intracomm, timeout: timedelta) -> dist.Store:
 
 
 def create_group(options: Any, _backend_options: Any = None) -> MPIGroup:
-    """What torch calls to make a group: the world, or one of `global_ranks_in_group`."""
+    """Make a group for torch: the world, or the ranks of `global_ranks_in_group`."""
     ranks = list(options.global_ranks_in_group)
     seconds = options.timeout.total_seconds()
     comm = sub_communicator(ranks, seconds) if ranks else world_communicator(options)
@@ -109,11 +106,8 @@ def create_group(options: Any, _backend_options: Any = None) -> MPIGroup:
 
 
 def world_communicator(options: Any) -> MPI.Intracomm:
-    """A copy of the parent, its ranks in torch's order."""
-    if _forked:
-        raise RuntimeError(
-            "this process is a fork of a rank, and MPI works in the rank alone; start it by spawn"
-        )
+    """Return a copy of the parent with its ranks in torch's order."""
+    refuse_fork()
     parent = _parent or bare(MPI.COMM_WORLD)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError(
@@ -129,9 +123,9 @@ def world_communicator(options: Any) -> MPI.Intracomm:
 
 
 def sub_communicator(ranks: list[int], seconds: float) -> MPI.Intracomm:
-    """A communicator of these ranks of the default group; only they take part.
+    """Return a communicator of these ranks of the default group; only they take part.
 
-    CollectiveTimeoutError on those who came, when one has not within `seconds`.
+    Raises CollectiveTimeoutError on the ranks that came if one does not come within `seconds`.
     """
     world = c10d._get_default_group()
     if not isinstance(world, MPIGroup):
@@ -145,9 +139,9 @@ def sub_communicator(ranks: list[int], seconds: float) -> MPI.Intracomm:
 
 
 def close_all() -> None:
-    """At exit, before MPI is finalised: end what groups that were not destroyed have under way.
+    """End what is under way in groups that were not destroyed, at exit, before MPI is finalised.
 
-    What cannot be ended keeps its memory: MPI may write to it while it is finalised.
+    What cannot be ended keeps its memory, because MPI may write to it while it is finalised.
     """
     if _forked:
         return
@@ -158,15 +152,23 @@ def close_all() -> None:
         keep_forever(group.channel, group.post)
 
 
+def refuse_fork() -> None:
+    """Raise RuntimeError in a process forked off a rank."""
+    if _forked:
+        raise RuntimeError(
+            "this process is a fork of a rank, and MPI works in the rank alone; start it by spawn"
+        )
+
+
 def note_fork() -> None:
-    """In a process forked off a rank: every call on its groups is an error from here on."""
+    """Note, in a process forked off a rank, that every call on its groups is an error from now on."""
     global _forked
     _forked = True
     forget_in_fork()
 
 
 def register() -> None:
-    """Tell torch of the backend."""
+    """Register the backend with torch, once."""
     if not hasattr(dist.Backend, NAME.upper()):
         dist.Backend.register_backend(NAME, create_group, extended_api=True, devices=["cpu"])
         atexit.register(close_all)

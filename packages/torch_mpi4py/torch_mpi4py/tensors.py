@@ -25,12 +25,12 @@ at = MPI.memory.fromaddress
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Are its values one row of memory, as they stand?"""
+    """Tell whether the values lie in memory one after the other, as they are."""
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, or a plain copy of it."""
+    """Return `tensor` if it is plain, else a plain copy."""
     if is_plain(tensor):
         return tensor
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -38,7 +38,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def writable(tensors: Sequence[torch.Tensor], *, read: bool = False) -> Iterator[list[torch.Tensor]]:
-    """Plain tensors to receive into; afterwards `tensors` have what came. `read`: they start as copies."""
+    """Yield plain tensors to receive into, then copy what came to `tensors`. `read`: they start as copies."""
     places = [place_for(tensor, read) for tensor in tensors]
     yield places
     for tensor, place in zip(tensors, places, strict=True):
@@ -46,7 +46,7 @@ def writable(tensors: Sequence[torch.Tensor], *, read: bool = False) -> Iterator
 
 
 def place_for(tensor: torch.Tensor, read: bool = False) -> torch.Tensor:
-    """`tensor` itself where it is plain, else a plain one of its shape."""
+    """Return `tensor` if it is plain, else a new plain tensor of its shape."""
     if is_plain(tensor):
         return tensor
     return plain(tensor) if read else torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -76,14 +76,14 @@ def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
 
 
 def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Also where both are not a number, and of types that torch does not compare."""
+    """Compare bit by bit: also values that are not a number, and types that torch does not compare."""
     return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
 def spec(tensor: torch.Tensor, datatype: MPI.Datatype | None = None) -> Spec:
-    """A plain tensor of at most MAX_COUNT elements, as it is moved (or as `datatype`, when it is reduced).
+    """Return a plain tensor of at most MAX_COUNT elements as a buffer of MPI; `datatype` is for reductions.
 
-    It holds the address only: the tensor has to have a name of its own until MPI is done.
+    The buffer holds the address alone: keep a reference to the tensor until MPI is done.
     """
     return [
         at(tensor.data_ptr(), tensor.nbytes),
@@ -94,7 +94,7 @@ def spec(tensor: torch.Tensor, datatype: MPI.Datatype | None = None) -> Spec:
 
 @contextlib.contextmanager
 def as_message(tensor: torch.Tensor) -> Iterator[Spec]:
-    """A plain tensor of any size as one message."""
+    """Yield a plain tensor of any size as the buffer of one message."""
     if tensor.numel() <= MAX_COUNT:
         yield spec(tensor)
         return
@@ -108,7 +108,7 @@ LABEL_BYTES = 8
 
 @contextlib.contextmanager
 def labelled(tensor: torch.Tensor, label: NDArray[np.int64]) -> Iterator[Spec]:
-    """A plain tensor of any size and one number behind it, as one message: no copy, nothing to match."""
+    """Yield a plain tensor of any size, with one number behind it, as the buffer of one message: no copy."""
     unit = UNITS[tensor.itemsize]
     many = large_type(unit, tensor.numel()) if tensor.numel() > MAX_COUNT else None
     datatype = MPI.Datatype.Create_struct(
@@ -123,7 +123,7 @@ def labelled(tensor: torch.Tensor, label: NDArray[np.int64]) -> Iterator[Spec]:
 
 
 def large_type(unit: MPI.Datatype, count: int) -> MPI.Datatype:
-    """`count` elements of `unit` as one element."""
+    """Return a type of which one element is `count` elements of `unit`."""
     blocks, rest = divmod(count, MAX_COUNT)
     block = unit.Create_contiguous(MAX_COUNT)
     datatype = MPI.Datatype.Create_struct([blocks, rest], [0, blocks * block.Get_extent()[1]], [block, unit])
@@ -132,7 +132,7 @@ def large_type(unit: MPI.Datatype, count: int) -> MPI.Datatype:
 
 
 def pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    """A plain tensor as rows that MPI can count."""
+    """Cut a plain tensor into flat pieces of at most MAX_COUNT elements."""
     if tensor.numel() <= MAX_COUNT:
         return (tensor,)
     return tensor.detach().view(-1).split(MAX_COUNT)

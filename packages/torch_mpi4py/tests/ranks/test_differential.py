@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -36,13 +37,10 @@ from mpi4py import MPI
 import torch_mpi4py
 
 CASES = int(os.environ.get("COURSE_DIFFERENTIAL_CASES", "100"))
-# Once, on four ranks of two cores, MPI's Iallgather did not return from being started; why is not known yet.
-pytestmark = pytest.mark.skipif(
-    MPI.COMM_WORLD.size > 3, reason="hung once on 4 ranks, inside MPI's Iallgather"
-)
-
-SECONDS = 10.0  # a rank that waits so long for another one has been left alone
-HUNG_SECONDS = 25.0  # a case that is not done by then has hung
+# A busy machine takes half a minute for a large case: these are far beyond that.
+SECONDS = 60.0  # a rank that waits so long for another one has been left alone
+HUNG_SECONDS = 150.0  # a case that is not done by then has hung
+LOOK_SECONDS = 5.0  # between two looks at what hangs
 Tensors = list[torch.Tensor]
 
 # ------------------------------------------------------------------------------------------ layouts
@@ -491,14 +489,22 @@ class Runner:
             watch.cancel()
 
     def end_job(self, case: Case) -> None:
-        """Print the case and where this rank stands; a blocking call of MPI cannot be given up."""
-        time.sleep(0.2 * self.comm.rank)  # one after the other
-        if self.comm.rank == 0:
-            print(f"\nthis case hangs: {case}", file=self.stderr)
-        print(f"rank {self.comm.rank}, so far {self.wrong}, stands at", file=self.stderr, flush=True)
-        faulthandler.dump_traceback(self.stderr)
-        if self.comm.rank == 0:
-            time.sleep(0.2 * self.comm.size + 0.5)
+        """Print the case and twice where this rank stands; a blocking call of MPI cannot be given up.
+
+        One look cannot tell a rank that hangs from one that gets no core. Two can: a thread that hangs is
+        at the same line, asleep without any more seconds, or running with more seconds.
+        """
+        rank, size = self.comm.rank, self.comm.size
+        if rank == 0:
+            print(f"\nthis case hangs: {case}", file=self.stderr, flush=True)
+        for look in ("at first", f"{LOOK_SECONDS:g} s later"):
+            time.sleep(0.2 * (rank + 1))  # one after the other
+            print(f"rank {rank}, {look}, so far {self.wrong}; threads: {thread_states()}", file=self.stderr)
+            self.stderr.flush()
+            faulthandler.dump_traceback(self.stderr)
+            time.sleep(LOOK_SECONDS - 0.2 * (rank + 1))
+        if rank == 0:
+            time.sleep(0.2 * size)
             MPI.COMM_WORLD.Abort(1)
 
     def run(self, case: Case) -> None:
@@ -527,6 +533,18 @@ class Runner:
         count = np.array([len(wrong)])
         self.comm.Allreduce(MPI.IN_PLACE, count, MPI.SUM)
         return bool(count[0])
+
+
+def thread_states() -> str:
+    """Each thread of this process: its name, R (running) or S (asleep), seconds of CPU time so far."""
+    states = []
+    for thread in threading.enumerate():
+        stat = Path(f"/proc/self/task/{thread.native_id}/stat")
+        if stat.exists():
+            fields = stat.read_text().rpartition(")")[2].split()
+            seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            states.append(f"{thread.name} {fields[0]} {seconds:.2f} s")
+    return "; ".join(states)
 
 
 def run_here(case: Case, rank: int, group: Any, plain: bool, wrong: list[str]) -> None:
