@@ -254,7 +254,7 @@ MISMATCHES = [
     broken(
         "a collective with other sizes on every rank",
         "comm.Allreduce(np.ones(1 + 1000 * rank), np.ones(1 + 1000 * rank))",
-        r"MPI_ERR_TRUNCATE|crashed|was ended by signal|no rank can go on|raised an error while",
+        r"MPI_ERR_TRUNCATE|crashed|was ended by signal|ended itself|no rank can go on|raised an error while",
     ),
     broken(
         "a rank that waits for itself",
@@ -617,7 +617,8 @@ RARE = [
     ),
     broken(
         "the cluster's folder removed",
-        "import shutil\nif rank == 0: shutil.rmtree(os.environ['COURSE_CLUSTER'])\nif rank: comm.Barrier()",
+        "import shutil\nfolder = os.environ['MPI_CLASSROOM_CLUSTER']\n"
+        "if rank == 0: shutil.rmtree(folder)\nif rank: comm.Barrier()",
         r"the cluster's folder .* was removed",
         "Likely cause: a part of the cluster was ended or removed",
         RESTARTED,

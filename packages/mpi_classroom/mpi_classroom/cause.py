@@ -8,8 +8,8 @@ Wait is for. `Done` is the same of the last collective that a rank completed.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from mpi_classroom.hang import AWAITS, ENDED, RankState
 from mpi_classroom.recording.calls import MAKERS, OPENERS, Call
+from mpi_classroom.snapshot import AWAITS, ENDED, RankState
 
 _WIDTH = 120
 

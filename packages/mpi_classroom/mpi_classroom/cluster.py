@@ -25,8 +25,10 @@ from mpi_classroom.catch_up import catch_up
 from mpi_classroom.engine import prepare
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.guard import GuardedMagics
+from mpi_classroom.job_output import Death
 from mpi_classroom.launch import available_cores, keep_mpi_private, threads_per_rank
 from mpi_classroom.launcher import Launcher
+from mpi_classroom.observer import Observer, SourceOf
 from mpi_classroom.practice import Practice
 from mpi_classroom.welcome import StatusLine, other_clusters
 
@@ -108,9 +110,13 @@ class Cluster:
         """The last warnings and errors that controller and engines wrote."""
         return self._running().last_words()
 
-    def deaths(self) -> dict[int, str]:
+    def deaths(self) -> dict[int, Death]:
         """How ranks died, as far as that is known."""
         return self._running().deaths()
+
+    def observer(self, source_of: SourceOf = lambda file: None) -> Observer:
+        """Who looks at the ranks; `source_of` finds the lines of a cell by the file that engines call it."""
+        return Observer(self.folder, {fact.rank: fact.pid for fact in self.facts}, source_of)
 
     def _running(self) -> Launcher:
         if self._launcher is None:

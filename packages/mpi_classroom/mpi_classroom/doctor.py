@@ -22,6 +22,7 @@ import psutil
 
 from mpi_classroom import leftovers, processes
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.job_output import last_line
 from mpi_classroom.launch import available_cores, find_mpiexec, run_ranks, threads_per_rank
 from mpi_classroom.launcher import SHARED_MEMORY_PER_RANK, private_folder
 
@@ -195,7 +196,7 @@ def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float
     except OSError as error:
         return Check("ranks", False, str(error), remedy)
     if job.returncode != 0:
-        last = _last_line(job.stderr) or "it said nothing"
+        last = last_line(job.stderr) or "it said nothing"
         return Check("ranks", False, f"the job ended with exit code {job.returncode}: {last}", remedy)
     answers = [line for line in job.stdout.splitlines() if line]
     expected = f"{size} {sum(range(1, size + 1))}"  # ranks in the world, sum over them
@@ -278,7 +279,3 @@ def some(items: list[str], limit: int = 3) -> str:
     """The first few of `items`, and how many there are besides."""
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return "; ".join(items[:limit]) + more
-
-
-def _last_line(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.strip(" -")), "")

@@ -15,7 +15,7 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from mpi_classroom.recording.calls import Letter
+from mpi_classroom.recording.calls import Message
 
 _RANK_OF_A_JOB = ("PMIX_", "OMPI_COMM_", "OMPI_MCA_ess", "PRTE_LAUNCHED")
 
@@ -37,11 +37,11 @@ def prepare(folder: str) -> tuple[int, int, int, str]:
     return facts
 
 
-def unreceived(take: bool) -> list[Letter]:
-    """The messages that this rank has been sent and not received; with `take` they are thrown away."""
+def unreceived(discard: bool) -> list[Message]:
+    """The messages sent to this rank that it has not received; `discard` removes them."""
     from mpi_classroom.recording import mailbox
 
-    return mailbox.take_all() if take else mailbox.unreceived()
+    return mailbox.receive_all() if discard else mailbox.unreceived()
 
 
 def _mender() -> Callable[..., None]:

@@ -1,13 +1,18 @@
 """Which clusters are running on this machine, and how to end them.
 
-Every process of a cluster (controller, mpiexec, engines and whatever they start) inherits three
-environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel that
-started it, as "pid:start time:pid namespace"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking
-the processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
-The folder that a variable names is removed only if it is one of ours (see `folders`).
+Every process of a cluster (controller, mpiexec, engines and whatever they start) inherits three environment
+variables:
 
-A process in whose environment COURSE_SCOPE is set knows only those with the same one: so tests leave the
-clusters of open notebooks alone, and those of the tests beside them.
+    MPI_CLASSROOM_CLUSTER            the cluster's private folder
+    MPI_CLASSROOM_CLUSTER_OWNER      the kernel that started it, as "pid:start time:pid namespace"
+    MPI_CLASSROOM_CLUSTER_NOTEBOOK   the notebook of that kernel
+
+So a cluster is found by asking the processes themselves, also when everything else about it was lost, and
+nothing is ever ended by its name. The folder that a variable names is removed only if it is one of ours (see
+`folders`).
+
+A process in whose environment MPI_CLASSROOM_SCOPE is set knows only those with the same one: so tests ignore
+the clusters of open notebooks, and those of the tests beside them.
 """
 
 import contextlib
@@ -21,8 +26,9 @@ import psutil
 
 from mpi_classroom.folders import remove_leftovers, remove_ours
 
-CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
-SCOPE = "COURSE_SCOPE"
+CLUSTER = "MPI_CLASSROOM_CLUSTER"
+OWNER, NOTEBOOK = f"{CLUSTER}_OWNER", f"{CLUSTER}_NOTEBOOK"
+SCOPE = "MPI_CLASSROOM_SCOPE"
 LOOKS = 20
 EXERCISE = "an exercise"  # in the place of the notebook's name
 

@@ -8,7 +8,7 @@ from typing import Any
 from ipyparallel import error
 
 from mpi_classroom.cells import Cell
-from mpi_classroom.hang import RankState
+from mpi_classroom.snapshot import RankState
 
 LONGEST = 500  # characters of an error
 _ENGINE_FILE = re.compile(r" \(\d+\.py, line \d+\)$")  # of a syntax error, whose line is told below

@@ -7,8 +7,8 @@ number, cells later. Counting the calls tells.
 
 from collections.abc import Mapping, Sequence
 
-from mpi_classroom.hang import RankState
 from mpi_classroom.recording.calls import Counts
+from mpi_classroom.snapshot import RankState
 
 
 def out_of_step(before: Mapping[int, Counts], after: Mapping[int, Counts]) -> bool:

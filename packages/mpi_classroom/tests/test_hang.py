@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import pytest
 
-from mpi_classroom import hang
+from mpi_classroom import observer
 from mpi_classroom.cause import find_cycle, likely_cause, report
-from mpi_classroom.hang import ENDED, RankState, observe, request_stacks
+from mpi_classroom.observer import Observer, Source, request_stacks
 from mpi_classroom.recording.calls import Call, Communicator, Done, stack_file
+from mpi_classroom.snapshot import ENDED, RankState
 
 WORLD = Communicator(0, (0, 1, 2, 3))
 LEFT, RIGHT = Communicator(1, (0, 1), part=True), Communicator(1, (2, 3), part=True)
@@ -244,7 +246,7 @@ def test_ranks_that_were_ended_are_not_said_to_wait():
 
 
 def test_an_await_is_no_endless_loop(tmp_path):
-    state = observe(tmp_path, 1, [("/lib/selectors.py", 9, "select"), ("/lib/run.py", 1, "run")], lines)
+    state = seen(tmp_path, 1, [("/lib/selectors.py", 9, "select"), ("/lib/run.py", 1, "run")])
     cause = likely_cause([state, waiting(0, collective("Barrier"))])
     assert cause.startswith("rank 0 waits for the others. rank 1 is in an await that has not ended")
     assert "endless loop" not in cause
@@ -390,13 +392,19 @@ def test_a_stopped_or_dead_process_has_no_stack_and_costs_half_a_second(sleeper,
 CELL = ["def exchange(x):", "    comm.Recv(x)", "", "data = 1", "exchange(data)"]
 
 
-def lines(file):
-    return CELL if file == "/tmp/cell.py" else None
+def source_of(file):
+    return Source(CELL) if file == "/tmp/cell.py" else None
+
+
+def seen(folder, rank, stack, sources=source_of):
+    """The state of a rank whose process answers with `stack`."""
+    with mock.patch.object(observer, "request_stacks", lambda folder, pids: {rank: stack}):
+        return Observer(folder, {rank: os.getpid()}, sources).look([rank], close=True)[0]
 
 
 def test_the_cell_line_is_that_of_the_module_and_inside_that_of_the_function(tmp_path):
     stack = [("/tmp/cell.py", 2, "exchange"), ("/tmp/cell.py", 5, "<module>"), ("/lib/run.py", 9, "run")]
-    state = observe(tmp_path, 1, stack, lines)
+    state = seen(tmp_path, 1, stack)
     assert (state.rank, state.kind, state.line, state.code) == (1, "computing", 5, "exchange(data)")
     assert state.inside == "comm.Recv(x) in exchange"
     assert state.where() == "cell line 5   exchange(data)  → comm.Recv(x) in exchange"
@@ -405,28 +413,30 @@ def test_the_cell_line_is_that_of_the_module_and_inside_that_of_the_function(tmp
 @pytest.mark.parametrize(("innermost", "kind"), [("wait", "waiting"), ("loads", "computing")])
 def test_get_waits_only_while_the_rank_is_in_a_wait(tmp_path, innermost, kind):
     stack = [("/lib/threading.py", 7, innermost), ("/tmp/cell.py", 1, "<module>")]
-    state = observe(tmp_path, 0, stack, lambda file: ["settings.get()"] if file == "/tmp/cell.py" else None)
+    state = seen(
+        tmp_path, 0, stack, lambda file: Source(["settings.get()"]) if file == "/tmp/cell.py" else None
+    )
     assert state.kind == kind
 
 
 def test_a_rank_in_library_code_called_by_the_cell_shows_the_cell_only(tmp_path):
     stack = [("/lib/numpy.py", 700, "dot"), ("/tmp/cell.py", 4, "<module>")]
-    state = observe(tmp_path, 0, stack, lines)
+    state = seen(tmp_path, 0, stack)
     assert (state.line, state.code, state.inside) == (4, "data = 1", "")
 
 
 def test_a_rank_outside_any_cell_shows_where_it_is(tmp_path):
-    state = observe(tmp_path, 0, [(__file__, 1, "f")], lines)
+    state = seen(tmp_path, 0, [(__file__, 1, "f")])
     assert state.line is None and state.where().endswith("in f")
 
 
 def test_a_rank_without_a_stack_is_computing_somewhere(tmp_path):
-    state = observe(tmp_path, 0, [], lines)
+    state = seen(tmp_path, 0, [])
     assert (state.kind, state.where()) == ("computing", "")
 
 
 def test_a_line_beyond_the_cell_is_no_error(tmp_path):
-    assert observe(tmp_path, 0, [("/tmp/cell.py", 99, "<module>")], lines).code == ""
+    assert seen(tmp_path, 0, [("/tmp/cell.py", 99, "<module>")]).code == ""
 
 
 # -------------------------------------------------------------------- requests, windows, stopped ranks
@@ -511,10 +521,10 @@ def test_a_cause_that_is_known_takes_the_place_of_the_likely_one():
 
 
 def test_a_lookup_in_a_dictionary_is_no_wait(tmp_path):
-    state = hang.observe(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: ["x = table.get('key')"])
+    state = seen(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: Source(["x = table.get('key')"]))
     assert state.kind == "computing"
     stack = [("/lib/threading.py", 1, "wait"), ("cell.py", 1, "<module>")]
-    state = hang.observe(tmp_path, 0, stack, lambda file: ["future.result()"] if file == "cell.py" else None)
+    state = seen(tmp_path, 0, stack, lambda file: Source(["future.result()"]) if file == "cell.py" else None)
     assert (state.kind, state.what()) == ("waiting", "waiting in result")
 
 

@@ -193,7 +193,7 @@ def test_the_watchdogs_command_ends_the_cluster_and_removes_its_folder(start, tm
 
 
 def test_a_folder_that_a_variable_names_and_that_is_not_ours_stays(start, tmp_path):
-    """A process of the user may carry any value in COURSE_CLUSTER."""
+    """A process of the user may carry any value in MPI_CLASSROOM_CLUSTER."""
     precious = tmp_path / "thesis"
     precious.mkdir()
     (precious / "chapter").touch()

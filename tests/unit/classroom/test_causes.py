@@ -13,8 +13,8 @@ import pytest
 
 from mpi_classroom import steps
 from mpi_classroom.cause import report
-from mpi_classroom.hang import ENDED, RankState
 from mpi_classroom.recording.calls import Call, Communicator, Counts, Done
+from mpi_classroom.snapshot import ENDED, RankState
 from tests.notebooks.broken_cells import BROKEN_CELLS, FREE, RESTARTED, Broken
 
 RANKS = range(4)

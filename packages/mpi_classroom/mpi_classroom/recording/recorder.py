@@ -26,6 +26,7 @@ from mpi_classroom.recording.calls import (
     ON_WINDOWS,
     OPENERS,
     POINT_TO_POINT,
+    PROBES,
     ROOTED,
     STARTED,
     STARTED_BY_ALL,
@@ -103,6 +104,7 @@ def _without_self(original: Callable[..., Any]) -> Callable[..., Any]:
 _WRAPPERS = {
     **dict.fromkeys((*ROOTED, *ALIKE, *ON_GRIDS, *OF_FILES_AND_WINDOWS), record.collective),
     **dict.fromkeys((*POINT_TO_POINT, *ON_WINDOWS), record.point_to_point),
+    **dict.fromkeys(PROBES, record.prober),
     **dict.fromkeys(STARTED, starter),
     **dict.fromkeys(STARTED_BY_ALL, collective_starter),
     **dict.fromkeys(MAKERS, _maker),
@@ -133,6 +135,7 @@ def install(folder: Path) -> tuple[int, int, int, str]:
     world = MPI.COMM_WORLD
     if not isinstance(world, RecordedComm):
         record.attach(folder, world.rank, world.size)
+        record.count_pickled()
         os.register_at_fork(after_in_child=_refuse_to_forked)
         _stacks.append(open(stack_file(folder, world.rank), "w"))  # noqa: SIM115  open as long as the engine lives
         write_stacks_when_asked()
