@@ -96,8 +96,8 @@ def check_mpiexec() -> Check:
 def check_cores() -> Check:
     """How many cores the ranks share; fewer cores than ranks is no fault."""
     cores, threads = available_cores(), threads_per_rank(RANKS)
-    share = f"{RANKS} ranks take turns on them" if cores < RANKS else "one or more for each of 4 ranks"
-    return Check("cores", True, f"{cores} ({share}), {threads} thread{'s' * (threads > 1)} a rank")
+    share = f"{RANKS} ranks share them" if cores < RANKS else f"one or more per rank for {RANKS} ranks"
+    return Check("cores", True, f"{cores} ({share}), {threads} thread{'s' * (threads > 1)} per rank")
 
 
 def check_memory(available: int | None = None) -> Check:
@@ -260,7 +260,7 @@ def doctor(show: Callable[[str], None] = print, checks: Iterable[Check] | None =
         found.append(check)
         show(check.line())
     red = sum(not check.ok for check in found)
-    verdict = f"{red} to mend" if red else "all is well"
+    verdict = f"{red} to fix" if red else "all is well"
     show(f"\n{verdict} ({len(found)} checks, {time.monotonic() - began:.0f} s)")
 
 

@@ -59,7 +59,7 @@ class Launcher:
         controller = [sys.executable, "-m", "ipyparallel.controller", *quiet]
         controller += ["--ip=127.0.0.1", "--location=127.0.0.1", "--IPController.broadcast_scheduler_depth=0"]
         # Engines register with the first heartbeat; a rank that computes for long must not count as dead.
-        # Who dies is known from mpiexec; missed heartbeats only tell of a rank that was stopped for a while.
+        # Who dies is known from mpiexec; missed heartbeats only show that a rank was stopped for a while.
         controller += ["--HeartMonitor.period=200", f"--HeartMonitor.max_heartmonitor_misses={10**7}"]
         engine = [
             sys.executable,
@@ -75,7 +75,7 @@ class Launcher:
             ranks = mpiexec_command(n, engine)
         except FileNotFoundError as error:
             raise ClusterError(str(error)) from None
-        # Whoever ends the kernel and all it started must leave the watchdog the time to clear up.
+        # Whoever ends the kernel and all it started must give the watchdog time to clean up.
         watchdog = 'trap "" TERM; read nothing; exec "$0" -m mpi_classroom.processes "$1"'
         self._spawn("controller", controller, os.environ | mark)
         self._spawn("ranks", ranks, self._environment | mark)

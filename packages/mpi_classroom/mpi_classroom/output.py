@@ -43,7 +43,7 @@ class LiveOutput:
             self.handles[key] = display(bundle, raw=True, display_id=True)
 
     def status(self, text: str) -> None:
-        """Show the time so far and who waits for what, in the place of what was shown before."""
+        """Show the time so far and who waits for what, instead of what was shown before."""
         self.status_text = text
         bundle = {"text/plain": text}
         if self.status_handle is None:

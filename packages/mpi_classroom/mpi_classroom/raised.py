@@ -11,7 +11,7 @@ from mpi_classroom.cells import Cell
 from mpi_classroom.snapshot import RankState
 
 LONGEST = 500  # characters of an error
-_ENGINE_FILE = re.compile(r" \(\d+\.py, line \d+\)$")  # of a syntax error, whose line is told below
+_ENGINE_FILE = re.compile(r" \(\d+\.py, line \d+\)$")  # of a syntax error, whose line is shown below
 _MPI_FILES = ("record.py", "recorder.py", "requests.py", ".pyx", ".pxi")
 _CHAIN = re.compile(r"The above exception was the direct cause|During handling of the above exception")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -2,7 +2,7 @@
 
 A broadcast's root and the leaves of a reduction do not wait. So a call that some rank skipped can end
 without a hang, and its message, never received, is taken for a part of the next such call: a wrong
-number, cells later. Counting the calls tells.
+number, cells later. Counting the calls shows it.
 """
 
 from collections.abc import Mapping, Sequence

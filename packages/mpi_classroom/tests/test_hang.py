@@ -57,7 +57,7 @@ def computing(rank):
 def test_a_rank_that_raised_is_the_cause_and_the_others_wait():
     cause = likely_cause([waiting(0, collective("Barrier")), raised(1), waiting(2, collective("Barrier"))])
     assert cause.startswith("rank 1 raised an error and left the cell, so ranks 0 and 2 wait for something")
-    assert cause.endswith("Mend the error first.")
+    assert cause.endswith("Correct the error first.")
 
 
 def test_one_waiting_rank_after_a_raise_is_singular():
@@ -137,7 +137,7 @@ def test_different_roots_are_named():
 
 def test_all_in_the_same_collective_means_that_they_disagree_on_what_to_exchange():
     states = [waiting(rank, collective("Allreduce")) for rank in range(4)]
-    assert likely_cause(states) == "all have come to Allreduce, but with different sizes, types or roots."
+    assert likely_cause(states) == "all ranks are in Allreduce, but with different sizes, types or roots."
 
 
 def test_a_rank_still_in_a_message_keeps_a_collective_from_completing():
@@ -146,10 +146,11 @@ def test_a_rank_still_in_a_message_keeps_a_collective_from_completing():
     assert cause.startswith("Barrier is a collective") and "rank 1 is still in Recv from rank 0" in cause
 
 
-def test_a_rank_in_the_collective_of_another_communicator_is_told():
-    states = [waiting(0, collective("Barrier", 0, LEFT)), waiting(1, collective("Barrier", 3))]
+def test_a_rank_in_the_collective_of_another_communicator_is_named():
+    states = [waiting(0, collective("Barrier", 0, LEFT)), waiting(1, collective("Barrier", 0, RIGHT))]
     cause = likely_cause(states)
-    assert "Barrier of ranks 0, 1 is a collective" in cause and "rank 1 is still in Barrier" in cause
+    assert "Barrier of ranks 0, 1 is a collective" in cause
+    assert "rank 1 is still in Barrier of ranks 2, 3" in cause
 
 
 def test_a_circle_of_receives_is_drawn():
@@ -182,6 +183,34 @@ def test_send_and_receive_with_the_same_tag_still_do_not_match():
 def test_sendrecv_is_never_advised_to_one_who_uses_it():
     cause = likely_cause([waiting(rank, sendrecv((rank + 1) % 2, (rank + 1) % 2, rank)) for rank in (0, 1)])
     assert "different tags (0, 1)" in cause and "use Sendrecv" not in cause
+
+
+def test_collectives_of_two_communicators_in_opposite_orders():
+    twin = Communicator(7, (0, 1, 2, 3))
+    states = [waiting(rank, collective("Barrier", 0, twin if rank % 2 else WORLD)) for rank in range(4)]
+    assert likely_cause(states) == (
+        "ranks 0 and 2 are in Barrier and ranks 1 and 3 are in Barrier: collectives of different "
+        "communicators that wait for each other. All ranks must make the collective calls of their communicators in the "
+        "same order."
+    )
+    column = Communicator(2, (0, 2), part=True)
+    rows = [
+        waiting(0, collective("Barrier", 0, LEFT)),
+        *(waiting(r, collective("Barrier", 0, column)) for r in (2,)),
+    ]
+    rows.append(waiting(1, collective("Bcast", 0, Communicator(3, (1, 3), part=True))))
+    assert "of different communicators" not in likely_cause(rows), "rank 0 waits for 1, which waits for 3"
+    rows = [*rows[:2], waiting(1, collective("Reduce", 0, Communicator(3, (1, 2), part=True)))]
+    assert likely_cause(rows).startswith(
+        "rank 0 is in Barrier of ranks 0, 1, rank 1 is in Reduce of ranks 1, 2 "
+        "and rank 2 is in Barrier of ranks 0, 2: collectives of different communicators"
+    )
+
+
+def test_synchronous_sends_are_not_said_to_be_large():
+    cause = likely_cause([waiting(rank, send(1 - rank, tag=rank, name="ssend")) for rank in (0, 1)])
+    assert "Each sends synchronously: until a receive fits, the send does not end." in cause
+    assert "too large" not in cause
 
 
 def test_sends_and_receives_in_a_circle_of_three_are_no_mismatch():

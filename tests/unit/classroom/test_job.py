@@ -98,7 +98,7 @@ def test_the_rank_that_raised_is_named_and_so_are_those_that_wait_for_it() -> No
     text = short(check(exercise(), shift("if comm.rank == 1:", "    raise ValueError('boom')")))
     assert "rank 0  waiting in Sendrecv to rank 1" in text
     assert "rank 1  raised ValueError: boom  (line 5: raise ValueError('boom'))" in text
-    assert "Mend the error first" in text
+    assert "Correct the error first" in text
 
 
 @pytest.mark.parametrize(

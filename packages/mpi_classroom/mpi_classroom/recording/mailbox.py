@@ -1,7 +1,7 @@
 """Messages that were sent to this rank and that it has not received, on every recorded communicator.
 
 A message that nobody received waits for the next receive that fits it, maybe cells later: that one then gets
-an old number in the place of its own.
+an old number instead of its own.
 """
 
 from typing import Any

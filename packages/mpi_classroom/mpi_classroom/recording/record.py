@@ -1,7 +1,7 @@
 """The note that this rank keeps of its MPI calls, and the wrappers that write it.
 
 A call notes itself before it starts, in a small memory-mapped file, and erases the note when it returns. The
-last collective that was completed stays noted too: it tells who has made a call that others still wait in.
+last collective that was completed stays noted too: it shows who has made a call that others still wait in.
 Only the main thread is recorded.
 """
 
@@ -114,7 +114,7 @@ def partners_of(name: str) -> Callable[..., tuple[int, int, int]]:
 
 
 def messages_of(name: str) -> Callable[[int, int], tuple[int, int]]:
-    """A function of peer and other peer: how many messages `name` sends and takes."""
+    """A function of peer and other peer: how many messages `name` sends and receives."""
     if "probe" in name.lower():
         taken = int(name in ("Mprobe", "mprobe"))
         return lambda peer, other: (0, taken * (peer != MPI.PROC_NULL))
@@ -207,7 +207,7 @@ BUFFER_NAMES = {"Sendrecv": "sendbuf", "Isendrecv": "sendbuf"}  # others: buf
 
 
 def buffer_bytes(buffer: Any) -> int:
-    """Bytes of an array, or of a list such as [array, count, datatype]; 0 where it does not tell."""
+    """Bytes of an array, or of a list such as [array, count, datatype]; 0 where they are unknown."""
     try:
         return int(buffer.nbytes)
     except AttributeError:

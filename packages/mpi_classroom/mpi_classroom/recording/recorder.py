@@ -1,8 +1,8 @@
 """The MPI call that this rank is in, written where another process can read it.
 
 A rank blocked inside MPI cannot answer questions. So every blocking call of a `RecordedComm`, and of the
-requests, windows and files made on it, notes itself before it starts (`record.py`). `install` puts these
-classes in the place of MPI's own, so that the code of a lesson is recorded as it is.
+requests, windows and files made on it, notes itself before it starts (`record.py`). `install` replaces
+MPI's own classes by these, so that the code of a lesson is recorded as it is.
 
 Ranks are noted as the world numbers them, whatever communicator they are called in.
 """
@@ -171,5 +171,5 @@ def _refuse_to_forked() -> None:
 
 
 def _refuse_to_finalize() -> None:
-    """In the place of MPI.Finalize: after the real one, the next MPI call ends the process."""
+    """Replaces MPI.Finalize: after the real one, the next MPI call ends the process."""
     raise RuntimeError("MPI.Finalize ends MPI for good; mpi4py calls it by itself when the program ends")

@@ -186,7 +186,7 @@ class _Waits:
 _first, _second = itemgetter(0), itemgetter(1)  # where a test says whether it succeeded
 
 
-PlainRequest, PlainPrequest = MPI.Request, MPI.Prequest  # MPI's own, whatever is put in their places later
+PlainRequest, PlainPrequest = MPI.Request, MPI.Prequest  # MPI's own, whatever replaces them later
 
 
 class RecordedRequest(_Waits, MPI.Request):  # type: ignore[misc]
