@@ -49,7 +49,7 @@ _MISSING = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came out of checking one answer; `loads`: whether its cell runs to the end by itself."""
+    """The result of checking one answer; `loads`: whether its cell runs to the end by itself."""
 
     state: Literal["right", "wrong", "not attempted"]
     text: str
@@ -137,7 +137,7 @@ class AnswerJob:
     def __exit__(self, *error: object) -> None:
         end_job(self.process)
         # Also what has left mpiexec's family, as daemons do: it carries the mark of this job.
-        processes.end_marked(processes.CLUSTER, str(self.folder), patience=GRACE_SECONDS)
+        processes.end_marked(processes.CLUSTER, str(self.folder), timeout=GRACE_SECONDS)
         remove_job_folders(self.environment)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -248,7 +248,7 @@ class AnswerJob:
         return f"raised {outcome['error']}{message}{where}{missing}"
 
     def _hang(self, step: int) -> str:
-        """One line a rank, and the likely cause."""
+        """One line per rank, and the likely cause."""
         outcomes = self.log.outcomes(step)
         waiting = [rank for rank in outcomes if not self.log.returned(step, rank)]
         seen = {state.rank: _plain(state) for state in self.observer.look(waiting, close=True)}

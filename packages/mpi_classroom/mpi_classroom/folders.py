@@ -39,7 +39,7 @@ _jobs = itertools.count()
 
 
 def folder_environment() -> dict[str, str]:
-    """What tells Open MPI where one job keeps its files: folders in this process's, anew at each call.
+    """The variables that say where Open MPI keeps a job's files: in our folder, anew at each call.
 
     Without a name whose place cannot be written to: Open MPI then chooses, or says what is wrong.
     """
@@ -60,7 +60,7 @@ def remove_job_folders(environment: Mapping[str, str]) -> None:
 
 
 def memory_environment(job: str) -> dict[str, str]:
-    """What tells Open MPI to keep the memory that ranks share, its windows too, in a folder for this job."""
+    """The variables that say where Open MPI keeps shared memory and windows: in this job's folder."""
     if not (memory := own_folder(SHARED_MEMORY)):
         return {}
     folder = os.path.join(memory, job)

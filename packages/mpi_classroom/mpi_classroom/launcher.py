@@ -21,7 +21,7 @@ from mpi_classroom.folders import CLUSTER_PREFIX, remove_job_folders
 from mpi_classroom.job_output import Death, read_deaths
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 
-SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB a rank
+SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB per rank
 MEMORY_PER_RANK = 150 * 2**20
 ROOM = 2**20  # bytes on the disk for a cluster's files
 LOG_LINES, LOG_COLUMNS = 15, 200
@@ -143,7 +143,7 @@ class Launcher:
         for process in reversed(self._processes.values()):  # watchdog, ranks, controller
             _end(process)
         if self._processes:
-            processes.end_marked(processes.CLUSTER, str(self.folder), patience=1.0)
+            processes.end_marked(processes.CLUSTER, str(self.folder), timeout=1.0)
         self._processes = {}
         remove_job_folders(self._environment)
         shutil.rmtree(self.folder, ignore_errors=True)

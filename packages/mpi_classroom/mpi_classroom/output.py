@@ -9,7 +9,7 @@ SHOWN_CHARACTERS = 200_000  # of one rank's output
 
 
 class LiveOutput:
-    """What the ranks print, shown while they print it: one growing output a rank and stream."""
+    """What the ranks print, shown while they print it: one growing output per rank and stream."""
 
     def __init__(self, result: Any, ranks: Sequence[int]) -> None:
         self.result, self.ranks = result, ranks

@@ -30,7 +30,7 @@ CLUSTER = "MPI_CLASSROOM_CLUSTER"
 OWNER, NOTEBOOK = f"{CLUSTER}_OWNER", f"{CLUSTER}_NOTEBOOK"
 SCOPE = "MPI_CLASSROOM_SCOPE"
 LOOKS = 20
-EXERCISE = "an exercise"  # in the place of the notebook's name
+EXERCISE = "an exercise"  # instead of a notebook's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def marker(folder: Path, notebook: str) -> dict[str, str]:
 
 
 def _pid_namespace() -> str:
-    """What tells a container's process ids from the host's; empty where there is no such thing."""
+    """What distinguishes a container's process ids from the host's; empty where there is no such thing."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -110,11 +110,11 @@ def running_clusters() -> list[ClusterProcesses]:
     ]
 
 
-def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
+def end_marked(variable: str, value: str, *, timeout: float = 3.0) -> int:
     """End every process marked `variable=value`; return how many there were.
 
     They are asked first, so that mpiexec can remove its ranks and their shared memory; whoever is still
-    there after `patience` seconds is killed, all at once: stopped first, so that none starts another.
+    there after `timeout` seconds is killed, all at once: stopped first, so that none starts another.
     """
 
     def members() -> list[psutil.Process]:
@@ -125,7 +125,7 @@ def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
     everyone = members()
     for process in everyone:
         _send(process, "terminate")
-    psutil.wait_procs(everyone, timeout=patience)
+    psutil.wait_procs(everyone, timeout=timeout)
     stopped: set[psutil.Process] = set()
     for _ in range(LOOKS):  # looked up again: somebody may have been starting just now
         new = set(members()) - stopped
@@ -137,7 +137,7 @@ def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
     for process in stopped:
         _send(process, "kill")
     everyone.extend(stopped)
-    psutil.wait_procs(everyone, timeout=patience)
+    psutil.wait_procs(everyone, timeout=timeout)
     return len({process.pid for process in everyone})
 
 

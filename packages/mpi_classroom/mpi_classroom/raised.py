@@ -33,7 +33,7 @@ class RanksRaised(error.CompositeError):
         return self.text
 
     def render_traceback(self, excid: Any = None) -> list[str]:
-        """The report instead of one full traceback a rank."""
+        """The report instead of one full traceback per rank."""
         return self.text.splitlines()
 
 

@@ -17,7 +17,7 @@ def out_of_step(before: Mapping[int, Counts], after: Mapping[int, Counts]) -> bo
 
 
 def report(states: Sequence[RankState], before: Mapping[int, Counts], after: Mapping[int, Counts]) -> str:
-    """One line a rank, with the number of its collective calls, and what that means."""
+    """One line per rank, with the number of its collective calls, and what that means."""
     width = max(len(state.what()) for state in states)
     made = {rank: count.collectives - before[rank].collectives for rank, count in after.items()}
     rows = [f"rank {state.rank}  {state.what():<{width}}  {_calls(made[state.rank])}" for state in states]

@@ -190,8 +190,8 @@ def test_collectives_of_two_communicators_in_opposite_orders():
     states = [waiting(rank, collective("Barrier", 0, twin if rank % 2 else WORLD)) for rank in range(4)]
     assert likely_cause(states) == (
         "ranks 0 and 2 are in Barrier and ranks 1 and 3 are in Barrier: collectives of different "
-        "communicators that wait for each other. All ranks must make the collective calls of their communicators in the "
-        "same order."
+        "communicators that wait for each other. All ranks must make the collective calls of their "
+        "communicators in the same order."
     )
     column = Communicator(2, (0, 2), part=True)
     rows = [
