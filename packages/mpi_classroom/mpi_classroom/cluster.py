@@ -115,7 +115,7 @@ class Cluster:
         return self._running().deaths()
 
     def observer(self, source_of: SourceOf = lambda file: None) -> Observer:
-        """Who looks at the ranks; `source_of` finds the lines of a cell by the file that engines call it."""
+        """An observer of the running ranks; `source_of` finds a cell by its file name on the engines."""
         return Observer(self.folder, {fact.rank: fact.pid for fact in self.facts}, source_of)
 
     def _running(self) -> Launcher:

@@ -104,33 +104,30 @@ class Observer:
         return [self._look_at(rank, seconds, stacks.get(rank, ()), close) for rank in ranks]
 
     def _look_at(self, rank: int, seconds: float, stack: Sequence[Frame], close: bool) -> RankState:
-        process = self._process(rank, seconds, fresh=close)
-        record = read_rank(self.folder, rank)
-        kind: Kind | None = None
-        error = ""
+        record, process = read_rank(self.folder, rank), self._process(rank, seconds, fresh=close)
         line, code, inside = located(stack, self.source_of)
+        kind, error = kind_of(record.call is not None, stack, inside or code), ""
         if process.condition == "gone":
             kind, error = "gone", ENDED
         elif process.condition == "stopped":
             kind, error = "stopped", f"is stopped (process {self.pids[rank]})"
         before = self._seen.get(rank)
-        state = RankState(
+        same_call = before is not None and before.call == record.call
+        self._seen[rank] = RankState(
             rank,
-            kind or kind_of(record.call is not None, stack, inside or code),
+            kind,
             record.call,
             error,
             line,
             code,
             inside,
-            record.done,
-            before.since if before is not None and before.call == record.call else seconds,
-            record.counts,
-            None,
-            process.cpu_seconds,
-            process.runnable,
+            done=record.done,
+            since=before.since if before is not None and same_call else seconds,
+            counts=record.counts,
+            cpu_seconds=process.cpu_seconds,
+            runnable=process.runnable,
         )
-        self._seen[rank] = state
-        return state
+        return self._seen[rank]
 
     def _counted(self, state: RankState) -> RankState:
         """A rank that has ended the cell, with what it has done until then."""
