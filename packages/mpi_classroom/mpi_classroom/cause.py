@@ -5,13 +5,23 @@ its partner or root, `other` the rank to which a Sendrecv sends, and `of` the no
 Wait is for. `Done` is the same of the last collective that a rank completed.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from mpi_classroom.recording.calls import MAKERS, OPENERS, Call, Communicator
+from mpi_classroom.recording.calls import (
+    ALIKE,
+    MAKERS,
+    OPENERS,
+    POINT_TO_POINT,
+    ROOTED,
+    Call,
+    Communicator,
+)
 from mpi_classroom.snapshot import AWAITS, ENDED, RankState
 
 _WIDTH = 120
+_CALLS = re.compile(rf"\.({'|'.join((*POINT_TO_POINT, *ROOTED, *ALIKE))})\s*\(")
 
 
 def report(states: Sequence[RankState], cause: str = "") -> str:
@@ -81,6 +91,8 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
         )
     else:
         work = f"{_ranks(computing)} {'is' if len(computing) == 1 else 'are'} in an await that has not ended."
+    if names := sorted({name for state in at_work for name in _CALLS.findall(state.inside or state.code)}):
+        work += f" Or a wait that is not recorded: {' or '.join(names)} on an intercommunicator."
     if not waiting:
         return work
     return f"{_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for the others. {work}"

@@ -292,6 +292,14 @@ def test_endless_computation_on_one_rank_with_the_others_in_a_collective():
     assert cause.startswith("ranks 0 and 2 wait for the others. rank 1 still computes: an endless loop")
 
 
+def test_a_line_with_a_call_that_is_not_recorded_may_be_a_wait():
+    states = [RankState(rank, "computing", line=4, code="if rank: inter.Barrier()") for rank in (1, 2)]
+    cause = likely_cause([finished(0), *states])
+    assert cause.startswith("ranks 1 and 2 still compute: an endless loop")
+    assert "Or a wait that is not recorded: Barrier on an intercommunicator" in cause
+    assert "not recorded" not in likely_cause([computing(0)])
+
+
 def test_states_without_any_record_still_give_a_sentence():
     assert likely_cause([waiting(0), finished(1)])
     assert likely_cause([raised(0), raised(1)]) == "ranks 0 and 1 raised; the cell ended everywhere."
