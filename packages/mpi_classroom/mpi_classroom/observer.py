@@ -24,7 +24,7 @@ from mpi_classroom.job_output import Death
 from mpi_classroom.recording.calls import Counts, read_rank, stack_file
 from mpi_classroom.snapshot import AWAITS, ENDED, FUTURE_WAITS, Kind, RankState, Snapshot, waits_in
 
-STACK_SECONDS = 0.5
+STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
 PROCESS_SECONDS = 0.1  # the operating system is asked about processes this often, at most
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
@@ -197,20 +197,26 @@ def death_words(death: Death) -> str:
 def request_stacks(folder: Path, pids: Mapping[int, int]) -> dict[int, list[Frame]]:
     """The Python stacks of the ranks in `pids` (rank → pid), innermost frame first.
 
-    A rank that is stopped or gone has none after half a second.
+    A rank that is stopped or gone has none after STACK_SECONDS. One that wants a CPU gets longer to answer:
+    on a busy machine it may not have had one.
     """
     sizes = {}
     for rank, pid in pids.items():
         path = stack_file(folder, rank)
-        sizes[rank] = path.stat().st_size if path.exists() else 0  # in bytes
         with contextlib.suppress(ProcessLookupError):
             if _answers(pid):
+                sizes[rank] = path.stat().st_size if path.exists() else 0  # in bytes
                 os.kill(pid, signal.SIGUSR1)
     stacks: dict[int, list[Frame]] = {}
-    deadline = time.monotonic() + STACK_SECONDS
-    while len(stacks) < len(sizes) and time.monotonic() < deadline:
+    began = time.monotonic()
+    while missing := sizes.keys() - stacks.keys():
+        waited = time.monotonic() - began
+        if waited > BUSY_STACK_SECONDS:
+            break
+        if waited > STACK_SECONDS and not any(process_state(pids[rank]).runnable for rank in missing):
+            break
         time.sleep(0.02)
-        for rank in sizes.keys() - stacks.keys():
+        for rank in missing:
             path = stack_file(folder, rank)
             text = path.read_bytes()[sizes[rank] :].decode(errors="replace") if path.exists() else ""
             if "_run_module_as_main" in text or "\n  ...\n" in text:  # the last frame, or the hundredth

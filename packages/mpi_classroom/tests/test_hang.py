@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from unittest import mock
 
@@ -422,6 +423,19 @@ def test_a_stopped_or_dead_process_has_no_stack_and_costs_half_a_second(sleeper,
     began = time.monotonic()
     assert set(request_stacks(tmp_path, {0: stopped.pid, 1: dead.pid, 2: alive.pid})) == {2}
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(("runnable", "found"), [(True, {0}), (False, set())])
+def test_a_rank_that_waits_for_a_cpu_gets_longer_to_answer(sleeper, tmp_path, monkeypatch, runnable, found):
+    """The child is stopped when it is asked, and goes on after a second."""
+    child = sleeper(0)
+    os.kill(child.pid, signal.SIGSTOP)
+    state = observer.ProcessState("", 1.0, runnable)
+    monkeypatch.setattr(observer, "process_state", lambda pid: state)
+    timer = threading.Timer(1.0, os.kill, (child.pid, signal.SIGCONT))
+    timer.start()
+    assert request_stacks(tmp_path, {0: child.pid}).keys() == found
+    timer.join()
 
 
 # -------------------------------------------------------------------- from a stack to a state
