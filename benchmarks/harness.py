@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from course.paths import ROOT
+from mpi_classroom.job_output import marked_lines
 from mpi_classroom.launch import available_cores, run_ranks
 
 if TYPE_CHECKING:
@@ -116,10 +117,10 @@ def on_ranks(
     call = ["-m", "benchmarks.harness", module, function.__name__, json.dumps(arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     done = run_ranks(size, call, timeout=timeout, environment=environment, connects=connects)
-    results = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+    results = marked_lines(done.stdout, MARK)
     if done.returncode or not results:
         raise RuntimeError(f"{function.__name__} failed on {size} ranks:\n{done.stdout}\n{done.stderr}")
-    return json.loads(results[-1].removeprefix(MARK))
+    return results[-1]
 
 
 def main_module() -> str:

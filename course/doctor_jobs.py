@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 from mpi_classroom.doctor import RANKS, Check, some
+from mpi_classroom.job_output import last_line
 from mpi_classroom.launch import available_cores, rank_environment, run_ranks, threads_per_rank
 
 TORCH_RANKS = 2
@@ -81,7 +82,7 @@ def check_torch(program: str = TORCH_ROUND_TRIP, seconds: float = 60.0) -> Check
     right = "gloo" in backends and said == sorted(f"{name} {total}" for name in backends * TORCH_RANKS)
     if right and job.returncode == 0:
         return Check(name, True, f"torch.distributed summed on 2 ranks, over {' and over '.join(backends)}")
-    last = _last_line(job.stderr) or "it said nothing"
+    last = last_line(job.stderr) or "it said nothing"
     return Check(
         name, False, f"the sums were {some(said) or 'not there'}; exit code {job.returncode}: {last}", remedy
     )
@@ -107,14 +108,10 @@ def check_deepspeed(program: str = DEEPSPEED, seconds: float = 60.0) -> Check:
             name, False, f"its import was not done after {seconds:.0f} s", "course doctor again, alone"
         )
     if child.returncode != 0:
-        last = _last_line(child.stderr) or f"exit code {child.returncode}"
+        last = last_line(child.stderr) or f"exit code {child.returncode}"
         return Check(name, False, f"it cannot be imported: {last}", SETUP)
-    return Check(name, True, f"{_last_line(child.stdout)}, on the processor")
+    return Check(name, True, f"{last_line(child.stdout)}, on the processor")
 
 
 def _loopback() -> str:
     return "lo0" if sys.platform == "darwin" else "lo"
-
-
-def _last_line(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.strip(" -")), "")

@@ -17,7 +17,6 @@ notebook is up to date without running it. A build that fails leaves the old not
 """
 
 import argparse
-import asyncio
 import hashlib
 import os
 import re
@@ -34,8 +33,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
 from course.paths import LESSONS, ROOT
-from course.tools.execute import Deadlines, KernelTrouble, LessonRun
-from course.tools.kernels import unattended
+from course.tools.execute import Deadlines, LessonRun
 from course.tools.parts import MORE, RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
 from course.tools.shown import ShowError, shown
 from mpi_classroom.lessons import find_exercise
@@ -232,27 +230,27 @@ def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLIN
     """
     began = list[float]()
     run = LessonRun(notebook, deadlines, lambda number, cells: began.append(time.monotonic()))
-    problem = ""
-    try:
-        with unattended() as environment:
-            asyncio.run(run.execute(folder, {**os.environ, **environment}))
-    except CellExecutionError as error:
-        traceback = _plain(error.traceback).rstrip().splitlines()
-        said = _plain(error.evalue).partition("\n")[0]
-        problem = "\n".join([f"raised {error.ename}: {said}", "…", *traceback[-TRACEBACK_LINES:]])
-    except CellTimeoutError:
-        lesson_is_late = time.monotonic() >= run.ends
-        late, limit = ("the lesson", deadlines.lesson) if lesson_is_late else ("this cell", deadlines.cell)
-        problem = f"{late} was not done after {limit:g} s; do ranks wait for each other?"
-    except KernelTrouble as error:
-        problem = str(error)
-    if problem:
-        raise _cell_error(*run.code[run.done], problem)
+    error = run.run(folder)
+    if error is not None:
+        raise _cell_error(*run.code[run.done], _problem(run, error))
     for index, cell in run.code:
         if "raises-exception" in tags(cell) and not any(out.output_type == "error" for out in cell.outputs):
             raise _cell_error(index, cell, "is tagged raises-exception and did not raise")
     core = in_core(notebook.cells)
     return seconds_by_part([core[index] for index, _ in run.code], [*began, time.monotonic()])
+
+
+def _problem(run: LessonRun, error: Exception) -> str:
+    """What stopped a lesson, with the end of the traceback where a cell raised."""
+    if isinstance(error, CellExecutionError):
+        traceback = _plain(error.traceback).rstrip().splitlines()
+        said = _plain(error.evalue).partition("\n")[0]
+        return "\n".join([f"raised {error.ename}: {said}", "…", *traceback[-TRACEBACK_LINES:]])
+    if isinstance(error, CellTimeoutError):
+        deadlines = run.deadlines
+        late, limit = ("the lesson", deadlines.lesson) if run.late else ("this cell", deadlines.cell)
+        return f"{late} was not done after {limit:g} s; do ranks wait for each other?"
+    return str(error)
 
 
 def _cell_error(index: int, cell: NotebookNode, problem: str) -> BuildError:

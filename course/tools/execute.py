@@ -108,7 +108,25 @@ class LessonRun:
         """What the next cell may take."""
         return max(0.1, min(self.deadlines.cell, self.ends - time.monotonic()))
 
-    async def execute(self, folder: Path, environment: dict[str, str]) -> None:
+    def run(self, folder: Path, **marks: str) -> Exception | None:
+        """Run all cells in `folder`, unattended, and end whatever they started.
+
+        Returns what stopped them (an error of a cell, a timeout, KernelTrouble, or OSError while the kernel
+        started), None when nothing did. `marks` are added to the kernel's environment.
+        """
+        try:
+            with unattended() as environment:
+                asyncio.run(self._execute(folder, os.environ | environment | marks))
+        except (CellExecutionError, CellTimeoutError, KernelTrouble, OSError) as error:
+            return error
+        return None
+
+    @property
+    def late(self) -> bool:
+        """Whether the lesson as a whole has used its time."""
+        return time.monotonic() >= self.ends
+
+    async def _execute(self, folder: Path, environment: dict[str, str]) -> None:
         """Run all cells in `folder`, then end the kernel; raises what nbclient raises, or KernelTrouble."""
         with tempfile.TemporaryFile() as log:
             can_answer = False
@@ -175,7 +193,7 @@ def run_lesson(
     except (OSError, ValueError) as error:
         return LessonResult(lesson, 0.0, 0, 0, Failure(_file_words(lesson.path, error)))
     run = LessonRun(notebook, deadlines, report)
-    failure = _execute(run, lesson)
+    failure = _failure(run, run.run(lesson.path.parent, JPY_SESSION_NAME=str(lesson.path)))
     seconds = time.monotonic() - began
     try:
         write_results(notebook, build, lesson.stem)
@@ -184,29 +202,22 @@ def run_lesson(
     return LessonResult(lesson, seconds, run.done, len(run.code), failure)
 
 
-def _execute(run: LessonRun, lesson: Lesson) -> Failure | None:
-    """Run the cells and end whatever they started; None when all went well."""
-    number = None
-    try:
-        with unattended() as marks:
-            marks |= {"JPY_SESSION_NAME": str(lesson.path)}
-            asyncio.run(run.execute(lesson.path.parent, os.environ | marks))
+def _failure(run: LessonRun, error: Exception | None) -> Failure | None:
+    """What stopped a lesson, in one line; None when nothing did."""
+    if error is None:
         return None
-    except CellExecutionError as error:
-        number, cell = run.done + 1, run.code[run.done][1]
-        return cell_failure(number, error.ename, error.evalue, cell.outputs)
-    except CellTimeoutError:
+    if isinstance(error, CellExecutionError):
+        return cell_failure(run.done + 1, error.ename, error.evalue, run.code[run.done][1].outputs)
+    if isinstance(error, CellTimeoutError):
         return Failure(_too_slow(run), run.done + 1)
-    except KernelTrouble as error:
-        started = run.client.kc is not None
-        return Failure(str(error), run.done + 1 if started else None)
-    except OSError as error:
-        return Failure(f"the kernel did not start: {_file_words(Path(tempfile.gettempdir()), error)}")
+    if isinstance(error, KernelTrouble):
+        return Failure(str(error), run.done + 1 if run.client.kc is not None else None)
+    return Failure(f"the kernel did not start: {_file_words(Path(tempfile.gettempdir()), error)}")
 
 
 def _too_slow(run: LessonRun) -> str:
     first = one_line(run.code[run.done][1].source)
-    if time.monotonic() >= run.ends:
+    if run.late:
         return f"the lesson did not end within {run.deadlines.lesson:g} s; it was at: {first}"
     return f"did not end within {run.deadlines.cell:g} s: {first}"
 

@@ -210,6 +210,32 @@ MISMATCHES = [
         "Barrier of ranks 2, 3 is a collective: .* and rank 3 did not",
     ),
     broken(
+        "barriers of two communicators in opposite orders",
+        "twin = comm.Dup()\nfirst, second = (comm, twin) if rank % 2 else (twin, comm)\n"
+        "first.Barrier()\nsecond.Barrier()",
+        *rows(range(4), "waiting in Barrier", 4, "first.Barrier()"),
+        "ranks 0 and 2 are in Barrier and ranks 1 and 3 are in Barrier: collectives of different comm",
+        RESTARTED,
+    ),
+    broken(
+        "barriers of rows and columns in orders that form a circle",
+        "rows, columns = comm.Split(rank // 2), comm.Split(rank % 2)\n"
+        "first, second = (rows, columns) if rank in (0, 3) else (columns, rows)\n"
+        "first.Barrier()\nsecond.Barrier()",
+        row(0, "waiting in Barrier of ranks 0, 1", 4),
+        row(2, "waiting in Barrier of ranks 0, 2", 4),
+        "collectives of different communicators that wait for each other",
+        RESTARTED,
+    ),
+    broken(
+        "synchronous sends whose tags do not fit the receives",
+        "if rank < 2:\n    request = comm.irecv(source=1 - rank, tag=5)\n"
+        "    comm.ssend(rank, dest=1 - rank, tag=rank)\n    request.wait()",
+        row(0, "waiting in ssend to rank 1, tag 0", 4),
+        "Each sends synchronously: until a receive fits",
+        RESTARTED,
+    ),
+    broken(
         "a circle of receives in a part",
         "half = comm.Split(rank // 2)\nif rank > 1: half.recv(source=1 - half.rank, tag=4)",
         row(2, "waiting in recv from rank 3, tag 4"),
@@ -254,7 +280,7 @@ MISMATCHES = [
     broken(
         "a collective with other sizes on every rank",
         "comm.Allreduce(np.ones(1 + 1000 * rank), np.ones(1 + 1000 * rank))",
-        r"MPI_ERR_TRUNCATE|crashed|was ended by signal|no rank can go on|raised an error while",
+        r"MPI_ERR_TRUNCATE|crashed|was ended by signal|ended itself|no rank can go on|raised an error while",
     ),
     broken(
         "a rank that waits for itself",
@@ -440,6 +466,29 @@ REQUESTS = [
         row(1, "raised ValueError: boom", 5),
     ),
     broken(
+        "a request of many that never completes, in a loop of tests",
+        "requests = [comm.Irecv(np.empty(1), source=s, tag=4) for s in range(size) if s != rank]\n"
+        "if rank == 0:\n    while not MPI.Request.Testall(requests): pass\n"
+        "else: comm.Send(np.ones(1), 0, 4 if rank < 3 else 5)",
+        row(0, "waiting in Testall for Irecv from any rank", 4),
+        "a message is waited for that no rank sends",
+        RESTARTED,
+    ),
+    broken(
+        "a probe that is repeated for a message that nobody sends",
+        "if rank == 3:\n    while not comm.Iprobe(source=0, tag=9): pass",
+        row(3, "waiting in Iprobe from rank 0, tag 9", 3),
+        "rank 3 is in Iprobe from rank 0, tag 9, but rank 0 has finished without a call that sends it",
+        RESTARTED,
+    ),
+    broken(
+        "a probe with naps between, while the others wait",
+        f"if rank == 3:\n    while not comm.iprobe(source=0): time.sleep(0.01)\n{BARRIER}",
+        row(3, "waiting in iprobe from rank 0", 3),
+        "Barrier is a collective: .* rank 3 is still in iprobe from rank 0",
+        RESTARTED,
+    ),
+    broken(
         "ZeRO-3: a forward pass that one rank skips",
         f"{MODEL}\nfrom course_lib.fast.zero import Zero3\nzero = Zero3(comm, model)\n"
         "if rank != 2: model(data)",
@@ -617,7 +666,8 @@ RARE = [
     ),
     broken(
         "the cluster's folder removed",
-        "import shutil\nif rank == 0: shutil.rmtree(os.environ['COURSE_CLUSTER'])\nif rank: comm.Barrier()",
+        "import shutil\nfolder = os.environ['MPI_CLASSROOM_CLUSTER']\n"
+        "if rank == 0: shutil.rmtree(folder)\nif rank: comm.Barrier()",
         r"the cluster's folder .* was removed",
         "Likely cause: a part of the cluster was ended or removed",
         RESTARTED,

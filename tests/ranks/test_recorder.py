@@ -393,7 +393,7 @@ def test_a_message_that_nobody_received_is_found_and_can_be_taken_away(both):
     base = world - comm.rank
     expected = {(base + left, world, 3, True), (base + left, world, 5, True)}
     assert expected <= ours
-    mailbox.take_all()
+    mailbox.receive_all()
     assert not expected & {(m.source, m.dest, m.tag, m.nbytes > 8) for m in mailbox.unreceived()}
     comm.Barrier()
     assert recorded.sendrecv(comm.rank, dest=right, source=left) == left
@@ -404,5 +404,5 @@ def test_a_large_message_is_found_too_and_its_send_completes_when_it_is_taken(bo
     request = recorded.Isend(np.zeros(10**6), neighbours(comm)[0], 8)
     comm.Barrier()
     assert (8, 8 * 10**6) in {(m.tag, m.nbytes) for m in mailbox.unreceived()}
-    mailbox.take_all()
+    mailbox.receive_all()
     request.Wait()

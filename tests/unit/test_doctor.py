@@ -229,7 +229,7 @@ def test_one_call_shows_a_line_each_and_the_verdict(monkeypatch):
     monkeypatch.setattr(doctor, "CHECKS", checks)
     doctor.doctor(shown.append)
     assert shown[:2] == ["ok   Python         3.11", f"FIX  memory         1 GiB\n{'':20}→ close programs"]
-    assert shown[2].startswith("\n1 to mend (2 checks")
+    assert shown[2].startswith("\n1 to fix (2 checks")
 
 
 def test_the_remedies_of_the_machine_are_said_in_the_words_of_the_course(monkeypatch):

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -31,6 +30,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from mpi_classroom.job_output import last_error, read_deaths
 from mpi_classroom.launch import rank_environment, run_ranks
 
 # With `-m mpi4py` an uncaught exception ends all; without it, the others wait for the one that raised.
@@ -107,15 +107,14 @@ def spawned_pi(
 
 def what_happened(errors: str, workers: int, timeout: float) -> str:
     """One sentence on workers that gave no answer, from what they and mpiexec wrote."""
-    raised = re.findall(r"^(?:\w+\.)*\w+(?:Error|Exception|Exit|Interrupt)\b.*$", errors, re.MULTILINE)
-    signal = re.search(r"process rank (\d+) .{,99}?exited on\s+signal (\d+ \(\w+\))", errors, re.DOTALL)
-    left = re.search(r"@(?:[2-9]|\d\d+),(\d+)\]\s+Exit code:\s+(\d+)", errors)  # job 1 is the parent's
-    if raised:
-        return f"the {workers} spawned workers gave no answer: {raised[-1]}"
-    if signal:
-        return f"spawned worker {signal[1]} of {workers} was ended by signal {signal[2]}"
-    if left:
-        return f"spawned worker {left[1]} of {workers} left with exit code {left[2]} before its work was done"
+    if raised := last_error(errors):
+        return f"the {workers} spawned workers gave no answer: {raised}"
+    for death in read_deaths(errors):
+        worker = f"spawned worker {death.rank} of {workers}"
+        if death.how == "signal":
+            return f"{worker} was ended by signal {death.signal_words}"
+        if death.how == "exit" and death.job > 1:  # job 1 is the parent's
+            return f"{worker} left with exit code {death.exit_code} before its work was done"
     if late(workers, timeout) in errors:
         return late(workers, timeout)
     return (

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from course.lessons.l04_collectives.backend_operations import Garbage, ProbeGroup
+from mpi_classroom.job_output import event_file
 
 OUR_BACKEND = "torch_mpi4py"
 
@@ -87,7 +88,7 @@ def main() -> None:
     tasks = json.loads((folder / "tasks.json").read_text())
     checks = importlib.import_module(tasks["module"]).CHECKS
     rank = Rank(folder)
-    with open(folder / f"rank-{rank.rank}.jsonl", "w", buffering=1) as log:
+    with open(event_file(folder, rank.rank), "w", buffering=1) as log:
         log.write(json.dumps({"event": "ready"}) + "\n")
         for number, (backend, operation) in enumerate(tasks["tasks"]):
             log.write(json.dumps({"event": "began", "task": number}) + "\n")

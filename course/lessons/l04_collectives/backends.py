@@ -10,7 +10,6 @@ rank down. The last two cost the job; the rest of the operations is then tried i
 import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from mpi_classroom.folders import scratch_folder
+from mpi_classroom.job_output import Event, read_deaths, read_events
 from mpi_classroom.launch import mpiexec_command, rank_environment, running_job
 
 State = Literal["works", "wrong", "raises", "hangs", "crashes", "absent"]
@@ -46,7 +46,6 @@ RANKS = 2
 START_SECONDS = 60.0
 TICK_SECONDS = 0.02
 Task = tuple[str, str]
-Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ class ProbeJob:
         seen = -1
         while True:
             ended = self.process.poll() is not None  # before reading: what it wrote last must be read
-            logs = [self._events(rank) for rank in range(RANKS)]
+            logs = [read_events(self.folder, rank) for rank in range(RANKS)]
             if all(log and log[-1]["event"] == "done" for log in logs):
                 return self._finished(logs)
             now, lines = time.monotonic(), sum(map(len, logs))
@@ -172,11 +171,6 @@ class ProbeJob:
             if ended or silent:
                 return [*self._finished(logs), self._culprit(logs, crashed=ended)]
             time.sleep(TICK_SECONDS)
-
-    def _events(self, rank: int) -> list[Event]:
-        path = self.folder / f"rank-{rank}.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def _finished(self, logs: Sequence[Sequence[Event]]) -> list[Probe]:
         """The tasks that have an outcome on every rank; a task is as bad as on its worst rank."""
@@ -220,8 +214,7 @@ def _outcomes(logs: Sequence[Sequence[Event]], number: int) -> dict[int, Event]:
 
 def _cause_of_death(output: Path) -> str:
     """What mpiexec says of a rank that is gone."""
-    words = " ".join(output.read_text(errors="replace").split())
-    signal = re.search(r"process rank (\d+) .{,99}? exited on signal (\d+ \(.*?\))", words)
-    if signal:
-        return f"rank {signal[1]} was ended by signal {signal[2]}"
+    for death in read_deaths(output.read_text(errors="replace")):
+        if death.how == "signal":
+            return f"rank {death.rank} was ended by signal {death.signal_words}"
     return "a rank left Python in mid-air"

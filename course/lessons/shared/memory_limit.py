@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from course_lib.theory.partition import even_range
+from mpi_classroom.job_output import marked_lines
 from mpi_classroom.launch import run_ranks
 
 if TYPE_CHECKING:
@@ -66,10 +67,10 @@ def run_limited(module: str, ranks: int, arguments: Sequence[int], timeout: floa
         raise OSError(f"{STATUS} is missing: a process's memory can be limited on Linux only; go on without")
     environment = os.environ | TENSORS_APART
     job = run_ranks(ranks, ["-m", module, *map(str, arguments)], timeout=timeout, environment=environment)
-    reported = [line.removeprefix(MARK) for line in job.stdout.splitlines() if line.startswith(MARK)]
-    if not reported:
+    fits_found = marked_lines(job.stdout, MARK)
+    if not fits_found:
         raise RuntimeError(f"the job of {ranks} ranks ended without a word:\n{job.stdout}\n{job.stderr}")
-    return Fit(**json.loads(reported[-1]))
+    return Fit(**fits_found[-1])
 
 
 # ---------------------------------------------------------------- in a process that is limited

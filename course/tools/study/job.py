@@ -7,7 +7,6 @@ study itself was killed.
 
 import json
 import queue
-import re
 import subprocess
 import sys
 import threading
@@ -19,21 +18,13 @@ from typing import Any
 from course.lessons.l07_ddp_on_mnist.study_results import Case
 from course.tools.study.plan import MARK, job_size
 from mpi_classroom.errors import CourseError
+from mpi_classroom.job_output import last_error, last_line, marked_lines, read_deaths
 from mpi_classroom.launch import mpiexec_command, rank_environment, running_job
 from mpi_classroom.leftovers import RUN, run_mark
 
 SILENCE_SECONDS = 300.0
 LINES = 60  # of what the ranks print besides: the last ones may say what went wrong
 Data = tuple[str, int, int]  # its name, images to train on, images to test with
-
-_DEATHS = (  # what mpiexec says when a rank is gone
-    (
-        re.compile(r"process rank (\d+) .{,199}? exited on signal (\d+ \(.*?\))"),
-        "rank {} was ended by signal {}",
-    ),
-    (re.compile(r"rank (\d+) .{,199}? exited on signal (\d+)"), "rank {} was ended by signal {}"),
-)
-_ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
 
 
 class StudyError(CourseError):
@@ -75,7 +66,7 @@ def listen(
         others: deque[str] = deque(maxlen=LINES)
         while line := _next(lines, silence):
             if line.startswith(MARK):
-                yield json.loads(line.removeprefix(MARK))
+                yield from marked_lines(line, MARK)
             else:
                 others.append(line.rstrip())
         if job.wait(10):
@@ -99,13 +90,13 @@ def _next(lines: "queue.SimpleQueue[str]", silence: float) -> str:
 
 def how_it_ended(code: int, lines: Sequence[str]) -> str:
     """In a few words, from what mpiexec and the ranks printed last."""
-    text, together = "\n".join(lines), " ".join(line.strip() for line in lines)
-    for pattern, words in _DEATHS:
-        if found := pattern.search(together):
-            return words.format(*found.groups())
-    if errors := _ERROR.findall(text):
-        return f"a rank raised {errors[-1].strip()}"
+    text = "\n".join(lines)
+    for death in read_deaths(text):
+        if death.how == "signal":
+            return f"rank {death.rank} was ended by signal {death.signal_words}"
+    if error := last_error(text):
+        return f"a rank raised {error}"
     if code < 0:
         return f"mpiexec was ended by signal {-code}"
-    last = next((line.strip("- \t") for line in reversed(lines) if line.strip("- \t")), "it said nothing")
+    last = last_line(text).strip("- \t") or "it said nothing"
     return f"the job ended with exit code {code}: {last}"

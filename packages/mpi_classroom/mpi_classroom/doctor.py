@@ -22,6 +22,7 @@ import psutil
 
 from mpi_classroom import leftovers, processes
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.job_output import last_line
 from mpi_classroom.launch import available_cores, find_mpiexec, run_ranks, threads_per_rank
 from mpi_classroom.launcher import SHARED_MEMORY_PER_RANK, private_folder
 
@@ -95,8 +96,8 @@ def check_mpiexec() -> Check:
 def check_cores() -> Check:
     """How many cores the ranks share; fewer cores than ranks is no fault."""
     cores, threads = available_cores(), threads_per_rank(RANKS)
-    share = f"{RANKS} ranks take turns on them" if cores < RANKS else "one or more for each of 4 ranks"
-    return Check("cores", True, f"{cores} ({share}), {threads} thread{'s' * (threads > 1)} a rank")
+    share = f"{RANKS} ranks share them" if cores < RANKS else f"one or more per rank for {RANKS} ranks"
+    return Check("cores", True, f"{cores} ({share}), {threads} thread{'s' * (threads > 1)} per rank")
 
 
 def check_memory(available: int | None = None) -> Check:
@@ -195,7 +196,7 @@ def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float
     except OSError as error:
         return Check("ranks", False, str(error), remedy)
     if job.returncode != 0:
-        last = _last_line(job.stderr) or "it said nothing"
+        last = last_line(job.stderr) or "it said nothing"
         return Check("ranks", False, f"the job ended with exit code {job.returncode}: {last}", remedy)
     answers = [line for line in job.stdout.splitlines() if line]
     expected = f"{size} {sum(range(1, size + 1))}"  # ranks in the world, sum over them
@@ -259,7 +260,7 @@ def doctor(show: Callable[[str], None] = print, checks: Iterable[Check] | None =
         found.append(check)
         show(check.line())
     red = sum(not check.ok for check in found)
-    verdict = f"{red} to mend" if red else "all is well"
+    verdict = f"{red} to fix" if red else "all is well"
     show(f"\n{verdict} ({len(found)} checks, {time.monotonic() - began:.0f} s)")
 
 
@@ -278,7 +279,3 @@ def some(items: list[str], limit: int = 3) -> str:
     """The first few of `items`, and how many there are besides."""
     more = f" and {len(items) - limit} more" if len(items) > limit else ""
     return "; ".join(items[:limit]) + more
-
-
-def _last_line(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.strip(" -")), "")

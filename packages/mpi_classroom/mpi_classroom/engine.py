@@ -1,7 +1,7 @@
-"""What every rank is told once, when it starts: note your MPI calls, and let no cell break you for the next.
+"""What prepares every rank, once: it notes its MPI calls, and no cell breaks it for the next one.
 
 `prepare` runs on the engines. Whatever a cell did to the process (print's stream closed, a builtin replaced,
-handlers of signals taken, a child forked that goes on as if it were the rank) is mended when the cell ends.
+handlers of signals taken, a child forked that goes on as if it were the rank) is repaired when the cell ends.
 """
 
 import atexit
@@ -15,7 +15,7 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
-from mpi_classroom.recording.calls import Letter
+from mpi_classroom.recording.calls import Message
 
 _RANK_OF_A_JOB = ("PMIX_", "OMPI_COMM_", "OMPI_MCA_ess", "PRTE_LAUNCHED")
 
@@ -27,30 +27,30 @@ def prepare(folder: str) -> tuple[int, int, int, str]:
     shell: Any = get_ipython()
     known = shell.events.callbacks["post_run_cell"]
     facts = recorder.install(Path(folder))
-    if not any(getattr(hook, "__name__", "") == "mend_rank" for hook in known):
-        shell.events.register("post_run_cell", _mender())
+    if not any(getattr(hook, "__name__", "") == "repair_rank" for hook in known):
+        shell.events.register("post_run_cell", _repairer())
         shell.kernel._abort_queues = lambda *_: None  # a rank that raised must not skip the next cell
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ipyparallel's handler leaves half a rank
-        atexit.register(os._exit, 1)  # a rank that leaves has died; it must not wait for the others to leave
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ipyparallel's handler ends half of a rank
+        atexit.register(os._exit, 1)  # a rank that exits has died; it must not wait for the others to exit
         for name in [name for name in os.environ if name.startswith(_RANK_OF_A_JOB)]:
             del os.environ[name]  # a program that a cell starts must not take itself for this rank
     return facts
 
 
-def unreceived(take: bool) -> list[Letter]:
-    """The messages that this rank has been sent and not received; with `take` they are thrown away."""
+def unreceived(discard: bool) -> list[Message]:
+    """The messages sent to this rank that it has not received; `discard` removes them."""
     from mpi_classroom.recording import mailbox
 
-    return mailbox.take_all() if take else mailbox.unreceived()
+    return mailbox.receive_all() if discard else mailbox.unreceived()
 
 
-def _mender() -> Callable[..., None]:
+def _repairer() -> Callable[..., None]:
     from mpi_classroom.recording import recorder
 
     streams = {name: (getattr(sys, name), getattr(sys, name).pub_thread) for name in ("stdout", "stderr")}
     own, pid = dict(vars(builtins)), os.getpid()
 
-    def mend_rank(*_: object) -> None:
+    def repair_rank(*_: object) -> None:
         if os.getpid() != pid:
             os._exit(0)  # forked in the cell, which ends here
         for name, (stream, thread) in streams.items():
@@ -58,6 +58,6 @@ def _mender() -> Callable[..., None]:
             setattr(sys, name, stream)
         vars(builtins).update(own)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        recorder.write_stacks_when_asked()  # a handler of the cell's may be in its place
+        recorder.write_stacks_when_asked()  # a handler of the cell's may have replaced it
 
-    return mend_rank
+    return repair_rank

@@ -10,7 +10,7 @@ Every exercise, question and prediction says what it is for; the lints of the le
     Question(…,   objectives=(1, 3), options=(Option(…, right=True), Option(…, belief="rank-is-core")))
     Prediction(id="02.p1", question="…", objectives=(4,), targets=("n-ranks-n-times",))
 
-`objectives` are positions, from 1, in the row "You will be able to" of the lesson's header, divided by `;`.
+`objectives` are positions, from 1, in the line "You will be able to" of the lesson's header, divided by `;`.
 Beliefs are names that the course chooses. The module of a lesson has EXERCISES (exercises and questions) and,
 where it has some, PREDICTIONS (see `lessons.py`).
 """
@@ -248,7 +248,7 @@ def show(values: Any) -> str:
 
 
 def missing_ranks(total: float, size: int) -> str:
-    """What a decimal-coded sum (rank r gave 10**r) tells: whose contribution is missing or counted twice.
+    """What a decimal-coded sum (rank r gave 10**r) shows: whose contribution is missing or counted twice.
 
     >>> missing_ranks(1011, 4)
     "rank 2's contribution is missing"

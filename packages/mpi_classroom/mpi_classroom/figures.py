@@ -1,7 +1,7 @@
 """One look for all figures, and the picture that carries its own alt text.
 
 Ranks have one colour *and* are always labelled with their number, in the same order from top to bottom;
-activities are told apart by colour and hatching, so that no meaning hangs on colour alone.
+activities differ in colour and hatching, so that no meaning depends on colour alone.
 """
 
 import base64

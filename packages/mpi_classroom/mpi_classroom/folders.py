@@ -41,8 +41,8 @@ PREFIXES = (PREFIX, CLUSTER_PREFIX, EXERCISE_PREFIX)
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"
 WINDOWS = ("OMPI_MCA_osc_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory")
 MPIEXEC = "PRTE_MCA_prte_local_tmpdir_base"
-JOB = "COURSE_JOB"  # marks all processes of a job; mpiexec does not hand its own variables on
-SCOPE = "COURSE_SCOPE"  # see `processes`
+JOB = "MPI_CLASSROOM_JOB"  # marks all processes of a job; mpiexec does not hand its own variables on
+SCOPE = "MPI_CLASSROOM_SCOPE"  # see `processes`
 # Whoever ends this process and all it started must leave the watchdog the time to clear up.
 WATCHDOG = 'trap "" TERM; read nothing; test -d "$1" && exec "$0" -m mpi_classroom.processes "$1"'
 
@@ -50,7 +50,7 @@ _jobs = itertools.count()
 
 
 def folder_environment() -> dict[str, str]:
-    """What tells Open MPI where one job keeps its files: folders in this process's, anew at each call.
+    """The variables that say where Open MPI keeps a job's files: in our folder, anew at each call.
 
     Without a name whose place cannot be written to: Open MPI then chooses, or says what is wrong.
     """
@@ -102,7 +102,7 @@ def remove_job_folders(environment: Mapping[str, str]) -> None:
 
 
 def memory_environment(job: str) -> dict[str, str]:
-    """What tells Open MPI to keep the memory that ranks share, its windows too, in a folder for this job."""
+    """The variables that say where Open MPI keeps shared memory and windows: in this job's folder."""
     if not (memory := own_folder(SHARED_MEMORY)):
         return {}
     folder = os.path.join(memory, job)

@@ -12,8 +12,8 @@ from IPython.core.error import UsageError
 from mpi_classroom.awake import Deadline
 from mpi_classroom.cells import Cell, cell_numbers
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.undelivered import counts
-from mpi_classroom.watch import Watch
+from mpi_classroom.observer import death_words
+from mpi_classroom.running_cell import RunningCell
 
 
 class GuardedMagics(ParallelMagics):
@@ -104,7 +104,7 @@ class GuardedMagics(ParallelMagics):
         )
         self._ensure_alive(note)
         block = self.view.block if block is None else block
-        before = counts(self.cluster.folder, range(self.cluster.n))
+        before = self.cluster.observer().counts(range(self.cluster.n))
         result = self.view.execute(cell, silent=False, block=False)
         result._fname = "%px"
         self.last_result = result
@@ -125,7 +125,7 @@ class GuardedMagics(ParallelMagics):
     def _watch(self, result: Any, note: Cell, *how: Any) -> None:
         self.running = note
         try:
-            Watch(self, result, note, *how).run()
+            RunningCell(self, result, note, *how).run()
         finally:
             if self.running is not None and note not in self.history:  # the ranks it ran on are still there
                 self.history.append(note)
@@ -141,7 +141,9 @@ class GuardedMagics(ParallelMagics):
         try:
             self.cluster.check_alive()
         except ClusterError as death:
-            deaths = [f"rank {rank} {words}" for rank, words in sorted(self.cluster.deaths().items())]
+            deaths = [
+                f"rank {rank} {death_words(death)}" for rank, death in sorted(self.cluster.deaths().items())
+            ]
             lost = self.heal()
             if not cell.setup and "lost" in lost:
                 raise ClusterError(f"{', '.join(deaths) or death}\n{lost}") from None

@@ -22,6 +22,7 @@ import psutil
 from mpi4py import MPI
 
 from mpi_classroom.exercises import Exercise, Wrong
+from mpi_classroom.job_output import event_file
 from mpi_classroom.lessons import load
 from mpi_classroom.recording import recorder
 
@@ -151,7 +152,7 @@ def main() -> None:
     recorder.install(folder)
     exercise = load((folder / "exercise").read_text())
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  an endless loop of prints must not fill the disk
-    with open(folder / f"rank-{MPI.COMM_WORLD.rank}.jsonl", "w") as log:
+    with open(event_file(folder, MPI.COMM_WORLD.rank), "w") as log:
         judge(exercise, (folder / "answer.py").read_text(), log)
 
 

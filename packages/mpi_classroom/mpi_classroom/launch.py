@@ -4,8 +4,8 @@ Open MPI asks the network, the host name and the number of slots before it start
 workshop can answer none of them. Here every job uses loopback and shared memory only, may have more
 ranks than cores (they yield while they wait), and gets its share of the threads.
 
-Ranks listen on no port. A rank that can use TCP listens on all addresses of the machine, whatever Open MPI is
-told of interfaces; only a job that connects to another one, as `Spawn` does, needs TCP (`connects=True`).
+Ranks listen on no port. A rank that can use TCP listens on all addresses of the machine, whatever interfaces
+Open MPI is allowed; only a job that connects to another one, as `Spawn` does, needs TCP (`connects=True`).
 
     python -m mpi_classroom.launch 3 script.py       # as `mpiexec -n 3 python script.py`, set up as above
 """
@@ -122,12 +122,12 @@ def run_ranks(
     `environment` and `connects` are those of `rank_environment`.
 
     Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone, and a note
-    on the error tells where they stood.
+    on the error says where they stood.
     """
     command = mpiexec_command(size, [sys.executable, *arguments])
     pipe = subprocess.PIPE
-    told = {"PYTHONFAULTHANDLER": "1"}  # see where_they_stand
-    surroundings = rank_environment(size, environment, connects=connects) | told
+    stacks = {"PYTHONFAULTHANDLER": "1"}  # see where_they_stand
+    surroundings = rank_environment(size, environment, connects=connects) | stacks
     with running_job(command, surroundings, stdout=pipe, stderr=pipe, text=True) as job:
         try:
             output, errors = job.communicate(timeout=timeout)
@@ -157,7 +157,7 @@ def running_job(
         remove_job_folders(environment)
 
 
-def where_they_stand(job: "subprocess.Popen[str]", patience: float = 3.0) -> str:
+def where_they_stand(job: "subprocess.Popen[str]", timeout: float = 3.0) -> str:
     """The end of what the ranks of a job wrote, with their Python stacks; they do not survive the question.
 
     Python's fault handler answers SIGABRT with the stack, also while the rank is blocked inside MPI.
@@ -167,13 +167,13 @@ def where_they_stand(job: "subprocess.Popen[str]", patience: float = 3.0) -> str
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(signal.SIGABRT)
     try:
-        output, errors = job.communicate(timeout=patience)
+        output, errors = job.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         return "The ranks did not say where they stand."
     return f"{output[-2000:]}\n{errors[-8000:]}".strip()
 
 
-def end_job(job: "subprocess.Popen[Any]", patience: float = 2.0) -> None:
+def end_job(job: "subprocess.Popen[Any]", timeout: float = 2.0) -> None:
     """End a process of ours and all it started, at once.
 
     The ranks go first: mpiexec removes their shared memory when they are dead, and cannot when it is.
@@ -184,7 +184,7 @@ def end_job(job: "subprocess.Popen[Any]", patience: float = 2.0) -> None:
                 child.kill()
     job.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        job.wait(patience)
+        job.wait(timeout)
     if job.poll() is None:
         job.kill()
         job.wait()

@@ -6,7 +6,6 @@ shell that reads from the kernel) ends the others when the kernel is gone, howev
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,17 +18,13 @@ import psutil
 from mpi_classroom import processes
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.folders import CLUSTER_PREFIX, remove_job_folders
+from mpi_classroom.job_output import Death, read_deaths
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 
-SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB a rank
+SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB per rank
 MEMORY_PER_RANK = 150 * 2**20
 ROOM = 2**20  # bytes on the disk for a cluster's files
 LOG_LINES, LOG_COLUMNS = 15, 200
-_KILLED = re.compile(r"process rank (\d+) .{0,200}?exited on signal (\d+)")
-_LEFT = re.compile(r"process rank (\d+) .{0,200}?exiting improperly")
-_EXITED = re.compile(r"Process name: \[\S+,(\d+)\] Exit code: +(\d+)")
-_ABORTED = re.compile(r"due to process rank (\d+) .{0,200}?calling \"abort\"")
-_SIGNALS = {"9": "was killed (signal 9: by hand, or because memory ran out)", "11": "crashed (signal 11)"}
 _NOISE = (
     "heartbeat::",
     "new hearts",
@@ -64,7 +59,7 @@ class Launcher:
         controller = [sys.executable, "-m", "ipyparallel.controller", *quiet]
         controller += ["--ip=127.0.0.1", "--location=127.0.0.1", "--IPController.broadcast_scheduler_depth=0"]
         # Engines register with the first heartbeat; a rank that computes for long must not count as dead.
-        # Who dies is known from mpiexec; missed heartbeats only tell of a rank that was stopped for a while.
+        # Who dies is known from mpiexec; missed heartbeats only show that a rank was stopped for a while.
         controller += ["--HeartMonitor.period=200", f"--HeartMonitor.max_heartmonitor_misses={10**7}"]
         engine = [
             sys.executable,
@@ -80,7 +75,7 @@ class Launcher:
             ranks = mpiexec_command(n, engine)
         except FileNotFoundError as error:
             raise ClusterError(str(error)) from None
-        # Whoever ends the kernel and all it started must leave the watchdog the time to clear up.
+        # Whoever ends the kernel and all it started must give the watchdog time to clean up.
         watchdog = 'trap "" TERM; read nothing; exec "$0" -m mpi_classroom.processes "$1"'
         self._spawn("controller", controller, os.environ | mark)
         self._spawn("ranks", ranks, self._environment | mark)
@@ -137,24 +132,18 @@ class Launcher:
                 tails.append("\n".join([f"--- what the {name} wrote last", *telling[-LOG_LINES:]]))
         return "\n".join(tails)
 
-    def deaths(self) -> dict[int, str]:
-        """How ranks died, as mpiexec tells it; it tells of the first only."""
+    def deaths(self) -> dict[int, Death]:
+        """How ranks died, as mpiexec reports it; it reports the first only."""
         path = self.folder / "ranks.log"
-        log = " ".join(path.read_text(errors="replace")[-20_000:].split()) if path.exists() else ""
-        killed = {
-            int(rank): _SIGNALS.get(signal, f"was ended by signal {signal}")
-            for rank, signal in _KILLED.findall(log)
-        }
-        exited = {int(rank): f"ended itself with exit code {code}" for rank, code in _EXITED.findall(log)}
-        left = {int(rank): "left Python without finishing MPI (os._exit)" for rank in _LEFT.findall(log)}
-        return killed | left | exited | {int(rank): "called Abort" for rank in _ABORTED.findall(log)}
+        log = path.read_text(errors="replace")[-20_000:] if path.exists() else ""
+        return {death.rank: death for death in read_deaths(log)}
 
     def end(self) -> None:
         """End all processes at once and remove the folder; safe to call twice."""
         for process in reversed(self._processes.values()):  # watchdog, ranks, controller
             _end(process)
         if self._processes:
-            processes.end_marked(processes.CLUSTER, str(self.folder), patience=1.0)
+            processes.end_marked(processes.CLUSTER, str(self.folder), timeout=1.0)
         self._processes = {}
         remove_job_folders(self._environment)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,8 +1,9 @@
 """Unattended runs whose master is gone, found by a mark in the environment of everything they started.
 
 `course run` and the tests of the notebooks start kernels, and kernels start clusters. Each of them inherits
-COURSE_RUN, which names the processes that must be alive for the work to be wanted: the runner, and the make
-that started it. Whoever was killed, what is left can be found and ended, and nothing is ended by its name.
+MPI_CLASSROOM_RUN, which names the processes that must be alive for the work to be wanted: the runner, and the
+make that started it. Whoever was killed, what is left can be found and ended, and nothing is ended by its
+name.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import psutil
 from mpi_classroom import processes
 from mpi_classroom.folders import remove_leftovers, remove_ours
 
-RUN = "COURSE_RUN"
+RUN = "MPI_CLASSROOM_RUN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class LeftoverRun:
 
 
 def run_mark() -> str:
-    """COURSE_RUN for the kernels that this process starts: its "pid:start time", make's after a comma."""
+    """MPI_CLASSROOM_RUN for kernels that this process starts: its "pid:start time", make's after a comma."""
     me = psutil.Process()
     owners = [me]
     if "MAKELEVEL" in os.environ and (parent := me.parent()) is not None:

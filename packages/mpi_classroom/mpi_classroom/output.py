@@ -5,19 +5,18 @@ from typing import Any
 
 from IPython.display import display
 
-PATIENCE_SECONDS = 3.0  # from then on, say who waits for what
 SHOWN_CHARACTERS = 200_000  # of one rank's output
 
 
 class LiveOutput:
-    """What the ranks print, shown while they print it: one growing output a rank and stream."""
+    """What the ranks print, shown while they print it: one growing output per rank and stream."""
 
     def __init__(self, result: Any, ranks: Sequence[int]) -> None:
         self.result, self.ranks = result, ranks
         self.handles: dict[tuple[str, int], Any] = {}
         self.shown: dict[tuple[str, int], int] = {}
         self.displayed = dict.fromkeys(ranks, 0)
-        self.next_status, self.status_handle = PATIENCE_SECONDS, None
+        self.status_text, self.status_handle = "", None
 
     def update(self, final: bool = False) -> None:
         """Show what is new since the last call."""
@@ -30,7 +29,7 @@ class LiveOutput:
                 display(content["data"], raw=True, metadata=content.get("metadata"))
             self.displayed[rank] = len(outputs)
         if final and self.status_handle is not None:
-            self.status_handle.update({"text/plain": f"({self.next_status - 1:.0f} s)"}, raw=True)
+            self.status_handle.update({"text/plain": f"({self.status_text.partition(' · ')[0]})"}, raw=True)
 
     def _show(self, stream: str, rank: int, text: str) -> None:
         key = stream, rank
@@ -43,12 +42,10 @@ class LiveOutput:
         else:
             self.handles[key] = display(bundle, raw=True, display_id=True)
 
-    def status(self, elapsed: float, words: Any) -> None:
-        """From three seconds on, once a second: who waits for what."""
-        if elapsed < self.next_status:
-            return
-        self.next_status += 1.0
-        bundle = {"text/plain": f"{elapsed:.0f} s · {words()}"}
+    def status(self, text: str) -> None:
+        """Show the time so far and who waits for what, instead of what was shown before."""
+        self.status_text = text
+        bundle = {"text/plain": text}
         if self.status_handle is None:
             self.status_handle = display(bundle, raw=True, display_id=True)
         else:

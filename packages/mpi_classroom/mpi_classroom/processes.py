@@ -1,14 +1,19 @@
 """Which clusters are running on this machine, and how to end them.
 
-Every process of a cluster (controller, mpiexec, engines and whatever they start) inherits three
-environment variables: COURSE_CLUSTER, the cluster's private folder; COURSE_CLUSTER_OWNER, the kernel that
-started it, as "pid:start time:pid namespace"; and COURSE_CLUSTER_NOTEBOOK. So a cluster is found by asking
-the processes themselves, also when everything else about it was lost, and nothing is ever ended by its name.
-The folder that a variable names is removed only if it is one of ours (see `folders`). In the same way all
-processes of a job outside a notebook inherit COURSE_JOB, a path in the folder of the process that started it.
+Every process of a cluster (controller, mpiexec, engines and whatever they start) inherits three environment
+variables:
 
-A process in whose environment COURSE_SCOPE is set knows only those with the same one: so tests leave the
-clusters of open notebooks alone, and those of the tests beside them.
+    MPI_CLASSROOM_CLUSTER            the cluster's private folder
+    MPI_CLASSROOM_CLUSTER_OWNER      the kernel that started it, as "pid:start time:pid namespace"
+    MPI_CLASSROOM_CLUSTER_NOTEBOOK   the notebook of that kernel
+
+So a cluster is found by asking the processes themselves, also when everything else about it was lost, and
+nothing is ever ended by its name. The folder that a variable names is removed only if it is one of ours (see
+`folders`). In the same way all processes of a job outside a notebook inherit MPI_CLASSROOM_JOB, a path in the
+folder of the process that started it.
+
+A process in whose environment MPI_CLASSROOM_SCOPE is set knows only those with the same one: so tests ignore
+the clusters of open notebooks, and those of the tests beside them.
 """
 
 import contextlib
@@ -22,9 +27,10 @@ import psutil
 
 from mpi_classroom.folders import JOB, SCOPE, remove_leftovers, remove_ours
 
-CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
+CLUSTER = "MPI_CLASSROOM_CLUSTER"
+OWNER, NOTEBOOK = f"{CLUSTER}_OWNER", f"{CLUSTER}_NOTEBOOK"
 LOOKS = 20
-EXERCISE = "an exercise"  # in the place of the notebook's name
+EXERCISE = "an exercise"  # instead of a notebook's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ def marker(folder: Path, notebook: str) -> dict[str, str]:
 
 
 def _pid_namespace() -> str:
-    """What tells a container's process ids from the host's; empty where there is no such thing."""
+    """What distinguishes a container's process ids from the host's; empty where there is no such thing."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -104,11 +110,11 @@ def running_clusters() -> list[ClusterProcesses]:
     ]
 
 
-def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
+def end_marked(variable: str, value: str, *, timeout: float = 3.0) -> int:
     """End every process marked with `value`, or with a path in it, in `variable`; return how many there were.
 
     They are asked first, so that mpiexec can remove its ranks and their shared memory; whoever is still
-    there after `patience` seconds is killed, all at once: stopped first, so that none starts another.
+    there after `timeout` seconds is killed, all at once: stopped first, so that none starts another.
     """
 
     def members() -> list[psutil.Process]:
@@ -121,7 +127,7 @@ def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
     everyone = members()
     for process in everyone:
         _send(process, "terminate")
-    psutil.wait_procs(everyone, timeout=patience)
+    psutil.wait_procs(everyone, timeout=timeout)
     stopped: set[psutil.Process] = set()
     for _ in range(LOOKS):  # looked up again: somebody may have been starting just now
         new = set(members()) - stopped
@@ -133,7 +139,7 @@ def end_marked(variable: str, value: str, *, patience: float = 3.0) -> int:
     for process in stopped:
         _send(process, "kill")
     everyone.extend(stopped)
-    psutil.wait_procs(everyone, timeout=patience)
+    psutil.wait_procs(everyone, timeout=timeout)
     return len({process.pid for process in everyone})
 
 

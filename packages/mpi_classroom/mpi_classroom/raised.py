@@ -8,10 +8,10 @@ from typing import Any
 from ipyparallel import error
 
 from mpi_classroom.cells import Cell
-from mpi_classroom.hang import RankState
+from mpi_classroom.snapshot import RankState
 
 LONGEST = 500  # characters of an error
-_ENGINE_FILE = re.compile(r" \(\d+\.py, line \d+\)$")  # of a syntax error, whose line is told below
+_ENGINE_FILE = re.compile(r" \(\d+\.py, line \d+\)$")  # of a syntax error, whose line is shown below
 _MPI_FILES = ("record.py", "recorder.py", "requests.py", ".pyx", ".pxi")
 _CHAIN = re.compile(r"The above exception was the direct cause|During handling of the above exception")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -33,7 +33,7 @@ class RanksRaised(error.CompositeError):
         return self.text
 
     def render_traceback(self, excid: Any = None) -> list[str]:
-        """The report instead of one full traceback a rank."""
+        """The report instead of one full traceback per rank."""
         return self.text.splitlines()
 
 

@@ -4,11 +4,10 @@
 at last `done`. `returned` means that the function did, and that the rank waits for the others.
 """
 
-import json
 from pathlib import Path
-from typing import Any
 
-Event = dict[str, Any]
+from mpi_classroom.job_output import Event, read_events
+
 OUTCOMES = ("right", "wrong", "raised")
 
 
@@ -22,9 +21,7 @@ class RankLog:
     def read(self) -> None:
         """Read again what the ranks have written until now."""
         for rank in self.events:
-            path = self.folder / f"rank-{rank}.jsonl"
-            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-            self.events[rank] = [json.loads(line) for line in lines if line.endswith("\n")]
+            self.events[rank] = read_events(self.folder, rank)
 
     @property
     def everything(self) -> list[Event]:
@@ -48,7 +45,7 @@ class RankLog:
 
     @property
     def last_step(self) -> int:
-        """The step that the fastest rank has come to."""
+        """The step that the fastest rank has reached."""
         return max((event["step"] for event in self.everything), default=0)
 
     @property

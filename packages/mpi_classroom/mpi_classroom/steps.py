@@ -2,13 +2,13 @@
 
 A broadcast's root and the leaves of a reduction do not wait. So a call that some rank skipped can end
 without a hang, and its message, never received, is taken for a part of the next such call: a wrong
-number, cells later. Counting the calls tells.
+number, cells later. Counting the calls shows it.
 """
 
 from collections.abc import Mapping, Sequence
 
-from mpi_classroom.hang import RankState
 from mpi_classroom.recording.calls import Counts
+from mpi_classroom.snapshot import RankState
 
 
 def out_of_step(before: Mapping[int, Counts], after: Mapping[int, Counts]) -> bool:
@@ -17,7 +17,7 @@ def out_of_step(before: Mapping[int, Counts], after: Mapping[int, Counts]) -> bo
 
 
 def report(states: Sequence[RankState], before: Mapping[int, Counts], after: Mapping[int, Counts]) -> str:
-    """One line a rank, with the number of its collective calls, and what that means."""
+    """One line per rank, with the number of its collective calls, and what that means."""
     width = max(len(state.what()) for state in states)
     made = {rank: count.collectives - before[rank].collectives for rank, count in after.items()}
     rows = [f"rank {state.rank}  {state.what():<{width}}  {_calls(made[state.rank])}" for state in states]

@@ -1,20 +1,14 @@
 """Messages that were sent in a cell and that nobody received: they would be taken for later ones.
 
 A message may be sent in one cell and received in the next: then a note is enough. When a rank raised, its
-partners' messages to it are left over, and the cell will be run again: then they are thrown away.
+partners' messages to it are left over, and the cell will be run again: then they are discarded.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from mpi_classroom.recording.calls import Counts, Letter, read_counts
+from mpi_classroom.recording.calls import Counts, Message
 
 SHOWN = 3
-
-
-def counts(folder: Path, ranks: Sequence[int]) -> dict[int, Counts]:
-    """What each of `ranks` has begun, sent and received since it was started."""
-    return {rank: read_counts(folder, rank) for rank in ranks}
 
 
 def moved(before: Mapping[int, Counts], after: Mapping[int, Counts]) -> bool:
@@ -29,28 +23,28 @@ def outstanding(counts: Mapping[int, Counts]) -> bool:
     return sum(count.sent - count.received for count in counts.values()) > 0
 
 
-def note(letters: Sequence[Letter]) -> str:
+def note(messages: Sequence[Message]) -> str:
     """One sentence on messages that are still on their way."""
-    one = len(letters) == 1
+    one = len(messages) == 1
     return (
-        f"{_messages(letters)} {'was' if one else 'were'} sent and not received yet: {_list(letters)}. "
+        f"{_messages(messages)} {'was' if one else 'were'} sent and not received yet: {_list(messages)}. "
         f"The next receive that fits takes {'it' if one else 'the oldest'}."
     )
 
 
-def thrown_away(letters: Sequence[Letter]) -> str:
+def discarded(messages: Sequence[Message]) -> str:
     """One sentence on messages that are no more."""
-    was = "was" if len(letters) == 1 else "were"
-    return f"{_messages(letters)} that nobody had received {was} thrown away: {_list(letters)}."
+    was = "was" if len(messages) == 1 else "were"
+    return f"{_messages(messages)} that nobody had received {was} thrown away: {_list(messages)}."
 
 
-def _messages(letters: Sequence[Letter]) -> str:
-    return f"{len(letters)} message{'s' * (len(letters) > 1)}"
+def _messages(messages: Sequence[Message]) -> str:
+    return f"{len(messages)} message{'s' * (len(messages) > 1)}"
 
 
-def _list(letters: Sequence[Letter]) -> str:
+def _list(messages: Sequence[Message]) -> str:
     words = [
-        f"rank {letter.source} → rank {letter.dest}, tag {letter.tag}, {letter.nbytes:,} bytes"
-        for letter in letters[:SHOWN]
+        f"rank {message.source} → rank {message.dest}, tag {message.tag}, {message.nbytes:,} bytes"
+        for message in messages[:SHOWN]
     ]
-    return "; ".join(words) + (f" and {len(letters) - SHOWN} more" if len(letters) > SHOWN else "")
+    return "; ".join(words) + (f" and {len(messages) - SHOWN} more" if len(messages) > SHOWN else "")

@@ -39,7 +39,7 @@ class StatusLine:
         self._text = ""
 
     def show(self, text: str, final: bool = False) -> None:
-        """Put `text` in the place of what was shown; where nothing can be rewritten, only the last is."""
+        """Replace what was shown by `text`; where nothing can be rewritten, only the last is."""
         if text == self._text:
             return
         self._text = text

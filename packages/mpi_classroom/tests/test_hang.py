@@ -4,14 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from unittest import mock
 
 import pytest
 
-from mpi_classroom import hang
+from mpi_classroom import observer
 from mpi_classroom.cause import find_cycle, likely_cause, report
-from mpi_classroom.hang import ENDED, RankState, observe, request_stacks
+from mpi_classroom.observer import Observer, Source, request_stacks
 from mpi_classroom.recording.calls import Call, Communicator, Done, stack_file
+from mpi_classroom.snapshot import ENDED, RankState
 
 WORLD = Communicator(0, (0, 1, 2, 3))
 LEFT, RIGHT = Communicator(1, (0, 1), part=True), Communicator(1, (2, 3), part=True)
@@ -55,7 +58,7 @@ def computing(rank):
 def test_a_rank_that_raised_is_the_cause_and_the_others_wait():
     cause = likely_cause([waiting(0, collective("Barrier")), raised(1), waiting(2, collective("Barrier"))])
     assert cause.startswith("rank 1 raised an error and left the cell, so ranks 0 and 2 wait for something")
-    assert cause.endswith("Mend the error first.")
+    assert cause.endswith("Correct the error first.")
 
 
 def test_one_waiting_rank_after_a_raise_is_singular():
@@ -135,7 +138,7 @@ def test_different_roots_are_named():
 
 def test_all_in_the_same_collective_means_that_they_disagree_on_what_to_exchange():
     states = [waiting(rank, collective("Allreduce")) for rank in range(4)]
-    assert likely_cause(states) == "all have come to Allreduce, but with different sizes, types or roots."
+    assert likely_cause(states) == "all ranks are in Allreduce, but with different sizes, types or roots."
 
 
 def test_a_rank_still_in_a_message_keeps_a_collective_from_completing():
@@ -144,10 +147,11 @@ def test_a_rank_still_in_a_message_keeps_a_collective_from_completing():
     assert cause.startswith("Barrier is a collective") and "rank 1 is still in Recv from rank 0" in cause
 
 
-def test_a_rank_in_the_collective_of_another_communicator_is_told():
-    states = [waiting(0, collective("Barrier", 0, LEFT)), waiting(1, collective("Barrier", 3))]
+def test_a_rank_in_the_collective_of_another_communicator_is_named():
+    states = [waiting(0, collective("Barrier", 0, LEFT)), waiting(1, collective("Barrier", 0, RIGHT))]
     cause = likely_cause(states)
-    assert "Barrier of ranks 0, 1 is a collective" in cause and "rank 1 is still in Barrier" in cause
+    assert "Barrier of ranks 0, 1 is a collective" in cause
+    assert "rank 1 is still in Barrier of ranks 2, 3" in cause
 
 
 def test_a_circle_of_receives_is_drawn():
@@ -180,6 +184,34 @@ def test_send_and_receive_with_the_same_tag_still_do_not_match():
 def test_sendrecv_is_never_advised_to_one_who_uses_it():
     cause = likely_cause([waiting(rank, sendrecv((rank + 1) % 2, (rank + 1) % 2, rank)) for rank in (0, 1)])
     assert "different tags (0, 1)" in cause and "use Sendrecv" not in cause
+
+
+def test_collectives_of_two_communicators_in_opposite_orders():
+    twin = Communicator(7, (0, 1, 2, 3))
+    states = [waiting(rank, collective("Barrier", 0, twin if rank % 2 else WORLD)) for rank in range(4)]
+    assert likely_cause(states) == (
+        "ranks 0 and 2 are in Barrier and ranks 1 and 3 are in Barrier: collectives of different "
+        "communicators that wait for each other. All ranks must make the collective calls of their "
+        "communicators in the same order."
+    )
+    column = Communicator(2, (0, 2), part=True)
+    rows = [
+        waiting(0, collective("Barrier", 0, LEFT)),
+        *(waiting(r, collective("Barrier", 0, column)) for r in (2,)),
+    ]
+    rows.append(waiting(1, collective("Bcast", 0, Communicator(3, (1, 3), part=True))))
+    assert "of different communicators" not in likely_cause(rows), "rank 0 waits for 1, which waits for 3"
+    rows = [*rows[:2], waiting(1, collective("Reduce", 0, Communicator(3, (1, 2), part=True)))]
+    assert likely_cause(rows).startswith(
+        "rank 0 is in Barrier of ranks 0, 1, rank 1 is in Reduce of ranks 1, 2 "
+        "and rank 2 is in Barrier of ranks 0, 2: collectives of different communicators"
+    )
+
+
+def test_synchronous_sends_are_not_said_to_be_large():
+    cause = likely_cause([waiting(rank, send(1 - rank, tag=rank, name="ssend")) for rank in (0, 1)])
+    assert "Each sends synchronously: until a receive fits, the send does not end." in cause
+    assert "too large" not in cause
 
 
 def test_sends_and_receives_in_a_circle_of_three_are_no_mismatch():
@@ -244,7 +276,7 @@ def test_ranks_that_were_ended_are_not_said_to_wait():
 
 
 def test_an_await_is_no_endless_loop(tmp_path):
-    state = observe(tmp_path, 1, [("/lib/selectors.py", 9, "select"), ("/lib/run.py", 1, "run")], lines)
+    state = seen(tmp_path, 1, [("/lib/selectors.py", 9, "select"), ("/lib/run.py", 1, "run")])
     cause = likely_cause([state, waiting(0, collective("Barrier"))])
     assert cause.startswith("rank 0 waits for the others. rank 1 is in an await that has not ended")
     assert "endless loop" not in cause
@@ -259,6 +291,14 @@ def test_endless_computation_on_one_rank_with_the_others_in_a_collective():
     states = [computing(1), *(waiting(rank, collective("Allreduce")) for rank in (0, 2))]
     cause = likely_cause(states)
     assert cause.startswith("ranks 0 and 2 wait for the others. rank 1 still computes: an endless loop")
+
+
+def test_a_line_with_a_call_that_is_not_recorded_may_be_a_wait():
+    states = [RankState(rank, "computing", line=4, code="if rank: inter.Barrier()") for rank in (1, 2)]
+    cause = likely_cause([finished(0), *states])
+    assert cause.startswith("ranks 1 and 2 still compute: an endless loop")
+    assert "Or a wait that is not recorded: Barrier on an intercommunicator" in cause
+    assert "not recorded" not in likely_cause([computing(0)])
 
 
 def test_states_without_any_record_still_give_a_sentence():
@@ -385,18 +425,37 @@ def test_a_stopped_or_dead_process_has_no_stack_and_costs_half_a_second(sleeper,
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize(("runnable", "found"), [(True, {0}), (False, set())])
+def test_a_rank_that_waits_for_a_cpu_gets_longer_to_answer(sleeper, tmp_path, monkeypatch, runnable, found):
+    """The child is stopped when it is asked, and goes on after a second."""
+    child = sleeper(0)
+    os.kill(child.pid, signal.SIGSTOP)
+    state = observer.ProcessState("", 1.0, runnable)
+    monkeypatch.setattr(observer, "process_state", lambda pid: state)
+    timer = threading.Timer(1.0, os.kill, (child.pid, signal.SIGCONT))
+    timer.start()
+    assert request_stacks(tmp_path, {0: child.pid}).keys() == found
+    timer.join()
+
+
 # -------------------------------------------------------------------- from a stack to a state
 
 CELL = ["def exchange(x):", "    comm.Recv(x)", "", "data = 1", "exchange(data)"]
 
 
-def lines(file):
-    return CELL if file == "/tmp/cell.py" else None
+def source_of(file):
+    return Source(CELL) if file == "/tmp/cell.py" else None
+
+
+def seen(folder, rank, stack, sources=source_of):
+    """The state of a rank whose process answers with `stack`."""
+    with mock.patch.object(observer, "request_stacks", lambda folder, pids: {rank: stack}):
+        return Observer(folder, {rank: os.getpid()}, sources).look([rank], close=True)[0]
 
 
 def test_the_cell_line_is_that_of_the_module_and_inside_that_of_the_function(tmp_path):
     stack = [("/tmp/cell.py", 2, "exchange"), ("/tmp/cell.py", 5, "<module>"), ("/lib/run.py", 9, "run")]
-    state = observe(tmp_path, 1, stack, lines)
+    state = seen(tmp_path, 1, stack)
     assert (state.rank, state.kind, state.line, state.code) == (1, "computing", 5, "exchange(data)")
     assert state.inside == "comm.Recv(x) in exchange"
     assert state.where() == "cell line 5   exchange(data)  → comm.Recv(x) in exchange"
@@ -405,28 +464,30 @@ def test_the_cell_line_is_that_of_the_module_and_inside_that_of_the_function(tmp
 @pytest.mark.parametrize(("innermost", "kind"), [("wait", "waiting"), ("loads", "computing")])
 def test_get_waits_only_while_the_rank_is_in_a_wait(tmp_path, innermost, kind):
     stack = [("/lib/threading.py", 7, innermost), ("/tmp/cell.py", 1, "<module>")]
-    state = observe(tmp_path, 0, stack, lambda file: ["settings.get()"] if file == "/tmp/cell.py" else None)
+    state = seen(
+        tmp_path, 0, stack, lambda file: Source(["settings.get()"]) if file == "/tmp/cell.py" else None
+    )
     assert state.kind == kind
 
 
 def test_a_rank_in_library_code_called_by_the_cell_shows_the_cell_only(tmp_path):
     stack = [("/lib/numpy.py", 700, "dot"), ("/tmp/cell.py", 4, "<module>")]
-    state = observe(tmp_path, 0, stack, lines)
+    state = seen(tmp_path, 0, stack)
     assert (state.line, state.code, state.inside) == (4, "data = 1", "")
 
 
 def test_a_rank_outside_any_cell_shows_where_it_is(tmp_path):
-    state = observe(tmp_path, 0, [(__file__, 1, "f")], lines)
+    state = seen(tmp_path, 0, [(__file__, 1, "f")])
     assert state.line is None and state.where().endswith("in f")
 
 
 def test_a_rank_without_a_stack_is_computing_somewhere(tmp_path):
-    state = observe(tmp_path, 0, [], lines)
+    state = seen(tmp_path, 0, [])
     assert (state.kind, state.where()) == ("computing", "")
 
 
 def test_a_line_beyond_the_cell_is_no_error(tmp_path):
-    assert observe(tmp_path, 0, [("/tmp/cell.py", 99, "<module>")], lines).code == ""
+    assert seen(tmp_path, 0, [("/tmp/cell.py", 99, "<module>")]).code == ""
 
 
 # -------------------------------------------------------------------- requests, windows, stopped ranks
@@ -511,10 +572,10 @@ def test_a_cause_that_is_known_takes_the_place_of_the_likely_one():
 
 
 def test_a_lookup_in_a_dictionary_is_no_wait(tmp_path):
-    state = hang.observe(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: ["x = table.get('key')"])
+    state = seen(tmp_path, 0, [("cell.py", 1, "<module>")], lambda file: Source(["x = table.get('key')"]))
     assert state.kind == "computing"
     stack = [("/lib/threading.py", 1, "wait"), ("cell.py", 1, "<module>")]
-    state = hang.observe(tmp_path, 0, stack, lambda file: ["future.result()"] if file == "cell.py" else None)
+    state = seen(tmp_path, 0, stack, lambda file: Source(["future.result()"]) if file == "cell.py" else None)
     assert (state.kind, state.what()) == ("waiting", "waiting in result")
 
 

@@ -195,8 +195,8 @@ def test_the_variables_of_a_surrounding_job_are_not_inherited_and_all_others_are
 
 
 def test_without_a_base_the_environment_of_this_process_is_taken(monkeypatch):
-    monkeypatch.setenv("COURSE_TEST_VALUE", "7")
-    assert rank_environment(2)["COURSE_TEST_VALUE"] == "7"
+    monkeypatch.setenv("MPI_CLASSROOM_TEST_VALUE", "7")
+    assert rank_environment(2)["MPI_CLASSROOM_TEST_VALUE"] == "7"
 
 
 @pytest.mark.parametrize(("uid", "allowed"), [(0, True), (1000, False)])

@@ -120,7 +120,7 @@ def test_who_has_a_scope_sees_it_alone_and_who_has_none_sees_all(start, monkeypa
 
 def test_a_process_that_ignores_sigterm_is_killed(start, tmp_path):
     child, _ = start("sh", "-c", DEAF, words=1, **mark(tmp_path))
-    assert processes.end_marked(CLUSTER, str(tmp_path), patience=0.5) >= 1
+    assert processes.end_marked(CLUSTER, str(tmp_path), timeout=0.5) >= 1
     assert child.wait(5) is not None
 
 
@@ -134,7 +134,7 @@ def test_a_process_is_asked_before_it_is_killed(start, tmp_path):
 
 def test_a_process_born_while_the_others_are_ended_is_ended_too(start, tmp_path):
     child, _ = start("sh", "-c", HEIR, words=1, **mark(tmp_path))
-    assert processes.end_marked(CLUSTER, str(tmp_path), patience=2) >= 2
+    assert processes.end_marked(CLUSTER, str(tmp_path), timeout=2) >= 2
     child.wait(5)
     assert found(tmp_path) is None
 
@@ -193,7 +193,7 @@ def test_the_watchdogs_command_ends_the_cluster_and_removes_its_folder(start, tm
 
 
 def test_a_folder_that_a_variable_names_and_that_is_not_ours_stays(start, tmp_path):
-    """A process of the user may carry any value in COURSE_CLUSTER."""
+    """A process of the user may carry any value in MPI_CLASSROOM_CLUSTER."""
     precious = tmp_path / "thesis"
     precious.mkdir()
     (precious / "chapter").touch()

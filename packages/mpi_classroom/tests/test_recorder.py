@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from mpi_classroom.recording import calls, recorder, requests
 from mpi_classroom.recording import record as note
-from mpi_classroom.recording.calls import Call, Communicator, Done, call_file, read_call, read_done
+from mpi_classroom.recording.calls import Call, Communicator, Done, call_file, read_rank
 from mpi_classroom.recording.recorder import CALLS, RecordedCart, RecordedComm
 
 NOT_RECORDED = {  # a hang in one of these shows as the line of the cell alone
@@ -31,7 +31,8 @@ def record(tmp_path, monkeypatch):
     path.write_bytes(bytes(calls.SIZE))
     memory = np.memmap(path, dtype=np.uint8, mode="r+").data
     monkeypatch.setattr(note, "_record", memory)
-    for count in ("_calls", "_world_calls", "_sent", "_received"):
+    counters = ("_calls", "_world_calls", "_sent", "_received", "_sent_bytes", "_received_bytes", "_posted")
+    for count in counters:
         monkeypatch.setattr(note, count, 0)
     return tmp_path
 
@@ -41,7 +42,7 @@ def during(folder, name, *args, **kwargs):
     seen = []
 
     def original(self, *args, **kwargs):
-        seen.append(read_call(folder, 0))
+        seen.append(read_rank(folder, 0).call)
 
     kind = note.collective if name in calls.COLLECTIVES else note.point_to_point
     kind(name, original)(RecordedComm(MPI.COMM_SELF), *args, **kwargs)
@@ -95,21 +96,21 @@ def test_calls_are_counted_so_that_a_loop_is_seen_to_move(record):
 def test_collectives_are_counted_on_their_communicator(record):
     comm = RecordedComm(MPI.COMM_SELF)
     turns = []
-    wrapped = note.collective("Barrier", lambda self: turns.append(read_call(record, 0).turn))
+    wrapped = note.collective("Barrier", lambda self: turns.append(read_rank(record, 0).call.turn))
     for _ in range(3):
         wrapped(comm)
     assert turns == [0, 1, 2]
-    assert read_done(record, 0) == Done("Barrier", 2, Communicator(0, (0,)))
+    assert read_rank(record, 0).done == Done("Barrier", 2, Communicator(0, (0,)))
 
 
 def test_nothing_is_noted_after_a_call_returned_or_raised(record):
     comm = RecordedComm(MPI.COMM_SELF)
     assert comm.allreduce(3) == 3
-    assert read_call(record, 0) is None
+    assert read_rank(record, 0).call is None
     for failing in (lambda: comm.Send(np.zeros(1), dest=7), lambda: comm.Bcast(np.zeros(1), root=7)):
         with pytest.raises(MPI.Exception):
             failing()
-        assert read_call(record, 0) is None
+        assert read_rank(record, 0).call is None
 
 
 def test_a_collective_that_raised_is_not_noted_as_done(record):
@@ -117,17 +118,17 @@ def test_a_collective_that_raised_is_not_noted_as_done(record):
     comm.Barrier()
     with pytest.raises(MPI.Exception):
         comm.Bcast(np.zeros(1), root=7)
-    assert read_done(record, 0).name == "Barrier"
+    assert read_rank(record, 0).done.name == "Barrier"
 
 
 def test_an_interrupt_erases_the_note(record):
-    def interrupted(self):
+    def interrupted(self, **status):
         raise KeyboardInterrupt
 
     for kind, name in ((note.collective, "Barrier"), (note.point_to_point, "Recv")):
         with pytest.raises(KeyboardInterrupt):
             kind(name, interrupted)(RecordedComm(MPI.COMM_SELF))
-        assert read_call(record, 0) is None
+        assert read_rank(record, 0).call is None
 
 
 def test_a_call_of_another_thread_is_made_but_not_noted(record):
@@ -144,10 +145,8 @@ def test_every_call_of_mpi4py_that_waits_for_other_ranks_is_recorded():
     methods = {
         name for name in dir(MPI.Intracomm) if callable(getattr(MPI.Intracomm, name)) and name[0] != "_"
     }
-    local = re.compile(
-        r"I(m|n)?probe|i(m)?probe|Get_|Set_|Is_|Attach|Detach|Flush|py2f|f2py|to|from|.*(_map|attr|err)"
-    )
-    recorded = {*CALLS, *calls.MAKERS, *calls.STARTED, *calls.STARTED_BY_ALL}
+    local = re.compile(r"Get_|Set_|Is_|Attach|Detach|Flush|py2f|f2py|to|from|.*(_map|attr|err)")
+    recorded = {*CALLS, *calls.PROBES, *calls.MAKERS, *calls.STARTED, *calls.STARTED_BY_ALL}
     left = {name for name in methods if not local.match(name)} - recorded
     assert left == {"Abort", "Compare", "Create_keyval", "Free_keyval"} | NOT_RECORDED
 
@@ -184,32 +183,32 @@ def test_a_wait_tells_what_it_waits_for(record, start, said):
     request = start(RecordedComm(MPI.COMM_SELF))
     assert isinstance(request, requests.RecordedRequest)
     seen = []
-    note.waiting("Wait", request._of, lambda: seen.append(read_call(record, 0)))
+    note.waiting("Wait", request._of, lambda: seen.append(read_rank(record, 0).call))
     assert str(seen[0]) == said and seen[0].collective == (
         said.split()[2][1:] in ("barrier", "allreduce", "bcast")
     )
-    assert read_call(record, 0) is None
+    assert read_rank(record, 0).call is None
 
 
 def test_a_rank_that_tests_again_and_again_waits(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
     request = comm.Irecv(np.zeros(1), 0, 7)
-    assert not request.Test() and read_call(record, 0) is None  # once is no wait
-    assert not request.Test() and str(read_call(record, 0)) == "Test for Irecv from rank 0, tag 7"
-    before = read_call(record, 0)
+    assert not request.Test() and read_rank(record, 0).call is None  # once is no wait
+    assert not request.Test() and str(read_rank(record, 0).call) == "Test for Irecv from rank 0, tag 7"
+    before = read_rank(record, 0).call
     time.sleep(0.05)  # a nap between two tests
-    assert not request.Test() and read_call(record, 0) == before  # which is how a standstill is seen
+    assert not request.Test() and read_rank(record, 0).call == before  # which is how a standstill is seen
     comm.Send(np.ones(1), 0, 7)
     while not request.Test():
         pass
-    assert read_call(record, 0) is None
+    assert read_rank(record, 0).call is None
 
 
 def test_a_rank_that_computes_between_its_tests_does_not_wait(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
     request = comm.irecv(source=0, tag=7)
     for _ in range(5):
-        assert not request.test()[0] and read_call(record, 0) is None
+        assert not request.test()[0] and read_rank(record, 0).call is None
         ends = time.thread_time() + 0.01
         while time.thread_time() < ends:
             pass
@@ -222,10 +221,10 @@ def test_a_rank_that_has_stopped_testing_does_something_else(record, monkeypatch
     request = comm.Irecv(np.zeros(1), 0)
     for _ in range(3):
         request.Test()
-    assert read_call(record, 0) is not None
+    assert read_rank(record, 0).call is not None
     now = time.monotonic()
     monkeypatch.setattr(calls.time, "monotonic", lambda: now + calls.POLL_SECONDS + 0.1)
-    assert read_call(record, 0) is None
+    assert read_rank(record, 0).call is None
     monkeypatch.undo()
     comm.Send(np.ones(1), 0)
     request.Wait()
@@ -260,7 +259,7 @@ def test_a_wait_for_any_names_what_all_have_in_common(record):
 
 def test_an_operation_that_is_started_again_and_again_counts_each_start(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
-    before = calls.read_counts(record, 0)
+    before = calls.read_rank(record, 0).counts
     out, into = np.ones(1), np.zeros(1)
     send, receive = comm.Send_init(out, 0), comm.Recv_init(into, 0)
     barrier = comm.Barrier_init()
@@ -268,7 +267,7 @@ def test_an_operation_that_is_started_again_and_again_counts_each_start(record):
         send.Start()
         requests.RecordedPrequest.Startall([receive, barrier])
         requests.RecordedRequest.Waitall([send, receive, barrier])
-    after = calls.read_counts(record, 0)
+    after = calls.read_rank(record, 0).counts
     assert (after.sent - before.sent, after.received - before.received) == (3, 3)
     assert comm._turn == 3 and into[0] == 1
 
@@ -277,9 +276,9 @@ def test_messages_are_counted_where_they_are_sent_and_taken(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
 
     def counted(action):
-        before = calls.read_counts(record, 0)
+        before = calls.read_rank(record, 0).counts
         action()
-        after = calls.read_counts(record, 0)
+        after = calls.read_rank(record, 0).counts
         return after.sent - before.sent, after.received - before.received
 
     assert counted(lambda: comm.send(1, 0)) == (1, 0)
@@ -293,6 +292,117 @@ def test_messages_are_counted_where_they_are_sent_and_taken(record):
     assert counted(lambda: comm.sendrecv(1, MPI.PROC_NULL, source=MPI.PROC_NULL)) == (0, 0)
     assert counted(lambda: comm.Isendrecv(np.ones(1), 0, 0, np.zeros(1), 0, 0).Wait()) == (1, 1)
     assert counted(lambda: comm.Barrier()) == (0, 0)
+
+
+def test_bytes_are_those_of_the_messages_whatever_buffers_say(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    into = np.zeros(100)
+
+    def counted(action):
+        before = calls.read_rank(record, 0).counts
+        action()
+        after = calls.read_rank(record, 0).counts
+        return after.sent_bytes - before.sent_bytes, after.received_bytes - before.received_bytes
+
+    assert counted(lambda: comm.Send(np.ones(5), 0)) == (40, 0)
+    assert counted(lambda: comm.Recv(into, 0)) == (0, 40), "what was sent, not what there is room for"
+    assert counted(lambda: comm.Send([np.ones(5), 2, MPI.DOUBLE], dest=0, tag=3)) == (16, 0)
+    status = MPI.Status()
+    assert counted(lambda: comm.Recv(into, 0, 3, status)) == (0, 16) and status.tag == 3
+    assert counted(lambda: comm.Send(buf=[b"abc", MPI.BYTE], dest=0)) == (3, 0)
+    assert counted(lambda: comm.Recv(into, 0, 0, None)) == (0, 3)
+    assert counted(lambda: comm.Sendrecv(np.ones(2), 0, 0, into, 0)) == (16, 16)
+    assert counted(lambda: comm.Sendrecv_replace(into, 0, source=0)) == (800, 800)
+    assert counted(lambda: comm.Send(np.ones(5), MPI.PROC_NULL)) == (0, 0)
+    assert counted(lambda: comm.Recv(into, MPI.PROC_NULL)) == (0, 0)
+    send, receive = comm.Send_init(np.ones(3), 0), comm.Recv_init(into, 0)
+    assert counted(lambda: requests.RecordedPrequest.Startall([receive, send])) == (24, 0)
+    assert counted(lambda: requests.RecordedRequest.Waitall([receive, send])) == (0, 24)
+    assert counted(lambda: comm.Allreduce(np.ones(5), into[:5])) == (0, 0), "of messages only"
+
+
+def test_bytes_of_pickled_messages_are_those_of_the_pickle(record):
+    comm, size = RecordedComm(MPI.COMM_SELF.Dup()), len(MPI.pickle.dumps({"a": 1}))
+    note.count_pickled()
+    try:
+        comm.send({"a": 1}, 0)
+        assert comm.recv() == {"a": 1}
+        comm.isend({"a": 1}, dest=0)
+        assert comm.irecv(source=0).wait() == {"a": 1}
+        counts = calls.read_rank(record, 0).counts
+        assert (counts.sent_bytes, counts.received_bytes) == (2 * size, 2 * size)
+        assert comm.bcast([1, 2]) == [1, 2] and comm.sendrecv("x", 0, source=0) == "x"
+    finally:
+        MPI.pickle.__init__()
+
+
+recorded = requests.RecordedRequest
+
+
+def until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+    return True
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [
+        lambda requests: [request.Wait() for request in requests],
+        lambda requests: [request.Wait(MPI.Status()) for request in requests for _ in range(2)],
+        recorded.Waitall,
+        lambda requests: recorded.Waitall(requests, []),
+        lambda requests: [recorded.Waitany(requests) for _ in requests],
+        lambda requests: recorded.Waitsome(requests) and recorded.Waitall(requests),
+        lambda requests: until(lambda: recorded.Testall(requests)),
+        lambda requests: until(lambda: all(request.Test() for request in requests)),
+        lambda requests: [until(lambda: recorded.Testany(requests)[1]) for _ in requests],
+        lambda requests: until(lambda: recorded.Testsome(requests) is None),
+    ],
+)
+def test_requests_are_posted_until_they_are_known_to_be_complete(record, finish):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    into = [np.zeros(4), np.zeros(4)]
+    started = [comm.Irecv(into[0], 0, 1), comm.Isend(np.ones(2), 0, 1), comm.Irecv(into[1], 0, 2)]
+    assert calls.read_rank(record, 0).counts.posted == 3
+    comm.Send(np.ones(3), 0, 2)
+    finish(started)
+    counts = calls.read_rank(record, 0).counts
+    assert (counts.posted, counts.received_bytes) == (0, 40)
+
+
+@pytest.mark.parametrize(
+    ("poll", "said"),
+    [
+        (lambda comm, request: recorded.Testall([request]), "Testall for Irecv from rank 0, tag 7"),
+        (lambda comm, request: recorded.testany([request])[1], "testany for Irecv from rank 0, tag 7"),
+        (lambda comm, request: recorded.Testsome([request]), "Testsome for Irecv from rank 0, tag 7"),
+        (lambda comm, request: comm.Iprobe(0, 5), "Iprobe from rank 0, tag 5"),
+        (lambda comm, request: comm.iprobe(), "iprobe from any rank"),
+        (lambda comm, request: comm.Improbe(source=0, tag=5), "Improbe from rank 0, tag 5"),
+    ],
+)
+def test_whatever_a_rank_repeats_in_vain_is_a_wait(record, poll, said):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    request = comm.Irecv(np.zeros(1), 0, 7)
+    assert not poll(comm, request) and read_rank(record, 0).call is None  # once is no wait
+    assert not poll(comm, request) and str(read_rank(record, 0).call) == said
+    comm.Send(np.ones(1), 0, 7)
+    request.Wait()
+    assert read_rank(record, 0).call is None
+
+
+def test_a_probe_that_finds_a_message_is_no_wait(record):
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    assert not comm.Iprobe() and not comm.Iprobe()
+    comm.Send(np.ones(1), 0)
+    while not comm.Iprobe():
+        pass
+    assert read_rank(record, 0).call is None
+    comm.Recv(np.zeros(1), 0)
+    with pytest.raises(TypeError):
+        comm.Iprobe("nonsense")
 
 
 def test_documentation_and_names_are_those_of_mpi():
@@ -316,23 +426,23 @@ def test_the_words_for_a_call_on_a_part_of_the_world():
 )
 def test_a_truncated_or_foreign_file_is_no_call(tmp_path, content):
     call_file(tmp_path, 0).write_bytes(content)
-    assert read_call(tmp_path, 0) is None and read_done(tmp_path, 0) is None
+    assert read_rank(tmp_path, 0).call is None and read_rank(tmp_path, 0).done is None
 
 
 @pytest.mark.parametrize("code", [-1, 0, len(calls.NAMES), 2**31 - 1])
 def test_a_code_that_no_call_has_is_no_call(tmp_path, code):
     record = bytearray(calls.SIZE)
-    calls.NOW.pack_into(record, 0, *[0] * 11, code)
+    calls.NOW.pack_into(record, 0, *[0] * 10, code)
     call_file(tmp_path, 0).write_bytes(record)
-    assert read_call(tmp_path, 0) is None
+    assert read_rank(tmp_path, 0).call is None
 
 
 def test_a_missing_file_or_folder_is_no_call(tmp_path):
-    assert read_call(tmp_path, 0) is None
-    assert read_call(tmp_path / "gone", 3) is None
-    assert read_done(tmp_path / "gone", 3) is None
+    assert read_rank(tmp_path, 0).call is None
+    assert read_rank(tmp_path / "gone", 3).call is None
+    assert read_rank(tmp_path / "gone", 3).done is None
 
 
 def test_reading_a_rank_does_not_start_mpi_in_the_notebook():
-    code = "import sys, mpi_classroom.hang; sys.exit('mpi4py.MPI' in sys.modules)"
+    code = "import sys, mpi_classroom.observer; sys.exit('mpi4py.MPI' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,8 +1,8 @@
 """Ranks are in step when all made the same number of collective calls."""
 
 from mpi_classroom import steps
-from mpi_classroom.hang import RankState
 from mpi_classroom.recording.calls import Counts
+from mpi_classroom.snapshot import RankState
 
 
 def made(**calls):

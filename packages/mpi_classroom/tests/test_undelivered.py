@@ -1,8 +1,9 @@
-"""Messages that nobody received are told once, calmly, and only thrown away where they would do harm."""
+"""Messages that nobody received are reported once, and discarded only where they would do harm."""
 
 from mpi_classroom import undelivered
+from mpi_classroom.observer import Observer
 from mpi_classroom.recording import calls
-from mpi_classroom.recording.calls import Counts, Letter, call_file
+from mpi_classroom.recording.calls import Counts, Message, call_file
 
 
 def traffic(*sent_and_received):
@@ -11,9 +12,11 @@ def traffic(*sent_and_received):
 
 def test_the_counts_are_those_that_the_ranks_wrote(tmp_path):
     record = bytearray(calls.SIZE)
-    calls.COUNTS.pack_into(record, 0, 99, 5, 3, 2)
+    calls.COUNTS.pack_into(record, 0, 99, 5, 3)
+    calls.TRAFFIC.pack_into(record, calls.TRAFFIC_AT, 2, 1, 24, 16)
     call_file(tmp_path, 1).write_bytes(record)
-    assert undelivered.counts(tmp_path, [0, 1]) == {0: Counts(), 1: Counts(5, 3, 2)}
+    observer = Observer(tmp_path, {}, lambda file: None)
+    assert observer.counts([0, 1]) == {0: Counts(), 1: Counts(5, 3, 2, 24, 16, 1)}
 
 
 def test_more_sent_than_received_is_outstanding():
@@ -31,13 +34,13 @@ def test_a_cell_without_messages_moved_none_whatever_came_before():
 
 
 def test_the_sentences_name_the_messages_and_leave_out_what_is_too_much():
-    one = [Letter(0, 1, 5, 8000)]
+    one = [Message(0, 1, 5, 8000)]
     assert undelivered.note(one) == (
         "1 message was sent and not received yet: rank 0 → rank 1, tag 5, 8,000 bytes. "
         "The next receive that fits takes it."
     )
-    many = [Letter(0, rank, 0, 8) for rank in range(1, 6)]
-    assert undelivered.thrown_away(many) == (
+    many = [Message(0, rank, 0, 8) for rank in range(1, 6)]
+    assert undelivered.discarded(many) == (
         "5 messages that nobody had received were thrown away: rank 0 → rank 1, tag 0, 8 bytes; "
         "rank 0 → rank 2, tag 0, 8 bytes; rank 0 → rank 3, tag 0, 8 bytes and 2 more."
     )

@@ -1,63 +1,235 @@
-"""What a watch does between two looks at the ranks."""
+"""The watch is handed snapshots and says what to do: a table of moments, without ranks, clocks or files."""
 
-import threading
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 
-from mpi_classroom import undelivered, watch
-from mpi_classroom.errors import ClusterError
-from mpi_classroom.recording.calls import Counts
-from mpi_classroom.watch import Watch
+from mpi_classroom import watch
+from mpi_classroom.recording.calls import Call, Counts
+from mpi_classroom.snapshot import RankState, Snapshot
+from mpi_classroom.watch import CpuShares, Step, Watch, standstill, status_line
+
+BARRIER = Call("Barrier", None, None, None, 1)
 
 
-def test_an_error_outside_the_main_thread_is_shown_alone():
-    seen = []
-
-    def give_up():
-        try:
-            with watch._uninterrupted():
-                raise KeyError("the report")
-        except KeyError as problem:
-            seen.append(problem.__context__)
-
-    thread = threading.Thread(target=give_up)
-    thread.start()
-    thread.join()
-    assert seen == [None]
-
-
-def test_messages_of_earlier_cells_are_not_forgotten_when_nobody_could_be_asked(monkeypatch, tmp_path):
-    def ask(*_):
-        raise ClusterError("no answer")
-
-    monkeypatch.setattr(undelivered, "counts", lambda *_: {0: Counts(0, 2, 0)})
-    magics = SimpleNamespace(busy=set, earlier_unreceived=True)
-    seen = SimpleNamespace(
-        magics=magics, before={0: Counts(0, 1, 0)}, cluster=SimpleNamespace(folder=tmp_path, ask=ask)
+def waiting(rank, since=0.0, cpu=1.0, number=1, runnable=True):
+    return RankState(
+        *(rank, "waiting", replace(BARRIER, number=number)), since=since, cpu_seconds=cpu, runnable=runnable
     )
-    assert Watch._left_over(seen, throw_away=True) == ""
-    assert magics.earlier_unreceived
-    monkeypatch.setattr(undelivered, "counts", lambda *_: {0: Counts(0, 2, 2)})
-    assert Watch._left_over(seen, throw_away=True) == "" and not magics.earlier_unreceived
 
 
-@pytest.mark.parametrize(("elapsed", "reason"), [(0.5, ""), (1.5, ""), (2.6, "A rank raised an error")])
-def test_the_others_get_their_time_after_a_raise(monkeypatch, tmp_path, elapsed, reason):
-    call = object()
-    monkeypatch.setattr(watch, "read_call", lambda *_: call)
-    starved = SimpleNamespace(restart=lambda: None, starved=lambda _: False)
-    seen = SimpleNamespace(
-        cluster=SimpleNamespace(check_alive=lambda: None, folder=tmp_path, facts={}),
-        timeout=60,
-        magics=SimpleNamespace(busy=set),
-        parts=[0, 1],
-        turns=starved,
-        raised_at=1.0,
-        _unfinished=lambda: [1],
-        still_since=0.0,
-        last_calls=(call,),
-        elapsed=elapsed,
+def computing(rank, runnable=True):
+    return RankState(rank, "computing", cpu_seconds=1.0, runnable=runnable, line=2, code="while True: pass")
+
+
+def finished(rank, collectives=0):
+    return RankState(rank, "finished", counts=Counts(collectives))
+
+
+def raised(rank):
+    return RankState(rank, "raised", error="raised ValueError: boom")
+
+
+def gone(rank):
+    return RankState(rank, "gone", error="was killed", signal=9)
+
+
+def at(seconds, *ranks, down="", background=()):
+    ended = all(state.ended for state in ranks)
+    died = any(state.kind == "gone" for state in ranks)
+    return Snapshot(seconds, ranks, background, down, died, ended)
+
+
+def used(state, cpu):
+    return replace(state, cpu_seconds=cpu)
+
+
+def follow(machine, *snapshots):
+    """What the watch says to each snapshot; `show` is left out."""
+    return [step.do if step.do != "show" else "go on" for step in map(machine.step, snapshots)]
+
+
+# -------------------------------------------------------------------- when to step in
+
+
+def stands(seconds, *ranks):
+    """Snapshots of ranks that wait on, with CPU time for all, up to `seconds`."""
+    ticks = int(seconds * 4) + 1
+    return [
+        at(n / 4, *(used(state, n / 4) if state.cpu_seconds is not None else state for state in ranks))
+        for n in range(ticks)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "reason"),
+    [
+        (stands(10.0, waiting(0), waiting(1)), ""),
+        (stands(10.25, waiting(0), waiting(1)), "Nobody has moved for 10 s: no rank can go on."),
+        (stands(10.25, waiting(0), finished(1)), "Nobody has moved for 10 s: no rank can go on."),
+        (stands(59.0, waiting(0), computing(1)), ""),
+        (stands(60.25, waiting(0), computing(1)), "Not done after 60 s (to allow more: %%px --timeout 300)."),
+        (stands(59.0, computing(0, runnable=False), waiting(1)), ""),  # asleep: it may wake up
+        (stands(1.0, raised(0), waiting(1)), ""),
+        (stands(1.25, raised(0), waiting(1)), "A rank raised an error while others wait for it."),
+        (stands(30.0, raised(0), computing(1)), ""),
+        ([at(0.1, gone(0), waiting(1), down="the MPI job ended")], "A rank died."),
+        ([at(0.1, waiting(0), down="the controller ended")], "the controller ended"),
+        ([*stands(9.0, waiting(0)), *[at(19.0, waiting(0, since=9.5, number=2, cpu=9.0))]], ""),
+    ],
+)
+def test_when_it_steps_in_and_why(snapshots, reason):
+    machine = Watch(60, {})
+    assert follow(machine, *snapshots)[:-1] == ["go on"] * (len(snapshots) - 1)
+    assert machine.reason == reason
+    assert (machine.state == "looking closer") is bool(reason)
+
+
+def test_a_rank_in_the_background_that_moves_is_no_standstill():
+    machine = Watch(60, {})
+    moves = [at(n / 2, waiting(0), background=(computing(1),)) for n in range(60)]
+    assert set(follow(machine, *moves)) == {"go on"}
+
+
+def test_the_others_get_their_time_after_a_raise_even_if_they_waited_before():
+    machine = Watch(60, {})
+    before = stands(5.0, waiting(0), waiting(1))
+    after = [at(5.25 + n / 4, raised(0), used(waiting(1), 5.25 + n / 4)) for n in range(6)]
+    assert follow(machine, *before, *after) == ["go on"] * (len(before) + 5) + ["look closer"]
+
+
+def test_a_rank_that_gets_no_cpu_time_has_had_no_chance_to_move():
+    machine = Watch(60, {})
+    frozen = [at(n / 4, waiting(0), waiting(1)) for n in range(120)]
+    assert set(follow(machine, *frozen)) == {"go on"}
+    assert machine.step(at(30.0, used(waiting(0), 1.2), used(waiting(1), 1.2))).do == "look closer"
+
+
+@pytest.mark.parametrize(
+    ("kind", "runnable", "cpu", "starved"),
+    [
+        ("waiting", True, 0.0, True),  # it could run and was not let
+        ("waiting", True, 0.2, False),
+        ("waiting", False, 0.0, False),  # it waits for something: nobody keeps it from running
+        ("stopped", False, 0.0, True),
+    ],
+)
+def test_who_could_run_and_was_not_let_is_starved(kind, runnable, cpu, starved):
+    shares, state = CpuShares(), RankState(1, kind, cpu_seconds=5.0, runnable=runnable)
+    shares.starved([state])
+    later = used(state, 5.0 + cpu)
+    assert shares.starved([later]) is starved
+    shares.restart()
+    assert shares.starved([later]) is (kind == "stopped" or runnable), "counted from there on again"
+    assert not CpuShares().starved([replace(state, cpu_seconds=None)]), "unknown, or gone"
+
+
+def test_a_standstill_lasts_since_the_last_rank_came_to_its_call():
+    assert standstill([waiting(0, since=1.0), waiting(1, since=3.0)], 10.0) == 7.0
+    assert standstill([waiting(0), computing(1)], 10.0) == 0.0
+    assert standstill([], 10.0) == 0.0
+
+
+# -------------------------------------------------------------------- what it does then
+
+
+def test_ranks_inside_mpi_are_healed_with_the_report():
+    machine = Watch(60, {})
+    follow(machine, *stands(10.25, waiting(0), finished(1)))
+    step = machine.step(at(10.6, replace(waiting(0), line=2, code="comm.Barrier()"), finished(1)))
+    assert step.do == "heal"
+    assert step.words.startswith(
+        "Nobody has moved for 10 s: no rank can go on.\n\nrank 0  waiting in Barrier"
     )
-    assert Watch._reason_to_stop(seen).startswith(reason)
-    assert bool(Watch._reason_to_stop(seen)) is bool(reason)
+    assert step.words.endswith("Move the call out of the branch that only some ranks take.\n")
+
+
+def test_ranks_that_run_python_are_interrupted_and_keep_their_variables():
+    machine = Watch(1, {})
+    assert follow(machine, at(0.5, computing(0)), at(1.5, computing(0))) == ["go on", "look closer"]
+    assert machine.step(at(1.6, computing(0))) == Step("interrupt")
+    assert machine.step(at(1.7, computing(0))).do == "go on"
+    step = machine.step(at(1.8, raised(0)))
+    assert step.do == "end" and step.words.startswith("Not done after 1 s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state", "does"),
+    [
+        (0.9, computing(0, runnable=False), "go on"),
+        (1.1, computing(0, runnable=False), "heal"),  # it catches the interrupt and sleeps on
+        (1.1, computing(0), "go on"),  # it is still cleaning up
+        (3.9, computing(0), "go on"),
+        (4.1, computing(0), "heal"),
+        (0.1, gone(0), "heal"),
+    ],
+)
+def test_a_rank_that_no_interrupt_ends_is_replaced(seconds, state, does):
+    machine = Watch(1, {})
+    follow(machine, at(1.5, computing(0)), at(2.0, computing(0)))
+    down = "the MPI job ended" if state.kind == "gone" else ""
+    assert machine.step(at(2.0 + seconds, state, down=down)).do == does
+
+
+def test_an_interrupt_by_the_learner_is_a_reason_like_any_other():
+    for seconds, words in ((0.2, "Interrupted."), (2.4, "Interrupted after 2 s.")):
+        machine = Watch(60, {})
+        assert machine.interrupted(seconds) == Step("look closer")
+        step = machine.step(at(seconds, waiting(0), waiting(1)))
+        assert step.do == "heal" and step.words.startswith(words)
+
+
+def test_a_cell_whose_last_rank_ends_while_it_is_looked_at_has_ended():
+    machine = Watch(60, {})
+    machine.interrupted(3.0)
+    assert machine.step(at(3.1, finished(0), raised(1))) == Step("end")
+
+
+def test_a_part_of_the_cluster_that_is_gone_is_the_cause():
+    machine = Watch(60, {})
+    machine.step(at(1.0, waiting(0), down="the controller ended with signal 9"))
+    step = machine.step(at(1.1, waiting(0), down="the controller ended with signal 9"))
+    assert step.do == "heal"
+    assert "Likely cause: a part of the cluster was ended or removed" in step.words
+
+
+# -------------------------------------------------------------------- when all have ended
+
+
+@pytest.mark.parametrize(("after", "does"), [((6, 6), "end"), ((5, 6), "heal")])
+def test_ranks_that_are_out_of_step_are_healed(after, does):
+    machine = Watch(60, {0: Counts(5), 1: Counts(5)})
+    step = machine.step(at(1.0, *(finished(rank, made) for rank, made in enumerate(after))))
+    assert step.do == does
+    assert ("The ranks are out of step" in step.words) is (does == "heal")
+
+
+def test_without_counts_from_before_the_cell_nothing_is_compared():
+    assert Watch(60, {}).step(at(1.0, finished(0, 5), finished(1, 6))) == Step("end")
+    machine = Watch(60, {0: Counts(5), 1: Counts(5)})
+    busy = at(1.0, finished(0, 5), finished(1, 6), background=(computing(2),))
+    assert machine.step(busy) == Step("end")
+
+
+def test_ranks_that_an_interrupt_left_out_of_step_are_healed():
+    machine = Watch(1, {0: Counts(0), 1: Counts(0)})
+    follow(machine, at(1.5, computing(0), computing(1)), at(1.6, computing(0), computing(1)))
+    step = machine.step(at(1.7, finished(0, 1), finished(1, 0)))
+    assert step.do == "heal" and step.words.startswith("Not done after 1 s")
+
+
+# -------------------------------------------------------------------- the status line
+
+
+def test_from_three_seconds_on_it_shows_once_a_second_who_waits_for_what():
+    machine = Watch(60, {})
+    states = (computing(0), waiting(1), finished(2), RankState(3, "stopped", error="is stopped"))
+    shown = [step.words for n in range(100) if (step := machine.step(at(n / 20, *states))).do == "show"]
+    assert shown == [
+        f"{seconds} s · rank 0 computing · rank 1 waiting in Barrier · rank 3 stopped" for seconds in (3, 4)
+    ]
+    assert status_line(at(1.0, gone(0), finished(1))) == "rank 0 gone"
+
+
+def test_the_limits_are_those_of_the_documentation():
+    assert (watch.GRACE_SECONDS, watch.STANDSTILL_SECONDS, watch.STATUS_SECONDS) == (1.0, 10.0, 3.0)

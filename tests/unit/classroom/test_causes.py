@@ -13,14 +13,16 @@ import pytest
 
 from mpi_classroom import steps
 from mpi_classroom.cause import report
-from mpi_classroom.hang import ENDED, RankState
 from mpi_classroom.recording.calls import Call, Communicator, Counts, Done
+from mpi_classroom.snapshot import ENDED, RankState
 from tests.notebooks.broken_cells import BROKEN_CELLS, FREE, RESTARTED, Broken
 
 RANKS = range(4)
 WORLD = Communicator(0, (0, 1, 2, 3))
 GRID = WINDOW = Communicator(2, (0, 1, 2, 3))
 HALF = Communicator(2, (2, 3), part=True)
+TWIN = Communicator(5, (0, 1, 2, 3))
+DUP, SPLIT = Done("Dup", 1, WORLD), Done("Split", 2, WORLD)
 FIRST = Done("allreduce", 0, WORLD)  # every rank completed it before the cell
 
 
@@ -37,6 +39,11 @@ def waits(
 ) -> RankState:
     """A rank in an MPI call on that line of the cell."""
     return RankState(-1, "waiting", Call(name, peer, None, tag, 1, turn, on, of), line=line, done=done)
+
+
+def part(context: int, *members: int) -> Communicator:
+    """A communicator of some ranks."""
+    return Communicator(context, members, part=True)
 
 
 def raised(error: str, line: int | None = None) -> RankState:
@@ -103,6 +110,27 @@ SNAPSHOTS: dict[str, list[RankState]] = {
         finished("Barrier", 0, Communicator(2, (0, 1), part=True)),
         waits(3, "Barrier", turn=0, on=HALF, done=Done("Split", 1, WORLD)),
         finished("Split"),
+    ],
+    "barriers of two communicators in opposite orders": [
+        *[waits(4, "Barrier", turn=0, on=TWIN, done=DUP), waits(4, "Barrier", turn=2, done=DUP)] * 2,
+    ],
+    "barriers of rows and columns in orders that form a circle": [
+        waits(4, "Barrier", turn=0, on=part(2, 0, 1), done=SPLIT),
+        waits(4, "Barrier", turn=0, on=part(3, 1, 3), done=SPLIT),
+        waits(4, "Barrier", turn=0, on=part(3, 0, 2), done=SPLIT),
+        waits(4, "Barrier", turn=0, on=part(2, 2, 3), done=SPLIT),
+    ],
+    "synchronous sends whose tags do not fit the receives": [
+        *(waits(4, "ssend", 1, 0), waits(4, "ssend", 0, 1), DONE, DONE),
+    ],
+    "a request of many that never completes, in a loop of tests": [
+        *(waits(4, "Testall", -1, of="Irecv"), DONE, DONE, DONE),
+    ],
+    "a probe that is repeated for a message that nobody sends": [
+        *(DONE, DONE, DONE, waits(3, "Iprobe", 0, 9)),
+    ],
+    "a probe with naps between, while the others wait": [
+        *(waits(4, "Barrier"), waits(4, "Barrier"), waits(4, "Barrier"), waits(3, "iprobe", 0, -1)),
     ],
     "a circle of receives in a part": [
         *(finished("Split"), finished("Split")),

@@ -92,6 +92,19 @@ def test_there_are_more_than_enough_broken_cells():
     assert {broken.name for broken in BROKEN_CELLS} >= LIVE
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        "time.sleep(3)",
+        "ends = time.time() + 3\n    while time.time() < ends: sum(range(1000))",
+        "import subprocess\n    subprocess.run(['sleep', '3'])",
+    ],
+)
+def test_a_rank_that_sleeps_or_computes_while_the_others_wait_is_no_hang(notebook, work):
+    ran = notebook.run(f"%%px\nif rank == 1:\n    {work}\nprint(comm.allreduce(rank))", within=60)
+    assert ran.error == "" and sorted(ran.output.split("\n"))[-4:] == ALL_RANKS.split("\n")
+
+
 # -------------------------------------------------------------------- output
 
 

@@ -9,6 +9,7 @@ from mpi_classroom import answer_job as job
 from mpi_classroom.answer_job import LINES, Verdict, check
 from mpi_classroom.exercises import Exercise
 from mpi_classroom.lessons import find_exercise
+from mpi_classroom.snapshot import RankState
 
 
 def exercise(id: str = "01.1") -> Exercise:
@@ -97,7 +98,7 @@ def test_the_rank_that_raised_is_named_and_so_are_those_that_wait_for_it() -> No
     text = short(check(exercise(), shift("if comm.rank == 1:", "    raise ValueError('boom')")))
     assert "rank 0  waiting in Sendrecv to rank 1" in text
     assert "rank 1  raised ValueError: boom  (line 5: raise ValueError('boom'))" in text
-    assert "Mend the error first" in text
+    assert "Correct the error first" in text
 
 
 @pytest.mark.parametrize(
@@ -210,12 +211,12 @@ def test_a_job_that_does_not_start_is_tried_once_more(monkeypatch: pytest.Monkey
     assert (verdict.state, len(started)) == ("right", 2), verdict.text
 
 
-def test_what_other_programs_take_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_other_programs_take_is_not_counted() -> None:
     watched = job.AnswerJob(exercise(), exercise().solution)
     seconds = exercise().seconds
-    for had, late in ((seconds, True), (0.1, False), (float("inf"), True)):
-        monkeypatch.setattr(job, "processor_seconds", lambda pid, had=had: had)
-        assert [watched._late(seconds + 1, [1]) for _ in range(job.LOOKS + 1)][-1] is late
-        assert watched._late(seconds - 1, [1]) is False
-        assert watched._late(job.PATIENCE * seconds + 1, [1]) is True
+    for had, runnable, late in ((seconds, True, True), (0.1, True, False), (0.1, False, True)):
+        states = [RankState(1, "computing", cpu_seconds=had, runnable=runnable)]
+        assert [watched._late(seconds + 1, states) for _ in range(job.LOOKS + 1)][-1] is late
+        assert watched._late(seconds - 1, states) is False
+        assert watched._late(job.SLOW_FACTOR * seconds + 1, states) is True
     watched.folder.rmdir()

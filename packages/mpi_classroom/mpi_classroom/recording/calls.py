@@ -10,18 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Counts of this rank so far: calls, collectives of the whole world, messages sent, messages received.
-COUNTS = struct.Struct("=4i")
+# Counts of this rank so far: calls, collectives of the whole world, messages sent.
+COUNTS = struct.Struct("=3i")
 # The counts; the call's peer, other peer and tag; of its communicator: collectives so far, context, members;
 # the operation that the call waits for, if that was started before; the call's code.
-NOW = struct.Struct("=4i3i2iQ2i")
+NOW = struct.Struct("=3i3i2iQ2i")
 # Zero over that code; then the last completed collective: its code, its turn and communicator as above.
 END = struct.Struct("=4iQ")
 WORLD = struct.Struct("=i")  # size of the world
 POLLED = struct.Struct("=d")  # when this rank last tested a request in vain, on the monotonic clock
+# What changes when a call has returned: messages received, requests posted and not complete, bytes sent,
+# bytes received.
+TRAFFIC = struct.Struct("=2i2q")
 CODE_BYTES = slice(NOW.size - 4, NOW.size)
-SIZE = NOW.size - 4 + END.size + WORLD.size + POLLED.size
-WORLD_AT, POLLED_AT = SIZE - WORLD.size - POLLED.size, SIZE - POLLED.size
+WORLD_AT = NOW.size - 4 + END.size
+POLLED_AT = WORLD_AT + WORLD.size
+TRAFFIC_AT = POLLED_AT + POLLED.size
+SIZE = TRAFFIC_AT + TRAFFIC.size
 POLL_SECONDS = 1.0  # a rank that has not tested for so long does something else
 NOTHING = -1000  # no peer: further from the ranks than ANY_SOURCE, PROC_NULL and ROOT are
 
@@ -77,7 +82,13 @@ WAITS = (
     *("Wait", "Waitall", "Waitany", "Waitsome"),
     *("wait", "waitall", "waitany", "waitsome"),
 )
-POLLS = ("Test", "test")  # waiting, for a rank that does little else
+# These return at once; a rank that repeats one and does little else waits.
+PROBES = dict.fromkeys(("Iprobe", "iprobe", "Improbe", "improbe"), _PROBE)
+POLLS = (
+    *("Test", "Testall", "Testany", "Testsome"),
+    *("test", "testall", "testany", "testsome"),
+    *PROBES,
+)
 ON_WINDOWS = {  # calls that wait for what another rank does with its part of the window
     **{f"Win.{name}": _OF for name in ("Lock", "Unlock", "Flush", "Flush_local")},
     **{f"Win.{name}": ((9, ""), None, (9, ""), NOTHING) for name in ("Start", "Complete", "Post", "Wait")},
@@ -175,7 +186,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Letter:
+class Message:
     """A message on its way, or some of the same kind; ranks are those of the world."""
 
     source: int
@@ -194,10 +205,46 @@ def stack_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.stack"
 
 
-def read_call(folder: Path, rank: int) -> Call | None:
-    """The MPI call that `rank` waits in now, or None: a blocking one, or a `Test` that it repeats."""
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a rank has begun or done since it was started.
+
+    `collectives` are those of the whole world. Messages and bytes are those of point-to-point calls: sent
+    once the call that sends has returned, received once the message is here. `posted` counts the requests
+    that were started and are not known to be complete.
+    """
+
+    collectives: int = 0
+    sent: int = 0
+    received: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    posted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecord:
+    """What a rank's file says: the call that it waits in now, the last collective it completed, its counts.
+
+    `call` is a blocking call, or a `Test` or `Iprobe` that the rank repeats; None while it waits in none.
+    """
+
+    call: Call | None
+    done: Done | None
+    counts: Counts
+
+
+def read_rank(folder: Path, rank: int) -> RankRecord:
+    """What rank `rank` has written; of a rank that has written nothing, or nonsense: nothing done yet."""
     record = _read(folder, rank)
-    count, _, _, _, peer, other, tag, turn, context, mask, of, code = NOW.unpack_from(record)
+    _, collectives, sent = COUNTS.unpack_from(record)
+    received, posted, sent_bytes, received_bytes = TRAFFIC.unpack_from(record, TRAFFIC_AT)
+    counts = Counts(collectives, sent, received, sent_bytes, received_bytes, posted)
+    return RankRecord(_call_in(record), _done_in(record), counts)
+
+
+def _call_in(record: bytes) -> Call | None:
+    count, _, _, peer, other, tag, turn, context, mask, of, code = NOW.unpack_from(record)
     if not (0 < code < len(NAMES) and 0 <= of < len(NAMES)):
         return None
     if NAMES[code] in POLLS and time.monotonic() - POLLED.unpack_from(record, POLLED_AT)[0] > POLL_SECONDS:
@@ -206,23 +253,7 @@ def read_call(folder: Path, rank: int) -> Call | None:
     return Call(NAMES[code], peer, other, tag, count, turn, _communicator(record, context, mask), NAMES[of])
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What a rank has begun or done since it was started; `collectives` are those of the whole world."""
-
-    collectives: int = 0
-    sent: int = 0
-    received: int = 0
-
-
-def read_counts(folder: Path, rank: int) -> Counts:
-    """How many collectives and messages `rank` has begun, sent and received so far."""
-    return Counts(*COUNTS.unpack_from(_read(folder, rank))[1:])
-
-
-def read_done(folder: Path, rank: int) -> Done | None:
-    """The last collective that `rank` completed, or None when there was none."""
-    record = _read(folder, rank)
+def _done_in(record: bytes) -> Done | None:
     _, code, turn, context, mask = END.unpack_from(record, CODE_BYTES.start)
     if not 0 < code < len(NAMES):
         return None

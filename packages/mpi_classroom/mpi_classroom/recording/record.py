@@ -1,11 +1,12 @@
 """The note that this rank keeps of its MPI calls, and the wrappers that write it.
 
 A call notes itself before it starts, in a small memory-mapped file, and erases the note when it returns. The
-last collective that was completed stays noted too: it tells who has made a call that others still wait in.
+last collective that was completed stays noted too: it shows who has made a call that others still wait in.
 Only the main thread is recorded.
 """
 
 import mmap
+import pickle
 import struct
 import threading
 import time
@@ -28,25 +29,27 @@ from mpi_classroom.recording.calls import (
     POINT_TO_POINT,
     POLLED,
     POLLED_AT,
+    PROBES,
     ROOTED,
     SIZE,
     STARTED,
+    TRAFFIC,
+    TRAFFIC_AT,
     WORLD,
     WORLD_AT,
     call_file,
 )
 
 _NO_CALL = bytes(4)
-_RECEIVED = struct.Struct("=i")
-_RECEIVED_AT = COUNTS.size - _RECEIVED.size
 MAIN = threading.main_thread().ident
-_PARTNERS = POINT_TO_POINT | STARTED | ON_WINDOWS
+_PARTNERS = POINT_TO_POINT | STARTED | ON_WINDOWS | PROBES
 
 Operation = tuple[int, int, int, int, int, int, int]  # as NOW has it, without the counts and the call's code
 NO_OPERATION: Operation = (NOTHING, NOTHING, NOTHING, 0, 0, 0, 0)
 
 _record: Any = bytearray(SIZE)
 _calls = _world_calls = _sent = _received = 0
+_sent_bytes = _received_bytes = _posted = _pickled = 0
 known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # communicators, by id
 
 
@@ -111,7 +114,7 @@ def partners_of(name: str) -> Callable[..., tuple[int, int, int]]:
 
 
 def messages_of(name: str) -> Callable[[int, int], tuple[int, int]]:
-    """A function of peer and other peer: how many messages `name` sends and takes."""
+    """A function of peer and other peer: how many messages `name` sends and receives."""
     if "probe" in name.lower():
         taken = int(name in ("Mprobe", "mprobe"))
         return lambda peer, other: (0, taken * (peer != MPI.PROC_NULL))
@@ -127,32 +130,69 @@ def messages_of(name: str) -> Callable[[int, int], tuple[int, int]]:
 def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` with a note of whom it waits for."""
     code, partners, counts = CODES[name], partners_of(name), messages_of(name)
-    note, thread = NOW.pack_into, threading.get_ident
+    note, note_traffic, thread = NOW.pack_into, TRAFFIC.pack_into, threading.get_ident
+    status_at = _PARTNERS[name][2][0] + 1  # in all these calls the status comes right after the tag
+    buffered, buffer_name = name[0].isupper(), BUFFER_NAMES.get(name, "buf")
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _calls, _sent, _received
+        global _calls, _sent, _received, _sent_bytes, _received_bytes
         if thread() != MAIN:
             return original(self, *args, **kwargs)
         _calls += 1
-        taken = 0
+        sent = taken = 0
         try:
             peer, other, tag = partners(self._ranks or learn_ranks(self), args, kwargs)
             sent, taken = counts(peer, other)
             _sent += sent
             note(
-                *(_record, 0, _calls, _world_calls, _sent, _received, peer, other, tag),
-                *(0, self._context, self._mask, 0, code),
+                _record,
+                0,
+                _calls,
+                _world_calls,
+                _sent,
+                peer,
+                other,
+                tag,
+                0,
+                self._context,
+                self._mask,
+                0,
+                code,
             )
         except (TypeError, struct.error):  # no integers: MPI will say so
             note(
-                *(_record, 0, _calls, _world_calls, _sent, _received, NOTHING, NOTHING, NOTHING),
-                *(0, self._context, self._mask, 0, code),
+                _record,
+                0,
+                _calls,
+                _world_calls,
+                _sent,
+                NOTHING,
+                NOTHING,
+                NOTHING,
+                0,
+                self._context,
+                self._mask,
+                0,
+                code,
             )
         try:
+            if taken:
+                status: Any = args[status_at] if len(args) > status_at else kwargs.get("status")
+                if status is None:
+                    status = kwargs["status"] = _status
+                    args = args[:status_at]
+            pickled = _pickled
             result = original(self, *args, **kwargs)
             if taken:
                 _received += taken
-                _RECEIVED.pack_into(_record, _RECEIVED_AT, _received)
+                _received_bytes += status.Get_count(MPI.BYTE)
+            if sent:
+                try:
+                    _sent_bytes += args[0].nbytes if buffered else _pickled - pickled
+                except (AttributeError, IndexError):  # no array, or by keyword
+                    _sent_bytes += buffer_bytes(args[0] if args else kwargs.get(buffer_name))
+            if sent or taken:
+                note_traffic(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
             return result
         finally:
             _record[CODE_BYTES] = _NO_CALL
@@ -160,11 +200,64 @@ def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any
     return as_original(original, call)
 
 
-def count(sent: int, taken: int) -> None:
-    """Add to the messages that this rank has sent and received."""
-    global _sent, _received
-    _sent, _received = _sent + sent, _received + taken
-    COUNTS.pack_into(_record, 0, _calls, _world_calls, _sent, _received)
+# -------------------------------------------------------------------- bytes
+
+_status = MPI.Status()  # where MPI says how much it received, when the caller does not want to know
+BUFFER_NAMES = {"Sendrecv": "sendbuf", "Isendrecv": "sendbuf"}  # others: buf
+
+
+def buffer_bytes(buffer: Any) -> int:
+    """Bytes of an array, or of a list such as [array, count, datatype]; 0 where they are unknown."""
+    try:
+        return int(buffer.nbytes)
+    except AttributeError:
+        pass
+    try:
+        if not isinstance(buffer, list | tuple):
+            return memoryview(buffer).nbytes
+        data, *count, datatype = buffer
+        if count and isinstance(count[0], int) and isinstance(datatype, MPI.Datatype):
+            return count[0] * datatype.Get_size()
+        return buffer_bytes(data)
+    except (TypeError, ValueError):
+        return 0
+
+
+def count_pickled() -> None:
+    """From here on the bytes of pickled messages are counted."""
+
+    def dumps(*args: Any, **kwargs: Any) -> bytes:
+        global _pickled
+        data = pickle.dumps(*args, **kwargs)
+        _pickled += len(data)
+        return data
+
+    MPI.pickle.__init__(dumps, pickle.loads, MPI.pickle.PROTOCOL)  # type: ignore[misc]
+
+
+def pickled_so_far() -> int:
+    """Bytes of all messages that this rank has pickled."""
+    return _pickled
+
+
+def request_started(sent: int, received: int, nbytes: int) -> None:
+    """Count a request that starts now: the messages of it, and the bytes that it sends."""
+    global _sent, _received, _sent_bytes, _posted
+    _sent, _received, _sent_bytes, _posted = (
+        _sent + sent,
+        _received + received,
+        _sent_bytes + nbytes,
+        _posted + 1,
+    )
+    COUNTS.pack_into(_record, 0, _calls, _world_calls, _sent)
+    TRAFFIC.pack_into(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
+
+
+def request_completed(nbytes: int) -> None:
+    """Count a request that has completed, and the bytes that it has received."""
+    global _received_bytes, _posted
+    _received_bytes, _posted = _received_bytes + nbytes, _posted - 1
+    TRAFFIC.pack_into(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
 
 
 # -------------------------------------------------------------------- what all ranks must call
@@ -186,10 +279,7 @@ def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         turn, context, mask = self._turn, self._context, self._mask
         if root_at:
             root = root_of(root_at, ranks, args, kwargs)
-        note(
-            *(_record, 0, _calls, _world_calls, _sent, _received, root, NOTHING, NOTHING),
-            *(turn, context, mask, 0, code),
-        )
+        note(_record, 0, _calls, _world_calls, _sent, root, NOTHING, NOTHING, turn, context, mask, 0, code)
         self._turn = turn + everyone
         try:
             result = original(self, *args, **kwargs)
@@ -209,12 +299,12 @@ def root_of(at: int, ranks: Mapping[int, int], args: Any, kwargs: Any) -> int:
 
 
 def begin_collective(comm: Any, root: int, code: int) -> Operation:
-    """Count a collective that starts now and is waited for later; return what its request is for."""
+    """Count a collective request that starts now; return what it is for."""
     global _world_calls
     _world_calls += comm._whole
     turn, context, mask = comm._turn, comm._context, comm._mask
     comm._turn = turn + 1
-    COUNTS.pack_into(_record, 0, _calls, _world_calls, _sent, _received)
+    request_started(0, 0, 0)
     END.pack_into(_record, CODE_BYTES.start, 0, code, turn, context, mask)
     return root, NOTHING, NOTHING, turn, context, mask, code
 
@@ -228,7 +318,7 @@ def waiting(name: str, of: Operation, wait: Callable[..., Any], *args: Any) -> A
     if threading.get_ident() != MAIN:
         return wait(*args)
     _calls += 1
-    NOW.pack_into(_record, 0, _calls, _world_calls, _sent, _received, *of, CODES[name])
+    NOW.pack_into(_record, 0, _calls, _world_calls, _sent, *of, CODES[name])
     try:
         return wait(*args)
     finally:
@@ -241,18 +331,26 @@ _polls_noted = False
 _polled_at = 0.0  # in seconds of computing of this thread
 
 
-def polled(name: str, of: Operation, test: Callable[..., Any], *args: Any) -> Any:
-    """What `test(*args)` returns, with a note while this rank does little else than test the same request.
+def polled(
+    name: str,
+    of: Operation,
+    test: Callable[..., Any],
+    *args: Any,
+    succeeded: Callable[[Any], bool],
+    **kwargs: Any,
+) -> Any:
+    """What `test(*args, **kwargs)` returns, with a note while this rank does little else than repeat it.
 
-    The note stays between two tests, and is true for POLL_SECONDS after the last. A rank that computes
-    between its tests, to overlap the message with work, does not wait and is not noted.
+    `succeeded` finds in that result whether there is nothing left to wait for. The note stays between two
+    tests, and is true for POLL_SECONDS after the last. A rank that computes between its tests, to overlap the
+    message with work, does not wait and is not noted.
     """
     global _calls, _polls, _polls_noted, _polled_at
     if threading.get_ident() != MAIN:
-        return test(*args)
+        return test(*args, **kwargs)
     computed = time.thread_time() - _polled_at
-    result = test(*args)
-    done = result[0] if isinstance(result, tuple) else result
+    result = test(*args, **kwargs)
+    done = succeeded(result)
     alone = _polls is not None and _polls[1] == _calls  # no other call since the last test
     again = alone and _polls == (of, _calls) and computed < _COMPUTED
     if _polls_noted and (done or not again):
@@ -264,13 +362,29 @@ def polled(name: str, of: Operation, test: Callable[..., Any], *args: Any) -> An
         return result
     if again and not _polls_noted:
         _calls += 1
-        NOW.pack_into(_record, 0, _calls, _world_calls, _sent, _received, *of, CODES[name])
+        NOW.pack_into(_record, 0, _calls, _world_calls, _sent, *of, CODES[name])
         _polls_noted = True
     _polls = of, _calls
     if _polls_noted:
         POLLED.pack_into(_record, POLLED_AT, time.monotonic())
     _polled_at = time.thread_time()
     return result
+
+
+def prober(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original`, which looks for a message and returns at once, with a note while a rank repeats it."""
+    partners = partners_of(name)
+    found = bool if name == "Iprobe" or name == "iprobe" else lambda message: message is not None
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            peer, other, tag = partners(self._ranks or learn_ranks(self), args, kwargs)
+            of = (int(peer), other, int(tag), 0, self._context, self._mask, 0)
+        except (TypeError, ValueError):  # no integers: MPI will say so
+            of = NO_OPERATION
+        return polled(name, of, original, self, *args, succeeded=found, **kwargs)
+
+    return as_original(original, call)
 
 
 def as_original(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:

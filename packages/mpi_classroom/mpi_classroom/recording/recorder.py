@@ -1,8 +1,8 @@
 """The MPI call that this rank is in, written where another process can read it.
 
 A rank blocked inside MPI cannot answer questions. So every blocking call of a `RecordedComm`, and of the
-requests, windows and files made on it, notes itself before it starts (`record.py`). `install` puts these
-classes in the place of MPI's own, so that the code of a lesson is recorded as it is.
+requests, windows and files made on it, notes itself before it starts (`record.py`). `install` replaces
+MPI's own classes by these, so that the code of a lesson is recorded as it is.
 
 Ranks are noted as the world numbers them, whatever communicator they are called in.
 """
@@ -26,6 +26,7 @@ from mpi_classroom.recording.calls import (
     ON_WINDOWS,
     OPENERS,
     POINT_TO_POINT,
+    PROBES,
     ROOTED,
     STARTED,
     STARTED_BY_ALL,
@@ -103,6 +104,7 @@ def _without_self(original: Callable[..., Any]) -> Callable[..., Any]:
 _WRAPPERS = {
     **dict.fromkeys((*ROOTED, *ALIKE, *ON_GRIDS, *OF_FILES_AND_WINDOWS), record.collective),
     **dict.fromkeys((*POINT_TO_POINT, *ON_WINDOWS), record.point_to_point),
+    **dict.fromkeys(PROBES, record.prober),
     **dict.fromkeys(STARTED, starter),
     **dict.fromkeys(STARTED_BY_ALL, collective_starter),
     **dict.fromkeys(MAKERS, _maker),
@@ -133,6 +135,7 @@ def install(folder: Path) -> tuple[int, int, int, str]:
     world = MPI.COMM_WORLD
     if not isinstance(world, RecordedComm):
         record.attach(folder, world.rank, world.size)
+        record.count_pickled()
         os.register_at_fork(after_in_child=_refuse_to_forked)
         _stacks.append(open(stack_file(folder, world.rank), "w"))  # noqa: SIM115  open as long as the engine lives
         write_stacks_when_asked()
@@ -168,5 +171,5 @@ def _refuse_to_forked() -> None:
 
 
 def _refuse_to_finalize() -> None:
-    """In the place of MPI.Finalize: after the real one, the next MPI call ends the process."""
+    """Replaces MPI.Finalize: after the real one, the next MPI call ends the process."""
     raise RuntimeError("MPI.Finalize ends MPI for good; mpi4py calls it by itself when the program ends")

@@ -1,18 +1,19 @@
 """Requests that know what they are for, so that a wait can note it: `Wait for Irecv from rank 1, tag 5`.
 
-A rank that calls `Test` until it is True waits too, and is noted (`record.polled`).
+A rank that repeats `Test`, or another of its family, in vain waits too, and is noted (`record.polled`).
 
 Of many requests each is waited for by itself, one after the other: so it is known which one never completes.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from mpi4py import MPI
 
 from mpi_classroom.recording import record
-from mpi_classroom.recording.calls import CODES, NOTHING, STARTED_BY_ALL
+from mpi_classroom.recording.calls import CODES, NOTHING, STARTED, STARTED_BY_ALL
 from mpi_classroom.recording.record import NO_OPERATION, Operation, polled, waiting
 
 Statuses = list[MPI.Status] | None
@@ -22,52 +23,81 @@ class _Waits:
     """The waits of a request."""
 
     _of: Operation = NO_OPERATION
+    _posted = False  # started, and not known to be complete
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait until the operation is complete."""
-        return bool(waiting("Wait", self._of, super().Wait, status))  # type: ignore[misc]
+        status = status or _status
+        done = waiting("Wait", self._of, super().Wait, status)  # type: ignore[misc]
+        if self._posted:
+            _complete(self, status)
+        return bool(done)
 
     def wait(self, status: MPI.Status | None = None) -> Any:
         """Wait until the operation is complete, and return the message."""
-        return waiting("wait", self._of, super().wait, status)  # type: ignore[misc]
+        status = status or _status
+        message = waiting("wait", self._of, super().wait, status)  # type: ignore[misc]
+        if self._posted:
+            _complete(self, status)
+        return message
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Whether the operation is complete."""
-        return bool(polled("Test", self._of, super().Test, status))  # type: ignore[misc]
+        status = status or _status
+        done = polled("Test", self._of, super().Test, status, succeeded=bool)  # type: ignore[misc]
+        if done and self._posted:
+            _complete(self, status)
+        return bool(done)
 
     def test(self, status: MPI.Status | None = None) -> tuple[bool, Any | None]:
         """Whether the operation is complete, and the message."""
-        found: tuple[bool, Any | None] = polled("test", self._of, super().test, status)  # type: ignore[misc]
+        status = status or _status
+        found: tuple[bool, Any | None] = polled(
+            "test",
+            self._of,
+            super().test,  # type: ignore[misc]
+            status,
+            succeeded=_first,
+        )
+        if found[0] and self._posted:
+            _complete(self, status)
         return found
 
     @classmethod
     def Waitall(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> bool:
         """Wait until all are complete."""
-        _wait_for_each("Waitall", PlainRequest.Wait, requests, statuses)
+        _wait_for_each("Waitall", requests, statuses)
         return True
 
     @classmethod
     def waitall(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> list[Any]:
         """Wait until all are complete, and return the messages."""
-        return _wait_for_each("waitall", PlainRequest.wait, requests, statuses)
+        return _wait_for_each("waitall", requests, statuses)
 
     @classmethod
     def Waitany(cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None) -> int:
         """Wait until one is complete, and return which."""
-        return int(waiting("Waitany", _any_of(requests), PlainRequest.Waitany, requests, status))
+        status = status or _status
+        index = int(waiting("Waitany", _any_of(requests), PlainRequest.Waitany, requests, status))
+        _complete_some(requests, [index], [status])
+        return index
 
     @classmethod
     def waitany(cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None) -> tuple[int, Any]:
         """Wait until one is complete, and return which, and the message."""
+        status = status or _status
         found: tuple[int, Any] = waiting("waitany", _any_of(requests), PlainRequest.waitany, requests, status)
+        _complete_some(requests, [found[0]], [status])
         return found
 
     @classmethod
     def Waitsome(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> list[int] | None:
         """Wait until some are complete, and return which."""
+        statuses = [] if statuses is None else statuses
         found: list[int] | None = waiting(
             "Waitsome", _any_of(requests), PlainRequest.Waitsome, requests, statuses
         )
+        _complete_some(requests, found, statuses)
         return found
 
     @classmethod
@@ -75,13 +105,88 @@ class _Waits:
         cls, requests: Sequence[MPI.Request], statuses: Statuses = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Wait until some are complete, and return which, and their messages."""
+        statuses = [] if statuses is None else statuses
         found: tuple[list[int] | None, list[Any] | None] = waiting(
             "waitsome", _any_of(requests), PlainRequest.waitsome, requests, statuses
         )
+        _complete_some(requests, found[0], statuses)
+        return found
+
+    @classmethod
+    def Testall(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> bool:
+        """Whether all are complete."""
+        statuses = [] if statuses is None else statuses
+        done = polled("Testall", _any_of(requests), PlainRequest.Testall, requests, statuses, succeeded=bool)
+        if done:
+            _complete_some(requests, range(len(requests)), statuses)
+        return bool(done)
+
+    @classmethod
+    def testall(
+        cls, requests: Sequence[MPI.Request], statuses: Statuses = None
+    ) -> tuple[bool, list[Any] | None]:
+        """Whether all are complete, and the messages."""
+        statuses = [] if statuses is None else statuses
+        found: tuple[bool, list[Any] | None] = polled(
+            "testall", _any_of(requests), PlainRequest.testall, requests, statuses, succeeded=_first
+        )
+        if found[0]:
+            _complete_some(requests, range(len(requests)), statuses)
+        return found
+
+    @classmethod
+    def Testany(cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None) -> tuple[int, bool]:
+        """Which one is complete, and whether one is."""
+        status = status or _status
+        found: tuple[int, bool] = polled(
+            "Testany", _any_of(requests), PlainRequest.Testany, requests, status, succeeded=_second
+        )
+        if found[1]:
+            _complete_some(requests, [found[0]], [status])
+        return found
+
+    @classmethod
+    def testany(
+        cls, requests: Sequence[MPI.Request], status: MPI.Status | None = None
+    ) -> tuple[int, bool, Any | None]:
+        """Which one is complete, whether one is, and its message."""
+        status = status or _status
+        found: tuple[int, bool, Any | None] = polled(
+            "testany", _any_of(requests), PlainRequest.testany, requests, status, succeeded=_second
+        )
+        if found[1]:
+            _complete_some(requests, [found[0]], [status])
+        return found
+
+    @classmethod
+    def Testsome(cls, requests: Sequence[MPI.Request], statuses: Statuses = None) -> list[int] | None:
+        """Which are complete."""
+        statuses = [] if statuses is None else statuses
+        found: list[int] | None = polled(
+            *("Testsome", _any_of(requests), PlainRequest.Testsome, requests, statuses),
+            succeeded=lambda indices: indices != [],
+        )
+        _complete_some(requests, found, statuses)
+        return found
+
+    @classmethod
+    def testsome(
+        cls, requests: Sequence[MPI.Request], statuses: Statuses = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        """Which are complete, and their messages."""
+        statuses = [] if statuses is None else statuses
+        found: tuple[list[int] | None, list[Any] | None] = polled(
+            *("testsome", _any_of(requests), PlainRequest.testsome, requests, statuses),
+            succeeded=lambda found: found[0] != [],
+        )
+        _complete_some(requests, found[0], statuses)
         return found
 
 
-PlainRequest, PlainPrequest = MPI.Request, MPI.Prequest  # MPI's own, whatever is put in their places later
+_first, _second = itemgetter(0), itemgetter(1)  # where a test says whether it succeeded
+
+
+PlainRequest, PlainPrequest = MPI.Request, MPI.Prequest  # MPI's own, whatever replaces them later
 
 
 class RecordedRequest(_Waits, MPI.Request):  # type: ignore[misc]
@@ -106,21 +211,37 @@ class RecordedPrequest(_Waits, MPI.Prequest):  # type: ignore[misc]
             request.Start()
 
 
-def _wait_for_each(
-    name: str, wait: Callable[..., Any], requests: Sequence[Any], statuses: Statuses
-) -> list[Any]:
+def _wait_for_each(name: str, requests: Sequence[Any], statuses: Statuses) -> list[Any]:
     if statuses is not None:
         statuses += [MPI.Status() for _ in range(len(requests) - len(statuses))]
-    return [
-        waiting(
-            name,
-            getattr(request, "_of", NO_OPERATION),
-            wait,
-            request,
-            None if statuses is None else statuses[i],
-        )
-        for i, request in enumerate(requests)
-    ]
+    wait = PlainRequest.Wait if name == "Waitall" else PlainRequest.wait
+    found = []
+    for i, request in enumerate(requests):
+        status = _status if statuses is None else statuses[i]
+        found.append(waiting(name, getattr(request, "_of", NO_OPERATION), wait, request, status))
+        if getattr(request, "_posted", False):
+            _complete(request, status)
+    return found
+
+
+_status = MPI.Status()  # where MPI says how much was received, when the caller does not want to know
+_RECEIVE = frozenset(code for name, code in CODES.items() if name in STARTED and "recv" in name.lower())
+
+
+def _complete(request: Any, status: MPI.Status) -> None:
+    """Count a request of ours that is known to be complete for the first time."""
+    request._posted = False
+    record.request_completed(status.Get_count(MPI.BYTE) if request._of[-1] in _RECEIVE else 0)
+
+
+def _complete_some(
+    requests: Sequence[Any], indices: Iterable[int] | None, statuses: Sequence[MPI.Status]
+) -> None:
+    """The same for those of `requests` at `indices`; `statuses` are in the order of `indices`."""
+    for i, index in enumerate(indices or ()):
+        known = 0 <= index < len(requests)  # MPI.UNDEFINED: all were complete before
+        if known and getattr(requests[index], "_posted", False):
+            _complete(requests[index], statuses[i])
 
 
 def _any_of(requests: Sequence[Any]) -> Operation:
@@ -138,25 +259,40 @@ def _any_of(requests: Sequence[Any]) -> Operation:
 def starter(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, which starts a message, with a note on the request that it returns."""
     code, partners, messages = CODES[name], record.partners_of(name), record.messages_of(name)
-    thread = threading.get_ident
+    thread, buffered, buffer_name = (
+        threading.get_ident,
+        name[0].isupper(),
+        record.BUFFER_NAMES.get(name, "buf"),
+    )
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        pickled = record.pickled_so_far()
         request = original(self, *args, **kwargs)
         if thread() != record.MAIN:
             return request
         # MPI has taken the arguments, so they are integers.
         peer, other, tag = partners(self._ranks or record.learn_ranks(self), args, kwargs)
+        sent, received = messages(peer, other)
+        nbytes = 0
+        if sent:
+            buffer = args[0] if args else kwargs.get(buffer_name)
+            nbytes = record.buffer_bytes(buffer) if buffered else record.pickled_so_far() - pickled
         made: RecordedRequest | RecordedPrequest
         if isinstance(request, PlainPrequest):
             made = RecordedPrequest(request)
-            made._begin = lambda made: record.count(*messages(peer, other))
+            made._begin = lambda made: _start(made, sent, received, nbytes)
         else:
             made = RecordedRequest(request)
-            record.count(*messages(peer, other))
+            _start(made, sent, received, nbytes)
         made._of = (peer, other, tag, 0, self._context, self._mask, code)
         return made
 
     return record.as_original(original, call)
+
+
+def _start(made: Any, sent: int, received: int, nbytes: int) -> None:
+    record.request_started(sent, received, nbytes)
+    made._posted = True
 
 
 def collective_starter(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,7 +300,7 @@ def collective_starter(name: str, original: Callable[..., Any]) -> Callable[...,
     code, root_at, thread = CODES[name], STARTED_BY_ALL[name], threading.get_ident
 
     def begin(comm: Any, root: int, made: Any) -> None:
-        made._of = record.begin_collective(comm, root, code)
+        made._of, made._posted = record.begin_collective(comm, root, code), True
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         request = original(self, *args, **kwargs)

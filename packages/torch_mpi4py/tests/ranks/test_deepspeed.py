@@ -14,7 +14,7 @@ from torch.optim import SGD
 import torch_mpi4py
 from tests.ranks import with_deepspeed
 from tests.ranks.one_process import STEPS, Tensors, assert_same, batches, loss_of, model, weights_of
-from tests.ranks.with_deepspeed import settings, gathered_weights
+from tests.ranks.with_deepspeed import gathered_weights, settings
 
 deepspeed = with_deepspeed.deepspeed  # the fixture
 

@@ -1,0 +1,100 @@
+"""What an MPI job wrote, read by whoever started it: events, results, its last error, and how ranks died.
+
+A rank reports in one of two ways: a line of JSON for every event in a file of its own (`read_events`), or
+marked lines of JSON on standard output (`marked_lines`). How a rank died is known only from what Open MPI's
+mpiexec says about it; all of its sentences that we understand are in this file.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Event = dict[str, Any]
+
+# mpiexec breaks its lines, so these are searched in text whose white space is single blanks.
+_ABORTED = (
+    re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+)"),
+    re.compile(r"due to process rank (?P<rank>\d+) .{0,200}?calling \"abort\""),
+)
+_SIGNALLED = (
+    re.compile(r"rank (?P<rank>\d+) .{0,200}?exited on signal (?P<signal>\d+)(?: \((?P<name>[^)]*)\))?"),
+)
+_LEFT = (re.compile(r"process rank (?P<rank>\d+) .{0,200}?exiting improperly"),)
+_EXITED = (re.compile(r"Process name: \[\S*?(?:@(?P<job>\d+))?,(?P<rank>\d+)\] Exit code: *(?P<code>\d+)"),)
+_ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How one rank ended before its time, as mpiexec says.
+
+    It called Abort, was ended by `signal` (called `signal_name`, such as "Killed"), left Python with
+    `exit_code`, or left Python without finishing MPI. `job` is 1, or 2 and more for ranks that were spawned.
+    """
+
+    rank: int
+    how: Literal["abort", "signal", "exit", "left"]
+    signal: int | None = None
+    signal_name: str = ""
+    exit_code: int | None = None
+    job: int = 1
+
+    @property
+    def signal_words(self) -> str:
+        """The signal's number and name: `9 (Killed)`."""
+        return f"{self.signal} ({self.signal_name})" if self.signal_name else f"{self.signal}"
+
+
+def read_deaths(output: str) -> list[Death]:
+    """The ranks that died, each once, from the output of a job; mpiexec reports the first only, mostly."""
+    text = " ".join(output.split())
+    found: dict[tuple[int, int], Death] = {}
+    for match in _all(_ABORTED, text):
+        _add(found, Death(int(match["rank"]), "abort"))
+    for match in _all(_SIGNALLED, text):
+        _add(found, Death(int(match["rank"]), "signal", int(match["signal"]), match["name"] or ""))
+    for match in _all(_EXITED, text):
+        job = int(match["job"] or 1)
+        _add(found, Death(int(match["rank"]), "exit", exit_code=int(match["code"]), job=job))
+    for match in _all(_LEFT, text):
+        _add(found, Death(int(match["rank"]), "left"))
+    return list(found.values())
+
+
+def _all(patterns: Iterable[re.Pattern[str]], text: str) -> Iterable[re.Match[str]]:
+    return (match for pattern in patterns for match in pattern.finditer(text))
+
+
+def _add(found: dict[tuple[int, int], Death], death: Death) -> None:
+    found.setdefault((death.job, death.rank), death)
+
+
+def last_error(output: str) -> str:
+    """The last exception that Python named, without its module, and its message; "" if there is none."""
+    errors = _ERROR.findall(output)
+    return errors[-1].strip() if errors else ""
+
+
+def last_line(output: str) -> str:
+    """The last line that is neither empty nor a rule of dashes; "" if there is none."""
+    return next((line for line in reversed(output.splitlines()) if line.strip(" -\t")), "")
+
+
+def event_file(folder: Path, rank: int) -> Path:
+    """Where rank `rank` of a job writes its events."""
+    return folder / f"rank-{rank}.jsonl"
+
+
+def read_events(folder: Path, rank: int) -> list[Event]:
+    """The events that a rank has written so far; a line that it is still writing is left out."""
+    path = event_file(folder, rank)
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def marked_lines(output: str, mark: str) -> list[Any]:
+    """The values that a job printed as JSON in lines that begin with `mark`, in their order."""
+    return [json.loads(line.removeprefix(mark)) for line in output.splitlines() if line.startswith(mark)]

@@ -1,0 +1,218 @@
+"""The driver of a running cell: it shows the output, takes snapshots, and does what the watch says.
+
+Its result is none when all ranks ended the cell well, and an error with a report otherwise. The ranks are
+free afterwards: by an interrupt where Python can hear it, else because the cluster was replaced.
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ipyparallel import error
+from IPython.display import display
+
+from mpi_classroom import undelivered
+from mpi_classroom.cells import Cell, hint
+from mpi_classroom.engine import unreceived
+from mpi_classroom.errors import ClusterError, HangError
+from mpi_classroom.observer import Source
+from mpi_classroom.output import LiveOutput, clip
+from mpi_classroom.raised import RanksRaised, all_raised, raised
+from mpi_classroom.recording.calls import Counts
+from mpi_classroom.snapshot import RankState, Snapshot
+from mpi_classroom.watch import Step, Watch
+
+TICK_SECONDS = 0.02
+FREE = "The ranks are free again; their variables are as the cell left them."
+
+
+class Magics(Protocol):
+    """What a running cell asks of the magics that run it."""
+
+    cluster: Any
+    history: list[Cell]
+    earlier_unreceived: bool
+
+    def heal(self) -> str:
+        """Replace the cluster; return a sentence on what that lost."""
+        ...
+
+    def cell_of(self, file: str) -> Cell | None:
+        """The cell that the engines call `file`."""
+        ...
+
+    def busy(self) -> set[int]:
+        """The ranks that still run a cell in the background."""
+        ...
+
+
+class RunningCell:
+    """One cell that the ranks run.
+
+    `before` counts the collectives and messages of every rank before the cell; without it they are not
+    compared.
+    """
+
+    def __init__(
+        self,
+        magics: Magics,
+        result: Any,
+        cell: Cell,
+        timeout: float,
+        live: bool,
+        groupby: str,
+        before: Mapping[int, Counts],
+    ) -> None:
+        self.magics, self.cluster, self.result, self.cell = magics, magics.cluster, result, cell
+        self.parts = dict(zip(result._targets, result.split(), strict=True))  # rank → its own result
+        self.groupby = groupby
+        self.output = LiveOutput(result, list(self.parts)) if live else None
+        self.before = before if len(self.parts) == self.cluster.n and not magics.busy() else {}
+        self.watch = Watch(timeout, self.before)
+        self.observer = self.cluster.observer(self._source_of)
+        self.raised: dict[int, RankState] = {}
+
+    def run(self) -> None:
+        """Return when all ranks ended the cell well; raise RanksRaised or HangError otherwise."""
+        try:
+            step = self._until("look closer", "heal", "end")
+        except KeyboardInterrupt:
+            step = self.watch.interrupted(self.observer.seconds)
+        if step.do == "look closer":
+            with _uninterrupted():
+                step = self.watch.step(self._snapshot(close=True))
+                if step.do == "interrupt":
+                    self.observer.interrupt(self._unfinished())
+                    step = self._until("heal", "end")
+                if step.words:
+                    self._report_stop(step)
+        self.result.wait_for_output(1)
+        self._show_output()
+        if step.do == "heal":
+            with _uninterrupted():
+                raise HangError(f"{step.words}\n{self._heal()}")
+        self._show_results()
+
+    def _until(self, *actions: str) -> Step:
+        """Hand the watch snapshot after snapshot, until it wants one of `actions`."""
+        while True:
+            self.result.wait(TICK_SECONDS)
+            if self.output:
+                self.output.update()
+            step = self.watch.step(self._snapshot())
+            if step.do in actions:
+                return step
+            if step.do == "show" and self.output:
+                self.output.status(step.words)
+
+    def _report_stop(self, step: Step) -> None:
+        """End a cell that was stopped: raise HangError with the report and what became of the ranks."""
+        healed = self._heal() if step.do == "heal" else FREE
+        left = self._unreceived(discard=True) if step.do == "end" else ""
+        self._show_output(wait=False)
+        raise HangError("\n".join(filter(None, (step.words, left, healed))))
+
+    def _show_results(self) -> None:
+        """After a cell that ended by itself: its last values, or RanksRaised; messages not received."""
+        left = self._unreceived(discard=any(map(self._failed, self.parts)))
+        try:
+            replies = self.result.get()
+        except error.CompositeError as problem:
+            text = all_raised(self._ended())
+            advice = hint(text, self.cell, self.magics.history)
+            raise RanksRaised(problem, "\n".join(filter(None, (text, advice, left)))) from None
+        if left:
+            print(left)
+        if self.output:
+            for reply in replies:
+                if reply.execute_result:
+                    display(reply)
+
+    def _heal(self) -> str:
+        try:
+            return self.magics.heal()
+        except ClusterError as problem:
+            return str(problem)
+
+    def _unreceived(self, discard: bool) -> str:
+        """What to say of messages that nobody received; `discard` removes them if they are this cell's."""
+        after = self.observer.counts(self.before)
+        if self.magics.busy() or not undelivered.moved(self.before, after):
+            return ""
+        if not undelivered.outstanding(after):
+            self.magics.earlier_unreceived = False
+            return ""
+        discard = discard and not self.magics.earlier_unreceived
+        try:
+            answers = self.cluster.ask(unreceived, discard)
+        except ClusterError:  # the next cell will say why
+            return ""
+        messages = sorted(message for messages in answers for message in messages)
+        self.magics.earlier_unreceived = bool(messages) and not discard
+        words = undelivered.discarded if discard else undelivered.note
+        return words(messages) if messages else ""
+
+    # ---------------------------------------------------------------- what everyone is doing
+
+    def _snapshot(self, close: bool = False) -> Snapshot:
+        ended, down = self._ended(), ""
+        try:
+            self.cluster.check_alive()
+        except ClusterError as problem:
+            down = str(problem)
+        return self.observer.snapshot(
+            self.parts,
+            ended=ended,
+            background=self.magics.busy(),
+            down=down,
+            deaths=self.cluster.deaths() if down or close else {},
+            close=close,
+        )
+
+    def _ended(self) -> dict[int, RankState]:
+        """The ranks that have ended the cell."""
+        for rank in self.parts.keys() - self.raised.keys():
+            if self._failed(rank):
+                self.raised[rank] = raised(rank, self.parts[rank].exception(), self.cell)
+        finished = [rank for rank, part in self.parts.items() if part.ready() and rank not in self.raised]
+        return {rank: RankState(rank, "finished") for rank in finished} | self.raised
+
+    def _unfinished(self) -> list[int]:
+        return [rank for rank, part in self.parts.items() if not part.ready()]
+
+    def _failed(self, rank: int) -> bool:
+        return self.parts[rank].ready() and not self.parts[rank].successful()
+
+    def _source_of(self, file: str) -> Source | None:
+        """The lines of the cell that the engines call `file`, numbered as in the notebook."""
+        cell = self.magics.cell_of(file)
+        if cell is None:
+            return None
+        earlier = "" if cell.text == self.cell.text else f"  (of cell {cell.number}, still running)"
+        return Source(cell.text.splitlines(), cell.lines_above, earlier)
+
+    def _show_output(self, wait: bool = True) -> None:
+        if self.output:
+            self.output.update(final=True)
+        elif wait:
+            with contextlib.suppress(error.CompositeError):
+                self.result.display_outputs(self.groupby)
+        else:
+            for rank, text in zip(self.parts, self.result["stdout"], strict=True):
+                if text:
+                    print(f"[stdout:{rank}] {clip(text)}", end="" if text.endswith("\n") else "\n")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Any:
+    """A second interrupt while the cluster is being replaced would leave half of one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is interrupted, and may set handlers
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN, which new ranks would inherit
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

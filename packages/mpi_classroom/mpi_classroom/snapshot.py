@@ -1,0 +1,106 @@
+"""What all ranks are doing at one moment: plain data, without a clock, a process or a file.
+
+    rank 0  waiting in Allreduce                  cell line 7   comm.Allreduce(mine, total)
+    rank 1  raised ValueError: boom               cell line 4   raise ValueError("boom")
+    rank 2  waiting in Recv from rank 1, tag 5    cell line 9   comm.Recv(inbox, source=1, tag=5)
+    rank 3  finished
+
+`observer.py` makes snapshots, `watch.py` decides from them, `cause.py` explains them.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from mpi_classroom.recording.calls import Call, Counts, Done
+
+# Calls that wait although the recorder need not see them: known only by their source line.
+_WAITS = re.compile(
+    r"\b((?:[Ww]ait(?:all|any|some)?|Spawn|Merge|Fence|Free|Disconnect|Create_intercomm)(?=\s*\()"
+    r"|(?:result|get)(?=\(\)))"
+)
+FUTURE_WAITS = frozenset(("result", "get"))  # of a future; many other classes have methods of these names
+ENDED = "was ended with the others"
+AWAITS = "in an await, or in nothing at all"
+NOTHING_COUNTED = Counts()
+Kind = Literal["finished", "raised", "waiting", "computing", "stopped", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """What one rank is doing.
+
+    `call` is the MPI call that it waits in, and says which rank it waits for; `since` is the second of the
+    snapshot's clock at which it was first seen there. `error` says what it raised, or how it died; `signal`
+    is what killed it, if one did. `line` and `code` are the cell's line that it has reached. `inside`: the
+    line where it is, in a function of a cell that this line called; without any cell on the stack, the
+    library's line. Both are known only from a close look. `done` is the last collective that it completed,
+    `counts` the collectives, messages and bytes so far, and the requests that are still posted.
+    `cpu_seconds` is the CPU time of its process, None while unknown; `runnable`, whether it wants a CPU now.
+    """
+
+    rank: int
+    kind: Kind
+    call: Call | None = None
+    error: str = ""
+    line: int | None = None
+    code: str = ""
+    inside: str = ""
+    done: Done | None = None
+    since: float = 0.0
+    counts: Counts = NOTHING_COUNTED
+    signal: int | None = None
+    cpu_seconds: float | None = None
+    runnable: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended the cell, well or with an error."""
+        return self.kind in ("finished", "raised")
+
+    def what(self) -> str:
+        """The middle column: what this rank is doing."""
+        if self.kind == "waiting":
+            return f"waiting in {self.call or wait_in(self.inside or self.code) or 'MPI'}"
+        if self.kind in ("raised", "stopped", "gone"):
+            return self.error
+        return self.kind
+
+    def where(self) -> str:
+        """The last column: the cell's line, and where that led."""
+        if self.line is None:
+            return self.inside
+        code = f"cell line {self.line:<3} {self.code}"
+        return f"{code}  → {self.inside}" if self.inside else code
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All ranks at one moment, `seconds` after the cell began; time in which the machine slept is left out.
+
+    `ranks` run the cell that is watched, `background` another one that was started earlier. `down` is why
+    the cluster as a whole no longer runs, "" while it does; `died`, whether a rank of it is known to be dead.
+    `ended`: all ranks have ended the cell, whatever became of them afterwards.
+    """
+
+    seconds: float
+    ranks: tuple[RankState, ...]
+    background: tuple[RankState, ...] = ()
+    down: str = ""
+    died: bool = False
+    ended: bool = False
+
+    @property
+    def busy(self) -> tuple[RankState, ...]:
+        """The ranks that have not ended the cell, then those that run one in the background."""
+        return (*(state for state in self.ranks if not state.ended), *self.background)
+
+
+def waits_in(code: str) -> list[str]:
+    """The calls in a line of source that wait for other ranks or for a future."""
+    return [found[1] for found in _WAITS.finditer(code)]
+
+
+def wait_in(code: str) -> str:
+    """The first of them, or ""."""
+    return next(iter(waits_in(code)), "")

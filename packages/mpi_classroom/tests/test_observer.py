@@ -1,0 +1,144 @@
+"""What the observer sees of processes and files becomes a snapshot."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from mpi_classroom import observer
+from mpi_classroom.job_output import Death
+from mpi_classroom.observer import Observer, process_state, some_child_runs
+from mpi_classroom.recording import calls
+from mpi_classroom.recording.calls import CODES, NOTHING, call_file
+from mpi_classroom.snapshot import ENDED, RankState
+
+
+@pytest.fixture
+def process():
+    """Starts `python -c code`; everything is ended afterwards."""
+    started = []
+
+    def start(code):
+        started.append(subprocess.Popen([sys.executable, "-c", code]))
+        return started[-1].pid
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+def until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_stopped_process_differs_from_one_that_runs_or_is_gone(process):
+    pid = process("import time; time.sleep(60)")
+    assert process_state(pid).condition == ""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: process_state(pid).condition == "stopped")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: process_state(pid).condition == "gone")
+    assert process_state(2**22 + 1).condition == "gone"
+
+
+def test_who_sleeps_wants_no_cpu_and_who_computes_does(process):
+    sleeping, computing = process("import time; time.sleep(60)"), process("while True: pass")
+    until(lambda: not process_state(sleeping).runnable and process_state(computing).runnable)
+    until(lambda: (process_state(computing).cpu_seconds or 0) > 0.1)
+    assert some_child_runs(os.getpid())
+
+
+def test_a_process_that_is_not_known_yet_is_neither_gone_nor_asked():
+    assert process_state(0) == observer.ProcessState("")
+    assert not some_child_runs(2**22 + 1)
+
+
+def in_call(folder, rank, number, name="Barrier"):
+    """Write what a rank writes that is in its call `number`."""
+    record = bytearray(calls.SIZE)
+    nothing = (NOTHING,) * 3
+    calls.NOW.pack_into(record, 0, number, number, 7, *nothing, 0, 0, 0, 0, CODES[name])
+    call_file(folder, rank).write_bytes(record)
+
+
+@pytest.fixture
+def looks(tmp_path, monkeypatch):
+    """An observer of ranks 0 and 1, both this process, and a clock that is set by hand."""
+    now = [100.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("mpi_classroom.awake.time", clock)
+    monkeypatch.setattr(observer, "request_stacks", lambda folder, pids: {})
+    return Observer(tmp_path, {0: os.getpid(), 1: os.getpid()}, lambda file: None), now
+
+
+def test_since_is_when_a_rank_was_first_seen_in_a_call(looks, tmp_path):
+    looking, now = looks
+    since = []
+    for seconds, number in ((0.5, 1), (0.5, 1), (0.5, 2), (0.5, 2)):
+        now[0] += seconds
+        in_call(tmp_path, 0, number)
+        since.append(looking.look([0])[0].since)
+    assert since == [0.5, 0.5, 1.5, 1.5], "the same call again has another number: it is a move"
+
+
+def test_a_snapshot_has_all_ranks_whatever_is_known_of_them(looks, tmp_path):
+    looking, _ = looks
+    in_call(tmp_path, 0, 3)
+    ended = {2: RankState(2, "finished"), 3: RankState(3, "raised", error="raised ValueError")}
+    in_call(tmp_path, 2, 9)
+    deaths = {4: Death(4, "signal", 9, "Killed")}
+    now = looking.snapshot([0, 2, 3, 4], ended=ended, background={1}, deaths=deaths)
+    assert [state.kind for state in now.ranks] == ["waiting", "finished", "raised", "gone"]
+    assert [state.kind for state in now.background] == ["computing"]
+    assert (now.ranks[0].counts.sent, now.ranks[1].counts.collectives) == (7, 9)
+    assert (now.ranks[3].signal, now.died, now.ended) == (9, True, False)
+    assert [state.rank for state in now.busy] == [0, 4, 1]
+    assert looking.snapshot([2, 3], ended=ended).ended
+
+
+def test_a_rank_that_ended_and_then_died_has_ended_the_cell(looks):
+    looking, _ = looks
+    died = {0: Death(0, "exit", exit_code=1)}
+    now = looking.snapshot([0], ended={0: RankState(0, "finished")}, deaths=died)
+    assert now.ended and now.ranks[0].what() == "ended itself with exit code 1"
+
+
+def test_a_process_that_is_gone_was_ended_with_the_others(looks, monkeypatch):
+    looking, _ = looks
+    monkeypatch.setattr(observer, "process_state", lambda pid: observer.ProcessState("gone"))
+    state = looking.look([0], close=True)[0]
+    assert (state.kind, state.error) == ("gone", ENDED)
+
+
+def test_processes_are_not_asked_about_at_every_look(looks, monkeypatch):
+    looking, now = looks
+    asked = []
+    plain = observer.process_state
+    monkeypatch.setattr(observer, "process_state", lambda pid: asked.append(pid) or plain(pid))
+    for _ in range(10):
+        now[0] += observer.PROCESS_SECONDS / 4
+        looking.look([0])
+    assert len(asked) <= 4
+    now[0] += observer.PROCESS_SECONDS / 4
+    before = len(asked)
+    looking.look([0], close=True)
+    assert len(asked) == before + 1
+
+
+@pytest.mark.parametrize("status", [psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP])
+def test_a_rank_that_is_stopped_says_its_process(looks, monkeypatch, status):
+    looking, _ = looks
+    stopped = replace(RankState(0, "stopped"), error=f"is stopped (process {os.getpid()})")
+    monkeypatch.setattr(psutil.Process, "status", lambda self: status)
+    state = looking.look([0], close=True)[0]
+    assert (state.kind, state.what()) == ("stopped", stopped.error)

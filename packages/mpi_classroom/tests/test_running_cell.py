@@ -1,0 +1,43 @@
+"""What the driver of a cell does besides asking the watch."""
+
+import threading
+from types import SimpleNamespace
+
+from mpi_classroom import running_cell
+from mpi_classroom.errors import ClusterError
+from mpi_classroom.recording.calls import Counts
+from mpi_classroom.running_cell import RunningCell
+
+
+def test_an_error_outside_the_main_thread_is_shown_alone():
+    seen = []
+
+    def give_up():
+        try:
+            with running_cell._uninterrupted():
+                raise KeyError("the report")
+        except KeyError as problem:
+            seen.append(problem.__context__)
+
+    thread = threading.Thread(target=give_up)
+    thread.start()
+    thread.join()
+    assert seen == [None]
+
+
+def test_messages_of_earlier_cells_are_not_forgotten_when_nobody_could_be_asked():
+    def ask(*_):
+        raise ClusterError("no answer")
+
+    after = {0: Counts(0, 2, 0)}
+    magics = SimpleNamespace(busy=set, earlier_unreceived=True)
+    seen = SimpleNamespace(
+        magics=magics,
+        before={0: Counts(0, 1, 0)},
+        cluster=SimpleNamespace(ask=ask),
+        observer=SimpleNamespace(counts=lambda ranks: after),
+    )
+    assert RunningCell._unreceived(seen, discard=True) == ""
+    assert magics.earlier_unreceived
+    after[0] = Counts(0, 2, 2)
+    assert RunningCell._unreceived(seen, discard=True) == "" and not magics.earlier_unreceived
