@@ -16,6 +16,7 @@ TERMS = (
     Term(
         "mixed precision",
         "Training that computes with numbers of 16 bits and keeps a 32-bit copy of each weight to update.",
+        forms=r"mixed\s+precision",
     ),
     Term(
         "optimizer state",

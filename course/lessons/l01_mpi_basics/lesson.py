@@ -202,9 +202,8 @@ mine = np.full(125_000, rank)
 theirs = np.empty_like(mine)
 if rank % 2 == 0:
     comm.Send(mine, dest=right)
-    comm.Recv(theirs, source=left)
-else:
-    comm.Recv(theirs, source=left)
+comm.Recv(theirs, source=left)
+if rank % 2 == 1:
     comm.Send(mine, dest=right)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
