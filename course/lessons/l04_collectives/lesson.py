@@ -570,7 +570,7 @@ times_by_size(measured, predicted, ranks=ranks, cores=available_cores())
 # %% [markdown]
 # Where a marker lies above its line, time went into something that the model does not know: memory that all ranks
 # share, Python between the messages, a rank that waited for a core. Gloo sends through the operating system's network,
-# and a thread of its own has to wake up for every message; where its line jumps, a thread woke up late.
+# and a thread of its own has to wake up for every message; a jump in its line may be a thread that woke up late.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.sizes import crossover

@@ -29,12 +29,14 @@ from mpi_classroom.figures import (
     say_ranks,
     say_seconds,
     series_style,
+    three_digits,
 )
 
 Series = Mapping[str, Mapping[int, float]]  # a value for each number of bytes, for each algorithm
 Residuals = Mapping[str, Mapping[int, float]]
 MOST_CHANGES, MOST_TICKS = 2, 7
 RATIO_TICKS = (0.05, 0.1, 0.2, 0.5, 1, 2, 4)
+MISS_TICKS = (0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
 
 
 def times_by_size(
@@ -149,13 +151,17 @@ def _lines(axes: Axes, series: Series, model: Series) -> None:
 
 
 def _residuals(axes: Axes, misses: Residuals) -> None:
-    axes.axhline(0, color=INK, linewidth=1)
+    axes.axhline(1, color=INK, linewidth=1)
     for index, points in enumerate(misses.values()):
         style = {**series_style(index), "linestyle": "none"}
-        percent = {size: 100 * miss for size, miss in sorted(points.items())}
-        axes.plot(*_xy(percent), **style, markersize=6)
-    axes.set_ylabel("measured\nagainst predicted")
-    axes.yaxis.set_major_formatter("{x:+.0f}%")
+        axes.plot(*_xy(dict(sorted(points.items()))), **style, markersize=6)
+    axes.set_ylabel("measured\n÷ predicted")
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, 0.45), max(high, 2.2))
+    axes.set_yticks([tick for tick in MISS_TICKS if min(low, 0.45) <= tick <= max(high, 2.2)])
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
 
 
 def _finish(figure: Figure, panels: Sequence[Axes], machine: str) -> None:
@@ -186,10 +192,10 @@ def check(measured: Series) -> None:
 
 
 def residuals(measured: Series, predicted: Series) -> dict[str, dict[int, float]]:
-    """measured/predicted - 1, at the sizes that have both: 0.1 is a tenth longer than predicted."""
+    """measured/predicted, at the sizes that have both: 1.1 is a tenth longer than predicted."""
     found = {
         name: {
-            size: seconds / predicted[name][size] - 1
+            size: seconds / predicted[name][size]
             for size, seconds in values.items()
             if size in predicted[name]
         }
@@ -199,14 +205,18 @@ def residuals(measured: Series, predicted: Series) -> dict[str, dict[int, float]
     return {name: values for name, values in found.items() if values}
 
 
+def factor(ratio: float) -> float:
+    """By which factor a prediction is off, too long or too short."""
+    return max(ratio, 1 / ratio) if ratio > 0 else inf
+
+
 def miss_title(misses: Residuals) -> str:
-    """By how much the model is off, in the median and at most."""
-    every = [(size, abs(miss), name) for name, values in misses.items() for size, miss in values.items()]
+    """Within which factor half of the predictions are, and which is off most."""
+    every = [(size, factor(miss), name) for name, values in misses.items() for size, miss in values.items()]
     size, worst, name = max(every, key=lambda one: one[1])
     middle = median(miss for _, miss, _ in every)
-    return (
-        f"The model is off by {middle:.0%} in the median, by {worst:.0%} at most ({name}, {say_bytes(size)})"
-    )
+    most = f"the worst is off by a factor of {three_digits(worst)} ({name}, {say_bytes(size)})"
+    return f"Half of the predictions are within a factor of {three_digits(middle)}; {most}"
 
 
 def fastest_title(measured: Series) -> str:
@@ -238,9 +248,8 @@ def _alt(title: str, series: Series, misses: Residuals, machine: str) -> str:
             f"{say_seconds(values[size])} at {say_bytes(size)}"
             for size in sorted({*values} and {min(values), max(values)})
         ]
-        off = (
-            f", off by {median(map(abs, misses[name].values())):.0%} in the median" if name in misses else ""
-        )
+        middle = three_digits(median(map(factor, misses[name].values()))) if name in misses else ""
+        off = f", half of its predictions within a factor of {middle}" if middle else ""
         lines.append(f"{name}: {listed(ends)}{off}")
     panel = ", and below it the residuals of the predicted lines" if misses else ""
     kind = f"Line chart, both axes logarithmic: time against message size, {machine}{panel}"
