@@ -151,7 +151,7 @@ scaled_rate = samples_to_reach(few, size_here, min(0.04 * size_here / 16, 0.32),
 from course.lessons.l05_training_one_process.figures import explain_batch, images_against_batch
 
 same, scaled = cluster["same_rate"], cluster["scaled_rate"]
-times = (same[2].samples or 300_000) / (same[1].samples or 300_000)
+times = (same[2].samples or 400_000) / (same[1].samples or 400_000)
 outcome("Images for batches of 128, relative to 16?", times, because=explain_batch(times))
 images_against_batch({"same rate": same, "scaled rate": scaled})
 
