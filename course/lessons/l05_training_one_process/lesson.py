@@ -18,12 +18,12 @@
 #
 # Answer from memory, then open the answer.
 #
-# 1. Every rank holds a number. Which call leaves the sum of all of them on every rank?
+# 1. Which call leaves the sum over all ranks on every rank?
 #    <details><summary>Answer</summary><code>Allreduce</code>. <code>Reduce</code> leaves it on the root only.</details>
-# 2. Where does a cell that begins with `%%px` run, and where does a cell without it run?
-#    <details><summary>Answer</summary>With it, on all ranks. Without it, in the notebook's own process.</details>
-# 3. One rank and four ranks add the same numbers, and the sums differ in the last digit. Which one is wrong?
-#    <details><summary>Answer</summary>Neither. Adding in a different order rounds differently, so compare with a tolerance.</details>
+# 2. Where does a cell that begins with `%%px` run, and where one without it?
+#    <details><summary>Answer</summary>With it, on all ranks. Without it, in the notebook's process.</details>
+# 3. One rank and four ranks add the same numbers, and the last digits differ. Who is wrong?
+#    <details><summary>Answer</summary>Neither. A different order rounds differently.</details>
 
 # %% [markdown] tags=["slide"]
 # ## Setup
