@@ -18,12 +18,12 @@
 #
 # Answer from memory, then open the answer.
 #
-# 1. Every rank holds a number. Which call leaves the sum of all of them on every rank?
+# 1. Which call leaves the sum over all ranks on every rank?
 #    <details><summary>Answer</summary><code>Allreduce</code>. <code>Reduce</code> leaves it on the root only.</details>
-# 2. Where does a cell that begins with `%%px` run, and where does a cell without it run?
-#    <details><summary>Answer</summary>With it, on all ranks. Without it, in the notebook's own process.</details>
-# 3. One rank and four ranks add the same numbers, and the sums differ in the last digit. Which one is wrong?
-#    <details><summary>Answer</summary>Neither. Adding in a different order rounds differently, so compare with a tolerance.</details>
+# 2. Where does a cell that begins with `%%px` run, and where one without it?
+#    <details><summary>Answer</summary>With it, on all ranks. Without it, in the notebook's process.</details>
+# 3. One rank and four ranks add the same numbers, and the last digits differ. Who is wrong?
+#    <details><summary>Answer</summary>Neither. A different order rounds differently.</details>
 
 # %% [markdown] tags=["slide"]
 # ## Setup
@@ -151,7 +151,7 @@ scaled_rate = samples_to_reach(few, size_here, min(0.04 * size_here / 16, 0.32),
 from course.lessons.l05_training_one_process.figures import explain_batch, images_against_batch
 
 same, scaled = cluster["same_rate"], cluster["scaled_rate"]
-times = (same[2].samples or 300_000) / (same[1].samples or 300_000)
+times = (same[2].samples or 400_000) / (same[1].samples or 400_000)
 outcome("Images for batches of 128, relative to 16?", times, because=explain_batch(times))
 images_against_batch({"same rate": same, "scaled rate": scaled})
 

@@ -28,12 +28,17 @@ def rank_baselines(
         return None
     mine = batch_size // comm.size + (comm.rank < batch_size % comm.size)
     batch = Batch(torch.rand(mine, 1, 28, 28), torch.arange(mine) % 10, batch_size)
-    baselines = []
-    for name in names:
-        model = build(name, seed=0)
-        bucket = GradientBucket(model)
-        optimizer = SGD(model.parameters(), lr=0.0)
-        step = make_step(model, summed_cross_entropy, optimizer, lambda bucket=bucket: bucket.sum(comm))
-        seconds = seconds_on(comm, lambda step=step: step(batch), repetitions=repetitions)
-        baselines.append(Baseline(name, 1, batch_size / seconds, comm.size))
-    return baselines
+    seconds = [seconds_per_step(comm, name, batch, repetitions) for name in names]
+    return [
+        Baseline(name, 1, batch_size / each, comm.size) for name, each in zip(names, seconds, strict=True)
+    ]
+
+
+def seconds_per_step(comm: MPI.Intracomm, name: str, batch: Batch, repetitions: int) -> float:
+    """Seconds of a training step of the model `name` on the slowest rank, the median; `batch` is our part."""
+    model = build(name, seed=0)
+    bucket = GradientBucket(model)
+    step = make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.0), lambda: bucket.sum(comm))
+    seconds = seconds_on(comm, lambda: step(batch), repetitions=repetitions)
+    assert seconds is not None  # we are in `comm`
+    return seconds

@@ -52,7 +52,7 @@ def samples_to_reach(
     learning_rate: float,
     *,
     target: float,
-    most: int = 300_000,
+    most: int = 400_000,
     most_steps: int = 15_000,
     name: str = "mlp",
     seed: int = 0,

@@ -34,7 +34,7 @@ def _check_average(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -
             f"array {i} still holds this rank's own sum: nothing was added, or not in place.": sums[
                 comm.rank
             ],
-            f"array {i} holds the sum over all ranks. Which number turns it into a mean?": sum(sums),
+            f"array {i} holds the sum over all ranks. It was not divided, or not in place.": sum(sums),
             f"array {i} holds the sum divided by {comm.size} ranks. A mean over how many images?": (
                 sum(sums) / comm.size
             ),
@@ -94,15 +94,14 @@ def average_gradients(comm, gradients, global_size):
     ),
     sizes=(2, 3, 4, 1),
     wrong=(
-        WrongAnswer(changed(_AVERAGE, ("        gradient /= global_size\n", "")), "turns it into a mean?"),
+        WrongAnswer(
+            changed(_AVERAGE, ("        gradient /= global_size\n", "")),
+            "It was not divided, or not in place",
+        ),
         WrongAnswer(changed(_AVERAGE, ("/= global_size", "/= comm.size")), "A mean over how many images?"),
         WrongAnswer(
             changed(_AVERAGE, ("        comm.Allreduce(MPI.IN_PLACE, gradient)\n", "")),
             "What about the other ranks' sums?",
-        ),
-        WrongAnswer(
-            changed(_AVERAGE, ("gradient /= global_size", "gradient = gradient / global_size")),
-            "turns it into a mean?",
         ),
         WrongAnswer(
             changed(_AVERAGE, ("in gradients:", "in gradients[:1]:")),

@@ -114,14 +114,13 @@ equal, stepped = step_alone(comm, image_batch(data.train_images, data.train_labe
 print(f"rank {rank}: weights {equal} after the broadcast, {stepped} after the step")
 
 # %%
-why = "Each rank followed the gradient of its own shard."
-outcome("Different networks after one step?", len(set(cluster["stepped"])), word="counted", because=why)
+outcome("Different networks after one step?", len(set(cluster["stepped"])), word="counted")
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Average the gradients
 #
-# One process would follow a mean over 128 images: a sum over images, divided once. Each rank computes the sum over its own shard; the sum
-# over the ranks is missing. `Allreduce` with `MPI.IN_PLACE` adds up an array over all ranks and leaves the sum in it, on *every* rank.
+# Each rank followed the gradient of its own shard. One process would follow a mean over 128 images: a sum over images, divided once. Each
+# rank has the sum over its shard; the sum over the ranks is missing. `Allreduce` with `MPI.IN_PLACE` adds up an array over all ranks and leaves the sum in it, on *every* rank.
 # Our arrays are the memory of the gradients: what you write there is in the model.
 
 # %% tags=["exercise: 06.1"]
@@ -163,8 +162,8 @@ def train(team, batches):
 
 
 # %% [markdown]
-# Before we let it run, we test it: **on 1, 2, 3 and 4 ranks, it must end with the same weights.** We take five global batches of 128
-# images and one of 10, which neither 3 nor 4 divides.
+# First a test: **on 1, 2, 3 and 4 ranks, it must end with the same weights.** We take five global batches of 128 images and one of 10,
+# which neither 3 nor 4 divides.
 
 # %%
 # %%px --timeout 200
@@ -177,14 +176,14 @@ if rank == 0:
         print(f"{n} ranks end with the weights of one process, to 1e-5: {same}")
 
 # %% [markdown]
-# They are not equal to the last bit, because the ranks add the same numbers in a different order. No number of ranks is more accurate
-# than another. (To see the test fail, divide by `comm.size` in 06.1, run that cell and this one.)
+# They are not equal to the last bit, because the ranks add the same numbers in a different order. (To see the test
+# fail, divide by `comm.size` in 06.1, run that cell and this one.)
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Train
 #
-# Now we train for 120 steps, first on one rank, then on one rank per core. Ranks without a core of their own sit out. Global batch
-# and learning rate stay the same. What speed-up do you expect?
+# Now we train for 120 steps on one rank, then on one rank per core; the other ranks sit out. The global batch stays 128. What speed-up
+# do you expect?
 
 # %%
 predict("Speed-up of the training with one rank per core?", None)
@@ -202,7 +201,7 @@ on_one = timed(alone, train, order[:120], data)
 on_team = timed(team, train, order[:120], data)
 
 # %% [markdown]
-# To explain the result, we also look into one step: `trace_step` reads the clock when a rank enters and leaves `average_gradients`.
+# To explain the result, `trace_step` reads the clock when a rank enters and leaves `average_gradients`.
 
 # %%
 # %%px --timeout 200
@@ -221,7 +220,7 @@ loss_curves({"1 rank": one.losses, f"{many.ranks} ranks": many.losses})
 
 # %% [markdown]
 # One training, on more ranks. Only short runs agree so closely: each step carries the rounding of all steps before it, and can make it
-# larger. So after an epoch, runs on different numbers of ranks may differ by some test images, as two seeds do.
+# larger. After an epoch, runs on different numbers of ranks may differ by some test images, as two seeds do.
 
 # %% [markdown] tags=["notes"]
 # Six minutes for sections 5 and 6. Let two people with different laptops compare their speed-ups. On a busy machine the speed-up is
@@ -246,8 +245,7 @@ outcome("Percent of the ranks' time spent waiting?", waiting, "%", because=expla
 timeline(spans, cores=cores)
 
 # %% [markdown]
-# A step lasts as long as its slowest rank. So look at the rank with the *shortest* wait: the others waited for it. A long wait does not
-# mean that messages are slow.
+# Look at the rank with the *shortest* wait: the others waited for it. A long wait does not mean that messages are slow.
 
 # %% [markdown] tags=["slide"]
 # ## Key points

@@ -2,7 +2,7 @@
 "gradients."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ def weights_on(comm: MPI.Intracomm, n: int, train: Train, batches: Batches) -> t
     team = comm.Split(0 if comm.rank < n else MPI.UNDEFINED, comm.rank)
     if team == MPI.COMM_NULL:
         return None
-    model, _ = train(team, batches)
+    model, _ = train(cast(MPI.Intracomm, team), batches)
     return flatten(list(model.parameters()))
 
 
