@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # -------------------------------------------------------------------- 07.1 a loop for all ranks
 
 SAMPLES, BATCH, EPOCHS = 24, 12, 2  # what the check trains on: every number of ranks from 1 to 4 divides both
-WAIT = timedelta(seconds=8)  # that a rank waits for the others before torch raises
+WAIT = timedelta(seconds=120)  # that a rank waits for the others: longer than the exercise may take
 
 
 @dataclass(frozen=True, slots=True)
