@@ -34,6 +34,7 @@ from .work import Finished, Lane, Outcome, Pending
 NEWS_SECONDS = 0.3
 CLOSE_SECONDS = 2.0  # so long a rank that closes its group waits for the others, to free what they share
 INTERRUPT_SECONDS = 1.0  # so long a rank that was interrupted inside a collective still waits for the others
+LOOK_SECONDS = 0.05  # between two looks whether the group was closed
 LARGEST_TAG = 2**15 - 1  # every MPI has that many
 
 _channels: "weakref.WeakSet[Channel]" = weakref.WeakSet()
@@ -154,21 +155,26 @@ class Channel:
                 )
 
     def find_rows(self) -> SharedRows | None:
-        """Memory that all ranks see, made when all are in the first collective that wants it; or None.
+        """Return memory that all ranks see, made in the first collective that wants it, or None.
 
-        Making it blocks inside MPI, so a rank must not leave in the middle: it is made on a thread, which no
-        interrupt reaches.
+        Making it blocks inside MPI until all ranks have come. So a thread makes it, and goes on when the
+        caller leaves, interrupted or too late: a rank that has begun never leaves the others alone.
         """
         if not self.searched:
-            self.complete(self.comm.Ibarrier())  # has a deadline, and afterwards all ranks are here
             making = threading.Thread(target=self.make_rows, name="mpi4py shared memory", daemon=True)
             making.start()
-            making.join()
+            self.wait(lambda: not making.is_alive())
             if not self.searched:
                 raise RuntimeError("the shared memory of the ranks could not be made: see the error above")
         return self.rows
 
     def make_rows(self) -> None:
+        """Make the shared memory when all ranks have come to this, however long that takes."""
+        everyone = self.comm.Ibarrier()
+        while not wait_until(everyone.Test, LOOK_SECONDS):
+            if self.closed:
+                keep_forever(everyone)
+                return
         self.rows, self.searched = shared_rows(self.comm, self.wait), True
 
     # ------------------------------------------------------------------------------ failures and end

@@ -149,6 +149,7 @@ def close_all() -> None:
         if not group.channel.closed:
             group.post.cancel_receives()
             group.channel.lane.close(EXIT_SECONDS)
+            group.channel.closed = True
         keep_forever(group.channel, group.post)
 
 

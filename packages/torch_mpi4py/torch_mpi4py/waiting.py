@@ -2,23 +2,27 @@
 
 A blocking MPI call cannot be given up. So every request is tested until it is done: at full speed for as
 long as a quiet neighbour takes, then with naps of a twentieth of the time waited so far. A wait is never
-more than 5 % (or 1 ms) late, and a rank that waits long leaves its core to the ranks it waits for.
+more than 5 % (or some ms) late, and a rank that waits long leaves its core to the ranks it waits for.
 """
 
 import time
 from collections.abc import Callable
 
-SPINS = 2000  # one test takes 0.1 to 0.5 us and yields the core when ranks share it
+SPINS = 2000  # one test takes 0.1 to 0.5 us
+SPINS_PER_LOOK = 16  # at the clock: where processes share a core, a test yields it, and takes milliseconds
+SPIN_SECONDS = 2e-3
 LONGEST_NAP = 1e-3
 SHORT_NAP = 2e-5  # for large messages, which advance only while both ranks call MPI
 
 
 def wait_until(done: Callable[[], bool], seconds: float, longest_nap: float = LONGEST_NAP) -> bool:
     """Wait until `done()` is true; return False when that took more than `seconds`."""
-    for _ in range(SPINS):
+    start = time.monotonic()
+    for spin in range(1, SPINS + 1):
         if done():
             return True
-    start = time.monotonic()
+        if spin % SPINS_PER_LOOK == 0 and time.monotonic() - start > SPIN_SECONDS:
+            break
     while not done():
         waited = time.monotonic() - start
         if waited > seconds:

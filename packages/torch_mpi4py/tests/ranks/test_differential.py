@@ -487,6 +487,7 @@ class Runner:
             self.run(case)
         finally:
             watch.cancel()
+            watch.join()  # it holds the groups of Gloo, which cannot end in a thread while Python ends
 
     def end_job(self, case: Case) -> None:
         """Print the case and twice where this rank stands; a blocking call of MPI cannot be given up.

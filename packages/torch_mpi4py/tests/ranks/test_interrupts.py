@@ -439,6 +439,29 @@ def test_ctrl_c_is_the_main_threads_also_where_another_thread_moves_data() -> No
     assert elsewhere == []
 
 
+def test_a_rank_that_leaves_while_shared_memory_is_made_leaves_nobody_behind(comm: MPI.Intracomm) -> None:
+    """The others are a little late, so the last rank waits for them when it is interrupted."""
+    if comm.size == 1:
+        return
+    seconds = 1.0
+    group = group_of(seconds)
+    channel = group.channel
+    last, find_rows = comm.rank == comm.size - 1, channel.find_rows
+
+    def be_late() -> object:
+        time.sleep(0.3)
+        return find_rows()
+
+    if last:
+        channel.wait = interrupt
+    else:
+        channel.find_rows = be_late
+    outcome = outcome_of(lambda: dist.all_reduce(torch.ones(10), group=group), 2 * seconds + SLACK)
+    right = isinstance(outcome, KeyboardInterrupt if last else CLEAR)
+    agree_on(comm, [] if right else [f"{outcome!r:.200}"])
+    still_works()
+
+
 # ---------------------------------------------------------------------------------------- forks
 
 
