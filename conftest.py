@@ -20,6 +20,8 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
 
 # The files that take longest, so that no worker is left with one of them at the end.
 LONGEST = (
+    "test_any_processor.py",
+    "test_killed_runs.py",
     "test_guard.py",
     "test_exercises.py",
     "test_cluster.py",

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from course.paths import BUILD
 from course.tools.catalogue import Lesson
 from course.tools.failures import Failure, cell_failure, one_line
 from course.tools.kernels import unattended
+from mpi_classroom.folders import scratch_folder
 
 SILENT = logging.getLogger("course_lib.silent")  # what nbclient logs, a result says better
 SILENT.addHandler(logging.NullHandler())
@@ -149,6 +151,9 @@ class LessonRun:
                 await self._stop(patient=can_answer)
 
     async def _start(self, folder: Path, environment: dict[str, str], log: IO[bytes]) -> None:
+        # Where a watchdog removes it when this process is killed; a kernel that loses its runner does not.
+        place = scratch_folder() or tempfile.gettempdir()
+        self.kernel.connection_file = os.path.join(place, f"kernel-{uuid.uuid4().hex}.json")
         try:
             await self.client.async_start_new_kernel(
                 cwd=str(folder), env=environment, stdout=log, stderr=subprocess.STDOUT

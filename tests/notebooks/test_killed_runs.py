@@ -34,6 +34,6 @@ def test_random_kills_leave_neither_a_process_nor_a_file(tmp_path: Path) -> None
     script = [sys.executable, "-m", "tests.notebooks.killed_runs", str(tmp_path), str(KILLS), "0"]
     done = subprocess.run([*command, *script], cwd=ROOT, capture_output=True, text=True)
     lines = done.stdout.splitlines()
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert not [line for line in lines if line.startswith("LEFT")], done.stdout
     assert sum(" killed " in line for line in lines) == KILLS

@@ -14,6 +14,7 @@ from course.tools import execute
 from course.tools.catalogue import find_lessons
 from course.tools.execute import Deadlines, run_lesson
 from mpi_classroom import leftovers, processes
+from mpi_classroom.folders import scratch_folder
 
 SLEEPER = (
     "import subprocess\nchild = subprocess.Popen(['sleep', '600'], start_new_session=True)\nprint(child.pid)"
@@ -98,6 +99,14 @@ def test_a_lesson_runs_beside_its_notebook_on_this_python(lesson_of, build, fore
     page = (build / "01_tiny.html").read_text()
     assert 'href="02_monte_carlo_pi.html#setup"' in page
     assert "02_monte_carlo_pi.ipynb" in (build / "01_tiny.ipynb").read_text()
+
+
+def test_what_a_kernel_is_reached_by_goes_with_this_process_also_when_it_is_killed(lesson_of, build):
+    """Its connection file holds a key; no other process of ours would remove it."""
+    result = run_lesson(lesson_of("from ipykernel import *\nprint(get_connection_file())"), build=build)
+    assert result.ok, result.failure
+    path = Path(printed(build, 0))
+    assert path.parent == Path(scratch_folder()) and not path.exists()
 
 
 def test_a_cell_that_raises_ends_the_lesson_and_is_shown_in_the_results(lesson_of, build):
