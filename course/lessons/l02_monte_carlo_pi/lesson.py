@@ -46,9 +46,9 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · Throw darts
 #
-# Draw a circle into a square, and throw darts blindly at the square. The circle covers π/4 of it, so four times the
-# fraction of darts inside is an estimate of π. This is a **Monte Carlo** method: it estimates a number from random
-# samples. Here it is as a loop, from a published article:
+# Draw the largest circle that fits into a square, and throw darts blindly at the square. The circle covers π/4 of it, so
+# four times the fraction of darts inside is an estimate of π. This is a **Monte Carlo** method: it estimates a number
+# from random samples. Here it is as a loop, from a published article:
 
 # %% tags=["source: course_lib.pi:sample"]
 
@@ -85,8 +85,8 @@ print(f"10⁸ darts: {plain:.1f} s, scaled from 10⁶: {loop / plain:.0f} times 
 # %% [markdown] tags=["slide"]
 # ## 3 · Four ranks throw
 #
-# No dart depends on another, so ranks can throw at the same time. All four run the same lines. `count_inside` is the
-# library's faster `count_plain` (section 8 shows how). How many *different* counts will you see?
+# No dart depends on another, so ranks can throw at the same time. All four run the same lines, with the library's
+# `count_inside`, a faster `count_plain` (section 8 shows why). How many *different* counts will you see?
 
 # %%
 predict("How many different counts do four ranks print?", None)

@@ -27,7 +27,7 @@ def scaling(same: Seconds, grown: Seconds, *, cores: int) -> Picture:
             )
     title = scaling_title(same, grown, cores)
     figure, (left, right) = new_panels(title, columns=2, height=4.8, sharey=True)
-    reach = sorted({*same, *grown, min(cores, max(same))})
+    reach = range(1, max(*same, *grown) + 1)
     strong = {n: parallel_efficiency(same[1] / same[n], n) for n in sorted(same)}
     weak = {n: grown[1] / grown[n] for n in sorted(grown)}
     ideal, room = {n: same[1] / n for n in reach}, {n: same[1] / min(n, cores) for n in reach}

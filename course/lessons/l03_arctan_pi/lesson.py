@@ -201,6 +201,10 @@ scaling(same, grown, cores=cores)
 # is possible. Strong scaling is the harder of the two: every rank gets less to do, and what cannot be distributed weighs
 # more and more. So whoever says "it scales" has to say which way.
 
+# %% [markdown] tags=["notes"]
+# Ask for the numbers of a laptop with two cores and of one with eight. On both the same question: where does the time stop
+# falling on the left, and where does it begin to rise on the right? At the number of cores. Two minutes.
+
 # %% tags=["exercise: 03.q1"]
 
 # %% [markdown] tags=["slide"]

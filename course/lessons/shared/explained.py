@@ -1,7 +1,7 @@
 """Why a measured speed-up is what it is, in a sentence that the measurement supports on any machine."""
 
 NEAR = 0.85  # of what the cores allow: less than that needs another explanation
-BUSY = "Other programs, or the rest of the notebook, may be using the cores."
+BUSY = "Other programs may be using the cores."
 
 
 def why_speedup(speedup: float, ranks: int, cores: int) -> str:

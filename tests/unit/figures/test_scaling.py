@@ -34,10 +34,10 @@ def test_both_panels_show_seconds_on_one_scale() -> None:
 
 def test_the_same_job_falls_ideally_and_the_larger_one_stays_level() -> None:
     picture = scaling(SAME, GROWN, cores=2)
-    assert line(picture, "ideal", 0) == ([1, 2, 4], [8, 4, 2])
-    assert line(picture, "ideal", 1) == ([1, 2, 4], [8, 8, 8])
-    assert line(picture, "best possible on 2 cores", 0)[1] == [8, 4, 4]
-    assert line(picture, "best possible on 2 cores", 1)[1] == [8, 8, 16]
+    assert line(picture, "ideal", 0) == ([1, 2, 3, 4], pytest.approx([8, 4, 8 / 3, 2]))
+    assert line(picture, "ideal", 1) == ([1, 2, 3, 4], [8, 8, 8, 8])
+    assert line(picture, "best possible on 2 cores", 0)[1] == [8, 4, 4, 4]
+    assert line(picture, "best possible on 2 cores", 1)[1] == [8, 8, 12, 16]
 
 
 def test_points_beyond_the_cores_are_open_and_called_oversubscribed() -> None:

@@ -1,0 +1,37 @@
+"""What is said of a measured time holds for that time, on any number of cores and on a busy machine."""
+
+import pytest
+
+from course.lessons.shared.explained import why_longer, why_speedup
+
+
+@pytest.mark.parametrize(
+    ("speedup", "cores", "words"),
+    [
+        (3.9, 4, "Each of the four ranks has a core"),
+        (3.9, 8, "Each of the four ranks has a core"),
+        (1.95, 2, "Four ranks share two cores, so the speed-up ends near 2."),
+        (0.95, 1, "There is one core"),
+        (1.2, 2, "Two cores would allow up to 2. Other programs"),
+        (2.6, 2, "more than two cores can gain"),
+        (0.5, 1, "One core would allow up to 1. Other programs"),
+    ],
+)
+def test_a_speed_up_is_explained_by_the_cores_or_by_other_programs(
+    speedup: float, cores: int, words: str
+) -> None:
+    assert words in why_speedup(speedup, 4, cores)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "cores", "words"),
+    [
+        (1.02, 4, "Each rank has a core"),
+        (2.05, 2, "Two cores have to do the work of four ranks."),
+        (4.1, 1, "One core has to do the work of four ranks."),
+        (3.4, 2, "Two cores could do it in 2 times the time. Other programs"),
+        (1.5, 2, "less than two cores can need"),
+    ],
+)
+def test_a_larger_job_is_explained_likewise(ratio: float, cores: int, words: str) -> None:
+    assert words in why_longer(ratio, 4, cores)
