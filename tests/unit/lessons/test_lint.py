@@ -348,12 +348,12 @@ def test_a_notebook_that_does_not_say_how_long_it_ran_is_found(course: Path) -> 
 def test_a_track_that_does_not_fit_is_found_once_and_not_for_a_single_lesson(
     course: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    long = "# ## 1 · One step\n#\n" + "# word " * 23000
+    long = "# ## 1 · One step\n#\n" + "# word " * 15000
     source_in(course, "00_start_here").write_text(FIRST.replace("# ## 1 · One step", long))
     pretend_to_build(source_in(course, "00_start_here"))
     assert lint.main([], course) == 1
     (line,) = capsys.readouterr().out.splitlines()
-    assert "lessons: the cores of the track half a day take about" in line and "of 120" in line
+    assert "lessons: the cores of the track two hours take about" in line and "of 80" in line
     assert lint.main(["00"], course) == 0
 
 

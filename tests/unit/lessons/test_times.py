@@ -25,7 +25,7 @@ SOURCE = f"""\
 # %% [markdown]
 # # 01 · Middle
 #
-# | **Time** | core 20 min · more 14 min |
+# | **Time** | core 12 min · more 14 min |
 
 # %% [markdown]
 # ## Warm-up
@@ -82,8 +82,8 @@ def test_an_honest_header_has_no_findings(lesson: LessonSource) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("core 20 min", "core 15 min", "the header says core 15 min, and it takes about 20"),
-        ("core 20 min", "core 27 min", "the header says core 27 min"),
+        ("core 12 min", "core 10 min", "the header says core 10 min, and it takes about 13"),
+        ("core 12 min", "core 18 min", "the header says core 18 min"),
         ("more 14 min", "more 30 min", "the header says more 30 min, and it takes about 14"),
     ],
 )
@@ -130,11 +130,11 @@ def test_setup_is_new_in_the_first_lesson_only(tmp_path: Path) -> None:
 
 def test_a_track_is_late_when_its_cores_fill_more_than_two_thirds_of_its_hours() -> None:
     assert list(late_tracks({})) == []
-    assert list(late_tracks({"00": 60, "13": 60, "01": 52})) == []
-    assert list(late_tracks({"00": 60, "13": 60, "01": 53})) == [
-        "the cores of the track half a day take about 121 min of 120; shorten some"
+    assert list(late_tracks({"00": 40, "13": 99, "01": 40})) == []
+    assert list(late_tracks({"00": 40, "13": 99, "01": 41})) == [
+        "the cores of the track two hours take about 81 min of 80; shorten some"
     ]
-    assert len(list(late_tracks({"01": 481}))) == 3
+    assert len(list(late_tracks({"01": 481}))) == 4
 
 
 def test_seconds_are_given_to_the_part_of_their_cell_and_rounded() -> None:
