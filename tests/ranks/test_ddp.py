@@ -366,6 +366,7 @@ def test_every_way_is_timed_with_its_parts_on_rank_0(comm: MPI.Intracomm) -> Non
     for way in ways:
         assert way.ranks == comm.size
         assert 0 < way.step.low <= way.step.middle <= way.step.high
+        assert 0 < way.core_share <= 1
         assert way.compute.middle > 0 and way.transfer.middle > 0 and way.wait.middle >= 0
 
 

@@ -177,7 +177,7 @@ print(cluster["whose"][0])
 training_curve(cluster["losses"], cluster["before"][0], cluster["after"][0], images=cluster["about"][0])
 
 # %% [markdown]
-# Look at what the loop does *not* contain: no message, no rank number. Four changed lines are the whole price.
+# No message, no rank number: four changed lines are the whole price.
 
 # %% [markdown] tags=["notes"]
 # Eight minutes for the exercise. The place where people stumble is the third: with batch_size=128 on each rank the loop

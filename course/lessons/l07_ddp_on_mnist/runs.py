@@ -72,28 +72,30 @@ def time_ways(
     order = shuffled_batches(len(data.train_labels), batch_size, seed=0)[:steps]
     batches = list(shard_batches(group, data.train_images, data.train_labels, order))
     asis, parts = defaultdict[str, list[float]](list), defaultdict[str, list[dict[str, float]]](list)
+    shares = defaultdict[str, list[float]](list)
     for _ in range(ROUNDS):
         for name, backend in ((BY_HAND, None), (DDP_GLOO, "gloo"), (DDP_MPI, torch_mpi4py.NAME)):
-            seconds, found = time_way(group, backend, batches)
+            seconds, share, found = time_way(group, backend, batches)
             asis[name] += seconds
+            shares[name].append(share)
             parts[name] += found
     if group.rank > 0:
         return None
-    return [step_time(name, group.size, asis[name], parts[name]) for name in asis]
+    return [step_time(name, group.size, asis[name], parts[name], fmean(shares[name])) for name in asis]
 
 
 def time_way(
     comm: MPI.Intracomm, backend: str | None, batches: Sequence[Batch]
-) -> tuple[list[float], list[dict[str, float]]]:
-    """The seconds of every step as it is; then its parts when backward waits for every sum (on rank 0).
+) -> tuple[list[float], float, list[dict[str, float]]]:
+    """The seconds of every step as it is, and what the ranks had of a core meanwhile; then a step's parts.
 
-    `backend` is None for the way of lesson 06. The first step of each warms up and does not count.
+    The parts are those of steps whose backward waits for every sum; they are on rank 0. `backend` is None for
+    the way of lesson 06. The first step of each warms up and does not count.
     """
     if backend is None:
-        return plain_steps(comm, step_by_hand(comm), batches), traced_steps(comm, step_by_hand, batches)
+        return *plain_steps(comm, step_by_hand(comm), batches), traced_steps(comm, step_by_hand, batches)
     with process_group(comm, backend):
-        seconds = plain_steps(comm, step_of_ddp(comm), batches)
-        return seconds, traced_steps(comm, step_of_ddp, batches)
+        return *plain_steps(comm, step_of_ddp(comm), batches), traced_steps(comm, step_of_ddp, batches)
 
 
 def step_by_hand(comm: MPI.Intracomm, recorder: Recorder | None = None) -> Step:
@@ -117,10 +119,13 @@ def step_of_ddp(comm: MPI.Intracomm, recorder: Recorder | None = None) -> Step:
     return make_step(replica, summed_cross_entropy, SGD(model.parameters(), lr=0.0))
 
 
-def plain_steps(comm: MPI.Intracomm, step: Step, batches: Sequence[Batch]) -> list[float]:
-    """Seconds of each step but the first, on the slowest rank."""
+def plain_steps(comm: MPI.Intracomm, step: Step, batches: Sequence[Batch]) -> tuple[list[float], float]:
+    """Seconds of each step but the first, on the slowest rank; and the least that a rank had of a core."""
     queue = iter(batches)
-    return seconds_of_each(comm, lambda: step(next(queue)), len(batches))[1:]
+    clock, processor = time.perf_counter(), time.process_time()
+    seconds = seconds_of_each(comm, lambda: step(next(queue)), len(batches))[1:]
+    share = (time.process_time() - processor) / (time.perf_counter() - clock)
+    return seconds, min(1.0, comm.allreduce(share, MPI.MIN))
 
 
 def traced_steps(
@@ -147,11 +152,11 @@ def mean_of_ranks(seconds: Mapping[int, Mapping[str, float]]) -> dict[str, float
 
 
 def step_time(
-    name: str, ranks: int, seconds: Sequence[float], parts: Sequence[Mapping[str, float]]
+    name: str, ranks: int, seconds: Sequence[float], parts: Sequence[Mapping[str, float]], share: float
 ) -> StepTime:
     """All steps of one way, summed up."""
     compute, wait, transfer = (spread_of([step[kind] for step in parts]) for kind in KINDS)
-    return StepTime(name, ranks, spread_of(seconds), compute, wait, transfer)
+    return StepTime(name, ranks, spread_of(seconds), compute, wait, transfer, share)
 
 
 # ---------------------------------------------------------------- images, accuracy

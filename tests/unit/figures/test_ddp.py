@@ -1,5 +1,7 @@
 """The figures of lesson 07: they say what is in the data, in the title and to those who cannot see them."""
 
+from dataclasses import replace
+
 import pytest
 
 from course.lessons.l07_ddp_on_mnist.figures.ddp import (
@@ -125,6 +127,13 @@ def test_a_busy_machine_gets_no_verdict() -> None:
     assert "No clear answer in this run" in told
     assert "Where does the slowest lose it" not in told
     assert "by hand, too close to tell apart" in told
+
+
+def test_busy_cores_are_named_and_nothing_is_concluded() -> None:
+    hand, gloo, mpi = three_ways(0.030, 0.022, 0.020)
+    told = explain_ways([replace(hand, core_share=0.31), gloo, mpi])
+    assert "a rank had one for only 31% of the time" in told
+    assert "Gloo against MPI" not in told and "Slowest" not in told
 
 
 def test_one_core_has_nothing_to_compare() -> None:
