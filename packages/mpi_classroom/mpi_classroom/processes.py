@@ -20,9 +20,10 @@ from pathlib import Path
 
 import psutil
 
-from mpi_classroom.folders import JOB, SCOPE, remove_leftovers, remove_ours
+from mpi_classroom.folders import JOB, remove_leftovers, remove_ours
 
 CLUSTER, OWNER, NOTEBOOK = "COURSE_CLUSTER", "COURSE_CLUSTER_OWNER", "COURSE_CLUSTER_NOTEBOOK"
+SCOPE = "COURSE_SCOPE"
 LOOKS = 20
 EXERCISE = "an exercise"  # in the place of the notebook's name
 
