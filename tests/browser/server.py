@@ -22,7 +22,7 @@ from mpi_classroom import processes
 
 START_SECONDS = 60
 END_SECONDS = 30
-MARK = "COURSE_BROWSER_TEST"  # in the environment of everything that the server starts
+MARK = "MPI_CLASSROOM_BROWSER_TEST"  # in the environment of everything that the server starts
 TOKEN = "browser-test"
 urlopen = build_opener(ProxyHandler({})).open  # this machine is asked directly, whatever the proxy
 

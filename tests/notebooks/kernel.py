@@ -20,7 +20,7 @@ from jupyter_client.manager import KernelManager
 
 from mpi_classroom import processes
 
-MARK = "COURSE_TEST_KERNEL"
+MARK = "MPI_CLASSROOM_TEST_KERNEL"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 

@@ -25,7 +25,7 @@ from mpi_classroom import processes
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(600)
-MARK = "COURSE_META_TEST"
+MARK = "MPI_CLASSROOM_META_TEST"
 SESSION_SECONDS = 240
 CONFTEST = f"""
 import os

@@ -42,8 +42,7 @@ SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"
 WINDOWS = ("OMPI_MCA_osc_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory")
 MPIEXEC = "PRTE_MCA_prte_local_tmpdir_base"
 JOB = "MPI_CLASSROOM_JOB"  # marks all processes of a job; mpiexec does not hand its own variables on
-SCOPE = "MPI_CLASSROOM_SCOPE"  # see `processes`
-# Whoever ends this process and all it started must leave the watchdog the time to clear up.
+MARKS = "MPI_CLASSROOM_"
 WATCHDOG = 'trap "" TERM; read nothing; test -d "$1" && exec "$0" -m mpi_classroom.processes "$1"'
 
 _jobs = itertools.count()
@@ -66,13 +65,20 @@ def folder_environment() -> dict[str, str]:
 def _watch(folder: str) -> None:
     """Start the watchdog of this process, which has `folder` and whose jobs are marked with it."""
     command = ["/bin/sh", "-c", WATCHDOG, sys.executable, folder]
-    environment = {name: value for name, value in os.environ.items() if name != SCOPE}
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     with suppress(OSError):
         watchdog = subprocess.Popen(
-            command, env=environment, stdin=pipe, stdout=nothing, stderr=nothing, start_new_session=True
+            command, env=unmarked(), stdin=pipe, stdout=nothing, stderr=nothing, start_new_session=True
         )
         atexit.register(_dismiss, watchdog, os.getpid())
+
+
+def unmarked() -> dict[str, str]:
+    """The environment of a watchdog: this process's without our marks.
+
+    Whoever ends all that this process started, and kills what does not end in time, must not meet it.
+    """
+    return {name: value for name, value in os.environ.items() if not name.startswith(MARKS)}
 
 
 def scratch_folder() -> str | None:

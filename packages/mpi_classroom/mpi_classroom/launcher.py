@@ -17,7 +17,7 @@ import psutil
 
 from mpi_classroom import processes
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.folders import CLUSTER_PREFIX, remove_job_folders
+from mpi_classroom.folders import CLUSTER_PREFIX, remove_job_folders, unmarked
 from mpi_classroom.job_output import Death, read_deaths
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 
@@ -75,11 +75,10 @@ class Launcher:
             ranks = mpiexec_command(n, engine)
         except FileNotFoundError as error:
             raise ClusterError(str(error)) from None
-        # Whoever ends the kernel and all it started must give the watchdog time to clean up.
         watchdog = 'trap "" TERM; read nothing; exec "$0" -m mpi_classroom.processes "$1"'
         self._spawn("controller", controller, os.environ | mark)
         self._spawn("ranks", ranks, self._environment | mark)
-        self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], os.environ)
+        self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], unmarked())
 
     def _spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         with open(self.folder / f"{name}.log", "wb") as log:

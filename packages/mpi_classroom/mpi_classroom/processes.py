@@ -25,10 +25,11 @@ from pathlib import Path
 
 import psutil
 
-from mpi_classroom.folders import JOB, SCOPE, remove_leftovers, remove_ours
+from mpi_classroom.folders import JOB, remove_leftovers, remove_ours
 
 CLUSTER = "MPI_CLASSROOM_CLUSTER"
 OWNER, NOTEBOOK = f"{CLUSTER}_OWNER", f"{CLUSTER}_NOTEBOOK"
+SCOPE = "MPI_CLASSROOM_SCOPE"
 LOOKS = 20
 EXERCISE = "an exercise"  # instead of a notebook's name
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,7 @@ from mpi_classroom.launch import (
     run_ranks,
     threads_per_rank,
 )
+from mpi_classroom.processes import end_marked
 
 WORLD = "from mpi4py import MPI; c = MPI.COMM_WORLD; print(c.rank, c.size, flush=True)"
 
@@ -151,6 +153,19 @@ def test_a_killed_parent_or_mpiexec_leaves_neither_ranks_nor_files(tmp_path, how
                 wait_until(lambda: not [path for path in files if path.parent.exists()])
         finally:
             parent.kill()
+
+
+def test_who_ends_all_that_a_process_started_leaves_its_watchdog_the_time_to_clear_up(tmp_path):
+    """As `course run` does when a kernel is gone; a watchdog that it killed would leave the files."""
+    mark = uuid.uuid4().hex
+    command = [sys.executable, "-c", STARTS["run_ranks"], "-c", BUSY, str(tmp_path)]
+    environment = os.environ | {"MPI_CLASSROOM_TEST_MARK": mark}
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment) as parent:
+        wait_until(lambda: len(list(tmp_path.glob("*.rank"))) == 2)
+        files = [Path(name) for path in tmp_path.glob("*.rank") for name in path.read_text().split()[2:]]
+        end_marked("MPI_CLASSROOM_TEST_MARK", mark, timeout=0)
+        parent.wait()
+    wait_until(lambda: not [path for path in files if path.parent.exists()])
 
 
 def test_a_job_may_be_started_from_inside_a_rank():
