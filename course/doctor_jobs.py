@@ -20,13 +20,13 @@ from mpi4py import MPI
 import torch
 import torch.distributed as dist
 
-comm, patience = MPI.COMM_WORLD, datetime.timedelta(seconds=20)
+comm, timeout = MPI.COMM_WORLD, datetime.timedelta(seconds=20)
 port, store = None, None
 if comm.rank == 0:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=patience, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timeout, wait_for_workers=False)
     port = store.port
 port = comm.bcast(port)
-store = store or dist.TCPStore("127.0.0.1", port, is_master=False, timeout=patience)
+store = store or dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)
 
 def there_and_back(backend):
     letter = torch.full((3,), 1.0 + comm.rank)
@@ -35,11 +35,11 @@ def there_and_back(backend):
     dist.barrier()
     dist.destroy_process_group()
 
-dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=patience)
+dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=timeout)
 there_and_back("gloo")
 if importlib.util.find_spec("torch_mpi4py"):
     import torch_mpi4py
-    torch_mpi4py.init_process_group(comm, timeout=patience)
+    torch_mpi4py.init_process_group(comm, timeout=timeout)
     there_and_back("mpi4py")
 comm.Barrier()
 """

@@ -140,8 +140,6 @@ ring_film(cluster["film"])
 # change a line in the first half and film it.
 
 # %%
-from course.lessons.l04_collectives.continued import continue_with
-
 continue_with("04.1")
 
 # %% [markdown]

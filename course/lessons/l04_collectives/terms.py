@@ -56,7 +56,11 @@ TERMS = (
         "communication runtime",
         "The library that moves the data between ranks, below the framework: MPI, Gloo, NCCL.",
     ),
-    Term("backend", "The communication runtime that PyTorch uses for a group of ranks.", forms=""),
+    Term(
+        "backend",
+        "The library that moves the bytes of a group of ranks in PyTorch: Gloo, NCCL, or MPI.",
+        forms="",
+    ),
     Term(
         "store",
         "A small table that all ranks can reach, in which torch.distributed's ranks find each other.",

@@ -17,11 +17,6 @@ TERMS = (
         "PyTorch's word for a communicator.",
     ),
     Term(
-        "backend",
-        "The library that moves the bytes of a process group: Gloo, NCCL, or MPI.",
-        forms="",
-    ),
-    Term(
         "DistributedSampler",
         "Gives each rank its share of a data set: all ranks shuffle alike, and each keeps every n-th sample.",
     ),
