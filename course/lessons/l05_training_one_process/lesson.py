@@ -156,8 +156,8 @@ outcome("Images for batches of 128, relative to 16?", times, because=explain_bat
 images_against_batch({"same rate": same, "scaled rate": scaled})
 
 # %% [markdown]
-# Left is what you pay: images. Right is what you wait for when enough ranks share each step, so that a larger batch takes no
-# more time per step. With the same rate, a larger batch makes each step only a little better, and an epoch has fewer steps. A
+# Left is what you pay: images. (A cross is a training that diverged, or did not arrive within 400 000 images.) Right is what you wait
+# for when enough ranks share each step, so that a larger batch takes no more time per step. With the same rate, a larger batch makes each step only a little better, and an epoch has fewer steps. A
 # scaled rate also makes each step longer. That works up to the largest rate that the network tolerates. Beyond it, further
 # images in a batch buy less and less.
 #
@@ -173,8 +173,8 @@ images_against_batch({"same rate": same, "scaled rate": scaled})
 # ## 4 · A batch in pieces
 #
 # What if the batch does not fit into memory? Split it into **micro-batches**. `backward()` *adds* to the gradients that are
-# already there. So we call it for one micro-batch after another, and update the weights once at the end. This is **gradient
-# accumulation**. But by which number do we divide?
+# already there. So we call it for one micro-batch after another, and update the weights once at the end. This is
+# **gradient accumulation**. But by which number do we divide?
 
 # %% tags=["exercise: 05.1"]
 
