@@ -156,10 +156,10 @@ outcome("Images for batches of 128, relative to 16?", times, because=explain_bat
 images_against_batch({"same rate": same, "scaled rate": scaled})
 
 # %% [markdown]
-# Left is what you pay: images. (A cross is a training that diverged, or did not arrive within 400 000 images.) Right is what you wait
-# for when enough ranks share each step, so that a larger batch takes no more time per step. With the same rate, a larger batch makes each step only a little better, and an epoch has fewer steps. A
-# scaled rate also makes each step longer. That works up to the largest rate that the network tolerates. Beyond it, further
-# images in a batch buy less and less.
+# Left is what you pay: images. (A cross is a training that diverged, or did not arrive within 400 000 images.) Right is what
+# you wait for when enough ranks share each step, so that a larger batch takes no more time per step. With the same rate, a
+# larger batch makes each step only a little better, and an epoch has fewer steps. A scaled rate also makes each step longer. That
+# works up to the largest rate that the network tolerates. Beyond it, further images in a batch buy less and less.
 #
 # Remember this picture in lesson 06: four ranks with 32 images each train with a batch of 128.
 
