@@ -333,7 +333,7 @@ for name, error in errors.items():
 # %% [markdown]
 # ### Threads or ranks?
 #
-# One process can use several cores without any message: its **threads** split the work inside each operation. So why train with
+# One process can use several cores without any message: its threads split the work inside each operation. So why train with
 # ranks at all? We measure both, for the course's three networks and batches of 128. First the threads, in the notebook's process: one
 # per core, at most four.
 
@@ -386,7 +386,7 @@ throughput(baselines)
 # %% [markdown]
 # ### What a step keeps in memory
 #
-# A forward pass keeps its intermediate results, the **activations**, because backward needs them. They usually take far more
+# A forward pass keeps its intermediate results, the activations, because backward needs them. They usually take far more
 # memory than the weights. `step_bytes` adds up all tensors that exist at the worst moment of a step of a small ResNet, with images
 # of 32 × 32 pixels. How much do micro-batches save?
 

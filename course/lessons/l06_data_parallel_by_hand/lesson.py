@@ -646,7 +646,7 @@ for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=Tru
 # - `zero_grad()` without `set_to_none=False`: new gradients, and MPI goes on working with the old memory.
 # - Updating before the sums that were started have been waited for.
 # - Comparing runs with different global batches.
-# - A note on a source: the study says that PyTorch's DDP starts one `Allreduce` for every parameter. It sends buckets, like Horovod.
+# - A note on a source: the study says that PyTorch's DDP (lesson 07) starts one `Allreduce` for every parameter. It sends buckets, like Horovod.
 
 # %% [markdown]
 # ## References
