@@ -156,10 +156,10 @@ outcome("Images for batches of 128, relative to 16?", times, because=explain_bat
 images_against_batch({"same rate": same, "scaled rate": scaled})
 
 # %% [markdown]
-# Left is what you pay: images. Right is what you wait for when enough ranks share each step, so that a larger batch takes no
-# more time per step. With the same rate, a larger batch makes each step only a little better, and an epoch has fewer steps. A
-# scaled rate also makes each step longer. That works up to the largest rate that the network tolerates. Beyond it, further
-# images in a batch buy less and less.
+# Left is what you pay: images. (A cross is a training that diverged, or did not arrive within 400 000 images.) Right is what
+# you wait for when enough ranks share each step, so that a larger batch takes no more time per step. With the same rate, a
+# larger batch makes each step only a little better, and an epoch has fewer steps. A scaled rate also makes each step longer. That
+# works up to the largest rate that the network tolerates. Beyond it, further images in a batch buy less and less.
 #
 # Remember this picture in lesson 06: four ranks with 32 images each train with a batch of 128.
 
@@ -173,8 +173,8 @@ images_against_batch({"same rate": same, "scaled rate": scaled})
 # ## 4 · A batch in pieces
 #
 # What if the batch does not fit into memory? Split it into **micro-batches**. `backward()` *adds* to the gradients that are
-# already there. So we call it for one micro-batch after another, and update the weights once at the end. This is **gradient
-# accumulation**. But by which number do we divide?
+# already there. So we call it for one micro-batch after another, and update the weights once at the end. This is
+# **gradient accumulation**. But by which number do we divide?
 
 # %% tags=["exercise: 05.1"]
 
@@ -333,7 +333,7 @@ for name, error in errors.items():
 # %% [markdown]
 # ### Threads or ranks?
 #
-# One process can use several cores without any message: its **threads** split the work inside each operation. So why train with
+# One process can use several cores without any message: its threads split the work inside each operation. So why train with
 # ranks at all? We measure both, for the course's three networks and batches of 128. First the threads, in the notebook's process: one
 # per core, at most four.
 
@@ -386,7 +386,7 @@ throughput(baselines)
 # %% [markdown]
 # ### What a step keeps in memory
 #
-# A forward pass keeps its intermediate results, the **activations**, because backward needs them. They usually take far more
+# A forward pass keeps its intermediate results, the activations, because backward needs them. They usually take far more
 # memory than the weights. `step_bytes` adds up all tensors that exist at the worst moment of a step of a small ResNet, with images
 # of 32 × 32 pixels. How much do micro-batches save?
 

@@ -45,5 +45,7 @@ TERMS = (
         "the step.",
     ),
     Term("gradient check", "A comparison of a computed gradient with central differences of the loss."),
+    Term("bfloat16", "A number of 16 bits with the range of float32 and two to three digits.", forms=""),
+    Term("decay", "To lower the learning rate in the course of a training.", forms=""),
     Term("overfitting", "Learning details of the training samples that do not help on any other sample."),
 )

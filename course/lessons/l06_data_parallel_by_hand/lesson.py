@@ -8,7 +8,7 @@
 # | **You will be able to** | name the phases of data-parallel training; divide a global batch among ranks; average gradients so that many ranks train as one process; read a timeline of a step |
 # | **With More** | send gradients in fewer, earlier or smaller messages; keep replicas equal; compare a parameter server with an all-reduce |
 # | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [02 · Monte Carlo π](02_monte_carlo_pi.ipynb); a training loop in PyTorch |
-# | **Time** | core 20 min · more 40 min |
+# | **Time** | core 20 min · more 45 min |
 # | **Ranks** | 4 |
 #
 # [← 05 · Training in one process](05_training_one_process.ipynb) · [Course map](00_start_here.ipynb) · [07 · DDP on MNIST →](07_ddp_on_mnist.ipynb)
@@ -571,8 +571,8 @@ outcome("Updates by others before a gradient is used, on average?", mean, becaus
 staleness({"workers alike": alike.histogram(), "worker 3 rests": straggling.histogram()})
 
 # %% [markdown]
-# A stale gradient belongs to weights that no longer exist. And no two asynchronous runs give the same numbers, because they depend on who
-# arrives first.
+# A stale gradient belongs to weights that no longer exist. And two asynchronous runs hardly ever give the same numbers, because these
+# depend on who arrives first.
 
 # %% [markdown]
 # ### A whole epoch
@@ -646,7 +646,7 @@ for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=Tru
 # - `zero_grad()` without `set_to_none=False`: new gradients, and MPI goes on working with the old memory.
 # - Updating before the sums that were started have been waited for.
 # - Comparing runs with different global batches.
-# - A note on the source: the study's phase 5 runs one `Allreduce` per parameter; PyTorch and Horovod use buckets.
+# - A note on a source: the study says that PyTorch's DDP (lesson 07) starts one `Allreduce` for every parameter. It sends buckets, like Horovod.
 
 # %% [markdown]
 # ## References

@@ -20,6 +20,8 @@ TERMS = (
         "bucket",
         "A flat buffer that holds the gradients of several parameters, so that one message carries them.",
     ),
+    Term("wait", "The time between a rank's arrival at a collective call and the last rank's.", forms=""),
+    Term("transfer", "The time in a collective call after the last rank has arrived.", forms=""),
     Term("overlap", "Communication that runs while the rank computes.", forms=""),
     Term("tensor fusion", "Putting several small tensors into one message."),
     Term("fusion threshold", "The number of bytes up to which tensors are put into one bucket."),
@@ -27,5 +29,6 @@ TERMS = (
         "parameter server",
         "A rank that keeps the weights and the optimizer; workers send it gradients and receive weights.",
     ),
+    Term("Horovod", "A library for data parallelism over MPI, with tensor fusion and compression."),
     Term("staleness", "How many updates a server made between handing out weights and using their gradient."),
 )
