@@ -151,7 +151,7 @@ class LessonRun:
                 await self._stop(patient=can_answer)
 
     async def _start(self, folder: Path, environment: dict[str, str], log: IO[bytes]) -> None:
-        # Where a watchdog removes it when this process is killed; a kernel that loses its runner does not.
+        # Where the watchdog of this process removes it; a kernel that loses its runner leaves it.
         place = scratch_folder() or tempfile.gettempdir()
         self.kernel.connection_file = os.path.join(place, f"kernel-{uuid.uuid4().hex}.json")
         try:

@@ -5,10 +5,12 @@ is killed cannot stop its cluster, so all it ever started carries a mark of its 
 """
 
 import contextlib
+import os
 import uuid
 from collections.abc import Iterator
 
 from mpi_classroom import leftovers, processes
+from mpi_classroom.folders import JOB, scratch_folder
 
 MARK = "COURSE_UNATTENDED"
 
@@ -20,8 +22,9 @@ def unattended() -> Iterator[dict[str, str]]:
     The kernel itself must have been shut down by then, or it is ended with them.
     """
     mark = uuid.uuid4().hex
+    own = scratch_folder()
     try:
-        yield {
+        yield ({JOB: os.path.join(own, "kernel")} if own else {}) | {  # ended by the watchdog of this process
             MARK: mark,
             leftovers.RUN: leftovers.run_mark(),  # for `course clean`, should this process be killed
             "IPP_NONINTERACTIVE": "1",  # %%px prints by rank when all are done, not as it comes

@@ -26,7 +26,7 @@ def own_machine() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_random_kills_leave_neither_a_process_nor_a_file(tmp_path: Path) -> None:
     command = own_machine()
     if not command:

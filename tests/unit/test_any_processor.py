@@ -17,7 +17,7 @@ from course.paths import ROOT
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(3600),
     pytest.mark.skipif(
         platform.machine() not in ("x86_64", "AMD64"), reason="these instruction sets are those of x86-64"
     ),
@@ -102,4 +102,4 @@ def test_the_numbers_of_two_ranks(machine: str) -> None:
 def test_the_cores_of_lessons(machine: str) -> None:
     notebooks = [str(path) for number in LESSONS for path in sorted(ROOT.glob(f"notebooks/{number}_*.ipynb"))]
     assert len(notebooks) == len(LESSONS)
-    run(machine, "-m", "pytest", "--nbval", "--core", *notebooks)
+    run(machine, "-m", "pytest", "--nbval", "--core", "--nbval-cell-timeout=600", *notebooks)
