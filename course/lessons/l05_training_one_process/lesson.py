@@ -77,8 +77,8 @@ for step in range(5):
     print(f"step {step}: loss {loss.item():.3f}")
 
 # %% [markdown]
-# We showed the same 128 images five times. Real training takes the next batch in each step. When every training image
-# has been used once, one **epoch** is over.
+# Here the batch is always the same. Real training takes the next one in each step. When every image has been used once, one
+# **epoch** is over.
 
 # %% [markdown] tags=["notes"]
 # Two minutes. Ask: "What would the loss be if the network only guessed?" (ln 10 = 2.3, where it starts.) People who know
@@ -87,15 +87,14 @@ for step in range(5):
 # %% [markdown] tags=["slide"]
 # ## 2 · The learning rate
 #
-# How large should η be? We try eight values from 0.001 to 10. Every training starts from the same weights and sees the
-# same 100 batches of 128 images. Afterwards we measure the loss on test images, which no training has seen. Which value
-# gives the lowest loss?
+# How large should η be? We try eight values from 0.001 to 10. Every training starts from the same weights and sees the same 100
+# batches of 128 images. Then we measure the loss on test images, which no training has seen.
 
 # %%
 predict("Learning rate with the lowest loss after 100 steps?", None)
 
 # %% [markdown]
-# The eight trainings need nothing from each other. So we distribute them: each rank runs two.
+# The trainings need nothing from each other, so each rank runs two.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -161,7 +160,7 @@ images_against_batch({"same rate": same, "scaled rate": scaled})
 # larger batch makes each step only a little better, and an epoch has fewer steps. A scaled rate also makes each step longer. That
 # works up to the largest rate that the network tolerates. Beyond it, further images in a batch buy less and less.
 #
-# Remember this picture in lesson 06: four ranks with 32 images each train with a batch of 128.
+# Remember this in lesson 06: four ranks with 32 images each train with a batch of 128.
 
 # %% tags=["exercise: 05.q1"]
 

@@ -64,9 +64,8 @@ def average_gradients(comm, gradients, global_size):
 AVERAGE = Exercise(
     id="06.1",
     title="Average the gradients",
-    task="Two lines are missing in the loop: one communicates, one divides. Shards may differ in size, "
-    "and one may "
-    "be empty (its sums are zeros).",
+    task="Two lines are missing in the loop: one communicates, one divides. Shards may differ in size; an "
+    "empty one has sums of zero.",
     objectives=(1, 2, 3),
     stub='''\
 def average_gradients(comm, gradients, global_size):

@@ -19,10 +19,10 @@
 # Answer from memory, then open the answer.
 #
 # 1. Four ranks call `Reduce` with one number each. Which of them hold the sum afterwards?
-#    <details><summary>Answer</summary>Rank 0 alone, the root. After <code>Allreduce</code>, all of them do.</details>
+#    <details><summary>Answer</summary>Rank 0, the root. After <code>Allreduce</code>, all do.</details>
 # 2. Tensors are arrays. Do you send them with `send` or with `Send`?
 #    <details><summary>Answer</summary>With <code>Send</code>: the bytes go as they are. <code>send</code> pickles every object first.</details>
-# 3. Four ranks throw ten darts together. How many does each rank throw?
+# 3. Four ranks throw ten darts. How many does each throw?
 #    <details><summary>Answer</summary>3, 3, 2 and 2.</details>
 
 # %% [markdown] tags=["slide"]
@@ -61,13 +61,13 @@ rank, size = comm.rank, comm.size
 # | 8 gather | reports its loss to rank 0 | `Gather` |
 # | 9 finalize | leaves MPI | `Finalize` |
 #
-# Phases 2 to 6 are repeated for every batch. Only one of them communicates.
+# Phases 2 to 6 repeat for every batch. Only one of them communicates.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Divide the batch
 #
-# All ranks shuffle the training images with the same seed, so all have the same order. They cut it into **global batches** of 128,
-# and each rank takes its part of each, its **shard**. No message is needed.
+# All ranks shuffle the training images with the same seed, so into the same order. They cut it into **global batches** of 128, and each
+# rank takes its part of each, its **shard**. No message is needed.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -99,9 +99,9 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 # %% [markdown] tags=["slide"]
 # ## 3 · One step, alone
 #
-# Every rank draws its first weights with a seed of its own. Phase 1 replaces them with those of rank 0. Then each rank computes the
-# gradient of its shard and simply takes its step. We print a hash of all weights, which changes when a single bit does. How many
-# different networks will there be after the step?
+# Every rank draws weights with a seed of its own, and phase 1 replaces them with those of rank 0. Then each rank simply takes a step
+# along the gradient of its shard. We print a hash of all weights, which changes when a single bit does. How many different networks
+# will there be?
 
 # %%
 predict("Different networks after one step?", None)
@@ -135,7 +135,7 @@ continue_with("06.1")
 # %% [markdown] tags=["slide"]
 # ## 5 · The training loop
 #
-# Here are phases 1 to 6, and 8 for the loss. Compare with the loop of lesson 05: the lines with a 1, a 2 and a 5 are new.
+# Here are phases 1 to 6, and 8 for the loss. Beside one process, the lines 1, 2, 5 and 8 are new.
 
 # %%
 # %%px
@@ -144,7 +144,7 @@ from course_lib.training.models import build
 
 
 def train(team, batches):
-    """Train a new CNN on the ranks of `team`; return it and the loss of every global batch."""
+    """Train a new CNN on `team`; return it and the loss of every global batch."""
     model = build("cnn", seed=team.rank)
     broadcast_weights(team, model)  # 1
     gradients = gradient_arrays(model)
@@ -176,8 +176,8 @@ if rank == 0:
         print(f"{n} ranks end with the weights of one process, to 1e-5: {same}")
 
 # %% [markdown]
-# They are not equal to the last bit, because the ranks add the same numbers in a different order. (To see the test
-# fail, divide by `comm.size` in 06.1, run that cell and this one.)
+# They are not equal to the last bit, because the ranks add in a different order. (To see the test fail, divide by `comm.size` in 06.1,
+# run that cell and this one.)
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Train
@@ -219,8 +219,8 @@ print(summary(one), summary(many), sep="\n")
 loss_curves({"1 rank": one.losses, f"{many.ranks} ranks": many.losses})
 
 # %% [markdown]
-# One training, on more ranks. Only short runs agree so closely: each step carries the rounding of all steps before it, and can make it
-# larger. After an epoch, runs on different numbers of ranks may differ by some test images, as two seeds do.
+# Only short runs agree so closely, because every step carries on the rounding of all steps before it. After an epoch, different numbers
+# of ranks differ by some test images, as seeds do.
 
 # %% [markdown] tags=["notes"]
 # Six minutes for sections 5 and 6. Let two people with different laptops compare their speed-ups. On a busy machine the speed-up is
@@ -253,7 +253,7 @@ timeline(spans, cores=cores)
 # - Data parallelism adds a broadcast at the start and an average of the gradients in every step.
 # - The mean runs over the *global* batch: add up the sums of the shards, and divide once.
 # - Any number of ranks must end with the same weights, up to rounding. If not, there is a bug.
-# - A step lasts as long as its slowest rank. Tell waiting from transfer before you blame the network.
+# - A step lasts as long as its slowest rank. The others wait for it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss

@@ -4,9 +4,8 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 WHICH_BATCH = Question(
     id="06.q1",
-    question="A program for one process trains with batches of 64. You start it on four ranks. Each rank "
-    "takes 64 images "
-    "of its own for every step, and the gradients are averaged. What is the global batch now?",
+    question="A program for one process trains with batches of 64. On four ranks, each rank takes 64 images "
+    "per step, and the gradients are averaged. What is the global batch?",
     options=(
         Option(
             "64",

@@ -37,7 +37,7 @@ def explain_speedup(alone: float, together: float, spans: Sequence[Span], cores:
     if share["wait"] > max(share["transfer"], 0.2):
         return f"{where}, most of it waiting: some core is slower, or busy with something else."
     if share["transfer"] > 0.2:
-        return f"{where}, most of it transferring: the messages are long for such short steps."
+        return f"{where}, most of it transferring: long messages, or a core that was busy during the sum."
     return (
         f"{where}. The rest is computing, slower than alone: the cores share caches, memory and other work."
     )
