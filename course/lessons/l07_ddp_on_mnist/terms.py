@@ -34,11 +34,6 @@ TERMS = (
         forms="",
     ),
     Term(
-        "transfer",
-        "The time of a collective after its last rank has arrived: the data move.",
-        forms="",
-    ),
-    Term(
         "communication hook",
         "A function that DDP calls with each bucket of gradients, in place of its own all-reduce.",
     ),

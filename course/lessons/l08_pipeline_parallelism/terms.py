@@ -3,9 +3,22 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("pipeline parallelism", forms=r"pipeline[- ]parallel(ism)?"),
-    Term("GPipe"),
-    Term("1F1B"),
-    Term("pipeline stage"),
-    Term("bubble"),
+    Term(
+        "pipeline parallelism",
+        "Each rank holds some consecutive layers, a stage; activations travel forward from stage to "
+        "stage, gradients travel back.",
+        forms=r"pipeline[- ]parallel(ism)?",
+    ),
+    Term("GPipe", "The pipeline schedule in which all micro-batches go forward first, then all go backward."),
+    Term(
+        "1F1B",
+        "The pipeline schedule that alternates one forward and one backward pass, so that few micro-"
+        "batches are kept.",
+    ),
+    Term("pipeline stage", "The consecutive layers that one rank of a pipeline holds."),
+    Term(
+        "bubble",
+        "The time in which a stage of a pipeline is idle, because its input or its gradient is not there"
+        " yet.",
+    ),
 )

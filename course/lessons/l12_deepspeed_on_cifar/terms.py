@@ -3,6 +3,6 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("DeepSpeed"),
-    Term("hostfile"),
+    Term("DeepSpeed", "A library on top of PyTorch that trains with ZeRO, configured by a JSON file."),
+    Term("hostfile", "A file that lists the machines of a job and how many ranks each may run."),
 )
