@@ -7,6 +7,7 @@ python -m course.tools.lint 02        one
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,30 @@ def outputs(notebook: Path, cells: Sequence[NotebookNode]) -> Iterator[Problem]:
             yield n, "an image has no alt text; show it as a Picture from mpi_classroom.figures"
 
 
+UNTRUE = {
+    r"not measured yet": "is not measured yet; measure it, or remove the cell",
+    r"\b\w*Warning: ": "prints a warning; remove its cause",
+    r"\b(?:measured|predicted|computed) -?(?:inf|nan)\b": "gives inf or nan as a result; say it in words",
+    r"still being written": "calls a lesson unwritten; build again when it is there",
+}
+STAND_IN = re.compile(r"stand in for|in place of CNN/DailyMail")
+
+
+def agrees_with_text(notebook: Path, cells: Sequence[NotebookNode]) -> Iterator[Problem]:
+    """No output contradicts the text around it: kinds that were found in lessons, by what they print."""
+    heading = ""
+    for n, cell in enumerate(cells, 1):
+        if cell.cell_type == "markdown":
+            heading = next(reversed(re.findall(r"^#+ (.*)$", cell.source, re.MULTILINE)), heading)
+        for output in cell.get("outputs", []):
+            text = output_text(output)
+            for pattern, sentence in UNTRUE.items():
+                if re.search(pattern, text):
+                    yield n, f"the output {sentence}"
+            if STAND_IN.search(text) and re.search(r"\breal\b", heading, re.IGNORECASE):
+                yield n, f"generated data stand under the heading {heading!r}; have the data, or name them"
+
+
 def all_outputs(cells: Sequence[NotebookNode]) -> Iterator[tuple[int, NotebookNode, NotebookNode]]:
     """Every output with its cell and the cell's number."""
     for n, cell in enumerate(cells, 1):
@@ -124,6 +149,7 @@ BUILT_RULES: tuple[Callable[[Path, Sequence[NotebookNode]], Iterator[Problem]], 
     ran,
     run_time,
     outputs,
+    agrees_with_text,
 )
 
 # -------------------------------------------------------------------- all together

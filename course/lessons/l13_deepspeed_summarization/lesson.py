@@ -322,10 +322,11 @@ if rank == 0:
 #
 # It prints how long each phase took and both scores; `--save` writes the checkpoint.
 #
-# ### Real news
+# ### Another newspaper
 #
-# CNN/DailyMail, where you have it (`course fetch` tells how), and generated news otherwise. The references were written by
-# editors, and nobody marked the facts. What does lead-3 score, where reporters put the news first?
+# The next cell loads CNN/DailyMail where you have it (`course fetch` tells how), and generated news otherwise. Its first
+# line says which. In CNN/DailyMail editors wrote the references, and nobody marked the facts. What does lead-3 score where
+# reporters put the news first?
 
 # %% tags=["nbval-ignore-output"]
 from course_lib.data.cnn_dailymail import load_news

@@ -335,6 +335,32 @@ def test_a_cell_that_was_not_run_is_found(course: Path) -> None:
     assert findings(course) == [("01_middle.ipynb", 7, "the cell was not run; run make notebooks LESSON=01")]
 
 
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("ours 1.2 s, theirs not measured yet", "not measured yet"),
+        ("x.py:3: UserWarning: no progress bar", "prints a warning"),
+        ("Crossover?  measured inf.", "gives inf or nan"),
+        ("04 is still being written", "calls a lesson unwritten"),
+        ("Drawn digits (60 + 40) that stand in for MNIST", "generated data stand under the heading"),
+    ],
+)
+def test_an_output_that_contradicts_its_text_is_found(course: Path, printed: str, words: str) -> None:
+    source = source_in(course, "01_middle")
+    source.write_text(LESSON.replace("## 1 · One step", "## 1 · Real digits").replace("#1-·-One-step", ""))
+    pretend_to_build(source)
+    path = course / "01_middle.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    number = next(n for n, cell in enumerate(notebook.cells) if cell.source == "x = 1")
+    notebook.cells[number].outputs = [nbformat.v4.new_output("stream", text=printed)]
+    nbformat.write(notebook, path)
+    found = [(n, sentence) for file, n, sentence in findings(course) if file == path.name]
+    assert [(n, words in sentence) for n, sentence in found] == [(number + 1, True)]
+    notebook.cells[number].outputs = [nbformat.v4.new_output("stream", text="measured 3 s. All is well.")]
+    nbformat.write(notebook, path)
+    assert [name for name, _, _ in findings(course) if name == path.name] == []
+
+
 def test_a_notebook_that_does_not_say_how_long_it_ran_is_found(course: Path) -> None:
     path = course / "01_middle.ipynb"
     notebook = nbformat.read(path, as_version=4)
