@@ -67,7 +67,7 @@ rank, size = comm.rank, comm.size
 # ## 2 · Divide the batch
 #
 # All ranks shuffle the training images with the same seed, so into the same order. They cut it into **global batches** of 128, and each
-# rank takes its part of each, its **shard**. No message is needed.
+# rank takes its part of each, its **shard**.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -176,8 +176,7 @@ if rank == 0:
         print(f"{n} ranks end with the weights of one process, to 1e-5: {same}")
 
 # %% [markdown]
-# They are not equal to the last bit, because the ranks add in a different order. (To see the test fail, divide by `comm.size` in 06.1,
-# run that cell and this one.)
+# They are not equal to the last bit, because the ranks add in a different order.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Train
@@ -223,7 +222,7 @@ loss_curves({"1 rank": one.losses, f"{many.ranks} ranks": many.losses})
 # of ranks differ by some test images, as seeds do.
 
 # %% [markdown] tags=["notes"]
-# Six minutes for sections 5 and 6. Let two people with different laptops compare their speed-ups. On a busy machine the speed-up is
+# Six minutes for sections 5 and 6. To see the test fail, divide by `comm.size` in 06.1, run that cell and the test. Let two people with different laptops compare their speed-ups. On a busy machine the speed-up is
 # poor: the explanation below the number says so, and the timeline shows it. That is a good moment, not an accident.
 
 # %% [markdown] tags=["slide"]
