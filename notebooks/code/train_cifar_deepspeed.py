@@ -87,7 +87,7 @@ def train(options: argparse.Namespace) -> None:
         dist.all_reduce(total, op=dist.ReduceOp.AVG)
         if dist.get_rank() == 0:
             print(f"epoch {epoch + 1}: loss {total.item():.3f}", flush=True)
-    weights = deepspeed_engine.whole_weights(engine)  # in stage 3 no rank has them; all take part
+    weights = deepspeed_engine.gathered_weights(engine)  # in stage 3 no rank has them; all take part
     accuracy = evaluate(weights, *tensors(data.test_images, data.test_labels))
     if options.save:
         engine.save_checkpoint(options.save)  # on all ranks: each writes its own part
