@@ -69,5 +69,6 @@ def output_of(job: Sequence[str], environment: Mapping[str, str], timeout: float
     with running_job(job, environment, stdout=pipe, stderr=pipe, text=True) as process:
         output, errors = process.communicate(timeout=timeout)
     if process.returncode != 0:
-        raise RuntimeError(f"the program ended with exit code {process.returncode}:\n{errors.strip()}")
+        words = errors.strip() or output.strip()
+        raise RuntimeError(f"the program ended with exit code {process.returncode}:\n{words}")
     return output.removesuffix("\n")
