@@ -149,9 +149,7 @@ print(f"rank {rank}: {total}")
 from course_lib.pi import standard_error
 
 estimated, typical = 4 * cluster["total"][0] / 4_000_000, standard_error(4_000_000)
-off = abs(estimated - np.pi)
-print(f"π ≈ {estimated} ± {typical:.5f}")
-print(f"true error: {off:.5f}, {off / typical:.1f} times the standard error")
+print(f"π ≈ {estimated} ± {typical:.5f}; true error {abs(estimated - np.pi):.5f}")
 
 # %% [markdown]
 # The true error is a little more than one standard error. That happens in one of three experiments.
