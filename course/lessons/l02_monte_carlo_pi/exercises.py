@@ -167,7 +167,7 @@ DARTS_EACH = Exercise(
     stub='''\
 def darts_each(comm, error):
     """Return how many darts each rank throws so that all together are typically off by `error`."""
-    return 1_000_000  # the gap: from `error` and the number of ranks
+    return ...  # the gap: from `error` and the number of ranks
 ''',
     hints=(
         "N darts are typically off by 1.64 / √N. You know the error and look for N.",

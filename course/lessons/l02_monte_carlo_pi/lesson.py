@@ -56,7 +56,7 @@ rank, size = comm.rank, comm.size
 import timeit
 
 loop = 100 * min(timeit.repeat(lambda: sample(1_000_000), number=1, repeat=3))
-print(f"10⁸ darts: {loop:.0f} s here, scaled from 10⁶; published: 59.8 s")
+print(f"10⁸ darts: {loop:.0f} s here, scaled from 10⁶; published, on another machine: 59.8 s")
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The same darts, without the loop
@@ -85,8 +85,9 @@ print(f"10⁸ darts: {plain:.1f} s, scaled from 10⁶: {loop / plain:.0f} times 
 # %% [markdown] tags=["slide"]
 # ## 3 · Four ranks throw
 #
-# No dart depends on another, so ranks can throw at the same time. All four run the same lines, with the library's
-# `count_inside`, a faster `count_plain` (section 8 shows why). How many *different* counts will you see?
+# No dart depends on another, so ranks can throw at the same time. All four run the same lines. They call the library's
+# `count_inside`, which does the same as `count_plain` but faster. Section 8 shows how. Each rank creates its generator
+# with `np.random.default_rng(7)`. How many *different* counts will you see?
 
 # %%
 predict("How many different counts do four ranks print?", None)
@@ -94,7 +95,7 @@ predict("How many different counts do four ranks print?", None)
 # %%
 # %%px
 inside = count_inside(np.random.default_rng(7), 1_000_000)
-darts = np.random.default_rng(7).uniform(-1, 1, size=(2, 200))
+darts = np.random.default_rng(7).uniform(-1, 1, size=(2, 200))  # 200 darts for the picture
 print(f"rank {rank}: {inside} inside, so π ≈ {4 * inside / 1_000_000}")
 
 # %% tags=["nbval-ignore-output"]
@@ -106,6 +107,8 @@ darts_by_rank(cluster["darts"])
 # %% [markdown]
 # A random generator computes a fixed sequence from a number, its **seed**. With the seed 7 on every rank, all throw the
 # same darts. No error, a good estimate, and three of four ranks worked for nothing.
+
+# %% tags=["exercise: 02.q2"]
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Different darts on every rank
@@ -127,8 +130,9 @@ darts_by_rank(cluster["darts"])
 # %% [markdown] tags=["slide"]
 # ## 5 · One sum: `Reduce`
 #
-# Four million different darts say more than one million, so we add up the counts. MPI has one call for that. Every rank
-# calls **`Reduce`** with an array, and the sum of the arrays, element by element, arrives on one rank, the *root*.
+# Four million different darts give a better estimate than one million, so we add up the counts. MPI has one call for
+# that. Every rank calls **`Reduce`** with an array, and the sum of the arrays, element by element, arrives on one rank,
+# the *root*.
 
 # %%
 # %%px
@@ -139,12 +143,16 @@ print(f"rank {rank}: {total}")
 
 # %% [markdown]
 # Only rank 0 has the sum. How good is the estimate? After N darts it is typically 1.64/√N away from π. This is its
-# **standard error**: about two of three estimates are closer.
+# **standard error**: about two in three estimates are closer to π than that.
 
 # %%
 from course_lib.pi import standard_error
 
-print(f"π ≈ {4 * cluster['total'][0] / 4_000_000} ± {standard_error(4_000_000):.5f}")
+estimated, typical = 4 * cluster["total"][0] / 4_000_000, standard_error(4_000_000)
+print(f"π ≈ {estimated} ± {typical:.5f}; true error {abs(estimated - np.pi):.5f}")
+
+# %% [markdown]
+# The true error is a little more than one standard error. That happens in one of three experiments.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Your turn
@@ -158,19 +166,19 @@ print(f"π ≈ {4 * cluster['total'][0] / 4_000_000} ± {standard_error(4_000_00
 # %% [markdown] tags=["slide"]
 # ## 7 · The same job on more ranks
 #
-# So far four ranks threw four times the darts. Now one rank throws 5 · 10⁷ darts, then four ranks throw as many
-# together. The time of one rank divided by the time of four is their **speed-up**. What will it be?
+# So far four ranks threw four times the darts. Now one rank throws 5 · 10⁷ darts, then four ranks share the
+# same 5 · 10⁷ darts. The time of one rank divided by the time of four is their **speed-up**. What will it be?
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.launch import available_cores
 
-cores = cluster["cores"] = min(available_cores(), 4)
+cores = cluster["cores"] = min(available_cores(), 4)  # in the kernel and on all ranks
 continue_with("02.1")
 predict("What is the speed-up of four ranks over one?", None)
 
 # %% [markdown]
-# To time fewer than four ranks, we need smaller communicators. `Split` puts all ranks that pass the same number into one.
-# Ranks that pass `MPI.UNDEFINED` get `MPI.COMM_NULL`: they sit out. `alone` is rank 0, `team` has one rank per core.
+# To time fewer than four ranks, we need smaller communicators. `Split` puts all ranks that pass the same number into one
+# new communicator. Ranks that pass `MPI.UNDEFINED` get `MPI.COMM_NULL`: they sit out. `alone` is rank 0, `team` has one rank per core.
 
 # %%
 # %%px
@@ -179,7 +187,8 @@ team = comm.Split(0 if rank < cores else MPI.UNDEFINED)
 
 # %% [markdown]
 # `seconds_on` runs the work once to warm up, then returns the median of five times. All ranks start together, and the
-# clock stops when the slowest is done. Each timing has its own cell, so that ranks that sit out sleep meanwhile.
+# clock stops when the slowest is done. Each timing has its own cell. The ranks that sit out finish the cell at once, so
+# they use no core during the timing.
 
 # %%
 # %%px
@@ -204,16 +213,19 @@ on_four = seconds_on(comm, lambda: estimate(comm, throw, 50_000_000))
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.explained import why_speedup
 from course.lessons.shared.figures.pi import seconds_by_program
+from course.lessons.shared.reference import reference
 
 on_one, on_team, on_four = (2 * cluster[name][0] for name in ("on_one", "on_team", "on_four"))
 why = why_speedup(on_one / on_four, 4, cores)
 outcome("What is the speed-up of four ranks over one?", on_one / on_four, because=why)
+idle = reference("pi", "darts, the ranks' share: 2 ranks for 1")
+print(f"Reference machine, two otherwise idle cores: two ranks are {idle['ratio']:.2f}× as fast as one.")
 seconds_by_program(loop, plain, {cores: on_team, 4: on_four, 1: on_one}, cores=cores)
 
 # %% [markdown]
-# First the program changed, then ranks came on top of that, and the speed-ups multiply.
-# **Count cores, not ranks.** Cores do the computing, so n cores take at best 1/n of the time. More ranks than cores only
-# share them.
+# NumPy made one process faster. Ranks can multiply that, up to the number of cores. **Count cores, not ranks:** n cores
+# take at best 1/n of the time, and more ranks than cores only share them. If your bars show less, another program used
+# the cores. Then look at the line of the **reference machine**: it was measured when nothing else ran.
 
 # %% [markdown] tags=["notes"]
 # Let three people read out their own numbers: cores and speed-up. Laptops with four and more cores show it best. Where
@@ -271,8 +283,10 @@ for count in (count_plain, count_squares, count_blocks, count_inside):
     print(f"{count.__name__:13}  10⁸ darts would take {100 * best(count):5.2f} s")
 
 # %% [markdown]
-# The last one is the library's, which section 7 timed. It draws 16 bits per coordinate, so darts land on a grid of
-# 65 536 × 65 536 points, and it computes with integers. The docstring says what the grid costs.
+# Times differ from section 2 by what else the machine does; compare within a table.
+#
+# The last one is the library's, which section 7 timed. It draws 16 bits per coordinate and computes with integers. So
+# darts land on a grid of 65 536 × 65 536 points, which makes π 9·10⁻⁷ too small.
 
 # %% tags=["source: course_lib.pi:count_inside"]
 
@@ -314,14 +328,11 @@ same = [count_inside(rank_stream(run, 0, 1), 2_500) for run in range(200)]
 # %%
 for name in ("own", "same"):
     estimates = 4 * np.sum(cluster[name], axis=0) / 10_000
-    print(f"{name:4} stream on every rank: {np.sqrt(np.mean((estimates - np.pi) ** 2)):.4f}")
+    print(f"{name:4} stream on every rank: typical error {np.sqrt(np.mean((estimates - np.pi) ** 2)):.4f}")
 
 # %% [markdown]
 # With the same stream on every rank, 10 000 darts are worth 2 500: those of one rank.
-
-# %% tags=["exercise: 02.q2"]
-
-# %% [markdown]
+#
 # Now use the standard error the other way round: from the error that you accept to the number of darts.
 
 # %% tags=["exercise: 02.2"]
@@ -329,10 +340,10 @@ for name in ("own", "same"):
 # %% [markdown] tags=["slide"]
 # ### 10 · From a few ranks to a thousand
 #
-# You measured a speed-up on a few ranks. What would 1024 ranks bring? In every job, one rank does something while the
-# others wait: it starts them, reads input, adds up. The time for that, as a fraction s of the time on one rank, is the
-# **serial fraction**. **Amdahl's law** says that n ranks have a speed-up of at most 1/(s + (1−s)/n). Suppose that 5% of a
-# job are serial.
+# You measured a speed-up on a few ranks. What would 1024 ranks bring? In every job there is work that only one rank does
+# while the others wait: starting the ranks, reading input, adding up. The time for that, as a fraction s of the time on
+# one rank, is the **serial fraction**. **Amdahl's law** says that n ranks have a speed-up of at most 1/(s + (1−s)/n).
+# Suppose that 5% of a job is serial.
 
 # %%
 predict("5% serial, 1024 ranks: what is the largest speed-up?", None)
@@ -347,8 +358,8 @@ why = "However many ranks, it stays below 1/s = 20."
 outcome("5% serial, 1024 ranks: what is the largest speed-up?", largest, because=why, word="computed")
 
 # %% [markdown]
-# The law works backwards too: from a measured speed-up follows the serial fraction that would explain it (Karp and Flatt,
-# 1990). But every measurement has an error. So we time ten runs on one rank and ten on several, and compute a low, a
+# The law works backwards too. From a measured speed-up you can compute the serial fraction that would explain it (Karp
+# and Flatt, 1990). But every measurement has an error. So we time ten runs on one rank and ten on several, and compute a low, a
 # middle and a high speed-up from the quartiles of the times.
 
 # %%
@@ -376,14 +387,23 @@ n = cluster["n"] = cores if cores > 1 else 4
 runs_on_n = ten_runs(comm.Split(0 if rank < n else MPI.UNDEFINED))
 
 # %% tags=["nbval-ignore-output"]
+from course.lessons.shared.explained import why_no_fraction
 from course.lessons.shared.figures.pi import amdahl
+from course.lessons.shared.reference import speedups_of
 
 fast_one, one, slow_one = np.quantile(cluster["runs_on_one"][0], [0.25, 0.5, 0.75])
 fast_n, on_n, slow_n = np.quantile(cluster["runs_on_n"][0], [0.25, 0.5, 0.75])
-amdahl((fast_one / slow_n, one / on_n, slow_one / fast_n), n)
+speedups = (fast_one / slow_n, one / on_n, slow_one / fast_n)
+print("low, middle, high: " + ", ".join(f"{speedup:.2f}" for speedup in speedups))
+machine = ""
+if why := why_no_fraction(speedups, n, cores):
+    machine = "reference machine"
+    print(f"{why} The figure has the speed-ups of the {machine}.")
+    speedups, n = speedups_of(idle), idle["ranks"]
+amdahl(speedups, n, machine=machine)
 
 # %% [markdown]
-# Near the ideal, 1% decides. By the law, a speed-up of 1.98 on two ranks means 90 on 1024 ranks, and one of 2.00 means
+# When the speed-up is near the ideal, a measuring error of 1% changes the prediction tenfold. By the law, a speed-up of 1.98 on two ranks means 90 on 1024 ranks, and one of 2.00 means
 # 1024. So two ranks say little about a thousand, however carefully you measure. Measure 8 before you speak about 64.
 
 # %% [markdown] tags=["slide"]
@@ -399,7 +419,7 @@ print("another algorithm, 6 processes    published 9.79 s   not run here (lesson
 print(f"the same darts, NumPy, 1 rank     not published      here {on_one:5.2f} s, scaled")
 
 # %% [markdown]
-# The quotient is 6.1, not 5. The loop is plain Python, which uses no GPU, even on a machine that has one. And the MPI
+# 59.8 / 9.79 = 6.1: six times as fast, which some call five times faster. The greater problem: the loop is plain Python, which uses no GPU, even on a machine that has one. And the MPI
 # program throws no darts: it adds up the area under 4/(1 + x²). With two algorithms compared, nobody can say what MPI
 # gained. Change one thing at a time, as in section 7.
 
@@ -408,7 +428,7 @@ print(f"the same darts, NumPy, 1 rank     not published      here {on_one:5.2f} 
 # %% [markdown]
 # ## On GPUs
 #
-# The same program works with CuPy or PyTorch in place of NumPy, and one rank per GPU. Throw millions of darts per call,
+# The same method works with CuPy or PyTorch, with one rank per GPU; the calls for random numbers differ. Throw millions of darts per call,
 # so that the GPU has enough to do. `Reduce` stays as it is.
 #
 # ## Pitfalls

@@ -4,13 +4,13 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 FOUR_TIMES = Question(
     id="02.q1",
-    question="On a machine with two cores, one rank throws 10⁸ darts in 1 s. Four ranks throw the same 10⁸ "
-    "darts together. About how long do they take?",
+    question="On a machine with two otherwise idle cores, one rank throws 10⁸ darts in 1 s. Four ranks throw "
+    "the same 10⁸ darts together. About how long do they take?",
     options=(
         Option(
             "0.25 s",
-            reply="That would take four cores. Two cores work on two ranks' darts at a time, so four ranks' "
-            "darts take twice as long as that: 0.5 s.",
+            reply="That would take four cores. Two cores finish the same darts in half the time of one: "
+            "0.5 s.",
             belief="n-ranks-n-times",
         ),
         Option(
@@ -47,8 +47,8 @@ SAME_SEED = Question(
         ),
         Option(
             "not as good as one from 1 000 000 darts",
-            reply="That would mean that ranks take random numbers away from each other. They share no "
-            "memory: each has a generator of its own, and counts what it would count alone.",
+            reply="That would mean that the ranks share one generator. They share no memory: each "
+            "has a generator of its own, and counts what it would count alone.",
             belief="ranks-share-a-stream",
         ),
     ),

@@ -23,7 +23,7 @@ TERMS = (
     ),
     Term(
         "standard error",
-        "How far an estimate typically is from the true value; about two of three estimates are closer.",
+        "How far an estimate typically is from the true value; about two in three are closer.",
     ),
     Term(
         "speed-up",
