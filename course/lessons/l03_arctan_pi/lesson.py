@@ -165,8 +165,6 @@ for n, seconds in sorted(same.items()):
     print(
         f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {speedup:.2f}, efficiency {speedup / n:.0%}{crowded}"
     )
-if 1 < cores < 4:
-    print(f"{cores} ranks: {why_speedup(one / on_team, cores, cores)}")
 outcome("Speed-up of four ranks, same job?", one / on_four, because=why_speedup(one / on_four, 4, cores))
 
 # %% [markdown]
@@ -227,7 +225,8 @@ scaling(same, grown, cores=cores)
 # the data in ten hours? Which of the two will scale better, and why? Vote, discuss it in pairs, vote again.
 #
 # <details><summary>What to listen for</summary>The first is strong scaling: each GPU has an eighth of the work per step,
-# and the messages do not shrink with it (every step, the GPUs exchange one number per weight). The second is weak scaling, and easier. But is more data what you need?</details>
+# and the messages do not shrink with it (every step, the GPUs exchange one number per weight). The second is weak scaling,
+# and easier. But is more data what you need?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -271,7 +270,7 @@ print(f"π itself: {math.pi!r:17}  off from the exact sum by {math.pi - exact:+.
 # %% tags=["exercise: 03.q2"]
 
 # %% [markdown]
-# You will meet this in training. In float32, two runs on different numbers of ranks differ in about the seventh digit after
+# You will meet rounding in training, too. In float32, two runs on different numbers of ranks differ in about the seventh digit after
 # the first step. A difference in the third digit of the first step is not rounding. It is a bug.
 
 # %% [markdown] tags=["slide"]
