@@ -270,8 +270,8 @@ print(f"π itself: {math.pi!r:17}  off from the exact sum by {math.pi - exact:+.
 # %% tags=["exercise: 03.q2"]
 
 # %% [markdown]
-# You will meet rounding in training, too. In float32, two runs on different numbers of ranks differ in about the seventh digit after
-# the first step. A difference in the third digit of the first step is not rounding. It is a bug.
+# You will meet rounding in training, too. In float32, two runs on different numbers of ranks differ in about the seventh
+# digit after the first step. A difference in the third digit of the first step is not rounding. It is a bug.
 
 # %% [markdown] tags=["slide"]
 # ### 8 · The law behind weak scaling
