@@ -39,7 +39,14 @@ def test_any_number_of_ranks_has_its_panels(ranks: int):
 def test_runs_in_the_band_are_counted():
     picture = error_against_samples({100: [0.1, -0.3], 10_000: [0.01, -0.001]}, constant=1.642)
     assert title(picture) == "3 of 4 runs are within one standard error of π, 1.64/√N"
-    assert "0.2 at 100, 0.007 at 10,000" in picture.alt
+    assert "The line: 0.2 at 100, 0.02 at 10,000 darts" in picture.alt
+    labels = [text.get_text() for text in picture.figure.axes[0].get_legend().get_texts()]
+    assert labels == ["within one standard error", "theory: 1.64/√N", "measured: one run"]
+
+
+def test_runs_with_the_same_number_of_darts_are_drawn_apart():
+    axes = error_against_samples({100: [0.1, 0.1, 0.1]}, constant=1.642).figure.axes[0]
+    assert axes.lines[1].get_xdata() == pytest.approx([90, 100, 110])
 
 
 PROGRAMS = {"loop": 30.0, "plain": 2.0}
@@ -49,18 +56,29 @@ def test_every_program_has_its_seconds_and_its_factor():
     picture = seconds_by_program(**PROGRAMS, tuned={1: 0.25, 2: 0.125, 4: 0.13}, cores=2)
     check_legible(picture)
     assert (
-        title(picture) == "NumPy on one rank is 120× as fast as the loop;\n2 ranks are 2.00× as fast as one"
+        title(picture)
+        == "Tuned NumPy on one rank is 120× as fast as the loop;\n2 ranks are 2.00× as fast as one"
     )
     assert "plain NumPy: 2 s, 15× as fast as the loop" in picture.alt
     assert "tuned NumPy, 1 rank: 250 ms, 8× as fast as plain NumPy" in picture.alt
-    assert "4 ranks, oversubscribed: 2 cores: 130 ms, 1.92× as fast as 1 rank" in picture.alt
+    assert "4 ranks, 2 cores: 130 ms, 1.92× as fast as 1 rank" in picture.alt
+    assert picture.figure.axes[0].get_xlim()[0] == pytest.approx(0.01)
+
+
+def test_bars_of_seconds_begin_at_a_second():
+    axes = seconds_by_program(153.0, 10.5, {1: 2.1, 2: 2.37, 4: 2.27}, cores=2).figure.axes[0]
+    assert axes.get_xlim()[0] == 1
 
 
 @pytest.mark.parametrize(
     ("tuned", "cores", "words"),
     [
-        ({1: 0.25, 4: 0.3}, 1, "4 ranks, on 1 core, are 0.83× as fast as one"),
-        ({1: 0.25, 2: 0.4, 4: 0.3}, 2, "2 ranks are 0.62× as fast as one"),
+        (
+            {1: 0.25, 4: 0.3},
+            1,
+            "4 ranks, on 1 core, are 0.83× as fast as one (other programs disturbed this)",
+        ),
+        ({1: 0.25, 2: 0.4, 4: 0.3}, 2, "2 ranks are 0.62× as fast as one (other programs disturbed this)"),
         ({1: 0.25, 4: 0.0625}, 4, "4 ranks are 4× as fast as one"),
         ({1: 0.25, 2: 0.1, 4: 0.13}, 2, "2 ranks are 2.50× as fast as one (other programs disturbed this)"),
     ],
@@ -79,8 +97,15 @@ def test_amdahl_draws_what_a_measurement_leaves_open():
     assert "between 1.96 and 2.01" in picture.alt
 
 
-def test_ranks_that_were_not_faster_are_not_extrapolated_to_a_gain():
-    assert "not faster than 1 (0.80×)" in title(amdahl((0.7, 0.8, 1.1), 2))
+def test_amdahl_says_which_machine_was_measured():
+    assert "Measured on 2 ranks of the reference machine: 1.96×" in title(
+        amdahl((1.96, 1.98, 2.01), 2, machine="reference machine")
+    )
+
+
+def test_ranks_slower_than_one_are_not_extrapolated():
+    with pytest.raises(ValueError, match="fraction from 0 to 1"):
+        amdahl((0.9, 1.5, 1.8), 2)
 
 
 COUNTS = [10**k for k in range(1, 6)]

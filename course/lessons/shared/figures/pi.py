@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, Rectangle
 
+from course.lessons.shared.explained import NEAR
 from course_lib.theory.cost_model import amdahl_speedup, karp_flatt_fraction
 from mpi_classroom.figures import (
     FONT_SIZE,
@@ -78,6 +79,7 @@ def error_against_samples(errors: Mapping[int, Sequence[float]], constant: float
     """|error| of several runs for each number of darts, log-log, over the band of one standard error.
 
     `errors[samples]` are the errors of the runs with so many darts; the band reaches up to constant/√samples.
+    Runs with the same number of darts are drawn up to 10% apart in x, so that each can be seen.
     """
     sizes = sorted(errors)
     runs = [(n, abs(error)) for n in sizes for error in errors[n]]
@@ -87,17 +89,18 @@ def error_against_samples(errors: Mapping[int, Sequence[float]], constant: float
     floor = min(max(error, 1e-12) for _, error in runs) / 2
     span = np.array([sizes[0] / 2, sizes[-1] * 2])
     band = constant / np.sqrt(span)
-    axes.fill_between(span, floor, band, color=GRID, linewidth=0)
+    axes.fill_between(span, floor, band, color=GRID, linewidth=0, label="within one standard error")
     axes.plot(span, band, color=INK, linestyle="--", label=f"theory: {constant:.2f}/√N")
-    axes.plot(*zip(*runs, strict=True), "o", color=DARK, markersize=5, label="measured: one run")
+    x = np.concatenate([n * np.linspace(0.9, 1.1, len(errors[n])) for n in sizes])
+    axes.plot(x, [error for _, error in runs], "o", color=DARK, markersize=5, label="measured: one run")
     _error_axes(axes, "darts N")
     axes.legend(fontsize=FONT_SIZE, loc="upper right")
     axes.set(xlim=span, ylim=(floor, None))
-    typical = ", ".join(f"{np.sqrt(np.mean(np.square(errors[n]))):.1g} at {n:,}" for n in sizes)
+    line = ", ".join(f"{constant / n**0.5:.1g} at {n:,}" for n in sizes)
     alt = (
         f"Scatter plot, both axes logarithmic: distance from π against the number of darts, "
         f"{len(runs)} runs, with the band of one standard error below {constant:.2f}/√N. "
-        f"{within} of {len(runs)} runs lie in the band. Typical distance: {typical} darts."
+        f"{within} of {len(runs)} runs lie in the band. The line: {line} darts."
     )
     return Picture(figure, alt)
 
@@ -170,8 +173,8 @@ def seconds_by_program(
 ) -> Picture:
     """Seconds for `darts` darts as bars on a log axis: loop, plain NumPy, tuned NumPy on 1 rank and more.
 
-    `tuned[n]` is the time of tuned NumPy on n ranks, 1 included. Bars of more ranks than `cores` are hatched
-    and called oversubscribed.
+    `tuned[n]` is the time of tuned NumPy on n ranks, 1 included. Bars of more ranks than `cores` are hatched.
+    Bars begin at a power of ten: 1 s, if the fastest program takes 1.5 to 15 s.
     """
     one = tuned[1]
     bars = [
@@ -187,7 +190,7 @@ def seconds_by_program(
     title = programs_title(loop, tuned, cores)
     figure, axes = new_figure(title, width=8.0, height=1.4 + 0.62 * len(bars))
     least, most = min(seconds for _, seconds, _, _ in bars), max(seconds for _, seconds, _, _ in bars)
-    start = least / 3
+    start = 10.0 ** np.floor(np.log10(least / 1.5))
     for position, (_, seconds, factor, crowded) in enumerate(bars):
         colour = "white" if crowded else DARK if position < 3 else MIDDLE
         look: Look = {"facecolor": colour, "hatch": "///" if crowded else "", "edgecolor": INK}
@@ -221,8 +224,7 @@ def times(factor: float) -> str:
 
 def on_cores(ranks: int, cores: int) -> str:
     """What the bar of `ranks` ranks is called on `cores` cores."""
-    where = f"{cores} core{'s' * (cores != 1)}"
-    return f"{ranks} ranks,\n{'oversubscribed: ' if ranks > cores else ''}{where}"
+    return f"{ranks} ranks,\n{cores} core{'s' * (cores != 1)}"
 
 
 def programs_title(loop: float, tuned: Mapping[int, float], cores: int) -> str:
@@ -230,9 +232,11 @@ def programs_title(loop: float, tuned: Mapping[int, float], cores: int) -> str:
     with_core = [n for n in tuned if 1 < n <= cores]
     n = max(with_core, default=max(tuned))
     where = "" if with_core else f", on {cores} core{'s' * (cores != 1)},"
-    disturbed = any(tuned[1] / seconds > 1.1 * min(ranks, cores) for ranks, seconds in tuned.items())
+    disturbed = any(
+        not NEAR <= tuned[1] / seconds / min(ranks, cores) <= 1.1 for ranks, seconds in tuned.items()
+    )
     return (
-        f"NumPy on one rank is {times(loop / tuned[1])} as fast as the loop;\n"
+        f"Tuned NumPy on one rank is {times(loop / tuned[1])} as fast as the loop;\n"
         f"{n} ranks{where} are {times(tuned[1] / tuned[n])} as fast as one"
         f"{' (other programs disturbed this)' * disturbed}"
     )
@@ -241,29 +245,34 @@ def programs_title(loop: float, tuned: Mapping[int, float], cores: int) -> str:
 # ------------------------------------------------------------------ Amdahl's law
 
 
-def amdahl(speedups: tuple[float, float, float], ranks: int, *, most: int = 1024) -> Picture:
+def amdahl(
+    speedups: tuple[float, float, float], ranks: int, *, machine: str = "", most: int = 1024
+) -> Picture:
     """What a speed-up measured on `ranks` ranks says about more ranks, by Amdahl's law.
 
-    `speedups` are a low, the median and a high value of the measurement. The band lies between the curves of
-    the serial fractions that explain the low one and the high one.
+    `speedups` are a low, the median and a high value of the measurement; `machine` names where it was made,
+    if not here. The band lies between the curves of the serial fractions that explain the low one and the
+    high one; a value above `ranks` counts as no serial part. Raises ValueError where `ranks` ranks were
+    slower than one.
     """
     low, median, high = speedups
-    fractions = [min(1.0, max(0.0, karp_flatt_fraction(each, ranks))) for each in speedups]
-    title = amdahl_title(speedups, fractions, ranks, most)
+    fractions = [max(0.0, karp_flatt_fraction(each, ranks)) for each in speedups]
+    title = amdahl_title(speedups, fractions, ranks, most, machine)
     figure, axes = new_figure(title, width=7.5, height=4.4)
     counts = [2**k for k in range(most.bit_length())]
     below, middle, above = ([amdahl_speedup(f, n) for n in counts] for f in fractions)
-    axes.fill_between(counts, below, above, color=MIDDLE, alpha=0.5, linewidth=0, label="predicted: the band")
-    axes.plot(counts, counts, color=MISSED, linestyle=":", linewidth=2, label="ideal: no serial part")
-    axes.plot(counts, middle, color=INK, label=f"predicted: {fractions[1]:.1%} serial, the median")
+    look: Look = {"color": MIDDLE, "alpha": 0.5, "linewidth": 0}
+    axes.fill_between(counts, below, above, **look, label="predicted from the measured range")
+    axes.plot(counts, counts, color=MISSED, linestyle=":", linewidth=2, label="ideal")
+    axes.plot(counts, middle, color=INK, label=f"{fractions[1]:.1%} serial: the median")
     five = [amdahl_speedup(0.05, n) for n in counts]
-    axes.plot(counts, five, color="#D55E00", linestyle="--", label="predicted: 5% serial")
+    axes.plot(counts, five, color="#D55E00", linestyle="--", label="5% serial")
     axes.plot([ranks], [median], "o", color=INK, markersize=9, label=f"measured: {ranks} ranks")
     axes.set(xscale="log", yscale="log", xlabel="ranks", ylabel="speed-up")
     axes.set_xticks([1, 4, 16, 64, 256, 1024], ["1", "4", "16", "64", "256", "1024"])
     axes.set_yticks([1, 4, 16, 64, 256, 1024], ["1", "4", "16", "64", "256", "1024"])
     axes.minorticks_off()
-    axes.legend(fontsize=FONT_SIZE, loc="upper left")
+    axes.legend(fontsize=FONT_SIZE, loc="upper left", handlelength=1.2, labelspacing=0.2, frameon=False)
     alt = (
         f"Line chart, both axes logarithmic: predicted speed-up against ranks. Measured: {median:.3g} on "
         f"{ranks} ranks, between {low:.3g} and {high:.3g}. Predicted for {most} ranks: {below[-1]:.0f} to "
@@ -273,14 +282,13 @@ def amdahl(speedups: tuple[float, float, float], ranks: int, *, most: int = 1024
 
 
 def amdahl_title(
-    speedups: tuple[float, float, float], fractions: Sequence[float], ranks: int, most: int
+    speedups: tuple[float, float, float], fractions: Sequence[float], ranks: int, most: int, machine: str
 ) -> str:
     """What the measured speed-ups leave open about `most` ranks."""
-    low, median, high = speedups
-    if median <= 1:
-        return f"{ranks} ranks were not faster than 1 ({median:.2f}×): nothing to extrapolate from"
+    low, _, high = speedups
+    where = f"{ranks} ranks{machine and f' of the {machine}'}"
     few, _, many = (amdahl_speedup(fraction, most) for fraction in fractions)
     return (
-        f"Measured on {ranks} ranks: {low:.2f}× to {high:.2f}×.\n"
+        f"Measured on {where}: {low:.2f}× to {high:.2f}×.\n"
         f"By Amdahl's law, {most} ranks: anything from {few:.0f}× to {many:.0f}×"
     )

@@ -1,0 +1,25 @@
+"""What the reference machine measured when nothing else ran on it: the rows of benchmarks/results."""
+
+import json
+from typing import Any
+
+from course.paths import ROOT
+
+
+def reference(benchmark: str, case: str) -> dict[str, Any]:
+    """The row `case` of `python -m benchmarks.BENCHMARK`: times `ours` and `peer`, their `ratio`, and more.
+
+    Raises KeyError where the committed results have no such row.
+    """
+    rows = json.loads((ROOT / "benchmarks" / "results" / f"{benchmark}.json").read_text(encoding="utf-8"))
+    return {row["case"]: row for row in rows}[case]
+
+
+def speedups_of(row: dict[str, Any]) -> tuple[float, float, float]:
+    """A low, the median and a high speed-up of `ours` over `peer`: both times half their spread off."""
+    ours, peer = row["ours_spread"] / 2, row["peer_spread"] / 2
+    return (
+        (row["peer"] - peer) / (row["ours"] + ours),
+        row["ratio"],
+        (row["peer"] + peer) / (row["ours"] - ours),
+    )
