@@ -154,6 +154,7 @@ on_four = seconds_on(comm, lambda: area(comm, curve, 500_000))
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.explained import why_longer, why_speedup
+from course.lessons.shared.reference import reference
 from mpi_classroom.launch import available_cores
 
 cores = min(available_cores(), 4)
@@ -166,9 +167,14 @@ for n, seconds in sorted(same.items()):
         f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {speedup:.2f}, efficiency {speedup / n:.0%}{crowded}"
     )
 outcome("Speed-up of four ranks, same job?", one / on_four, because=why_speedup(one / on_four, 4, cores))
+idle = reference("pi", "midpoint, the ranks' share: 2 ranks for 1")
+print(
+    f"Reference machine, two otherwise idle cores, strips with NumPy: 2 ranks have a speed-up of {idle['ratio']:.2f}."
+)
 
 # %% [markdown]
-# The **efficiency** is the speed-up divided by the number of ranks: 100% when n ranks are n times as fast as one.
+# The **efficiency** is the speed-up divided by the number of ranks: 100% when n ranks are n times as fast as one. If your
+# cores were busy, look at the last line: it was measured when nothing else ran.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · A larger job
