@@ -239,14 +239,14 @@ def terms_from(comm, first, count):
 
 TERMS_FROM = Exercise(
     id="03.3",
-    title="Spot the bug: terms far out",
-    task="This function adds up `count` terms of the series, from term `first` on. It is right for the first "
-    "terms. Find out where it goes wrong, and repair it.",
+    title="Spot the bug",
+    task="This function adds up `count` terms of the series, from term `first` on. It does not always return "
+    "the right sum. Find out when it goes wrong, and repair it.",
     objectives=(1,),
     targets=("counts-fit-32-bits",),
     stub=changed(_TERMS, ("int64", "i")),
     hints=(
-        "It is right for a small `first` and wrong for a large one. Which numbers in the formula grow?",
+        "It is right for a small `first`, wrong for a large one. Which numbers in the formula grow?",
         "term k is ±4 / (2k + 1). 32 bits hold whole numbers up to 2,147,483,647. Does every number in the "
         "formula fit when k does?",
         'k = np.arange(…, …, comm.size, dtype="…")',

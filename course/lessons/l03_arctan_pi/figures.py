@@ -85,15 +85,13 @@ def say_cores(cores: int) -> str:
 
 
 def scaling_title(same: Seconds, grown: Seconds, cores: int) -> str:
-    """What both jobs took on the most ranks that have a core each, and on the most of all, against 1 rank."""
-    counts = sorted(n for n in same if n > 1 and n in grown)
-    told = sorted({*[n for n in counts if n <= cores][-1:], *counts[-1:]})
-    if not told:
+    """The speed-up of the same job on the most ranks, and how much longer the larger job took there."""
+    n = max((n for n in same if n > 1 and n in grown), default=None)
+    if n is None:
         return f"1 rank on {say_cores(cores)}: {say_seconds(same[1])}, and no other time to compare with"
-    return "\n".join(
-        f"Time on {n} ranks against 1: the same job {same[n] / same[1]:.2f}×, "
-        f"{n} times the job {grown[n] / grown[1]:.2f}×"
-        for n in told
+    return (
+        f"On {say_cores(cores)}, {n} ranks: the same job {same[1] / same[n]:.2f} times as fast;\n"
+        f"{n} times the job takes {grown[n] / grown[1]:.2f} times as long"
     )
 
 

@@ -44,8 +44,8 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · One term per rank
 #
-# π is four times arctan(1), and that is a sum without end: π = 4 − 4/3 + 4/5 − 4/7 + … Here is a parallel program for it,
-# as a published guide prints it in C. Rank r computes term r, and `Reduce` adds up.
+# π = 4 · arctan(1), and arctan(1) is an infinite sum. So π = 4 − 4/3 + 4/5 − 4/7 + … Here is a parallel program for it.
+# Rank r computes term r, and `Reduce` adds up.
 
 # %%
 # %%px
@@ -80,8 +80,8 @@ owner = {term: rank for rank, terms in enumerate(cluster["mine"]) for term in te
 owner_map([owner[term] for term in range(42)])
 
 # %% [markdown]
-# 42 is not divisible by 4, and the program did not have to care: the ranks' counts differ by at most one. A rank beyond
-# the last term adds up nothing.
+# The picture shows 42 terms. 4 does not divide 42, yet the code needs no special case: counts differ by at most one. A
+# rank beyond the last term adds up nothing.
 
 # %% [markdown] tags=["notes"]
 # Ask: what would `N // size` terms per rank do to the remainder? Lost, without an error. One minute.
@@ -106,8 +106,8 @@ predicted = {name: {n: error(n) for n in counts} for name, (_, error) in sums.it
 error_against_terms(measured, predicted, count="terms or strips N")
 
 # %% [markdown]
-# The series is 1/N away from π, the midpoint rule 1/(12 N²). A hundred strips are closer than a hundred thousand terms. No
-# number of ranks can do for the series what a better formula does. So we distribute the better one.
+# The series is 1/N away from π, the midpoint rule 1/(12 N²). A hundred strips are closer than a hundred thousand terms. To
+# come as close as 100 000 strips, the series needs 1.2 · 10¹¹ terms. So we distribute the better formula.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Your turn
@@ -127,6 +127,7 @@ error_against_terms(measured, predicted, count="terms or strips N")
 
 # %%
 continue_with("03.1")
+predict("Speed-up of four ranks, same job?", None)
 
 # %%
 # %%px
@@ -152,18 +153,28 @@ on_team = seconds_on(team, lambda: area(team, curve, 500_000))
 on_four = seconds_on(comm, lambda: area(comm, curve, 500_000))
 
 # %% tags=["nbval-ignore-output"]
+from course.lessons.shared.explained import why_longer, why_speedup
+from course.lessons.shared.reference import reference
 from mpi_classroom.launch import available_cores
 
 cores = min(available_cores(), 4)
 one, on_team, on_four = (cluster[name][0] for name in ("on_one", "on_team", "on_four"))
 same = {cores: on_team, 4: on_four, 1: one}
 for n, seconds in sorted(same.items()):
+    speedup = one / seconds
+    crowded = " (oversubscribed)" * (n > cores)
     print(
-        f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {one / seconds:.2f}, efficiency {one / seconds / n:.0%}"
+        f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {speedup:.2f}, efficiency {speedup / n:.0%}{crowded}"
     )
+outcome("Speed-up of four ranks, same job?", one / on_four, because=why_speedup(one / on_four, 4, cores))
+idle = reference("pi", "midpoint, the ranks' share: 2 ranks for 1")
+print(
+    f"Reference machine, two otherwise idle cores, strips with NumPy: 2 ranks have a speed-up of {idle['ratio']:.2f}."
+)
 
 # %% [markdown]
-# The **efficiency** is the speed-up divided by the number of ranks: 100% when n ranks are n times as fast as one.
+# The **efficiency** is the speed-up divided by the number of ranks: 100% when n ranks are n times as fast as one. If your
+# cores were busy, look at the last line: it was measured when nothing else ran.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · A larger job
@@ -183,12 +194,11 @@ on_team = seconds_on(team, lambda: area(team, curve, 500_000 * team.size))
 on_four = seconds_on(comm, lambda: area(comm, curve, 500_000 * size))
 
 # %% [markdown]
-# The figure has the same job on the left, and the job that grows on the right. The percentage at each point is its
-# efficiency. On the right, that is the time of one rank divided by the time of n.
+# Left: the same job on n ranks. Right: n times the job on n ranks. The percentage at each point is its efficiency. On the
+# right, that is the time of one rank divided by the time of n.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.figures import scaling
-from course.lessons.shared.explained import why_longer
 
 grown = {cores: cluster["on_team"][0], 4: cluster["on_four"][0], 1: one}
 ratio = grown[4] / one
@@ -197,9 +207,9 @@ outcome("Four ranks, four times the strips: how many times as long as one rank?"
 scaling(same, grown, cores=cores)
 
 # %% [markdown]
-# Strong scaling asks for a time that falls, weak scaling for a time that stays level. Beyond the number of cores neither
-# is possible. Strong scaling is the harder of the two: every rank gets less to do, and what cannot be distributed weighs
-# more and more. So whoever says "it scales" has to say which way.
+# Under strong scaling the ideal time falls as 1/n; under weak scaling it is constant. With more ranks than cores, neither
+# can improve; differences there are noise. Strong scaling is the harder of the two: each rank's part shrinks, while the
+# part that cannot be distributed does not. So whoever says "it scales" has to say which way.
 
 # %% [markdown] tags=["notes"]
 # Ask for the numbers of a laptop with two cores and of one with eight. On both the same question: where does the time stop
@@ -221,7 +231,8 @@ scaling(same, grown, cores=cores)
 # the data in ten hours? Which of the two will scale better, and why? Vote, discuss it in pairs, vote again.
 #
 # <details><summary>What to listen for</summary>The first is strong scaling: each GPU has an eighth of the work per step,
-# and the messages do not shrink with it. The second is weak scaling, and easier. But is more data what you need?</details>
+# and the messages do not shrink with it (every step, the GPUs exchange one number per weight). The second is weak scaling,
+# and easier. But is more data what you need?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -258,30 +269,29 @@ for n, total in enumerate(sums, 1):
 print(f"π itself: {math.pi!r:17}  off from the exact sum by {math.pi - exact:+.0e}")
 
 # %% [markdown]
-# A computer rounds after every addition. Other ranks add the same terms in another order, and so round elsewhere. A sum that
-# happens to be closer than the others was lucky: none of them comes from a better program, and none from a wrong one. The
-# terms that we left out matter far more. So compare parallel results with a tolerance, never with `==`.
-#
-# You will meet this in training. In float32, two runs on different numbers of ranks differ in about the seventh digit after
-# the first step. A difference in the third digit of the first step is not rounding. It is a bug.
+# A computer rounds after every addition. With another number of ranks, the same terms are added in another order, and
+# rounded elsewhere. All four programs are right; being closer was luck. The terms that we left out matter far more. So
+# compare parallel results with a tolerance, never with `==`.
 
 # %% tags=["exercise: 03.q2"]
+
+# %% [markdown]
+# You will meet rounding in training, too. In float32, two runs on different numbers of ranks differ in about the seventh
+# digit after the first step. A difference in the third digit of the first step is not rounding. It is a bug.
 
 # %% [markdown] tags=["slide"]
 # ### 8 · The law behind weak scaling
 #
 # Amdahl's law (lesson 02) fixes the job: with more and more ranks the serial part is all that is left. Gustafson (1988)
-# replied that people with more cores run larger jobs. Let only one rank work in a fraction s of the time on n ranks. Then,
-# by **Gustafson's law**, n ranks do n − s·(n − 1) times what one rank would have done.
-
-# %% tags=["source: course_lib.theory.scaling:gustafson_speedup"]
+# replied that people with more cores run larger jobs. Of the time on n ranks, let s be the fraction in which only one rank
+# works. Then, by **Gustafson's law**, n ranks do n − s·(n − 1) times what one rank would have done.
 
 # %%
-from course_lib.theory.scaling import amdahl_speedup
+from course_lib.theory.scaling import amdahl_speedup, gustafson_speedup
 
 for n in (2, 4, 64, 1024):
     same_job, larger_job = amdahl_speedup(0.05, n), gustafson_speedup(0.05, n)
-    print(f"{n:4} ranks, 5% serial: the same job {same_job:4.1f}×, a larger job {larger_job:5.1f}×")
+    print(f"{n:4} ranks, 5% serial: the same job {same_job:5.2f}×, a larger job {larger_job:6.2f}×")
 
 # %% [markdown]
 # The two do not contradict each other: 5% of the time on *one* rank is not 5% of the time on 1024.
@@ -322,15 +332,15 @@ midpoint_loop(10_000_000)
 serial = time.perf_counter() - began
 start_up, whole = spawned_pi(2, 1).seconds, spawned_pi(2, 10_000_000).seconds
 print(f"10⁷ strips, 1 process           {serial:5.2f} s")
-print(f"10⁷ strips, 2 spawned workers   {whole:5.2f} s: {serial / whole:.1f} times as fast")
+print(f"10⁷ strips, 2 spawned workers   {whole:5.2f} s: speed-up {serial / whole:.2f}")
 print(f"of these, start and end         {start_up:5.2f} s (measured with 1 strip)")
 print(f"10⁸ strips, 1 process           {10 * serial:5.1f} s, scaled from 10⁷")
 print("10⁸ strips, 6 spawned workers    9.79 s, published; not run here")
 
 # %% [markdown]
-# The article compares its 9.79 s with the 59.8 s of the darts in lesson 02: two algorithms. The fourth line is the time to
-# compare with, on your machine. And starting processes has a price per start: spawn for minutes of work, not for
-# milliseconds.
+# The article compares its 9.79 s with the 59.8 s of the darts in lesson 02: two algorithms. The fourth line is the same
+# algorithm in one process, but on your machine; the published time is from another. And starting processes has a price per
+# start: spawn for minutes of work, not for milliseconds.
 
 # %% [markdown] tags=["slide"]
 # ### 10 · The same in C and in R
@@ -362,7 +372,7 @@ else:
     print(run_r(2, NOTEBOOKS / "code" / "arctan_pi.R", ["1000000"]))
 
 # %% [markdown]
-# In every language the numbers must fit into their variables. Does this program take care of that?
+# Back to Python. Is this program right?
 
 # %% tags=["exercise: 03.3"]
 

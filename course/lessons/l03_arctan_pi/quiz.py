@@ -8,7 +8,7 @@ WEAK = Question(
     "What follows from that?",
     options=(
         Option(
-            "Four ranks have a speed-up of 1, so no gain.",
+            "Four ranks bring nothing; the speed-up is 1.",
             reply="A speed-up of 1 would mean that four ranks need 10 s for the *same* job. In these 10 s "
             "they did four times as much.",
             belief="weak-is-strong",
@@ -31,24 +31,26 @@ WEAK = Question(
 
 LAST_DIGITS = Question(
     id="03.q2",
-    question="You add up the same million terms on one rank, then on four ranks. What do you expect?",
+    question="A colleague adds up the same million terms in float64, on one rank and on four. The sums "
+    "differ in the 4th digit. Rounding, or a bug?",
     options=(
         Option(
-            "two sums that are equal in every digit",
-            reply="That would mean that the order of a sum does not matter. On a computer it does: "
-            "(0.1 + 0.2) + 0.3 is 0.6000000000000001, and 0.1 + (0.2 + 0.3) is 0.6.",
-            belief="sums-are-bitwise-equal",
+            "a bug, because correct sums agree in every digit",
+            reply="That would make the sums above wrong, too. They are correct, and differ from about the "
+            "15th digit on, because the order of the additions differs. The 4th digit is far from there.",
+            belief="other-digits-are-a-bug",
         ),
         Option(
-            "two sums that differ in the last digits",
-            reply="Every addition is rounded, and another order rounds elsewhere. Compare with a tolerance.",
+            "a bug, because rounding shows in the last digits",
+            reply="Above, rounding changed about the 15th digit. Terms that are missing or counted twice "
+            "change larger ones: look there first.",
             right=True,
         ),
         Option(
-            "two sums, one of them from a wrong program",
-            reply="That would mean that one order of the additions is the right one. Above, one program gave "
-            "several sums, and all were right but for their last digits.",
-            belief="other-digits-are-a-bug",
+            "rounding, because four ranks add in another order",
+            reply="Above, another order changed about the 15th digit. To reach the 4th digit, rounding would "
+            "have to be a hundred billion times as large.",
+            belief="rounding-explains-it",
         ),
     ),
     objectives=(3,),
@@ -59,12 +61,18 @@ QUESTIONS = (WEAK, LAST_DIGITS)
 PREDICTIONS = (
     Prediction(
         id="03.p1",
+        question="Speed-up of four ranks, same job?",
+        objectives=(2,),
+        targets=("n-ranks-n-times",),
+    ),
+    Prediction(
+        id="03.p2",
         question="Four ranks, four times the strips: how many times as long as one rank?",
         objectives=(2,),
         targets=("weak-is-strong", "n-ranks-n-times"),
     ),
     Prediction(
-        id="03.p2",
+        id="03.p3",
         question="How many different sums on 1, 2, 3 and 4 ranks?",
         objectives=(3,),
         targets=("sums-are-bitwise-equal",),

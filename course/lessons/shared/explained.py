@@ -2,16 +2,18 @@
 
 NEAR = 0.85  # of what the cores allow: less than that needs another explanation
 BUSY = "Other programs may be using the cores."
+AGAIN = "other programs were probably using the cores. Run the cells again."
 
 
 def why_speedup(speedup: float, ranks: int, cores: int) -> str:
     """Why the same job on `ranks` ranks and `cores` cores is `speedup` times as fast as on one rank."""
     most = min(ranks, cores)
     room = f"{number(cores)} core{'s' * (cores != 1)}"
+    free = room.replace(" ", " free ")
     if speedup > 1.1 * most:
         return f"That is more than {room} can gain, so the time on one rank was disturbed. {BUSY}"
     if speedup < NEAR * most:
-        return f"{room.capitalize()} would allow up to {most}. {BUSY}"
+        return f"On {free}, {number(ranks)} ranks should come near {most}. Here they don't: {AGAIN}"
     if cores == 1:
         return "There is one core, and all ranks share it."
     if ranks > cores:
@@ -35,10 +37,12 @@ def why_longer(ratio: float, ranks: int, cores: int) -> str:
     """Why `ranks` times the job on `ranks` ranks takes `ratio` times as long as the job on one rank."""
     least = max(1.0, ranks / cores)
     room = f"{number(cores)} core{'s' * (cores != 1)}"
+    free = room.replace(" ", " free ")
     if ratio < least / 1.1:
         return f"That is less than {room} can need, so the time on one rank was disturbed. {BUSY}"
     if ratio > least / NEAR:
-        return f"{room.capitalize()} could do it in {least:.3g} times the time. {BUSY}"
+        ideal = f"{least:.3g} times as long" if least > 1 else "as long"
+        return f"On {free}, it should take about {ideal}. Here it took longer: {AGAIN}"
     if ranks > cores:
         return (
             f"{room.capitalize()} {'have' if cores > 1 else 'has'} to do the work of {number(ranks)} ranks."

@@ -35,6 +35,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "03": {
         "sums-are-bitwise-equal": "another number of ranks gives the same sum, to the last bit",
         "other-digits-are-a-bug": "a result with other last digits than yesterday's is wrong",
+        "rounding-explains-it": "rounding explains every difference between two parallel sums",
         "weak-is-strong": "weak scaling is strong scaling",
     },
     "04": {

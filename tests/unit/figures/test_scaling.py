@@ -15,12 +15,15 @@ def line(picture: Picture, label: str, panel: int) -> tuple[list[float], list[fl
     return list(found.get_xdata()), list(found.get_ydata())
 
 
-def test_the_title_compares_both_jobs_with_one_rank() -> None:
+def test_the_title_compares_both_jobs_on_the_most_ranks_with_one_rank() -> None:
     picture = scaling(SAME, GROWN, cores=2)
     check_legible(picture)
     assert title_of(picture) == (
-        "Time on 2 ranks against 1: the same job 0.55×, 2 times the job 1.10× "
-        "Time on 4 ranks against 1: the same job 0.50×, 4 times the job 2.20×"
+        "On 2 cores, 4 ranks: the same job 2.00 times as fast; 4 times the job takes 2.20 times as long"
+    )
+    assert picture.alt.startswith(
+        "Two charts of seconds against ranks, with the ideal and the best possible on 2 cores. "
+        "On 2 cores, 4 ranks: the same job 2.00 times as fast; 4 times the job takes 2.20 times as long. "
     )
     assert "The same job: 1 rank 8 s, efficiency 100%; 2 ranks 4.4 s, efficiency 91%" in picture.alt
     assert "4 ranks (oversubscribed) 17.6 s, efficiency 45%" in picture.alt

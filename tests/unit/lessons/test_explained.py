@@ -12,9 +12,10 @@ from course.lessons.shared.explained import why_longer, why_no_fraction, why_spe
         (3.9, 8, "Each of the four ranks has a core"),
         (1.95, 2, "Four ranks share two cores, so the speed-up ends near 2."),
         (0.95, 1, "There is one core"),
-        (1.2, 2, "Two cores would allow up to 2. Other programs"),
+        (1.2, 2, "On two free cores, four ranks should come near 2. Here they don't: other programs were"),
+        (0.95, 2, "probably using the cores. Run the cells again."),
         (2.6, 2, "more than two cores can gain"),
-        (0.5, 1, "One core would allow up to 1. Other programs"),
+        (0.5, 1, "On one free core, four ranks should come near 1."),
     ],
 )
 def test_a_speed_up_is_explained_by_the_cores_or_by_other_programs(
@@ -46,7 +47,8 @@ def test_a_measurement_gives_a_serial_fraction_or_the_reason_why_not(
         (1.02, 4, "Each rank has a core"),
         (2.05, 2, "Two cores have to do the work of four ranks."),
         (4.1, 1, "One core has to do the work of four ranks."),
-        (3.4, 2, "Two cores could do it in 2 times the time. Other programs"),
+        (3.4, 2, "On two free cores, it should take about 2 times as long. Here it took longer: other"),
+        (1.6, 4, "On four free cores, it should take about as long."),
         (1.5, 2, "less than two cores can need"),
     ],
 )
