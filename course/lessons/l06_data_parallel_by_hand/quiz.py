@@ -39,7 +39,7 @@ WHAT_IS_SENT = Question(
     options=(
         Option(
             "their weights",
-            reply="That is a different algorithm. In section 5, only the gradients go into `Allreduce`. "
+            reply="That is a different algorithm. Inside the loop, only the gradients go into `Allreduce`. "
             "From equal weights "
             "and equal gradients, every rank computes the same new weights by itself.",
             belief="weights-are-averaged",
