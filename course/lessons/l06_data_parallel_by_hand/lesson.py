@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | name the phases of data-parallel training; divide a global batch among ranks; average gradients so that many ranks train as one process; read a timeline of a step |
 # | **With More** | send gradients in fewer, earlier or smaller messages; keep replicas equal; compare a parameter server with an all-reduce |
-# | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [02 · Monte Carlo π](02_monte_carlo_pi.ipynb); a training loop in PyTorch |
+# | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [02 · Monte Carlo π](02_monte_carlo_pi.ipynb), [05 · Training in one process](05_training_one_process.ipynb); a training loop in PyTorch |
 # | **Time** | core 20 min · more 45 min |
 # | **Ranks** | 4 |
 #
@@ -61,7 +61,8 @@ rank, size = comm.rank, comm.size
 # | 8 gather | reports its loss to rank 0 | `Gather` |
 # | 9 finalize | leaves MPI | `Finalize` |
 #
-# Phases 2 to 6 repeat for every batch. Only one of them communicates.
+# `Bcast` copies an array from rank 0 to all ranks; `Allreduce` is `Reduce` whose sum arrives on every rank. Phases 2 to 6 repeat for
+# every batch, and only one of them communicates. Phase 7 only makes the timing fair.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Divide the batch
@@ -87,8 +88,7 @@ mine = shard(comm, order[0])
 print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number {mine[0]}")
 
 # %% [markdown]
-# Three ranks would have 43, 43 and 42 images: the global batch stays 128. If each of four ranks took 128, the global batch would be 512.
-# That is a different training (lesson 05, section 3).
+# On three ranks, the shards would be 43, 43 and 42 images; the global batch is still 128.
 
 # %% tags=["exercise: 06.q1"]
 
@@ -100,8 +100,8 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 # ## 3 · One step, alone
 #
 # Every rank draws weights with a seed of its own, and phase 1 replaces them with those of rank 0. Then each rank simply takes a step
-# along the gradient of its shard. We print a hash of all weights, which changes when a single bit does. How many different networks
-# will there be?
+# along the gradient of its shard. We print a hash of the weights. If one bit of one weight differs, so does the hash. How many different
+# networks will there be?
 
 # %%
 predict("Different networks after one step?", None)
@@ -119,9 +119,11 @@ outcome("Different networks after one step?", len(set(cluster["stepped"])), word
 # %% [markdown] tags=["slide"]
 # ## 4 · Average the gradients
 #
-# Each rank followed the gradient of its own shard. One process would follow a mean over 128 images: a sum over images, divided once. Each
-# rank has the sum over its shard; the sum over the ranks is missing. `Allreduce` with `MPI.IN_PLACE` adds up an array over all ranks and leaves the sum in it, on *every* rank.
-# Our arrays are the memory of the gradients: what you write there is in the model.
+# Each rank followed the gradient of its own shard. One process sums the gradients of all 128 images and divides by 128. Each rank has
+# summed only its 32. So the ranks add their sums, and each divides by 128.
+#
+# `comm.Allreduce(MPI.IN_PLACE, array)` replaces `array` on every rank by the sum over all ranks. The arrays share memory with the model's
+# gradients: change an array in place, and the gradient changes.
 
 # %% tags=["exercise: 06.1"]
 
@@ -263,17 +265,17 @@ timeline(spans, cores=cores)
 #
 # - Data parallelism adds a broadcast at the start and an average of the gradients in every step.
 # - The mean runs over the *global* batch: add up the sums of the shards, and divide once.
-# - Any number of ranks must end with the same weights, up to rounding. If not, there is a bug.
+# - After a few steps, any number of ranks must hold the same weights up to rounding. If not, there is a bug.
 # - A step lasts as long as its slowest rank. The others wait for it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# On eight ranks, your colleague's run is 0.4 percentage points less accurate than on one. What do you ask first? Vote, talk to your
+# On eight ranks, your colleague's run is 3 percentage points less accurate than on one. What do you ask first? Vote, talk to your
 # neighbour, vote again: (a) which network card, (b) which global batch and learning rate, (c) which seed.
 #
-# <details><summary>What to listen for</summary>(b): otherwise both do the same training up to rounding. Then (c): run several seeds. (a)
-# changes the time, and at most the order of a sum.</details>
+# <details><summary>What to listen for</summary>(b): with both equal, the two runs do the same training up to rounding, and rounding alone
+# moves far less than 3 points. Then (c): run several seeds. (a) changes the time, and at most the order of a sum.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -432,7 +434,12 @@ for dtype, error in cluster["errors"][0].items():
 # %% [markdown]
 # ### Stay equal
 #
-# What if somebody forgets phase 1? We train four replicas for 40 steps, with the broadcast and without.
+# What if somebody forgets phase 1?
+
+# %% tags=["exercise: 06.q3"]
+
+# %% [markdown]
+# We train four replicas for 40 steps, with the broadcast and without.
 
 # %%
 # %%px --timeout 200
@@ -465,8 +472,6 @@ loss_curves({"with the broadcast": losses["with_it"], "without": losses["without
 
 # %% [markdown]
 # Nothing crashed. Without the broadcast, each replica is moved by the mean of gradients that belong to four different networks.
-
-# %% tags=["exercise: 06.q3"]
 
 # %% tags=["exercise: 06.3"]
 

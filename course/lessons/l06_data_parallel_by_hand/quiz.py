@@ -74,7 +74,8 @@ NO_BROADCAST = Question(
         ),
         Option(
             "the replicas stay different, and no error is raised",
-            reply="Equal steps keep them as far apart as they started. Only comparing the weights shows it.",
+            reply="Equal steps keep them as far apart as they started. The loss falls more slowly; comparing "
+            "the weights shows why.",
             right=True,
         ),
         Option(
