@@ -4,7 +4,7 @@ The oracle is the loop of the tutorials (mean loss, no communication), computed 
 Known-wrong variants are kept and have to be told from it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
 from course.lessons.l06_data_parallel_by_hand.exercises import AVERAGE
-from course.lessons.l06_data_parallel_by_hand.runs import trace_step
+from course.lessons.l06_data_parallel_by_hand.runs import Started, alternate, bare_average, trace_step
 from course_lib.comm.spans import by_rank, innermost
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
@@ -392,6 +393,44 @@ def test_a_traced_step_of_all_ranks_comes_to_rank_0_and_the_weights_stay(comm: M
     assert (spans is not None) == (comm.rank == 0)
     assert weight_hash(model) == before
     assert trace_step(MPI.COMM_NULL, average_gradients, model, FEW, batch_size=11) is None
+
+
+def started(team: MPI.Intracomm) -> Started:
+    model = build("mlp", seed=0)
+    return model, gradient_arrays(model), torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def trained(team: MPI.Intracomm, state: Started, batches: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+    model, gradients, optimizer = state
+    losses = []
+    for indices in batches:
+        (batch,) = shard_batches(team, IMAGES, LABELS, [indices])
+        optimizer.zero_grad(set_to_none=False)
+        loss = summed_cross_entropy(model(batch.inputs), batch.targets)
+        loss.backward()
+        average_gradients(team, gradients, len(indices))
+        optimizer.step()
+        losses.append(loss.item() / len(indices))
+    return np.array(team.allreduce(np.array(losses)))
+
+
+def test_one_rank_and_all_take_turns_and_train_alike(comm: MPI.Intracomm) -> None:
+    """25 steps: two blocks and a half, so the momentum has to survive the turns."""
+    batches = [np.arange(start, start + 11) for start in range(25)]
+    whole = trained(MPI.COMM_SELF, started(MPI.COMM_SELF), batches)
+    one, many = alternate(comm, started, trained, batches, FEW)
+    assert (one is not None) == (comm.rank == 0)
+    assert many is not None and many.ranks == comm.size and many.agree and many.seconds > 0
+    for run in filter(None, (one, many)):
+        assert np.allclose(run.losses, whole, atol=1e-4)
+    assert one is None or (one.ranks, one.losses) == (1, tuple(whole))
+    assert alternate(MPI.COMM_NULL, started, trained, batches, FEW) == (None, None)
+
+
+def test_a_bare_average_is_timed(comm: MPI.Intracomm) -> None:
+    seconds = bare_average(comm, average_gradients, build("mlp", seed=0))
+    assert seconds is not None and seconds > 0
+    assert bare_average(MPI.COMM_NULL, average_gradients, build("mlp", seed=0)) is None
 
 
 def test_a_gradient_that_does_not_exist_is_missed_before_anyone_communicates(comm: MPI.Intracomm) -> None:

@@ -39,7 +39,7 @@ WHAT_IS_SENT = Question(
     options=(
         Option(
             "their weights",
-            reply="That is a different algorithm. In section 5, only the gradients go into `Allreduce`. "
+            reply="That is a different algorithm. Inside the loop, only the gradients go into `Allreduce`. "
             "From equal weights "
             "and equal gradients, every rank computes the same new weights by itself.",
             belief="weights-are-averaged",
@@ -74,7 +74,8 @@ NO_BROADCAST = Question(
         ),
         Option(
             "the replicas stay different, and no error is raised",
-            reply="Equal steps keep them as far apart as they started. Only comparing the weights shows it.",
+            reply="Equal steps keep them as far apart as they started. The loss falls more slowly; comparing "
+            "the weights shows why.",
             right=True,
         ),
         Option(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A training: ranks, seconds, loss of each global batch, test accuracy, whether the replicas agree."""
+    """A training: ranks, seconds per step, loss of each batch, test accuracy, whether the replicas agree."""
 
     ranks: int
     seconds: float

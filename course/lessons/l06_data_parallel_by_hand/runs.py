@@ -1,7 +1,7 @@
-"""What the ranks of lesson 06 run: a training step with the clock read around the average of the "
-"gradients."""
+"""What the ranks of lesson 06 run: training on one rank and on several, and a step with the clock read."""
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +12,9 @@ from torch import nn
 from torch.optim import SGD
 
 from course.lessons.l06_data_parallel_by_hand.results import Fusion, Run
+from course_lib.comm.polling import wait_for
 from course_lib.comm.spans import Span, duration
-from course_lib.comm.timing import seconds_on
+from course_lib.comm.timing import seconds_of_each, seconds_on
 from course_lib.comm.trace import Recorder
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
@@ -31,8 +32,14 @@ from course_lib.training.metrics import Score
 from course_lib.training.models import build
 
 Batches = Sequence[NDArray[np.int64]]
-Train = Callable[[MPI.Intracomm, Batches], tuple[nn.Module, NDArray[np.float64]]]
+Started = tuple[nn.Module, list[NDArray[np.float32]], SGD]
+Start = Callable[[MPI.Intracomm], Started]
+Train = Callable[[MPI.Intracomm, Started, Batches], NDArray[np.float64]]
 Average = Callable[[MPI.Intracomm, Sequence[NDArray[Any]], int], object]
+
+BLOCK = 10  # steps that one team takes before the other one goes on
+LONGEST_TURN = 250.0  # seconds that a rank sleeps while others take their block
+FLUSHED = 2**25  # bytes that push the gradients out of a core's caches, as a backward pass does
 
 
 def step_alone(comm: MPI.Intracomm, batch: Batch) -> tuple[str, str]:
@@ -44,27 +51,61 @@ def step_alone(comm: MPI.Intracomm, batch: Batch) -> tuple[str, str]:
     return before, weight_hash(model)
 
 
-def weights_on(comm: MPI.Intracomm, n: int, train: Train, batches: Batches) -> torch.Tensor | None:
-    """All weights (n,) after `train` on the first `n` ranks of `comm`; None on the others."""
+def weights_on(
+    comm: MPI.Intracomm, n: int, start: Start, train: Train, batches: Batches
+) -> torch.Tensor | None:
+    """All weights (n,) after training on the first `n` ranks of `comm`; None on the others."""
     team = comm.Split(0 if comm.rank < n else MPI.UNDEFINED, comm.rank)
     if team == MPI.COMM_NULL:
         return None
-    model, _ = train(cast(MPI.Intracomm, team), batches)
-    return flatten(list(model.parameters()))
+    started = start(cast(MPI.Intracomm, team))
+    train(cast(MPI.Intracomm, team), started, batches)
+    return flatten(list(started[0].parameters()))
 
 
-def timed(comm: MPI.Intracomm, train: Train, batches: Batches, data: Dataset) -> Run | None:
-    """Call `train(comm, batches)` on all ranks; seconds, losses and test score. None outside of `comm`."""
-    if comm == MPI.COMM_NULL:
-        return None
-    comm.Barrier()
-    start = MPI.Wtime()
-    model, losses = train(comm, batches)
-    comm.Barrier()
-    seconds = MPI.Wtime() - start
-    scores = comm.allgather(evaluate_shard(comm, model, data.test_images, data.test_labels))
-    agree = replicas_agree(comm, model)
-    return Run(comm.size, seconds, tuple(losses.tolist()), sum(scores, Score()).accuracy, agree)
+def alternate(
+    team: MPI.Intracomm, start: Start, train: Train, batches: Batches, data: Dataset
+) -> tuple[Run | None, Run | None]:
+    """Train on rank 0 of `team` alone and on all of `team`, in turns of `BLOCK` steps; what each took.
+
+    What else runs on the cores therefore disturbs both alike. While rank 0 is alone, the other ranks sleep.
+    The first result is None on all ranks but 0, both are None outside of `team`.
+    """
+    if team == MPI.COMM_NULL:
+        return None, None
+    alone = team.Split(0 if team.rank == 0 else MPI.UNDEFINED)
+    runs = [Training(cast(MPI.Intracomm, members), start, train) for members in (alone, team) if members]
+    for first in range(0, len(batches), BLOCK):
+        for run in runs:
+            if run.comm is team:
+                wait_for(team.Ibarrier(), LONGEST_TURN, "the block of rank 0 alone")
+            run.go_on(batches[first : first + BLOCK])
+    done = [run.done(data) for run in runs]
+    return (done[0] if team.rank == 0 else None), done[-1]
+
+
+class Training:
+    """A training on the ranks of `comm` that goes on block by block, with the seconds per step of each."""
+
+    def __init__(self, comm: MPI.Intracomm, start: Start, train: Train) -> None:
+        self.comm, self.train, self.started = comm, train, start(comm)
+        self.losses: list[float] = []
+        self.seconds: list[float] = []
+
+    def go_on(self, batches: Batches) -> None:
+        """Train on the next global batches."""
+        self.comm.Barrier()
+        begin = MPI.Wtime()
+        self.losses += self.train(self.comm, self.started, batches).tolist()
+        self.seconds.append((MPI.Wtime() - begin) / len(batches))
+
+    def done(self, data: Dataset) -> Run:
+        """The median seconds per step, the losses and the test score."""
+        model = self.started[0]
+        scores = self.comm.allgather(evaluate_shard(self.comm, model, data.test_images, data.test_labels))
+        agree = replicas_agree(self.comm, model)
+        accuracy = sum(scores, Score()).accuracy
+        return Run(self.comm.size, median(self.seconds), tuple(self.losses), accuracy, agree)
 
 
 def trace_step(
@@ -96,6 +137,21 @@ def trace_step(
         if spans := recorder.gather():
             traces.append(spans)
     return sorted(traces, key=duration)[len(traces) // 2] if traces else None
+
+
+def bare_average(comm: MPI.Intracomm, average_gradients: Average, model: nn.Module) -> float | None:
+    """Seconds of `average_gradients` alone: the fastest of 20 that all ranks begin together.
+
+    Before each, the gradients leave the caches, as in a step. None outside of `comm`.
+    """
+    if comm == MPI.COMM_NULL:
+        return None
+    gradients, flushed = gradient_arrays(model), np.zeros(FLUSHED, np.uint8)
+    found = []
+    for _ in range(20):
+        flushed += 1
+        found += seconds_of_each(comm, lambda: average_gradients(comm, gradients, 1), 1)
+    return min(found)
 
 
 def messages_and_seconds(comm: MPI.Intracomm, model: nn.Module, limit: int) -> Fusion | None:

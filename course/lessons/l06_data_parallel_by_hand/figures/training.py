@@ -4,13 +4,15 @@ The loss of each run is one curve. The first is drawn wide and the next ones nar
 equal runs still show.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 from course.lessons.l06_data_parallel_by_hand.results import Run
 from course.lessons.shared.figures.timeline import shares
-from course_lib.comm.spans import Span, totals
-from mpi_classroom.figures import FONT_SIZE, Picture, new_figure, series_style
+from course.paths import ROOT
+from course_lib.comm.spans import Span, duration, totals
+from mpi_classroom.figures import FONT_SIZE, Picture, new_figure, say_seconds, series_style
 
 STYLES = ("-", "--", ":", "-.")
 WIDTHS = (6.0, 3.5, 2.5, 2.0)
@@ -18,36 +20,66 @@ WIDTHS = (6.0, 3.5, 2.5, 2.0)
 # ------------------------------------------------------------------ one step
 
 
-def explain_speedup(alone: float, together: float, spans: Sequence[Span], cores: int) -> str:
-    """Why the ranks are so many times as fast as one, chosen from the measurement.
-
-    `alone` and `together` are the seconds of the same training on one rank and on several, `spans` those of
-    one of their steps, as `trace_step` returns them.
-    """
-    seconds = totals(spans)
-    ranks, share = len(seconds), shares(seconds)
+def rest_of(speedup: float, ranks: int) -> str:
+    """What to say below a speed-up before its cause is known."""
     if ranks == 1:
         return "There is one core, so there is one rank to measure."
-    speedup, lost = alone / together, 1 - share["compute"]
+    if speedup >= ranks:
+        return "Nothing is missing."
+    return "Section 7 shows where the rest went."
+
+
+def explain_speedup(one: Run, many: Run, spans: Sequence[Span], bare: float) -> str:
+    """Why the ranks of `many` are so many times as fast as the rank of `one`, if the measurement can say it.
+
+    `spans` are those of one step, as `trace_step` returns them; `bare` is the seconds of a sum of the same
+    gradients alone. A cause is named only if the traced step takes about as long as those of the training
+    and its transfer about as long as the bare sum. Otherwise the cores were busy.
+    """
+    seconds = totals(spans)
+    if many.ranks == 1:
+        return "One rank sends nothing, so there is no speed-up to explain."
+    step, transfer = duration(spans), max(mine["transfer"] for mine in seconds.values())
+    if transfer > 2 * bare:
+        sums = (
+            f"A bare sum of these gradients takes {say_seconds(bare)}; here it took {say_seconds(transfer)}."
+        )
+        return f"{sums} {BUSY} {reference()}"
+    if abs(step - many.seconds) > 0.2 * many.seconds:
+        steps = (
+            f"A step of the training took {say_seconds(many.seconds)}; the traced one {say_seconds(step)}."
+        )
+        return f"{steps} {BUSY} {reference()}"
+    speedup, share = one.seconds / many.seconds, shares(seconds)
+    lost = 1 - share["compute"]
     where = f"In one step, the ranks spend {lost:.0%} of their time waiting and transferring"
-    if ranks > cores:
-        return f"{ranks} ranks share {cores} cores, so a part of them always waits for a core."
-    if speedup >= 0.8 * ranks:
+    if speedup >= 0.8 * many.ranks:
         return f"{where}; the rest is computing, and that is what they share."
     if share["wait"] > max(share["transfer"], 0.2):
-        return f"{where}, most of it waiting: some core is slower, or busy with something else."
+        return f"{where}, most of it waiting: one core is slower, or busy with something else."
     if share["transfer"] > 0.2:
-        return f"{where}, most of it transferring: long messages, or a core that was busy during the sum."
+        return f"{where}, most of it transferring: the messages are long for such a short step."
+    return f"{where}. The rest is computing, slower than alone: the cores share caches and memory."
+
+
+BUSY = "Other programs were using the cores, so this run says nothing about data parallelism. Run it again."
+
+
+def reference() -> str:
+    """The speed-up of the CNN on the reference machine, from the committed benchmark."""
+    rows = json.loads((ROOT / "benchmarks" / "results" / "data_parallel.json").read_text())
+    row = next(row for row in rows if row["case"] == "cnn, MNIST: efficiency, one bucket")
+    speedup = row["ratio"] * row["ranks"]
     return (
-        f"{where}. The rest is computing, slower than alone: the cores share caches, memory and other work."
+        f"Reference machine, {row['ranks']} ranks on free cores, all gradients in one message: {speedup:.2f}."
     )
 
 
 def summary(run: Run) -> str:
-    """One line about a training: ranks, seconds, test accuracy, and whether the replicas agree."""
+    """One line about a training: ranks, time per step, test accuracy, and whether the replicas agree."""
     agree = "" if run.ranks == 1 else f"; replicas {'agree' if run.agree else 'do NOT agree'}"
     ranks = f"{run.ranks} rank{'s' * (run.ranks > 1)}"
-    return f"{ranks}: {run.seconds:.1f} s, {run.accuracy:.1%} of the test images right{agree}"
+    return f"{ranks}: {say_seconds(run.seconds)} per step, {run.accuracy:.1%} of the test images right{agree}"
 
 
 def explain_wait(spans: Sequence[Span]) -> str:
