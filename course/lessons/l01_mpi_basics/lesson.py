@@ -112,6 +112,9 @@ def timed_message(count):
 
 small, large = timed_message(1), timed_message(125_000)
 
+# %% [markdown]
+# We draw both messages, one lane per rank:
+
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l01_mpi_basics.figures import Message, circular_wait, space_time
 
