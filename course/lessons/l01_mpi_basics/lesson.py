@@ -8,7 +8,7 @@
 # | **You will be able to** | write one program that does different things on different ranks; send an array, and say what you know when `Send` returns; read a hang report, and repair the program in two ways |
 # | **With More** | let a rank compute while its messages travel; sort messages by their tags; say what a message proves about the order of events |
 # | **Before this** | [00 · Start here](00_start_here.ipynb) |
-# | **Time** | core 20 min · more 28 min |
+# | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
 # [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
