@@ -14,7 +14,8 @@ def check_data() -> Check:
         folder = mnist.find(download)
         if folder is None:
             detail = (
-                "MNIST is not here; lessons download it, or draw digits in its stead (course fetch gets it)"
+                "optional: MNIST is not downloaded yet (course fetch gets it); lessons download it, or draw "
+                "digits instead"
             )
             return Check("data sets", True, detail)
         data = mnist.read(download, folder)
@@ -40,8 +41,10 @@ def check_larger_data() -> Check:
         ),
     }
     parts = [
-        f"{title} is " + (f"in {shown(path)}" if path else f"not here ({remedy})")
+        f"{title} is " + (f"in {shown(path)}" if path else f"not downloaded yet ({remedy})")
         for title, (remedy, path) in found.items()
     ]
-    aside = "" if images and news else "; lessons make data in their stead"
-    return Check("larger data", True, ", ".join(parts) + aside)
+    details = ", ".join(parts)
+    if not (images and news):
+        details = f"optional: {details}; lessons generate data instead"
+    return Check("larger data", True, details)

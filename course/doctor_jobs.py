@@ -1,4 +1,4 @@
-"""The doctor's checks of torch: the processor, `torch.distributed` on two ranks, DeepSpeed.
+"""The doctor's checks of torch: the CPU, `torch.distributed` on two ranks, DeepSpeed.
 
 Each that starts a program has a deadline and looks at a number that must be right, not only at an exit code.
 """
@@ -48,7 +48,7 @@ SETUP = "make setup; if that does not help: rm -rf .venv && make setup"
 
 
 def check_processor(instructions: str = "", machine: str = platform.machine()) -> Check:
-    """What torch uses of the processor, and how many cores the ranks share; nothing of it is a fault."""
+    """What torch uses of the CPU, and how many cores the ranks share; nothing of it is a fault."""
     if not instructions:
         import torch
 
@@ -62,7 +62,7 @@ def check_processor(instructions: str = "", machine: str = platform.machine()) -
     shared = f"{RANKS} ranks share them" if 1 < cores < RANKS else f"{RANKS} ranks share it"
     share = shared if cores < RANKS else f"one or more for each of {RANKS} ranks"
     words = f"{cores} core{'s' * (cores > 1)}: {share}, {threads} thread{'s' * (threads > 1)} per rank"
-    return Check("processor", True, f"{meaning}; {words}")
+    return Check("CPU", True, f"{meaning}; {words}")
 
 
 def check_torch(program: str = TORCH_ROUND_TRIP, seconds: float = 60.0) -> Check:
@@ -89,7 +89,7 @@ def check_torch(program: str = TORCH_ROUND_TRIP, seconds: float = 60.0) -> Check
 
 
 def check_deepspeed(program: str = DEEPSPEED, seconds: float = 60.0) -> Check:
-    """DeepSpeed can be imported for the processor; only its own lesson needs it."""
+    """DeepSpeed can be imported for the CPU; only its own lesson needs it."""
     name = "DeepSpeed"
     if importlib.util.find_spec("deepspeed") is None:
         return Check(name, True, "not installed; only the lesson on it needs it")
@@ -110,7 +110,7 @@ def check_deepspeed(program: str = DEEPSPEED, seconds: float = 60.0) -> Check:
     if child.returncode != 0:
         last = last_line(child.stderr) or f"exit code {child.returncode}"
         return Check(name, False, f"it cannot be imported: {last}", SETUP)
-    return Check(name, True, f"{last_line(child.stdout)}, on the processor")
+    return Check(name, True, f"{last_line(child.stdout)}, on the CPU")
 
 
 def _loopback() -> str:

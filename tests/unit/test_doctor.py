@@ -104,7 +104,7 @@ def test_data_that_is_not_here_is_no_fault_and_nothing_is_downloaded(monkeypatch
     monkeypatch.setattr(mnist, "find", lambda download: None)
     check = doctor.check_data()
     assert check.ok
-    assert "course fetch" in check.detail
+    assert check.detail.startswith("optional: MNIST is not downloaded yet (course fetch gets it)")
 
 
 def test_a_wrong_data_folder_is_red(monkeypatch, tmp_path):
@@ -129,8 +129,8 @@ def test_larger_data_sets_are_looked_for_and_not_missed(monkeypatch, tmp_path):
     monkeypatch.delenv("COURSE_DATA", raising=False)
     check = doctor.check_larger_data()
     assert check.ok and check.detail == (
-        "CIFAR-10 is not here (course fetch cifar10 gets it), CNN/DailyMail is not here (course fetch"
-        " cnn_dailymail says how to get it); lessons make data in their stead"
+        "optional: CIFAR-10 is not downloaded yet (course fetch cifar10 gets it), CNN/DailyMail is not "
+        "downloaded yet (course fetch cnn_dailymail says how to get it); lessons generate data instead"
     )
     monkeypatch.setenv("COURSE_DATA", str(tmp_path))
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"not read")
@@ -201,7 +201,7 @@ def test_a_torch_that_hangs_is_red():
 
 def test_deepspeed_is_tried_in_a_process_of_its_own(monkeypatch):
     check = doctor.check_deepspeed("import sys, os; print('1.2', os.environ['DS_ACCELERATOR'])")
-    assert (check.ok, check.detail) == (True, "1.2 cpu, on the processor")
+    assert (check.ok, check.detail) == (True, "1.2 cpu, on the CPU")
     monkeypatch.setattr(doctor_jobs.importlib.util, "find_spec", lambda name: None)
     assert "only the lesson on it needs it" in doctor.check_deepspeed().detail
 

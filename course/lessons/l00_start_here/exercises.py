@@ -21,7 +21,9 @@ def _check_right_neighbour(answer: SimpleNamespace, comm: Any, case: None) -> No
     if got == expected:
         return
     if _knows_only_four(answer):
-        expect(False, f"returned {got}: right on 4 ranks, but here are {size}. What holds their number?")
+        expect(
+            False, f"returned {got}: right on 4 ranks, but there are {size} here. What holds their number?"
+        )
     last = f"of {size} ranks, {size - 1} is the last" if size > 1 else "rank 0 is the only rank"
     expect(got != size, f"returned {got}, but {last}. Which rank follows it in the ring?")
     expect(got != rank, f"returned {got}, its own number.")
@@ -51,8 +53,8 @@ RIGHT_NEIGHBOUR = Exercise(
     "neighbour**: to the right of rank 0 is rank 1, and to the right of the last rank is rank 0. Return the "
     "number of the right neighbour, for any number of ranks.\n\n"
     "Change the cell and run it. It is checked at once, on 1, 2, 3 and 4 ranks that are started just for the "
-    "check, so nothing you try can break anything. `hint()` shows where to look, and more each time you call "
-    "it; `solution()` shows an answer once you have tried.",
+    "check, so nothing you try can break anything. Call `hint()` for a hint, and again for a stronger one; "
+    "`solution()` shows an answer once you have tried.",
     objectives=(1,),
     stub='''\
 def right_neighbour(comm):
@@ -72,7 +74,7 @@ def right_neighbour(comm):
     sizes=(2, 3, 4, 1),  # a rank alone is its own neighbour
     wrong=(
         WrongAnswer(changed(_RIGHT, (" % comm.size", "")), "Which rank follows it in the ring?"),
-        WrongAnswer(changed(_RIGHT, ("comm.size", "4")), "right on 4 ranks, but here are 2"),
+        WrongAnswer(changed(_RIGHT, ("comm.size", "4")), "right on 4 ranks, but there are 2 here"),
         WrongAnswer(changed(_RIGHT, ("+ 1", "- 1")), "its left neighbour"),
         WrongAnswer(changed(_RIGHT, ("return ", "")), "returned nothing"),
     ),

@@ -18,10 +18,11 @@ PALE = "#f2f2f2"
 # ------------------------------------------------------------------ notebook, kernel, ranks, cores
 
 
-def cluster_picture(rank_cores: Sequence[int], core_count: int) -> Picture:
+def cluster_picture(rank_cores: Sequence[int | None], core_count: int) -> Picture:
     """From the notebook to the kernel, to the ranks, and to the core on which each rank was last seen.
 
-    `rank_cores[rank]` is the number of that core; `core_count` is how many cores we may use.
+    `rank_cores[rank]` is the number of that core, None where the operating system does not say; `core_count`
+    is how many cores we may use.
     """
     size = len(rank_cores)
     cores = shown_cores(rank_cores, core_count)
@@ -35,20 +36,24 @@ def cluster_picture(rank_cores: Sequence[int], core_count: int) -> Picture:
     for rank, y in enumerate(ranks_y):
         _box(axes, 6.5, y, f"rank {rank} (1 process)", 2.5, _height(size), rank_colour(rank))
         _arrow(axes, (4.6, 0.5), (5.2, y))
-        target = cores_y[cores.index(rank_cores[rank])]
-        _arrow(axes, (7.8, y), (8.7, target), colour=rank_colour(rank))
+        if (core := rank_cores[rank]) is not None:
+            _arrow(axes, (7.8, y), (8.7, cores_y[cores.index(core)]), colour=rank_colour(rank))
     for core, y in zip(cores, cores_y, strict=True):
         _box(axes, 9.3, y, f"core {core}", width=1.1, height=_height(size))
     if more := core_count - len(cores):
         axes.text(9.3, 0.03, f"and {more} more", ha="center", fontsize=FONT_SIZE, color=INK)
-    axes.text(3.7, 0.03, "plain cells run here", ha="center", fontsize=FONT_SIZE, color=INK)
+    axes.text(3.7, 0.03, "cells without %%px run here", ha="center", fontsize=FONT_SIZE, color=INK)
     axes.text(6.5, 0.03, "%%px cells run here", ha="center", fontsize=FONT_SIZE, color=INK)
     return Picture(figure, cluster_alt(rank_cores, core_count, title))
 
 
-def shown_cores(rank_cores: Sequence[int], core_count: int) -> list[int]:
-    """The cores to draw: all when there are no more of them than ranks, else those a rank was seen on."""
-    seen, numbers = set(rank_cores), set(range(core_count))
+def shown_cores(rank_cores: Sequence[int | None], core_count: int) -> list[int]:
+    """The cores to draw: all when there are no more of them than ranks, else those a rank was seen on.
+
+    Where no rank was seen anywhere: as many as there are ranks, at most.
+    """
+    numbers = set(range(core_count))
+    seen = {core for core in rank_cores if core is not None} or set(range(min(core_count, len(rank_cores))))
     return sorted(numbers if seen <= numbers and core_count <= len(rank_cores) else seen)
 
 
@@ -60,9 +65,10 @@ def cluster_title(size: int, core_count: int) -> str:
     return f"{ranks} on {cores}: each rank can have a core to itself"
 
 
-def cluster_alt(rank_cores: Sequence[int], core_count: int, title: str) -> str:
+def cluster_alt(rank_cores: Sequence[int | None], core_count: int, title: str) -> str:
     """The same in words."""
-    seen = ", ".join(f"rank {rank} on core {core}" for rank, core in enumerate(rank_cores))
+    places = [f"rank {rank} on core {core}" for rank, core in enumerate(rank_cores) if core is not None]
+    seen = ", ".join(places) or "unknown on this system"
     return (
         f"Diagram. {title}. From left to right: the notebook in the browser sends every cell to the kernel, "
         f"one process; the kernel sends %%px cells to {_plural(len(rank_cores), 'rank')}, one process each. "
@@ -76,7 +82,7 @@ def cluster_alt(rank_cores: Sequence[int], core_count: int, title: str) -> str:
 def memory_bars(state: StateBytes, memories: Mapping[str, int], *, parameters: int) -> Picture:
     """The bytes that training `parameters` parameters takes, above the memory of some devices.
 
-    `memories` maps the name of a device to bytes; the title compares the need with the first of them.
+    `memories` maps the name of a device to bytes; the title says which of them are large enough.
     """
     title = memory_title(state.total, memories, parameters)
     figure, axes = new_figure(title, width=8.0, height=1.9 + 0.6 * len(memories))
@@ -103,12 +109,12 @@ def memory_bars(state: StateBytes, memories: Mapping[str, int], *, parameters: i
 
 
 def memory_title(need: int, memories: Mapping[str, int], parameters: int) -> str:
-    """What training takes, beside the first of `memories`."""
-    name, room = next(iter(memories.items()))
+    """What training takes, and which of `memories` are large enough."""
+    enough = [name for name, room in memories.items() if room >= need]
     start = f"Training {_count(parameters)} parameters takes {_gb(need)}"
-    if need > room:
-        return f"{start},\n{need / room:.1f} times the memory of {name}"
-    return f"{start};\n{name} has {_gb(room)}"
+    if not enough:
+        return f"{start};\n{'neither' if len(memories) == 2 else 'none'} of these devices has so much"
+    return f"{start};\n{listed(enough)} {'has' if len(enough) == 1 else 'have'} enough"
 
 
 def memory_alt(segments: Mapping[str, int], memories: Mapping[str, int], title: str) -> str:
@@ -135,7 +141,7 @@ def memory_by_size(measured: Mapping[int, Mapping[int, int]], memories: Mapping[
         beyond = [sides[-1] * 2**n for n in range(20) if sides[-1] * 2**n <= last]
         scaled = [by_side[sides[-1]] * (side / sides[-1]) ** 2 / GB for side in beyond]
         axes.plot(beyond, scaled, color=look["color"], linestyle="--")
-    axes.plot([], [], color=INK, linestyle="--", label="scaled with the pixels")
+    axes.plot([], [], color=INK, linestyle="--", label="extrapolated: proportional to the pixels")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_ylim(0.005, 3 * max(memories.values()) / GB)
@@ -146,7 +152,7 @@ def memory_by_size(measured: Mapping[int, Mapping[int, int]], memories: Mapping[
         text = f"{name}, {_gb(nbytes)}"
         left = axes.get_xlim()[0] * 1.1
         axes.text(left, nbytes / GB, text, va="bottom", fontsize=FONT_SIZE, color=INK)
-    ticks = [2**n for n in range(5, 20, 2) if axes.get_xlim()[0] <= 2**n <= last]
+    ticks = [2**n for n in range(6, 20, 2) if axes.get_xlim()[0] <= 2**n <= last]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.set_xlabel("side of a square image, in pixels")
     axes.set_ylabel("GB of activations")
@@ -245,11 +251,12 @@ COURSE = (
     ),
 )
 FORK = "After 07, go on\nwith III or IV,\nas you like."
-FORK_ROW = 3.5  # between III and IV
+FORK_ROWS = (3, 4)  # III and IV
+IN_PREPARATION = "dashed: in preparation"
 
 
-def course_map(here: str = "00", course: Sequence[Part] = COURSE) -> Picture:
-    """All lessons by part, the one with the number `here` marked."""
+def course_map(here: str = "00", course: Sequence[Part] = COURSE, folder: Path = LESSONS) -> Picture:
+    """All lessons by part, the one with the number `here` marked; dashed are those not yet in `folder`."""
     lessons = sum(len(part.lessons) for part in course)
     parts = sum(bool(part.name) for part in course)
     title = f"{lessons} lessons in {parts} parts; after 07 you choose the order (you are at {here})"
@@ -260,33 +267,51 @@ def course_map(here: str = "00", course: Sequence[Part] = COURSE) -> Picture:
         axes.text(0.1, y, part.name, va="center", fontsize=FONT_SIZE, color=INK, fontweight="bold")
         for column, (number, name) in enumerate(part.lessons):
             colour = rank_colour(1) if number == here else PALE
-            _box(axes, 2.7 + 2.15 * column, y, f"{number}  {name}", 2.05, 0.78, colour, fade=number != here)
-    axes.text(8.3, len(course) - FORK_ROW - 0.5, FORK, fontsize=FONT_SIZE, color=INK, va="center", ha="left")
-    return Picture(figure, course_alt(course, title))
+            line = "-" if _stems(number, folder) else "--"
+            name = f"{number}  {name}"
+            _box(axes, 2.7 + 2.15 * column, y, name, 2.05, 0.78, colour, fade=number != here, line=line)
+    top, bottom = len(course) - FORK_ROWS[0] - 0.15, len(course) - FORK_ROWS[1] - 0.85
+    axes.plot([8.1, 8.25, 8.25, 8.1], [top, top, bottom, bottom], color=INK, linewidth=1.5)
+    axes.text(8.4, (top + bottom) / 2, FORK, fontsize=FONT_SIZE, color=INK, va="center", ha="left")
+    if missing := missing_lessons(course, folder):
+        row = next(n for n, part in enumerate(course) if missing[0] in dict(part.lessons))
+        words = IN_PREPARATION.replace(" in", "\nin")
+        axes.text(8.4, len(course) - row - 0.5, words, fontsize=FONT_SIZE, color=INK, va="center", ha="left")
+    return Picture(figure, course_alt(course, title, missing))
 
 
-def course_alt(course: Sequence[Part], title: str) -> str:
-    """The same in words."""
+def course_alt(course: Sequence[Part], title: str, missing: Sequence[str] = ()) -> str:
+    """The same in words; `missing` are the numbers of the lessons in preparation."""
     parts = []
     for part in course:
         names = ", ".join(f"{number} {name}" for number, name in part.lessons)
         parts.append(f"{part.name}: {names}" if part.name else names)
-    return " ".join(f"Map of the course. {title}. {'; '.join(parts)}. {FORK}".split())
+    last = f" In preparation: {listed(missing)}." if missing else ""
+    return " ".join(f"Map of the course. {title}. {'; '.join(parts)}. {FORK}{last}".split())
+
+
+def missing_lessons(course: Sequence[Part], folder: Path) -> list[str]:
+    """The numbers of the lessons that `folder` has no source of."""
+    return [number for part in course for number, _ in part.lessons if not _stems(number, folder)]
+
+
+def _stems(number: str, folder: Path) -> list[str]:
+    """The notebook names, without suffix, of the lesson `number`: one, or none if it has no source."""
+    return [path.parent.name.removeprefix("l") for path in folder.glob(f"l{number}_*/lesson.py")]
 
 
 def lesson_table(course: Sequence[Part] = COURSE, folder: Path = LESSONS) -> Markdown:
     """The lessons by part as a table, with a link to each that `folder` has the source of."""
-    rows, missing = ["| Part | Lessons |", "|---|---|"], list[str]()
+    rows = ["| Part | Lessons |", "|---|---|"]
     for part in course:
         cells = list[str]()
         for number, name in part.lessons:
             title = f"{number} · {' '.join(name.split())}"
-            stems = [path.parent.name.removeprefix("l") for path in folder.glob(f"l{number}_*/lesson.py")]
+            stems = _stems(number, folder)
             cells.append(f"[{title}]({stems[0]}.ipynb)" if stems else title)
-            missing += [] if stems else [number]
         rows.append(f"| {' '.join(part.name.split())} | {' · '.join(cells)} |")
-    if missing:
-        rows += ["", f"Still being written: {listed(missing)}."]
+    if missing := missing_lessons(course, folder):
+        rows += ["", f"In preparation: {listed(missing)}."]
     return Markdown("\n".join(rows))
 
 
@@ -308,14 +333,14 @@ def _box(
     height: float,
     colour: str = PALE,
     fade: bool = True,
+    line: str = "-",
 ) -> None:
     """A rounded box around (x, y); `fade` lightens its colour, so that text on it can be read."""
     style = "round,pad=0,rounding_size=0.02"
     corner = (x - width / 2, y - height / 2)
+    face = _pale(colour) if fade else colour
     axes.add_patch(
-        FancyBboxPatch(
-            corner, width, height, style, facecolor=_pale(colour) if fade else colour, edgecolor=INK
-        )
+        FancyBboxPatch(corner, width, height, style, facecolor=face, edgecolor=INK, linestyle=line)
     )
     axes.text(x, y, text, ha="center", va="center", fontsize=FONT_SIZE, color=INK)
 

@@ -11,6 +11,8 @@
 # | **Time** | core 20 min · more 14 min |
 # | **Ranks** | 4 |
 #
+# **Core** is the first part of a lesson; **More** is the optional second part.
+#
 # [Course map](00_start_here.ipynb) · [01 · MPI basics →](01_mpi_basics.ipynb)
 
 # %% [markdown] tags=["notes"]
@@ -28,16 +30,18 @@
 # | run a cell | click on it and press **Shift + Enter**. `[*]` beside the cell means that it is running; a number means that it is done |
 # | stop a cell | press **■** in the toolbar. A cell that hangs on the ranks ends by itself and reports which rank waits for which |
 # | start again | choose *Kernel → Restart Kernel…*, then run the cells from the top |
-# | find out what is wrong | run the doctor in section 5, or type `course doctor` in a terminal |
+# | find out what is wrong | run the doctor in section 7, or type `course doctor` in a terminal |
 # | restore this lesson | type `course reset 00` in a terminal. Your version is kept under another name |
+# | look up a word | open the [glossary](../docs/glossary.md) |
 # | see what you have passed | type `course progress` in a terminal |
 # | join late | run Setup, then `catch_up("00.2")`: it runs everything that comes before exercise 00.2 |
 
 # %% [markdown] tags=["slide"]
 # ## Setup
 #
-# This cell starts four processes on your machine that can send messages to each other: a small **cluster**.
-# It takes a few seconds and then reports in one line what you have.
+# This cell starts four processes on your machine that can send messages to each other. A **cluster** is
+# usually many machines; ours is one machine with four processes. Starting it takes up to half a minute; then
+# one line reports what you have.
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.cluster import start_cluster
@@ -49,6 +53,9 @@ cluster = start_cluster(n=4)
 #
 # A cell that begins with `%%px` runs in all four processes at once. Each process has a number, its **rank**.
 # We use the same word for the process: "rank 2 prints" means that the process with the number 2 prints.
+#
+# The processes exchange messages. **MPI**, the Message Passing Interface, is the standard for this;
+# **mpi4py** is its Python library, **Open MPI** the implementation underneath.
 #
 # The ranks belong to a **communicator**, a group of processes that can exchange messages. `MPI.COMM_WORLD` is
 # the communicator of all ranks. From it, a rank learns two things: its own number and the number of ranks.
@@ -62,15 +69,15 @@ rank, size = comm.rank, comm.size
 
 # %% [markdown]
 # Every lesson begins with these lines. The option `--setup` asks the cluster to run the cell again whenever
-# it has to restart the ranks. Now let every rank say hello.
+# it has to restart the ranks (after a hang, for example). Now let every rank say hello.
 
 # %%
 # %%px
 print(f"hello from rank {rank} of {size}")
 
 # %% [markdown]
-# The program ran four times; only the number differed. `[stdout:2]` marks what rank 2 printed. Everything in
-# this course works like this, up to the training of a language model.
+# The program ran four times; only the number differed. `[stdout:2]` marks what rank 2 printed. Every lesson
+# works this way, including the one that trains a language model.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
@@ -117,8 +124,8 @@ cluster["mine"]
 # %% tags=["exercise: 00.1"]
 
 # %% [markdown]
-# The next cell runs your function on the ranks of this notebook. If yours is not right yet, `continue_with`
-# takes ours instead, so that you can read on.
+# The next cell runs your function on the ranks of this notebook. If your function is not right yet,
+# `continue_with` uses ours.
 
 # %% tags=["nbval-ignore-output"]
 continue_with("00.1")
@@ -135,15 +142,16 @@ print(f"the right neighbour of rank {rank} is rank {right_neighbour(comm)}")
 # ## 4 · Which core runs a rank?
 #
 # A rank is a process. A **core** is the part of a CPU that runs the instructions of a process, one process at
-# a time. The operating system decides which core runs each process, and it may change its mind many times per
-# second. Let us ask every rank where it is right now.
+# a time. (Your system may count each hardware thread as a core; so do we.) The operating system decides which
+# core runs each process, and it may change its mind many times per second. Let us ask every rank where it is
+# right now.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
 import psutil
 
 process = psutil.Process()
-core = process.cpu_num()
+core = process.cpu_num() if hasattr(process, "cpu_num") else None  # macOS does not say
 print(f"rank {rank} is process {process.pid}, now on core {core}")
 
 # %% tags=["nbval-ignore-output"]
@@ -156,24 +164,14 @@ cluster_picture(cluster["core"], available_cores())
 # Run the two cells again, several times. A rank keeps its number and its process, but it may be on a
 # different core.
 #
-# With more ranks than cores, ranks share a core, and the machine is **oversubscribed**. Everything still
-# works, but the work does not go faster than with one rank per core. So when this course *times* something,
-# it uses at most as many ranks as you have cores.
+# With more ranks than cores, ranks share cores, and the machine is **oversubscribed**. Open MPI refuses more
+# ranks than cores unless you allow it; `start_cluster` does. Everything still works, but four ranks on two
+# cores do at most the work of two. So when this course *times* something, it uses at most one rank per core.
 
 # %% tags=["exercise: 00.q2"]
 
 # %% [markdown] tags=["slide"]
-# ## 5 · Is everything all right?
-#
-# The doctor checks everything that the course needs. Below each problem that it finds, it prints a remedy.
-
-# %% tags=["nbval-ignore-output"]
-from course.doctor import doctor
-
-doctor()
-
-# %% [markdown] tags=["slide"]
-# ## 6 · Why more than one machine?
+# ## 5 · Why more than one machine?
 #
 # Seven billion parameters make a small language model. Large models are usually trained in **mixed
 # precision**: the layers compute with numbers of 16 bits, 2 bytes each. So the weights alone take 14 GB. How
@@ -186,8 +184,7 @@ predict("GB to train 7 billion parameters?", None)
 # %%
 from course_lib.theory.memory import training_state
 
-parameters = 7_000_000_000
-state = training_state(parameters)
+state = training_state(7_000_000_000)
 why = f"That is {state.total / state.weights:.0f} times the weights alone."
 outcome("GB to train 7 billion parameters?", state.total / 1e9, "GB", word="computed", because=why)
 
@@ -210,12 +207,13 @@ import psutil
 
 from course.lessons.l00_start_here.figures import memory_bars
 
+parameters = 7_000_000_000
 memories = {"this machine": psutil.virtual_memory().total, "one 80 GB GPU": 80 * 10**9}
-memory_bars(state, memories, parameters=parameters)
+memory_bars(training_state(parameters), memories, parameters=parameters)
 
 # %% [markdown]
-# Do you have a GPU? Add it to `memories`, for instance `"my GPU": 8 * 10**9`. Then set `parameters` to
-# `1_500_000_000`, the size of the largest GPT-2, and run these cells again.
+# Do you have a GPU? Add it to `memories`, for instance `"my GPU": 8 * 10**9`. Then change `parameters` to
+# `1_500_000_000`, the size of the largest GPT-2, and run the last cell again.
 #
 # A model that does not fit into one memory has to be split over several: its optimizer state (part IV of the
 # course) or its layers (part III). A model that does fit can be trained faster if the ranks share the data
@@ -226,10 +224,10 @@ memory_bars(state, memories, parameters=parameters)
 # Adam's state is three quarters of it, and that is why part IV exists.
 
 # %% [markdown] tags=["slide"]
-# ## 7 · The course
+# ## 6 · The course
 #
-# Each lesson says at its top which lessons it builds on. Its first part, the *core* (not a CPU's this time),
-# ends with the line "Stop here in a short workshop". The second part, *More*, is for those who have time.
+# Each lesson says at its top which lessons it builds on. Its core ends with the line "Stop here in a short
+# workshop". *More* is for those who have time.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l00_start_here.figures import course_map
@@ -237,17 +235,29 @@ from course.lessons.l00_start_here.figures import course_map
 course_map(here="00")
 
 # %% [markdown] tags=["slide"]
+# ## 7 · Is everything all right?
+#
+# The doctor checks everything that the course needs. Below each problem that it finds, it prints a remedy.
+# This takes up to a minute.
+
+# %% tags=["nbval-ignore-output"]
+from course.doctor import doctor
+
+doctor()
+
+# %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A cell with `%%px` runs on every rank; a cell without it runs in the kernel.
-# - The kernel and the ranks are separate processes. A value gets from one to another only if it is sent.
+# - The kernel and the ranks are separate processes. To move a value between them, send it.
 # - A rank is a process with a number. The operating system decides which core runs it.
-# - Training with Adam takes 16 bytes per parameter: 112 GB for 7 billion parameters.
+# - Training with Adam takes 16 bytes per parameter, 112 GB for 7 billion parameters, for weights, gradients
+#   and optimizer state; activations come on top (section 9).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A colleague has a machine with 64 cores and starts 256 ranks. Will the work be done (a) later than with 64
+# A colleague has a machine with 64 cores and starts 256 ranks. Will the work finish (a) later than with 64
 # ranks, (b) at about the same time, or (c) sooner? Vote, talk to your neighbour for two minutes, and vote
 # again. What could the machine run out of?
 
@@ -260,10 +270,10 @@ course_map(here="00")
 # %% [markdown]
 # ### 8 · World, node, local rank
 #
-# A **node** is one machine of a cluster, and the ranks on it can share its memory. (If it has several CPUs,
-# each core reaches the memory of its own CPU faster. That is called **NUMA**, non-uniform memory access.)
-# `Split_type` makes a smaller communicator for the ranks of each node. The number of a rank in that
-# communicator is its **local rank**.
+# A **node** is one machine of a cluster. Its ranks use the same physical memory, but each still has its own
+# variables. (If a node has several CPUs, each core reaches the memory of its own CPU faster. That is called
+# **NUMA**, non-uniform memory access.) `Split_type` makes a smaller communicator for the ranks of each node.
+# A rank's number within its node is its **local rank**.
 
 # %%
 # %%px
@@ -290,8 +300,8 @@ node.Free()
 #
 # The 16 bytes per parameter do not depend on the data. The **activations** do. An activation is what a layer
 # computes in the forward pass. It stays in memory until the backward pass has computed the gradients from it.
-# We let PyTorch count the bytes for a small network, a ResNet with 20 layers. How many times the memory does
-# an image take if its side is twice as long?
+# We let PyTorch count the bytes for a small network, a ResNet with 20 layers. If you double the side of an
+# image, by what factor does the memory grow?
 
 # %%
 import torch
@@ -321,7 +331,7 @@ outcome("Times the memory, for an image with twice the side?", times, because=wh
 # %% [markdown]
 # So activations grow with the number of pixels and with the number of images in a batch. A large image soon
 # fills any device. Jain et al. (see the references) draw the memory of their GPUs and servers as lines across
-# such a curve. Here is that picture for our network:
+# such a curve. Here is that picture for our network, with a newer GPU added:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l00_start_here.figures import memory_by_size
@@ -348,16 +358,16 @@ lesson_table()
 #
 # | Time | Cores |
 # |---|---|
-# | two hours | 00, 01, 04, 06, 07, and 08 or 11 |
-# | half a day | 00, 01, 04, 06, 07, 11, 12; 13 as a demonstration |
-# | one day | also 02, 03, 05, 08, 09 and 14 |
-# | two days | all, and *More* by choice |
+# | two hours | 00, 01, 04 |
+# | half a day (3½ hours) | also 06, 07, 11; 13 as a demonstration |
+# | one day | also 02, 05, 08, 12 |
+# | two days | all lessons, and *More* by choice |
 
 # %% [markdown]
 # ## On GPUs
 #
-# A rank usually drives one GPU, and its local rank says which one. You need no GPU for this course: what it
-# teaches about ranks and messages is the same with and without.
+# A rank usually drives one GPU, and its local rank says which one. You need no GPU for this course: ranks
+# and messages work the same with GPUs.
 #
 # ## Pitfalls
 #

@@ -30,28 +30,28 @@ KERNEL_OR_RANKS = Question(
 
 RANKS_AND_CORES = Question(
     id="00.q2",
-    question="Your laptop has two cores, and you start four ranks. What happens?",
+    question="`start_cluster(n=4)` runs on a laptop with two cores, and all four ranks compute. What "
+    "happens?",
     options=(
         Option(
-            "MPI refuses to start them, as there are only two cores",
-            reply="A rank is a process, and a machine with two cores runs hundreds of processes. The "
-            "operating system decides which of them a core runs next. (Some MPI libraries ask "
-            "whether you mean it; `start_cluster` says yes for you.)",
+            "Two ranks compute; the other two get no core",
+            reply="Then two of the four hellos would be missing. The operating system gives every process a "
+            "share of the cores.",
             belief="rank-is-core",
         ),
         Option(
-            "All four run, and each gets half a core on average",
+            "All four compute; each gets half a core on average",
             reply="The operating system lets the processes share the cores, so all four make progress.",
             right=True,
         ),
         Option(
-            "All four run, four times as fast as a single rank",
+            "All four compute, four times as fast as one rank",
             reply="That would take four cores. Two cores do at most twice the work of one, however many "
             "ranks share them.",
             belief="rank-is-core",
         ),
         Option(
-            "Two ranks run at first, and two when those are done",
+            "Two ranks compute first, two when those are done",
             reply="Then four ranks that wait for each other could never finish on two cores. They do, in "
             "every lesson of this course: the operating system switches between them all the time.",
             belief="rank-is-core",

@@ -49,7 +49,7 @@ SHIFT = Exercise(
     "that all call it do not block each other.\n\n"
     "`comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, source=…)`\n\n"
     "Write a function that sends an array to the right neighbour and returns that of the left neighbour, "
-    "on any number of ranks, for a million numbers and for none.",
+    "on any number of ranks, for arrays of any length, from 0 to a million numbers.",
     objectives=(1, 2, 3),
     stub='''\
 def shift(comm, value):
@@ -130,8 +130,8 @@ def _check_add_left(answer: SimpleNamespace, comm: Any, length: int) -> None:
 ADD_LEFT = Exercise(
     id="01.2",
     title="Put in order: send and receive without blocking",
-    task="Put these lines in order below the first four. One of them is not needed. Write the letters of "
-    "the others "
+    task="Put these lines in order below the first four, which stay. One of them is not needed. Write the "
+    "letters of the others "
     'between the quotes, for example `order("C A D")`.',
     objectives=(4,),
     stub='order("")\n',

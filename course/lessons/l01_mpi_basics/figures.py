@@ -56,7 +56,7 @@ def space_time(messages: Sequence[Message]) -> Picture:
     figure.set_layout_engine("constrained", w_pad=0.1)  # room for the labels of the ranks
     name_ranks(axes, ranks)
     axes.set_ylim(len(ranks) - 0.4, -0.6)
-    axes.set_xlabel("seconds; a bar is the time in the call")
+    axes.set_xlabel("seconds; a bar is the time in a call, an arrow joins the two calls of a message")
     end = max(max(m.send[1], m.recv[1]) for m in messages) - start
     axes.set_xlim(-0.03 * end, 1.3 * end)  # room for the last label
     return Picture(figure, messages_alt(messages, start, title))
@@ -74,7 +74,7 @@ def _calls(axes: Axes, message: Message, start: float, ranks: Sequence[int]) -> 
         axes.text(
             began - start,
             lane + side,
-            f"{name} {message.name}: {say_seconds(ended - began)}",
+            f"{name} {message.name}: {say_seconds(float(f'{ended - began:.2g}'))}",
             va="bottom" if side < 0 else "top",
             fontsize=FONT_SIZE,
             color=INK,
@@ -89,7 +89,7 @@ def messages_title(messages: Sequence[Message]) -> str:
     early = [m for m in messages if m.early > EARLY_SECONDS]
     late = [m for m in messages if m not in early]
     parts = [f"Send of {m.name} returned {m.early:.1f} s before its Recv" for m in early]
-    parts += [f"Send of {m.name} returned together with its Recv" for m in late]
+    parts += [f"Send of {m.name} returned only when rank {m.dest} called Recv" for m in late]
     return ";\n".join(parts)
 
 

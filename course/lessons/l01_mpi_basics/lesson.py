@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 01 · MPI basics
 #
-# *Send arrays from rank to rank, let four ranks block each other for ever, and find two ways out.*
+# *Send arrays from rank to rank, and find out when that can go wrong.*
 #
 # | | |
 # |---|---|
-# | **You will be able to** | write one program that does different things on different ranks; send an array, and say what you know when `Send` returns; find a deadlock in a hang report, and remove it in two ways |
+# | **You will be able to** | write one program that does different things on different ranks; send an array, and say what you know when `Send` returns; read a hang report, and repair the program in two ways |
 # | **With More** | let a rank compute while its messages travel; sort messages by their tags; say what a message proves about the order of events |
 # | **Before this** | [00 · Start here](00_start_here.ipynb) |
-# | **Time** | core 20 min · more 28 min |
+# | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
 # [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
@@ -63,7 +63,7 @@ if rank == 0:
 print(f"rank {rank}: the secret is {secret}")
 
 # %% [markdown]
-# On ranks 1, 2 and 3 the variable does not exist. How do they get it?
+# A variable set on one rank does not exist on the others. How do they get it?
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Send and receive
@@ -88,10 +88,9 @@ print(f"rank {rank}: {numbers}")
 # %% [markdown] tags=["slide"]
 # ## 3 · When does Send return?
 #
-# `Send` and `Recv` are **blocking** calls: they return as soon as you may use the array again, and not
-# before. After `Recv`, this means that the message is in the array. And after `Send`? Let us measure it. Rank
+# `Send` and `Recv` are **blocking** calls. They return only when you may use the array again. After `Recv`, this means that the message is in the array. And after `Send`? Let us measure it. Rank
 # 1 sleeps for half a second before each `Recv`. Rank 0 sends it 8 bytes and then 1 MB. How many seconds will
-# rank 0 spend in `Send` for the 1 MB?
+# rank 0 spend in `Send` for the 1 MB? (`Barrier` makes every rank wait until all have reached it.)
 
 # %%
 predict("Seconds in Send, with 1 MB?", None)
@@ -114,12 +113,13 @@ def timed_message(count):
 small, large = timed_message(1), timed_message(125_000)
 
 # %% [markdown]
-# (At a `Barrier`, each rank waits until all ranks have come.)
+# We draw both messages, one lane per rank:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l01_mpi_basics.figures import Message, circular_wait, space_time
 
 small, large = cluster["small"], cluster["large"]
+# one pair per rank: when its call began, when it returned
 space_time([Message("8 B", 0, 1, *small[:2]), Message("1 MB", 0, 1, *large[:2])])
 
 # %% tags=["nbval-ignore-output"]
@@ -128,14 +128,15 @@ why = "Send returned only after Recv was called." if seconds > 0.4 else "Send di
 outcome("Seconds in Send, with 1 MB?", seconds, "s", because=why)
 
 # %% [markdown]
-# MPI has two ways to send and chooses by the size of the message:
+# Most MPI libraries have two ways to send and choose by the size of the message:
 #
 # - **Eager protocol**, for small messages: send at once. If the receiver is not ready, the message is **buffered**, that
 #   is, MPI keeps a copy, and `Send` returns early.
 # - **Rendezvous protocol**, for large messages: announce the message, wait until the receiver calls `Recv`, then move the
 #   bytes.
 #
-# What counts as large depends on the MPI library. So when `Send` returns, you know one thing only: you may
+# In between (here roughly 300 to 4000 bytes), `Send` may also wait until the receiver makes *any* MPI call.
+# It need not be `Recv`. The limits depend on the MPI library. So when `Send` returns, you know one thing only: you may
 # change the array.
 
 # %% [markdown] tags=["notes"]
@@ -149,7 +150,7 @@ outcome("Seconds in Send, with 1 MB?", seconds, "s", because=why)
 # ## 4 · Once around the ring
 #
 # Now all ranks send at the same time: each sends an array to its right neighbour and then receives one from
-# its left neighbour. We begin with 4 kB.
+# its left neighbour. We begin with 800 bytes.
 
 # %%
 # %%px --setup
@@ -157,15 +158,15 @@ right, left = (rank + 1) % size, (rank - 1) % size
 
 # %%
 # %%px
-mine = np.full(500, rank)
+mine = np.full(100, rank)
 theirs = np.empty_like(mine)
 comm.Send(mine, dest=right)
 comm.Recv(theirs, source=left)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
-# It works. Now with 1 MB: in which line will each rank be after one second? Make a guess, then run the cell.
-# It may take 3 seconds.
+# It works. Now with 1 MB: in which line will each rank be after 3 seconds? Vote, then run the cell. It stops
+# after 3 seconds at the latest; if the ranks have to be restarted, that takes some ten seconds more.
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -177,15 +178,15 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
 # This is a **hang report**. Each line shows a rank, the call it is in, the rank it waits for, and the line of
-# the cell. All ranks are in `Send`, in line 4. None gets to `Recv` in line 5, and so no `Send` can return. As
-# a picture:
+# the cell. All ranks are in `Send`, in line 4 (ignore the tag until section 7). No rank reaches `Recv` in line
+# 5, so no `Send` can return. As a picture:
 
 # %% tags=["nbval-ignore-output"]
 circular_wait({0: 1, 1: 2, 2: 3, 3: 0}, call="Send")
 
 # %% [markdown]
-# Ranks that wait for each other in a circle are in a **deadlock**. The program was wrong with 4 kB, too. It
-# worked only because MPI buffered the messages.
+# Ranks that wait for each other in a circle are in a **deadlock**. The program was wrong with 800 bytes,
+# too. It worked only because MPI buffered the messages.
 #
 # The cluster then restarted the ranks and ran the `--setup` cells again. The ranks lost their other
 # variables; the report lists the cells that would bring them back. We go on without them.
@@ -210,8 +211,8 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% tags=["exercise: 01.1"]
 
 # %% [markdown]
-# What is a shift good for? If the arrays travel on, each visits every rank. Let each rank sum what arrives,
-# with your `shift` if it is right, else with ours:
+# What is a shift good for? Shift the arrays `size - 1` times, and each visits every rank. Each rank adds up
+# what arrives. The next cell uses your `shift` if it is right, otherwise ours.
 
 # %% tags=["nbval-ignore-output"]
 continue_with("01.1")
@@ -225,8 +226,8 @@ for _ in range(size - 1):
 print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
 
 # %% [markdown]
-# Every rank has the sum of all four arrays. Ranks that train a network together sum their gradients like this
-# in every step (lessons 04 and 06).
+# Every rank has the sum of all four arrays. Ranks that train together also need such a sum in every step;
+# lesson 04 shows a ring that sends less.
 
 # %% [markdown] tags=["notes"]
 # The exercise takes 6 minutes. Who is done early tries it with Send and Recv first and reads the report of
@@ -420,8 +421,8 @@ else:
 # | **one instruction stream** | SISD: one classical core | SIMD: vector units; GPUs, nearly |
 # | **many instruction streams** | MISD: rare; several units check each other | MIMD: many cores, clusters, our ranks |
 #
-# SPMD is often added to this list, but it is of another kind: it says how to *program* a MIMD computer, with
-# one program for all ranks. The alternative is **MPMD**, multiple program, multiple data. Here are two
+# SPMD is often added to this list, but it describes programs, not computers: one program runs on all ranks of
+# a MIMD computer. The alternative is **MPMD**, multiple program, multiple data. Here are two
 # programs in one MPI world, separated by `:` in the command line of `mpiexec`:
 
 # %%
@@ -452,10 +453,11 @@ print(run_program(1, [sys.executable, "-c", sender, ":", "-n", "1", sys.executab
 #
 # - "It works with small messages" proves nothing. In tests, write `Ssend` for `Send`: it returns only when the receiver has begun
 #   to receive, at any size.
-# - `comm.Send` on one side and `comm.recv` on the other do not match, even if they seem to work.
+# - `comm.Send` on one side and `comm.recv` on the other: MPI matches them, but `recv` expects a pickled object. It raises an error or
+#   returns nonsense.
 # - An array of the wrong type is filled with wrong numbers: use the same `dtype` on both sides.
-# - The values of `MPI.Wtime()` on two ranks cannot be compared, because each machine has its own clock. (We compared `time.time()` of
-#   two ranks on one machine.)
+# - The values of `MPI.Wtime()` on two ranks in general cannot be compared (see `MPI_WTIME_IS_GLOBAL`), because each machine has its own
+#   clock. (We compared `time.time()` of two ranks on one machine.)
 #
 # ## References
 #
@@ -463,7 +465,8 @@ print(run_program(1, [sys.executable, "-c", sender, ":", "-n", "1", sys.executab
 # - [MPI standard](https://www.mpi-forum.org/docs/), chapter on point-to-point communication: when `MPI_Send` may return
 # - M. J. Flynn, [Very High-Speed Computing Systems](https://doi.org/10.1109/PROC.1966.5273), 1966
 # - The C program is from F. Kolly, *Data Parallelism in PyTorch* (version 0.4, 2022). Two sentences there differ from the standard: it
-#   calls the tag of `MPI_Send` optional (in C it is required), and lets blocking calls stop both processes until the message is through.
+#   calls the tag of `MPI_Send` optional (in C it is required), and says that blocking calls stop both processes until the message has
+#   arrived.
 #
 # ## Stretch
 #

@@ -20,8 +20,8 @@ SEND_RETURNED = Question(
         ),
         Option(
             "Rank 1 has begun its call of Recv",
-            reply="That would mean Send always waits for a Recv. With a large message it does; the small "
-            "one was sent before rank 1 called Recv.",
+            reply="That would mean Send always waits for a Recv. With a large message Open MPI does wait; "
+            "the small one was sent before rank 1 called Recv.",
             belief="send-always-waits",
         ),
     ),
@@ -30,9 +30,9 @@ SEND_RETURNED = Question(
 
 SMALL_AND_LARGE = Question(
     id="01.q2",
-    question="A program sends around a ring, `Send` first, then `Recv`. It has run for a year with 4 kB. "
-    "Today the arrays are larger, and a hang report says: rank 0 waits in Send for rank 1, rank 1 for rank "
-    "2, rank 2 for rank 3, rank 3 for rank 0. What should change?",
+    question="A program sends around a ring, `Send` first, then `Recv`. It has run for a year with 800 "
+    "bytes. Today the arrays are larger, and a hang report says: rank 0 waits in Send for rank 1, rank 1 "
+    "for rank 2, rank 2 for rank 3, rank 3 for rank 0. What should change?",
     options=(
         Option(
             "Only the timeout, since a large message takes longer",
@@ -47,7 +47,7 @@ SMALL_AND_LARGE = Question(
             belief="first-to-wait-is-guilty",
         ),
         Option(
-            "The order of the calls, so that the circle is broken",
+            "The program, so that some ranks receive before they send",
             reply="As long as all ranks send first, the program depends on buffers that MPI does not "
             "promise.",
             right=True,

@@ -22,13 +22,13 @@ TERMS = (
     ),
     Term(
         "eager protocol",
-        "How MPI sends small messages: at once, whether the receiver is ready or not.",
+        "How most MPI libraries send small messages: at once, whether the receiver is ready or not.",
         forms=r"eager|eagerly",
     ),
     Term(
         "rendezvous protocol",
-        "How MPI sends large messages: the sender announces the message and waits until the receiver is "
-        "ready.",
+        "How most MPI libraries send large messages: the sender announces the message and waits until the "
+        "receiver is ready.",
         forms="rendezvous",
     ),
     Term(

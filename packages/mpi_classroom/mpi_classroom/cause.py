@@ -268,8 +268,10 @@ def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
         why = "Each can go on only after the next has."
     else:
         why = "Each waits for a message that the next will send only after its own receive."
-    remedy = "Let one of them go the other way round" + ("." if both else ", or use Sendrecv.")
-    return f"a circle of waiting: {circle}. {why} {remedy}"
+    remedy = " Let one of them go the other way round" + ("." if both else ", or use Sendrecv.")
+    if len(sends) == len(cycle):
+        remedy = ""  # `why` names what is missing, the receive
+    return f"a circle of waiting: {circle}. {why}{remedy}"
 
 
 def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:

@@ -64,8 +64,8 @@ def hint(problem: str, cell: Cell, earlier: Sequence[Cell]) -> str:
     if missing and missing[2] in last:
         name, before = missing[2], last[missing[2]]
         if not _binds_on_all_ranks(before, name):
-            where = f"Cell {before.number} sets {name} below an `if`"
-            return f"{where}: only the ranks for which it holds have {name}."
+            where = f"Cell {before.number} sets `{name}` inside an `if`"
+            return f"{where}; only the ranks that entered it have `{name}`."
         return f"{name} comes from cell {before.number}: run that cell again." if missing[1] == "0" else ""
     if "AttributeError" in problem:
         made = _last_assigned([before for before in earlier if before.setup])

@@ -85,7 +85,7 @@ def test_a_name_that_is_gone_is_told_with_the_cell_it_came_from():
 
 def test_running_a_cell_again_is_no_advice_where_its_condition_leaves_ranks_out():
     secret = Cell("if rank == 0:\n    secret = 43523", 4, 1, False)
-    words = "Cell 4 sets secret below an `if`: only the ranks for which it holds have secret."
+    words = "Cell 4 sets `secret` inside an `if`; only the ranks that entered it have `secret`."
     problem = "NameError: name 'secret' is not defined"
     assert hint(f"ranks 1, 2, 3 raised {problem}", Cell("print(secret)", 9, 1, False), [secret]) == words
     everywhere = Cell("if rank == 0:\n    secret = 1\nelse:\n    secret = 2", 4, 1, False)

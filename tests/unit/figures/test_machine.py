@@ -69,24 +69,35 @@ def test_only_cores_that_say_something_are_drawn(seen: list[int], count: int, sh
     assert (f"and {count - len(shown)} more" in texts(picture)) == (count > len(shown))
 
 
+def test_a_system_that_does_not_say_where_ranks_run_gets_no_arrows_to_cores() -> None:
+    picture = machine.cluster_picture([None, None, None, None], 8)
+    check_form(picture)
+    assert "core 3" in texts(picture) and "and 4 more" in texts(picture)
+    assert "Last seen: unknown on this system." in picture.alt
+
+
 # ------------------------------------------------------------------ memory
 
 
-def test_the_title_compares_with_the_first_memory() -> None:
+def test_the_title_says_that_no_device_has_enough() -> None:
     picture = machine.memory_bars(
         SEVEN_BILLION, {"this machine": 16 * GB, "a GPU": 80 * GB}, parameters=7 * GB
     )
     check_form(picture)
-    assert "Training 7 billion parameters takes 112 GB, 7.0 times the memory of this machine" in texts(
+    assert "Training 7 billion parameters takes 112 GB; neither of these devices has so much" in texts(
         picture
     )
     assert "weights 14 GB, gradients 14 GB, optimizer state 84 GB" in picture.alt
     assert "this machine 16 GB, a GPU 80 GB" in picture.alt
 
 
-def test_a_machine_that_can_hold_it_is_not_called_too_small() -> None:
-    title = machine.memory_title(112 * GB, {"this machine": 256 * GB}, 7 * GB)
-    assert title == "Training 7 billion parameters takes 112 GB;\nthis machine has 256 GB"
+def test_devices_that_can_hold_it_are_named() -> None:
+    memories = {"this machine": 256 * GB, "my GPU": 8 * GB, "one 80 GB GPU": 80 * GB}
+    title = machine.memory_title(112 * GB, memories, 7 * GB)
+    assert title == "Training 7 billion parameters takes 112 GB;\nthis machine has enough"
+    title = machine.memory_title(24 * GB, memories, 1_500_000_000)
+    assert title == "Training 1.5 billion parameters takes 24 GB;\nthis machine and one 80 GB GPU have enough"
+    assert machine.memory_title(999 * GB, memories, 1).endswith(";\nnone of these devices has so much")
 
 
 def test_the_segments_of_the_bar_add_up_to_the_need() -> None:
@@ -145,7 +156,7 @@ def test_the_table_links_the_lessons_that_exist_and_names_the_others(tmp_path: P
     (tmp_path / "l00_start_here" / "lesson.py").touch()
     table = machine.lesson_table(machine.COURSE[:2], tmp_path).data
     assert "[00 · Start here](00_start_here.ipynb)" in table and "· 03 · arctan π, quadrature ·" in table
-    assert table.endswith("Still being written: 01, 02, 03 and 04.")
+    assert table.endswith("In preparation: 01, 02, 03 and 04.")
 
 
 def test_the_lesson_shows_the_table_as_it_is_now() -> None:
@@ -153,6 +164,17 @@ def test_the_lesson_shows_the_table_as_it_is_now() -> None:
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     shown = [output.data["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {})]
     assert shown == [machine.lesson_table().data], "a lesson was added: make notebooks LESSON=00"
+
+
+def test_lessons_without_a_source_are_dashed(tmp_path: Path) -> None:
+    (tmp_path / "l00_start_here").mkdir()
+    (tmp_path / "l00_start_here" / "lesson.py").touch()
+    picture = machine.course_map(folder=tmp_path)
+    check_form(picture)
+    lines = [box.get_linestyle() for box in picture.figure.axes[0].patches]
+    assert lines == ["-"] + ["--"] * 16
+    assert "dashed: in preparation" in texts(picture)
+    assert picture.alt.endswith("In preparation: " + ", ".join(f"{n:02d}" for n in range(1, 16)) + " and 16.")
 
 
 def test_one_box_is_marked_as_the_place_where_you_are() -> None:

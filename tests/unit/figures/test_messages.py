@@ -17,7 +17,7 @@ def test_a_send_that_returned_before_the_receive_is_said_to_be_early() -> None:
 def test_a_send_that_waited_is_not_called_early() -> None:
     title = messages.messages_title([EARLY, LATE])
     assert title == (
-        "Send of 8 B returned 0.5 s before its Recv;\nSend of 1 MB returned together with its Recv"
+        "Send of 8 B returned 0.5 s before its Recv;\nSend of 1 MB returned only when rank 1 called Recv"
     )
     assert "before" not in messages.messages_title([LATE])
 
