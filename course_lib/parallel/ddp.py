@@ -30,14 +30,14 @@ from torch.nn.parallel import DistributedDataParallel
 import torch_mpi4py
 from torch_mpi4py.start import common_store
 
-PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
+TIMEOUT = timedelta(seconds=120)  # that a rank waits for the others before it raises
 ended: list[dist.ProcessGroup | None] = []  # the last group, kept until the next one ends: see `end_group`
 Future = torch.futures.Future[torch.Tensor]
 
 # ---------------------------------------------------------------- init
 
 
-def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIENCE) -> None:
+def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = TIMEOUT) -> None:
     """Make all ranks of `comm` the group of torch.distributed, with the backend "gloo" or "mpi4py".
 
     A group that somebody left behind is ended first. A rank that waits longer than `timeout` raises.
@@ -70,7 +70,7 @@ atexit.register(ended.clear)
 
 
 @contextmanager
-def process_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = PATIENCE) -> Iterator[None]:
+def process_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = TIMEOUT) -> Iterator[None]:
     """`with process_group(comm, "gloo"):` the group of `start_group`, for as long as the body runs."""
     start_group(comm, backend, timeout=timeout)
     try:

@@ -39,7 +39,7 @@ from course_lib.training.loop import Batch, Step, SummedLoss, microbatches
 if TYPE_CHECKING:  # DeepSpeed's own launcher starts no MPI
     from mpi4py import MPI
 
-PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
+TIMEOUT = timedelta(seconds=120)  # that a rank waits for the others before it raises
 ENGINES: weakref.WeakSet[Any] = weakref.WeakSet()  # those that nobody has ended yet
 BEFORE: dict[str, str | None] = {}  # the environment as it was
 OLD_NAMES = r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tensor)` is deprecated"
@@ -48,7 +48,7 @@ OLD_NAMES = r"`torch\.distributed\.(all_gather_into_tensor|reduce_scatter_tensor
 
 
 def start_deepspeed(
-    comm: MPI.Intracomm, backend: str = "mpi4py", *, timeout: timedelta = PATIENCE
+    comm: MPI.Intracomm, backend: str = "mpi4py", *, timeout: timedelta = TIMEOUT
 ) -> ModuleType:
     """Make all ranks of `comm` DeepSpeed's world, and return the module `deepspeed`; on all ranks together.
 
@@ -75,7 +75,7 @@ def start_deepspeed(
     return deepspeed
 
 
-def start_launched(*, timeout: timedelta = PATIENCE) -> ModuleType:
+def start_launched(*, timeout: timedelta = TIMEOUT) -> ModuleType:
     """The same in a process that DeepSpeed's launcher or `torchrun` has started: over Gloo, without MPI."""
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         raise RuntimeError("this process was given no rank; start it with run_ds.sh or with mpiexec")
@@ -142,7 +142,7 @@ def end_group() -> None:
 
 @contextlib.contextmanager
 def deepspeed_world(
-    comm: MPI.Intracomm, backend: str = "mpi4py", *, timeout: timedelta = PATIENCE
+    comm: MPI.Intracomm, backend: str = "mpi4py", *, timeout: timedelta = TIMEOUT
 ) -> Iterator[ModuleType]:
     """`with deepspeed_world(comm) as deepspeed:` the world of `start_deepspeed` while the body runs."""
     try:

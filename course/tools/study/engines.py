@@ -30,7 +30,7 @@ from course_lib.comm.trace import Recorder, Running
 from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights
 from course_lib.training.loop import do_nothing
 
-PATIENCE = timedelta(minutes=2)  # that a rank waits for the others before it raises
+TIMEOUT = timedelta(minutes=2)  # that a rank waits for the others before it raises
 SUM = "sum of gradients"
 BACKENDS = {DDP_GLOO: "gloo", DDP_MPI4PY: "mpi4py"}
 
@@ -60,9 +60,9 @@ class Groups:
         """The group that moves its bytes by `backend`; all ranks call this."""
         if not dist.is_initialized():
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine
-            torch_mpi4py.init_process_group(self.comm, timeout=PATIENCE)
+            torch_mpi4py.init_process_group(self.comm, timeout=TIMEOUT)
         if backend not in self.made:
-            self.made[backend] = dist.new_group(backend=backend, timeout=PATIENCE)
+            self.made[backend] = dist.new_group(backend=backend, timeout=TIMEOUT)
         return self.made[backend]
 
     def close(self) -> None:
