@@ -131,14 +131,15 @@ def say_crossover(ratios: Mapping[float, float]) -> str:
 
 
 def say_hold(misses: Mapping[int, float], within: float = 2) -> str:
-    """Where measured/predicted is `within` a factor, and how far it is off where not."""
+    """Where measured/predicted is `within` a factor, where not, and how far it is off at most."""
     sizes = sorted(misses)
     off = {size: misses[size] for size in sizes if factor(misses[size]) > within}
     told = f"within a factor of {within:g} at {len(sizes) - len(off)} of {len(sizes)} sizes"
     if not off:
         return told
-    where = listed(f"{say_bytes(size)} ({three_digits(ratio)} × predicted)" for size, ratio in off.items())
-    return f"{told}, not at {where}"
+    worst = max(off, key=lambda size: factor(off[size]))
+    most = f"off most at {say_bytes(worst)} ({three_digits(off[worst])} × predicted)"
+    return f"{told}, not at {listed(map(say_bytes, off))}; {most}"
 
 
 def crossover_title(crossovers: Mapping[int, float]) -> str:
