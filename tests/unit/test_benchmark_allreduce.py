@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from benchmarks.allreduce import BETWEEN, COSTS, FITTED, PAIRS, SIZES, label, model_rows, say_bytes, size_rows
+from course.lessons.l04_collectives.reference import all_reduces, ratios, table
 from course.paths import ROOT
 from mpi_classroom.launch import available_cores
 
@@ -54,3 +55,14 @@ def test_the_benchmark_prints_json_alone_on_standard_output():
     crowded = [row for row in rows if row["ranks"] > available_cores()]
     assert all(row["case"].endswith("oversubscribed") for row in crowded)
     assert sum("median of what it is off by" in row["case"] for row in rows) == 2
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("peer", ["the model's prediction", "MPI_Allreduce, in place"])
+def test_lesson_04_finds_its_rows_in_the_committed_results(ranks, peer):
+    times = all_reduces(ranks, peer)
+    first = min(times["ring"])
+    assert ratios(times)[first] == times["doubling"][first].ours / times["ring"][first].ours
+    lines = table("a title", times, [first], "peer").splitlines()
+    assert lines[0] == "a title" and lines[1].split() == ["µs", "ring", "(peer)", "doubling", "(peer)"]
+    assert lines[2].startswith(f"{label('', 1, first).removeprefix(', '):>8}") and len(lines) == 3

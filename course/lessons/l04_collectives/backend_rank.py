@@ -28,7 +28,7 @@ def absence(backend: str) -> str:
     if backend == "gloo":
         return "" if dist.is_gloo_available() else "this PyTorch was built without Gloo"
     if backend == "mpi":
-        without = "this PyTorch was built without MPI, like every one that pip installs"
+        without = "this PyTorch was built without MPI, as are all PyTorch builds from pip"
         return "" if dist.is_mpi_available() else without
     if backend == "nccl":
         if not dist.is_nccl_available():

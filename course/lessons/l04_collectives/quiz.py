@@ -10,7 +10,7 @@ WHO_CALLS = Question(
         Option(
             "rank 0 calls `comm.Bcast(data, root=0)`; nobody else calls anything",
             reply="Then MPI would have to write into the arrays of ranks 1, 2 and 3 without being asked. It "
-            "doesn't: it writes only into an array that a call names. In section 1 all ranks called Bcast.",
+            "doesn't: it writes only into an array that a call names. Above, all ranks called Bcast.",
             belief="only-root-calls",
         ),
         Option(
@@ -65,13 +65,14 @@ AFTER_REDUCE = Question(
         ),
         Option(
             "the numbers it had before",
-            reply="With Gloo, above, rank 2 ended with neither its own numbers nor the sum: Gloo had added "
-            "other ranks' numbers to its tensor. The documentation allows that.",
+            reply="The documentation promises nothing for rank 2. A backend may use its tensor for partial "
+            "sums. Look at what Gloo leaves there, below.",
             belief="others-stay-as-they-were",
         ),
         Option(
             "something you cannot rely on",
-            reply="The sum is on rank 0. The tensors of the other ranks are unspecified: do not read them.",
+            reply="The sum is on rank 0. The documentation promises nothing for the others, so do not "
+            "read them.",
             right=True,
         ),
     ),
@@ -83,7 +84,7 @@ QUESTIONS = (WHO_CALLS, TRAFFIC, AFTER_REDUCE)
 PREDICTIONS = (
     Prediction(
         id="04.p1",
-        question="How many ranks have the sums after Reduce?",
+        question="After how many of the five do all ranks hold the same four numbers?",
         objectives=(1,),
         targets=("reduce-fills-every-rank",),
     ),

@@ -1,6 +1,7 @@
 """Grids of what collectives leave and the ring's film: what they show and say is what the ranks held."""
 
 import pytest
+from matplotlib.colors import to_hex
 
 from course.lessons.l04_collectives.figures.collectives import (
     COMBINED,
@@ -35,20 +36,27 @@ POWERS = [[10**rank] for rank in range(4)]
 def test_the_title_is_read_from_what_the_ranks_hold(after: ByRank, told: str) -> None:
     picture = what_each_leaves(POWERS, {"A": after})
     check_legible(picture)
-    assert title_of(picture) == f"{told[0].upper()}{told[1:]} after A"
+    assert title_of(picture) == f"After A {told}"
 
 
 def test_collectives_that_leave_the_same_are_named_together() -> None:
     after = {"Gather": [PARTS[:4], [], [], []], "Scatter": OWN, "Reduce": ROOT_HAS_ALL}
     assert title_of(what_each_leaves(OWN, after)) == (
-        "Rank 0 alone holds 4 values after Gather and Reduce; every rank holds 1 of 4 values after Scatter"
+        "After Gather and Reduce rank 0 alone holds 4 values; after Scatter every rank holds 1 of 4 values"
     )
 
 
-def cells_of(picture: Picture, panel: int) -> list[tuple[int, int, str | None]]:
-    """Row, column and hatching of every cell."""
+def test_the_title_names_those_that_leave_all_ranks_the_same() -> None:
+    after = {"bcast": 4 * [["a", "b"]], "Scatter": OWN, "all_reduce": 4 * [["e", "f"]]}
+    assert title_of(what_each_leaves(OWN, after)) == (
+        "After bcast and all_reduce every rank holds the same 2 values"
+    )
+
+
+def cells_of(picture: Picture, panel: int) -> list[tuple[int, int, str]]:
+    """Row, column and fill of every cell."""
     cells = picture.figure.axes[panel].patches
-    return [(int(cell.get_y()), int(cell.get_x()), cell.get_hatch()) for cell in cells]
+    return [(int(cell.get_y()), int(cell.get_x()), to_hex(cell.get_facecolor())) for cell in cells]
 
 
 def test_a_value_keeps_the_colour_of_the_rank_that_had_it() -> None:
@@ -60,10 +68,16 @@ def test_a_value_keeps_the_colour_of_the_rank_that_had_it() -> None:
     assert rank_colour(0) != rank_colour(1)
 
 
-def test_a_value_that_nobody_had_is_hatched_and_explained() -> None:
+def test_a_value_that_nobody_had_is_grey_and_explained() -> None:
     picture = what_each_leaves(POWERS, {"All-reduce": 4 * [[1111]]})
-    assert cells_of(picture, 1) == [(rank, 0, COMBINED["hatch"]) for rank in range(4)]
+    assert cells_of(picture, 1) == [(rank, 0, COMBINED["facecolor"]) for rank in range(4)]
     assert "combined from several ranks" in [text.get_text() for text in letters_of(picture)]
+
+
+def test_an_array_that_was_not_written_is_said_to_be_unchanged() -> None:
+    picture = what_each_leaves(OWN, {"Reduce": [[1111], [0], [0], [0]]})
+    assert [text.get_text() for text in picture.figure.axes[1].texts].count("unchanged") == 3
+    assert "After Reduce: rank 0 1111; rank 1 unchanged; rank 2 unchanged; rank 3 unchanged." in picture.alt
 
 
 def test_who_holds_nothing_is_said_to() -> None:

@@ -10,6 +10,8 @@ from course.lessons.l04_collectives.figures.sizes import (
     fastest_title,
     predicted_ratios,
     residuals,
+    say_crossover,
+    say_hold,
     times_by_size,
 )
 from mpi_classroom.figures import Picture, say_bytes, say_ranks
@@ -47,7 +49,7 @@ def test_predicted_lines_are_called_so_and_have_their_residuals_below() -> None:
     said = {n: seconds * (2 if n == 4 else 0.8) for n, seconds in RING.items()}
     picture = times_by_size({"ring": RING}, {"ring": said}, ranks=2, cores=2)
     check_legible(picture)
-    assert labels_of(picture) == ["ring: predicted", "ring: measured"]
+    assert labels_of(picture) == ["ring: measured", "ring: predicted"]
     assert title_of(picture) == (
         "Half of the predictions are within a factor of 1.25; the worst is off by a factor of 2 (ring, 4 B)"
     )
@@ -80,6 +82,8 @@ def test_the_crossover_is_where_a_predicted_line_passes_one() -> None:
         points = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
         assert all((ratio > 1) == (size > nbytes) for size, ratio in points.items())
         assert crossover(points) == pytest.approx(nbytes, rel=0.1)
+    dots = [line for line in picture.figure.axes[0].lines if len(line.get_xdata()) == 1]
+    assert [dot.get_xdata()[0] for dot in dots] == pytest.approx([exact[4], exact[64]])
     assert "predicted" in picture.alt and "2 ranks: never" in picture.alt
 
 
@@ -99,6 +103,28 @@ def test_two_algorithms_may_take_turns_before_one_stays_ahead() -> None:
 )
 def test_a_crossover_may_be_nowhere_or_everywhere(crossovers: dict[int, float], told: str) -> None:
     assert crossover_title(crossovers) == f"Predicted: the ring is faster {told}"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "told"),
+    [
+        ({4: 0.5, 16: 0.5, 64: 2.0}, "the ring is faster from 32 B on"),
+        ({4: 0.5, 16: 2.0, 64: 0.5, 256: 2.0}, "no clear crossover (the order changes 3 times)"),
+        ({4: 2.0, 16: 0.5, 64: 2.0}, "no clear crossover (the order changes 2 times)"),
+        ({4: 2.0, 16: 3.0}, "the ring is faster at every size"),
+        ({4: 0.2, 16: 0.3}, "the ring is never faster"),
+        ({4: 2.0, 16: 0.3}, "the ring is faster for small arrays only"),
+    ],
+)
+def test_a_crossover_is_said_only_where_there_is_one(ratios: dict[float, float], told: str) -> None:
+    assert say_crossover(ratios) == told
+
+
+def test_where_a_prediction_holds_and_where_not() -> None:
+    assert say_hold({4: 1.5, 16: 0.6}) == "within a factor of 2 at 2 of 2 sizes"
+    assert say_hold({4: 1.5, 16: 3.0, 64: 0.25}) == (
+        "within a factor of 2 at 1 of 3 sizes, not at 16 B and 64 B; off most at 64 B (0.25 × predicted)"
+    )
 
 
 def test_oversubscribed_runs_say_so_on_the_axis_and_in_words() -> None:

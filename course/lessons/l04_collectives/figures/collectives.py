@@ -2,7 +2,7 @@
 
 A grid has a row for each rank and a cell for each value that it holds. Pass what the ranks hold: a list of
 labels or numbers per rank, `[["a", "b"], []]`. A label that some rank had before has the
-colour of that rank; one that nobody had was combined from several, and is hatched.
+colour of that rank; one that nobody had was combined from several, and is grey.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +27,9 @@ from mpi_classroom.figures import (
 
 Held = Mapping[int, Sequence[object]]  # what each rank holds, in its order: labels, or numbers
 ByRank = Sequence[Sequence[Any]]
-COMBINED: Look = {"facecolor": "#ffffff", "hatch": "///"}
+COMBINED: Look = {"facecolor": "#e8e8e8"}
 COMPLETE: Look = {"facecolor": "#bfe3d0"}
+EVERY_RANK_THE_SAME = "every rank holds the same"
 LETTER_INCHES, PADDING_INCHES, ROW_INCHES, MARGIN_INCHES = 0.106, 0.1, 0.4, 0.72
 HEADING_INCHES, WORD_INCHES = 1.4, 0.37  # "after step 10"; "rank", which only the first in a line needs
 
@@ -39,7 +40,8 @@ HEADING_INCHES, WORD_INCHES = 1.4, 0.37  # "after step 10"; "rank", which only t
 def what_each_leaves(start: ByRank, left_by: Mapping[str, ByRank]) -> Picture:
     """What each rank held at the `start`, and what each collective left on it: `left_by["Scatter"][rank]`.
 
-    All of them began with the same arrays. One grid each, ranks from top to bottom; zeros stand for nothing.
+    All of them began with the same arrays. One grid each, ranks from top to bottom. An array that a
+    collective left at zero is labelled "unchanged".
     """
     before, after = _without_zeros(start), {name: _without_zeros(held) for name, held in left_by.items()}
     grids = {"before": before, **{f"after {name}": held for name, held in after.items()}}
@@ -47,13 +49,16 @@ def what_each_leaves(start: ByRank, left_by: Mapping[str, ByRank]) -> Picture:
     cells = max([len(things) for held in grids.values() for things in held.values()] + [1])
     figure, panels = _grids(title := leaves_title(after, ranks), grids, ranks, cells)
     sources = first_holders(before)
-    for axes, held in zip(panels, grids.values(), strict=True):
+    for axes, (heading, held) in zip(panels, grids.items(), strict=True):
         for row, rank in enumerate(ranks):
-            _held(axes, row, held.get(rank, ()), sources)
+            _held(axes, row, held.get(rank, ()), sources, _none(heading))
     if any(combined(before, held) for held in after.values()):
         keys = [Patch(label="combined from several ranks", edgecolor=INK, **COMBINED)]
         figure.legend(handles=keys, loc="outside lower right", fontsize=FONT_SIZE, frameon=False)
-    told = [f"{heading[0].upper()}{heading[1:]}: {in_words(held)}" for heading, held in grids.items()]
+    told = [
+        f"{heading[0].upper()}{heading[1:]}: {in_words(held, _none(heading))}"
+        for heading, held in grids.items()
+    ]
     kind = "Grids, one before and one after each collective, a row per rank, a cell for each value it holds"
     return Picture(figure, f"{kind}. {title}. {'. '.join(told)}.")
 
@@ -63,9 +68,14 @@ def _without_zeros(arrays: ByRank) -> Held:
     return {rank: [value for value in array if value != 0] for rank, array in enumerate(arrays)}
 
 
-def _held(axes: Axes, row: int, things: Sequence[object], sources: Mapping[str, int]) -> None:
+def _none(heading: str) -> str:
+    """What a rank without values is labelled with."""
+    return "nothing" if heading == "before" else "unchanged"
+
+
+def _held(axes: Axes, row: int, things: Sequence[object], sources: Mapping[str, int], none: str) -> None:
     if not len(things):
-        axes.text(0.1, row + 0.5, "nothing", va="center", fontsize=FONT_SIZE, color="#666666")
+        axes.text(0.1, row + 0.5, none, va="center", fontsize=FONT_SIZE, color="#666666")
     for column, label in enumerate(map(str, things)):
         look = {"facecolor": rank_colour(sources[label])} if label in sources else COMBINED
         _cell(axes, row, column, label, **look)
@@ -82,11 +92,12 @@ def combined(before: Held, after: Held) -> set[str]:
 
 
 def leaves_title(after: Mapping[str, Held], ranks: Sequence[int]) -> str:
-    """How many values are on which ranks, and after which collectives."""
+    """After which collectives all ranks hold the same; where none leaves that, what each leaves."""
     names: dict[str, list[str]] = {}
     for name, held in after.items():
         names.setdefault(left(held, ranks), []).append(name)
-    told = "; ".join(f"{words} after {listed(those)}" for words, those in names.items())
+    same = {words: those for words, those in names.items() if words.startswith(EVERY_RANK_THE_SAME)}
+    told = "; ".join(f"after {listed(those)} {words}" for words, those in (same or names).items())
     return told[0].upper() + told[1:]
 
 
@@ -110,9 +121,9 @@ def _values(number: int) -> str:
     return f"{number} value{'s' * (number != 1)}"
 
 
-def in_words(held: Held) -> str:
-    """What each rank holds, in words."""
-    return "; ".join(f"rank {rank} {listed(held[rank]) or 'nothing'}" for rank in sorted(held))
+def in_words(held: Held, none: str = "nothing") -> str:
+    """What each rank holds, in words; `none` where it holds nothing."""
+    return "; ".join(f"rank {rank} {listed(held[rank]) or none}" for rank in sorted(held))
 
 
 # ------------------------------------------------------------------ a ring, step by step
@@ -220,6 +231,5 @@ def _grid(axes: Axes, ranks: Sequence[int], cells: int, title: str, word: str = 
 def _cell(axes: Axes, row: int, column: int, label: str, **look: Any) -> None:
     settings: Look = {"edgecolor": INK, "linewidth": 0.8, **look}
     axes.add_patch(Rectangle((column, row), 1, 1, **settings))
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5} if "hatch" in look else None
-    middle: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "bbox": box, "zorder": 5}
+    middle: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "zorder": 5}
     axes.text(column + 0.5, row + 0.5, label, color=ink_on(str(look["facecolor"])), **middle)

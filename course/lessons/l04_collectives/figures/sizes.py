@@ -5,7 +5,7 @@ model says is drawn as a line and called predicted; the panel below shows how fa
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import inf, isfinite, log
 from statistics import median
 
@@ -22,6 +22,7 @@ from course_lib.theory.cost_model import (
 from mpi_classroom.figures import (
     FONT_SIZE,
     INK,
+    Look,
     Picture,
     listed,
     new_panels,
@@ -36,6 +37,7 @@ Series = Mapping[str, Mapping[int, float]]  # a value for each number of bytes, 
 Residuals = Mapping[str, Mapping[int, float]]
 MOST_CHANGES, MOST_TICKS = 2, 7
 RATIO_TICKS = (0.05, 0.1, 0.2, 0.5, 1, 2, 4)
+HOLLOW: Look = {"markerfacecolor": "none", "markeredgewidth": 1.8, "markersize": 7}
 MISS_TICKS = (0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
 
 
@@ -52,7 +54,7 @@ def times_by_size(
     title = miss_title(misses) if misses else fastest_title(measured)
     figure, panels = _figure(title, misses)
     _lines(panels[0], measured, predicted or {})
-    panels[0].set_ylabel("time in seconds")
+    panels[0].set_ylabel("time")
     _finish(figure, panels, say_ranks(ranks, cores))
     if misses:
         _residuals(panels[1], misses)
@@ -74,6 +76,8 @@ def predicted_ratios(alpha: float, beta: float, ranks: Sequence[int]) -> Picture
     for index, (n, values) in enumerate(ratios.items()):
         style = {**series_style(index), "marker": "none", "linewidth": 2.5}
         axes.plot(*_xy(values), **style, label=f"{n} ranks")
+        if sizes[0] <= crossovers[n] <= sizes[-1]:
+            axes.plot(crossovers[n], 1, color=style["color"], marker="o", markersize=9, zorder=5)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_yticks(RATIO_TICKS, [f"{tick:g}" for tick in RATIO_TICKS])
@@ -87,7 +91,8 @@ def predicted_ratios(alpha: float, beta: float, ranks: Sequence[int]) -> Picture
         "Line chart, both axes logarithmic: time of recursive doubling divided by that of the ring, predicted"
     )
     return Picture(
-        figure, f"{kind}, against message size. {title}. The ring is faster with {'; '.join(told)}."
+        figure,
+        f"{kind}, against message size. {title}. Dots mark where the ring becomes faster: {'; '.join(told)}.",
     )
 
 
@@ -108,6 +113,33 @@ def crossover(ratios: Mapping[float, float]) -> float:
     low, high = below[-1], sizes[sizes.index(below[-1]) + 1]
     share = log(1 / ratios[low]) / log(ratios[high] / ratios[low])
     return low * (high / low) ** share
+
+
+def say_crossover(ratios: Mapping[float, float]) -> str:
+    """From which size on the ring is faster, or how often the order changes when that is more than once.
+
+    `ratios` are the times of doubling divided by those of the ring, by bytes.
+    """
+    ahead = [ratios[size] > 1 for size in sorted(ratios)]
+    changes = sum(now != then for then, now in pairwise(ahead))
+    if changes > 1:
+        return f"no clear crossover (the order changes {changes} times)"
+    if changes and ahead[0]:
+        return "the ring is faster for small arrays only"
+    nbytes = crossover(ratios)
+    return f"the ring is {'never faster' if nbytes == inf else f'faster {_from(nbytes)}'}"
+
+
+def say_hold(misses: Mapping[int, float], within: float = 2) -> str:
+    """Where measured/predicted is `within` a factor, where not, and how far it is off at most."""
+    sizes = sorted(misses)
+    off = {size: misses[size] for size in sizes if factor(misses[size]) > within}
+    told = f"within a factor of {within:g} at {len(sizes) - len(off)} of {len(sizes)} sizes"
+    if not off:
+        return told
+    worst = max(off, key=lambda size: factor(off[size]))
+    most = f"off most at {say_bytes(worst)} ({three_digits(off[worst])} × predicted)"
+    return f"{told}, not at {listed(map(say_bytes, off))}; {most}"
 
 
 def crossover_title(crossovers: Mapping[int, float]) -> str:
@@ -143,18 +175,19 @@ def _lines(axes: Axes, series: Series, model: Series) -> None:
             said = dict(sorted(model[name].items()))
             axes.plot(*_xy(said), color=style["color"], linestyle=line, label=f"{name}: predicted")
             line = "none"
-        style = {**style, "linestyle": line}
-        axes.plot(*_xy(dict(sorted(values.items()))), **style, markersize=6, label=f"{name}: measured")
+        style = {**style, **HOLLOW, "linestyle": line}
+        axes.plot(*_xy(dict(sorted(values.items()))), **style, label=f"{name}: measured")
     axes.set_xscale("log", base=2)
     if any(value > 0 for values in series.values() for value in values.values()):
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda seconds, _: say_seconds(seconds))
 
 
 def _residuals(axes: Axes, misses: Residuals) -> None:
     axes.axhline(1, color=INK, linewidth=1)
     for index, points in enumerate(misses.values()):
-        style = {**series_style(index), "linestyle": "none"}
-        axes.plot(*_xy(dict(sorted(points.items()))), **style, markersize=6)
+        style = {**series_style(index), **HOLLOW, "linestyle": "none"}
+        axes.plot(*_xy(dict(sorted(points.items()))), **style)
     axes.set_ylabel("measured\n÷ predicted")
     axes.set_yscale("log")
     low, high = axes.get_ylim()
@@ -166,6 +199,9 @@ def _residuals(axes: Axes, misses: Residuals) -> None:
 
 def _finish(figure: Figure, panels: Sequence[Axes], machine: str) -> None:
     handles, labels = panels[0].get_legend_handles_labels()
+    entries = list(zip(handles, labels, strict=True))
+    entries.sort(key=lambda entry: entry[1].endswith("predicted"))  # what was measured comes first
+    handles, labels = [handle for handle, _ in entries], [label for _, label in entries]
     figure.legend(handles, labels, loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
     panels[-1].set_xlabel(f"message size ({machine})")
     low, high = panels[0].dataLim.intervalx

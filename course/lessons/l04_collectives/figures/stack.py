@@ -47,8 +47,8 @@ def stack(here: Mapping[str, bool]) -> Picture:
             middle = left + (width - GAP) / 2, row + HEIGHT / 2
             box = {"facecolor": look["facecolor"], "edgecolor": "none", "pad": 2}
             axes.text(*middle, part, ha="center", va="center", fontsize=FONT_SIZE, color=INK, bbox=box)
-    keys = [Patch(label="on this machine", edgecolor=INK, **HERE)]
-    keys += [Patch(label="elsewhere", edgecolor=INK, **NOT_HERE)]
+    keys = [Patch(label="here", edgecolor=INK, **HERE)]
+    keys += [Patch(label="not here", edgecolor=INK, **NOT_HERE)]
     figure.legend(handles=keys, loc="outside lower right", ncols=2, fontsize=FONT_SIZE, frameon=False)
     return Picture(
         figure, f"Layers from top to bottom. {title}. {' '.join(map(_told, layers, layers.values()))}"
