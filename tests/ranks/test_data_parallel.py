@@ -18,7 +18,15 @@ from torch.nn import functional as F
 
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
 from course.lessons.l06_data_parallel_by_hand.exercises import AVERAGE
-from course.lessons.l06_data_parallel_by_hand.runs import Started, alternate, bare_average, trace_step
+from course.lessons.l06_data_parallel_by_hand.runs import (
+    Started,
+    alternate,
+    bare_average,
+    in_turn,
+    messages_and_seconds,
+    trace_step,
+    while_all_work,
+)
 from course_lib.comm.spans import by_rank, innermost
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
@@ -36,6 +44,7 @@ from course_lib.parallel.data_parallel import (
     train_epoch,
     weight_hash,
 )
+from course_lib.parallel.parameter_server import Service
 from course_lib.training.loop import Batch, Epoch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.metrics import Score
 from course_lib.training.models import MNIST_MODELS, build
@@ -431,6 +440,25 @@ def test_a_bare_average_is_timed(comm: MPI.Intracomm) -> None:
     seconds = bare_average(comm, average_gradients, build("mlp", seed=0))
     assert seconds is not None and seconds > 0
     assert bare_average(MPI.COMM_NULL, average_gradients, build("mlp", seed=0)) is None
+
+
+def test_two_ways_are_timed_in_turn(comm: MPI.Intracomm) -> None:
+    called: list[str] = []
+    found = in_turn(comm, lambda name: lambda: called.append(name), ("a", "b"), rounds=3)
+    assert called == ["a", "b"] * 4  # the first of each is a warm-up
+    assert [len(seconds) for seconds in found] == [3, 3]
+    assert in_turn(MPI.COMM_NULL, lambda name: lambda: None, ("a", "b"), rounds=3) == [[], []]
+
+
+def test_a_threshold_decides_how_many_messages_carry_the_gradients(comm: MPI.Intracomm) -> None:
+    found = [messages_and_seconds(comm, build("mlp", seed=0), limit) for limit in (1, 2**25)]
+    assert [one and one.messages for one in found] == [len(list(build("mlp", seed=0).parameters())), 1]
+
+
+def test_a_service_is_counted_until_the_first_worker_is_done() -> None:
+    service = Service((1, 2, 3, 1, 2, 2, 3), 0, 0)
+    assert while_all_work(service) == Service((1, 2, 3, 1), 0, 0)
+    assert while_all_work(None) is None
 
 
 def test_a_gradient_that_does_not_exist_is_missed_before_anyone_communicates(comm: MPI.Intracomm) -> None:

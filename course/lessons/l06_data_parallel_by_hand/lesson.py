@@ -217,7 +217,7 @@ one, many = cluster["on_one"][0], cluster["on_team"][0]
 speedup = one.seconds / many.seconds
 outcome("Speed-up of the training with one rank per core?", speedup, because=rest_of(speedup, many.ranks))
 print(summary(one), summary(many), sep="\n")
-loss_curves({"1 rank": one.losses, f"{many.ranks} ranks": many.losses})
+loss_curves({"on 1 rank": one.losses, f"on {many.ranks} ranks": many.losses})
 
 # %% [markdown]
 # Only short runs agree so closely: the rounding of one step enters the next, and grows. After an epoch, different numbers of ranks differ
@@ -328,8 +328,8 @@ for name, how in (("pickled", "8 pickled messages"), ("one_by_one", "8 messages"
 # %%px
 
 # %% [markdown]
-# `GradientBuckets` of the library does the same with a few buckets of neighbouring layers. We watch when each bucket starts and when it is
-# found complete. All four ranks take part, even where they share cores.
+# `GradientBuckets` of the library does the same with a few buckets of neighbouring layers. We record when each bucket's sum starts and
+# when a test finds it complete. All four ranks take part, although they may share cores: the title counts them.
 
 # %%
 # %%px
@@ -338,14 +338,14 @@ from course.lessons.l06_data_parallel_by_hand.bucket_trace import trace_buckets
 flights = trace_buckets(comm, build("cnn", seed=0), batch, bucket_bytes=2**16)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l06_data_parallel_by_hand.figures.buckets import bucket_overlap, explain_overlap
+from course.lessons.l06_data_parallel_by_hand.figures.buckets import bucket_overlap
 
 bucket_overlap(cluster["flights"][0], cores=cores)
 
 # %% [markdown]
 # A bucket under way is not necessarily *moving*. Many builds of MPI move bytes only while the rank is inside an MPI call, and backward
 # makes none. So every hook also calls `Test` on the buckets under way, which gives MPI a moment to work. Does a whole step get shorter? We
-# measure with one rank per core.
+# measure with one rank per core: a step that sums after backward, a step that sums during backward, 25 times in turn.
 
 # %%
 predict("Percent of a step saved by overlap?", None)
@@ -353,25 +353,25 @@ predict("Percent of a step saved by overlap?", None)
 # %%
 # %%px --timeout 200
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
+from course.lessons.l06_data_parallel_by_hand.runs import in_turn
 from course_lib.training.loop import make_step
 
 
-def seconds_of_step(engine):
-    """Seconds of a step of the CNN on `team`; None on ranks that are left out."""
-    if team == MPI.COMM_NULL:
-        return None
+def step_with(engine):
+    """A function that takes a training step of a CNN of its own on our batch."""
     model = build("cnn", seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     step = make_step(model, summed_cross_entropy, optimizer, ENGINES[engine](team, model))
-    return seconds_on(team, lambda: step(batch), repetitions=15)
+    return lambda: step(batch)
 
 
-after, during = seconds_of_step("one bucket"), seconds_of_step("overlapped buckets")
+after, during = in_turn(team, step_with, ("one bucket", "overlapped buckets"), rounds=25)
 
 # %% tags=["nbval-ignore-output"]
-after, during = cluster["after"][0], cluster["during"][0]
-why = explain_overlap(after, during, many.ranks)
-outcome("Percent of a step saved by overlap?", 100 * (1 - during / after), "%", because=why)
+from course.lessons.l06_data_parallel_by_hand.figures.buckets import saved_by_overlap
+
+saved, why = saved_by_overlap(cluster["after"][0], cluster["during"][0], many.ranks)
+outcome("Percent of a step saved by overlap?", saved, "%", because=why)
 
 # %% [markdown]
 # Overlap pays where sums are long and something other than the cores moves the bytes: a network card, or the copy engines of a GPU.
@@ -380,7 +380,8 @@ outcome("Percent of a step saved by overlap?", 100 * (1 - during / after), "%", 
 
 # %% [markdown]
 # How full should a bucket be? Small ones start early, but each is a message. Putting several tensors into one message is **tensor
-# fusion**, and the limit in bytes is the **fusion threshold**. We send the gradients of the CNN with four thresholds.
+# fusion**, and the limit in bytes is the **fusion threshold**. We time `Allreduce` on the gradients of the CNN, as above, with four
+# thresholds.
 
 # %%
 # %%px --timeout 100
@@ -425,7 +426,7 @@ for dtype, error in cluster["errors"][0].items():
     print(f"{dtype}: relative error {error:.3%}")
 
 # %% [markdown]
-# All ranks round in the same way, so the replicas still agree, but no longer with one process. A float16 ends at 65 504. A bfloat16 has the
+# All ranks receive the same rounded sum, so the replicas still agree, but no longer with one process. A float16 ends at 65 504. A bfloat16 has the
 # range of float32 but keeps only 8 significant bits: in it, 256 + 1 is 256.
 #
 # These techniques together (broadcast, hooks, fusion, compression) are what **Horovod** made popular, over MPI. We build them ourselves
@@ -509,8 +510,8 @@ print("weights and optimizer, replicas agree:", cluster["sent"][0])
 # ### A parameter server
 #
 # Before all-reduces were common, one rank, the **parameter server**, kept the weights and the optimizer. The other ranks, its **workers**,
-# send it gradients and get new weights back. A *synchronous* server waits for all gradients and updates once. We train ten steps with it
-# and with an all-reduce, and compare the weights and the time.
+# send it gradients and get new weights back. A *synchronous* server waits for all gradients and updates once. Ours, rank 0, computes a
+# shard, too. We train ten steps with it and with an all-reduce, and compare the weights and the time.
 
 # %%
 # %%px --timeout 200
@@ -544,11 +545,11 @@ print(
 # %% [markdown]
 # The numbers are those of data parallelism. The difference is who moves the bytes: for w workers and a network of M bytes, the server
 # receives w · M and sends w · M per step. In a ring all-reduce, no rank sends more than 2 M, however many there are (lesson 04). A
-# workshop article that this course draws on presents the server as a part of training with MPI; the core of this lesson did without.
+# workshop article that this course draws on presents the server as a part of training with MPI.
 #
 # An *asynchronous* server does not wait. It updates as soon as any gradient arrives, so a slow worker delays nobody. But other workers have
 # changed the weights meanwhile: the gradient is **stale**, and its **staleness** is the number of their updates. Three workers train on 40
-# batches each. In a second run, worker 3 rests after each batch.
+# batches each. In a second run, worker 3 rests after each batch. We count updates until the first worker is done.
 
 # %%
 predict("Updates by others before a gradient is used, on average?", None)
@@ -556,6 +557,8 @@ predict("Updates by others before a gradient is used, on average?", None)
 # %%
 # %%px --timeout 100
 import time
+
+from course.lessons.l06_data_parallel_by_hand.runs import while_all_work
 
 
 def with_a_server(slow):
@@ -570,7 +573,7 @@ def with_a_server(slow):
             time.sleep(0.05 if rank == slow else 0)
 
     _, service = train_asynchronously(comm, model, summed_cross_entropy, optimizer, batches())
-    return service
+    return while_all_work(service)
 
 
 alike, straggling = with_a_server(slow=None), with_a_server(slow=3)
@@ -585,7 +588,8 @@ outcome("Updates by others before a gradient is used, on average?", mean, becaus
 staleness({"workers alike": alike.histogram(), "worker 3 rests": straggling.histogram()})
 
 # %% [markdown]
-# A stale gradient belongs to weights that no longer exist. And two asynchronous runs hardly ever give the same numbers, because these
+# While worker 3 rests, the other two go on updating, so each of its gradients is as stale as the updates it slept through. Theirs become
+# fresher: they compete with one worker fewer. A stale gradient belongs to weights that no longer exist. And two asynchronous runs hardly ever give the same numbers, because these
 # depend on who arrives first.
 
 # %% [markdown]
@@ -649,7 +653,7 @@ for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=Tru
 # ## On GPUs
 #
 # The ten phases stay the same. `Allreduce` then works on the GPU's memory, with NCCL or with an MPI that was built for it. Computing gets
-# ten to a hundred times as fast and messages do not, so waiting and transfer matter far more.
+# ten to a hundred times as fast. Messages between machines speed up far less, so waiting and transfer matter far more.
 
 # %% [markdown]
 # ## Pitfalls
@@ -660,12 +664,12 @@ for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=Tru
 # - `zero_grad()` without `set_to_none=False`: new gradients, and MPI goes on working with the old memory.
 # - Updating before the sums that were started have been waited for.
 # - Comparing runs with different global batches.
-# - A note on a source: the study says that PyTorch's DDP (lesson 07) starts one `Allreduce` for every parameter. It sends buckets, like Horovod.
 
 # %% [markdown]
 # ## References
 #
-# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the ten phases, the CNN and the figures called published.
+# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the ten phases, the CNN and the figures called published. It says that
+#   PyTorch's DDP (lesson 07) starts one `Allreduce` per parameter; DDP sends buckets, like Horovod.
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches.
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: tensor fusion and 16-bit compression over MPI.
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: buckets that overlap with backward.

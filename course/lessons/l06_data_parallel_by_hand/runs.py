@@ -1,6 +1,7 @@
 """What the ranks of lesson 06 run: training on one rank and on several, and a step with the clock read."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from course_lib.parallel.data_parallel import (
     weight_hash,
 )
 from course_lib.parallel.gradient_buckets import GradientBuckets
+from course_lib.parallel.parameter_server import Service
 from course_lib.training.loop import Batch, make_step, shuffled_batches, summed_cross_entropy
 from course_lib.training.metrics import Score
 from course_lib.training.models import build
@@ -154,9 +156,38 @@ def bare_average(comm: MPI.Intracomm, average_gradients: Average, model: nn.Modu
     return min(found)
 
 
+def in_turn(
+    comm: MPI.Intracomm, make: Callable[[str], Callable[[], object]], names: Sequence[str], *, rounds: int
+) -> list[list[float]]:
+    """Seconds of each `make(name)()`, called one after the other in every round; empty outside of `comm`."""
+    if comm == MPI.COMM_NULL:
+        return [[] for _ in names]
+    works = [make(name) for name in names]
+    for work in works:
+        work()  # warm-up
+    found = [[seconds_of_each(comm, work, 1)[0] for work in works] for _ in range(rounds)]
+    return [list(seconds) for seconds in zip(*found, strict=True)]
+
+
 def messages_and_seconds(comm: MPI.Intracomm, model: nn.Module, limit: int) -> Fusion | None:
-    """The messages that sum the gradients of `model` with this fusion threshold; None outside of `comm`."""
+    """The seconds of an Allreduce per bucket of `model`, of up to `limit` bytes; None outside of `comm`."""
     if comm == MPI.COMM_NULL:
         return None
     buckets = GradientBuckets(comm, model, overlap=False, bucket_bytes=limit)
-    return Fusion(limit, len(buckets.buckets), seconds_on(comm, buckets.wait, repetitions=15) or 0.0)
+    messages = [bucket.message.numpy() for bucket in buckets.buckets]
+
+    def send() -> None:
+        for message in messages:
+            comm.Allreduce(MPI.IN_PLACE, message)
+
+    seconds = seconds_on(comm, send, repetitions=30) or 0.0
+    buckets.close()
+    return Fusion(limit, len(messages), seconds)
+
+
+def while_all_work(service: Service | None) -> Service | None:
+    """The updates of `service` up to the first one that is a worker's last; None for None."""
+    if service is None:
+        return None
+    last = {rank: index for index, rank in enumerate(service.order)}
+    return replace(service, order=service.order[: min(last.values(), default=-1) + 1])

@@ -128,7 +128,7 @@ def new_panels(
 
 def wrapped(title: str, width: float) -> str:
     """The title in lines that fit into `width` inches; its own line breaks stay."""
-    letters = int(width * 72 / (0.5 * (FONT_SIZE + 2)))
+    letters = int(width * 72 / (0.53 * (FONT_SIZE + 2)))
     return "\n".join(line for part in title.split("\n") for line in textwrap.wrap(part, letters) or [""])
 
 
@@ -170,8 +170,7 @@ def three_digits(value: float) -> str:
 def say_ranks(ranks: int, cores: int) -> str:
     """How many ranks on how many cores, and whether they have to share them."""
     where = f"{cores} core{'s' * (cores != 1)}"
-    turns = "taking turns on" if ranks > cores else "on"
-    return f"{ranks} rank{'s' * (ranks != 1)} {turns} {where}"
+    return f"{ranks} rank{'s' * (ranks != 1)} {'sharing' if ranks > cores else 'on'} {where}"
 
 
 def listed(words: Iterable[object]) -> str:

@@ -4,8 +4,8 @@ import pytest
 
 from course.lessons.l06_data_parallel_by_hand.figures.buckets import (
     bucket_overlap,
-    explain_overlap,
     fusion,
+    saved_by_overlap,
     staleness,
 )
 from course.lessons.l06_data_parallel_by_hand.results import Fusion
@@ -36,12 +36,15 @@ def test_lanes_and_buckets_can_be_read(ranks: int) -> None:
         assert f"rank {rank}: forward 30 ms, backward 50 ms" in picture.alt
 
 
-def test_the_title_counts_the_buckets_that_left_during_backward() -> None:
+def test_the_title_counts_the_buckets_that_start_before_backward_ends() -> None:
     assert title_of(bucket_overlap(step(2, overlap=True), cores=2)) == (
-        "2 ranks on 2 cores: 3 of 3 buckets start during backward; the step takes 100 ms, 10 ms to 12 ms of "
-        "it waiting"
+        "2 ranks on 2 cores: 3 of 3 buckets start while backward still has work"
     )
-    assert "0 of 3 buckets start during backward" in title_of(bucket_overlap(step(4, overlap=False), cores=2))
+    last = [Span(rank, "bucket 3", "transfer", 0.0799, 0.09) for rank in range(2)]
+    assert title_of(bucket_overlap([*step(2, overlap=True), *last], cores=2)) == (
+        "2 ranks on 2 cores: 3 of 4 buckets start while backward still has work; the last starts as it ends"
+    )
+    assert "0 of 3 buckets start while" in title_of(bucket_overlap(step(4, overlap=False), cores=2))
 
 
 def test_spans_without_buckets_are_refused() -> None:
@@ -49,19 +52,34 @@ def test_spans_without_buckets_are_refused() -> None:
         bucket_overlap([Span(0, "forward", "compute", 0, 1)], cores=2)
 
 
-def test_what_overlap_brought_is_said_as_it_was_measured() -> None:
-    assert "was done while backward computed" in explain_overlap(0.010, 0.008, 2)
-    assert "No clear difference" in explain_overlap(0.010, 0.0099, 2)
-    assert "cost more than they hide" in explain_overlap(0.010, 0.012, 2)
-    assert "One rank sends nothing" in explain_overlap(0.010, 0.012, 1)
+@pytest.mark.parametrize(
+    ("during", "ranks", "percent", "expected"),
+    [
+        (
+            (8, 8.1, 8.2),
+            2,
+            19.0,
+            "Half of the 3 rounds saved between 18.5 % and 19.5 %. A part of the sum was",
+        ),
+        ((9, 10.1, 11), 2, -1.0, "The range includes 0: no difference can be seen"),
+        ((12, 12, 12), 2, -20.0, "cost more than they hide"),
+        ((12, 12, 12), 1, -20.0, "One rank sends nothing"),
+    ],
+)
+def test_what_overlap_saves_is_said_with_its_spread(
+    during: tuple[float, ...], ranks: int, percent: float, expected: str
+) -> None:
+    saved, why = saved_by_overlap([0.010] * 3, [one / 1e3 for one in during], ranks)
+    assert saved == pytest.approx(percent)
+    assert expected in why
 
 
 @pytest.mark.parametrize(
     ("milliseconds", "title"),
     [
-        ((1.0, 0.8), "1 message instead of 8: 1.25 times as fast, for the same bytes"),
-        ((1.0, 1.0), "1 message or 8: no difference here, for the same bytes"),
-        ((1.0, 1.25), "1 message instead of 8 is no faster here (1.25 times as long)"),
+        ((1.0, 0.8), "The same bytes take 800 µs in 1 message, 1 ms in 8"),
+        ((1.0, 1.0), "The same bytes take 1 ms in 1 message, 1 ms in 8: no difference here"),
+        ((1.0, 1.25), "The same bytes take 1.25 ms in 1 message, 1 ms in 8: fewer are not faster here"),
     ],
 )
 def test_fusion_is_drawn_as_it_was_measured(milliseconds: tuple[float, float], title: str) -> None:
@@ -69,7 +87,7 @@ def test_fusion_is_drawn_as_it_was_measured(milliseconds: tuple[float, float], t
     picture = fusion([Fusion(1, 8, many / 1e3), Fusion(2**25, 1, one / 1e3)])
     check_legible(picture)
     assert title_of(picture) == title
-    assert "1 B: 8 messages, 1 ms; 32 MiB: 1 messages" in picture.alt
+    assert "1 B: 8 messages, 1 ms; 32 MiB: 1 message," in picture.alt
 
 
 def test_stale_gradients_are_drawn_side_by_side() -> None:

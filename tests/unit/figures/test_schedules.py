@@ -63,7 +63,7 @@ def test_measured_stands_beside_predicted_and_says_how_it_was_measured(emulated:
     title = title_of(picture)
     assert "predicted 330 ms, measured 363 ms (+10.0%)" in title
     assert ("emulated" in title) == emulated
-    assert ("taking turns" in title) != emulated
+    assert ("sharing" in title) != emulated
 
 
 def test_what_ranks_hold_is_counted_from_the_spans() -> None:

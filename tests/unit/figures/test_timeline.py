@@ -55,8 +55,8 @@ def test_two_slow_ranks_are_not_told_as_one() -> None:
     assert slow_rank(totals(spans)) is None
 
 
-def test_more_ranks_than_cores_are_said_to_take_turns() -> None:
-    assert title_of(timeline(steps(2), cores=1)).startswith("2 ranks taking turns on 1 core: ")
+def test_more_ranks_than_cores_are_said_to_share_them() -> None:
+    assert title_of(timeline(steps(2), cores=1)).startswith("2 ranks sharing 1 core: ")
 
 
 def test_bars_are_where_the_spans_were_in_the_look_of_their_activity() -> None:

@@ -17,11 +17,17 @@ def test_too_few_steps_for_one_mean_are_refused() -> None:
 
 
 def test_the_title_of_the_curves_says_how_far_the_loss_falls_and_how_far_they_are_apart() -> None:
-    losses = {"2 ranks": [4.0, 2.0, 1.0], "4 ranks": [4.0, 2.2, 1.2]}
+    losses = {"on 2 ranks": [4.0, 2.0, 1.0], "on 4 ranks": [4.0, 2.02, 1.02]}
     picture = training.loss_curves(losses, window=1)
     title = picture.figure.axes[0].get_title(loc="left")
-    assert title == "The loss falls from 4.00 to 1.00; the 2 runs typically differ by 10.0%"
-    assert "4 ranks: from 4.000 to 1.200" in picture.alt
+    assert title == "The loss falls from 4.00 to 1.00; the 2 runs typically differ by 1.0%"
+    assert "on 4 ranks: from 4.000 to 1.020" in picture.alt
+
+
+def test_different_trainings_are_compared_by_how_they_end() -> None:
+    losses = {"with the broadcast": [2.0, 0.6, 0.35], "without": [2.0, 1.2, 0.77]}
+    title = training.loss_curves(losses, window=1).figure.axes[0].get_title(loc="left")
+    assert title == "After 3 steps: loss 0.35 with the broadcast, 0.77 without"
 
 
 def test_a_single_curve_is_not_compared_with_anything() -> None:

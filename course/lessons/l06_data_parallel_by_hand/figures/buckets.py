@@ -1,7 +1,7 @@
-"""When gradient buckets are under way in a step, what fusion brings, and how stale a server's gradients "
-"are."""
+"""When gradient buckets are under way in a step, what fusion brings, how stale a server's gradients are."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median, quantiles
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -32,6 +32,7 @@ PHASES: dict[str, Look] = {  # of a step; their colours and hatching are those o
     "update": {"facecolor": "#0072B2", "hatch": ""},
 }
 BUCKET = "bucket "
+AS_IT_ENDS = 0.05  # the last part of backward: after the last gradient, it only returns
 
 
 def bucket_overlap(spans: Sequence[Span], *, cores: int) -> Picture:
@@ -69,11 +70,12 @@ def draw_lane(axes: Axes, row: int, lane: Sequence[Span], factor: float) -> None
         axes.broken_barh(bar, where, edgecolor=INK, linewidth=0.6, **ACTIVITIES["transfer"])
 
 
-def left_in_backward(lane: Sequence[Span]) -> tuple[int, int]:
-    """How many of a rank's buckets were started before its backward pass ended, and how many there are."""
-    end = max(span.end for span in lane if span.name == "backward")
-    buckets = [span for span in lane if span.name.startswith(BUCKET)]
-    return sum(span.start < end for span in buckets), len(buckets)
+def started_in_backward(lane: Sequence[Span]) -> tuple[int, int, int]:
+    """How many of a rank's buckets start while backward still has work, as it ends, and at all."""
+    (backward,) = (span for span in lane if span.name == "backward")
+    starts = [span.start for span in lane if span.name.startswith(BUCKET)]
+    early = sum(start < backward.end - AS_IT_ENDS * backward.seconds for start in starts)
+    return early, sum(start < backward.end for start in starts) - early, len(starts)
 
 
 def seconds_of(lane: Sequence[Span], name: str) -> float:
@@ -81,41 +83,46 @@ def seconds_of(lane: Sequence[Span], name: str) -> float:
 
 
 def overlap_title(spans: Sequence[Span], cores: int) -> str:
-    """How many buckets were started during backward, and how long the ranks still waited afterwards."""
+    """How many buckets of the first rank start while backward still has work, and how many as it ends."""
     lanes = by_rank(spans)
-    left, buckets = left_in_backward(next(iter(lanes.values())))
-    waits = [seconds_of(lane, "wait") for lane in lanes.values()]
-    rest = (
-        f"{say_seconds(min(waits))} to {say_seconds(max(waits))}" if len(waits) > 1 else say_seconds(waits[0])
+    early, ending, buckets = started_in_backward(next(iter(lanes.values())))
+    title = (
+        f"{say_ranks(len(lanes), cores)}: {early} of {buckets} buckets start while backward still has work"
     )
-    step = say_seconds(duration(spans))
-    return (
-        f"{say_ranks(len(lanes), cores)}: {left} of {buckets} buckets start during backward; "
-        f"the step takes {step}, {rest} of it waiting"
-    )
+    if not ending:
+        return title
+    return f"{title}; {'the last starts' if ending == 1 else f'the last {ending} start'} as it ends"
 
 
 def overlap_alt(lanes: Mapping[int, Sequence[Span]], title: str) -> str:
     lines = []
     for rank, lane in lanes.items():
-        left, buckets = left_in_backward(lane)
+        early, ending, buckets = started_in_backward(lane)
         times = ", ".join(f"{name} {say_seconds(seconds_of(lane, name))}" for name in PHASES)
-        lines.append(f"rank {rank}: {times}; {left} of {buckets} buckets started during backward")
+        lines.append(f"rank {rank}: {times}; {early + ending} of {buckets} buckets started during backward")
     return f"Timeline: one lane per rank, with a thin bar per bucket below it. {title}. {'. '.join(lines)}."
 
 
-def explain_overlap(after: float, during: float, ranks: int) -> str:
-    """What overlap brought, from the seconds of a step that sums after backward and of one that sums "
-    "during it."""
-    found = f"Sum after backward: {say_seconds(after)} per step; during backward: {say_seconds(during)}."
+def saved_by_overlap(after: Sequence[float], during: Sequence[float], ranks: int) -> tuple[float, str]:
+    """The percent of a step that overlap saves, the median of the rounds, and what the spread lets us say.
+
+    `after` and `during` are the seconds of a step that sums after backward and of one that sums during it,
+    measured in turn: each pair is one round.
+    """
+    percents = [100 * (1 - new / old) for old, new in zip(after, during, strict=True)]
+    low, middle, high = quantiles(percents, n=4, method="inclusive")
+    found = (
+        f"Sum after backward: {say_seconds(median(after))} per step; during backward: "
+        f"{say_seconds(median(during))}. Half of the {len(percents)} rounds saved between {low:.1f} % and "
+        f"{high:.1f} %."
+    )
     if ranks == 1:
-        return f"{found} One rank sends nothing, so only the number of calls differs."
-    saved = 1 - during / after
-    if saved > 0.03:
-        return f"{found} Some of the sum was done while backward computed."
-    if saved > -0.03:
-        return f"{found} No clear difference: such a short sum leaves little to hide."
-    return f"{found} More messages, and calls between the layers, cost more than they hide here."
+        return middle, f"{found} One rank sends nothing, so only the number of calls differs."
+    if low <= 0 <= high:
+        return middle, f"{found} The range includes 0: no difference can be seen."
+    if middle > 0:
+        return middle, f"{found} A part of the sum was done while backward computed."
+    return middle, f"{found} More messages, and calls between the layers, cost more than they hide here."
 
 
 # ------------------------------------------------------------------ fusion
@@ -138,7 +145,7 @@ def fusion(found: Sequence[Fusion]) -> Picture:
         axes.set_xlabel("fusion threshold")
         axes.margins(y=0.15)
     lines = "; ".join(
-        f"{name}: {each.messages} messages, {say_seconds(each.seconds)}"
+        f"{name}: {say_messages(each.messages)}, {say_seconds(each.seconds)}"
         for name, each in zip(names, found, strict=True)
     )
     kind = "Two bar charts: messages per step, and their time, against the fusion threshold"
@@ -148,13 +155,18 @@ def fusion(found: Sequence[Fusion]) -> Picture:
 def fusion_title(found: Sequence[Fusion]) -> str:
     """What fewer messages brought: the most and the fewest compared."""
     most, fewest = max(found, key=lambda f: f.messages), min(found, key=lambda f: f.messages)
+    times = (
+        f"The same bytes take {say_seconds(fewest.seconds)} in {say_messages(fewest.messages)}, "
+        f"{say_seconds(most.seconds)} in {most.messages}"
+    )
     gain = most.seconds / fewest.seconds
-    one = f"{fewest.messages} message{'s' * (fewest.messages != 1)}"
     if gain > 1.05:
-        return f"{one} instead of {most.messages}: {gain:.2f} times as fast, for the same bytes"
-    if gain < 0.95:
-        return f"{one} instead of {most.messages} is no faster here ({1 / gain:.2f} times as long)"
-    return f"{one} or {most.messages}: no difference here, for the same bytes"
+        return times
+    return f"{times}: {'fewer are not faster' if gain < 0.95 else 'no difference'} here"
+
+
+def say_messages(count: int) -> str:
+    return f"{count} message{'s' * (count != 1)}"
 
 
 # ------------------------------------------------------------------ stale gradients

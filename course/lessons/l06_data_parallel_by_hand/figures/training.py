@@ -16,6 +16,7 @@ from mpi_classroom.figures import FONT_SIZE, Picture, new_figure, say_seconds, s
 
 STYLES = ("-", "--", ":", "-.")
 WIDTHS = (6.0, 3.5, 2.5, 2.0)
+APART = 0.05  # runs whose losses differ by more than this are not the same training
 
 # ------------------------------------------------------------------ one step
 
@@ -100,7 +101,7 @@ def loss_curves(losses: Mapping[str, Sequence[float]], *, window: int = 10) -> P
     """The loss of each run against the step, as the mean of `window` consecutive steps; a run's key "
     "names it."""
     smooth = {name: averaged(values, window) for name, values in losses.items()}
-    title = curves_title(smooth)
+    title = curves_title(smooth, window)
     figure, axes = new_figure(title, width=7.5, height=3.8)
     for index, (name, values) in enumerate(smooth.items()):
         steps = range(window, window + len(values))
@@ -121,14 +122,19 @@ def averaged(values: Sequence[float], window: int) -> list[float]:
     return [sum(values[end - window : end]) / window for end in range(window, len(values) + 1)]
 
 
-def curves_title(smooth: Mapping[str, Sequence[float]]) -> str:
-    """From where to where the loss goes, and how far apart the runs typically are."""
+def curves_title(smooth: Mapping[str, Sequence[float]], window: int) -> str:
+    """From where to where the loss goes and how far apart the runs are; of different runs, how each ends."""
     first, last = (next(iter(smooth.values()))[place] for place in (0, -1))
     moved = "falls" if last < first else "does NOT fall"
     found = f"The loss {moved} from {first:.2f} to {last:.2f}"
     if len(smooth) < 2:
         return found
-    return f"{found}; the {len(smooth)} runs typically differ by {typical_spread(smooth):.1%}"
+    spread = typical_spread(smooth)
+    if spread > APART:
+        steps = len(next(iter(smooth.values()))) + window - 1
+        ends = ", ".join(f"{values[-1]:.2f} {name}" for name, values in smooth.items())
+        return f"After {steps} steps: loss {ends}"
+    return f"{found}; the {len(smooth)} runs typically differ by {spread:.1%}"
 
 
 def typical_spread(smooth: Mapping[str, Sequence[float]]) -> float:

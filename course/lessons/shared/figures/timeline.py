@@ -27,7 +27,7 @@ Totals = Mapping[int, Mapping[str, float]]
 
 
 def timeline(spans: Sequence[Span], *, cores: int) -> Picture:
-    """One lane a rank, from the start of the first span to the end of the last; gaps were not recorded.
+    """One lane per rank, from the start of the first span to the end of the last; gaps were not recorded.
 
     `spans` are those that `Recorder.gather` gives on rank 0; `cores` is how many the ranks share.
     """
@@ -125,5 +125,5 @@ def timeline_alt(seconds: Totals, spans: Sequence[Span], title: str) -> str:
         f"rank {rank}: " + ", ".join(f"{activity} {say_seconds(mine[activity])}" for activity in ACTIVITIES)
         for rank, mine in seconds.items()
     ]
-    kind = f"Timeline: one lane a rank, {say_seconds(duration(spans))} from left to right"
+    kind = f"Timeline: one lane per rank, {say_seconds(duration(spans))} from left to right"
     return f"{kind}. {title}. {'; '.join(lines)}."
