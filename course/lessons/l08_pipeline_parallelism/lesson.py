@@ -560,7 +560,7 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # - Blocking sends between neighbours: fine with small activations, a deadlock with large ones.
 # - A weight that two stages share, such as an embedding used twice: each stage would train its own. `split_layers` refuses.
 # - Batch-norm over very small micro-batches.
-# - Timing four stages on two cores: ranks take turns, and no bubble can be seen.
+# - Timing four stages on two cores: ranks share a core, and no bubble can be seen.
 
 # %% [markdown]
 # ## References

@@ -360,7 +360,7 @@ outcome(
 # %% [markdown]
 # Gradients are summed over the tiles of a stage, over the two replicas, and over the data ranks; over tensor shards
 # nothing is summed, as they are different weights. Does it equal one process? The 8 ranks are a job of their own, beside
-# this cluster, and take turns on your cores.
+# this cluster, and share your cores.
 
 # %% tags=["nbval-ignore-output"]
 from subprocess import TimeoutExpired
