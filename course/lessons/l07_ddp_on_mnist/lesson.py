@@ -24,7 +24,7 @@
 # 2. Four ranks train on 64 images each per step. How large is the global batch?
 #    <details><summary>Answer</summary>256: what all ranks together train on in one step.</details>
 # 3. Every rank draws its own first weights, and nobody broadcasts. What goes wrong?
-#    <details><summary>Answer</summary>Equal steps keep the networks apart. There is no error.</details>
+#    <details><summary>Answer</summary>The weights start different, and every rank adds the same update, so they stay different. Nothing raises an error.</details>
 
 # %% [markdown]
 # ## Setup
@@ -49,8 +49,8 @@ rank, size = comm.rank, comm.size
 # **DistributedDataParallel**, **DDP** for short. First the processes must find each other. They form a
 # **process group**, which has a **backend**: the library that moves the bytes.
 #
-# Each rank gives its number and the number of ranks, and all meet at one address: here, a file. The backend is Gloo,
-# which comes with PyTorch.
+# Each rank passes its rank and the number of ranks. To find each other, all use one address. Ours is a file, whose name
+# rank 0 broadcasts with MPI. The backend is Gloo, which comes with PyTorch.
 
 # %%
 # %%px
@@ -100,7 +100,7 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="I
 
 # %% [markdown]
 # So `backward` now contains an all-reduce, and DDP **averages**. If each rank's loss is the mean of equally many images,
-# the average is the gradient of all of them. Equal weights, equal gradients: every rank takes the same step.
+# the average is the gradient of the mean loss over all their images. Equal weights, equal gradients: every rank takes the same step.
 
 # %% [markdown] tags=["notes"]
 # Collect candidates before the cell runs: 400 (its own), 4444 (the sum), 1111 (the mean). Many say 4444, because lesson
@@ -130,14 +130,15 @@ sampler_shares(cluster["shares"])
 # Every rank shuffles all ten images alike, from a common seed and the number of the epoch, and keeps every fourth.
 # Nothing is sent. Without `set_epoch`, every epoch has the order of the first.
 #
-# The hatched images come twice, because four does not divide ten. Otherwise two ranks would have one image
-# more, and in their extra step they would wait for the others for ever.
+# The hatched images come twice, because four does not divide ten. Without the repeats, two ranks
+# would have 3 images and two would have 2. If that makes one more batch, the all-reduce of the extra step waits for ranks
+# that are done, until a timeout ends it.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# We train a small CNN on 12 800 images of digits: MNIST where the course has it, else drawn digits; the output says
-# which. A **DataLoader** makes batches of the images that its sampler lists.
+# We train a small CNN on 12 800 images of digits. If MNIST is not on this machine, the course draws digits itself. The
+# output says which you have. A **DataLoader** makes batches of the images that its sampler lists.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -155,7 +156,8 @@ if rank == 0:
 # %% tags=["exercise: 07.1"]
 
 # %% [markdown]
-# Two epochs, global batches of 128. If your `train` is not right yet, the course's own runs, and the output shows it.
+# Two epochs, global batches of 128. If 07.1 is not solved yet, the next cell runs the course's `train` and
+# prints it.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -164,6 +166,7 @@ from course.lessons.l07_ddp_on_mnist.plug import yours_or_ours
 from course.lessons.l07_ddp_on_mnist.runs import test_accuracy
 from course_lib.training.models import build
 
+start_group(comm, "gloo")  # a new group, also when you run this cell again
 loop, whose = yours_or_ours(comm, TRAIN, globals())
 model, about = build("cnn", seed=rank), f"{len(images)} images ({data.name})"
 before = test_accuracy(comm, model, data)
@@ -177,7 +180,7 @@ print(cluster["whose"][0])
 training_curve(cluster["losses"], cluster["before"][0], cluster["after"][0], images=cluster["about"][0])
 
 # %% [markdown]
-# No message, no rank number: four changed lines are the whole price.
+# You wrote no send and no rank number. Beyond the process group, four changed lines make the loop data-parallel.
 
 # %% [markdown] tags=["notes"]
 # Eight minutes for the exercise. The place where people stumble is the third: with batch_size=128 on each rank the loop
@@ -187,26 +190,30 @@ training_curve(cluster["losses"], cluster["before"][0], cluster["after"][0], ima
 # %% [markdown] tags=["slide"]
 # ## 5 · DDP or by hand?
 #
-# You now have DDP, and the loop of lesson 06, which sums one bucket of gradients with MPI. DDP can send over Gloo or,
-# with a backend of this course, over MPI. Which is fastest, and why?
+# You now have DDP and the loop of lesson 06. Here that loop keeps all gradients in one flat array, a bucket, so that
+# one `Allreduce` sums them. DDP uses buckets, too. It can send them over Gloo or, with this course's backend `mpi4py`,
+# over MPI. Which is fastest, and why?
 #
 # We time a step of the CNN, one rank per core. A rank that reaches an all-reduce early is **waiting** until the last
-# one arrives; what follows is **transfer**. **Predict:** how many steps by hand fit into one step of DDP over Gloo?
+# one arrives; what follows is **transfer**. **Predict:** how many times as long
+# as a step by hand is a step of DDP over Gloo?
 
 # %%
-predict("Step of DDP over Gloo, in steps by hand?", None)
+predict("DDP over Gloo: how many times as long as by hand?", None)
 
 # %%
 # %%px --timeout 300
 from course.lessons.l07_ddp_on_mnist.runs import time_ways
 from course_lib.comm.timing import one_rank_a_core
 
+end_group()
 team = one_rank_a_core(comm)
 ways = time_ways(team, data)
 
 # %% [markdown]
-# DDP starts an all-reduce while backward still computes, and hides a part of it there. In the bars, backward waits for
-# every all-reduce, so that nothing hides; the diamond is the step as it is.
+# DDP starts an all-reduce while backward still computes; this is overlap. We measure twice. In the bars, overlap is
+# switched off, so that waiting and transfer can be seen. The diamond is a normal step, on the slowest rank. A diamond left
+# of the bar's end is time that overlap saves.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.ddp import way_bars
@@ -214,12 +221,13 @@ from course.lessons.l07_ddp_on_mnist.step_times import BY_HAND, DDP_GLOO, explai
 from mpi_classroom.launch import available_cores
 
 ways = cluster["ways"][0]
-outcome("Step of DDP over Gloo, in steps by hand?", times_as_long(ways, DDP_GLOO, BY_HAND))
+outcome("DDP over Gloo: how many times as long as by hand?", times_as_long(ways, DDP_GLOO, BY_HAND))
 print(explain_ways(ways))
 way_bars(ways, cores=available_cores())
 
 # %% [markdown]
-# A faster network or backend shortens transfer only. Waiting ends when the slowest rank has computed. A log that says
+# A faster network or backend shortens transfer only. Waiting ends when the slowest rank has finished
+# computing and joins the all-reduce. A log that says
 # "time in all-reduce" mixes the two.
 
 # %% tags=["exercise: 07.q2"]
@@ -232,16 +240,17 @@ way_bars(ways, cores=available_cores())
 # %% [markdown] tags=["slide"]
 # ## 6 · Change what DDP sends
 #
-# The average is right for equal shares. For others, lesson 06 has the remedy: divide the loss by the global batch, then
-# *add* the gradients. A **communication hook** does that. DDP calls it with each bucket of gradients, in place of its
-# own all-reduce:
+# The average is right for equal shares. With unequal shares, each rank divides its summed loss by the *global* batch, and
+# the ranks **add** their gradients. DDP averages, so we replace its all-reduce by a **communication hook**: a function
+# that DDP calls with each bucket. Ours only adds:
 
 # %% tags=["source: course_lib.parallel.ddp:sum_bucket"]
 # %%px
 
 # %% [markdown]
-# The all-reduce starts and returns at once, so that backward goes on. The hook returns a **future**: a placeholder for
-# a result that is on its way. The gradients of section 2 again:
+# `async_op=True` starts the all-reduce and returns at once; backward goes on. The hook returns a **future**: a placeholder
+# for a result that is on its way. The timing of section 5 ended our process group; `start_group` makes a new one, this
+# time over MPI. The gradients of section 2 again:
 
 # %%
 # %%px
@@ -255,9 +264,9 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - DDP broadcasts the weights when it wraps a model, and averages gradients in `backward`. It divides no batch.
+# - DDP broadcasts the weights when it wraps a model, and averages gradients in `backward`. It does not split the batch.
 # - The sampler gives each rank its share: one seed for all, `set_epoch` in every epoch.
-# - Time in an all-reduce is waiting plus transfer. The backend changes only the second.
+# - Time in an all-reduce is waiting plus transfer. The backend changes only the transfer.
 # - A communication hook changes what DDP sends.
 
 # %% [markdown]
@@ -315,7 +324,7 @@ for backend in ("gloo", "mpi4py"):
 # its 128 images (the slides do not say). Then the global batch grows with the ranks, to 1024 on eight.
 #
 # We can test that without eight cores, and without a message. By the first test, eight ranks with 128 images each
-# compute what *one process* computes with batches of 1024. So let every rank train alone, on the global batch of 1, 2,
+# compute what *one process* computes with batches of 1024. So let every rank train alone, with the global batch of 1, 2,
 # 4 or 8 ranks, with the same images, learning rate and epochs.
 
 # %%
@@ -331,7 +340,7 @@ print(f"batch {batch_size:4}: {accuracy:.1%} of the test images right")
 
 # %% tags=["nbval-ignore-output"]
 lost = 100 * (cluster["accuracy"][0] - cluster["accuracy"][3])
-why = "No rank sent anything; fewer, larger steps did that." if lost > 0 else ""
+why = "No rank sent anything; fewer steps, on larger batches, did that." if lost > 0 else ""
 outcome("Points of accuracy lost at batch 1024?", lost, "points", because=why)
 
 # %% [markdown]
@@ -390,7 +399,7 @@ epoch_picture([one for one in timings(study.rows) if one.model == "cnn"])
 speedup_picture(study, "cnn")
 
 # %% [markdown]
-# Ranks gain as long as each has a core. The replay estimates what eight ranks with a core each would do. Here are our
+# The CNN gains as long as each rank has a core. The MLP may lose even then: its steps are too short for an all-reduce. The replay estimates what eight ranks with a core each would do. Here are our
 # figures beside the published ones. Compare speed-ups rather than seconds: they come from another machine, with eight
 # cores.
 

@@ -102,7 +102,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="07.p2",
-        question="Step of DDP over Gloo, in steps by hand?",
+        question="DDP over Gloo: how many times as long as by hand?",
         objectives=(3,),
         targets=("framework-beats-hand",),
     ),

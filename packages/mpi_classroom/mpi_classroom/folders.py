@@ -99,6 +99,13 @@ def _dismiss(watchdog: "subprocess.Popen[bytes]", owner: int) -> None:
         watchdog.wait()
 
 
+def make_job_folders(environment: Mapping[str, str]) -> None:
+    """Make the folder for shared memory again, if an earlier job with this environment took it along."""
+    folder = Path(environment.get(SEGMENTS, "nowhere"))
+    if folder.name.startswith(f"{os.getpid()}.") and is_ours(folder.parent):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def remove_job_folders(environment: Mapping[str, str]) -> None:
     """Remove the folders that `folder_environment` named, when the job has ended: killed ones leave files."""
     for name in (SEGMENTS, MPIEXEC):

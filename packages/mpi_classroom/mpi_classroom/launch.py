@@ -22,7 +22,13 @@ from typing import Any
 
 import psutil
 
-from mpi_classroom.folders import JOB, folder_environment, memory_environment, remove_job_folders
+from mpi_classroom.folders import (
+    JOB,
+    folder_environment,
+    make_job_folders,
+    memory_environment,
+    remove_job_folders,
+)
 from mpi_classroom.processes import end_marked
 
 TRANSPORT = {
@@ -146,6 +152,7 @@ def running_job(
     When the block ends, the job is gone: its ranks, also when mpiexec was killed and could not end them, and
     its files. When this process is killed, its watchdog does the same.
     """
+    make_job_folders(environment)
     job = subprocess.Popen(command, env=environment, **options)
     try:
         yield job

@@ -20,6 +20,7 @@ from mpi_classroom.launch import (
     mpiexec_command,
     rank_environment,
     run_ranks,
+    running_job,
     threads_per_rank,
 )
 from mpi_classroom.processes import end_marked
@@ -35,6 +36,15 @@ def lines(done):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_job_is_one_world_of_that_many_ranks(size):
     assert lines(run_ranks(size, ["-c", WORLD], timeout=60)) == [f"{rank} {size}" for rank in range(size)]
+
+
+def test_two_jobs_may_have_the_same_environment():
+    environment = rank_environment(2)
+    for _ in range(2):
+        command = mpiexec_command(2, [sys.executable, "-c", WORLD])
+        with running_job(command, environment, stdout=subprocess.PIPE, text=True) as job:
+            output, _ = job.communicate(timeout=60)
+        assert job.returncode == 0 and sorted(output.splitlines()) == ["0 2", "1 2"]
 
 
 def test_the_command_line_does_the_same(tmp_path):
