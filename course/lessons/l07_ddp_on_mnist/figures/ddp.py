@@ -163,13 +163,13 @@ def way_bars(ways: Sequence[StepTime], *, cores: int) -> Picture:
         )
     axes.set_yticks(range(len(ways)), [way.name for way in ways])
     axes.set(ylim=(len(ways) - 0.4, -0.6), xlim=(0, 1.2 * factor * longest))
-    axes.set_xlabel(f"{unit} per step, mean of the ranks")
+    axes.set_xlabel(f"{unit} per step; bars: mean of the ranks")
     axes.grid(False, axis="y")
     keys: list[Patch | Line2D] = [
         Patch(label=activity, edgecolor=INK, **style) for activity, style in ACTIVITIES.items()
     ]
     keys.append(
-        Line2D([], [], color=INK, marker="D", linestyle="none", markersize=9, label="the step as it is")
+        Line2D([], [], color=INK, marker="D", linestyle="none", markersize=9, label="a normal step, slowest rank")
     )
     figure.legend(handles=keys, loc="outside lower left", ncols=4, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, ways_alt(ways, title))
