@@ -169,7 +169,7 @@ def way_bars(ways: Sequence[StepTime], *, cores: int) -> Picture:
         Patch(label=activity, edgecolor=INK, **style) for activity, style in ACTIVITIES.items()
     ]
     keys.append(
-        Line2D([], [], color=INK, marker="D", linestyle="none", markersize=9, label="a normal step, slowest rank")
+        Line2D([], [], color=INK, marker="D", linestyle="none", markersize=9, label="a step, slowest rank")
     )
     figure.legend(handles=keys, loc="outside lower left", ncols=4, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, ways_alt(ways, title))
