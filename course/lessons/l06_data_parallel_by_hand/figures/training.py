@@ -35,7 +35,7 @@ def explain_speedup(one: Run, many: Run, spans: Sequence[Span], bare: float) -> 
 
     `spans` are those of one step, as `trace_step` returns them; `bare` is the seconds of a sum of the same
     gradients alone. A cause is named only if the traced step takes about as long as those of the training
-    and its transfer about as long as the bare sum. Otherwise the cores were busy.
+    and its transfer about as long as the bare sum. Otherwise other programs may have used the cores.
     """
     seconds = totals(spans)
     if many.ranks == 1:
@@ -63,7 +63,7 @@ def explain_speedup(one: Run, many: Run, spans: Sequence[Span], bare: float) -> 
     return f"{where}. The rest is computing, slower than alone: the cores share caches and memory."
 
 
-BUSY = "Other programs were using the cores, so this run says nothing about data parallelism. Run it again."
+BUSY = "The two do not agree, so no cause is named here. Other programs may be using the cores: run it again."
 
 
 def reference() -> str:
