@@ -209,8 +209,10 @@ def measure(quick: bool) -> list[Row]:
         for nbytes in sizes:
             rows += size_rows(ranks, nbytes, raced[str(nbytes)])
     for ranks in RANKS:
-        arguments = {"fitted": fitted, "between": between, "repetitions": repetitions}
-        rows += model_rows(ranks, on_ranks(ranks, model, timeout=900, **arguments))
+        modelled = on_ranks(
+            ranks, model, timeout=900, fitted=fitted, between=between, repetitions=repetitions
+        )
+        rows += model_rows(ranks, modelled)
     return rows
 
 

@@ -14,6 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -73,7 +74,7 @@ def heal_row(repetitions: int) -> Row:
             ours.append(timed(magics.heal)[0])
             client = cluster.connect_client_sync()
             client[:].execute(DEADLOCK, block=False)
-            peer.append(timed(lambda client=client: restart_engines(cluster, client))[0])
+            peer.append(timed(partial(restart_engines, cluster, client))[0])
             client.close()
     name = "ipyparallel: engines stopped, started"
     return row("healing 4 stuck ranks", RANKS, Timing.of(ours), Timing.of(peer), name)

@@ -63,8 +63,9 @@ def race(comm: MPI.Intracomm, rounds: int, share: float) -> dict[str, Any]:
         torch.set_num_threads(1)
         for name, usual in STEPS.items():
             steps = max(2, int(usual * share))
-            contenders = {PEERS[who]: ddp_steps(name, group, data, steps) for who, group in both.items()}
-            contenders |= {engine: our_steps(comm, name, engine, data, steps) for engine in (OURS, SIMPLE)}
+            mine = indices_of(comm.rank, comm.size, len(data.train_labels), steps)
+            contenders = {PEERS[who]: ddp_steps(name, group, data, mine) for who, group in both.items()}
+            contenders |= {engine: our_steps(comm, name, engine, data, mine) for engine in (OURS, SIMPLE)}
             contenders[ALONE] = one_rank_steps(comm, name, data, steps)
             found[name] = images_per_s(alternate(comm, contenders, rounds), IMAGES * comm.size * steps)
     return found
@@ -74,12 +75,11 @@ def images_per_s(seconds: Times, images: int) -> dict[str, list[float]]:
     return {who: [images / one for one in each] for who, each in seconds.items()}
 
 
-def our_steps(comm: MPI.Intracomm, name: str, engine: str, data: Any, steps: int) -> Work:
-    """A function that trains a model of its own for `steps` steps, on this rank's images."""
+def our_steps(comm: MPI.Intracomm, name: str, engine: str, data: Any, indices: list[Any]) -> Work:
+    """A function that trains a model of its own on this rank's images, the `indices` of each step."""
     from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
 
-    mine = indices_of(comm.rank, comm.size, len(data.train_labels), steps)
-    return training(name, lambda model: ENGINES[engine](comm, model), data, mine, IMAGES * comm.size)
+    return training(name, lambda model: ENGINES[engine](comm, model), data, indices, IMAGES * comm.size)
 
 
 def one_rank_steps(comm: MPI.Intracomm, name: str, data: Any, steps: int) -> Work:

@@ -59,8 +59,8 @@ def with_mean(rows: Sequence[Row]) -> list[Row]:
     ours, peer = [each.ours for each in seeds], [each.peer for each in seeds]
     if len(seeds) < 2:
         return seeds
-    spreads = [Timing(statistics.mean(values), max(values) - min(values)) for values in (ours, peer)]
-    return [*seeds, row(MEAN, RANKS, *spreads, "one process", unit="% right")]
+    mine, other = (Timing(statistics.mean(values), max(values) - min(values)) for values in (ours, peer))
+    return [*seeds, row(MEAN, RANKS, mine, other, "one process", unit="% right")]
 
 
 # ---------------------------------------------------------------- on the ranks
@@ -127,8 +127,13 @@ def held_out(train: int | None, test: int | None) -> Dataset:
     if len(data.train_labels) <= 4 * FIFTH:
         return data
     pixels, labels, cut = data.train_images, data.train_labels, 4 * FIFTH
-    kept = {"train_images": pixels[:cut], "train_labels": labels[:cut]}
-    return replace(data, **kept, test_images=pixels[cut:], test_labels=labels[cut:])
+    return replace(
+        data,
+        train_images=pixels[:cut],
+        train_labels=labels[:cut],
+        test_images=pixels[cut:],
+        test_labels=labels[cut:],
+    )
 
 
 def updates(data: Dataset) -> int:

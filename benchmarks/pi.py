@@ -16,7 +16,7 @@ is started and warm.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row, time_alternately
 from course.lessons.l03_arctan_pi.spawn import spawn_pi
@@ -94,7 +94,7 @@ def spawned(comm: MPI.Intracomm, strips: int, repetitions: int) -> Timings:
 def measure(quick: bool) -> list[Row]:
     """NumPy's share, the ranks' share and both together, of each way to π; then what spawning costs."""
     loop_darts, loop_terms, repetitions = (10**6, 10**6, 3) if quick else (10**7, 10**7, 5)
-    sizes = {"loop_darts": loop_darts, "loop_terms": loop_terms, "repetitions": repetitions}
+    sizes: dict[str, Any] = {"loop_darts": loop_darts, "loop_terms": loop_terms, "repetitions": repetitions}
     alone = on_ranks(RANKS, race, timeout=600, **sizes)
     strips = STRIPS // 10 if quick else STRIPS
     others = on_ranks(RANKS, persistent, strips=strips, repetitions=repetitions)

@@ -75,7 +75,7 @@ def step_seconds(
         torch.set_num_threads(1)
 
     torch.set_num_threads(1)
-    contenders = {
+    contenders: dict[str, Callable[[], None]] = {
         "tiles": partial(on_tiles, tiled),
         "plain": partial(on_tiles, plainly_tiled),
         "one": on_image,

@@ -41,7 +41,7 @@ def rates(comm: Any, *, iterations: int, batches: int) -> list[tuple[float, floa
     from course_lib.training.models import build
 
     torch.set_num_threads(1)  # on any number of ranks: weak scaling compares equal ranks
-    size = {"iterations": iterations, "batches": batches}
+    size: dict[str, Any] = {"iterations": iterations, "batches": batches}
     ours = synthetic_benchmark(comm, **size)
     groups, model = Groups(comm), build("resnet", seed=0)
     replica = DistributedDataParallel(model, process_group=groups.group("gloo"))

@@ -108,9 +108,7 @@ def test_who_fails_takes_hints_fails_and_looks_passes_in_the_end(
         assert "Try 00.1 once first" in lesson.run_below(exercise, 'solution("00.1")')
         assert "Which rank follows it in the ring?" in lesson.run(exercise, NEIGHBOUR.format("comm.rank + 1"))
         assert "Hint 1 of 3 for 00.1" in lesson.run_below(exercise, "hint()")
-        assert "right on 4 ranks, but here are 2" in lesson.run(
-            exercise, NEIGHBOUR.format("(comm.rank + 1) % 4")
-        )
+        assert "right on 4 ranks" in lesson.run(exercise, NEIGHBOUR.format("(comm.rank + 1) % 4"))
         assert "Hint 2 of 3 for 00.1" in lesson.run_below(exercise, "hint()")
         shown = lesson.run_below(exercise, "solution()")
         answer = re.search(r"^ +return (.+)$", shown, re.MULTILINE)

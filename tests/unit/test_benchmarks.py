@@ -87,6 +87,16 @@ def test_the_pi_benchmark_prints_json_alone_on_standard_output():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["classroom", "data_parallel", "pipeline", "spatial", "synthetic", "zero"])
+def test_a_benchmark_runs_and_prints_json_alone_on_standard_output(name: str) -> None:
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--json", "-"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert rows and all(set(row) >= KEYS and row["ratio"] > 0 for row in rows)
+
+
+@pytest.mark.slow
 def test_the_torch_benchmark_races_every_collective_over_both_backends():
     raced = on_ranks(2, torch_mpi_races.race_collectives, timeout=200, sizes=[4, 4096], rounds=1)
     rows = torch_mpi.collective_rows(raced)
