@@ -216,9 +216,9 @@ predict("From how many KiB on is the ring faster, on four ranks?", None)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.sizes import WHY_8_ALPHA, say_crossover
-from course_lib.theory.cost_model import crossover_nbytes
+from course_lib.theory.cost_model import Hockney, crossover_nbytes
 
-kib = crossover_nbytes(4, line) / 1024
+kib = crossover_nbytes(4, Hockney(alpha, beta)) / 1024
 outcome("From how many KiB on is the ring faster, on four ranks?", kib, "KiB", WHY_8_ALPHA, "predicted")
 
 # %% [markdown]
@@ -248,11 +248,11 @@ from course.lessons.l04_collectives.figures.sizes import predicted_ratios
 predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 
 # %% [markdown]
-# Why is there no crossover on two ranks? Put n = 2 into the table: each rank sends one array either way, the ring in two
-# steps, doubling in one. In this model two ranks cannot show what the ring is good for.
+# Why is there no crossover on two ranks? In this model each rank sends one array either way, the ring in two steps,
+# doubling in one.
 #
-# On four ranks and large arrays the model predicts a ratio of 2 ÷ 1.5 = 1.33. Compare the last rows of the table: the
-# model leaves out the additions, the caches, the memory, and cores that ranks share.
+# For large arrays on four ranks, the model predicts that doubling takes 1.33 times as long as the ring. Compare the last
+# rows of the measurement: the model leaves out the additions, the caches, the memory, and cores that ranks share.
 #
 # For small arrays the number of steps decides, for large arrays the bytes. MPI libraries and NCCL also choose an
 # algorithm for each call, by message size and number of ranks.
