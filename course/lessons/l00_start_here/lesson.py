@@ -13,7 +13,7 @@
 #
 # **Core** is the first part of a lesson; **More** is the optional second part.
 #
-# [Course map](00_start_here.ipynb) · [01 · MPI basics →](01_mpi_basics.ipynb)
+# [Course map](#6-·-The-course) · [01 · MPI basics →](01_mpi_basics.ipynb)
 
 # %% [markdown] tags=["notes"]
 # Minutes: 3 for arrival and this table, 5 for sections 1 and 2, 6 for the exercise, 6 for the rest. Let

@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
-# [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
+# [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
 
 # %% [markdown]
 # ## Warm-up

@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 45 min |
 # | **Ranks** | 4 |
 #
-# [← 03 · arctan π and quadrature](03_arctan_pi.ipynb) · [Course map](00_start_here.ipynb) · [05 · Training in one process →](05_training_one_process.ipynb)
+# [← 03 · arctan π and quadrature](03_arctan_pi.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [05 · Training in one process →](05_training_one_process.ipynb)
 
 # %% [markdown]
 # ## Warm-up
