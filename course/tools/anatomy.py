@@ -54,13 +54,13 @@ def navigation(lesson: LessonSource) -> Iterator[Problem]:
     wanted = []
     if lesson.previous:
         wanted.append(f"[← {label(lesson.previous)}]({stem_of(lesson.previous)}.ipynb)")
-    if lesson.stem != START:
-        wanted.append(f"[Course map]({START}.ipynb)")
     if lesson.next:
         wanted.append(f"[{label(lesson.next)} →]({stem_of(lesson.next)}.ipynb)")
     for link in wanted:
         if link not in text:
             yield 1, f"the navigation line must hold {link}"
+    if f"[Course map]({'' if lesson.stem == START else f'{START}.ipynb'}#" not in text:
+        yield 1, f"the navigation line must hold [Course map](…) with the heading of the map in {START}.ipynb"
     for words, target in LINK.findall(text):
         if ("←" in words or "→" in words) and f"[{words}]({target})" not in wanted:
             yield 1, f"[{words}]({target}) is not the lesson before or after this one; correct or remove it"

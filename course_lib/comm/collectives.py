@@ -98,7 +98,7 @@ def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -
     """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again.
 
     `inside` has the ranks of one node; its rank 0 is the node's leader. `between` has all leaders; the other
-    ranks give COMM_NULL. Only what is sent through `between` crosses from node to node: with N nodes
+    ranks pass COMM_NULL. Only what is sent through `between` crosses from node to node: with N nodes
     2(N-1)/N of the bytes per leader, however many ranks a node has (Kielmann et al. 1999).
     """
     must_be_numbers(buffer, "buffer", written=True)

@@ -7,7 +7,14 @@ import sys
 import pytest
 
 from benchmarks.allreduce import BETWEEN, COSTS, FITTED, PAIRS, SIZES, label, model_rows, say_bytes, size_rows
-from course.lessons.l04_collectives.reference import all_reduces, ratios, table
+from course.lessons.l04_collectives.reference import (
+    Reference,
+    all_reduces,
+    misses,
+    ratios,
+    say_closest,
+    table,
+)
 from course.paths import ROOT
 from mpi_classroom.launch import available_cores
 
@@ -66,3 +73,24 @@ def test_lesson_04_finds_its_rows_in_the_committed_results(ranks, peer):
     lines = table("a title", times, [first], "peer").splitlines()
     assert lines[0] == "a title" and lines[1].split() == ["µs", "ring", "(peer)", "doubling", "(peer)"]
     assert lines[2].startswith(f"{label('', 1, first).removeprefix(', '):>8}") and len(lines) == 3
+
+
+TIMES = {
+    "ring": {4: Reference(10.0, 5.0), 16: Reference(20.0, 20.0)},
+    "doubling": {4: Reference(5.0, 5.0), 16: Reference(22.0, 11.0)},
+}
+
+
+def test_a_table_without_a_peer_has_the_ratio_of_the_two():
+    lines = table("a title", TIMES, [4, 16]).splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["µs", "ring", "doubling", "ratio"],
+        ["4", "B", "10", "5", "0.50"],
+        ["16", "B", "20", "22", "1.10"],
+    ]
+    assert len({len(line) for line in lines[1:]}) == 1
+
+
+def test_where_the_two_are_closest_and_how_far_each_is_off():
+    assert say_closest(TIMES) == "closest at 16 B, ring 20 µs and doubling 22 µs"
+    assert misses(TIMES) == {"ring": {4: 2.0, 16: 1.0}, "doubling": {4: 1.0, 16: 2.0}}

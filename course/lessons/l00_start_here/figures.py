@@ -27,7 +27,7 @@ def cluster_picture(rank_cores: Sequence[int | None], core_count: int) -> Pictur
     size = len(rank_cores)
     cores = shown_cores(rank_cores, core_count)
     title = cluster_title(size, core_count)
-    figure, axes = new_figure(title, width=8.0, height=1.5 + 0.55 * size)
+    figure, axes = new_figure(title, width=8.0, height=1.7 + 0.55 * size)
     _blank(axes, width=10.0, height=1.0)
     ranks_y, cores_y = _spread(size), _spread(len(cores))
     _box(axes, 1.0, 0.5, "notebook\n(browser)", width=1.7, height=0.2)
@@ -40,10 +40,11 @@ def cluster_picture(rank_cores: Sequence[int | None], core_count: int) -> Pictur
             _arrow(axes, (7.8, y), (8.7, cores_y[cores.index(core)]), colour=rank_colour(rank))
     for core, y in zip(cores, cores_y, strict=True):
         _box(axes, 9.3, y, f"core {core}", width=1.1, height=_height(size))
+    captions = {3.7: "cells without\n%%px run here", 6.5: "%%px cells\nrun here"}
     if more := core_count - len(cores):
-        axes.text(9.3, 0.03, f"and {more} more", ha="center", fontsize=FONT_SIZE, color=INK)
-    axes.text(3.7, 0.03, "cells without %%px run here", ha="center", fontsize=FONT_SIZE, color=INK)
-    axes.text(6.5, 0.03, "%%px cells run here", ha="center", fontsize=FONT_SIZE, color=INK)
+        captions[9.3] = f"and {more} more"
+    for x, words in captions.items():
+        axes.text(x, 0.13, words, ha="center", va="top", fontsize=FONT_SIZE, color=INK)
     return Picture(figure, cluster_alt(rank_cores, core_count, title))
 
 
@@ -61,7 +62,7 @@ def cluster_title(size: int, core_count: int) -> str:
     """Whether ranks have to share cores."""
     ranks, cores = _plural(size, "rank"), _plural(core_count, "core")
     if size > core_count:
-        return f"{ranks} on {cores}: some ranks share a core"
+        return f"{ranks} on {cores}: ranks share {'cores' if core_count > 1 else 'the core'}"
     return f"{ranks} on {cores}: each rank can have a core to itself"
 
 
@@ -113,7 +114,8 @@ def memory_title(need: int, memories: Mapping[str, int], parameters: int) -> str
     enough = [name for name, room in memories.items() if room >= need]
     start = f"Training {_count(parameters)} parameters takes {_gb(need)}"
     if not enough:
-        return f"{start};\n{'neither' if len(memories) == 2 else 'none'} of these devices has so much"
+        which = {1: "this device does not have", 2: "neither of these devices has"}
+        return f"{start};\n{which.get(len(memories), 'none of these devices has')} that much"
     return f"{start};\n{listed(enough)} {'has' if len(enough) == 1 else 'have'} enough"
 
 
@@ -169,14 +171,15 @@ def first_too_large(by_side: Mapping[int, int], nbytes: int) -> int:
 
 
 def size_title(measured: Mapping[int, Mapping[int, int]], memories: Mapping[str, int]) -> str:
-    """How memory grows with the side of an image, and the first image that no device can hold."""
+    """How memory grows with the side of an image, and the first image, measured or not, that fits nowhere."""
     batch = min(measured)
     by_side = measured[batch]
     *_, before, largest = sorted(by_side)
     times = by_side[largest] / by_side[before]
     side = first_too_large(by_side, max(memories.values()))
+    how = " extrapolated:" if side > largest else ""
     return (
-        f"{largest / before:g} times the side takes {times:.1f} times the memory;\n"
+        f"{largest / before:g} times the side takes {times:.1f} times the memory;{how}\n"
         f"no device here has room for {_images(batch)} of {side:,} × {side:,} pixels"
     )
 
@@ -257,9 +260,10 @@ IN_PREPARATION = "dashed: in preparation"
 
 def course_map(here: str = "00", course: Sequence[Part] = COURSE, folder: Path = LESSONS) -> Picture:
     """All lessons by part, the one with the number `here` marked; dashed are those not yet in `folder`."""
-    lessons = sum(len(part.lessons) for part in course)
-    parts = sum(bool(part.name) for part in course)
-    title = f"{lessons} lessons in {parts} parts; after 07 you choose the order (you are at {here})"
+    first = listed(number for part in course if not part.name for number, _ in part.lessons)
+    lessons = [len(part.lessons) for part in course if part.name]
+    title = f"Lesson {first} and {sum(lessons)} more in {len(lessons)} parts; after 07 you choose the order"
+    title += f" (you are at {here})"
     figure, axes = new_figure(title, width=8.0, height=0.8 + 0.72 * len(course))
     _blank(axes, width=10.3, height=float(len(course)))
     for row, part in enumerate(course):
@@ -357,8 +361,8 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], col
 
 
 def _spread(count: int) -> list[float]:
-    """Heights for `count` boxes, from top to bottom, between 0.1 and 1."""
-    return [1 - 0.9 * (i + 0.5) / count for i in range(count)]
+    """Heights for `count` boxes, from top to bottom, between 0.14 and 1; captions stand below."""
+    return [1 - 0.86 * (i + 0.5) / count for i in range(count)]
 
 
 def _height(count: int) -> float:

@@ -13,7 +13,7 @@
 #
 # **Core** is the first part of a lesson; **More** is the optional second part.
 #
-# [Course map](00_start_here.ipynb) · [01 · MPI basics →](01_mpi_basics.ipynb)
+# [Course map](#6-·-The-course) · [01 · MPI basics →](01_mpi_basics.ipynb)
 
 # %% [markdown] tags=["notes"]
 # Minutes: 3 for arrival and this table, 5 for sections 1 and 2, 6 for the exercise, 6 for the rest. Let
@@ -34,7 +34,7 @@
 # | restore this lesson | type `course reset 00` in a terminal. Your version is kept under another name |
 # | look up a word | open the [glossary](../docs/glossary.md) |
 # | see what you have passed | type `course progress` in a terminal |
-# | join late | run Setup, then `catch_up("00.2")`: it runs everything that comes before exercise 00.2 |
+# | join late | run Setup, then `catch_up("00.1")`: it runs everything that comes before exercise 00.1 |
 
 # %% [markdown] tags=["slide"]
 # ## Setup
@@ -142,9 +142,9 @@ print(f"the right neighbour of rank {rank} is rank {right_neighbour(comm)}")
 # ## 4 · Which core runs a rank?
 #
 # A rank is a process. A **core** is the part of a CPU that runs the instructions of a process, one process at
-# a time. (Your system may count each hardware thread as a core; so do we.) The operating system decides which
-# core runs each process, and it may change its mind many times per second. Let us ask every rank where it is
-# right now.
+# a time. (We count what your system counts: on some machines that is two hardware threads per physical core.)
+# The operating system decides which core runs each process, and it may move a process to a different core many
+# times per second. Let us ask every rank where it is right now.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -164,9 +164,10 @@ cluster_picture(cluster["core"], available_cores())
 # Run the two cells again, several times. A rank keeps its number and its process, but it may be on a
 # different core.
 #
-# With more ranks than cores, ranks share cores, and the machine is **oversubscribed**. Open MPI refuses more
-# ranks than cores unless you allow it; `start_cluster` does. Everything still works, but four ranks on two
-# cores do at most the work of two. So when this course *times* something, it uses at most one rank per core.
+# With more ranks than cores, ranks share cores, and the machine is **oversubscribed**. By default, Open MPI
+# refuses to start more ranks than there are physical cores; `start_cluster` switches that limit off.
+# Everything still works, but four ranks on two cores do at most the work of two. So when this course *times*
+# something, it uses at most one rank per core.
 
 # %% tags=["exercise: 00.q2"]
 
@@ -175,8 +176,8 @@ cluster_picture(cluster["core"], available_cores())
 #
 # Seven billion parameters make a small language model. Large models are usually trained in **mixed
 # precision**: the layers compute with numbers of 16 bits, 2 bytes each. So the weights alone take 14 GB. How
-# much memory does it take to *train* the model, before the first word goes in? Write your guess in place of
-# `None`, or run on without one.
+# much memory does training need for the model alone, without any data? Write your guess in place of `None`, or
+# run on without one.
 
 # %%
 predict("GB to train 7 billion parameters?", None)
@@ -215,9 +216,9 @@ memory_bars(training_state(parameters), memories, parameters=parameters)
 # Do you have a GPU? Add it to `memories`, for instance `"my GPU": 8 * 10**9`. Then change `parameters` to
 # `1_500_000_000`, the size of the largest GPT-2, and run the last cell again.
 #
-# A model that does not fit into one memory has to be split over several: its optimizer state (part IV of the
-# course) or its layers (part III). A model that does fit can be trained faster if the ranks share the data
-# (part II). Either way, ranks exchange messages (part I).
+# If a model does not fit into the memory of one device, we split it over several: its layers (part III of the
+# course) or its training state, such as Adam's averages (part IV). A model that does fit can be trained faster
+# if the ranks share the data (part II). Either way, ranks exchange messages (part I).
 
 # %% [markdown] tags=["notes"]
 # Collect guesses for the memory aloud before the cell runs; 14 and 28 are common. The point to bring home:
@@ -252,7 +253,7 @@ doctor()
 # - The kernel and the ranks are separate processes. To move a value between them, send it.
 # - A rank is a process with a number. The operating system decides which core runs it.
 # - Training with Adam takes 16 bytes per parameter, 112 GB for 7 billion parameters, for weights, gradients
-#   and optimizer state; activations come on top (section 9).
+#   and optimizer state. What the layers compute from the data, the **activations**, comes on top (section 9).
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -260,6 +261,8 @@ doctor()
 # A colleague has a machine with 64 cores and starts 256 ranks. Will the work finish (a) later than with 64
 # ranks, (b) at about the same time, or (c) sooner? Vote, talk to your neighbour for two minutes, and vote
 # again. What could the machine run out of?
+#
+# <details><summary>Answer</summary>At best (b), usually (a): the ranks share cores and wait for each other. Each rank also needs memory of its own, and memory is what the machine runs out of first.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -298,7 +301,7 @@ node.Free()
 # %% [markdown]
 # ### 9 · What grows with the data
 #
-# The 16 bytes per parameter do not depend on the data. The **activations** do. An activation is what a layer
+# The 16 bytes per parameter do not depend on the data. The activations do. An activation is what a layer
 # computes in the forward pass. It stays in memory until the backward pass has computed the gradients from it.
 # We let PyTorch count the bytes for a small network, a ResNet with 20 layers. If you double the side of an
 # image, by what factor does the memory grow?

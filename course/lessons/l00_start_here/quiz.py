@@ -52,8 +52,8 @@ RANKS_AND_CORES = Question(
         ),
         Option(
             "Two ranks compute first, two when those are done",
-            reply="Then four ranks that wait for each other could never finish on two cores. They do, in "
-            "every lesson of this course: the operating system switches between them all the time.",
+            reply="Then a rank that waits for a message from one of the later two would wait for ever. In "
+            "this course such ranks do finish: the operating system switches between them all the time.",
             belief="rank-is-core",
         ),
     ),

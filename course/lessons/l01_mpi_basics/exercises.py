@@ -45,11 +45,12 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
-    task="The second way out leaves the order to MPI: `Sendrecv` sends and receives in one call, and ranks "
-    "that all call it do not block each other.\n\n"
+    task="The second way out leaves the order to MPI: `Sendrecv` sends and receives in one call. If all "
+    "ranks call it, they cannot deadlock.\n\n"
     "`comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, source=…)`\n\n"
-    "Write a function that sends an array to the right neighbour and returns that of the left neighbour, "
-    "on any number of ranks, for arrays of any length, from 0 to a million numbers.",
+    "Write a function that sends `value` to the right neighbour and returns the array that the left "
+    "neighbour sent. It must work on any number of ranks and for 0 to a million numbers; all ranks' arrays "
+    "have the same length.",
     objectives=(1, 2, 3),
     stub='''\
 def shift(comm, value):

@@ -50,13 +50,16 @@ def space_time(messages: Sequence[Message]) -> Picture:
     start = min(min(m.send[0], m.recv[0]) for m in messages)
     ranks = sorted({m.source for m in messages} | {m.dest for m in messages})
     title = messages_title(messages)
-    figure, axes = new_figure(title, width=8.0, height=1.6 + 0.8 * len(ranks))
+    figure, axes = new_figure(title, width=8.0, height=1.8 + 0.8 * len(ranks))
     for message in messages:
         _calls(axes, message, start, ranks)
     figure.set_layout_engine("constrained", w_pad=0.1)  # room for the labels of the ranks
     name_ranks(axes, ranks)
     axes.set_ylim(len(ranks) - 0.4, -0.6)
-    axes.set_xlabel("seconds; a bar is the time in a call, an arrow joins the two calls of a message")
+    axes.set_xlabel(
+        "seconds; a bar is the time in a call\n"
+        "An arrow joins the two calls of a message; it does not show when the bytes moved."
+    )
     end = max(max(m.send[1], m.recv[1]) for m in messages) - start
     axes.set_xlim(-0.03 * end, 1.3 * end)  # room for the last label
     return Picture(figure, messages_alt(messages, start, title))
@@ -88,7 +91,7 @@ def messages_title(messages: Sequence[Message]) -> str:
     """When each Send returned, compared with its Recv."""
     early = [m for m in messages if m.early > EARLY_SECONDS]
     late = [m for m in messages if m not in early]
-    parts = [f"Send of {m.name} returned {m.early:.1f} s before its Recv" for m in early]
+    parts = [f"Send of {m.name} returned {m.early:.1f} s before rank {m.dest} received it" for m in early]
     parts += [f"Send of {m.name} returned only when rank {m.dest} called Recv" for m in late]
     return ";\n".join(parts)
 
@@ -155,7 +158,7 @@ def waits_title(waits: Mapping[int, int]) -> str:
     """Whether anyone can go on."""
     circle = find_circle(waits)
     if circle:
-        return f"{_ranks(circle)} wait in a circle: none can go on"
+        return f"{_ranks(circle)} wait in a circle (arrow: waits for): none can go on"
     free = sorted(set(waits.values()) - set(waits))
     if not waits:
         return "Nobody waits"

@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
-# [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
+# [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
 
 # %% [markdown]
 # ## Warm-up
@@ -22,8 +22,8 @@
 #    <details><summary>Answer</summary>None. The cell ran in the kernel, and ranks have a memory of their own.</details>
 # 2. Four ranks run on a machine with two cores. How many of them compute at the same moment?
 #    <details><summary>Answer</summary>Two at most.</details>
-# 3. How many bytes per parameter does it take to train with Adam?
-#    <details><summary>Answer</summary>16: the weight, its gradient and the optimizer state.</details>
+# 3. How many bytes per parameter do weight, gradient and optimizer state take with Adam?
+#    <details><summary>Answer</summary>16. In 32-bit numbers: 4 for the weight, 4 for its gradient, 8 for Adam's averages.</details>
 
 # %% [markdown] tags=["slide"]
 # ## Setup
@@ -88,9 +88,10 @@ print(f"rank {rank}: {numbers}")
 # %% [markdown] tags=["slide"]
 # ## 3 · When does Send return?
 #
-# `Send` and `Recv` are **blocking** calls. They return only when you may use the array again. After `Recv`, this means that the message is in the array. And after `Send`? Let us measure it. Rank
-# 1 sleeps for half a second before each `Recv`. Rank 0 sends it 8 bytes and then 1 MB. How many seconds will
-# rank 0 spend in `Send` for the 1 MB? (`Barrier` makes every rank wait until all have reached it.)
+# `Send` and `Recv` are **blocking** calls. They return only when you may use the array again. After `Recv`,
+# this means that the message is in the array. And after `Send`? Let us measure it. Rank 1 sleeps for half a
+# second before each `Recv`. Rank 0 sends it 8 bytes and then 1 MB. How many seconds will rank 0 spend in
+# `Send` for the 1 MB? (`Barrier` makes every rank wait until all have reached it.)
 
 # %%
 predict("Seconds in Send, with 1 MB?", None)
@@ -99,7 +100,10 @@ predict("Seconds in Send, with 1 MB?", None)
 # %%
 # %%px
 def timed_message(count):
-    """Send `count` numbers to a sleeping rank 1; return when this rank's call began and returned."""
+    """Send `count` numbers to a sleeping rank 1.
+
+    Return two times: when this rank's call began, and when it returned.
+    """
     comm.Barrier()
     time.sleep(0.5 if rank == 1 else 0)
     began = time.time()
@@ -119,7 +123,7 @@ small, large = timed_message(1), timed_message(125_000)
 from course.lessons.l01_mpi_basics.figures import Message, circular_wait, space_time
 
 small, large = cluster["small"], cluster["large"]
-# one pair per rank: when its call began, when it returned
+# `small` has one pair per rank: (began, returned). We draw ranks 0 and 1.
 space_time([Message("8 B", 0, 1, *small[:2]), Message("1 MB", 0, 1, *large[:2])])
 
 # %% tags=["nbval-ignore-output"]
@@ -135,8 +139,7 @@ outcome("Seconds in Send, with 1 MB?", seconds, "s", because=why)
 # - **Rendezvous protocol**, for large messages: announce the message, wait until the receiver calls `Recv`, then move the
 #   bytes.
 #
-# In between (here roughly 300 to 4000 bytes), `Send` may also wait until the receiver makes *any* MPI call.
-# It need not be `Recv`. The limits depend on the MPI library. So when `Send` returns, you know one thing only: you may
+# Where the limit lies depends on the MPI library. So when `Send` returns, you know one thing only: you may
 # change the array.
 
 # %% [markdown] tags=["notes"]
@@ -150,7 +153,7 @@ outcome("Seconds in Send, with 1 MB?", seconds, "s", because=why)
 # ## 4 · Once around the ring
 #
 # Now all ranks send at the same time: each sends an array to its right neighbour and then receives one from
-# its left neighbour. We begin with 800 bytes.
+# its left neighbour. We begin with 80 bytes.
 
 # %%
 # %%px --setup
@@ -158,7 +161,7 @@ right, left = (rank + 1) % size, (rank - 1) % size
 
 # %%
 # %%px
-mine = np.full(100, rank)
+mine = np.full(10, rank)
 theirs = np.empty_like(mine)
 comm.Send(mine, dest=right)
 comm.Recv(theirs, source=left)
@@ -166,7 +169,7 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
 # It works. Now with 1 MB: in which line will each rank be after 3 seconds? Vote, then run the cell. It stops
-# after 3 seconds at the latest; if the ranks have to be restarted, that takes some ten seconds more.
+# after 3 seconds at the latest; if the ranks have to be restarted, that takes a few seconds more.
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -178,18 +181,20 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
 # This is a **hang report**. Each line shows a rank, the call it is in, the rank it waits for, and the line of
-# the cell. All ranks are in `Send`, in line 4 (ignore the tag until section 7). No rank reaches `Recv` in line
-# 5, so no `Send` can return. As a picture:
+# the cell. (The tag is a label on the message; here it is always 0.) All ranks are in `Send`, in line 4. No
+# rank reaches `Recv` in line 5, so no `Send` can return. As a picture:
 
 # %% tags=["nbval-ignore-output"]
 circular_wait({0: 1, 1: 2, 2: 3, 3: 0}, call="Send")
 
 # %% [markdown]
-# Ranks that wait for each other in a circle are in a **deadlock**. The program was wrong with 800 bytes,
-# too. It worked only because MPI buffered the messages.
+# Ranks that wait for each other in a circle are in a **deadlock**. The program was wrong with 80 bytes, too.
+# It worked only because MPI buffered the messages.
 #
 # The cluster then restarted the ranks and ran the `--setup` cells again. The ranks lost their other
 # variables; the report lists the cells that would bring them back. We go on without them.
+
+# %% tags=["exercise: 01.q2"]
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Two ways out
@@ -211,8 +216,8 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% tags=["exercise: 01.1"]
 
 # %% [markdown]
-# What is a shift good for? Shift the arrays `size - 1` times, and each visits every rank. Each rank adds up
-# what arrives. The next cell uses your `shift` if it is right, otherwise ours.
+# What is a shift good for? After `size - 1` shifts, every array has visited every rank. Each rank adds up the
+# arrays that arrive. The next cell uses your `shift` if it is right, otherwise ours.
 
 # %% tags=["nbval-ignore-output"]
 continue_with("01.1")
@@ -236,7 +241,8 @@ print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - All ranks run the same program; `rank` decides who does what. What one rank sets, the others do not have.
+# - All ranks run the same program; `rank` decides who does what. A variable set on one rank does not exist on
+#   the others.
 # - A message takes a `Send` on one rank and a `Recv` on another.
 # - When `Send` returns, you may change the array. The message may still be on its way.
 # - If all ranks send first, large messages deadlock. Let some receive first, or use `Sendrecv`.
@@ -246,6 +252,8 @@ print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
 #
 # In a ring, every rank receives first and then sends, with messages of 8 bytes. Does this work (a) always,
 # (b) never, or (c) with some MPI libraries? Vote, talk to your neighbour for two minutes, and vote again.
+#
+# <details><summary>Answer</summary>Never. Every rank waits in <code>Recv</code>, and no rank has reached the line that sends. No buffer helps.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -253,11 +261,6 @@ print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
 # %% [markdown] tags=["more"]
 # ## More
 #
-# First, a question about the deadlock.
-
-# %% tags=["exercise: 01.q2"]
-
-# %% [markdown]
 # ### 6 · Non-blocking calls
 #
 # A third way out of the deadlock: `Isend` and `Irecv` are **non-blocking**. They only start to send or
@@ -296,7 +299,7 @@ elif rank == 1:
 # Use upper case for data and lower case for small messages about the data. Both sides must use the same.
 #
 # Every message also has a **tag**, a number that you choose (0 if you choose none). A receiver that names a
-# tag receives only messages with that tag.
+# tag receives only messages with that tag. One that names none accepts any tag.
 
 # %% tags=["exercise: 01.3"]
 
@@ -335,7 +338,8 @@ if rank > 0:
 # %% [markdown]
 # The page shows the output of each rank in a block of its own. The order of the blocks is not the order in
 # time: rank 3 printed first, wherever its line stands on your page. Only messages put the events of two ranks
-# in order: what a rank does after `Recv` comes after everything that the other rank did before its `Send`.
+# in order: what a rank does after `Recv` comes after everything that the other rank did before the matching
+# `Send`.
 
 # %% tags=["exercise: 01.q3"]
 

@@ -30,7 +30,7 @@ SEND_RETURNED = Question(
 
 SMALL_AND_LARGE = Question(
     id="01.q2",
-    question="A program sends around a ring, `Send` first, then `Recv`. It has run for a year with 800 "
+    question="A program sends around a ring, `Send` first, then `Recv`. It has run for a year with 80 "
     "bytes. Today the arrays are larger, and a hang report says: rank 0 waits in Send for rank 1, rank 1 "
     "for rank 2, rank 2 for rank 3, rank 3 for rank 0. What should change?",
     options=(

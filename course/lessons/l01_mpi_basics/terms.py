@@ -44,7 +44,8 @@ TERMS = (
     Term("deadlock", "Ranks that wait for each other in a circle, so that none can go on."),
     Term(
         "Sendrecv",
-        "The MPI call that sends one message and receives another without blocking on their order.",
+        "The MPI call that sends one message and receives another, in an order that MPI chooses, so that a "
+        "ring of them cannot deadlock.",
     ),
     Term(
         "request",

@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
-# [← 01 · MPI basics](01_mpi_basics.ipynb) · [Course map](00_start_here.ipynb) · [03 · arctan π and quadrature →](03_arctan_pi.ipynb)
+# [← 01 · MPI basics](01_mpi_basics.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [03 · arctan π and quadrature →](03_arctan_pi.ipynb)
 
 # %% [markdown] tags=["skip"]
 # ## Warm-up

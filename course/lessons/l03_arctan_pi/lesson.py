@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 28 min |
 # | **Ranks** | 4 |
 #
-# [← 02 · Monte Carlo π](02_monte_carlo_pi.ipynb) · [Course map](00_start_here.ipynb) · [04 · Collectives →](04_collectives.ipynb)
+# [← 02 · Monte Carlo π](02_monte_carlo_pi.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [04 · Collectives →](04_collectives.ipynb)
 
 # %% [markdown] tags=["skip"]
 # ## Warm-up

@@ -43,7 +43,7 @@ def _check_ring_all_gather(answer: SimpleNamespace, comm: Any, lengths: Sequence
             wrong[same] = f"chunk {chunk} is {words}" if same else _about_chunk(chunk, float(found[0]), size)
     for same in (False, True):  # what was written wrongly says more
         expect(same not in wrong, wrong.get(same, ""))
-    expect(len(sends) < size, f"sent {len(sends)} messages; n−1 = {size - 1} are enough.")
+    expect(len(sends) < size, f"sent {len(sends)} messages; size − 1 = {size - 1} are enough.")
 
 
 def _counting(comm: Any, sends: list[str]) -> Any:
@@ -99,9 +99,9 @@ RING_ALL_GATHER = Exercise(
     id="04.1",
     objectives=(2,),
     title="Once more round the ring",
-    task="Write the second half. Rank r now has chunk r+1 complete, the last rank chunk 0. In each of n−1 "
-    "steps every rank sends a complete chunk to the right and receives the next one from the left, directly "
-    "into its place. Nothing is added any more. Two lines are enough.",
+    task="Write the second half. Rank r now holds the complete chunk r+1; the last rank holds chunk 0. In "
+    "each of size − 1 steps every rank sends a complete chunk to the right and receives a different one from "
+    "the left, directly into its place. Nothing is added any more. Two lines are enough.",
     stub='''\
 def ring_all_gather(comm, chunks):
     """Copy the complete chunks round the ring, in place, until every rank has all of them."""

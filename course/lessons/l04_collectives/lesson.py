@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 45 min |
 # | **Ranks** | 4 |
 #
-# [← 03 · arctan π and quadrature](03_arctan_pi.ipynb) · [Course map](00_start_here.ipynb) · [05 · Training in one process →](05_training_one_process.ipynb)
+# [← 03 · arctan π and quadrature](03_arctan_pi.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [05 · Training in one process →](05_training_one_process.ipynb)
 
 # %% [markdown]
 # ## Warm-up
@@ -47,7 +47,8 @@ mine = np.array([1, 2, 3, 4]) * 10**rank
 #
 # A **collective** is a call that all ranks make together. Some have a root. A **broadcast** copies the root's array to
 # all ranks. **Scatter** cuts the root's array into parts, one per rank. **Gather** collects a part from each rank on the
-# root. The last two also add. You know `Reduce` from lesson 02; an **all-reduce** leaves the sum on every rank.
+# root. **Reduce**, which you know from lesson 02, adds up all arrays on the root. An **all-reduce** adds them up and
+# leaves the sum on every rank.
 #
 # Rank 0 holds 1, 2, 3, 4. Rank 1 holds tens, rank 2 hundreds, rank 3 thousands. So the place of a digit tells which rank
 # it came from. All ranks run all five lines. Each passes an array to receive the result.
@@ -82,20 +83,21 @@ what_each_leaves(cluster["mine"], {name: cluster[name] for name in names})
 
 # %% [markdown]
 # After a reduce only the root has the sums; after an all-reduce every rank has them. 1111 says that all four ranks are
-# in; 1011 would say that rank 2 is missing. All ranks make the same collective calls in the same order: MPI matches the
-# first call of one rank with the first call of every other.
+# in; 1011 would say that rank 2 is missing. All ranks make the same collective calls in the same order. On a
+# communicator, MPI matches each rank's first collective call with the first of every other rank, then the second, and
+# so on.
 #
-# Distributed training depends on the all-reduce: every step all-reduces the gradients. So how is it made?
+# Data-parallel training (lesson 06) depends on the all-reduce: every step all-reduces the gradients. So how is it made?
 
 # %% tags=["exercise: 04.q1"]
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once round the ring
 #
-# The naive way: everyone sends the whole array to everyone. With four ranks that is three arrays each, and all four do
-# the same additions. The **ring algorithm** shares the work. Each rank cuts its array into four **chunks**. In each
-# of size − 1 steps it sends one chunk to its right neighbour, receives one from the left, and adds it to its own copy of
-# that chunk.
+# In lesson 01 each array went once round the ring: every rank sent three whole arrays, and all four ranks did the same
+# additions. The **ring algorithm** shares the work. Each rank cuts its array into four **chunks**. In each of size − 1
+# steps a rank sends one chunk to its right neighbour and receives a different one from the left. It adds what it
+# received to its own copy of that chunk.
 
 
 # %%
@@ -111,8 +113,8 @@ def ring_reduce_scatter(comm, chunks):
 
 
 # %% [markdown]
-# Let us film it. We pass a communicator that notes the array whenever chunks are exchanged. You
-# need not read this class: it copies `array` into `film` before each exchange.
+# Let us film it. We pass a communicator that saves a copy of the array before each exchange. You need not read this
+# class.
 
 
 # %%
@@ -173,7 +175,8 @@ ring_film(cluster["film"])
 # ## 3 · What does each rank send?
 #
 # A rank's **communication volume** is the bytes that it sends. In the film every rank sends one chunk per step. With n
-# ranks there are n−1 steps per half, and each sends 1/n of the array. So it sends **2(n−1)/n arrays**: 1.5 with four ranks, 1.97 with 64, and never two.
+# ranks each half has n−1 steps, and in each step a rank sends 1/n of the array. So a rank sends **2(n−1)/n arrays**: 1.5
+# with four ranks, 1.97 with 64, and never two.
 
 # %% tags=["exercise: 04.q2"]
 
@@ -184,7 +187,7 @@ ring_film(cluster["film"])
 # exchange their *whole* arrays and add; in round 2, ranks 0↔2 and 1↔3; then partners 4 apart, and so on.
 #
 # In the **alpha-beta model** a message of k bytes takes α + βk seconds: α is the **latency**, which even one byte pays,
-# and 1/β the **bandwidth**. Below, m is the bytes of the array. (We leave out the time for adding.)
+# and 1/β the **bandwidth**. Below, m is the size of the array in bytes. (We leave out the time for adding.)
 #
 # | n ranks | steps | bytes per step | seconds |
 # |---|---|---|---|
@@ -212,28 +215,31 @@ print(f"latency α = {1e6 * alpha:.2f} µs, bandwidth 1/β = {line.gbyte_per_s:.
 predict("From how many KiB on is the ring faster, on four ranks?", None)
 
 # %% tags=["nbval-ignore-output"]
-kib, why = 8 * alpha / beta / 1024, "Four latencies cost what half an array saves: 4α = ½βm, so m = 8α/β."
-outcome("From how many KiB on is the ring faster, on four ranks?", kib, "KiB", why, "predicted")
+from course.lessons.l04_collectives.figures.sizes import WHY_8_ALPHA, say_crossover
+from course_lib.theory.cost_model import Hockney, crossover_nbytes
+
+kib = crossover_nbytes(4, Hockney(alpha, beta)) / 1024
+outcome("From how many KiB on is the ring faster, on four ranks?", kib, "KiB", WHY_8_ALPHA, "predicted")
 
 # %% [markdown]
-# Is there such a crossover? The reference machine measured tuned versions of the two, on four ranks:
+# Is there such a crossover? On the reference machine (lesson 02) we timed faster versions of both, with four ranks. The
+# last column is the time of doubling divided by that of the ring: above 1, the ring is faster.
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l04_collectives.figures.sizes import say_crossover
-from course.lessons.l04_collectives.reference import all_reduces, ratios, table
+from course.lessons.l04_collectives.reference import all_reduces, ratios, say_closest, table
 
 on_four = all_reduces(ranks=4)
-sizes = [12 * 4**power for power in (0, 5, 6, 7, 8, 9)]
+sizes = [12 * 4**power for power in (0, *range(5, 12))]
 print(table("reference machine, 4 ranks on 2 cores", on_four, sizes))
 print("measured:", say_crossover(ratios(on_four)))
-beside_others = ratios(all_reduces(ranks=4, peer="MPI_Allreduce, in place"))
-print("measured beside MPI and Gloo:", say_crossover(beside_others))
+again = all_reduces(ranks=4, peer="MPI_Allreduce, in place")
+print(f"measured in a second run, at other sizes: {say_crossover(ratios(again))}; {say_closest(again)}")
 
 # %% [markdown]
-# Compare the size with your prediction. Do not expect more than its order of magnitude: here four ranks share two cores,
-# which the model leaves out. Even on one machine two series differ.
-
-# %% [markdown]
+# Compare with the prediction from your α and β. The reference machine is a different one, and there four ranks shared
+# two cores, which the model leaves out. Near the crossover the two take nearly the same time, so a small change in either time
+# moves the crossover far. Expect the order of magnitude, not more.
+#
 # The model needs no cluster. Let it predict up to 64 ranks, assuming that every pair of ranks has the same α and β.
 
 # %% tags=["nbval-ignore-output"]
@@ -242,9 +248,11 @@ from course.lessons.l04_collectives.figures.sizes import predicted_ratios
 predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 
 # %% [markdown]
-# Why is there no crossover on two ranks? Put n = 2 into the table: each rank sends one array either way, the ring in two
-# steps, doubling in one. (The model leaves out the additions.) Two ranks can measure α and β, but they cannot show what
-# the ring is good for.
+# Why is there no crossover on two ranks? In this model each rank sends one array either way, the ring in two steps,
+# doubling in one.
+#
+# For large arrays on four ranks, the model predicts that doubling takes 1.33 times as long as the ring. Compare the last
+# rows of the measurement: the model leaves out the additions, the caches, the memory, and cores that ranks share.
 #
 # For small arrays the number of steps decides, for large arrays the bytes. MPI libraries and NCCL also choose an
 # algorithm for each call, by message size and number of ranks.
@@ -258,7 +266,7 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 #
 # - All ranks make the same collective calls in the same order. Only the root has the result of `Reduce` and `Gather`.
 # - Reduce-scatter and all-gather make an all-reduce. In a ring each rank sends 2(n−1)/n arrays: less than two.
-# - A latency per step and a time per byte predict which algorithm is faster at which size.
+# - From the latency, the bandwidth and the number of ranks you can predict which algorithm is faster for which array.
 
 # %% [markdown]
 # ## Discuss
@@ -478,7 +486,7 @@ for name in ("broadcast", "all_reduce", "scatter", "gather", "all_gather"):
     print(f"{name:11}", *(f"rank {rank}: {held[name]}" for rank, held in enumerate(cluster["held"][:2])))
 
 # %% [markdown]
-# The calls are the same as MPI's, under names of PyTorch's own. `all_gather` fills a list with one tensor per rank.
+# The collectives are MPI's; names and arguments are PyTorch's. `all_gather` fills a list with one tensor per rank.
 
 # %% tags=["exercise: 04.q3"]
 
@@ -498,9 +506,9 @@ for rank, held in enumerate(cluster["held"]):
 # %% [markdown]
 # Which operation works on which backend? Printed tables grow old. `probe_backends` tries each operation on two
 # ranks and looks at the result. The operations are `send` and `recv`, `isend` and `irecv`, `broadcast`, `all_reduce`,
-# `reduce`, `gather`, `scatter`, `all_gather`, `reduce_scatter` and **all-to-all** (two forms each: with a list, and with one
-# tensor), collectives of Python objects, `barrier` and `monitored_barrier`. In an all-to-all every rank has one part
-# for every other rank.
+# `reduce`, `gather`, `scatter`, collectives of Python objects, `barrier`, `monitored_barrier`, and `all_gather`,
+# `reduce_scatter` and **all-to-all**. The last three have two forms each, with a list and with one tensor. In an
+# all-to-all every rank has one part for every other rank.
 
 # %%
 predict("Of 16 operations, how many work on Gloo?", None)
@@ -514,9 +522,9 @@ outcome("Of 16 operations, how many work on Gloo?", works, word="counted")
 table
 
 # %% [markdown]
-# `mpi4py` is this course's own backend, which
-# turns PyTorch's calls into MPI's; PyTorch's `mpi` has to be compiled with PyTorch. A ✓ means that the result was
-# right.
+# A ✓ means that the result was right. The column `mpi4py` is a backend of this course, built on the library of that
+# name. It turns PyTorch's calls into MPI's. The column `mpi` is PyTorch's own, which works only in a PyTorch that was
+# compiled with MPI.
 #
 # > **What the sources say.** A report that this course grew from (Kolly 2022, see References) says that
 # > `reduce` leaves the other ranks' tensors unchanged, and its table has no `reduce_scatter` and no `all_to_all` on
@@ -602,25 +610,27 @@ predicted = {
 times_by_size(measured, predicted, ranks=ranks, cores=available_cores())
 
 # %% [markdown]
-# So does the prediction hold? A rank that waits in MPI computes, so it should have used its core all the time.
+# So does the prediction hold? A rank that waits in MPI keeps its core busy. If it used much less than one core, another
+# program took the rest.
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l04_collectives.figures.sizes import residuals, say_crossover, say_hold
-from course.lessons.l04_collectives.reference import all_reduces, table
-from mpi_classroom.figures import listed, say_bytes
+from course.lessons.l04_collectives.figures.sizes import say_hold, say_predictions
+from course.lessons.l04_collectives.reference import all_reduces, misses, table
 
 share = min(cluster["core_share"][:ranks])
 print(f"the ranks had {100 * share:.0f}% of a core each, or more")
 if share < 0.9:
     print("The cores were busy: this run says nothing about the prediction.")
-for name, misses in residuals(measured, predicted).items():
-    print(f"{name}: {say_hold(misses)}")
-for word, seconds in (("measured", measured), ("predicted", predicted)):
-    quotients = {m: seconds["doubling"][m] / seconds["ring"][m] for m in seconds["ring"]}
-    print(f"{word} on {ranks} ranks: {say_crossover(quotients)}")
-print(table("\nreference machine, 2 ranks on 2 cores", all_reduces(ranks=2), sizes, "predicted"))
+print(say_predictions(measured, predicted))
+
+on_two = all_reduces(ranks=2)
+print(table("\nreference machine, 2 ranks on 2 cores, tuned versions", on_two, sizes, "predicted"))
+for name, off in misses(on_two).items():
+    print(f"{name}: {say_hold(off)}")
 
 # %% [markdown]
+# The reference machine ran the tuned versions, so its predictions differ from yours.
+#
 # Where a marker lies above its line, time went into something that the model does not know: memory that all ranks
 # share, Python between the messages, a rank that waited for a core. Gloo sends through the operating system's network,
 # and a thread of its own has to wake up for every message; a jump in its line may be a thread that woke up late.
@@ -629,9 +639,11 @@ print(table("\nreference machine, 2 ranks on 2 cores", all_reduces(ranks=2), siz
 # And beside MPI's own? `python -m benchmarks.allreduce` ran MPI's all-reduce and our tuned ones in turn:
 
 # %% tags=["nbval-ignore-output"]
-on_two = all_reduces(ranks=2, peer="MPI_Allreduce, in place")
-print(table("reference machine, 2 ranks on 2 cores", on_two, [4**6, 4**9, 4**12], "MPI"))
-faster = [say_bytes(m) for m, ring in on_two["ring"].items() if ring.ours < ring.peer]
+from mpi_classroom.figures import listed, say_bytes
+
+beside_mpi = all_reduces(ranks=2, peer="MPI_Allreduce, in place")
+print(table("reference machine, 2 ranks on 2 cores, tuned versions", beside_mpi, [4**6, 4**9, 4**12], "MPI"))
+faster = [say_bytes(m) for m, ring in beside_mpi["ring"].items() if ring.ours < ring.peer]
 print("The tuned ring is faster than MPI's own at", listed(faster) or "no size")
 
 # %% [markdown]

@@ -38,7 +38,7 @@ TERMS = (
     Term("bandwidth", "The bytes per second that a connection carries once a long message is on its way."),
     Term(
         "alpha-beta model",
-        "A message of m bytes takes alpha + beta·m seconds (Hockney): its latency, and a time per byte.",
+        "A message of k bytes takes alpha + beta·k seconds (Hockney): its latency, and a time per byte.",
         forms="alpha-beta",
     ),
     Term("crossover", "The size from which on one algorithm is faster than another.", forms=""),

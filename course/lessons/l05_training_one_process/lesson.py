@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 27 min |
 # | **Ranks** | 4 |
 #
-# [← 04 · Collectives](04_collectives.ipynb) · [Course map](00_start_here.ipynb) · [06 · Data parallelism by hand →](06_data_parallel_by_hand.ipynb)
+# [← 04 · Collectives](04_collectives.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [06 · Data parallelism by hand →](06_data_parallel_by_hand.ipynb)
 
 # %% [markdown]
 # ## Warm-up

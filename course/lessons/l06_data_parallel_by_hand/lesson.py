@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 45 min |
 # | **Ranks** | 4 |
 #
-# [← 05 · Training in one process](05_training_one_process.ipynb) · [Course map](00_start_here.ipynb) · [07 · DDP on MNIST →](07_ddp_on_mnist.ipynb)
+# [← 05 · Training in one process](05_training_one_process.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [07 · DDP on MNIST →](07_ddp_on_mnist.ipynb)
 
 # %% [markdown]
 # ## Warm-up

@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 40 min |
 # | **Ranks** | 4 |
 #
-# [← 06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · [Course map](00_start_here.ipynb) ·
+# [← 06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
 # [08 · Pipeline parallelism →](08_pipeline_parallelism.ipynb)
 
 # %% [markdown]

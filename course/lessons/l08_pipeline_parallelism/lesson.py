@@ -10,7 +10,7 @@
 # | **Time** | core 20 min · more 50 min |
 # | **Ranks** | 4 |
 #
-# [← 07 · DDP on MNIST](07_ddp_on_mnist.ipynb) · [Course map](00_start_here.ipynb) · [09 · Tensor parallelism →](09_tensor_parallelism.ipynb)
+# [← 07 · DDP on MNIST](07_ddp_on_mnist.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [09 · Tensor parallelism →](09_tensor_parallelism.ipynb)
 
 # %% [markdown]
 # ## Warm-up

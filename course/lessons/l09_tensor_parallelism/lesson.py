@@ -10,7 +10,7 @@
 # | **Time** | core 20 min · more 49 min |
 # | **Ranks** | 4 |
 #
-# [← 08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) · [Course map](00_start_here.ipynb) · [10 · Spatial and hybrid →](10_spatial_and_hybrid.ipynb)
+# [← 08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [10 · Spatial and hybrid →](10_spatial_and_hybrid.ipynb)
 
 # %% [markdown]
 # ## Warm-up

@@ -10,7 +10,7 @@
 # | **Time** | core 20 min · more 28 min |
 # | **Ranks** | 4 |
 #
-# [← 09 · Tensor parallelism](09_tensor_parallelism.ipynb) · [Course map](00_start_here.ipynb) · [11 · ZeRO from scratch →](11_zero_from_scratch.ipynb)
+# [← 09 · Tensor parallelism](09_tensor_parallelism.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [11 · ZeRO from scratch →](11_zero_from_scratch.ipynb)
 
 # %% [markdown]
 # ## Warm-up

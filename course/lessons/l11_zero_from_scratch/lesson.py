@@ -10,7 +10,7 @@
 # | **Time** | core 20 min · more 50 min |
 # | **Ranks** | 4 |
 #
-# [← 10 · Spatial and hybrid](10_spatial_and_hybrid.ipynb) · [Course map](00_start_here.ipynb) · [12 · DeepSpeed on CIFAR →](12_deepspeed_on_cifar.ipynb)
+# [← 10 · Spatial and hybrid](10_spatial_and_hybrid.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [12 · DeepSpeed on CIFAR →](12_deepspeed_on_cifar.ipynb)
 
 # %% [markdown]
 # ## Warm-up

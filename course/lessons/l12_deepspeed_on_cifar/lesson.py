@@ -10,7 +10,7 @@
 # | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
-# [← 11 · ZeRO from scratch](11_zero_from_scratch.ipynb) · [Course map](00_start_here.ipynb) ·
+# [← 11 · ZeRO from scratch](11_zero_from_scratch.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
 # [13 · DeepSpeed summarization →](13_deepspeed_summarization.ipynb)
 
 # %% [markdown]

@@ -10,7 +10,7 @@
 # | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
 #
-# [← 12 · DeepSpeed on CIFAR](12_deepspeed_on_cifar.ipynb) · [Course map](00_start_here.ipynb)
+# [← 12 · DeepSpeed on CIFAR](12_deepspeed_on_cifar.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
 
 # %% [markdown]
 # ## Warm-up

@@ -6,13 +6,18 @@ from typing import Any
 from course.paths import ROOT
 
 
-def reference(benchmark: str, case: str) -> dict[str, Any]:
-    """The row `case` of `python -m benchmarks.BENCHMARK`: times `ours` and `peer`, their `ratio`, and more.
+def rows(benchmark: str) -> list[dict[str, Any]]:
+    """What `python -m benchmarks.BENCHMARK` measured: `case`, `ranks`, the times `ours` and `peer`, and more.
 
-    Raises KeyError where the committed results have no such row.
+    Raises FileNotFoundError where no result of this benchmark is committed.
     """
-    rows = json.loads((ROOT / "benchmarks" / "results" / f"{benchmark}.json").read_text(encoding="utf-8"))
-    return {row["case"]: row for row in rows}[case]
+    text = (ROOT / "benchmarks" / "results" / f"{benchmark}.json").read_text(encoding="utf-8")
+    return list(json.loads(text))
+
+
+def reference(benchmark: str, case: str) -> dict[str, Any]:
+    """The row `case` of `rows(benchmark)`; KeyError where there is no such row."""
+    return {row["case"]: row for row in rows(benchmark)}[case]
 
 
 def speedups_of(row: dict[str, Any]) -> tuple[float, float, float]:

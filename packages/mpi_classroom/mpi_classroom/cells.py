@@ -55,7 +55,7 @@ def hint(problem: str, cell: Cell, earlier: Sequence[Cell]) -> str:
     if "is not callable" in problem:
         for name, before in _last_assigned([*earlier, cell]).items():
             if hasattr(builtins, name) and re.search(rf"\b{name}\s*\(", cell.text):
-                where = f"{name} is a variable of yours since cell {before.number}"
+                where = f"{name} is a variable of yours since cell [{before.number}]"
                 return f"{where}; `%px del {name}` brings Python's own back."
     last = _last_assigned(earlier)
     missing = re.search(
@@ -64,15 +64,15 @@ def hint(problem: str, cell: Cell, earlier: Sequence[Cell]) -> str:
     if missing and missing[2] in last:
         name, before = missing[2], last[missing[2]]
         if not _binds_on_all_ranks(before, name):
-            where = f"Cell {before.number} sets `{name}` inside an `if`"
+            where = f"Cell [{before.number}] sets `{name}` inside an `if`"
             return f"{where}; only the ranks that entered it have `{name}`."
-        return f"{name} comes from cell {before.number}: run that cell again." if missing[1] == "0" else ""
+        return f"{name} comes from cell [{before.number}]: run that cell again." if missing[1] == "0" else ""
     if "AttributeError" in problem:
         made = _last_assigned([before for before in earlier if before.setup])
         for name in sorted(made.keys() & last.keys()):
             if not last[name].setup and re.search(rf"\b{name}\.", cell.text):
-                where = f"{name} was given another value in cell {last[name].number}"
-                return f"{where}; cell {made[name].number} brings it back."
+                where = f"{name} was given another value in cell [{last[name].number}]"
+                return f"{where}; cell [{made[name].number}] brings it back."
     return ""
 
 
@@ -96,12 +96,12 @@ def _last_assigned(cells: Sequence[Cell]) -> dict[str, Cell]:
 
 
 def cell_numbers(numbers: Sequence[int]) -> str:
-    """The cells' numbers in words: `cells 5–7, 9`."""
+    """The cells' numbers in words, as the page shows them: `cells [5]–[7], [9]`."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    words = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
+    words = [f"[{run[0]}]" if len(run) == 1 else f"[{run[0]}]–[{run[-1]}]" for run in runs]
     return f"cell{'s' * (len(numbers) > 1)} {', '.join(words)}"

@@ -164,7 +164,7 @@ class GuardedMagics(ParallelMagics):
         self.history, self.running, self.last_result = setup, None, None
         sentence = f"The ranks were restarted in {time.monotonic() - began:.1f} s"
         if failed is not None:
-            sentence += f", but the setup cell {failed.number} failed when it was run again"
+            sentence += f", but the setup cell [{failed.number}] failed when it was run again"
         elif setup:
             sentence += f" and the setup cell{'s' * (len(setup) > 1)} run again"
         return sentence + _what_is_lost(others, setup)

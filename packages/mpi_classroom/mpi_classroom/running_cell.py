@@ -190,7 +190,7 @@ class RunningCell:
         cell = self.magics.cell_of(file)
         if cell is None:
             return None
-        earlier = "" if cell.text == self.cell.text else f"  (of cell {cell.number}, still running)"
+        earlier = "" if cell.text == self.cell.text else f"  (of cell [{cell.number}], still running)"
         return Source(cell.text.splitlines(), cell.lines_above, earlier)
 
     def _show_output(self, wait: bool = True) -> None:

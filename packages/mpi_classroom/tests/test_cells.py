@@ -50,10 +50,10 @@ def test_the_engines_call_the_file_of_a_cell_as_we_expect():
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ([4], "cell 4"),
-        ([4, 6], "cells 4, 6"),
-        ([5, 6, 7, 8, 9], "cells 5–9"),
-        ([2, 5, 6, 7, 9, 12, 13], "cells 2, 5–7, 9, 12–13"),
+        ([4], "cell [4]"),
+        ([4, 6], "cells [4], [6]"),
+        ([5, 6, 7, 8, 9], "cells [5]–[9]"),
+        ([2, 5, 6, 7, 9, 12, 13], "cells [2], [5]–[7], [9], [12]–[13]"),
     ],
 )
 def test_numbers_of_cells_in_words(numbers, words):
@@ -70,7 +70,7 @@ def hinted(problem, text, *earlier):
 def test_a_builtin_that_became_a_variable_is_named_where_it_is_called():
     earlier = Cell("print = 3", 4, 1, False), Cell("x = 1", 5, 1, False)
     problem = "TypeError: 'int' object is not callable"
-    words = "print is a variable of yours since cell 4; `%px del print` brings Python's own back."
+    words = "print is a variable of yours since cell [4]; `%px del print` brings Python's own back."
     assert hinted(problem, "print(x)", *earlier) == words
     assert hinted(problem, "x()", *earlier) == ""
     assert hinted("ValueError: x", "print(x)", *earlier) == ""
@@ -78,18 +78,18 @@ def test_a_builtin_that_became_a_variable_is_named_where_it_is_called():
 
 def test_a_name_that_is_gone_is_told_with_the_cell_it_came_from():
     problem = "NameError: name 'comm' is not defined"
-    assert hinted(problem, "comm.Barrier()", SETUP) == "comm comes from cell 3: run that cell again."
+    assert hinted(problem, "comm.Barrier()", SETUP) == "comm comes from cell [3]: run that cell again."
     assert hinted(problem, "comm.Barrier()") == ""
     assert hinted("NameError: name 'com' is not defined", "com.Barrier()", SETUP) == ""
 
 
 def test_running_a_cell_again_is_no_advice_where_its_condition_leaves_ranks_out():
     secret = Cell("if rank == 0:\n    secret = 43523", 4, 1, False)
-    words = "Cell 4 sets `secret` inside an `if`; only the ranks that entered it have `secret`."
+    words = "Cell [4] sets `secret` inside an `if`; only the ranks that entered it have `secret`."
     problem = "NameError: name 'secret' is not defined"
     assert hint(f"ranks 1, 2, 3 raised {problem}", Cell("print(secret)", 9, 1, False), [secret]) == words
     everywhere = Cell("if rank == 0:\n    secret = 1\nelse:\n    secret = 2", 4, 1, False)
-    assert hinted(problem, "print(secret)", everywhere) == "secret comes from cell 4: run that cell again."
+    assert hinted(problem, "print(secret)", everywhere) == "secret comes from cell [4]: run that cell again."
     nested = Cell(
         "if debug:\n    if rank == 0:\n        secret = 1\n    else:\n        secret = 2", 4, 1, False
     )
@@ -105,7 +105,7 @@ def test_no_cell_is_to_run_again_where_rank_0_has_the_name():
 def test_a_name_of_a_setup_cell_that_has_another_value_now_is_told():
     problem = "AttributeError: 'int' object has no attribute 'Barrier'"
     taken = Cell("comm = 5", 4, 1, False)
-    words = "comm was given another value in cell 4; cell 3 brings it back."
+    words = "comm was given another value in cell [4]; cell [3] brings it back."
     assert hinted(problem, "comm.Barrier()", SETUP, taken) == words
     assert hinted(problem, "comm.Barrier()", SETUP, taken, SETUP) == ""
     assert hinted(problem, "rank.Barrier()", SETUP, taken) == ""

@@ -153,7 +153,7 @@ def test_a_name_taken_away_is_an_error_that_running_setup_again_mends(notebook):
     notebook.run("%%px\ncomm, print = 5, 3\ndel MPI")
     assert "'int' object has no attribute 'allreduce'" in notebook.run("%%px\ncomm.allreduce(rank)").error
     number = notebook.run("%%px\nprint = 3").number
-    hint = f"print is a variable of yours since cell {number}; `%px del print` brings Python's own back."
+    hint = f"print is a variable of yours since cell [{number}]; `%px del print` brings Python's own back."
     assert hint in notebook.run("%%px\nprint(rank)").error
     notebook.run("%px del print")
     notebook.run(SETUP)
@@ -387,7 +387,8 @@ def test_a_restart_runs_the_setup_cells_and_names_what_is_lost(notebook):
     cells = [notebook.run(f"%%px\n{source}") for source in sources]
     assert all(cell.error == "" for cell in cells)
     ran = notebook.run("%%px\nif rank: comm.Barrier()", within=90)
-    lost = f"lost on the ranks: f, json, losses, model. Run cells {cells[0].number}, {cells[2].number} again."
+    again = f"Run cells [{cells[0].number}], [{cells[2].number}] again."
+    lost = f"lost on the ranks: f, json, losses, model. {again}"
     assert f"and the setup cell run again; {lost}" in ran.error, ran.text
     works(notebook)
 
@@ -398,7 +399,7 @@ def test_a_restart_by_hand_runs_the_setup_cells_too(notebook):
     notebook.run("%%px\nweights = 3")
     ran = notebook.run("cluster.restart()")
     assert re.search(
-        r"the setup cell run again; lost on the ranks: weights\. Run cell \d+ again\.", ran.output
+        r"the setup cell run again; lost on the ranks: weights\. Run cell \[\d+\] again\.", ran.output
     )
     works(notebook)
 
@@ -504,7 +505,9 @@ def test_a_cell_in_the_background_that_hangs_is_reported_by_the_next(notebook):
     number = notebook.run("%%px --noblock\ncomm.recv(source=(rank + 1) % size)").number
     ran = notebook.run("%%px\ncomm.Barrier()", within=90)
     assert "no rank can go on" in ran.error
-    assert len(re.findall(rf"cell line 2 .*\(of cell {number}, still running\)", ran.error)) == 4, ran.text
+    assert len(re.findall(rf"cell line 2 .*\(of cell \[{number}\], still running\)", ran.error)) == 4, (
+        ran.text
+    )
     works(notebook)
 
 

@@ -20,11 +20,9 @@ def test_comments_docstrings_and_layout_are_no_attempt() -> None:
     ("total", "words"),
     [
         (1011, "rank 2's contribution is missing"),
-        (
-            1,
-            "rank 1's contribution is missing; rank 2's contribution is missing; rank 3's contribution is "
-            "missing",
-        ),
+        (1, "the contributions of ranks 1, 2 and 3 are missing"),
+        (1101, "rank 1's contribution is missing"),
+        (1100, "the contributions of ranks 0 and 1 are missing"),
         (1121, "rank 1's contribution is counted 2 times"),
         (1111, "the sum is 1111"),
         (277.75, "the sum is 277.75"),

@@ -136,7 +136,8 @@ def test_every_rank_and_every_step_is_in_the_film(ranks: int) -> None:
         f"After {half} step{steps} every rank has 1 complete chunk, after {2 * half} all {ranks}"
     )
     frames = [axes.get_title(loc="left") for axes in picture.figure.axes if axes.axison]
-    assert frames == ["start", *(f"after step {step}" for step in range(1, 2 * ranks - 1))]
+    assert frames == ["start", "after 1 step", *(f"after {step} steps" for step in range(2, 2 * ranks - 1))]
+    assert "After 1 step: rank 0" in picture.alt
     assert f"rank {ranks - 1} {2**ranks - 1}" in picture.alt
 
 
@@ -149,6 +150,19 @@ def test_what_changed_has_a_thick_border_and_what_is_complete_is_filled() -> Non
     assert [cell.get_facecolor() == filled for cell in last] == [True] * 4
     assert [cell.get_facecolor() == filled for cell in first] == [False, True, True, False]
     assert COMPLETE["facecolor"] != "white"
+
+
+def test_the_columns_have_the_numbers_of_the_chunks() -> None:
+    picture = ring_film(ring(4))
+    grids = [axes for axes in picture.figure.axes if axes.axison]
+    assert {tuple(tick.get_text() for tick in axes.get_xticklabels()) for axes in grids} == {
+        ("0", "1", "2", "3")
+    }
+    words = [[text for text in axes.texts if text.get_text() == "chunk"] for axes in grids]
+    assert len(words[0]) == 1 and len(words[1]) == 0
+    heading = next(text for text in letters_of(picture) if text.get_text() == "start").get_window_extent()
+    word, first = words[0][0].get_window_extent(), grids[0].get_xticklabels()[0].get_window_extent()
+    assert word.x1 < first.x0 and abs(word.y0 - first.y0) < 5 and first.y1 < heading.y0
 
 
 def test_a_reduce_scatter_is_half_the_film() -> None:

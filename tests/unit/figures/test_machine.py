@@ -40,7 +40,7 @@ def check_form(picture: Picture) -> None:
 def test_more_ranks_than_cores_share_them() -> None:
     picture = machine.cluster_picture([0, 1, 1, 0], 2)
     check_form(picture)
-    assert "4 ranks on 2 cores: some ranks share a core" in texts(picture)
+    assert "4 ranks on 2 cores: ranks share cores" in texts(picture)
     assert "rank 2 on core 1" in picture.alt
 
 
@@ -49,7 +49,19 @@ def test_with_a_core_for_every_rank_none_has_to_share() -> None:
 
 
 def test_one_core_is_singular() -> None:
-    assert machine.cluster_title(2, 1) == "2 ranks on 1 core: some ranks share a core"
+    assert machine.cluster_title(2, 1) == "2 ranks on 1 core: ranks share the core"
+
+
+def test_no_caption_touches_another_or_a_box() -> None:
+    picture = machine.cluster_picture([0, 1, 1, 0], 8)
+    axes = picture.figure.axes[0]
+    picture.png()  # lays the figure out
+    captions = [text for text in axes.texts if text.get_text().startswith(("cells", "%%px", "and"))]
+    assert len(captions) == 3
+    extents = [text.get_window_extent() for text in captions]
+    boxes = [box.get_window_extent() for box in axes.patches]
+    assert not any(one.overlaps(other) for one in extents for other in [*extents, *boxes] if one is not other)
+    assert all(one.y0 >= picture.figure.bbox.y0 for one in extents)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +96,7 @@ def test_the_title_says_that_no_device_has_enough() -> None:
         SEVEN_BILLION, {"this machine": 16 * GB, "a GPU": 80 * GB}, parameters=7 * GB
     )
     check_form(picture)
-    assert "Training 7 billion parameters takes 112 GB; neither of these devices has so much" in texts(
+    assert "Training 7 billion parameters takes 112 GB; neither of these devices has that much" in texts(
         picture
     )
     assert "weights 14 GB, gradients 14 GB, optimizer state 84 GB" in picture.alt
@@ -97,7 +109,8 @@ def test_devices_that_can_hold_it_are_named() -> None:
     assert title == "Training 7 billion parameters takes 112 GB;\nthis machine has enough"
     title = machine.memory_title(24 * GB, memories, 1_500_000_000)
     assert title == "Training 1.5 billion parameters takes 24 GB;\nthis machine and one 80 GB GPU have enough"
-    assert machine.memory_title(999 * GB, memories, 1).endswith(";\nnone of these devices has so much")
+    assert machine.memory_title(999 * GB, memories, 1).endswith(";\nnone of these devices has that much")
+    assert machine.memory_title(999 * GB, {"a": 1}, 1).endswith(";\nthis device does not have that much")
 
 
 def test_the_segments_of_the_bar_add_up_to_the_need() -> None:
@@ -124,7 +137,13 @@ MEASURED = {1: {64: 6 * 10**6, 128: 24 * 10**6}, 16: {64: 96 * 10**6}}  # bytes:
 def test_the_first_image_that_no_device_can_hold(memory: int, side: int) -> None:
     assert machine.first_too_large(MEASURED[1], memory) == side
     title = machine.size_title(MEASURED, {"a": memory, "b": 1})
-    assert f"no device here has room for one image of {side:,} × {side:,} pixels" in title
+    assert f"; extrapolated:\nno device here has room for one image of {side:,} × {side:,} pixels" in title
+
+
+def test_an_image_that_was_measured_is_not_called_extrapolated() -> None:
+    assert machine.size_title(MEASURED, {"a": 1}).endswith(
+        ";\nno device here has room for one image of 128 × 128 pixels"
+    )
 
 
 def test_memory_by_size_is_measured_first_and_scaled_beyond() -> None:
@@ -148,7 +167,7 @@ def test_the_map_has_every_lesson_once_in_order() -> None:
     numbers = [number for part in machine.COURSE for number, _ in part.lessons]
     assert numbers == [f"{n:02d}" for n in range(17)]
     assert [texts(picture).count(f"{number}  ") for number in numbers] == [1] * 17
-    assert "17 lessons in 5 parts" in picture.alt
+    assert "Lesson 00 and 16 more in 5 parts" in picture.alt
 
 
 def test_the_table_links_the_lessons_that_exist_and_names_the_others(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ RING = {0: 1, 1: 2, 2: 3, 3: 0}
 
 
 def test_a_send_that_returned_before_the_receive_is_said_to_be_early() -> None:
-    assert messages.messages_title([EARLY]) == "Send of 8 B returned 0.5 s before its Recv"
+    assert messages.messages_title([EARLY]) == "Send of 8 B returned 0.5 s before rank 1 received it"
 
 
 def test_a_send_that_waited_is_not_called_early() -> None:
     title = messages.messages_title([EARLY, LATE])
     assert title == (
-        "Send of 8 B returned 0.5 s before its Recv;\nSend of 1 MB returned only when rank 1 called Recv"
+        "Send of 8 B returned 0.5 s before rank 1 received it;\n"
+        "Send of 1 MB returned only when rank 1 called Recv"
     )
     assert "before" not in messages.messages_title([LATE])
 
@@ -57,8 +58,8 @@ def test_circles_are_found_wherever_they_are(waits: dict[int, int], circle: list
 
 def test_the_title_says_that_none_can_go_on() -> None:
     picture = messages.circular_wait(RING)
-    assert (
-        picture.figure.axes[0].get_title(loc="left") == "Ranks 0, 1, 2 and 3 wait in a circle: none can go on"
+    assert picture.figure.axes[0].get_title(loc="left") == (
+        "Ranks 0, 1, 2 and 3 wait in a circle (arrow: waits for): none can go on"
     )
     assert "rank 3 waits in Send for rank 0" in picture.alt
 

@@ -12,6 +12,7 @@ from course.lessons.l04_collectives.figures.sizes import (
     residuals,
     say_crossover,
     say_hold,
+    say_predictions,
     times_by_size,
 )
 from mpi_classroom.figures import Picture, say_bytes, say_ranks
@@ -74,8 +75,8 @@ def test_the_crossover_is_where_a_predicted_line_passes_one() -> None:
     picture = predicted_ratios(ALPHA, BETA, list(exact))
     check_legible(picture)
     assert title_of(picture) == (
-        f"Predicted: the ring is faster on 4 ranks from {say_bytes(exact[4])} on, "
-        f"on 64 ranks from {say_bytes(exact[64])} on, never on 2 ranks"
+        f"Predicted: the ring is faster from {say_bytes(exact[4])} on with 4 ranks, "
+        f"from {say_bytes(exact[64])} on with 64, never with 2"
     )
     lines = [line for line in picture.figure.axes[0].lines if len(line.get_xdata()) > 2]
     for line, nbytes in zip(lines, exact.values(), strict=True):
@@ -96,9 +97,9 @@ def test_two_algorithms_may_take_turns_before_one_stays_ahead() -> None:
 @pytest.mark.parametrize(
     ("crossovers", "told"),
     [
-        ({2: float("inf")}, "never on 2 ranks"),
-        ({4: 0.0}, "on 4 ranks at every size"),
-        ({2: float("inf"), 3: float("inf"), 4: 4096.0}, "on 4 ranks from 4 KiB on, never on 2 and 3 ranks"),
+        ({2: float("inf")}, "never with 2 ranks"),
+        ({4: 0.0}, "at every size with 4 ranks"),
+        ({2: float("inf"), 3: float("inf"), 4: 4096.0}, "from 4 KiB on with 4 ranks, never with 2 and 3"),
     ],
 )
 def test_a_crossover_may_be_nowhere_or_everywhere(crossovers: dict[int, float], told: str) -> None:
@@ -127,9 +128,34 @@ def test_where_a_prediction_holds_and_where_not() -> None:
     )
 
 
+APART = "The times hold within a factor of 2; the crossover does not."
+
+
+@pytest.mark.parametrize(
+    ("doubling", "told"),
+    [
+        ((0.6, 0.6, 1 / 0.6, 1.7), ""),  # the same crossover
+        ((0.6, 0.9, 1.7, 1.7), ""),  # another, less than twice as far
+        ((0.6, 1.1, 1.7, 1.7), APART),
+        ((0.6, 1.1, 0.9, 1.7), APART),  # no clear one
+        ((0.9, 0.9, 0.9, 0.9), APART),  # none
+        ((0.1, 1.1, 1.7, 1.7), ""),  # where the times do not hold, nothing follows
+    ],
+)
+def test_times_may_hold_where_the_crossover_does_not(doubling: tuple[float, ...], told: str) -> None:
+    sizes = (64, 256, 1024, 4096)
+    ring = dict.fromkeys(sizes, 1.0)
+    measured = {"ring": ring, "doubling": dict(zip(sizes, doubling, strict=True))}
+    predicted = {"ring": ring, "doubling": dict(zip(sizes, (0.6, 0.6, 1 / 0.6, 1.7), strict=True))}
+    said = say_predictions(measured, predicted).splitlines()
+    assert said[0] == "ring: within a factor of 2 at 4 of 4 sizes" and said[1].startswith("doubling: within")
+    assert said[3] == "predicted: the ring is faster from 512 B on"
+    assert said[4:5] == ([told] if told else [])
+
+
 def test_oversubscribed_runs_say_so_on_the_axis_and_in_words() -> None:
     picture = times_by_size({"MPI": MPI}, ranks=4, cores=2)
-    assert f"message size ({say_ranks(4, 2)})" in [t.get_text() for t in letters_of(picture)]
+    assert f"array size ({say_ranks(4, 2)})" in [t.get_text() for t in letters_of(picture)]
     assert say_ranks(4, 2) in picture.alt
 
 

@@ -13,6 +13,7 @@ from course.tools.build import compose, lesson_sources, notebook_of, source_of
 from course.tools.markdown import read_html, read_markdown
 from course.tools.parts import RUN_SECONDS
 
+MAP = "00_start_here.ipynb#Setup"
 LESSON = """\
 # %% [markdown]
 # # 01 · Middle
@@ -26,7 +27,7 @@ LESSON = """\
 # | **Time** | core 20 min · more 15 min |
 # | **Ranks** | 4 |
 #
-# [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb) · [02 · Last →](02_last.ipynb)
+# [← 00 · Start here](00_start_here.ipynb) · [Course map](MAP) · [02 · Last →](02_last.ipynb)
 
 # %% [markdown]
 # ## Warm-up
@@ -80,11 +81,12 @@ y = 2
 
 # %%
 cluster.stop()
-"""
+""".replace("MAP", MAP)
 FIRST = (
     LESSON.replace("# 01 · Middle", "# 00 · Start here")
     .replace("[00 · Start here](00_start_here.ipynb#1-·-One-step)", "some Python")
     .replace("[← 00 · Start here](00_start_here.ipynb) · ", "")
+    .replace(MAP, "#Setup")
     .replace("[02 · Last →](02_last.ipynb)", "[01 · Middle →](01_middle.ipynb)")
     .replace("# ## Warm-up", "# Hello.")
 )
@@ -158,7 +160,14 @@ BAD_SOURCES = [
     ("long core", "core 20 min", "core 21 min", 1, "the core takes 21 min"),
     ("ranks", "| **Ranks** | 4 |", "| **Ranks** | four |", 1, "must be one number"),
     ("previous", "[← 00 · Start here](00_start_here.ipynb) · ", "", 1, "must hold [← 00 · Start here]"),
-    ("map", "[Course map](00_start_here.ipynb) · ", "", 1, "must hold [Course map]"),
+    ("map", f"[Course map]({MAP}) · ", "", 1, "must hold [Course map]"),
+    (
+        "place of the map",
+        f"[Course map]({MAP})",
+        "[Course map](00_start_here.ipynb)",
+        1,
+        "the heading of the map",
+    ),
     ("next", " · [02 · Last →](02_last.ipynb)", "", 1, "must hold [02 · Last →]"),
     (
         "stray next",

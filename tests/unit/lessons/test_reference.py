@@ -2,13 +2,24 @@
 
 import pytest
 
-from course.lessons.shared.reference import reference, speedups_of
+from course.lessons.shared.reference import reference, rows, speedups_of
 
 
 def test_two_ranks_of_the_reference_machine_are_about_twice_as_fast_as_one() -> None:
     row = reference("pi", "darts, the ranks' share: 2 ranks for 1")
     low, median, high = speedups_of(row)
     assert 1 < low < median == row["ratio"] < high
+
+
+def test_a_row_is_found_among_all_rows_of_its_benchmark() -> None:
+    all_rows = rows("pi")
+    assert all(row["ours"] > 0 and row["ranks"] > 0 for row in all_rows)
+    assert reference("pi", all_rows[-1]["case"]) == all_rows[-1]
+
+
+def test_a_benchmark_that_was_not_committed_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError):
+        rows("darts")
 
 
 def test_speed_ups_are_half_a_spread_off() -> None:

@@ -31,7 +31,8 @@ COMBINED: Look = {"facecolor": "#e8e8e8"}
 COMPLETE: Look = {"facecolor": "#bfe3d0"}
 EVERY_RANK_THE_SAME = "every rank holds the same"
 LETTER_INCHES, PADDING_INCHES, ROW_INCHES, MARGIN_INCHES = 0.106, 0.1, 0.4, 0.72
-HEADING_INCHES, WORD_INCHES = 1.4, 0.37  # "after step 10"; "rank", which only the first in a line needs
+HEADING_INCHES, WORD_INCHES = 1.4, 0.37  # "after 10 steps"; "rank", which only the first in a line needs
+NUMBER_INCHES = 0.2  # the line with the numbers of the columns
 
 
 # ------------------------------------------------------------------ before → after
@@ -138,8 +139,8 @@ def ring_film(films: Sequence[Sequence[Sequence[int]]]) -> Picture:
     states = [dict(enumerate(held)) for held in zip(*films, strict=True)]
     done = [str(sum(chunk)) for chunk in zip(*states[0].values(), strict=True)]
     ranks, chunks = sorted(states[0]), max(len(things) for things in states[0].values())
-    frames = {f"after step {step}" if step else "start": state for step, state in enumerate(states)}
-    figure, panels = _grids(title := film_title(states, done), frames, ranks, chunks)
+    frames = {_state(step): state for step, state in enumerate(states)}
+    figure, panels = _grids(title := film_title(states, done), frames, ranks, chunks, "chunk")
     for step, state in enumerate(states):
         for row, rank in enumerate(ranks):
             _chunks(panels[step], row, state[rank], states[max(0, step - 1)][rank], done)
@@ -173,7 +174,7 @@ def film_title(states: Sequence[Held], done: Sequence[str]) -> str:
     last = next((step for step, count in enumerate(fewest) if count == len(done)), None)
     if first is None:
         return f"After {len(states) - 1} steps some rank still has no complete chunk"
-    begin = f"After {first} step{'s' * (first != 1)} every rank has {fewest[first]} complete chunk"
+    begin = f"{_after(first).capitalize()} every rank has {fewest[first]} complete chunk"
     begin += "s" * (fewest[first] != 1)
     if last is None:
         return f"{begin} of {len(done)}"
@@ -182,10 +183,17 @@ def film_title(states: Sequence[Held], done: Sequence[str]) -> str:
 
 def film_alt(states: Sequence[Held], title: str) -> str:
     """The same in words: every state."""
-    lines = [
-        f"{f'After step {step}' if step else 'Start'}: {in_words(state)}" for step, state in enumerate(states)
-    ]
-    return f"Grids, one per step, a row per rank, a cell for each chunk. {title}. {'. '.join(lines)}."
+    lines = [f"{_state(step).capitalize()}: {in_words(state)}" for step, state in enumerate(states)]
+    kind = "Grids, one per step, a row per rank, a column for each chunk, from chunk 0 on the left"
+    return f"{kind}. {title}. {'. '.join(lines)}."
+
+
+def _state(step: int) -> str:
+    return _after(step) if step else "start"
+
+
+def _after(steps: int) -> str:
+    return f"after {steps} step{'s' * (steps != 1)}"
 
 
 # ------------------------------------------------------------------ drawing
@@ -204,16 +212,21 @@ def grid_inches(states: Sequence[Held], cells: int) -> float:
 
 
 def _grids(
-    title: str, grids: Mapping[str, Held], ranks: Sequence[int], cells: int
+    title: str, grids: Mapping[str, Held], ranks: Sequence[int], cells: int, column: str = ""
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with an empty grid for each of `grids`, under its heading; as many in a line as fit."""
+    """A figure with an empty grid for each of `grids`, under its heading; as many in a line as fit.
+
+    With the word `column`, the columns are numbered.
+    """
     widest = max(grid_inches(list(grids.values()), cells) - WORD_INCHES, HEADING_INCHES)
     rows = -(-len(grids) // max(1, int((MAX_WIDTH_INCHES - WORD_INCHES) / widest)))
     columns = -(-len(grids) // rows)  # lines of equal length
-    height = 1.1 + rows * (0.45 + ROW_INCHES * len(ranks))
+    height = 1.1 + rows * (0.45 + NUMBER_INCHES * bool(column) + ROW_INCHES * len(ranks))
     figure, panels = new_panels(title, rows=rows, columns=columns, height=height)
     for place, heading in enumerate(grids):
         _grid(panels[place], ranks, cells, heading, "" if place % columns else "rank ")
+        if column:
+            _number_columns(panels[place], cells, "" if place % columns else column)
     for spare in panels[len(grids) :]:
         spare.axis("off")
     return figure, panels[: len(grids)]
@@ -226,6 +239,17 @@ def _grid(axes: Axes, ranks: Sequence[int], cells: int, title: str, word: str = 
     name_ranks(axes, ranks, 0.5, word)
     axes.grid(False)
     axes.spines[:].set_visible(False)
+
+
+def _number_columns(axes: Axes, cells: int, word: str) -> None:
+    """The numbers of the columns above a grid, and left of them the word for what they number."""
+    axes.xaxis.tick_top()
+    axes.tick_params(axis="x", length=0, pad=3)
+    axes.set_xticks([column + 0.5 for column in range(cells)], [str(column) for column in range(cells)])
+    if not word:
+        return
+    where: Look = {"xycoords": "axes fraction", "xytext": (-8, 3), "textcoords": "offset points"}
+    axes.annotate(word, (0, 1), ha="right", va="bottom", fontsize=FONT_SIZE, color=INK, **where)
 
 
 def _cell(axes: Axes, row: int, column: int, label: str, **look: Any) -> None:

@@ -1,4 +1,4 @@
-"""Time against message size, both axes logarithmic: measured, predicted, and by how much a prediction is off.
+"""Time against array size, both axes logarithmic: measured, predicted, and by how much a prediction is off.
 
 Times are plain numbers: `measured["ring"][4096]` are the seconds that a ring took for 4096 bytes. What a
 model says is drawn as a line and called predicted; the panel below shows how far off it was.
@@ -33,6 +33,7 @@ from mpi_classroom.figures import (
     three_digits,
 )
 
+WHY_8_ALPHA = "Four latencies cost what half an array saves: 4α = ½βm, so m = 8α/β."  # on four ranks
 Series = Mapping[str, Mapping[int, float]]  # a value for each number of bytes, for each algorithm
 Residuals = Mapping[str, Mapping[int, float]]
 MOST_CHANGES, MOST_TICKS = 2, 7
@@ -92,7 +93,7 @@ def predicted_ratios(alpha: float, beta: float, ranks: Sequence[int]) -> Picture
     )
     return Picture(
         figure,
-        f"{kind}, against message size. {title}. Dots mark where the ring becomes faster: {'; '.join(told)}.",
+        f"{kind}, against array size. {title}. Dots mark where the ring becomes faster: {'; '.join(told)}.",
     )
 
 
@@ -126,8 +127,7 @@ def say_crossover(ratios: Mapping[float, float]) -> str:
         return f"no clear crossover (the order changes {changes} times)"
     if changes and ahead[0]:
         return "the ring is faster for small arrays only"
-    nbytes = crossover(ratios)
-    return f"the ring is {'never faster' if nbytes == inf else f'faster {_from(nbytes)}'}"
+    return _faster(crossover(ratios))
 
 
 def say_hold(misses: Mapping[int, float], within: float = 2) -> str:
@@ -142,15 +142,44 @@ def say_hold(misses: Mapping[int, float], within: float = 2) -> str:
     return f"{told}, not at {listed(map(say_bytes, off))}; {most}"
 
 
+def say_predictions(measured: Series, predicted: Series, within: float = 2) -> str:
+    """Lines that say whether predicted times hold, then whether the crossover of ring and doubling does."""
+    misses = residuals(measured, predicted)
+    ratios: dict[str, dict[float, float]] = {
+        word: {m: seconds["doubling"][m] / ring for m, ring in seconds["ring"].items()}
+        for word, seconds in (("measured", measured), ("predicted", predicted))
+    }
+    lines = [f"{name}: {say_hold(points, within)}" for name, points in misses.items()]
+    lines += [f"{word}: {say_crossover(points)}" for word, points in ratios.items()]
+    times_hold = all(factor(miss) <= within for points in misses.values() for miss in points.values())
+    if times_hold and not same_crossover(ratios["measured"], ratios["predicted"], within):
+        lines.append(f"The times hold within a factor of {within:g}; the crossover does not.")
+        lines.append("Near it the two take nearly the same time, so small errors move it far.")
+    return "\n".join(lines)
+
+
+def same_crossover(one: Mapping[float, float], other: Mapping[float, float], within: float) -> bool:
+    """Whether both have the same order at every size, or a crossover each, `within` a factor."""
+    if say_crossover(one) == say_crossover(other):
+        return True
+    first, second = crossover(one), crossover(other)
+    clear = all(say_crossover(ratios) == _faster(crossover(ratios)) for ratios in (one, other))
+    return clear and 0 < first < inf and 0 < second < inf and factor(first / second) <= within
+
+
 def crossover_title(crossovers: Mapping[int, float]) -> str:
     """From which size on the ring is faster, for the fewest and for the most ranks, and where it never is."""
     there = [ranks for ranks, nbytes in crossovers.items() if isfinite(nbytes)]
     never = [ranks for ranks in crossovers if ranks not in there]
-    told = [
-        f"on {ranks} ranks {_from(crossovers[ranks])}" for ranks in dict.fromkeys([*there[:1], *there[-1:]])
-    ]
-    told += [f"never on {listed(never)} ranks"] if never else []
-    return f"Predicted: the ring is faster {', '.join(told)}"
+    ends = dict.fromkeys([*there[:1], *there[-1:]])
+    told = [(_from(crossovers[ranks]), str(ranks)) for ranks in ends]
+    told += [("never", listed(never))] if never else []
+    words = [f"{where} with {ranks}{' ranks' * (n == 0)}" for n, (where, ranks) in enumerate(told)]
+    return f"Predicted: the ring is faster {', '.join(words)}"
+
+
+def _faster(nbytes: float) -> str:
+    return f"the ring is {'never faster' if nbytes == inf else f'faster {_from(nbytes)}'}"
 
 
 def _from(nbytes: float) -> str:
@@ -203,7 +232,7 @@ def _finish(figure: Figure, panels: Sequence[Axes], machine: str) -> None:
     entries.sort(key=lambda entry: entry[1].endswith("predicted"))  # what was measured comes first
     handles, labels = [handle for handle, _ in entries], [label for _, label in entries]
     figure.legend(handles, labels, loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
-    panels[-1].set_xlabel(f"message size ({machine})")
+    panels[-1].set_xlabel(f"array size ({machine})")
     low, high = panels[0].dataLim.intervalx
     ticks = [4**power for power in range(18) if low / 2 <= 4**power <= 2 * high]
     shown = ticks[:: len(ticks) // MOST_TICKS + 1]
@@ -288,5 +317,5 @@ def _alt(title: str, series: Series, misses: Residuals, machine: str) -> str:
         off = f", half of its predictions within a factor of {middle}" if middle else ""
         lines.append(f"{name}: {listed(ends)}{off}")
     panel = ", and below it the residuals of the predicted lines" if misses else ""
-    kind = f"Line chart, both axes logarithmic: time against message size, {machine}{panel}"
+    kind = f"Line chart, both axes logarithmic: time against array size, {machine}{panel}"
     return f"{kind}. {title}. {'; '.join(lines)}."
