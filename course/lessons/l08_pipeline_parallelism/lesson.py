@@ -305,12 +305,12 @@ for n, difference in cluster["differences"][0].items():
 # %%
 # %%px
 from course_lib.comm.spans import duration
-from course_lib.comm.timing import one_rank_a_core
+from course_lib.comm.timing import one_rank_per_core
 from course_lib.comm.trace import Recorder
 from course_lib.fast import pipeline as fast
 from course_lib.parallel.pipeline import split_batch
 
-team = one_rank_a_core(comm)
+team = one_rank_per_core(comm)
 torch.manual_seed(1)
 tokens = torch.randint(256, (8, 129))
 wide_text = Batch(tokens[:, :-1], tokens[:, 1:], 8 * 128)

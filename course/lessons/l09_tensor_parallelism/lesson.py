@@ -453,11 +453,11 @@ predict("How many times as long does DTensor's step take?", None)
 # %%px --timeout 120
 import torch.distributed as dist
 
-from course_lib.comm.timing import one_rank_a_core, seconds_on
+from course_lib.comm.timing import one_rank_per_core, seconds_on
 from course_lib.parallel.dtensor_parallel import dtensor_loss_backward, dtensor_transformer
 
 dist.destroy_process_group()
-team = one_rank_a_core(comm)
+team = one_rank_per_core(comm)
 words = torch.randint(0, 256, (4, 65), generator=torch.manual_seed(3))
 larger = build_transformer(width=128, heads=4, length=64, layers=2, seed=0)
 

@@ -320,12 +320,12 @@ def three_counts(stage):
 counts = [three_counts(stage) for stage in (0, 1, 2, 3)]
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.theory.memory import bytes_a_parameter
+from course_lib.theory.memory import bytes_per_parameter
 
 large = cluster["counts"][0][0][0]
 print("MB on rank 0   formula   held   resident")
 for stage, (_, held_bytes, resident) in enumerate(cluster["counts"][0]):
-    formula = large * bytes_a_parameter(stage, 4, ADAM_FP32)
+    formula = large * bytes_per_parameter(stage, 4, ADAM_FP32)
     print(f"stage {stage}        {formula / 1e6:7.1f}{held_bytes / 1e6:7.1f}{resident / 1e6:11.1f}")
 
 # %% [markdown]
@@ -341,7 +341,7 @@ predict("Times as long, a step of stage 3 compared with stage 2?", None)
 
 # %%
 # %%px --timeout 120
-from course_lib.comm.timing import one_rank_a_core, seconds_on
+from course_lib.comm.timing import one_rank_per_core, seconds_on
 
 
 def step_seconds(team, stage, **settings):
@@ -357,7 +357,7 @@ def step_seconds(team, stage, **settings):
     return seconds_on(team, step, repetitions=10)
 
 
-team, seconds = one_rank_a_core(comm), []
+team, seconds = one_rank_per_core(comm), []
 if team != MPI.COMM_NULL:
     seconds = [step_seconds(team, stage) for stage in (0, 1, 2, 3)]
 
@@ -406,7 +406,7 @@ halves = cluster["half"]
 for stage in range(4):
     counted = sum(run[stage]["held"].total for run in halves) / 4 / parameters
     print(
-        f"stage {stage}: {counted:.2f} bytes a parameter, {bytes_a_parameter(stage, 4, ADAM_MIXED):.2f} by the formula"
+        f"stage {stage}: {counted:.2f} bytes a parameter, {bytes_per_parameter(stage, 4, ADAM_MIXED):.2f} by the formula"
     )
 
 # %% [markdown]

@@ -125,9 +125,9 @@ predict("A step in stage 3, in steps of stage 0?", None)
 # %%
 # %%px --timeout 200
 from course.lessons.l12_deepspeed_on_cifar.runs import run_stage
-from course_lib.comm.timing import one_rank_a_core
+from course_lib.comm.timing import one_rank_per_core
 
-team, runs = one_rank_a_core(comm), {}
+team, runs = one_rank_per_core(comm), {}
 if team != MPI.COMM_NULL:
     start_deepspeed(team)
     for stage in (0, 1, 2, 3):

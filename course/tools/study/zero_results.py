@@ -13,7 +13,7 @@ from typing import Any
 
 from course.lessons.l07_ddp_on_mnist.study_results import MEASURED, OVERSUBSCRIBED, read_about, read_rows
 from course.tools.study.plan import powers_of_two
-from course_lib.theory.memory import ADAM_FP32, STAGES, StateBytes, bytes_a_parameter
+from course_lib.theory.memory import ADAM_FP32, STAGES, StateBytes, bytes_per_parameter
 
 ZERO = "zero.csv"
 RANDOM = "random tokens"
@@ -71,7 +71,7 @@ class ZeroRow(ZeroCase):
     @property
     def formula_bytes(self) -> float:
         """What the formula says a rank holds."""
-        return bytes_a_parameter(self.stage, self.ranks, ADAM_FP32) * self.parameters
+        return bytes_per_parameter(self.stage, self.ranks, ADAM_FP32) * self.parameters
 
     @property
     def label(self) -> str:

@@ -15,7 +15,7 @@ from course.tools.study.job import StudyError
 from course.tools.study.zero import run_zero
 from course.tools.study.zero_report import findings, zero_page
 from course.tools.study.zero_results import ZERO, ZeroCase, ZeroRow, load_zero, zero_cases
-from course_lib.theory.memory import ADAM_FP32, bytes_a_parameter
+from course_lib.theory.memory import ADAM_FP32, bytes_per_parameter
 
 ABOUT = {
     "machine": {"processor": "P", "cores": 2, "memory_gb": 1.0, "system": "S"},
@@ -137,7 +137,7 @@ def test_the_command_with_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [(row.stage, row.rank) for row in rows] == [(stage, rank) for stage in (1, 3) for rank in (0, 1)]
     for row in rows:
         assert row.held.total == pytest.approx(
-            bytes_a_parameter(row.stage, 2, ADAM_FP32) * row.parameters, rel=1e-4
+            bytes_per_parameter(row.stage, 2, ADAM_FP32) * row.parameters, rel=1e-4
         )
         assert row.peak_bytes is None or row.peak_bytes > 0
     assert max(row.loss for row in rows) - min(row.loss for row in rows) < 1e-3

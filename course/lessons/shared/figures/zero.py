@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from matplotlib.patches import Patch, Rectangle
 
-from course_lib.theory.memory import StateBytes, bytes_a_parameter
+from course_lib.theory.memory import StateBytes, bytes_per_parameter
 from course_lib.theory.partition import even_ranges
 from mpi_classroom.figures import (
     FONT_SIZE,
@@ -113,7 +113,7 @@ def held_bars(held: Sequence[Sequence[StateBytes]], parameters: int, each: State
         axes.bar(places, heights, 0.85, bottom=bottom, edgecolor="white", **look)
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     for stage in range(len(held)):
-        level = parameters * bytes_a_parameter(stage, ranks, each) / 1e6
+        level = parameters * bytes_per_parameter(stage, ranks, each) / 1e6
         left = stage * (ranks + 1) - 0.6
         axes.plot([left, left + ranks + 0.2], [level, level], color=INK, linestyle="--", linewidth=1.5)
         words = f"{three_digits(level)} MB"
@@ -141,7 +141,7 @@ def held_title(held: Sequence[Sequence[StateBytes]], parameters: int, each: Stat
     """Bytes a parameter by stage, and how far the formula is off."""
     ranks = len(held[0])
     means = [sum(state.total for state in stage) / ranks / parameters for stage in held]
-    formula = [bytes_a_parameter(stage, ranks, each) for stage in range(len(held))]
+    formula = [bytes_per_parameter(stage, ranks, each) for stage in range(len(held))]
     off = max(abs(mean / wanted - 1) for mean, wanted in zip(means, formula, strict=True))
     words = listed(f"{mean:.1f}" for mean in means)
     exact = "as the formula says" if off < 5e-4 else f"within {100 * off:.1f} % of the formula"
