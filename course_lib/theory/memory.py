@@ -68,15 +68,6 @@ def bytes_per_parameter(stage: int, ranks: int, each: StateBytes = ADAM_MIXED) -
     return sum(nbytes / ranks if stage >= first else nbytes for nbytes, first in pairs)
 
 
-# ------------------------------------------------------------------ what comes and goes within a step
-
-
-# ------------------------------------------------------------------ what is sent
-
-
-# ------------------------------------------------------------------ activations
-
-
 def _check(stage: int, ranks: int) -> None:
     if stage not in STAGES or ranks < 1:
         raise ValueError(f"there is no stage {stage} on {ranks} ranks; stages are 0 to 3, ranks at least 1")

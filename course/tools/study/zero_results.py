@@ -21,7 +21,7 @@ RANDOM = "random tokens"
 
 @dataclass(frozen=True, slots=True)
 class ZeroCase:
-    """A training: `stage` on `ranks`, of a Transformer, with `batch` sequences a rank."""
+    """A training: `stage` on `ranks`, of a Transformer, with `batch` sequences per rank."""
 
     stage: int
     ranks: int
@@ -42,9 +42,9 @@ class ZeroRow(ZeroCase):
     """What one rank held, and how long its step took.
 
     The bytes are those of `parameters` parameters between two steps. `peak_bytes`: of the process's memory,
-    above what it had before the model was built; None where the system does not tell. `step_seconds`: the
-    median of all steps, the slowest rank's; `step_spread`: between the fastest and the slowest step. `loss`:
-    of all ranks' last batch. `cores`: of the machine.
+    above what it had before the model was built; None where the system does not report it. `step_seconds`:
+    the median of all steps, the slowest rank's; `step_spread`: between the fastest and the slowest step.
+    `loss`: of all ranks' last batch. `cores`: of the machine.
     """
 
     rank: int
