@@ -1,9 +1,9 @@
 """Collectives by hand beside MPI's own, Gloo and memcpy; and the cost model beside what was measured.
 
-All contenders of a size take turns on one buffer of float32, many times in a row when one is short, as the
+All contenders of a size alternate on one buffer of float32, many times in a row when one is short, as the
 OSU benchmarks do. `memcpy` is each rank copying as many bytes: nothing that moves data is faster. The model
 is fitted to a ping-pong alone, and predicts the collectives at sizes between those of the ping-pong. Four
-ranks on two cores take turns: their rows say so, and the model knows nothing of turns.
+ranks on two cores are oversubscribed: their rows say so, and the model does not account for it.
 
     python -m benchmarks.allreduce [--quick] [--json FILE]
 """
@@ -54,7 +54,7 @@ SIZES = tuple(4**power for power in range(1, 14))  # 4 B to 64 MiB
 BETWEEN = tuple(
     12 * 4**power for power in range(12)
 )  # 12 B to 48 MiB; neither they nor their parts are fitted
-SHARED_FROM = 1024  # smaller buffers are not dealt out to ranks
+SHARED_FROM = 1024  # smaller buffers are not cut into shards
 KIB, MIB = 2**10, 2**20
 ACCURACY = 35.0  # percent that the median prediction may be off
 
@@ -90,8 +90,8 @@ COSTS: Mapping[str, tuple[str, Callable[[int, float], Cost]]] = {
 
 
 def ours(comm: MPI.Comm, arrays: Arrays) -> dict[str, Work]:
-    """Our collectives in their fast forms, on a whole, a part to send and a part to receive."""
-    buffer, part, out = arrays
+    """Our collectives in their fast forms, on a full buffer, a shard to send and a shard to receive."""
+    buffer, shard, out = arrays
     works: dict[str, Work] = {
         "ring": lambda: ring_allreduce(comm, buffer),
         "doubling": lambda: recursive_doubling_allreduce(comm, buffer),
@@ -99,7 +99,7 @@ def ours(comm: MPI.Comm, arrays: Arrays) -> dict[str, Work]:
     }
     if buffer.nbytes >= SHARED_FROM:
         works["scatter"] = lambda: scatter_allgather_broadcast(comm, buffer)
-        works["gather"] = lambda: ring_allgather(comm, part, buffer)
+        works["gather"] = lambda: ring_allgather(comm, shard, buffer)
         works["reduce"] = lambda: ring_reduce_scatter(comm, buffer, out)
     return works
 
@@ -110,7 +110,7 @@ def peers(comm: MPI.Comm, arrays: Arrays) -> dict[str, Work]:
     from mpi4py import MPI
     from torch import distributed
 
-    buffer, part, out = arrays
+    buffer, shard, out = arrays
     tensor, copy = torch.from_numpy(buffer), np.zeros_like(buffer)
     works: dict[str, Work] = {
         "MPI_Allreduce": lambda: comm.Allreduce(MPI.IN_PLACE, buffer),
@@ -119,16 +119,16 @@ def peers(comm: MPI.Comm, arrays: Arrays) -> dict[str, Work]:
         "MPI_Bcast": lambda: comm.Bcast(buffer),
     }
     if buffer.nbytes >= SHARED_FROM:
-        works["MPI_Allgather"] = lambda: comm.Allgather(part, buffer)
+        works["MPI_Allgather"] = lambda: comm.Allgather(shard, buffer)
         works["MPI_Reduce_scatter_block"] = lambda: comm.Reduce_scatter_block(buffer, out)
     return works
 
 
 def zeros(comm: MPI.Comm, nbytes: int) -> Arrays:
-    """A whole, a part to send and a part to receive, all of zeros: sums of zeros never overflow."""
-    whole = np.full(nbytes // 4, 0, np.float32)
-    part = np.full(max(1, whole.size // comm.size), 0, np.float32)
-    return whole, part, np.full_like(part, 0)
+    """A full buffer, a shard to send and a shard to receive, all of zeros: sums of zeros never overflow."""
+    full = np.full(nbytes // 4, 0, np.float32)
+    shard = np.full(max(1, full.size // comm.size), 0, np.float32)
+    return full, shard, np.full_like(shard, 0)
 
 
 def race(comm: MPI.Intracomm, sizes: list[int], repetitions: int) -> dict[str, Timings]:
@@ -244,7 +244,7 @@ def model_rows(ranks: int, predicted: Mapping[str, Mapping[str, tuple[float, flo
 
 
 def label(what: str, ranks: int, nbytes: int | None = None) -> str:
-    """The case's name: what, how much, and whether the ranks take turns."""
+    """The case's name: what, how much, and whether the ranks share cores."""
     size = "" if nbytes is None else f", {say_bytes(nbytes)}"
     return f"{what}{size}{', oversubscribed' if ranks > available_cores() else ''}"
 

@@ -1,6 +1,6 @@
 """Data parallelism by hand: the course's own gradient buckets beside one rank and beside PyTorch's DDP.
 
-One job of two ranks with one thread each takes turns with: our overlapped buckets, our one bucket, DDP over
+One job of two ranks with one thread each alternates between: our overlapped buckets, our one bucket, DDP over
 mpi4py, DDP over Gloo; and rank 0 alone trains on the same global batches. All train the same models on the
 same images; the slowest rank counts. Efficiency is the throughput of two ranks over twice that of one.
 
@@ -52,7 +52,7 @@ def rows_of(case: str, images_per_s: Mapping[str, list[float]]) -> list[Row]:
 
 
 def race(comm: MPI.Intracomm, rounds: int, share: float) -> dict[str, Any]:
-    """Images a second of every contender, by model; `share` of the usual steps a round."""
+    """Images per second of every contender, by model; `share` of the usual steps per round."""
     import torch
 
     from course_lib.data.mnist import load_mnist

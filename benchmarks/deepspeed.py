@@ -1,9 +1,9 @@
 """DeepSpeed over mpi4py beside DeepSpeed over Gloo, stage by stage; and the bytes that a stage keeps.
 
-Both backends take turns in one job: a world, an engine, a step to warm up, some steps to time, and the end of
+Both backends alternate in one job: a world, an engine, a step to warm up, some steps to time, and the end of
 that world, before the other has its turn. Everything of a turn travels over its backend. Each rank has its
 share of the cores' threads, and the slowest rank counts. Nothing is compiled (see torch_mpi4py). With
-many sequences a rank, computing takes most of a step on any backend; with one, communication counts.
+many sequences per rank, computing takes most of a step on any backend; with one, communication counts.
 
 The bytes of weights, gradients and optimizer are read off the tensors that a rank has between two
 micro-batches, and stand beside those of stage 0, and beside the formulas.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 RANKS = 2
-BATCHES = (8, 1)  # sequences of a rank
+BATCHES = (8, 1)  # sequences per rank
 LENGTH, WIDTH, HEADS, LAYERS = 128, 512, 8, 6  # of the Transformer
 BUCKET = 4_000_000  # gradients that leave together: 16 MiB
 STAGES = (1, 2, 3)
@@ -46,7 +46,7 @@ def time_rows(raced: Mapping[str, Mapping[str, list[float]]], layers: int, batch
     """Milliseconds of a step."""
     return [
         row(
-            f"ZeRO-{stage}, one step of {the_model(layers)}, sequences a rank: {batch}",
+            f"ZeRO-{stage}, one step of {the_model(layers)}, sequences per rank: {batch}",
             RANKS,
             Timing.of(times[BACKENDS[0]]).times(1e3),
             Timing.of(times[BACKENDS[1]]).times(1e3),

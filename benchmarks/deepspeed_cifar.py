@@ -36,7 +36,7 @@ MEAN = "mean over the seeds"
 
 
 def measure(quick: bool, seeds: Sequence[int]) -> list[Row]:
-    """A row a seed: percent of the held-out images that are right."""
+    """One row per seed: percent of the held-out images that are right."""
     sizes: dict[str, Any] = {"epochs": EPOCHS, "train": None, "test": None}
     if quick:
         sizes = {"epochs": 2, "train": 4_000, "test": 1_000}
@@ -83,7 +83,7 @@ def in_one_process(comm: MPI.Intracomm, seed: int, epochs: int, **images: int | 
     import numpy as np
     import torch
 
-    from course.lessons.l12_deepspeed_on_cifar.runs import dealt
+    from course.lessons.l12_deepspeed_on_cifar.runs import rank_batches
     from course_lib.training.loop import evaluate, image_batches, make_step, summed_cross_entropy
     from course_lib.training.models import build
 
@@ -93,7 +93,7 @@ def in_one_process(comm: MPI.Intracomm, seed: int, epochs: int, **images: int | 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: rate_factor(update, total))
     step = make_step(net, summed_cross_entropy, optimizer)
     for epoch in range(epochs):
-        for batch in dealt(data, BATCH, rank=0, size=1, seed=seed, epoch=epoch):
+        for batch in rank_batches(data, BATCH, rank=0, size=1, seed=seed, epoch=epoch):
             step(batch)
             schedule.step()
     order = np.array_split(np.arange(len(data.test_labels)), 40)

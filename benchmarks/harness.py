@@ -1,4 +1,4 @@
-"""How every benchmark measures and tells.
+"""How every benchmark measures and reports.
 
 Ours and the peer run alternately, in one run, so that both meet the same weather. What runs on several
 ranks starts together after a barrier and is as slow as its slowest rank. Of the repetitions the median
@@ -179,7 +179,7 @@ def about_this_run() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name as the system tells it."""
+    """The CPU's name as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

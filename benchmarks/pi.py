@@ -1,4 +1,4 @@
-"""What NumPy, ranks and a better formula gain for π, and what spawning costs.
+"""By how much NumPy, ranks and a better formula speed π up, and what spawning costs.
 
 Darts: the article's loop of pure Python against NumPy, one rank against two. The loop takes most of a minute
 for 10⁸ darts, so it throws 10⁷ and its time is scaled by 10 (with `--quick` 10⁶ and 100); it is linear in the
@@ -126,4 +126,4 @@ def measure(quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main("π from 10⁸ darts, terms and strips: what NumPy, ranks and spawned workers gain", measure)
+    main("π from 10⁸ darts, terms and strips: the speed-ups of NumPy, ranks and spawned workers", measure)

@@ -2,10 +2,10 @@
 
 Two stages on two ranks, with the same cut, micro-batches and loss, alternate in one job: a Transformer of
 width 512, length 128, a batch of 8 sequences as 8 micro-batches of one. PyTorch's pipelining also runs over
-the course's MPI backend, to separate messages from the rest; the plain pipeline shows what the optimisations
-of `course_lib.fast` gain; and the uncut model runs in one process, on one thread and on as many as there are
-cores. The prediction is fed with the times of the single actions of that step. And four ranks count how many
-micro-batches they hold.
+the course's MPI backend, to separate messages from the rest; the plain pipeline shows the effect of the
+optimisations of `course_lib.fast`; and the uncut model runs in one process, on one thread and on as many as
+there are cores. The prediction is fed with the times of the single actions of that step. And four ranks count
+how many micro-batches they hold.
 
     python -m benchmarks.pipeline [--quick] [--json FILE]
 """

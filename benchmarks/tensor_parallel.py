@@ -1,7 +1,7 @@
 """Our tensor parallelism beside DTensor: one training step of the same Transformer, on the same ranks.
 
 A step is forward, loss, backward and an update by AdamW. All contenders are cut from one model, have the same
-tokens and the same settings, and take turns; before any is timed, their losses of two steps are held to each
+tokens and the same settings, and alternate; before any is timed, their losses of two steps are held to each
 other. DTensor runs over Gloo, and over the course's own backend "mpi4py", in the same job. Each rank has its
 share of the cores.
 

@@ -1,6 +1,6 @@
 """torch.distributed over mpi4py beside Gloo: collectives, DDP, FSDP2, DeepSpeed.
 
-One job has both: the default group is ours, a second group of the same ranks is Gloo's, and they take turns
+One job has both: the default group is ours, a second group of the same ranks is Gloo's, and they alternate
 on the same tensors, models and batches. Each rank has its share of the cores' threads, and the slowest rank
 counts. Gloo talks over loopback, as it does on one machine.
 
@@ -61,7 +61,7 @@ def collective_rows(raced: Mapping[str, Mapping[str, Times]]) -> list[Row]:
 def ddp_rows(trained: Mapping[str, Any]) -> list[Row]:
     digits = trained["data"]
     return [
-        beside(f"DDP, {name}, {digits}, {IMAGES} images a rank", trained[name], 1, "images/s", peer)
+        beside(f"DDP, {name}, {digits}, {IMAGES} images per rank", trained[name], 1, "images/s", peer)
         for name in STEPS
         for peer in PEERS
     ]

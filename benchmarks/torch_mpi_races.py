@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 MIB = 2**20
-PATIENCE = timedelta(seconds=120)
+TIMEOUT = timedelta(seconds=120)
 MOST_TIMES = 300  # in a row: after Gloo's sleeps both ranks may share a core for the first milliseconds
-IMAGES = 64  # a rank and step
+IMAGES = 64  # per rank and step
 STEPS = {"mlp": 200, "cnn": 20, "lstm": 60}  # a round
 WIDTH, LENGTH, SEQUENCES, LAYERS = 512, 128, 8, 2  # the Transformer; sequences of all ranks together
 FEW = 2  # sequences, so that moving the weights takes a larger part of a step
@@ -46,10 +46,10 @@ def groups(comm: MPI.Intracomm) -> Iterator[dict[str, dist.ProcessGroup]]:
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(threads_per_rank(comm.size))
-    torch_mpi4py.init_process_group(comm, timeout=PATIENCE)
+    torch_mpi4py.init_process_group(comm, timeout=TIMEOUT)
     try:
         world = dist.distributed_c10d._get_default_group()
-        yield {"ours": world, "peer": dist.new_group(backend="gloo", timeout=PATIENCE)}
+        yield {"ours": world, "peer": dist.new_group(backend="gloo", timeout=TIMEOUT)}
     finally:
         comm.Barrier()  # rank 0 hosts the store that Gloo's goodbye needs
         dist.destroy_process_group()
@@ -70,27 +70,27 @@ def alternate(comm: MPI.Intracomm, contenders: Contenders, rounds: int, times: i
 
 
 def collectives(group: dist.ProcessGroup, nbytes: int) -> dict[str, Work]:
-    """Every collective on `nbytes` of float32 a rank: what it has, or what it gets where that is more."""
+    """Every collective with `nbytes` of float32 per rank, sent or, where that is more, received."""
     import torch
     import torch.distributed as dist
 
     rank, size = group.rank(), group.size()
-    whole = torch.zeros(max(size, nbytes // 4))  # zeros: sums of sums never overflow
-    part = torch.zeros(whole.numel() // size)
-    whole = whole[: part.numel() * size]
-    parts, one = list(whole.chunk(size)), torch.zeros(max(1, nbytes // 4))
-    into, at_root = torch.empty_like(whole), rank == 0
+    full = torch.zeros(max(size, nbytes // 4))  # zeros: sums of sums never overflow
+    shard = torch.zeros(full.numel() // size)
+    full = full[: shard.numel() * size]
+    shards, one = list(full.chunk(size)), torch.zeros(max(1, nbytes // 4))
+    into, at_root = torch.empty_like(full), rank == 0
     return {
         "all_reduce": lambda: dist.all_reduce(one, group=group),
         "broadcast": lambda: dist.broadcast(one, 0, group=group),
         "reduce": lambda: dist.reduce(one, 0, group=group),
-        "all_gather": lambda: dist.all_gather(parts, part, group=group),
-        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(whole, part, group=group),
-        "reduce_scatter": lambda: dist.reduce_scatter(part, parts, group=group),
-        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(part, whole, group=group),
-        "all_to_all_single": lambda: dist.all_to_all_single(into, whole, group=group),
-        "gather": lambda: dist.gather(part, parts if at_root else None, 0, group=group),
-        "scatter": lambda: dist.scatter(part, parts if at_root else None, 0, group=group),
+        "all_gather": lambda: dist.all_gather(shards, shard, group=group),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(full, shard, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter(shard, shards, group=group),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(shard, full, group=group),
+        "all_to_all_single": lambda: dist.all_to_all_single(into, full, group=group),
+        "gather": lambda: dist.gather(shard, shards if at_root else None, 0, group=group),
+        "scatter": lambda: dist.scatter(shard, shards if at_root else None, 0, group=group),
         "send, recv to and fro": partial(to_and_fro, group, one),
     }
 
@@ -128,7 +128,7 @@ def race_collectives(comm: MPI.Intracomm, sizes: list[int], rounds: int) -> dict
 
 
 def race_ddp(comm: MPI.Intracomm, rounds: int, share: float) -> dict[str, Any]:
-    """Images a second of the three MNIST models; `share` of the usual steps a round."""
+    """Images per second of the three MNIST models; `share` of the usual steps per round."""
     from course_lib.data.mnist import load_mnist
 
     data = load_mnist()

@@ -140,7 +140,7 @@ def deepspeed_step(deepspeed: Any, layers: int, stage: int) -> Work:
         "train_micro_batch_size_per_gpu": SEQUENCES,
         "zero_allow_untested_optimizer": True,
         "zero_optimization": zero,
-        "gradient_clipping": 0.0,  # clips to a norm of 1 unless told not to
+        "gradient_clipping": 0.0,  # clips to a norm of 1 unless set to 0
         "steps_per_print": 10**9,
     }
     model = transformer(layers)

@@ -1,6 +1,6 @@
 """What of nbval's insides the plug-in stands on, by name, and what has moved.
 
-nbval promises none of these. When its pin is raised, `moved()` says which of these names are gone or look
+nbval guarantees none of these. When its pin is raised, `moved()` says which of these names are gone or look
 different, and `tests/notebooks/test_nbval_is_red.py` says whether the rest still means the same.
 """
 

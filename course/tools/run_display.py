@@ -61,7 +61,7 @@ class RunDisplay:
         )
 
     def table(self, results: Sequence[LessonResult]) -> None:
-        """The end of a run: one row a lesson."""
+        """The end of a run: one row per lesson."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name, justify in (("lesson", "left"), ("time", "right"), ("cells", "right"), ("result", "left")):
             table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How long a lesson takes, and whether what its header says, and what the tracks promise, is so.
+"""How long a lesson takes, and whether what its header says, and what the tracks claim, is so.
 
     minutes = words / 180  +  8 s per line of code  +  6 per exercise  +  2 per question  +  run time
 

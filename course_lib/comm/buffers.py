@@ -1,8 +1,8 @@
-"""What a collective made by hand asks of its arrays: numbers, in one contiguous stretch of memory.
+"""What a collective made by hand asks of its arrays: numbers, in one contiguous block of memory.
 
-MPI moves the bytes of such a stretch, whatever they mean. So a rank checks its arrays before it sends, and an
-array that is wrong by itself is a ValueError that says what to do. Each function takes the array, then the
-name that the message calls it.
+MPI moves the bytes of such a block, whatever they mean. So a rank checks its own arrays before it sends, and
+raises ValueError, with the remedy, for one that cannot be used. The checks take the array, then its name for
+the error message.
 """
 
 import operator
@@ -27,10 +27,11 @@ def flat(buffer: Array, name: str = "buffer", *, written: bool = True) -> Array:
 def must_be_numbers(array: Array | None, name: str, *, written: bool, split: bool = False) -> None:
     """Raise ValueError unless `array` holds numbers, in native byte order, in one contiguous memory block.
 
-    With `written` it must not be read-only; with `split` it needs a first dimension to cut into parts.
+    `written`: the collective writes to it, so it must not be read-only. `split`: the collective cuts its
+    first dimension into chunks, so it must have one.
     """
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"{name} is of type {type(array).__name__}; give a NumPy array: np.asarray({name})")
+        raise ValueError(f"{name} is of type {type(array).__name__}; pass a NumPy array: np.asarray({name})")
     if array.dtype.kind not in "iufc" or not array.dtype.isnative:
         raise ValueError(
             f"{name} holds {array.dtype}; convert it with astype to numbers in native byte order"
@@ -42,9 +43,9 @@ def must_be_numbers(array: Array | None, name: str, *, written: bool, split: boo
             f" use np.ascontiguousarray({name}), and copy the result back where there is one"
         )
     if written and not flags.writeable:
-        raise ValueError(f"{name} is written to, but is read-only; give {name}.copy()")
+        raise ValueError(f"{name} is written to, but is read-only; pass {name}.copy()")
     if split and array.ndim == 0:
-        raise ValueError(f"{name} is a single number and cannot be cut into parts; give it a dimension")
+        raise ValueError(f"{name} is a single number and cannot be cut into chunks; give it a dimension")
 
 
 def must_match(array: Array, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -64,10 +65,10 @@ def must_be_filled(array: Array, name: str, received: MPI.Status) -> None:
 def must_be_apart(first: Array, second: Array, names: str) -> None:
     """Raise ValueError when two arrays share memory."""
     if np.may_share_memory(first, second):
-        raise ValueError(f"{names} share memory; one is read while the other is written: give a copy")
+        raise ValueError(f"{names} share memory; one is read while the other is written: pass a copy")
 
 
 def must_be_rank(comm: MPI.Comm, root: int) -> None:
     """Raise ValueError unless `root` is a rank of `comm`."""
     if not 0 <= operator.index(root) < comm.size:
-        raise ValueError(f"root {root} is not one of {comm.size} ranks; give 0 to {comm.size - 1}")
+        raise ValueError(f"root {root} is not one of {comm.size} ranks; pass 0 to {comm.size - 1}")

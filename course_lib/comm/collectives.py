@@ -9,16 +9,22 @@
     all-to-all       pairwise                                 0│a0 a1   1│b0 b1            0│a0 b0  1│a1 b1
     barrier          dissemination
 
-`0│a0 a1` means that rank 0 holds the parts a0 and a1 of its array a; rank 1 holds those of b; `-` is a part
-that is yet to be received. Any number of ranks, any length, any dtype of numbers; parts are those of
-`np.array_split`.
+`0│a0 a1` means that rank 0 holds the chunks a0 and a1 of its array a; rank 1 holds those of b; `-` is a chunk
+that is yet to be received. Chunks are those of `np.array_split`; a shard is one chunk in an array of its own.
+Any number of ranks, any length, any dtype of numbers.
 
-A sum has the same bits on every rank that gets it: a ring adds each chunk once and copies it, and in doubling
-partners add a+b and b+a. It equals one process's sum up to the order of addition.
+A ring calls Sendrecv, which sends while it receives: with Send, then Recv, all ranks could wait in Send. In a
+tree a rank receives before it sends on, so the ranks that wait for each other never form a circle.
 
-An array that is wrong by itself is a ValueError on its rank before it sends; the others then wait
-(`comm/buffers.py`). Ranks must agree on length, dtype and root: this is mostly not checked. A message longer
-than its buffer is MPI's error; a shorter one is noticed by `tree_broadcast`, `scatter` and `gather` alone.
+An all-reduce leaves the same bits on every rank: in a ring, and so between nodes, one rank finishes each
+chunk's sum and the others copy it; in recursive doubling one partner adds a+b and the other b+a, which have
+the same bits. All sums equal one process's up to the order of addition.
+
+A rank whose own array cannot be used raises ValueError before it sends (`comm/buffers.py`); the other ranks
+then wait in vain, until the classroom or the job ends them. Ranks must agree on length, dtype and root, which
+is mostly not checked. A message longer than its buffer is MPI's error; a shorter one is noticed only by
+`tree_broadcast`, `scatter` and `gather`. An all-reduce of unequal lengths may return wrong sums and no error.
+
 `course_lib/theory/cost_model.py` predicts what each costs; `course_lib/fast/collectives.py` has the forms
 that benchmarks time.
 
@@ -45,8 +51,8 @@ from course_lib.comm.buffers import (
     must_match,
 )
 
-# One tag for each kind of message, so that a message of another kind is not taken by mistake.
-RING_SUM, RING_COPY, DOUBLING, FOLD, TREE_COPY, TREE_SUM, TREE_PARTS = range(4301, 4308)
+# One tag per use of a message: a rank that calls a different collective never receives a message of this one.
+RING_SUM, RING_COPY, DOUBLING, FOLD, TREE_COPY, TREE_SUM, TREE_CHUNKS = range(4301, 4308)
 RING_PARTIAL_SUM, RING_SHARD, RING_BROADCAST, SCATTER, GATHER, ALL_TO_ALL, BARRIER = range(4308, 4315)
 
 # ------------------------------------------------------------------------------------ all-reduce
@@ -58,12 +64,14 @@ def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = np.array_split(flat(buffer), n)  # views: writing to them writes to buffer
     incoming = np.empty_like(chunks[0])  # the first chunk is the longest
-    # step s adds to chunk rank-s-1; after n-1 steps this rank has the whole sum of chunk rank+1 (mod n)
+    # Chunk c starts at rank c and moves right; the rank that receives it adds its own. So in step s this rank
+    # sends chunk rank-s, which it added to in step s-1, and receives chunk rank-s-1. After n-1 steps chunk c
+    # is complete at rank c-1, and this rank has the sum of chunk rank+1 (all mod n).
     for step in range(n - 1):
         out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
         comm.Sendrecv(out, right, RING_SUM, incoming[: into.size], left, RING_SUM)
         into += incoming[: into.size]
-    for step in range(n - 1):  # all-gather: complete chunks go round once more
+    for step in range(n - 1):  # all-gather: the complete chunks move right, too
         out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
         comm.Sendrecv(out, right, RING_COPY, into, left, RING_COPY)
 
@@ -71,8 +79,8 @@ def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     """Sum `buffer` over `comm`, in place, in about log2(n) exchanges of all of it (Thakur et al. 2005).
 
-    The first `core` ranks exchange, the largest power of two up to n. Each other rank is folded into one of
-    them: it sends its numbers there before, and receives the sum after.
+    `core` is the largest power of two not above n, and the ranks below it exchange. Each other rank is folded
+    into one of them: rank core+i sends its numbers to rank i before, and receives the sum from it after.
     """
     n, rank = comm.size, comm.rank
     core = 2 ** (n.bit_length() - 1)
@@ -85,7 +93,7 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
     if rank + core < n:
         comm.Recv(incoming, rank + core, FOLD)
         mine += incoming
-    # the sum so far is over 1, 2, 4 … core ranks, and what was folded into them
+    # before each round the sum is over 1, 2, 4 … of the core ranks, with the ranks folded into them
     for distance in distances(core):
         partner = rank ^ distance  # the two ranks differ in one bit
         comm.Sendrecv(mine, partner, DOUBLING, incoming, partner, DOUBLING)
@@ -100,7 +108,11 @@ def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -
     `inside` has the ranks of one node; its rank 0 is the node's leader. `between` has all leaders; the other
     ranks pass COMM_NULL. Only what is sent through `between` crosses from node to node: with N nodes
     2(N-1)/N of the bytes per leader, however many ranks a node has (Kielmann et al. 1999).
+
+        inside = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        between = comm.Split(0 if inside.rank == 0 else MPI.UNDEFINED)
     """
+    # before any message: tree_reduce would accept a read-only array where tree_broadcast must write
     must_be_numbers(buffer, "buffer", written=True)
     tree_reduce(inside, buffer)  # the leader has the sum of its node
     if inside.rank == 0:
@@ -108,18 +120,18 @@ def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -
     tree_broadcast(inside, buffer)
 
 
-@cache  # made anew they take a microsecond, and a short message takes a few
+@cache  # to compute them takes a microsecond, and a short message takes a few
 def distances(size: int) -> tuple[int, ...]:
-    """1, 2, 4 … below `size`: one for each round in which the number of ranks reached doubles."""
+    """1, 2, 4 … below `size`: the distance to the partner in round 0, 1, 2 … of a tree or of doubling."""
     return tuple(2**k for k in range((size - 1).bit_length()))
 
 
 # ------------------------------------------------------------------ reduce-scatter and all-gather, each alone
-# here rank r ends with part r; inside ring_allreduce, with chunk r+1
+# here rank r ends with chunk r; inside ring_allreduce, with chunk r+1
 
 
 def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
-    """Sum `buffer` over `comm`; `out` becomes this rank's `np.array_split` part of the sum.
+    """Sum `buffer` over `comm`; `out` becomes this rank's chunk of the sum.
 
     `buffer` is not changed; it must share no memory with `out`. Each rank sends (n-1)/n of its bytes.
     """
@@ -127,30 +139,30 @@ def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
     must_be_numbers(out, "out", written=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    parts = np.array_split(buffer, n)
-    must_match(out, "out", parts[rank].shape, buffer.dtype)
+    chunks = np.array_split(buffer, n)
+    must_match(out, "out", chunks[rank].shape, buffer.dtype)
     must_be_apart(buffer, out, "buffer and out")
-    partial = parts[(rank - 1) % n]
-    for step in range(n - 1):  # part p starts at rank p+1, so that it ends at rank p
-        incoming = np.empty_like(parts[(rank - step - 2) % n])
+    partial = chunks[(rank - 1) % n]
+    for step in range(n - 1):  # chunk c starts at rank c+1, so that it ends at rank c
+        incoming = np.empty_like(chunks[(rank - step - 2) % n])
         comm.Sendrecv(partial, right, RING_PARTIAL_SUM, incoming, left, RING_PARTIAL_SUM)
-        partial = incoming + parts[(rank - step - 2) % n]
+        partial = incoming + chunks[(rank - step - 2) % n]
     out[...] = partial
 
 
 def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
     """Gather every rank's `shard` into `out`, on all ranks; each rank sends (n-1)/n of the bytes of `out`.
 
-    The shards are those of `np.array_split(out, n)`. `shard` may be the part of `out` itself.
+    `shard` has the shape of this rank's chunk of `out`, and may be that chunk itself.
     """
     must_be_numbers(out, "out", written=True, split=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    parts = np.array_split(out, n)
-    must_match(shard, "shard", parts[rank].shape, out.dtype)
-    parts[rank][...] = shard
+    chunks = np.array_split(out, n)
+    must_match(shard, "shard", chunks[rank].shape, out.dtype)
+    chunks[rank][...] = shard
     for step in range(n - 1):
-        outgoing, into = parts[(rank - step) % n], parts[(rank - step - 1) % n]
+        outgoing, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
         comm.Sendrecv(outgoing, right, RING_SHARD, into, left, RING_SHARD)
 
 
@@ -171,30 +183,31 @@ def tree_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
 
 
 def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
-    """Copy root's `buffer` to all ranks: scatter its parts down a tree, then all-gather them round the ring.
+    """Copy root's `buffer` to all ranks: scatter its chunks down a tree, then all-gather them round the ring.
 
     For large buffers: the root sends less than two times its bytes; in `tree_broadcast` the root sends all
-    its bytes log2(n) times, rounded up. Nobody sends to the root, which has all parts already. Other ranks
-    may get a part twice: that keeps the ring simple.
+    its bytes log2(n) times, rounded up. Nobody sends to the root, which has all chunks already. Other ranks
+    may receive a chunk twice: that keeps the ring simple.
     """
     must_be_rank(comm, root)
     n, rank, relative = comm.size, comm.rank, (comm.rank - root) % comm.size  # counted from the root
     data = flat(buffer, written=relative > 0)
-    parts = np.array_split(data, n)
-    starts = [0, *accumulate(len(part) for part in parts), *n * [len(data)]]
-    # rank i from the root has parts i to i+2*distance-1, and sends the upper half to rank i+distance;
-    # indices above n, where n is no power of two, mean the end of data
+    chunks = np.array_split(data, n)
+    starts = [0, *accumulate(len(chunk) for chunk in chunks), *n * [len(data)]]
+    # At the start of a round, each rank i from the root that is a multiple of 2*distance has the chunks i to
+    # i+2*distance-1, and sends the upper half of them to rank i+distance. Where n is no power of two, indices
+    # above n occur: they mean the end of data.
     for distance in reversed(distances(n)):
         if relative % (2 * distance) == 0 and relative + distance < n:
-            part = data[starts[relative + distance] : starts[relative + 2 * distance]]
-            comm.Send(part, (rank + distance) % n, TREE_PARTS)
+            upper = data[starts[relative + distance] : starts[relative + 2 * distance]]
+            comm.Send(upper, (rank + distance) % n, TREE_CHUNKS)
         if relative % (2 * distance) == distance:
-            part = data[starts[relative] : starts[relative + distance]]
-            comm.Recv(part, (rank - distance) % n, TREE_PARTS)
+            mine = data[starts[relative] : starts[relative + distance]]
+            comm.Recv(mine, (rank - distance) % n, TREE_CHUNKS)
     right = (rank + 1) % n if (rank + 1) % n != root else MPI.PROC_NULL
     left = (rank - 1) % n if rank != root else MPI.PROC_NULL
     for step in range(n - 1):
-        outgoing, into = parts[(relative - step) % n], parts[(relative - step - 1) % n]
+        outgoing, into = chunks[(relative - step) % n], chunks[(relative - step - 1) % n]
         comm.Sendrecv(outgoing, right, RING_BROADCAST, into, left, RING_BROADCAST)
 
 
@@ -215,9 +228,9 @@ def tree_reduce(comm: MPI.Comm, buffer: Array, root: int = 0) -> None:
 
 
 def scatter(comm: MPI.Comm, full: Array | None, shard: Array, root: int = 0) -> None:
-    """Distribute root's `full` array: every rank's `shard` becomes its `np.array_split` part.
+    """Distribute root's `full` array: every rank's `shard` becomes its chunk of it.
 
-    The root sends each part itself: n-1 messages, but no byte twice. The others may give None as `full`.
+    The root sends each chunk itself: n-1 messages, but no byte twice. The others may pass None as `full`.
     """
     must_be_rank(comm, root)
     must_be_numbers(shard, "shard", written=True)
@@ -227,18 +240,18 @@ def scatter(comm: MPI.Comm, full: Array | None, shard: Array, root: int = 0) -> 
         return
     must_be_numbers(full, "full", written=False, split=True)
     assert full is not None  # refused above
-    parts = np.array_split(full, comm.size)
-    must_match(shard, "shard", parts[root].shape, parts[root].dtype)
-    for rank, part in enumerate(parts):
+    chunks = np.array_split(full, comm.size)
+    must_match(shard, "shard", chunks[root].shape, full.dtype)
+    for rank, chunk in enumerate(chunks):
         if rank != root:
-            comm.Send(part, rank, SCATTER)
-    shard[...] = parts[root]
+            comm.Send(chunk, rank, SCATTER)
+    shard[...] = chunks[root]
 
 
 def gather(comm: MPI.Comm, shard: Array, full: Array | None, root: int = 0) -> None:
     """Collect every rank's `shard` in root's `full` array, in the order of the ranks.
 
-    The shards are those of `np.array_split(full, n)`. The others may give None as `full`.
+    `shard` has the shape of this rank's chunk of `full`. The others may pass None as `full`.
     """
     must_be_rank(comm, root)
     must_be_numbers(shard, "shard", written=False)
@@ -247,36 +260,36 @@ def gather(comm: MPI.Comm, shard: Array, full: Array | None, root: int = 0) -> N
         return
     must_be_numbers(full, "full", written=True, split=True)
     assert full is not None  # refused above
-    parts = np.array_split(full, comm.size)
-    must_match(shard, "shard", parts[root].shape, parts[root].dtype)
-    parts[root][...] = shard
-    for rank, part in enumerate(parts):
+    chunks = np.array_split(full, comm.size)
+    must_match(shard, "shard", chunks[root].shape, full.dtype)
+    chunks[root][...] = shard
+    for rank, chunk in enumerate(chunks):
         if rank != root:
-            comm.Recv(part, rank, GATHER, received := MPI.Status())
-            must_be_filled(part, f"part {rank} of full", received)
+            comm.Recv(chunk, rank, GATHER, received := MPI.Status())
+            must_be_filled(chunk, f"chunk {rank} of full", received)
 
 
 # ------------------------------------------------------------------------------------ everyone to everyone
 
 
 def pairwise_alltoall(comm: MPI.Comm, outgoing: Array, incoming: Array) -> None:
-    """Send part r of `outgoing` to rank r; `incoming` becomes the parts from ranks 0, 1 …, one after another.
+    """Send chunk r of `outgoing` to rank r; `incoming` becomes the chunks from ranks 0, 1 …, in this order.
 
-    The parts are those of `np.array_split(outgoing, n)`, and `outgoing` has the same length on every rank. So
-    `incoming` is n times this rank's own part; when n divides the length, it has the length of `outgoing`.
+    `outgoing` has the same length on every rank. So `incoming` is n times as long as this rank's own chunk;
+    when n divides the length, it is as long as `outgoing`.
     """
     must_be_numbers(outgoing, "outgoing", written=False, split=True)
     n, rank = comm.size, comm.rank
-    parts = np.array_split(outgoing, n)
-    length, *rest = parts[rank].shape
+    chunks = np.array_split(outgoing, n)
+    length, *rest = chunks[rank].shape
     must_match(incoming, "incoming", (n * length, *rest), outgoing.dtype)
     must_be_apart(outgoing, incoming, "outgoing and incoming")
     must_be_numbers(incoming, "incoming", written=True)
     received = np.array_split(incoming, n)
-    received[rank][...] = parts[rank]
+    received[rank][...] = chunks[rank]
     for distance in range(1, n):  # in each round every rank sends to one rank and receives from one
         to, source = (rank + distance) % n, (rank - distance) % n
-        comm.Sendrecv(parts[to], to, ALL_TO_ALL, received[source], source, ALL_TO_ALL)
+        comm.Sendrecv(chunks[to], to, ALL_TO_ALL, received[source], source, ALL_TO_ALL)
 
 
 def dissemination_barrier(comm: MPI.Comm) -> None:

@@ -41,7 +41,7 @@ def split_collectives(spans: Iterable[Span], *, uncertainty: float = 0.0) -> lis
     """Every collective span as waiting for others and, from the last arrival on, transfer; in time order.
 
     The k-th collective span of a name is one meeting of all ranks. A collective span around others becomes
-    transfer as a whole: those inside tell more. Clocks may differ by `uncertainty` seconds.
+    transfer as a whole: those inside show more. Clocks may differ by `uncertainty` seconds.
     """
     ordered = _outer_as_transfer(in_order(spans))
     turns: Counter[tuple[int, str]] = Counter()

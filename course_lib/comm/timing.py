@@ -1,7 +1,7 @@
 """Timing what several ranks do together.
 
 All ranks run once to warm up, start together after a barrier, and are done when the slowest is. More ranks
-than cores would share cores, and their times would show the scheduler; `one_rank_a_core` returns a
+than cores would share cores, and their times would show the scheduler; `one_rank_per_core` returns a
 communicator with one rank per core.
 """
 
@@ -27,7 +27,7 @@ def available_cores() -> int:
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
-def one_rank_a_core(comm: MPI.Intracomm, cores: int | None = None) -> MPI.Comm:
+def one_rank_per_core(comm: MPI.Intracomm, cores: int | None = None) -> MPI.Comm:
     """A communicator with the first ranks of `comm`, one per core; COMM_NULL on the other ranks."""
     from mpi4py import MPI
 

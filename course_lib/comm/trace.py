@@ -8,7 +8,7 @@
 
 Every rank notes when its spans begin and end, and sends nothing while it is measured. Only `gather` brings
 the spans together: on one clock, and with each collective split into *waiting*, until its last rank has
-arrived, and *transfer*. So no barrier has to be put before a collective to tell the two apart.
+arrived, and *transfer*. So no barrier has to be put before a collective to distinguish the two.
 
 Clocks of different machines differ, and drift apart; Open MPI's starts anew with every process. So every rank
 compares its clock with that of rank 0, before and after: it asks for the time several times, and believes

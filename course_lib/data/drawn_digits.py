@@ -163,7 +163,7 @@ def load_glyphs() -> Glyphs:
 def digit_fonts() -> list[Path]:
     """Those of matplotlib's own fonts whose characters 0 to 9 are the digits, in the order of their names.
 
-    Some have none, and some show symbols in their place: what a glyph is called in the font tells.
+    Some have none, and some show symbols in their place: the glyph's name in the font shows which.
     """
     try:
         import matplotlib

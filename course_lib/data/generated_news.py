@@ -6,10 +6,10 @@
 
     summary: Ivo Darsen opened a bridge in Lake Torvik on Monday.
 
-An article tells of several events; what a sentence begins with says which one has happened and is new, and
+An article reports several events; what a sentence begins with says which one has happened and is new, and
 some more sentences speak of that one. The others name other persons, places and days, so a summary is right
 only if a model finds the news and copies from it. Names are combinations of a few hundred words. Some
-combinations, and some ways to tell the news, are in the held-out articles only: a model that has learnt
+combinations, and some ways to report the news, are in the held-out articles only: a model that has learnt
 articles by heart is found out there.
 """
 
@@ -22,12 +22,12 @@ from typing import Literal
 
 RECIPE = 2  # to be raised with every change of the articles: what was made of them is then made anew
 HELD_OUT_SHARE = 5  # one combination of so many is in held-out articles only
-LEAD = 3  # sentences of the lead, in which the news is rarely told
-EVENTS = 3, 4  # that an article tells of, at least and at most
+LEAD = 3  # sentences of the lead, in which the news is rarely reported
+EVENTS = 3, 4  # that an article reports, at least and at most
 TRIES = 200  # until the choice of pairs begins again
-MORE = 3  # sentences that speak of the news, beside the one that tells it
-ASIDE = 2, 3  # sentences that tell of no event, at least and at most
-EARLY = 0.1  # the share of articles whose lead tells the news
+MORE = 3  # sentences that speak of the news, beside the one that reports it
+ASIDE = 2, 3  # sentences that report no event, at least and at most
+EARLY = 0.1  # the share of articles whose lead reports the news
 
 Split = Literal["train", "held_out"]
 Pair = tuple[str, str]
@@ -93,7 +93,7 @@ DETAILS = (  # sentences that speak of the news; they follow it
     "Until {day} nobody had {deed} there.",
     "{who} {deed} with the help of friends.",
 )
-ASIDES = (  # sentences that tell of no event
+ASIDES = (  # sentences that report no event
     "The rain had stopped by then.",
     "A large crowd was watching.",
     "Many shops were open late.",
@@ -143,7 +143,7 @@ def make_news(
 ) -> list[Article]:
     """`n` articles of some 90 words; the same call returns the same, and a longer one begins with them.
 
-    Each tells of at least and at most so many `events`, one of them the news: fewer are easier. ValueError
+    Each reports at least and at most so many `events`, one of them the news: fewer are easier. ValueError
     for a negative `n`, another `split`, and numbers that are not 1 to 7 in order.
     """
     if n < 0:
@@ -151,7 +151,9 @@ def make_news(
     if split not in ("train", "held_out"):
         raise ValueError(f"there is no split {split!r}; choose train or held_out")
     if not 1 <= events[0] <= events[1] <= len(DAYS):
-        raise ValueError(f"{events[0]} to {events[1]} events cannot be told; use 1 to {len(DAYS)}, in order")
+        raise ValueError(
+            f"an article cannot have {events[0]} to {events[1]} events; use 1 to {len(DAYS)}, in order"
+        )
     rng = random.Random(f"news {RECIPE} {seed} {split}")
     return [make_article(rng, rng.randint(*events), held_out=split == "held_out") for _ in range(n)]
 

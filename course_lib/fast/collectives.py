@@ -1,7 +1,7 @@
 """The collectives of `comm/collectives.py` that a benchmark times, as fast as Python calls MPI.
 
-    long messages     a sum is made in pieces of PIECE_BYTES: a received piece is added while the cache holds
-                      it, and the memory that receives it is small enough to be used again and again
+    long messages     a chunk is summed in pieces of PIECE_BYTES: a received piece is added while the cache
+                      holds it, and every piece is received into the same small block of memory
     short messages    arrays are cut without `np.array_split`, which takes 5 µs, longer than the message
 
 The order in which numbers are added is that of the plain forms, so the sums have the same bits.
@@ -21,7 +21,7 @@ from course_lib.comm.collectives import (
     RING_PARTIAL_SUM,
     RING_SHARD,
     RING_SUM,
-    TREE_PARTS,
+    TREE_CHUNKS,
     distances,
 )
 from course_lib.theory.partition import even_ranges
@@ -72,14 +72,14 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 
 
 def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
-    """Sum `buffer` over `comm`; `out` becomes this rank's `np.array_split` part of the sum."""
+    """Sum `buffer` over `comm`; `out` becomes this rank's chunk of the sum."""
     must_be_numbers(buffer, "buffer", written=False, split=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    parts = split(buffer, n)
-    must_match(out, "out", parts[rank].shape, buffer.dtype)
+    chunks = split(buffer, n)
+    must_match(out, "out", chunks[rank].shape, buffer.dtype)
     must_be_apart(buffer, out, "buffer and out")
-    result, chunks = flat(out, "out"), [part.reshape(-1) for part in parts]
+    result, chunks = flat(out, "out"), [chunk.reshape(-1) for chunk in chunks]
     for piece in pieces(chunks[0]):
         partial = chunks[(rank - 1) % n][piece]
         for step in range(n - 1):
@@ -96,11 +96,11 @@ def ring_allgather(comm: MPI.Comm, shard: Array, out: Array) -> None:
     must_be_numbers(out, "out", written=True, split=True)
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
-    parts = split(out, n)
-    must_match(shard, "shard", parts[rank].shape, out.dtype)
-    parts[rank][...] = shard
+    chunks = split(out, n)
+    must_match(shard, "shard", chunks[rank].shape, out.dtype)
+    chunks[rank][...] = shard
     for step in range(n - 1):
-        outgoing, into = parts[(rank - step) % n], parts[(rank - step - 1) % n]
+        outgoing, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
         comm.Sendrecv(outgoing, right, RING_SHARD, into, left, RING_SHARD)
 
 
@@ -110,27 +110,27 @@ def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) ->
     n, rank, relative = comm.size, comm.rank, (comm.rank - root) % comm.size
     right, left = (rank + 1) % n, (rank - 1) % n
     data = flat(buffer, written=relative > 0)
-    parts = split(data, n)
-    starts = [0, *accumulate(len(part) for part in parts), *n * [len(data)]]
+    chunks = split(data, n)
+    starts = [0, *accumulate(len(chunk) for chunk in chunks), *n * [len(data)]]
     for distance in reversed(distances(n)):
         if relative % (2 * distance) == 0 and relative + distance < n:
-            part = data[starts[relative + distance] : starts[relative + 2 * distance]]
-            comm.Send(part, (rank + distance) % n, TREE_PARTS)
+            upper = data[starts[relative + distance] : starts[relative + 2 * distance]]
+            comm.Send(upper, (rank + distance) % n, TREE_CHUNKS)
         if relative % (2 * distance) == distance:
-            part = data[starts[relative] : starts[relative + distance]]
-            comm.Recv(part, (rank - distance) % n, TREE_PARTS)
+            mine = data[starts[relative] : starts[relative + distance]]
+            comm.Recv(mine, (rank - distance) % n, TREE_CHUNKS)
     to, source = MPI.PROC_NULL if right == root else right, MPI.PROC_NULL if rank == root else left
     for step in range(n - 1):
-        outgoing, into = parts[(relative - step) % n], parts[(relative - step - 1) % n]
+        outgoing, into = chunks[(relative - step) % n], chunks[(relative - step - 1) % n]
         comm.Sendrecv(outgoing, to, RING_BROADCAST, into, source, RING_BROADCAST)
 
 
 # ------------------------------------------------------------------------------------ cutting
 
 
-def split(array: Array, parts: int) -> list[Array]:
-    """The views that `np.array_split(array, parts)` makes."""
-    return [array[part.start : part.stop] for part in even_ranges(len(array), parts)]
+def split(array: Array, count: int) -> list[Array]:
+    """The chunks that `np.array_split(array, count)` returns: views."""
+    return [array[chunk.start : chunk.stop] for chunk in even_ranges(len(array), count)]
 
 
 def pieces(data: Array) -> list[slice]:

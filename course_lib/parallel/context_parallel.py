@@ -1,4 +1,4 @@
-"""Context parallelism: the sequence is dealt to the ranks, and keys and values go round in a ring.
+"""Context parallelism: the sequence is sharded over the ranks, and keys and values go round in a ring.
 
     rank 0   queries 0 1 2    keys 0 1 2  →  keys 6 7  →  keys 3 4 5         a block comes from the left,
     rank 1   queries 3 4 5    keys 3 4 5  →  keys 0 1 2  →  keys 6 7         while ours goes to the right
@@ -53,7 +53,7 @@ def shard_lengths(comm: MPI.Intracomm, query: torch.Tensor) -> list[int]:
     lengths = comm.allgather(query.shape[-2])
     if min(lengths) < 1:
         raise ValueError(
-            f"a sequence of {sum(lengths)}, dealt as {lengths}, leaves a rank without a query; "
+            f"a sequence of {sum(lengths)}, sharded as {lengths}, has no query for some rank; "
             f"use at most {sum(lengths)} ranks"
         )
     return lengths

@@ -106,11 +106,11 @@ def batch_shards(
 ) -> Iterator[tuple[NDArray[np.int64], int]]:
     """This rank's part of every global batch, and how large that is; `order` is the same on all ranks.
 
-    Dealt like cards, one sample to each rank in turn: what a DistributedSampler does, but nothing is repeated
-    at the end. There, parts differ by one sample, and may be empty.
+    Samples go to the ranks round-robin, as in a DistributedSampler, but nothing is repeated at the end: there
+    parts differ by one sample, and may be empty.
     """
     if batch_size < 1:
-        raise ValueError(f"a batch of {batch_size} samples cannot be dealt; use at least 1")
+        raise ValueError(f"a batch of {batch_size} samples cannot be distributed; use at least 1")
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         yield batch[rank::size], len(batch)

@@ -50,7 +50,7 @@ class StageRun:
 # What each key does, by what it is about. {…} is the value.
 EFFECTS: Mapping[str, Mapping[str, str]] = {
     "batch": {
-        "train_batch_size": "the global batch: {} samples an update",
+        "train_batch_size": "the global batch: {} samples per update",
         "train_micro_batch_size_per_gpu": "a rank computes {} samples at a time",
         "gradient_accumulation_steps": "micro-batches that a rank adds up: {}",
     },
@@ -70,7 +70,7 @@ EFFECTS: Mapping[str, Mapping[str, str]] = {
     "memory": {
         "zero_optimization.stage": "the ZeRO stage: what is sharded",
         "bf16.enabled": "weights and gradients of 16 bits",
-        "zero_optimization.stage3_param_persistence_threshold": "smaller parameters stay whole; 0: none",
+        "zero_optimization.stage3_param_persistence_threshold": "smaller parameters stay gathered; 0: none",
         "zero_optimization.stage3_max_live_parameters": "gathered weights that stay; 0: none",
         "zero_optimization.stage3_max_reuse_distance": "stay when needed that soon; 0: never",
         "zero_optimization.reduce_bucket_size": "so many gradients leave together",

@@ -1,4 +1,4 @@
-"""DeepSpeed on processors, over MPI: its world, its engine, and what an engine keeps and sends, counted.
+"""DeepSpeed on CPUs, over MPI: its world, its engine, and what an engine keeps and sends, counted.
 
     start_deepspeed(comm)                      the ranks of `comm`; "mpi4py" moves the bytes, or "gloo"
     engine = start_engine(model, config)       deepspeed.initialize: model, optimizer, JSON in one object
@@ -6,7 +6,7 @@
     stop_deepspeed()                           at the end of a program; a new start does it, too
 
 DeepSpeed keeps its world in module globals and environment variables; both are put back. It would compile C++
-when it starts: it is told that none of its compiled operators is to be had. Nothing here may be used by some
+when it starts, so every compiled operator is reported to it as unavailable. Nothing here may be used by some
 ranks only: like every collective, all of them start, step, gather and save together.
 
 Rasley and others, "DeepSpeed: System Optimizations Enable Training Deep Learning Models with Over 100 Billion
@@ -86,7 +86,7 @@ def start_launched(*, timeout: timedelta = TIMEOUT) -> ModuleType:
 
 
 def load_deepspeed() -> ModuleType:
-    """The module `deepspeed` for processors; it compiles nothing, and warns of what you can change alone."""
+    """The module `deepspeed` for CPUs; it compiles nothing, and warns of what you can change alone."""
     os.environ["DS_ACCELERATOR"] = "cpu"
     warnings.filterwarnings("ignore", OLD_NAMES, FutureWarning)  # DeepSpeed's calls, not yours
     import deepspeed
@@ -313,7 +313,8 @@ def counted_messages() -> Iterator[Sent]:
 def share_sent(operation: str, ranks: int) -> float:
     """How often a rank sends the size that DeepSpeed notes, on average over the ranks.
 
-    An all-reduce notes the whole vector, and so do the sums at an owner; an all-gather a rank's own part.
+    That size is the full vector for an all-reduce and for a reduce to an owner; for an all-gather it is the
+    rank's own shard.
     """
     others = ranks - 1
     return {"all_reduce": 2 * others / ranks, "all_gather_into_tensor": float(others)}.get(

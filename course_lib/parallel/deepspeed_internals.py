@@ -1,6 +1,6 @@
 """What of DeepSpeed's insides the course stands on, by name, and what has moved.
 
-DeepSpeed promises none of these. When its pin is raised, `moved()` says which of these names are gone, and
+DeepSpeed guarantees none of these. When its pin is raised, `moved()` says which of these names are gone, and
 the rank tests say whether the rest still means the same.
 """
 

@@ -46,8 +46,8 @@ def dtensor_transformer(mesh: DeviceMesh, net: Transformer) -> Transformer:
         heads = block.attention.query.out_features // block.attention.head_width
         if heads % mesh.size():
             raise ValueError(
-                f"{heads} heads cannot be dealt evenly to {mesh.size()} ranks, and DTensor would cut one in "
-                f"two; use a number of ranks that divides {heads}, or ParallelTransformer"
+                f"{heads} heads cannot be distributed evenly over {mesh.size()} ranks, and DTensor would cut "
+                f"one in two; use a number of ranks that divides {heads}, or ParallelTransformer"
             )
         plan: dict[str, ParallelStyle] = dict.fromkeys(COLUMNS, ColwiseParallel())
         parallelize_module(block, mesh, plan | dict.fromkeys(ROWS, RowwiseParallel()))

@@ -4,8 +4,9 @@
     rank 1   tokens d e     ── all-to-all ─→   expert 1: b e     ── all-to-all ─→   d e
 
 A router, the same on all ranks, sends each token to the expert that it finds likeliest, and weights the
-answer by that probability: so the router has a gradient. How many tokens go where, nobody knows before: the
-ranks tell each other first. Shazeer et al. (2017); Fedus, Zoph and Shazeer (2022), "Switch Transformers".
+answer by that probability: so the router has a gradient. No rank knows before how many tokens it will
+receive, so the ranks exchange these counts first. Shazeer et al. (2017); Fedus, Zoph and Shazeer (2022),
+"Switch Transformers".
 """
 
 import copy

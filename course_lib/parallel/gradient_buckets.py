@@ -6,7 +6,7 @@
     bucket 2                       [conv2 conv1]→ · done  there, and is waited for before the update
 
 *Fusion*: neighbouring parameters share a bucket of up to `bucket_bytes`, so few messages carry many tensors.
-*Overlap*: a hook on every parameter tells when its gradient is there. Hooks may fire in another order on
+*Overlap*: a hook on every parameter runs when its gradient is there. Hooks may fire in another order on
 every rank; buckets leave in the same order on all of them, so that the sums of the same bucket meet.
 *Compression*: a bucket travels as 16-bit numbers, half the bytes, and is wrong by their rounding.
 
@@ -93,7 +93,7 @@ class GradientBuckets:
         step = make_step(model, loss_fn, optimizer, buckets.wait)
 
     The gradients live in the buckets: clear them in place (`set_to_none=False`). With `overlap`, buckets
-    leave during backward; for several backward passes a step, wrap all but the last in `paused()`, or set
+    leave during backward; for several backward passes per step, wrap all but the last in `paused()`, or set
     it to False. `wire_dtype`: float16 or bfloat16, to halve the bytes. A wait longer than `timeout` seconds
     raises TimeoutError. The communicator is a duplicate: the caller's collectives may come in between.
     """

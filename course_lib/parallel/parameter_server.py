@@ -7,8 +7,8 @@
 parallelism. *Asynchronous*: it updates as soon as any gradient is there. Nobody waits for a slow worker, but
 a gradient may be *stale*: other updates came between the weights it was computed with and its own update.
 
-Rank 0 is a worker, too, when it is dealt batches of its own; without, it serves only. The server receives and
-sends all gradients and weights, 2 w M bytes a round for w workers elsewhere and a model of M bytes; each
+Rank 0 is a worker, too, when it gets batches of its own; without, it serves only. The server receives and
+sends all gradients and weights, 2 w M bytes per round for w workers elsewhere and a model of M bytes; each
 rank of a ring sends less than 2 M, however many there are.
 
 Li and others, "Scaling distributed machine learning with the parameter server" (2014); asynchronous: Dean and

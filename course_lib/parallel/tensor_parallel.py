@@ -11,11 +11,13 @@ sequence, with an all-gather in place of `copy_to` and a reduce-scatter in place
 
     x_r ─ all-gather ─→ [ A_r ] ─ gelu ─→ [ B_r ] ─ reduce_scatter ─→ y_r       less memory
 
-It sends the same bytes, but for one more gather backward: the gathered x is not kept.
+An all-reduce is a reduce-scatter and an all-gather, so the same bytes are sent; one all-gather more comes in
+backward. Only the shard x_r is kept for it, and A's gradient needs the gathered x again.
 
 Every shard is cut from a whole layer, so that any number of ranks starts from the same weights: all ranks
-must pass equal whole layers (same seed, or a Bcast). Shoeybi et al. (2019), "Megatron-LM"; Korthikanti et al.
-(2022), "Reducing Activation Recomputation" for the sequence.
+must pass equal whole layers (same seed, or a Bcast). Results and gradients equal those of the whole layer in
+one process up to the order of addition. Shoeybi et al. (2019), "Megatron-LM"; Korthikanti et al. (2022),
+"Reducing Activation Recomputation in Large Transformer Models", for the sequence.
 """
 
 import copy
@@ -28,40 +30,47 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-from course_lib.comm.regions import copy_to, joined, reduce_from, reduce_scatter, shard_of, summed_shard
-from course_lib.theory.partition import even_range
+from course_lib.comm.regions import (
+    all_gathered,
+    copy_to,
+    reduce_from,
+    reduce_scatter,
+    reduce_scattered,
+    shard_of,
+)
+from course_lib.theory.partition import even_range, even_ranges
 from course_lib.training.transformer import Attention, Block, FeedForward, Transformer
 
-Crossing = Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor]  # such as copy_to and reduce_from
+Collective = Callable[[MPI.Intracomm, torch.Tensor], torch.Tensor]  # such as copy_to and reduce_from
 SEQUENCE = 1  # T, the dimension of (B, T, width) that sequence parallelism cuts
 
 # ---------------------------------------------------------------- shards of layers
 
 
 def cut(comm: MPI.Intracomm, whole: torch.Tensor, dim: int, *, unit: int = 1) -> nn.Parameter:
-    """A copy of this rank's shard of `whole` along `dim`; every `unit` numbers there stay together.
+    """A copy of this rank's shard of `whole` along `dim`, cut only at multiples of `unit`.
 
-    Shards may differ by one unit. Raises ValueError, on all ranks, when there are fewer units than ranks, or
-    when `unit` does not divide the dimension.
+    So with a head's width as `unit` no head is split. Shards may differ by one unit. Raises ValueError, on
+    all ranks, when there are fewer units than ranks, or when `unit` does not divide the dimension.
     """
     units = whole.shape[dim] // unit
     if units < comm.size or units * unit != whole.shape[dim]:
         raise ValueError(
-            f"dimension {dim} of {tuple(whole.shape)}, in units of {unit}, cannot be shared by {comm.size} "
-            f"ranks; use at most {units} ranks and whole units"
+            f"dimension {dim} of {tuple(whole.shape)}, in units of {unit}, cannot be distributed over "
+            f"{comm.size} ranks; use at most {units} ranks and whole units"
         )
     mine = even_range(units, comm.size, comm.rank)
     return nn.Parameter(whole.detach().narrow(dim, mine.start * unit, len(mine) * unit).clone())
 
 
 class ColumnLinear(nn.Module):
-    """A linear layer cut by its outputs: (…, in) on every rank to this rank's (…, out / size).
+    """A linear layer cut by its outputs: (…, in) on every rank to this rank's (…, out / comm.size).
 
-    `enter` is applied to the input: with `copy_to` its gradient is summed over the ranks.
+    `enter` is applied to the input: with `copy_to` the input's gradient is summed over the ranks.
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1, enter: Crossing = copy_to
+        self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1, enter: Collective = copy_to
     ) -> None:
         super().__init__()
         self.comm, self.enter = comm, enter
@@ -74,7 +83,7 @@ class ColumnLinear(nn.Module):
 
 
 class _GatheredLinear(torch.autograd.Function):
-    """A linear layer of a sequence that is cut: its shards are gathered forward, and again backward."""
+    """A linear layer of a sequence that is cut: its shards are gathered in forward, and again in backward."""
 
     @staticmethod
     def forward(
@@ -82,18 +91,22 @@ class _GatheredLinear(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.comm = comm
         ctx.save_for_backward(shard, weight)
-        return F.linear(joined(comm, shard, SEQUENCE, even=True), weight, bias)
+        return F.linear(all_gathered(comm, shard, SEQUENCE, even=True), weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         shard, weight = ctx.saved_tensors
-        whole, gradients = joined(ctx.comm, shard, SEQUENCE).flatten(0, 1), gradient.flatten(0, 1)
-        of_shard = summed_shard(ctx.comm, gradient @ weight, SEQUENCE)
-        return None, of_shard, gradients.T @ whole, gradients.sum(0) if ctx.needs_input_grad[3] else None
+        full = all_gathered(ctx.comm, shard, SEQUENCE).flatten(0, 1)  # (B · T, in)
+        of_shard = reduce_scattered(ctx.comm, gradient @ weight, SEQUENCE)
+        gradients = gradient.flatten(0, 1)  # (B · T, out / size)
+        return None, of_shard, gradients.T @ full, gradients.sum(0) if ctx.needs_input_grad[3] else None
 
 
 class GatheredColumnLinear(ColumnLinear):
-    """A column layer of a sequence that is cut: this rank's (B, T / size, in) to (B, T, out / size)."""
+    """A column layer of a sequence that is cut: this rank's (B, T / size, in) to (B, T, out / size).
+
+    It makes no use of `enter`: `_GatheredLinear` does what is needed in both directions.
+    """
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
         """This rank's columns of the result, for all positions."""
@@ -101,7 +114,7 @@ class GatheredColumnLinear(ColumnLinear):
 
 
 class RowLinear(nn.Module):
-    """A linear layer cut by its inputs: this rank's (…, in / size) to (…, out) on every rank."""
+    """A linear layer cut by its inputs: this rank's (…, in / comm.size) to (…, out) on every rank."""
 
     def __init__(self, comm: MPI.Intracomm, whole: nn.Linear, *, unit: int = 1) -> None:
         super().__init__()
@@ -110,8 +123,8 @@ class RowLinear(nn.Module):
         self.bias = None if whole.bias is None else nn.Parameter(whole.bias.detach().clone())
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
-        """The result, summed over the ranks; only then the bias, once."""
-        y = reduce_from(self.comm, F.linear(shard, self.weight))
+        """The result on every rank. The bias is added after the sum, so it counts once."""
+        y = reduce_from(self.comm, F.linear(shard, self.weight))  # replicated: so is the bias's gradient
         return y if self.bias is None else y + self.bias
 
 
@@ -121,7 +134,7 @@ class ScatteredRowLinear(RowLinear):
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
         """This rank's tokens of the result."""
         y = reduce_scatter(self.comm, F.linear(shard, self.weight), SEQUENCE)
-        # cut along the sequence, each rank's bias gradient covers its own tokens alone: copy_to sums them
+        # y has this rank's tokens only, and so has the bias's gradient: copy_to sums it over the ranks
         return y if self.bias is None else y + copy_to(self.comm, self.bias)
 
 
@@ -140,7 +153,7 @@ class ColumnConv(nn.Module):
 
 
 class RowConv(nn.Module):
-    """A convolution cut by its input channels: this rank's (B, C / size, H, W) to all (B, F, H', W')."""
+    """A convolution cut by its input channels: (B, C / size, H, W) to (B, F, H', W') on every rank."""
 
     def __init__(self, comm: MPI.Intracomm, whole: nn.Conv2d) -> None:
         super().__init__()
@@ -149,7 +162,7 @@ class RowConv(nn.Module):
         self.bias = None if whole.bias is None else nn.Parameter(whole.bias.detach().clone())
 
     def forward(self, shard: torch.Tensor) -> torch.Tensor:
-        """The result, summed over the ranks, plus the bias; the all-reduce sums B·F·H'·W' numbers."""
+        """The result on every rank; the all-reduce sums B·F·H'·W' numbers per rank."""
         y = reduce_from(self.comm, self.apply_conv(shard, self.weight, None))
         return y if self.bias is None else y + self.bias[:, None, None]
 
@@ -166,8 +179,9 @@ def _convolution(whole: nn.Conv2d) -> Callable[..., torch.Tensor]:
 class VocabularyEmbedding(nn.Module):
     """An embedding cut by its rows: ranks look up the tokens in their shards, `add` sums over the ranks."""
 
-    def __init__(self, comm: MPI.Intracomm, whole: nn.Embedding, *, add: Crossing = reduce_from) -> None:
+    def __init__(self, comm: MPI.Intracomm, whole: nn.Embedding, *, add: Collective = reduce_from) -> None:
         super().__init__()
+        must_be_plain(whole)
         self.comm, self.add, self.vocabulary = comm, add, whole.num_embeddings
         self.mine = even_range(whole.num_embeddings, comm.size, comm.rank)
         self.weight = cut(comm, whole.weight, 0)  # (vocabulary / size, width)
@@ -180,12 +194,20 @@ class VocabularyEmbedding(nn.Module):
         return self.add(self.comm, rows * here.unsqueeze(-1))  # zero for the tokens of other ranks
 
 
+def must_be_plain(whole: nn.Embedding) -> None:
+    """Raise ValueError when `whole` has an option that the shards would lose."""
+    if whole.padding_idx is not None or whole.max_norm or whole.scale_grad_by_freq or whole.sparse:
+        raise ValueError(
+            f"{whole} cannot be cut by rows; use no padding_idx, max_norm, scale_grad_by_freq or sparse"
+        )
+
+
 def must_be_tokens(tokens: torch.Tensor, vocabulary: int) -> None:
     """Raise IndexError, as one process would, when a token is outside the vocabulary."""
     wrong = tokens[(tokens < 0) | (tokens >= vocabulary)]
     if len(wrong):
         raise IndexError(
-            f"token {wrong[0]} is not one of a vocabulary of {vocabulary}; give 0 to {vocabulary - 1}"
+            f"token {wrong[0]} is not one of a vocabulary of {vocabulary}; use 0 to {vocabulary - 1}"
         )
 
 
@@ -195,17 +217,20 @@ def vocabulary_cross_entropy(
     """The cross entropy of each token, from this rank's shard of the logits: three all-reduces of (B, T).
 
     `logits` (B, T, vocabulary / size), `targets` (B, T), the same on all ranks; the result (B, T), the same
-    on every rank. The full logits, the largest tensor of a language model, are never gathered. Raises
-    IndexError for a target outside the vocabulary: no index is ignored, so mask the losses instead.
+    on every rank. The full logits, the largest tensor of a language model, are never gathered. Raises, on all
+    ranks, ValueError for logits that are not the shards of the vocabulary and IndexError for a target outside
+    it: there is no `ignore_index`, so multiply the losses of padding by 0.
     """
-    mine = even_range(vocabulary, comm.size, comm.rank)
-    if logits.shape[-1] != len(mine):
+    shards = even_ranges(vocabulary, comm.size)
+    widths, expected = comm.allgather(logits.shape[-1]), [len(shard) for shard in shards]
+    if widths != expected:
         raise ValueError(
-            f"logits of {logits.shape[-1]} tokens are not rank {comm.rank}'s {len(mine)} of a vocabulary of "
-            f"{vocabulary}; pass the shard that a ColumnLinear gives"
+            f"the ranks have logits of {widths} tokens, and must have {expected} of a vocabulary of "
+            f"{vocabulary}; pass what a ColumnLinear returns"
         )
     must_be_tokens(targets, vocabulary)
-    largest = logits.detach().amax(dim=-1)  # its gradient cancels
+    mine = shards[comm.rank]
+    largest = logits.detach().amax(dim=-1)  # to subtract any constant leaves the loss as it is: no gradient
     comm.Allreduce(MPI.IN_PLACE, largest.numpy(), op=MPI.MAX)
     shifted = logits - largest.unsqueeze(-1)
     total = reduce_from(comm, shifted.exp().sum(dim=-1))
@@ -223,19 +248,24 @@ def parallel_feed_forward(
     column: Callable[..., ColumnLinear] = ColumnLinear,
     row: Callable[..., RowLinear] = RowLinear,
 ) -> nn.Sequential:
-    """A column layer, GeLU on the shard, a row layer."""
+    """A column layer, FeedForward's GeLU on the shard, a row layer."""
     return nn.Sequential(column(comm, whole.up), nn.GELU(), row(comm, whole.down))
 
 
 def merged(whole: Attention) -> nn.Linear:
     """Query, key and value as one layer, head by head: (q, k, v) of the first head, then of the second, …
 
-    One layer needs one all-reduce, not three; head by head, so that cutting it leaves each head its q, k
-    and v.
+    One layer needs one all-reduce, not three; head by head, so that each head keeps its q, k and v when the
+    layer is cut. Raises ValueError when only some of the three have a bias.
     """
     layers = (whole.query, whole.key, whole.value)
-    sizes, bias = (whole.query.in_features, 3 * whole.query.out_features), whole.query.bias is not None
-    qkv = nn.utils.skip_init(nn.Linear, *sizes, bias=bias)  # draws no random numbers
+    biases = [layer.bias is not None for layer in layers]
+    if any(biases) != all(biases):
+        raise ValueError(
+            f"of query, key and value only {sum(biases)} have a bias; use 3 or none (a bias may be zero)"
+        )
+    sizes = whole.query.in_features, 3 * whole.query.out_features
+    qkv = nn.utils.skip_init(nn.Linear, *sizes, bias=all(biases))  # draws no random numbers
     for name, parameter in qkv.named_parameters():
         parts = [getattr(layer, name).detach().unflatten(0, (-1, whole.head_width)) for layer in layers]
         parameter.data = torch.stack(parts, dim=1).flatten(0, 2)
@@ -252,12 +282,12 @@ class ParallelAttention(Attention):
         column: Callable[..., ColumnLinear] = ColumnLinear,
         row: Callable[..., RowLinear] = RowLinear,
     ) -> None:
-        nn.Module.__init__(self)  # not Attention's: it would make the full layers
+        nn.Module.__init__(self)  # not Attention's: it would allocate the full layers
         self.comm, self.head_width = comm, whole.head_width
         heads = whole.query.out_features // whole.head_width
         if heads < comm.size:
             raise ValueError(
-                f"{heads} heads cannot be shared by {comm.size} ranks; use at most {heads} ranks"
+                f"{heads} heads cannot be distributed over {comm.size} ranks; use at most {heads} ranks"
             )
         self.qkv = column(comm, merged(whole), unit=3 * whole.head_width)
         self.project = row(comm, whole.project, unit=whole.head_width)  # type: ignore[assignment]
@@ -265,12 +295,12 @@ class ParallelAttention(Attention):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, width) to the same, on every rank; with sequence parallelism (B, T / size, width)."""
         qkv = self.qkv(x).unflatten(2, (-1, 3, self.head_width))  # (B, T, our heads, 3, head_width)
-        mixed = self.mix(*(part.transpose(1, 2) for part in qkv.unbind(3)))
+        mixed = self.mix(*(part.transpose(1, 2) for part in qkv.unbind(3)))  # Attention.mix: each head alone
         return self.project(mixed.transpose(1, 2).flatten(2))
 
 
 class SequenceNorm(nn.Module):
-    """A layer-norm of a shard of the sequence; the gradients of its parameters are summed over the ranks."""
+    """A layer norm of a shard of the sequence; the gradients of its parameters are summed over the ranks."""
 
     def __init__(self, comm: MPI.Intracomm, whole: nn.LayerNorm) -> None:
         super().__init__()
@@ -284,10 +314,13 @@ class SequenceNorm(nn.Module):
 
 
 class ParallelBlock(Block):
-    """A block of which each rank has a shard; with `sequence`, the tokens between its layers are cut, too."""
+    """A block of which each rank has a shard; with `sequence`, the tokens between its layers are cut, too.
+
+    `forward` is Block's: x + attention(norm1(x)), then x + mlp(norm2(x)).
+    """
 
     def __init__(self, comm: MPI.Intracomm, whole: Block, *, sequence: bool) -> None:
-        nn.Module.__init__(self)  # not Block's: it would make the full layers
+        nn.Module.__init__(self)  # not Block's: it would allocate the full layers
         column, row, norm = _layers(comm, sequence)
         self.norm1, self.norm2 = norm(whole.norm1), norm(whole.norm2)  # type: ignore[assignment]
         self.attention = ParallelAttention(comm, whole.attention, column, row)
@@ -321,7 +354,7 @@ class ParallelTransformer(nn.Module):
         return self.head(self.norm(x))
 
     def positions(self, length: int) -> torch.Tensor:
-        """What is added to the first `length` tokens, or to those of this rank's shard of the sequence."""
+        """The position vectors of the first `length` tokens, or of this rank's shard of them."""
         if not self.sequence:
             return self.position[:length]
         return shard_of(self.comm, copy_to(self.comm, self.position)[:length], dim=0)
@@ -330,7 +363,7 @@ class ParallelTransformer(nn.Module):
 def _layers(
     comm: MPI.Intracomm, sequence: bool
 ) -> tuple[Callable[..., ColumnLinear], Callable[..., RowLinear], Callable[..., nn.Module]]:
-    """What makes the first and the second layer of a pair, and what makes a norm."""
+    """How to make the first and the second layer of a pair, and a norm."""
     if sequence:
         return GatheredColumnLinear, ScatteredRowLinear, partial(SequenceNorm, comm)
     return ColumnLinear, RowLinear, copy.deepcopy

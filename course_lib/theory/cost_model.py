@@ -1,7 +1,7 @@
 """What a collective costs: how many messages, how many bytes, and so how many seconds.
 
-With Hockney's α (seconds a message), β (seconds a byte) and γ (seconds to add a byte), for n ranks and a
-whole of m bytes, the textbooks' forms are
+With Hockney's α (seconds per message), β (seconds per byte) and γ (seconds to add a byte), for n ranks and
+an array of m bytes, the textbooks' forms are
 
     all-reduce, ring                  2(n-1)α + 2(n-1)/n βm + (n-1)/n γm
     all-reduce, recursive doubling    log2(n) (α + βm + γm)           (n a power of two)

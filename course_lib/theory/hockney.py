@@ -34,7 +34,7 @@ class Hockney:
 
     @property
     def gbyte_per_s(self) -> float:
-        """The bandwidth of endless messages, in 10⁹ bytes a second."""
+        """The bandwidth of endless messages, in 10⁹ bytes per second."""
         return 1e-9 / self.beta_seconds_per_byte if self.beta_seconds_per_byte else float("inf")
 
     def one_way_seconds(self, nbytes: float) -> float:

@@ -98,7 +98,7 @@ class Coordinates:
 def hybrid_schedule(shape: HybridShape, rounds: int, microbatches: int) -> Schedule:
     """The schedule of every position in one step.
 
-    The replicas take turns, `rounds` times. In each turn `microbatches` micro-batches go forward and then
+    The replicas alternate, `rounds` times each. In each turn `microbatches` micro-batches go forward and then
     backward, as in GPipe; they are numbered through, so there are rounds × replicas × microbatches of them.
     """
     order: list[tuple[Kind, int, int]] = []  # kind, replica, micro-batch

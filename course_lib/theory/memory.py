@@ -57,7 +57,7 @@ def training_state(parameters: int, each: StateBytes = ADAM_MIXED) -> StateBytes
 # ------------------------------------------------------------------ ZeRO: what a rank holds between two steps
 
 
-def bytes_a_parameter(stage: int, ranks: int, each: StateBytes = ADAM_MIXED) -> float:
+def bytes_per_parameter(stage: int, ranks: int, each: StateBytes = ADAM_MIXED) -> float:
     """The paper's formula: bytes that one of `ranks` ranks holds for each parameter of the model."""
     _check(stage, ranks)
     pairs = (
@@ -66,15 +66,6 @@ def bytes_a_parameter(stage: int, ranks: int, each: StateBytes = ADAM_MIXED) -> 
         (each.optimizer, SHARDED_FROM.optimizer),
     )
     return sum(nbytes / ranks if stage >= first else nbytes for nbytes, first in pairs)
-
-
-# ------------------------------------------------------------------ what comes and goes within a step
-
-
-# ------------------------------------------------------------------ what is sent
-
-
-# ------------------------------------------------------------------ activations
 
 
 def _check(stage: int, ranks: int) -> None:

@@ -1,8 +1,8 @@
-"""Dealing out work: which part of a whole belongs to which rank.
+"""Distributing work: which part of a range belongs to which rank.
 
-A whole of 10 over 4 ranks is 3 + 3 + 2 + 2: the parts follow each other, differ by at most one, and the
-longer ones come first, exactly as `numpy.array_split` deals. A rank past the end gets an empty part; every
-caller has to survive that.
+10 items over 4 ranks are 3 + 3 + 2 + 2: the parts follow each other, their lengths differ by at most one, and
+the longer ones come first, exactly as in `numpy.array_split`. A rank past the end gets an empty part, and
+every caller has to handle that.
 
     0 1 2 | 3 4 5 | 6 7 | 8 9
 """
@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 def even_ranges(total: int, parts: int) -> list[range]:
     """The `parts` consecutive ranges that make up range(total); lengths differ by at most one."""
     if parts < 1 or total < 0:
-        raise ValueError(f"cannot deal {total} items to {parts} parts; give at least 0 items and 1 part")
+        raise ValueError(f"cannot cut {total} items into {parts} parts; give at least 0 items and 1 part")
     length, longer = divmod(total, parts)
     starts = [index * length + min(index, longer) for index in range(parts + 1)]
     return [range(start, stop) for start, stop in pairwise(starts)]

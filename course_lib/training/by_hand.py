@@ -44,7 +44,7 @@ def mean_loss(weights: Weights, images: Array, labels: NDArray[np.integer]) -> f
 def backward(weights: Weights, images: Array, labels: NDArray[np.integer]) -> dict[str, Array]:
     """The gradients of the mean loss of a batch, of each of the weights."""
     hidden, probabilities = forward(weights, images)
-    wanted = np.eye(probabilities.shape[1])[labels]  # one 1 a row, at the label
+    wanted = np.eye(probabilities.shape[1])[labels]  # one 1 per row, at the label
     at_logits = (probabilities - wanted) / len(labels)  # (B, classes)
     at_hidden = (at_logits @ weights["w2"].T) * (hidden > 0)  # (B, H): relu lets through what was positive
     return {

@@ -1,4 +1,4 @@
-"""Images whose label no part of them tells: two small marks far apart, and whether they are alike.
+"""Images whose label no part of them shows: two small marks far apart, and whether they are alike.
 
     ┌───────────────┐
     │   +           │      + and +, or - and -: alike (1)

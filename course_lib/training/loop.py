@@ -4,7 +4,7 @@
 
 In one process `synchronize` does nothing; data parallelism sums the gradients there. The loss is a sum
 over samples, divided *once* by the size of the global batch: so the losses and gradients of the shards of
-a batch add up to those of the batch, however unevenly it was dealt.
+a batch add up to those of the batch, however unevenly it was sharded.
 """
 
 import time

@@ -32,7 +32,7 @@ from course_lib.training.metrics import Report, Score
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What training needs to be told besides model, data and seed; `batch_size` is the global batch."""
+    """The settings of training besides model, data and seed; `batch_size` is the global batch."""
 
     learning_rate: float
     momentum: float = 0.9

@@ -1,4 +1,4 @@
-"""Train a small net on CIFAR-10 with DeepSpeed, on processors: one file, three ways to start it.
+"""Train a small net on CIFAR-10 with DeepSpeed, on CPUs: one file, three ways to start it.
 
     mpiexec -n 2 python -m mpi4py train_cifar_deepspeed.py             over MPI (--backend gloo: over Gloo)
     sh run_ds.sh 2                                                     DeepSpeed's own launcher, over Gloo
@@ -121,7 +121,7 @@ def evaluate(weights: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) 
 
 
 def main() -> None:
-    """Find out how we were started, join the others, train, leave."""
+    """Find out how we were started, join the process group, train, and destroy the group."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--deepspeed_config", default=str(CONFIG), help="the JSON file")
     parser.add_argument("--backend", choices=("mpi4py", "gloo"), default="mpi4py", help="under mpiexec")

@@ -27,48 +27,48 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from course_lib.data.mnist import load_mnist
 from course_lib.training.models import build
 
-PATIENCE = timedelta(seconds=120)  # that a rank waits for the others before it raises
-SPAWN_PATIENCE = 600.0  # seconds for all of training, when we start the ranks ourselves
+TIMEOUT = timedelta(seconds=120)  # that a rank waits for the others before it raises
+SPAWN_TIMEOUT = 600.0  # seconds for all of training, when we start the ranks ourselves
 
 # ------------------------------------------------------------------ how the ranks find each other
 
 
 def join_group(options: argparse.Namespace) -> None:
-    """Join the process group as the launcher says: its variables tell a rank from the others."""
+    """Join the process group: each launcher has its own way to give this process its rank."""
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has set RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-        dist.init_process_group("gloo", init_method="env://", timeout=PATIENCE)
+        dist.init_process_group("gloo", init_method="env://", timeout=TIMEOUT)
         return
     from mpi4py import MPI  # only here: the other launchers start no MPI
 
     from course_lib.parallel import ddp  # has torch's backend "mpi4py"
 
-    ddp.start_group(MPI.COMM_WORLD, options.backend, timeout=PATIENCE)
+    ddp.start_group(MPI.COMM_WORLD, options.backend, timeout=TIMEOUT)
 
 
 def start_spawned(rank: int, options: argparse.Namespace, address: str) -> None:
     """What each process of `spawn` runs: its rank comes as the first argument, the rest from us."""
     if address == "env://":
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(options.spawn)}
-        dist.init_process_group("gloo", timeout=PATIENCE)
+        dist.init_process_group("gloo", timeout=TIMEOUT)
     else:
         dist.init_process_group(
-            "gloo", init_method=address, rank=rank, world_size=options.spawn, timeout=PATIENCE
+            "gloo", init_method=address, rank=rank, world_size=options.spawn, timeout=TIMEOUT
         )
-    train_and_leave(options)
+    train_in_group(options)
 
 
 def spawn_all(options: argparse.Namespace) -> None:
-    """Start the ranks ourselves, tell them where to meet, and end them when they take too long."""
+    """Start the ranks ourselves, with an address where they meet; end them when they take too long."""
     with tempfile.TemporaryDirectory() as folder:
         address = {"file": f"file://{folder}/meet", "tcp": f"tcp://127.0.0.1:{free_port()}", "env": "env://"}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}  # read by env:// alone
         ranks = mp.spawn(start_spawned, (options, address[options.meet]), options.spawn, join=False)
-        deadline = time.monotonic() + SPAWN_PATIENCE
+        deadline = time.monotonic() + SPAWN_TIMEOUT
         while not ranks.join(timeout=1):  # raises what a rank has raised
             if time.monotonic() > deadline:
                 for process in ranks.processes:
                     process.terminate()
-                raise TimeoutError(f"training took longer than {SPAWN_PATIENCE:g} s")
+                raise TimeoutError(f"training took longer than {SPAWN_TIMEOUT:g} s")
 
 
 def free_port() -> int:
@@ -81,8 +81,8 @@ def free_port() -> int:
 # ------------------------------------------------------------------ training, the same for all launchers
 
 
-def train_and_leave(options: argparse.Namespace) -> None:
-    """Train in the group that this rank has joined, tell what came out, and leave the group."""
+def train_in_group(options: argparse.Namespace) -> None:
+    """Train in the group that this rank has joined, then destroy the group."""
     try:
         train(options)
     finally:
@@ -159,7 +159,7 @@ def main() -> None:
         spawn_all(options)
     else:
         join_group(options)
-        train_and_leave(options)
+        train_in_group(options)
 
 
 if __name__ == "__main__":

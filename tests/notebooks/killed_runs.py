@@ -65,8 +65,8 @@ BENCHMARK_KILLS = {
 class Runs:
     """Runs in `folder`, and what they leave."""
 
-    def __init__(self, folder: Path, dice: random.Random) -> None:
-        self.folder, self.dice = folder, dice
+    def __init__(self, folder: Path, rng: random.Random) -> None:
+        self.folder, self.rng = folder, rng
         for name in ("notebooks", "build", "tmp", "home"):
             (folder / name).mkdir()
         cells = [nbformat.v4.new_markdown_cell("# 01 · Short")]
@@ -93,12 +93,12 @@ class Runs:
 
     def kill(self, run: "subprocess.Popen[bytes]", whom: str) -> bool:
         words, launches, seconds = (LESSON_KILLS | BENCHMARK_KILLS)[whom]
-        wait, began = self.dice.uniform(0, seconds), 0.0
+        wait, began = self.rng.uniform(0, seconds), 0.0
         while run.poll() is None:
             found = [process for process in others() if plays(process, words, launches)]
             began = began or (time.monotonic() if found else 0.0)
             if found and time.monotonic() - began > wait:
-                self.dice.choice(found).kill()
+                self.rng.choice(found).kill()
                 return True
             time.sleep(0.01)
         return False
@@ -117,7 +117,7 @@ class Runs:
 
 
 def others() -> list[psutil.Process]:
-    """All processes but this one; the dead among them, which are this one's to bury, are buried."""
+    """All living processes but this one; zombies among them, children of this one, are reaped."""
     living = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
@@ -138,8 +138,8 @@ def plays(process: psutil.Process, words: str, launches: bool) -> bool:
 
 def main(folder: Path, kills: int, seed: int) -> None:
     """Kill so often, each role in turn; the first run, which fills caches, is not counted."""
-    dice = random.Random(seed)
-    runs = Runs(folder, dice)
+    rng = random.Random(seed)
+    runs = Runs(folder, rng)
     runs.run()
     before, done = runs.files(), 0
     everyone = [*LESSON_KILLS, *BENCHMARK_KILLS]

@@ -1,7 +1,7 @@
 """Training in one process: what every form of distributed training has to equal.
 
 A Transformer of two blocks, in float64, so that rounding does not hide an error. Twelve heads and twelve
-sequences a batch can be dealt evenly to 1, 2, 3 and 4 ranks; the vocabulary of 16 cannot.
+sequences per batch can be distributed evenly over 1, 2, 3 and 4 ranks; the vocabulary of 16 cannot.
 """
 
 from collections.abc import Callable, Iterable

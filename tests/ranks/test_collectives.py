@@ -209,7 +209,7 @@ def test_it_does_so_when_there_are_more_ranks_than_numbers_and_many_pieces(
     assert not [length for length in lengths if not is_mpis(comm, ours, length, "float64")]
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint16", "float16", "longdouble", "complex64"])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "float16", "longdouble", "complex64", "clongdouble"])
 @pytest.mark.parametrize("ours", ALLREDUCES, ids=named)
 def test_other_dtypes_are_summed_too(comm: MPI.Comm, ours: InPlace, dtype: str) -> None:
     """Their oracle is NumPy: Open MPI has no float16 everywhere, and sums that leave int8 it clips."""
@@ -509,7 +509,7 @@ def test_a_shard_that_is_too_short_is_told_at_the_root(comm: MPI.Comm) -> None:
     if comm.rank == 1:
         gather(comm, np.empty(1), None)
     else:
-        with pytest.raises(ValueError, match="part 1 of full has 16 bytes, but rank 1 sent 8"):
+        with pytest.raises(ValueError, match="chunk 1 of full has 16 bytes, but rank 1 sent 8"):
             gather(comm, np.empty(2), np.empty(4))
 
 

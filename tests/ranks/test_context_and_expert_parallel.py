@@ -92,7 +92,7 @@ def test_a_rank_without_queries_is_refused_by_all(comm: MPI.Intracomm) -> None:
     if comm.size == 1:
         return
     mine = numbers(3, 1, 1, int(comm.rank == 0), 4)
-    with pytest.raises(ValueError, match=r"a sequence of 1, dealt as .*; use at most 1 ranks"):
+    with pytest.raises(ValueError, match=r"a sequence of 1, sharded as .*; use at most 1 ranks"):
         ring_attention(comm, *mine)
 
 

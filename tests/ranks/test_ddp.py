@@ -233,7 +233,7 @@ def sampled_batches(sampler: DistributedSampler, batch_size: int) -> Iterator[Ba
 
 
 def two_epochs(comm: MPI.Intracomm, samples: int, set_epoch: bool = True) -> list[Batch]:
-    """What a DistributedSampler deals to this rank, 12 samples a global batch."""
+    """What a DistributedSampler gives this rank, 12 samples per global batch."""
     sampler = DistributedSampler(range(samples), comm.size, comm.rank, seed=5)
     found: list[Batch] = []
     for epoch in range(2):

@@ -18,7 +18,7 @@ from mpi4py import MPI
 from torch import nn
 
 import torch_mpi4py
-from course.lessons.l12_deepspeed_on_cifar.runs import dealt, run_stage, score_whole, train_and_test
+from course.lessons.l12_deepspeed_on_cifar.runs import rank_batches, run_stage, score_whole, train_and_test
 from course_lib.data.dataset import Dataset
 from course_lib.parallel import deepspeed_engine as ds
 from course_lib.parallel.deepspeed_config import (
@@ -60,7 +60,7 @@ def settings(stage: int, ranks: int, **options: Any) -> Config:
 
 def parts(comm: MPI.Intracomm) -> Iterator[Batch]:
     for epoch in range(STEPS // 2):
-        yield from dealt(images(), BATCH, rank=comm.rank, size=comm.size, seed=0, epoch=epoch)
+        yield from rank_batches(images(), BATCH, rank=comm.rank, size=comm.size, seed=0, epoch=epoch)
 
 
 def trained(

@@ -80,5 +80,5 @@ def test_heads_that_do_not_divide_are_refused(comm: MPI.Intracomm) -> None:
     if comm.size == 1:
         assert isinstance(dtensor_transformer(mesh, net), nn.Module)
         return
-    with pytest.raises(ValueError, match=f"5 heads cannot be dealt evenly to {comm.size} ranks"):
+    with pytest.raises(ValueError, match=f"5 heads cannot be distributed evenly over {comm.size} ranks"):
         dtensor_transformer(mesh, net)

@@ -151,7 +151,7 @@ def test_a_traced_step_tells_when_its_buckets_were_on_their_way(comm: MPI.Intrac
     assert trace_buckets(MPI.COMM_NULL, model, batch) is None
 
 
-# ---------------------------------------------------------------- several backward passes a step
+# ---------------------------------------------------------------- several backward passes per step
 
 
 def accumulate(comm: MPI.Intracomm, make_step: Callable[..., Callable[..., float]]) -> float:

@@ -79,7 +79,7 @@ class ReduceOnly:
         self.comm.Reduce(inside, total)
 
 
-def test_one_reduce_of_eight_bytes_a_rank_is_all_that_is_sent(comm: MPI.Intracomm):
+def test_one_reduce_of_eight_bytes_per_rank_is_all_that_is_sent(comm: MPI.Intracomm):
     counting = ReduceOnly(comm)
     estimate_pi(counting, 1000, seed=0)
     assert counting.sent == [8]
@@ -134,7 +134,7 @@ def test_nothing_to_add_up_is_refused_on_every_rank(comm: MPI.Intracomm, shared:
 
 
 @pytest.mark.parametrize("shared", [arctan_pi, midpoint_pi])
-def test_terms_cost_one_reduce_of_eight_bytes_a_rank(comm: MPI.Intracomm, shared: Shared):
+def test_terms_cost_one_reduce_of_eight_bytes_per_rank(comm: MPI.Intracomm, shared: Shared):
     counting = ReduceOnly(comm)
     shared(counting, 1000)
     assert counting.sent == [8]

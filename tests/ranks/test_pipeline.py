@@ -64,7 +64,7 @@ def one_thread() -> Iterator[None]:
 
 
 def layers(*, dropout: bool = False) -> nn.Sequential:
-    """Eight layers, so that every session can cut them into two stages a rank."""
+    """Eight layers, so that every session can cut them into two stages per rank."""
     torch.manual_seed(5)
     found: list[nn.Module] = [nn.Conv2d(1, 3, 3, padding=1), nn.Tanh(), nn.Flatten()]
     found += [nn.Linear(75, 9), nn.Tanh(), nn.Linear(9, 7), nn.Dropout(0.4) if dropout else nn.Tanh()]

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 from course_lib.comm.regions import (
     all_gather,
+    all_gathered,
     copy_to,
     gather_from,
-    joined,
     reduce_from,
     reduce_scatter,
     shard_of,
@@ -103,7 +103,7 @@ def test_all_gather_and_reduce_scatter_are_each_others_adjoint(comm: MPI.Intraco
     x, weights = numbers(5, 7).requires_grad_(), parts(comm)
     shard = shard_of(comm, x, dim)
     mine = reduce_scatter(comm, all_gather(comm, shard, dim) * weights[comm.rank], dim)
-    assert same(joined(comm, mine, dim), x.detach() * sum(weights))
+    assert same(all_gathered(comm, mine, dim), x.detach() * sum(weights))
     mine.pow(2).sum().backward()  # each rank has its part of the loss
     assert same(shard_of(comm, x.grad, dim), shard_of(comm, 2 * x.detach() * sum(weights) ** 2, dim))  # type: ignore[arg-type]
 
@@ -238,7 +238,7 @@ def test_more_ranks_than_heads_are_refused(comm: MPI.Intracomm) -> None:
     if comm.size == 1:
         ParallelTransformer(comm, whole)
         return
-    with pytest.raises(ValueError, match=f"1 heads cannot be shared by {comm.size} ranks"):
+    with pytest.raises(ValueError, match=f"1 heads cannot be distributed over {comm.size} ranks"):
         ParallelTransformer(comm, whole)
 
 
@@ -426,11 +426,21 @@ def test_large_logits_do_not_overflow(comm: MPI.Intracomm) -> None:
     assert loss.item() == 0.0
 
 
-def test_whole_logits_are_refused(comm: MPI.Intracomm) -> None:
+def test_full_logits_are_refused(comm: MPI.Intracomm) -> None:
     if comm.size == 1:
         return
     with pytest.raises(ValueError, match=f"of a vocabulary of {VOCABULARY}"):
         vocabulary_cross_entropy(comm, numbers(3, 9, VOCABULARY), TOKENS[0][:, 1:], VOCABULARY)
+
+
+@pytest.mark.deadline(20)
+def test_logits_that_are_wrong_on_one_rank_are_refused_on_all(comm: MPI.Intracomm) -> None:
+    """Not on that rank alone: the others would wait for it in an all-reduce."""
+    logits = shard_of(comm, numbers(3, 9, VOCABULARY), -1)
+    if comm.rank == 0:
+        logits = logits[..., 1:]
+    with pytest.raises(ValueError, match=f"of a vocabulary of {VOCABULARY}"):
+        vocabulary_cross_entropy(comm, logits, TOKENS[0][:, 1:], VOCABULARY)
 
 
 @pytest.mark.parametrize("token", [-1, VOCABULARY])
@@ -449,6 +459,32 @@ def test_an_embedding_that_is_also_the_head_is_refused(comm: MPI.Intracomm) -> N
     whole.head.weight = whole.embedding.token.weight
     with pytest.raises(ValueError, match="share a weight"):
         ParallelTransformer(comm, whole)
+
+
+@pytest.mark.parametrize(
+    "options", [{"padding_idx": 3}, {"max_norm": 1.0}, {"scale_grad_by_freq": True}, {"sparse": True}]
+)
+def test_an_embedding_with_options_is_refused(comm: MPI.Intracomm, options: dict[str, float]) -> None:
+    """They would be lost: with padding_idx, for example, that token's row would be trained."""
+    with pytest.raises(ValueError, match="cannot be cut by rows"):
+        VocabularyEmbedding(comm, nn.Embedding(VOCABULARY, 6, **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("without", ["query", "key"])
+def test_attention_with_some_biases_is_refused(comm: MPI.Intracomm, without: str) -> None:
+    """One layer for query, key and value has one bias for all of them, or none: a bias would be lost."""
+    attention = small(4).blocks[0].attention
+    getattr(attention, without).register_parameter("bias", None)  # type: ignore[operator]
+    with pytest.raises(ValueError, match="only 2 have a bias"):
+        tensor_parallel.ParallelAttention(comm, attention)  # type: ignore[arg-type]
+
+
+def test_attention_without_biases_is_that_of_the_whole(comm: MPI.Intracomm) -> None:
+    attention, x = small(4).blocks[0].attention, numbers(2, 5, 32)
+    for name in ("query", "key", "value"):
+        getattr(attention, name).register_parameter("bias", None)  # type: ignore[operator]
+    parallel = tensor_parallel.ParallelAttention(comm, attention)  # type: ignore[arg-type]
+    assert same(parallel(x), attention(x))  # type: ignore[operator]
 
 
 def test_cutting_a_model_leaves_the_random_state_as_it_was(comm: MPI.Intracomm) -> None:
@@ -507,7 +543,7 @@ def test_fewer_features_than_ranks_are_refused(
     if comm.size == 1:
         layer(comm, whole)
         return
-    with pytest.raises(ValueError, match=f"cannot be shared by {comm.size} ranks; use at most 1 "):
+    with pytest.raises(ValueError, match=f"cannot be distributed over {comm.size} ranks; use at most 1 "):
         layer(comm, whole)
 
 
@@ -551,9 +587,9 @@ def test_sequence_parallelism_of_fewer_tokens_than_ranks(comm: MPI.Intracomm, le
     parallel = make(whole)
     for model in (parallel, whole):
         logits = model(tokens)
-        (joined_logits(comm, logits, model) ** 2).sum().backward()
+        (full_logits(comm, logits, model) ** 2).sum().backward()
     assert gradients_are_those_of(parallel, whole, make)
 
 
-def joined_logits(comm: MPI.Intracomm, logits: torch.Tensor, model: nn.Module) -> torch.Tensor:
+def full_logits(comm: MPI.Intracomm, logits: torch.Tensor, model: nn.Module) -> torch.Tensor:
     return logits if isinstance(model, Transformer) else gather_from(comm, logits, -1)

@@ -4,11 +4,11 @@ import time
 
 from mpi4py import MPI
 
-from course_lib.comm.timing import one_rank_a_core, seconds_on
+from course_lib.comm.timing import one_rank_per_core, seconds_on
 
 
 def test_a_team_is_the_first_ranks_and_no_more_than_the_cores(comm: MPI.Intracomm):
-    team = one_rank_a_core(comm, cores=2)
+    team = one_rank_per_core(comm, cores=2)
     if comm.rank < 2:
         assert (team.rank, team.size) == (comm.rank, min(2, comm.size))
         team.Free()

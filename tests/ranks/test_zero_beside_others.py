@@ -25,7 +25,7 @@ from torch.optim import SGD, AdamW
 import torch_mpi4py
 from course.lessons.l11_zero_from_scratch.runs import held_bytes
 from course_lib.parallel.zero import Zero1, Zero2, Zero3
-from course_lib.theory.memory import ADAM_FP32, StateBytes, bytes_a_parameter
+from course_lib.theory.memory import ADAM_FP32, StateBytes, bytes_per_parameter
 from course_lib.training.transformer import Transformer, build_transformer
 from tests.ranks import with_deepspeed
 from tests.ranks.with_deepspeed import gathered_weights, settings
@@ -174,7 +174,7 @@ def larger() -> Transformer:
 
 def formula(stage: int, size: int) -> float:
     """Bytes of AdamW's state, weights and gradients, all in float32, that a rank holds."""
-    return bytes_a_parameter(stage, size, ADAM_FP32) * sum(p.numel() for p in larger().parameters())
+    return bytes_per_parameter(stage, size, ADAM_FP32) * sum(p.numel() for p in larger().parameters())
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -290,5 +290,5 @@ def test_deepspeed_holds_the_bytes_of_the_formula(
         engine.step()
     engine.destroy()
     parameters = sum(p.numel() for p in larger().parameters())
-    expected = bytes_a_parameter(stage, comm.size, DEEPSPEED) * parameters
+    expected = bytes_per_parameter(stage, comm.size, DEEPSPEED) * parameters
     assert held == pytest.approx(expected, rel=0.05)

@@ -73,7 +73,7 @@ def test_two_ranks_train_as_one_does(tmp_path: Path) -> None:
 def test_a_training_that_takes_too_long_is_ended_with_all_its_ranks() -> None:
     late = (
         "import sys, train_mnist_ddp as script\n"
-        "script.SPAWN_PATIENCE = 0.5\n"
+        "script.SPAWN_TIMEOUT = 0.5\n"
         "if __name__ == '__main__':\n"
         "    script.main()\n"
     )

@@ -123,7 +123,7 @@ error_against_terms(measured, predicted, count="terms or strips N")
 #
 # There are two reasons to want more ranks. One is to finish the same job in less time, called **strong scaling**: n ranks
 # ideally take 1/n of the time. We time half a million strips on one rank, on one rank per core, and on all four. The
-# library's `one_rank_a_core` makes the communicators that you made with `Split` in lesson 02.
+# library's `one_rank_per_core` makes the communicators that you made with `Split` in lesson 02.
 
 # %%
 continue_with("03.1")
@@ -131,14 +131,14 @@ predict("Speed-up of four ranks, same job?", None)
 
 # %%
 # %%px
-from course_lib.comm.timing import one_rank_a_core, seconds_on
+from course_lib.comm.timing import one_rank_per_core, seconds_on
 
 
 def curve(x):
     return 4 / (1 + x * x)
 
 
-alone, team = one_rank_a_core(comm, cores=1), one_rank_a_core(comm)
+alone, team = one_rank_per_core(comm, cores=1), one_rank_per_core(comm)
 on_one = seconds_on(alone, lambda: area(alone, curve, 500_000))
 
 # %%
@@ -254,7 +254,7 @@ from course_lib.pi import arctan_pi
 
 sums = []
 for n in (1, 2, 3, 4):
-    first = one_rank_a_core(comm, cores=n)  # the first n ranks
+    first = one_rank_per_core(comm, cores=n)  # the first n ranks
     if first != MPI.COMM_NULL:
         sums.append(arctan_pi(first, 1_000_000))
 

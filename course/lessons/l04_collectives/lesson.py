@@ -545,12 +545,12 @@ import time
 from functools import partial
 
 from course_lib.comm.ping_pong import seconds_of
-from course_lib.comm.timing import one_rank_a_core
+from course_lib.comm.timing import one_rank_per_core
 from course_lib.fast.collectives import ring_allreduce as fast_ring_allreduce
 from mpi_classroom.launch import available_cores
 
 n = min(size, max(2, available_cores()))
-team, gloo = one_rank_a_core(comm, cores=n), dist.new_group(range(n))
+team, gloo = one_rank_per_core(comm, cores=n), dist.new_group(range(n))
 
 
 def seconds_by_size(work):

@@ -353,9 +353,9 @@ baselines = thread_baselines(("mlp", "cnn", "lstm"), sorted({1, workers}), repet
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
 from course.lessons.l05_training_one_process.rank_baselines import rank_baselines
-from course_lib.comm.timing import one_rank_a_core
+from course_lib.comm.timing import one_rank_per_core
 
-team = one_rank_a_core(comm)
+team = one_rank_per_core(comm)
 of_ranks = rank_baselines(team, ("mlp", "cnn", "lstm"), repetitions=9)
 
 # %% tags=["nbval-ignore-output"]

@@ -205,9 +205,9 @@ predict("Speed-up of the training with one rank per core?", None)
 # %%
 # %%px --timeout 300
 from course.lessons.l06_data_parallel_by_hand.runs import alternate
-from course_lib.comm.timing import one_rank_a_core
+from course_lib.comm.timing import one_rank_per_core
 
-team = one_rank_a_core(comm)
+team = one_rank_per_core(comm)
 on_one, on_team = alternate(team, start, train, order[:120], data)
 
 # %% tags=["nbval-ignore-output"]

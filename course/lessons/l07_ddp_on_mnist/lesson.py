@@ -204,10 +204,10 @@ predict("DDP over Gloo: how many times as long as by hand?", None)
 # %%
 # %%px --timeout 300
 from course.lessons.l07_ddp_on_mnist.runs import time_ways
-from course_lib.comm.timing import one_rank_a_core
+from course_lib.comm.timing import one_rank_per_core
 
 end_group()
-team = one_rank_a_core(comm)
+team = one_rank_per_core(comm)
 ways = time_ways(team, data)
 
 # %% [markdown]
@@ -466,7 +466,7 @@ print(compare_times(cluster["seconds"][0]))
 # %%px --timeout 300
 from course.lessons.l07_ddp_on_mnist.runs import images_per_second, random_images
 
-one, rates = one_rank_a_core(comm, cores=1), {}
+one, rates = one_rank_per_core(comm, cores=1), {}
 for group in (one, team):
     if group == MPI.COMM_NULL or group.size in rates:
         continue

@@ -25,7 +25,7 @@ import torch_mpi4py
 from course.lessons.l07_ddp_on_mnist.step_times import BY_HAND, DDP_GLOO, DDP_MPI, StepTime, spread_of
 from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
 from course_lib.comm.spans import KINDS, Span, totals
-from course_lib.comm.timing import one_rank_a_core, seconds_of_each, seconds_on
+from course_lib.comm.timing import one_rank_per_core, seconds_of_each, seconds_on
 from course_lib.comm.trace import Recorder
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import GradientBucket, evaluate_shard, shard_batches
@@ -199,7 +199,7 @@ def time_threads_and_ranks(
     One rank: its operators on one thread, then on a thread for every core; then `replicas` in threads. And
     one rank a core, with DDP over MPI. The weights stay as they are.
     """
-    team, one = one_rank_a_core(comm), one_rank_a_core(comm, cores=1)
+    team, one = one_rank_per_core(comm), one_rank_per_core(comm, cores=1)
     before, seconds = torch.get_num_threads(), list[tuple[str, float | None]]()
     step = make_step(model, summed_cross_entropy, SGD(model.parameters(), lr=0.0))
     if team == MPI.COMM_NULL:

@@ -305,12 +305,12 @@ for n, difference in cluster["differences"][0].items():
 # %%
 # %%px
 from course_lib.comm.spans import duration
-from course_lib.comm.timing import one_rank_a_core
+from course_lib.comm.timing import one_rank_per_core
 from course_lib.comm.trace import Recorder
 from course_lib.fast import pipeline as fast
 from course_lib.parallel.pipeline import split_batch
 
-team = one_rank_a_core(comm)
+team = one_rank_per_core(comm)
 torch.manual_seed(1)
 tokens = torch.randint(256, (8, 129))
 wide_text = Batch(tokens[:, :-1], tokens[:, 1:], 8 * 128)
@@ -396,10 +396,10 @@ print("the gradients agree:", cluster["agree"][0])
 # at the end.
 
 # %% [markdown]
-# ### Interleaving: two small stages a rank
+# ### Interleaving: two small stages per rank
 #
 # Cut the model into eight stages, and give rank r the stages r and r + 4. A micro-batch now goes round twice, in steps half as
-# long, so the first one arrives at the last rank sooner. The bubble becomes (p − 1) / (v · m + p − 1), with v stages a
+# long, so the first one arrives at the last rank sooner. The bubble becomes (p − 1) / (v · m + p − 1), with v stages per
 # rank; the price is v times the messages.
 
 # %% tags=["nbval-ignore-output"]
@@ -543,7 +543,7 @@ for row in rows:
 print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 
 # %% [markdown]
-# Part of what ours gains is not messages. With small micro-batches, adding a weight's gradient to the others costs a second
+# Part of our speed-up has nothing to do with messages. With small micro-batches, adding a weight's gradient to the others costs a second
 # pass over the whole weight; `course_lib.fast.pipeline` lets the matrix product itself add.
 
 # %% [markdown]

@@ -1,4 +1,4 @@
-"""Exercises of lesson 09, tensor parallelism: two all-reduces, a bias, a loss without whole logits."""
+"""Exercises of lesson 09, tensor parallelism: two all-reduces, a bias, a loss without full logits."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -67,7 +67,7 @@ def _counting(comm: Any) -> Any:
 
 _MLP = '''\
 def mlp(comm, x, up, down, dy):
-    """Return y = relu(x @ A) @ B, and dx, the gradient of x: both whole, on every rank.
+    """Return y = relu(x @ A) @ B, and dx, the gradient of x: both in full, on every rank.
 
     `up` are this rank's columns of A, `down` its rows of B. x, and dy, the gradient
     of y, are the same on all ranks.
@@ -184,14 +184,13 @@ def row_linear(comm, x, weight, bias):
     why="a column layer adds its bias before anything is sent. Why is that right there?",
 )
 
-# -------------------------------------------------------------------- 09.3 a loss without whole logits
+# -------------------------------------------------------------------- 09.3 a loss without full logits
 
 
 def _check_loss(answer: SimpleNamespace, comm: Any, case: tuple[int, int]) -> None:
     vocabulary, target = case
     logits = np.random.default_rng(vocabulary).normal(size=vocabulary) + np.arange(vocabulary) / 4
-    dealt = np.array_split(np.arange(vocabulary), comm.size)
-    mine = dealt[comm.rank]
+    mine = np.array_split(np.arange(vocabulary), comm.size)[comm.rank]
     got = answer.vocabulary_loss(comm, logits[mine].copy(), target, int(mine[0]))
     total = np.log(np.exp(logits).sum())
     lookalikes = {}

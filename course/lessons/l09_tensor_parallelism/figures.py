@@ -115,7 +115,7 @@ def layers_alt(columns: Sequence[int], title: str) -> str:
     kind = "Matrices as blocks from left to right: x, A, the hidden layer, B, y"
     shares = listed(f"rank {rank} has {count}" for rank, count in enumerate(columns))
     return (
-        f"{kind}. {title}. x and y are whole on every rank. Of the columns of A and of the hidden layer, and "
+        f"{kind}. {title}. Every rank has all of x and y. Of the columns of A and of the hidden layer, and "
         f"of the rows of B, {shares}. The forward sum stands before y, the backward one before the gradient "
         "of x."
     )
@@ -125,7 +125,7 @@ def layers_alt(columns: Sequence[int], title: str) -> str:
 
 
 def kept_bars(kept: Mapping[str, float], *, ranks: int) -> Picture:
-    """Bytes that a rank keeps for backward, a bar a way of cutting; the first is one process."""
+    """Bytes that a rank keeps for backward, one bar per way of cutting; the first is one process."""
     title = kept_title(kept, ranks)
     figure, (axes,) = new_panels(title, height=1.5 + 0.55 * len(kept))
     whole = next(iter(kept.values()))
@@ -134,11 +134,12 @@ def kept_bars(kept: Mapping[str, float], *, ranks: int) -> Picture:
     for row, nbytes in enumerate(kept.values()):
         share = f" {nbytes / 1000:.0f} kB, {100 * nbytes / whole:.0f} %"
         axes.text(nbytes / 1000, row, share, va="center", fontsize=FONT_SIZE)
-    axes.set(xlim=(0, 1.4 * max(kept.values()) / 1000), xlabel="kB kept for backward, a rank (counted)")
+    axes.set(xlim=(0, 1.4 * max(kept.values()) / 1000), xlabel="kB kept for backward, per rank (counted)")
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     words = listed(f"{name} {nbytes / 1000:.0f} kB" for name, nbytes in kept.items())
-    return Picture(figure, f"Bar chart, a bar a way of cutting, bytes kept for backward. {title}. {words}.")
+    kind = "Bar chart, one bar per way of cutting, bytes kept for backward"
+    return Picture(figure, f"{kind}. {title}. {words}.")
 
 
 def kept_title(kept: Mapping[str, float], ranks: int) -> str:

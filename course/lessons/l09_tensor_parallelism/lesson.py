@@ -5,7 +5,7 @@
 #
 # | | |
 # |---|---|
-# | **You will be able to** | cut a linear layer by columns or by rows, and say which of the two needs a sum; place the two all-reduces of a pair of layers; deal attention heads and a vocabulary to ranks; say what cutting the sequence saves; find the same cuts in PyTorch's DTensor |
+# | **You will be able to** | cut a linear layer by columns or by rows, and say which of the two needs a sum; place the two all-reduces of a pair of layers; distribute attention heads and a vocabulary over ranks; say what cutting the sequence saves; find the same cuts in PyTorch's DTensor |
 # | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
 # | **Time** | core 20 min · more 49 min |
 # | **Ranks** | 4 |
@@ -120,7 +120,7 @@ y = pair(x)
 forward = counting.count
 
 # %%
-why = "The columns that a rank has are what its rows take."
+why = "The columns that a rank has are the inputs of its rows."
 outcome(
     "All-reduces on the way forward through both layers?", cluster["forward"][0], word="counted", because=why
 )
@@ -186,7 +186,7 @@ for n in (1, 2, 3, 4):
 # them eight times on each machine, and give each machine half of the batch; (c) it depends on the batch.
 #
 # <details><summary>What to listen for</summary>(b), nearly always: sixteen-fold cuts would send every block's sums over
-# the slow network, while the layers wait. In (b) that network carries one sum of gradients a step. (c) has a point: with a
+# the slow network, while the layers wait. In (b) that network carries one sum of gradients per step. (c) has a point: with a
 # batch of one there is nothing to halve.</details>
 
 # %% [markdown]
@@ -291,7 +291,7 @@ outcome(
 
 # %% [markdown]
 # Each of them sums as many numbers as there are tokens times the width, *in the middle of computing*: nothing can go on
-# before it is done. In data parallelism there is one sum a step, and it can hide behind the backward pass. So tensor
+# before it is done. In data parallelism there is one sum per step, and it can hide behind the backward pass. So tensor
 # parallelism wants its ranks close together.
 
 # %% [markdown]
@@ -453,11 +453,11 @@ predict("How many times as long does DTensor's step take?", None)
 # %%px --timeout 120
 import torch.distributed as dist
 
-from course_lib.comm.timing import one_rank_a_core, seconds_on
+from course_lib.comm.timing import one_rank_per_core, seconds_on
 from course_lib.parallel.dtensor_parallel import dtensor_loss_backward, dtensor_transformer
 
 dist.destroy_process_group()
-team = one_rank_a_core(comm)
+team = one_rank_per_core(comm)
 words = torch.randint(0, 256, (4, 65), generator=torch.manual_seed(3))
 larger = build_transformer(width=128, heads=4, length=64, layers=2, seed=0)
 

@@ -1,4 +1,4 @@
-"""Exercises of lesson 10, spatial and hybrid: the halo's way home, and the mask of a fused halo."""
+"""Exercises of lesson 10, spatial and hybrid: the gradients of a halo, and the mask of a fused halo."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from course.lessons.l10_spatial_and_hybrid.quiz import PREDICTIONS as PREDICTION
 from course.lessons.l10_spatial_and_hybrid.quiz import QUESTIONS
 from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect_array
 
-# -------------------------------------------------------------------- 10.1 the ghosts' gradients go home
+# -------------------------------------------------------------------- 10.1 the gradients of the ghosts
 
 
 def _gradient_of(rank: int, rows: int) -> np.ndarray:
@@ -18,14 +18,14 @@ def _gradient_of(rank: int, rows: int) -> np.ndarray:
     return 10.0**rank * (1 + np.arange(rows + 2.0))[:, None] * np.ones(3)
 
 
-def _check_home(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> None:
+def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> None:
     rank, size = comm.rank, comm.size
     gradients = [_gradient_of(other, rows[other]) for other in range(size)]
     own = gradients[rank][1:-1]
     from_above = gradients[rank - 1][-1] if rank > 0 else np.zeros(3)
     from_below = gradients[rank + 1][0] if rank + 1 < size else np.zeros(3)
 
-    def home(first: Any, last: Any, *, add: bool = True) -> np.ndarray:
+    def returned(first: Any, last: Any, *, add: bool = True) -> np.ndarray:
         result = own.copy()
         for place, value in ((0, first), (-1, last)):
             result[place] = result[place] * add + value
@@ -33,26 +33,25 @@ def _check_home(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> None
 
     lookalikes = {
         "returned its own rows only: what the ghosts collected on the neighbours is lost.": own,
-        "wrote what came home over the gradients of its own rows. Both are true: what happens to a "
+        "wrote what it received over the gradients of its own rows. Both are true: what happens to a "
         "pixel that "
-        "is used in two places?": home(from_above, from_below, add=False),
-        "added what came from below to its first row, and what came from above to its last.": home(
-            from_below, from_above
-        ),
+        "is used in two places?": returned(from_above, from_below, add=False),
+        "added what it received from below to its first row, and what it received from above to its "
+        "last.": returned(from_below, from_above),
         "returned the ghosts, too; they belong to the neighbours.": gradients[rank],
-        "took the mean; a pixel used in two places has the sum of both gradients.": home(
+        "took the mean; a pixel used in two places has the sum of both gradients.": returned(
             from_above, from_below
         )
         / 2,
     }
-    expected = home(from_above, from_below)
+    expected = returned(from_above, from_below)
     got = answer.return_ghosts(comm, gradients[rank].copy())
     expect_array(got, expected, lookalikes if size > 1 else None)
 
 
-_HOME = '''\
+_RETURN = '''\
 def return_ghosts(comm, gradient):
-    """Return the gradient of this rank's own rows; its ghosts' gradients go home.
+    """Return the gradient of this rank's own rows; its ghosts' gradients go to their owners.
 
     `gradient` has a ghost row, the rank's own rows, and a ghost row.
     """
@@ -74,10 +73,10 @@ RETURN_GHOSTS = Exercise(
     id="10.1",
     title="The halo's backward",
     task="For one image of one channel, in NumPy. The gradients of all rows, ghosts included, are "
-    "given; bring the ghosts' home.",
+    "given; return those of the ghosts to their owners.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
-    stub=changed(_HOME, (_UP, ""), (_DOWN, ""), (_ADD_FIRST, ""), (_ADD_LAST, "")),
+    stub=changed(_RETURN, (_UP, ""), (_DOWN, ""), (_ADD_FIRST, ""), (_ADD_LAST, "")),
     hints=(
         "Every arrow of the picture turns round. Who sent the pixels of my upper ghost? There its "
         "gradient goes.",
@@ -85,30 +84,30 @@ RETURN_GHOSTS = Exercise(
         "backward   last row of rank 0  ←──  gradient of that ghost, and it is ADDED",
         "comm.Sendrecv(gradient[0], above, recvbuf=from_below, source=…)   and   own[-1] += …",
     ),
-    solution=_HOME,
-    check=_check_home,
+    solution=_RETURN,
+    check=_check_returned,
     cases=((3, 3, 3, 3), (2, 1, 4, 1)),
     describe=lambda rows: "strips of one row, too" if 1 in rows else "strips of 3 rows",
     sizes=(2, 3, 4, 1),
     wrong=(
         WrongAnswer(
-            changed(_HOME, (_UP, ""), (_DOWN, ""), (_ADD_FIRST, ""), (_ADD_LAST, "    return own\n")),
+            changed(_RETURN, (_UP, ""), (_DOWN, ""), (_ADD_FIRST, ""), (_ADD_LAST, "    return own\n")),
             "returned its own rows only",
         ),
         WrongAnswer(
-            changed(_HOME, ("own[0] += from_above", "own[0] = from_above"), ("own[-1] += ", "own[-1] = ")),
-            "wrote what came home over",
+            changed(_RETURN, ("own[0] += from_above", "own[0] = from_above"), ("own[-1] += ", "own[-1] = ")),
+            "wrote what it received over",
         ),
         WrongAnswer(
             changed(
-                _HOME,
+                _RETURN,
                 ("own[0] += from_above", "own[0] += from_below"),
                 ("own[-1] += from_below", "own[-1] += from_above"),
             ),
-            "what came from below to its first row",
+            "what it received from below to its first row",
         ),
-        WrongAnswer(changed(_HOME, ("return own", "return gradient")), "returned the ghosts, too"),
-        WrongAnswer(changed(_HOME, ("return own", "return own / 2")), "took the mean"),
+        WrongAnswer(changed(_RETURN, ("return own", "return gradient")), "returned the ghosts, too"),
+        WrongAnswer(changed(_RETURN, ("return own", "return own / 2")), "took the mean"),
     ),
     why="forward, rows were copied, and nothing was added. Where does the addition in backward come from?",
 )
@@ -121,7 +120,7 @@ def _check_smooth(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) ->
     signal = 10.0 + np.arange(sum(lengths)) ** 2.0
     start = sum(lengths[: comm.rank])
     mine = slice(start, start + lengths[comm.rank])
-    wide = np.concatenate([np.zeros(2), signal, np.zeros(2)])[start : mine.stop + 4]  # with two ghosts a side
+    wide = np.concatenate([np.zeros(2), signal, np.zeros(2)])[start : mine.stop + 4]  # two ghosts per side
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     expected = _twice(wide, first, last)
     ends = "is wrong at the {} of the signal: what is outside must be zero again before the second layer."
@@ -169,7 +168,7 @@ _MASK = """\
 SMOOTH_TWICE = Exercise(
     id="10.2",
     title="Spot the bug: two layers, one exchange",
-    task="A signal in place of an image, dealt to the ranks. The result is right between neighbours.",
+    task="A signal in place of an image, distributed over the ranks. The result is right between neighbours.",
     objectives=(4,),
     targets=("padding-stays-zero",),
     stub=changed(_SMOOTH, (_MASK, "")),
@@ -182,7 +181,7 @@ SMOOTH_TWICE = Exercise(
     solution=_SMOOTH,
     check=_check_smooth,
     cases=((4, 4, 4, 4), (2, 5, 3, 2)),
-    describe=lambda lengths: f"{lengths[0]}, {lengths[1]}, … numbers a rank",
+    describe=lambda lengths: f"{lengths[0]}, {lengths[1]}, … numbers per rank",
     wrong=(
         WrongAnswer(changed(_SMOOTH, ("once[-1] = 0", "once[-1] *= 1")), "is wrong at the end"),
         WrongAnswer(changed(_SMOOTH, ("once[0] = 0", "once[0] *= 1")), "is wrong at the start"),

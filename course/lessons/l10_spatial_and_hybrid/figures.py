@@ -24,7 +24,7 @@ ROW, GAP, WIDTH = 1.0, 1.4, 5.0  # height of a row, space between strips, width 
 
 
 def halo_arrows(rows: Sequence[int], width: int = 1) -> Picture:
-    """Strips of an image, one a rank with so many `rows`: ghosts come forward, their gradients go home.
+    """Strips of an image, one per rank, of these `rows`: pixels go to ghosts, gradients return to owners.
 
     Drawn are the strips from top to bottom, each with `width` ghost rows (hatched) where it has a neighbour.
     """
@@ -32,9 +32,7 @@ def halo_arrows(rows: Sequence[int], width: int = 1) -> Picture:
         raise ValueError(
             f"strips of {list(rows)} rows have no halo of {width}; use two or more, large enough"
         )
-    title = (
-        "Forward, a halo copies edge rows to the neighbours; backward, their gradients come home and add up"
-    )
+    title = "Forward, a halo copies edge rows to the neighbours; backward, their gradients return and add up"
     total = sum(rows) + 2 * width * (len(rows) - 1)
     height = total * ROW + GAP * (len(rows) - 1)
     figure, axes = new_figure(title, width=8.0, height=1.0 + 0.36 * height)
@@ -58,7 +56,7 @@ def halo_arrows(rows: Sequence[int], width: int = 1) -> Picture:
     lengths = listed([str(count) for count in rows])
     pairs = 2 * (len(rows) - 1)
     alt = (
-        f"Diagram, {len(rows)} strips of {lengths} rows from top to bottom, one a rank, each with "
+        f"Diagram, {len(rows)} strips of {lengths} rows from top to bottom, one per rank, each with "
         f"{width} hatched "
         f"ghost rows towards its neighbours: {title}. {pairs} solid arrows lead from edge rows to the "
         f"neighbours' "

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 10 · Spatial and hybrid
 #
-# *Cut an image into tiles, one a rank, and train as if it were whole; then combine all ways to cut a training.*
+# *Cut an image into tiles, one per rank, and train as if it were whole; then combine all ways to cut a training.*
 #
 # | | |
 # |---|---|
-# | **You will be able to** | say which pixels a tile needs of its neighbours; take the gradients of a halo home, and test that nothing was lost; sum gradients over tiles; exchange one halo for several layers; read what two replicas in opposite directions gain; say which parts of a model a rank holds in five dimensions |
+# | **You will be able to** | say which pixels a tile needs of its neighbours; return the gradients of a halo to their owners, and test that nothing was lost; sum gradients over tiles; exchange one halo for several layers; read the speed-up of two replicas in opposite directions; say which parts of a model a rank holds in five dimensions |
 # | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb); for More also 08 and 09; a convolution in PyTorch |
 # | **Time** | core 20 min · more 28 min |
 # | **Ranks** | 4 |
@@ -21,7 +21,7 @@
 #    <details><summary>Answer</summary><code>Sendrecv</code>. To <code>MPI.PROC_NULL</code> it sends nothing, and receives nothing.</details>
 # 2. Ranks have parts of a batch. How do their gradients become that of the batch?
 #    <details><summary>Answer</summary>By a sum, if each loss is divided by the size of the whole batch.</details>
-# 3. An array of 10 rows is dealt to 4 ranks. How many rows does each get?
+# 3. An array of 10 rows is distributed over 4 ranks. How many rows does each get?
 #    <details><summary>Answer</summary>3, 3, 2 and 2.</details>
 
 # %% [markdown]
@@ -96,7 +96,7 @@ print(f"rank {rank}: equal to the whole image's rows: {torch.allclose(tiled, who
 # ## 3 · The halo, backward
 #
 # Now train through it. A pixel beside a cut was used twice: by its own rank, and as a ghost next door. So it has
-# two gradients, on two ranks. The ghost's has to go home, and be **added**.
+# two gradients, on two ranks. The ghost's gradient has to return to the pixel's owner, and be **added** there.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.figures import halo_arrows
@@ -176,7 +176,7 @@ print("The sum is the gradient of the image, on every rank:", all(cluster["same"
 # ## Key points
 #
 # - A tile needs (k−1)/2 rows of each neighbour: the halo.
-# - Forward copies; backward sends home and adds. Test it with ⟨Hx, y⟩ = ⟨x, Hᵀy⟩.
+# - Forward copies; backward sends back to the owner and adds. Test it with ⟨Hx, y⟩ = ⟨x, Hᵀy⟩.
 # - Gradients of weights are summed over tiles, and divided by nothing.
 # - One wide halo can serve several layers; what is outside the image is masked to zero between them.
 # - Five ways to cut a training combine on one grid; each has its own communicator, and its own sum.
@@ -240,7 +240,7 @@ for shape in [(4, 1), (1, 4), (2, 2)]:
         print(f"{shape[0]} × {shape[1]} tiles, all gradients as those of the whole image: {same}")
 
 # %% [markdown]
-# What is gained? Not time alone: what is kept for backward is shared, too. And what is sent is little. A strip sends
+# What do tiles save? Not time alone: the memory kept for backward is distributed, too. And what is sent is little. A strip sends
 # two rows, however many strips there are; a square tile sends less, the more tiles there are. For 2048² pixels and 16
 # channels:
 
@@ -251,7 +251,7 @@ for tiles in (4, 16, 64):
     side = 2048 // int(tiles**0.5)
     strips = halo_nbytes((2048 // tiles, 2048), 1, channels=16, shape="horizontal") / 1000
     squares = halo_nbytes((side, side), 1, channels=16) / 1000
-    print(f"{tiles:3} tiles: a strip sends {strips:.0f} kB a layer, a square {squares:.0f} kB")
+    print(f"{tiles:3} tiles: a strip sends {strips:.0f} kB per layer, a square {squares:.0f} kB")
 
 # %% [markdown]
 # ### One halo for several layers
@@ -283,7 +283,7 @@ for layers in (1, 2, 4, 8):
 # long as two forwards. In the picture, 1′ is the second batch, on the second replica.
 
 # %%
-predict("How many times as fast is GEMS, with two batches?", None)
+predict("What is the speed-up of GEMS, with two batches?", None)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import schedule_grids
@@ -293,13 +293,13 @@ one_way, both_ways = (simulate(schedule, 1, 2) for schedule in (gems_basic(4, 2)
 schedule_grids({"one replica": one_way, "GEMS": both_ways})
 
 # %%
-gain = makespan(one_way) / makespan(both_ways)
+speedup = makespan(one_way) / makespan(both_ways)
 why = "Only a forward hides behind a backward."
-outcome("How many times as fast is GEMS, with two batches?", round(gain, 3), word="replayed", because=why)
+outcome("What is the speed-up of GEMS, with two batches?", round(speedup, 3), word="replayed", because=why)
 
 # %% [markdown]
 # That is **replayed** from the schedule: 24 units against 21, or 1.143. Jain and others **published** 1.154 for this variant, MAST, on
-# GPUs. For MASTER, with more batches before an update, they give 1.72. We cannot reproduce that: a schedule like this gains at
+# GPUs. For MASTER, with more batches before an update, they give 1.72. We cannot reproduce that: the speed-up of such a schedule is at
 # most (f + b)/(b + f/p), however many batches; with b = 2f and four stages, that is 1.33. Something else
 # must have helped there: the larger batch, which the freed memory allows.
 #
@@ -328,7 +328,7 @@ sum_replicas(comm, replicas)  # ranks r and 3 − r have the same two stages
 # %% tags=["nbval-ignore-output"]
 seconds = cluster["seconds"][0]
 print({name: f"{value:.3f} s" for name, value in seconds.items()})
-print(f"measured, with emulated compute: {seconds['one replica'] / seconds['GEMS']:.2f} times as fast")
+print(f"speed-up, measured with emulated compute: {seconds['one replica'] / seconds['GEMS']:.2f}")
 
 # %% [markdown]
 # ### Five dimensions
@@ -394,7 +394,7 @@ measured = {tile: value for tile, value in zip(cluster["tile"], cluster["accurac
 accuracy_by_tile(measured, side=32)
 
 # %% [markdown]
-# A tile with one mark knows nothing of the other, and no mean of such judgements can tell. With halos, tiles are a matter
+# A tile with one mark knows nothing of the other, and no mean of such judgements shows the answer. With halos, tiles are a matter
 # of memory only: the network sees the whole image, and gives what one process would.
 
 # %% [markdown]

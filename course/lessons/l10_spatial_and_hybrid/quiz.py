@@ -99,7 +99,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="10.p3",
-        question="How many times as fast is GEMS, with two batches?",
+        question="What is the speed-up of GEMS, with two batches?",
         objectives=(5,),
         targets=("two-replicas-twice-as-fast",),
     ),

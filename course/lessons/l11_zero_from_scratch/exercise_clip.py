@@ -53,7 +53,7 @@ CLIP = Exercise(
     id="11.4",
     title="Spot the bug: clipping by the slice",
     task="Somebody's version. On one rank it is right; on four, training is another one on each, "
-    "and no error tells.",
+    "and no error says so.",
     objectives=(4,),
     targets=("own-norm-is-the-norm",),
     stub=changed(_CLIP, ("comm.allreduce((gradient**2).sum())", "(gradient**2).sum()")),

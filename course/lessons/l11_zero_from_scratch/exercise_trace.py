@@ -39,7 +39,7 @@ def _check_trace(answer: SimpleNamespace, comm: Any, case: None) -> None:
 
 
 def _trace_reply(name: str, values: list[Any], right: list[Any], of: str) -> str:
-    """What to say of wrong values, without telling the right ones."""
+    """What to say of wrong values, without giving the right ones."""
     if len(values) != len(right):
         return (
             f"it has {len(values)} values; how many does `counts` give to {of}?"
@@ -47,14 +47,14 @@ def _trace_reply(name: str, values: list[Any], right: list[Any], of: str) -> str
             else (f"there are {len(right)}, for {of}.")
         )
     if name == "owner":
-        return "`counts` deals the row out from its beginning: 2 to rank 0, then 2, then 1."
+        return "`counts` cuts the buffer from its beginning: 2 numbers for rank 0, then 2, then 1."
     if name == "mine":
         ratio = {value / one for value, one in zip(values, right, strict=True)}
         own = ratio and max(ratio) < 1
         return (
             "line 4 adds up the gradients of all three ranks."
             if own
-            else "which part of the row is it, and whose sum?"
+            else "which part of the buffer is it, and whose sum?"
         )
     if any(value == 0 for value in values):
         return "an all-gather gives every rank the slices of all."
@@ -76,7 +76,7 @@ def trace():
 TRACE = Exercise(
     id="11.2",
     title="Who has what",
-    task="Three ranks run these lines. Who owns which number of the row, and what do the ranks "
+    task="Three ranks run these lines. Who owns which number of the buffer, and what do the ranks "
     "have in the end? Trace it on paper first.",
     objectives=(1, 3),
     targets=("slices-follow-layers",),

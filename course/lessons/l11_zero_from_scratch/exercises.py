@@ -1,7 +1,7 @@
 """Exercises of lesson 11, ZeRO: who owns what, a bucket's gradients, a layer's weights, a norm.
 
 The first is a faded example: the lesson shows a whole step of stage 1, 11.1 leaves two lines of stage 2 open,
-11.3 has nothing but the signature of stage 3's forward pass. All of it in NumPy, on flat rows.
+11.3 has nothing but the signature of stage 3's forward pass. All of it in NumPy, on flat arrays.
 """
 
 import gc
@@ -49,7 +49,7 @@ def _check_slices(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) ->
     alive = sum(bucket() is not None for bucket in made)
     expect(
         alive == 0,
-        f"is right, and {alive} whole bucket{'s' * (alive > 1)} cannot be freed: a slice that is a view "
+        f"is right, and {alive} full bucket{'s' * (alive > 1)} cannot be freed: a slice that is a view "
         f"keeps all "
         "it is cut from.",
     )
@@ -109,13 +109,13 @@ _SUM = "        comm.Reduce_scatter(gradient, mine, counts)\n"
 SLICES = Exercise(
     id="11.1",
     title="Stage 2, with two gaps",
-    task="The room for the slice is wrong, and nothing is summed.",
+    task="The array for the slice has the wrong length, and nothing is summed.",
     objectives=(1, 3),
     targets=("view-is-small",),
     stub=changed(_SLICES, ("counts[comm.rank]", "0"), (_SUM, "")),
     hints=(
-        "In the step of stage 1, one line sums gradients, and each rank gets its slice of the sum. How much "
-        "room does it need?",
+        "In the step of stage 1, one line sums gradients, and each rank gets its slice of the sum. How "
+        "long must the array for it be?",
         "gradient of a bucket, on all ranks   1 2 3 4 5 │ 10 20 30 40 50 │ …\n"
         "after a reduce-scatter               rank 0: 11 22 33    rank 1: 44 55\n"
         "`mine` has as many numbers as this rank's count.",
@@ -171,13 +171,13 @@ def _check_forward(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -
         others = sum(other() is not None and other() is not weights for other in there)
         expect(
             others == 0,
-            f"has {others + 1} layers whole while layer {layer} runs. Which of them is needed now?",
+            f"has gathered {others + 1} layers while layer {layer} runs. Which of them is needed now?",
         )
 
     def run(layer: int, x: float, weights: Any) -> float:
         try:
             look(layer, weights)
-        except Wrong as error:  # told afterwards: the other ranks wait for this one's slices
+        except Wrong as error:  # raised afterwards: the other ranks wait for this one's slices
             wrong.append(error)
         there.append(weakref.ref(weights))
         return 2 * x + float(np.sum(weights))
@@ -257,7 +257,7 @@ def forward(comm, run, x, shards, lengths):
                 ("    for layer, shard in", "    kept = []\n    for layer, shard in"),
                 ("        del weights\n", "        kept.append(weights)\n"),
             ),
-            "has 2 layers whole",
+            "has gathered 2 layers",
         ),
         WrongAnswer(
             changed(_FORWARD, ("run(layer, x, weights)", "run(layer, x, shard)")), "slice of the weights only"

@@ -34,6 +34,8 @@ cluster = start_cluster(n=4)
 
 # %%
 # %%px --setup
+import copy
+
 import numpy as np
 import torch
 from mpi4py import MPI
@@ -45,9 +47,9 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## 1 · Four times the same
 #
-# In data parallelism every rank keeps all weights, all gradients and all of the optimizer's state: with Adam, 16 bytes a
+# In data parallelism every rank keeps all weights, all gradients and all of the optimizer's state: with Adam, 16 bytes per
 # parameter. On four ranks that makes 64, and 48 of them are copies. **ZeRO** (*zero redundancy optimizer*) keeps each number
-# once. Put all parameters into one flat row and cut it into slices, one a rank: its **optimizer shard**.
+# once. Put all parameters into one flat buffer and cut it into slices, one per rank: its **optimizer shard**.
 
 # %%
 # %%px
@@ -56,9 +58,9 @@ from course_lib.training.transformer import FeedForward
 sizes = [(name, p.numel()) for name, p in FeedForward(8).named_parameters()]
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.shared.figures.zero import owner_row
+from course.lessons.shared.figures.zero import slice_owners
 
-owner_row(dict(cluster["sizes"][0]), ranks=4)
+slice_owners(dict(cluster["sizes"][0]), ranks=4)
 
 # %% [markdown]
 # A slice need not end where a parameter ends: Adam treats every number by itself.
@@ -66,7 +68,7 @@ owner_row(dict(cluster["sizes"][0]), ranks=4)
 # ## 2 · Stage 1: the optimizer's state
 #
 # Who needs the *sum* of a gradient? Its owner, for nobody else updates that number. So take the all-reduce apart, and put
-# the update between its halves. With SGD and its momentum, on flat rows of NumPy:
+# the update between its halves. With SGD and its momentum, on flat NumPy arrays:
 
 
 # %%
@@ -90,21 +92,21 @@ for _ in range(2):
 print(f"rank {rank}: {len(momentum)} of 6 momenta, weights {weights.round(2)}")
 
 # %% [markdown]
-# All ranks have the new weights, and nobody had the whole state. The two halves send what the all-reduce sent: stage 1 costs
-# no more messages.
+# All ranks have the new weights, and nobody had the whole state. The two halves send what the all-reduce sent: stage 1 sends
+# no more bytes.
 #
 # ## 3 · Stage 2: gradients, too
 #
 # After its reduce-scatter, a rank needs its slice of the gradients only. So do not wait for all of them: backward makes
 # gradients from the last layer to the first, bucket by bucket. Sum a bucket as soon as it is full, keep your slice, and
-# let the bucket go.
+# free the bucket.
 
 # %% tags=["exercise: 11.1"]
 
 # %% [markdown]
 # ## 4 · Stage 3: weights, too
 #
-# A layer needs all its weights, but only while it runs. So gather them just before, and let them go right after:
+# A layer needs all its weights, but only while it runs. So gather them just before, and free them right after:
 #
 # ```
 # forward    gather 0 · run 0 · free 0 · gather 1 · run 1 · free 1 · …
@@ -115,7 +117,7 @@ print(f"rank {rank}: {len(momentum)} of 6 momenta, weights {weights.round(2)}")
 # Transformer, and counts the memory behind all that a rank keeps between steps.
 
 # %%
-predict("Bytes a parameter on each of four ranks, with stage 2?", None)
+predict("Bytes per parameter on each of four ranks, with stage 2?", None)
 
 # %%
 # %%px --timeout 120
@@ -135,7 +137,7 @@ runs, parameters = cluster["runs"], cluster["parameters"][0]
 held = [[run[stage]["held"] for run in runs] for stage in range(4)]
 each = sum(state.total for state in held[2]) / 4 / parameters
 why = "4 for the weight, and a quarter of the other 12."
-outcome("Bytes a parameter on each of four ranks, with stage 2?", each, word="counted", because=why)
+outcome("Bytes per parameter on each of four ranks, with stage 2?", each, word="counted", because=why)
 held_bars(held, parameters, ADAM_FP32)
 
 # %% [markdown]
@@ -160,16 +162,16 @@ why = "It gathers twice, before forward and before backward, and sums once."
 outcome("Bytes moved in stage 3, for each byte in stage 2?", moved[3] / moved[2], word="counted", because=why)
 
 # %% [markdown]
-# For Ψ parameters on N ranks, a rank sends (N−1)/N of 2Ψ in stages 0 to 2, and of 3Ψ in stage 3. You pay with messages, and get
-# room for a model N times as large.
+# For Ψ parameters on N ranks, a rank sends (N−1)/N of 2Ψ in stages 0 to 2, and of 3Ψ in stage 3. You pay with bytes sent, and can
+# train a model N times as large.
 
 # %% tags=["exercise: 11.q2"]
 
 # %% [markdown]
 # ## Key points
 #
-# - Data parallelism keeps everything on every rank. ZeRO deals the optimizer's state (stage 1), gradients (2), weights (3).
-# - In float32 with Adam, on N ranks: 16, 8 + 8/N, 4 + 12/N and 16/N bytes a parameter.
+# - Data parallelism keeps everything on every rank. ZeRO shards the optimizer's state (stage 1), gradients (2), weights (3).
+# - In float32 with Adam, on N ranks: 16, 8 + 8/N, 4 + 12/N and 16/N bytes per parameter.
 # - An all-reduce taken apart, with the update in between: stages 1 and 2 move what data parallelism moves, stage 3 half as
 #   much again.
 # - Computation and activations are not split: every rank takes its own samples through the whole model.
@@ -181,7 +183,7 @@ outcome("Bytes moved in stage 3, for each byte in stage 2?", moved[3] / moved[2]
 # Your model trains on 8 GPUs with 10 GB to spare on each, and you want twice as many parameters, which takes 30 GB more on each.
 # Vote, talk to your neighbour for two minutes, vote again: (a) stage 1; (b) stage 3; (c) it depends on what fills the memory.
 #
-# <details><summary>What to listen for</summary>(c): if the optimizer's state fills it, stage 1 may do, at no price in messages. If
+# <details><summary>What to listen for</summary>(c): if the optimizer's state fills it, stage 1 may do, and sends no more bytes. If
 # activations do, no stage helps; smaller batches or recomputation do. Who says "the lowest stage that fits" has it.</details>
 
 # %% [markdown]
@@ -220,8 +222,6 @@ predict("Percent of the activations that stage 3 saves?", None)
 
 # %%
 # %%px --timeout 120
-import copy
-
 from course.lessons.l11_zero_from_scratch.runs import (
     held_state,
     kept_activations,
@@ -259,8 +259,8 @@ live_lines(
 )
 
 # %% [markdown]
-# The lines begin where the bars ended. Forward, activations pile up, and backward lets them go: the same hill in every stage.
-# Stages 0 and 1 have room for all gradients throughout. In stage 3 it goes in steps: a layer's weights come, and go.
+# The lines begin where the bars ended. Forward, activations pile up, and backward frees them: the same hill in every stage.
+# Stages 0 and 1 keep memory for all gradients throughout. Stage 3 climbs in steps: it gathers a layer's weights, then frees them.
 #
 # ### The next layer, early
 #
@@ -291,7 +291,7 @@ for prefetch, nbytes in cluster["gathered"][0].items():
 print(f"a layer has {cluster['layer'][0] / 1000:.0f} kB")
 
 # %% [markdown]
-# Parameters outside `layers` (embedding, final norm, head) stay gathered throughout. So tell stage 3 your `layers`: without
+# Parameters outside `layers` (embedding, final norm, head) stay gathered throughout. So pass your `layers` to stage 3: without
 # them, the whole model stays gathered.
 
 # %% tags=["exercise: 11.3"]
@@ -320,17 +320,17 @@ def three_counts(stage):
 counts = [three_counts(stage) for stage in (0, 1, 2, 3)]
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.theory.memory import bytes_a_parameter
+from course_lib.theory.memory import bytes_per_parameter
 
 large = cluster["counts"][0][0][0]
 print("MB on rank 0   formula   held   resident")
 for stage, (_, held_bytes, resident) in enumerate(cluster["counts"][0]):
-    formula = large * bytes_a_parameter(stage, 4, ADAM_FP32)
+    formula = large * bytes_per_parameter(stage, 4, ADAM_FP32)
     print(f"stage {stage}        {formula / 1e6:7.1f}{held_bytes / 1e6:7.1f}{resident / 1e6:11.1f}")
 
 # %% [markdown]
 # The first two agree. The third is what fails in the end, when it reaches the limit; it also has buffers of MPI,
-# and memory that was freed and not given back.
+# and memory that was freed but not returned to the system.
 #
 # ### Is stage 3 slower?
 #
@@ -341,7 +341,7 @@ predict("Times as long, a step of stage 3 compared with stage 2?", None)
 
 # %%
 # %%px --timeout 120
-from course_lib.comm.timing import one_rank_a_core, seconds_on
+from course_lib.comm.timing import one_rank_per_core, seconds_on
 
 
 def step_seconds(team, stage, **settings):
@@ -357,7 +357,7 @@ def step_seconds(team, stage, **settings):
     return seconds_on(team, step, repetitions=10)
 
 
-team, seconds = one_rank_a_core(comm), []
+team, seconds = one_rank_per_core(comm), []
 if team != MPI.COMM_NULL:
     seconds = [step_seconds(team, stage) for stage in (0, 1, 2, 3)]
 
@@ -373,7 +373,7 @@ why = (
 )
 outcome("Times as long, a step of stage 3 compared with stage 2?", longer, because=why)
 for stage, spent in enumerate(seconds):
-    print(f"stage {stage}: {1e3 * spent:5.1f} ms a step ({min(cores, 4)} ranks on {cores} cores)")
+    print(f"stage {stage}: {1e3 * spent:5.1f} ms per step ({min(cores, 4)} ranks on {cores} cores)")
 
 # %% [markdown]
 # ### The norm to clip by
@@ -393,7 +393,7 @@ for stage, spent in enumerate(seconds):
 # ### 16 bits, and a master
 #
 # In *mixed precision*, weights and gradients have 16 bits. An update is often too small for 16 bits, so the owner of a slice also
-# keeps it in float32, its **master**: 2 + 2 + 12 bytes. That is 16 as before, and more of it is dealt early:
+# keeps it in float32, its **master**: 2 + 2 + 12 bytes. That is 16 as before, and the lower stages shard more of it:
 
 # %%
 # %%px
@@ -406,7 +406,7 @@ halves = cluster["half"]
 for stage in range(4):
     counted = sum(run[stage]["held"].total for run in halves) / 4 / parameters
     print(
-        f"stage {stage}: {counted:.2f} bytes a parameter, {bytes_a_parameter(stage, 4, ADAM_MIXED):.2f} by the formula"
+        f"stage {stage}: {counted:.2f} bytes per parameter, {bytes_per_parameter(stage, 4, ADAM_MIXED):.2f} by the formula"
     )
 
 # %% [markdown]
@@ -416,7 +416,7 @@ for stage in range(4):
 # ### State in a file
 #
 # If the slice of the state is still too large, **offload** it: to the memory of the host, if you train on a GPU, or to a disk. Here
-# the two averages live in files, which the system keeps in memory as long as it has room. A tensor in a file is a tensor:
+# the two averages live in files, which the system keeps in memory as long as there is enough. A tensor in a file is a tensor:
 
 # %% tags=["source: course_lib.parallel.zero:in_file"]
 # %%px
@@ -442,7 +442,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 # %%
 print("the same loss as with the state in memory:", abs(cluster["offloaded"][0] - losses[2]) < 1e-6)
-print("bytes in the files of all ranks, a parameter:", sum(cluster["in_files"]) / parameters)
+print("bytes in the files of all ranks, per parameter:", sum(cluster["in_files"]) / parameters)
 
 # %% [markdown]
 # ### A layer that is too large
@@ -547,7 +547,7 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # %% [markdown]
 # ## On GPUs
 #
-# Nothing changes but the price. Inside a machine, links are fast and stage 3 hides its gathers behind computing; between
+# Nothing changes but the cost. Inside a machine, links are fast and stage 3 hides its gathers behind computing; between
 # machines it may not, and then stage 2, or stage 3 inside each machine and copies between them, is often better. What does not
 # fit after stage 3 are activations: recompute them (lesson 08).
 
@@ -558,7 +558,7 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # - Clipping by the norm of a rank's own slice.
 # - Stage 3 without `layers`: the whole model stays gathered while it runs.
 # - An optimizer that looks at whole matrices, or at the norm of a layer: its slices are something else.
-# - Expecting that a 64th of the memory is enough on 64 ranks: activations, and one whole layer, come on top.
+# - Expecting that a 64th of the memory is enough on 64 ranks: activations, and one layer's full weights, come on top.
 
 # %% [markdown]
 # ## References
@@ -573,7 +573,7 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # %% [markdown]
 # ## Stretch
 #
-# Stage 3 gathers the last layer for forward, frees it, and gathers it again at once for backward. Keep it whole in between: what do you
+# Stage 3 gathers the last layer for forward, frees it, and gathers it again at once for backward. Keep it gathered in between: what do you
 # save, and what does it cost? (PyTorch calls it `reshard_after_forward`.)
 
 # %% [markdown]

@@ -32,7 +32,7 @@ WHO_COMPUTES = Question(
 
 SIXTY_FOUR = Question(
     id="11.q2",
-    question="A text promises: 'With 64 ranks, ZeRO needs a 64th of the memory.' Of what is that so?",
+    question="A text claims: 'With 64 ranks, ZeRO needs a 64th of the memory.' Of what is that so?",
     options=(
         Option(
             "of weights, gradients and optimizer state, with any stage",
@@ -86,7 +86,7 @@ QUESTIONS = (WHO_COMPUTES, SIXTY_FOUR, THE_PRICE)
 PREDICTIONS = (
     Prediction(
         id="11.p1",
-        question="Bytes a parameter on each of four ranks, with stage 2?",
+        question="Bytes per parameter on each of four ranks, with stage 2?",
         objectives=(2,),
         targets=("every-stage-an-nth",),
     ),

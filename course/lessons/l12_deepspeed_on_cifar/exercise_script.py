@@ -124,7 +124,7 @@ def train(net, initialize, batches):
     solution=_SCRIPT,
     check=_check_script,
     cases=((1, False), (2, False), (1, True)),
-    describe=lambda case: f"{case[0]} micro-batches an update, fp16 {'on' if case[1] else 'off'}",
+    describe=lambda case: f"{case[0]} micro-batches per update, fp16 {'on' if case[1] else 'off'}",
     imports="import torch\nfrom torch.nn import functional as F",
     seconds=30.0,
     wrong=(

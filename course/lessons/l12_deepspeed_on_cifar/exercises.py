@@ -48,7 +48,7 @@ def _check_batch(answer: SimpleNamespace, comm: Any, case: tuple[int, int]) -> N
 
 _BATCH = '''\
 def batch_keys(global_batch, ranks, room):
-    """The three batch keys; a rank has room for `room` samples at a time, and takes as many as it can."""
+    """The three batch keys; `room` samples at a time fit on a rank, and takes as many as it can."""
     share = global_batch // ranks  # of a rank
     micro = max(size for size in range(1, room + 1) if share % size == 0)
     return {
@@ -66,7 +66,7 @@ BATCH = Exercise(
     targets=("micro-batch-is-global-batch",),
     stub='''\
 def batch_keys(global_batch, ranks, room):
-    """The three batch keys; a rank has room for `room` samples at a time, and takes as many as it can."""
+    """The three batch keys; `room` samples at a time fit on a rank, and takes as many as it can."""
     share = global_batch // ranks  # of a rank
     micro = share  # too many, maybe: the largest divisor of share that is at most room
     return {
@@ -125,14 +125,14 @@ def _check_fits(answer: SimpleNamespace, comm: Any, lowest: int) -> None:
 
 
 def _state(stage: int, parameters: int, ranks: int) -> float:
-    """Bytes on a rank: float32, AdamW, and from stage 1 on DeepSpeed's copy of the rank's slice."""
+    """Bytes per rank: float32, AdamW, and from stage 1 on DeepSpeed's copy of the rank's slice."""
     return parameters * {0: 16.0, 1: 8 + 12 / ranks, 2: 4 + 16 / ranks, 3: 20 / ranks}[stage]
 
 
 _FITS = '''\
 def config_that_fits(parameters, ranks, mebibytes):
-    """A config whose weights, gradients and optimizer fit into so many MiB a rank; the lowest stage."""
-    each = {0: 16, 1: 8 + 12 / ranks, 2: 4 + 16 / ranks, 3: 20 / ranks}  # bytes of a parameter
+    """A config whose weights, gradients and optimizer fit into so many MiB per rank; the lowest stage."""
+    each = {0: 16, 1: 8 + 12 / ranks, 2: 4 + 16 / ranks, 3: 20 / ranks}  # bytes per parameter
     fits = [stage for stage in each if parameters * each[stage] <= mebibytes * 2**20]
     return {
         "train_micro_batch_size_per_gpu": 8,
@@ -144,13 +144,13 @@ def config_that_fits(parameters, ranks, mebibytes):
 FITS = Exercise(
     id="12.2",
     title="A config that fits",
-    task="The file of the lowest stage that needs no more than so many MiB a rank.",
+    task="The file of the lowest stage that needs no more than so many MiB per rank.",
     objectives=(2, 3),
     targets=("higher-stage-is-faster",),
     stub='''\
 def config_that_fits(parameters, ranks, mebibytes):
-    """A config whose weights, gradients and optimizer fit into so many MiB a rank; the lowest stage."""
-    each = {0: 16, 1: 8 + 12 / ranks}  # bytes of a parameter; go on with stages 2 and 3
+    """A config whose weights, gradients and optimizer fit into so many MiB per rank; the lowest stage."""
+    each = {0: 16, 1: 8 + 12 / ranks}  # bytes per parameter; go on with stages 2 and 3
     stage = 3
     return {
         "train_micro_batch_size_per_gpu": 8,
@@ -159,7 +159,7 @@ def config_that_fits(parameters, ranks, mebibytes):
     }
 ''',
     hints=(
-        "Which of the 20 bytes does a stage share among the ranks? Then take the first stage that fits.",
+        "Which of the 20 bytes does a stage shard over the ranks? Then take the first stage that fits.",
         "          weight  gradient  copy and moments\n"
         "stage 1   4       4         12 / ranks\n"
         "stage 2   4       4 / ranks 12 / ranks\n"

@@ -80,7 +80,7 @@ def effects_title(keys: Sequence[Key]) -> str:
         return f"{len(keys)} keys of the JSON file, and what each does"
     whole, micro, steps = (of[name] for name in names)
     several = "micro-batches" if steps > 1 else "micro-batch"
-    return f"{micro} samples × {steps} {several} × {whole // (micro * steps)} ranks = {whole} an update"
+    return f"{micro} samples × {steps} {several} × {whole // (micro * steps)} ranks = {whole} per update"
 
 
 def effects_alt(keys: Sequence[Key], title: str) -> str:

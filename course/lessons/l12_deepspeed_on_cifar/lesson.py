@@ -5,7 +5,7 @@
 #
 # | | |
 # |---|---|
-# | **You will be able to** | train with DeepSpeed's engine on the processors of a laptop; write its JSON file, and compute the global batch from it; choose a stage by the bytes it keeps, the bytes it sends, and its time; start a script with a launcher and a hostfile, and save from all ranks |
+# | **You will be able to** | train with DeepSpeed's engine on the CPU of a laptop; write its JSON file, and compute the global batch from it; choose a stage by the bytes it keeps, the bytes it sends, and its time; start a script with a launcher and a hostfile, and save from all ranks |
 # | **Before this** | [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the core · [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) |
 # | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
@@ -44,8 +44,8 @@ rank, size = comm.rank, comm.size
 # %% [markdown]
 # ## 1 · An engine
 #
-# **DeepSpeed** is a library for training large models on many GPUs. It needs none of them: here it runs on processors, over
-# MPI, and compiles nothing. We train the small net of its CIFAR-10 example on colour images of ten kinds.
+# **DeepSpeed** is a library for training large models on many GPUs. It needs none of them: here it runs on CPUs, over
+# MPI, and compiles nothing. We train the small net of its CIFAR-10 example on colour images of ten classes.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -72,13 +72,13 @@ if rank == 0:
 # %%px --timeout 200
 from torch.nn import functional as F
 
-from course.lessons.l12_deepspeed_on_cifar.runs import dealt
+from course.lessons.l12_deepspeed_on_cifar.runs import rank_batches
 from course_lib.parallel.deepspeed_config import stage_config
 from course_lib.training.models import build
 
 config = stage_config(2, size, micro_batch=8, learning_rate=2e-3)
 engine = start_engine(build("cifar", seed=rank), config)
-for number, batch in enumerate(dealt(data, 32, rank=rank, size=size, seed=0, steps=121)):
+for number, batch in enumerate(rank_batches(data, 32, rank=rank, size=size, seed=0, steps=121)):
     loss = F.cross_entropy(engine(batch.inputs), batch.targets)
     engine.backward(loss)
     engine.step()
@@ -94,7 +94,7 @@ for number, batch in enumerate(dealt(data, 32, rank=rank, size=size, seed=0, ste
 # ## 2 · One JSON file
 #
 # Everything else stands in a file of **JSON**, by custom called `ds_config.json`: batch, optimizer, stage. `stage_config`
-# writes one for processors, as a dictionary:
+# writes one for CPUs, as a dictionary:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l12_deepspeed_on_cifar.figures import json_effects
@@ -125,9 +125,9 @@ predict("A step in stage 3, in steps of stage 0?", None)
 # %%
 # %%px --timeout 200
 from course.lessons.l12_deepspeed_on_cifar.runs import run_stage
-from course_lib.comm.timing import one_rank_a_core
+from course_lib.comm.timing import one_rank_per_core
 
-team, runs = one_rank_a_core(comm), {}
+team, runs = one_rank_per_core(comm), {}
 if team != MPI.COMM_NULL:
     start_deepspeed(team)
     for stage in (0, 1, 2, 3):
@@ -207,7 +207,7 @@ from course_lib.training.loop import make_step, summed_cross_entropy
 
 model = build("cifar", seed=0)
 step = make_step(model, summed_cross_entropy, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
-for batch in dealt(data, 48, rank=0, size=1, seed=0, steps=4):
+for batch in rank_batches(data, 48, rank=0, size=1, seed=0, steps=4):
     step(batch)
 alone = flatten(list(model.parameters()))
 
@@ -221,7 +221,7 @@ for stage in (0, 1, 2, 3):
     config = stage_config(stage, size, micro_batch=6, accumulation=2, **sgd)
     engine = start_engine(build("cifar", seed=0), config)
     step = deepspeed_step(engine, summed_cross_entropy)
-    for batch in dealt(data, 48, rank=rank, size=size, seed=0, steps=4):
+    for batch in rank_batches(data, 48, rank=rank, size=size, seed=0, steps=4):
         step(batch)
     same = bool((gathered_weights(engine) - alone).norm() < 1e-5 * alone.norm())
     end_engine(engine)
@@ -264,11 +264,11 @@ json_effects(
 
 # %%
 for name, run in cluster["pair"][0].items():
-    print(f"{name:6} keeps {run.held.total} bytes a rank, sends {run.sent:.0f} in a step")
+    print(f"{name:6} keeps {run.held.total} bytes per rank, sends {run.sent:.0f} in a step")
 
 # %% [markdown]
 # Beware of the key that is *not* there: this DeepSpeed clips to a norm of 1 unless the file says
-# `"gradient_clipping": 0.0`. The ResNet's batch-norm is that of each rank alone, as in DDP; and on processors it cannot be
+# `"gradient_clipping": 0.0`. The ResNet's batch-norm is that of each rank alone, as in DDP; and on CPUs it cannot be
 # had in bf16, for its statistics stay in 32 bits.
 #
 # ### What accumulation sends
@@ -289,7 +289,7 @@ for stage in (1, 2, 3):
     print(f"stage {stage}: {sent[stage, 4] / sent[stage, 1]:.1f} times the bytes in 4 micro-batches")
 
 # %% [markdown]
-# Stage 1 keeps its gradients until the last micro-batch, and sends them once. Stage 2 has no room for that: it sends them
+# Stage 1 keeps its gradients until the last micro-batch, and sends them once. Stage 2 does not keep them: it sends them
 # every time; and stage 3 gathers its weights every time as well. That is a second reason for the lowest stage that fits.
 #
 # ### Everybody saves
@@ -319,7 +319,7 @@ if rank == 0:
 # | there | here |
 # |---|---|
 # | `net.requires_grad_(False)` | weights that want gradients |
-# | `.to(local_rank)`, under Gloo | the images stay where the processors are |
+# | `.to(local_rank)`, under Gloo | the images stay in the CPU's memory |
 # | a DataLoader, which DeepSpeed's own one then overwrites | one, with a sampler and `set_epoch`, of the size in the file |
 # | all of the step below `if fp16:` | the step for every precision |
 # | rank 0 of the *world* downloads | the first rank of every machine |
@@ -339,7 +339,7 @@ text = (code / "train_cifar_deepspeed.py").read_text()
 print(text[text.index("    config = json.loads") : text.index("    weights = deepspeed_engine")].rstrip())
 
 # %% [markdown]
-# DeepSpeed has a launcher of its own. It starts the ranks, here with `run_ds.sh`, and tells each its number. Under it the
+# DeepSpeed has a launcher of its own. It starts the ranks, here with `run_ds.sh`, and gives each its number. Under it the
 # script uses Gloo, under `mpiexec` MPI:
 
 # %%

@@ -3,8 +3,8 @@
     run = run_stage(comm, data, stage_config(2, comm.size))                    bytes, time, accuracy
     accuracy = train_and_test(comm, "cifar", config, data, epochs=10)          as one process would
 
-Every rank takes its samples of every global batch: dealt like cards, shuffled anew in every epoch. A short
-batch at the end is left out, for DeepSpeed counts micro-batches, not samples.
+Every rank takes its samples of every global batch, round-robin; the order is shuffled anew in every epoch. A
+short batch at the end is left out, because DeepSpeed counts micro-batches, not samples.
 """
 
 import statistics
@@ -42,7 +42,7 @@ from course_lib.training.metrics import Score
 from course_lib.training.models import build
 
 
-def dealt(
+def rank_batches(
     data: Dataset,
     batch_size: int,
     *,
@@ -77,7 +77,7 @@ def run_stage(
     engine = start_engine(net, config)
     step = deepspeed_step(engine, summed_cross_entropy)
     batch_size = config["train_batch_size"]
-    batches = list(dealt(data, batch_size, rank=comm.rank, size=comm.size, seed=seed, steps=steps))
+    batches = list(rank_batches(data, batch_size, rank=comm.rank, size=comm.size, seed=seed, steps=steps))
     losses, seconds = [], []
     for batch in batches:
         comm.Barrier()
@@ -118,11 +118,9 @@ def train_and_test(
     """The accuracy on the test images after some epochs; DeepSpeed's world is `comm`."""
     engine = start_engine(build(model, seed=seed), config)
     step = deepspeed_step(engine, summed_cross_entropy)
+    batch_size = config["train_batch_size"]
     for epoch in range(epochs):
-        fit(
-            step,
-            dealt(data, config["train_batch_size"], rank=comm.rank, size=comm.size, seed=seed, epoch=epoch),
-        )
+        fit(step, rank_batches(data, batch_size, rank=comm.rank, size=comm.size, seed=seed, epoch=epoch))
     accuracy = score_whole(comm, engine, model, data, len(data.test_labels))
     end_engine(engine)
     return accuracy

@@ -55,7 +55,7 @@ def train_with_trainer(
     def loss_fn(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any) -> torch.Tensor:
         return summed_cross_entropy(outputs["logits"], labels, smoothing=smoothing) / num_items_in_batch
 
-    tell_accelerate()
+    set_accelerate_state()
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=model,
@@ -71,7 +71,7 @@ def train_with_trainer(
 
 
 def training_arguments(config: Config, folder: str, steps: int) -> Any:
-    """What the Trainer wants to be told: the same as DeepSpeed's config, or it refuses; the rest is quiet."""
+    """The Trainer's arguments: they repeat DeepSpeed's config, or it refuses; the rest keeps it quiet."""
     from transformers import TrainingArguments
 
     scheduled = config.get("scheduler", {}).get("params", {})
@@ -95,8 +95,8 @@ def training_arguments(config: Config, folder: str, steps: int) -> Any:
     )
 
 
-def tell_accelerate() -> None:
-    """Tell `accelerate`, which the Trainer stands on, of DeepSpeed's world: without GPUs it sees one rank."""
+def set_accelerate_state() -> None:
+    """Set DeepSpeed's world in `accelerate`, which the Trainer uses: without GPUs it sees one rank."""
     from accelerate.state import AcceleratorState, DistributedType, PartialState
 
     AcceleratorState._reset_state(reset_partial_state=True)

@@ -21,7 +21,7 @@
 #    <details><summary>Answer</summary>Of its sum, divided by the global batch. Means of unequal shards do not add up.</details>
 # 2. What does a rank keep with ZeRO stage 2, besides all weights?
 #    <details><summary>Answer</summary>Its slice of the gradients and its slice of the optimizer's state.</details>
-# 3. Where do you tell DeepSpeed which stage to use?
+# 3. Where do you set DeepSpeed's stage?
 #    <details><summary>Answer</summary>In its config, a JSON file or a dictionary, under <code>zero_optimization</code>.</details>
 
 # %% [markdown]
@@ -45,7 +45,7 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## 1 · What is new?
 #
-# An article tells of several events, and one of them is the news. A summary says who did what, where and when: four
+# An article reports several events, and one of them is the news. A summary says who did what, where and when: four
 # **facts**. These articles are generated, so that the facts are known. The simplest summary of all is **lead-3**, the
 # first three sentences:
 
@@ -324,7 +324,7 @@ if rank == 0:
 #
 # ### Another newspaper
 #
-# The next cell loads CNN/DailyMail where you have it (`course fetch` tells how), and generated news otherwise. Its first
+# The next cell loads CNN/DailyMail where you have it (`course fetch` says how), and generated news otherwise. Its first
 # line says which. In CNN/DailyMail editors wrote the references, and nobody marked the facts. What does lead-3 score where
 # reporters put the news first?
 
@@ -337,7 +337,7 @@ for name, each in score_baselines(news.test).items():
     print(f"{name:15} ROUGE-1 {100 * each.rouge.one:3.0f}   ROUGE-L {100 * each.rouge.l:3.0f}")
 
 # %% [markdown]
-# And our model? With generated articles it is at home. It has never seen a newspaper:
+# And our model? It was trained on generated articles. It has never seen a newspaper:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 120
@@ -385,7 +385,7 @@ if rank == 0:
 # ## Stretch
 #
 # Train the last 100 steps with `mean_share` in place of `token_share`: `train_summaries(…, share=mean_share)`. How far do the
-# losses move, and the facts? Then deal the articles so that rank 0 gets the longest summaries, and look again.
+# losses move, and the facts? Then distribute the articles so that rank 0 gets the longest summaries, and look again.
 
 # %% [markdown]
 # ## Teardown

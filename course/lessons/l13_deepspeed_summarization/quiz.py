@@ -74,7 +74,7 @@ ANOTHER_NEWSPAPER = Question(
         ),
         Option(
             "nothing useful, because it learnt one kind of sentence",
-            reply="A score on held-out data tells how well the model does on that source. Test on what "
+            reply="A score on held-out data says how well the model does on that source. Test on what "
             "you will use it for.",
             right=True,
         ),

@@ -53,7 +53,7 @@ def phase_config(
 ) -> Config:
     """DeepSpeed's configuration for a phase: the learning rate climbs and stays; in the last, it falls."""
     if recipe.batch % ranks:
-        raise ValueError(f"a batch of {recipe.batch} cannot be dealt evenly to {ranks} ranks")
+        raise ValueError(f"a batch of {recipe.batch} cannot be distributed evenly over {ranks} ranks")
     last = phase == "last"
     return stage_config(
         stage,

@@ -1,6 +1,6 @@
 """A model that one rank cannot hold and several can: every rank may use only so much memory for its stage.
 
-    limit 192 MiB a rank      1 rank     16 layers of 16 MiB     no memory left after some of them
+    limit 192 MiB per rank    1 rank     16 layers of 16 MiB     no memory left after some of them
                               2 ranks     8 layers each          trained a step
 
 The limit holds in processes of a job that is started for it, never in the one that asks: what a limit has
@@ -62,7 +62,7 @@ def fits(ranks: int, limit_mib: int, *, layers: int = LAYERS, timeout: float = 6
 
 
 def run_limited(module: str, ranks: int, arguments: Sequence[int], timeout: float) -> Fit:
-    """Run `python -m module *arguments` on `ranks` ranks, and read what one of them tells."""
+    """Run `python -m module *arguments` on `ranks` ranks, and read what one of them prints."""
     if not STATUS.exists():
         raise OSError(f"{STATUS} is missing: a process's memory can be limited on Linux only; go on without")
     environment = os.environ | TENSORS_APART

@@ -88,7 +88,7 @@ def measure_zero(folder: Path, *, quick: bool, ranks: Sequence[int] = ()) -> Non
         raise StudyError(str(error)) from None
     for rows in run_zero(cases, folder, about_this_study(RANDOM)):
         held = max(row.held.total for row in rows)
-        took = f"{held / 1e6:.3g} MB held, {rows[0].step_seconds:.3g} s a step"
+        took = f"{held / 1e6:.3g} MB held, {rows[0].step_seconds:.3g} s per step"
         print(f"{rows[0].case.name}: {took}", flush=True)
     report_zero(folder)
 
@@ -105,7 +105,7 @@ def report_zero(folder: Path) -> None:
 
 
 def zero_table(rows: Sequence[ZeroRow]) -> Table:
-    """A line a case."""
+    """One line per case."""
     table = Table("stage", "ranks", title="ZeRO", title_justify="left", box=box.SIMPLE)
     for name in ("held", "peak", "a step"):
         table.add_column(name, justify="right")
@@ -131,7 +131,7 @@ def show(study: Study) -> None:
 
 
 def timing_table(found: Sequence[Timing]) -> Table:
-    """A line a way of training."""
+    """One line per way of training."""
     table = Table("model", "way", title="Time of an epoch", title_justify="left", box=box.SIMPLE)
     for name in ("epoch", "images/s", "speed-up", "wait", "transfer"):
         table.add_column(name, justify="right")
@@ -144,7 +144,7 @@ def timing_table(found: Sequence[Timing]) -> Table:
 
 
 def accuracy_table(found: Sequence[Final]) -> Table:
-    """A line a rule and number of ranks."""
+    """One line per rule and number of ranks."""
     table = Table("model", "rule", title="Accuracy at the end", title_justify="left", box=box.SIMPLE)
     for name in ("ranks", "batch", "rate", "accuracy"):
         table.add_column(name, justify="right")

@@ -53,7 +53,7 @@ class StudyDisplay:
         self.finished, last = number, rows[-1]
         accuracy = f", test accuracy {last.test_accuracy:.2%}" if last.test_accuracy is not None else ""
         label = "" if last.label in ("measured", "replayed") else f" ({last.label})"
-        outcome_words = f"{last.epoch_seconds:.3g} s an epoch{label}{accuracy}"
+        outcome_words = f"{last.epoch_seconds:.3g} s per epoch{label}{accuracy}"
         left = f"; {say_left(left_seconds)}" if number < total else ""
         self.console.print(f"{number:3} of {total}  {last.case.name}: {outcome_words}{left}")
         if self.live:

@@ -1,4 +1,4 @@
-"""One job of the study: ranks that run some cases, and what they tell while they do.
+"""One job of the study: ranks that run some cases, and what they report while they do.
 
 Whatever ends a job before its time (a rank that is killed, an error, silence) ends in one sentence, and no
 process of it stays behind. Its processes carry a mark, so `course clean` finds them when the
@@ -40,7 +40,7 @@ def environment_of(ranks: int, threads: int) -> dict[str, str]:
 def run_job(
     cases: Sequence[Case], data: Data, *, silence: float = SILENCE_SECONDS
 ) -> Iterator[dict[str, Any]]:
-    """What rank 0 tells while a job runs `cases`, all of one `job_size`; StudyError when it ends badly."""
+    """What rank 0 reports while a job runs `cases`, all of one `job_size`; StudyError when it ends badly."""
     ranks, threads, _ = job_size(cases[0])
     task = {"data": data, "cases": [asdict(case) for case in cases]}
     return listen("course.tools.study.rank", task, ranks, threads, silence=silence)
@@ -49,7 +49,7 @@ def run_job(
 def listen(
     module: str, task: dict[str, Any], ranks: int, threads: int = 1, *, silence: float = SILENCE_SECONDS
 ) -> Iterator[dict[str, Any]]:
-    """What rank 0 of a job of `module` tells, which is given the `task`; StudyError when it ends badly."""
+    """What rank 0 of a job of `module` reports; the job gets the `task`; StudyError when it ends badly."""
     command = [sys.executable, "-m", "mpi4py", "-m", module, json.dumps(task)]
     with running_job(
         mpiexec_command(ranks, command),

@@ -40,7 +40,7 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 
 def processor() -> str:
-    """The processor's name as the system tells it."""
+    """The CPU's name as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,6 +1,6 @@
 """Which runs make up a study: a list of cases, in the order in which they are run.
 
-    timing      all engines on each model, one thread a rank: how long is an epoch, where does its time go?
+    timing      all engines on each model, one thread per rank: how long is an epoch, where does its time go?
     threads     ranks × threads: what happens when there are more of them than cores?
     accuracy    five epochs with a fixed global batch; with a fixed local one; and with a rate that grows
 
@@ -34,9 +34,9 @@ REPLAYED_RANKS = (2, 4, 8)  # 2 to see how far a replay is from the measurement
 MNIST, DRAWN = "MNIST", "drawn digits"
 LOAD, DRAW = "load", "draw"  # how a rank gets its data: as lessons do; or drawn at once, a few of them
 MNIST_IMAGES = 60_000
-COST = {"mlp": 0.00003, "cnn": 0.0003, "lstm": 0.0001}  # seconds an image on one core: a first guess
+COST = {"mlp": 0.00003, "cnn": 0.0003, "lstm": 0.0001}  # seconds per image on one core: a first guess
 START_SECONDS = 5.0  # of a job, until its ranks can compute
-MARK = "course study: "  # begins each line that rank 0 tells
+MARK = "course study: "  # begins each line that rank 0 reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def make_case(part: str, model: str, engine: str, ranks: int, seed: int, data: s
 
 
 def timing_cases(choice: Choice, cores: int, data: str) -> list[Case]:
-    """Every engine on one thread a rank, the sequential one on each number of threads; then the replays."""
+    """Every engine on one thread per rank, the sequential one on each number of threads; then the replays."""
     scale, models = choice.scale, choice.models or choice.scale.models
     size = {"images": scale.timing_images, "epochs": scale.timing_epochs}
     seeds = range(choice.seeds or scale.seeds)

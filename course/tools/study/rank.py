@@ -58,7 +58,7 @@ def first(data: Dataset, images: int) -> Dataset:
 
 
 class Signs:
-    """Tells, once a second, how far this case is: a bar moves by it, and silence is a sign too."""
+    """Reports, once per second, how far this case is: a bar moves by it, and silence is a sign too."""
 
     def __init__(self, comm: MPI.Intracomm, number: int, steps: int) -> None:
         self.comm, self.number, self.steps = comm, number, steps
@@ -75,7 +75,7 @@ class Signs:
 
 
 def run_case(comm: MPI.Intracomm, case: Case, data: Dataset, number: int, groups: Groups) -> None:
-    """Train as `case` says; tell each epoch."""
+    """Train as `case` says; report each epoch."""
     data, samples = first(data, case.images), case.images
     order = [
         shuffled_batches(samples, case.batch_size, seed=case.seed, epoch=epoch)

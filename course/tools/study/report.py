@@ -68,7 +68,7 @@ def header(study: Study) -> str:
     ]
     labels = (
         f"<b>{MEASURED}</b>: on this machine, a core for each rank and thread. <b>{OVERSUBSCRIBED}</b>: "
-        "measured, but there were more of them than cores, so they took turns. "
+        "measured, but there were more of them than cores, so they shared cores. "
         f"<b>{REPLAYED}</b>: not run; put together from steps and messages that were measured one by one."
     )
     return f'<p class="about">{"<br>".join(map(html.escape, lines))}</p>\n<p>{labels}</p>'
@@ -105,13 +105,13 @@ def time_findings(found: Sequence[Timing]) -> Iterator[str]:
 
 
 def fastest(best: Timing) -> str:
-    """What the fastest way gained, and what it still lost."""
-    seconds = f"{say_seconds(best.epoch_seconds)} an epoch"
+    """The speed-up of the fastest way, and what it still lost."""
+    seconds = f"{say_seconds(best.epoch_seconds)} per epoch"
     if best.ranks * best.threads == 1:
         return f"with a core for each, nothing was faster than one thread of one process: {seconds}"
-    gain = f", {best.speedup:.2f} times as fast as one thread" if best.speedup else ""
+    speedup = f", a speed-up of {best.speedup:.2f} over one thread" if best.speedup else ""
     lost = f"; {best.wait:.1%} of the time went into waiting, {best.transfer:.1%} into transfer"
-    return f"fastest, with a core for each: {best.name}, {seconds}{gain}{lost if best.ranks > 1 else ''}"
+    return f"fastest, with a core for each: {best.name}, {seconds}{speedup}{lost if best.ranks > 1 else ''}"
 
 
 def accuracy_findings(found: Sequence[Final]) -> Iterator[str]:
@@ -149,7 +149,7 @@ def time_section(study: Study) -> Iterator[str]:
     if not found:
         return
     yield "<h2>Time</h2>\n<p>" + (
-        "One thread a rank, except where it says more. Seconds of an epoch are those of the slowest rank, "
+        "One thread per rank, except where it says more. Seconds of an epoch are those of the slowest rank, "
         "the median of all epochs and seeds, ± half of what lies between the fastest and the slowest. "
         "Compute, wait and transfer are shares of the ranks' time; what DDP transfers while backward still "
         "computes counts as computing. Efficiency is the speed-up divided by ranks × threads.</p>"
@@ -195,7 +195,7 @@ def remarks() -> Iterator[str]:
 
 
 def timing_table(found: Sequence[Timing]) -> str:
-    """A line a way of training."""
+    """One line per way of training."""
     head = ["way", "epoch", "images/s", "speed-up", "efficiency", "compute", "wait", "transfer"]
     lines = [
         (
@@ -241,7 +241,7 @@ def published_table(found: Sequence[Published]) -> str:
 
 
 def accuracy_table(found: Sequence[Final]) -> str:
-    """A line a rule and number of ranks."""
+    """One line per rule and number of ranks."""
     head = [
         "rule",
         "ranks",

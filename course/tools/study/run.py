@@ -34,7 +34,7 @@ from course_lib.training.models import MNIST_MODELS
 
 
 class Display(Protocol):
-    """Who watches: is told what runs, how far it is, and what came out."""
+    """The observer of a study: its methods are called with what runs, how far it is, and what came out."""
 
     def study(self, finished: int, total: int) -> AbstractContextManager[None]: ...
     def running(self, case: Case, share: float, left_seconds: float) -> None: ...

@@ -18,7 +18,7 @@ class Point(NamedTuple):
 
 
 def bytes_and_seconds(points: Mapping[int, Sequence[Point]]) -> Picture:
-    """Left what a rank holds and its peak, right the seconds of a step; a line a stage."""
+    """Left what a rank holds and its peak, right the seconds of a step; one line per stage."""
     title = bytes_title(points)
     figure, (left, right) = new_panels(title, columns=2, height=4.6)
     for index, (stage, line) in enumerate(points.items()):
@@ -60,7 +60,7 @@ def bytes_alt(points: Mapping[int, Sequence[Point]], title: str) -> str:
     words = [
         f"stage {stage} on {point.ranks}: held {three_digits(point.held / 1e6)} MB"
         + (f", peak {three_digits(point.peak / 1e6)} MB" if point.peak is not None else "")
-        + f", {three_digits(point.seconds)} s a step"
+        + f", {three_digits(point.seconds)} s per step"
         + (f" ({point.label})" if point.label != MEASURED else "")
         for stage, line in points.items()
         for point in line

@@ -1,6 +1,6 @@
 """A rank of a job of `course study --zero`: `python -m course.tools.study.zero_rank TASK`, under mpiexec.
 
-TASK is a `ZeroCase` as JSON. Rank 0 tells a sign of life each step, and at the end a row for each rank.
+TASK is a `ZeroCase` as JSON. Rank 0 prints a sign of life each step, and at the end a row for each rank.
 """
 
 import json

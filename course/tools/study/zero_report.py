@@ -45,7 +45,7 @@ def model_of(row: ZeroRow) -> str:
     """Which training it was."""
     return (
         f"A Transformer of width {row.width} with {row.layers} layers, {row.parameters / 1e6:.2f} M"
-        f" parameters, {row.batch} sequences of {row.length} tokens a rank"
+        f" parameters, {row.batch} sequences of {row.length} tokens per rank"
     )
 
 
@@ -81,7 +81,7 @@ def peak_of(rows: Sequence[ZeroRow]) -> int | None:
 
 
 def zero_table(rows: Sequence[ZeroRow]) -> str:
-    """A line a case."""
+    """One line per case."""
     lines = []
     for case, group in cases_of(rows).items():
         most, peak = largest(group, case.stage, case.ranks), peak_of(group)

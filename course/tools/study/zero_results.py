@@ -13,7 +13,7 @@ from typing import Any
 
 from course.lessons.l07_ddp_on_mnist.study_results import MEASURED, OVERSUBSCRIBED, read_about, read_rows
 from course.tools.study.plan import powers_of_two
-from course_lib.theory.memory import ADAM_FP32, STAGES, StateBytes, bytes_a_parameter
+from course_lib.theory.memory import ADAM_FP32, STAGES, StateBytes, bytes_per_parameter
 
 ZERO = "zero.csv"
 RANDOM = "random tokens"
@@ -21,7 +21,7 @@ RANDOM = "random tokens"
 
 @dataclass(frozen=True, slots=True)
 class ZeroCase:
-    """A training: `stage` on `ranks`, of a Transformer, with `batch` sequences a rank."""
+    """A training: `stage` on `ranks`, of a Transformer, with `batch` sequences per rank."""
 
     stage: int
     ranks: int
@@ -42,9 +42,9 @@ class ZeroRow(ZeroCase):
     """What one rank held, and how long its step took.
 
     The bytes are those of `parameters` parameters between two steps. `peak_bytes`: of the process's memory,
-    above what it had before the model was built; None where the system does not tell. `step_seconds`: the
-    median of all steps, the slowest rank's; `step_spread`: between the fastest and the slowest step. `loss`:
-    of all ranks' last batch. `cores`: of the machine.
+    above what it had before the model was built; None where the system does not report it. `step_seconds`:
+    the median of all steps, the slowest rank's; `step_spread`: between the fastest and the slowest step.
+    `loss`: of all ranks' last batch. `cores`: of the machine.
     """
 
     rank: int
@@ -71,7 +71,7 @@ class ZeroRow(ZeroCase):
     @property
     def formula_bytes(self) -> float:
         """What the formula says a rank holds."""
-        return bytes_a_parameter(self.stage, self.ranks, ADAM_FP32) * self.parameters
+        return bytes_per_parameter(self.stage, self.ranks, ADAM_FP32) * self.parameters
 
     @property
     def label(self) -> str:

@@ -30,7 +30,7 @@ WEIGHTS, TOKENIZER, RECIPE = "model.safetensors", "tokenizer.json", "recipe.json
 def save_checkpoint(
     folder: Path, model: nn.Module, tokenizer: "Tokenizer", recipe: Recipe, step: int
 ) -> None:
-    """Write weights (float16), tokenizer and recipe to `folder`; each file appears when it is whole."""
+    """Write weights (float16), tokenizer and recipe to `folder`; each file appears when it is complete."""
     from safetensors.torch import save
 
     weights = {name: value.detach().half().contiguous() for name, value in model.named_parameters()}

@@ -13,7 +13,7 @@ SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
-    "TOKENIZERS_PARALLELISM": "false",  # one thread a rank; and no warning when a process forks
+    "TOKENIZERS_PARALLELISM": "false",  # one thread per rank; and no warning when a process forks
 }
 
 

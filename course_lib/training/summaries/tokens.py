@@ -90,7 +90,7 @@ def padded(rows: Sequence[Sequence[int]], limit: int) -> Tokens:
 def encode_cached(
     tokenizer: "Tokenizer", articles: Sequence[Article], *, article_tokens: int, summary_tokens: int
 ) -> Encoded:
-    """The same as `encode`, made once a machine: one process encodes and the others read its file.
+    """The same as `encode`, made once per machine: one process encodes and the others read its file.
 
     The file is named after its content: other articles, another tokenizer or other limits make another file.
     """

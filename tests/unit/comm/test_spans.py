@@ -8,7 +8,7 @@ KIND = {"c": "compute", "t": "transfer", "w": "wait", "A": "collective", "B": "c
 
 
 def spans_of(*lanes: str) -> list[Span]:
-    """A line a rank, a letter a second: compute, transfer, wait, the collectives A and B, or nothing."""
+    """A line per rank, a letter per second: compute, transfer, wait, the collectives A and B, or nothing."""
     found = []
     for rank, lane in enumerate(lanes):
         start = 0
@@ -22,7 +22,7 @@ def spans_of(*lanes: str) -> list[Span]:
 
 
 def drawn(spans: list[Span]) -> list[str]:
-    """The reverse: a line a rank with the kind of its innermost span, in every second."""
+    """The reverse: a line per rank with the kind of its innermost span, in every second."""
     end = int(duration(spans))
     lanes = {span.rank: ["."] * end for span in spans}
     for piece in innermost(spans):

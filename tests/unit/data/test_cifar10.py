@@ -46,7 +46,7 @@ PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 
 @dataclass
 class SmallCifar:
-    """CIFAR-10 with four images a batch, and the data folder whose registry knows it."""
+    """CIFAR-10 with four images per batch, and the data folder whose registry knows it."""
 
     data: Path
     rows: dict[str, np.ndarray]  # of each batch, (4, 3073)

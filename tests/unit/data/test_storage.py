@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and one process a machine makes them."""
+"""Files appear whole or not at all, and one process per machine makes them."""
 
 import hashlib
 import io

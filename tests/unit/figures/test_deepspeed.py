@@ -28,7 +28,7 @@ def test_every_key_is_drawn_with_its_value_and_its_effect() -> None:
     for key in keys:
         assert key.path.rpartition(".")[2] in drawn
         assert key.effect in picture.alt
-    assert title_of(picture) == "8 samples × 2 micro-batches × 4 ranks = 64 an update"
+    assert title_of(picture) == "8 samples × 2 micro-batches × 4 ranks = 64 per update"
 
 
 def test_a_title_says_what_the_highest_stage_saves_and_costs() -> None:

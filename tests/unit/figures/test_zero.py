@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.colors import to_rgb
 
-from course.lessons.shared.figures.zero import PARTS, cut_parameters, held_bars, live_lines, owner_row
+from course.lessons.shared.figures.zero import PARTS, cut_parameters, held_bars, live_lines, slice_owners
 from course_lib.theory.memory import ADAM_FP32, STAGES
 from mpi_classroom.figures import rank_colour
 from tests.formulas import held_state
@@ -13,8 +13,8 @@ SIZES = {"up.weight": 40, "up.bias": 8, "down.weight": 40, "down.bias": 5}
 
 
 @pytest.mark.parametrize(("ranks", "longest"), [(1, 93), (2, 47), (3, 31), (4, 24)])
-def test_every_rank_has_one_slice_of_the_row(ranks: int, longest: int) -> None:
-    picture = owner_row(SIZES, ranks)
+def test_every_rank_has_one_slice_of_the_buffer(ranks: int, longest: int) -> None:
+    picture = slice_owners(SIZES, ranks)
     check_legible(picture)
     boxes = [p for p in picture.figure.axes[0].patches if hasattr(p, "get_x")]
     mine = [p for p in boxes if p.get_facecolor()[:3] == to_rgb(rank_colour(0))]
@@ -26,7 +26,7 @@ def test_every_rank_has_one_slice_of_the_row(ranks: int, longest: int) -> None:
 def test_the_title_names_the_parameters_that_are_cut() -> None:
     assert cut_parameters(SIZES, 4) == ["up.weight", "up.bias", "down.weight"]
     assert cut_parameters({"a": 5, "b": 5}, 2) == []
-    assert title_of(owner_row(SIZES, 2)) == (
+    assert title_of(slice_owners(SIZES, 2)) == (
         "Each of 2 ranks owns 46 or 47 numbers; a border goes through up.bias"
     )
 
@@ -39,7 +39,7 @@ def test_bars_are_what_is_held_and_the_formula_is_marked() -> None:
     assert len(bars) == 3 * 16
     assert sum(bars) == pytest.approx(sum(state.total for stage in held for state in stage) / 1e6)
     assert title_of(picture) == (
-        "Bytes a parameter that a rank holds, by stage: 16.0, 10.0, 7.0 and 4.0, as the formula says"
+        "Bytes per parameter that a rank holds, by stage: 16.0, 10.0, 7.0 and 4.0, as the formula says"
     )
     words = {text.get_text() for text in letters_of(picture)}
     assert {"stage 0", "stage 3", "optimizer state"} <= words

@@ -1,4 +1,4 @@
-"""A small training of a few milliseconds a step, which saves often and goes on where it was: to be killed.
+"""A small training of a few milliseconds per step, which saves often and goes on where it was: to be killed.
 
 python -m mpi4py -m tests.unit.parallel.killed_training FOLDER LOG STAGE STEPS
 

@@ -49,7 +49,7 @@ def test_a_key_that_nobody_knows_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"nobody knows the key 'zero_optimization\.stag' here"):
         explained({"zero_optimization": {"stag": 2}})
     assert explain("train_batch_size", 64) == Key(
-        "train_batch_size", 64, "the global batch: 64 samples an update", "batch"
+        "train_batch_size", 64, "the global batch: 64 samples per update", "batch"
     )
 
 

@@ -15,7 +15,7 @@ from course.tools.study.job import StudyError
 from course.tools.study.zero import run_zero
 from course.tools.study.zero_report import findings, zero_page
 from course.tools.study.zero_results import ZERO, ZeroCase, ZeroRow, load_zero, zero_cases
-from course_lib.theory.memory import ADAM_FP32, bytes_a_parameter
+from course_lib.theory.memory import ADAM_FP32, bytes_per_parameter
 
 ABOUT = {
     "machine": {"processor": "P", "cores": 2, "memory_gb": 1.0, "system": "S"},
@@ -132,18 +132,18 @@ def test_the_command_with_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     arguments = ["study", "--zero", "--quick", "--ranks", "2", "--results", str(tmp_path)]
     done = CliRunner().invoke(cli.app, arguments)
     assert done.exit_code == 0, done.output
-    assert re.search(r"stage 3 on 2 ranks: .* MB held, .* s a step", done.output)
+    assert re.search(r"stage 3 on 2 ranks: .* MB held, .* s per step", done.output)
     rows, _ = load_zero(tmp_path)
     assert [(row.stage, row.rank) for row in rows] == [(stage, rank) for stage in (1, 3) for rank in (0, 1)]
     for row in rows:
         assert row.held.total == pytest.approx(
-            bytes_a_parameter(row.stage, 2, ADAM_FP32) * row.parameters, rel=1e-4
+            bytes_per_parameter(row.stage, 2, ADAM_FP32) * row.parameters, rel=1e-4
         )
         assert row.peak_bytes is None or row.peak_bytes > 0
     assert max(row.loss for row in rows) - min(row.loss for row in rows) < 1e-3
     assert "measured" in (tmp_path / REPORT).read_text()
     again = CliRunner().invoke(cli.app, arguments)
-    assert "s a step\nstage" not in again.output and again.exit_code == 0
+    assert "s per step\nstage" not in again.output and again.exit_code == 0
 
 
 def test_options_of_the_other_study_are_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from course_lib.theory.memory import (
     GB,
     STAGES,
     StateBytes,
-    bytes_a_parameter,
+    bytes_per_parameter,
     training_state,
 )
 from course_lib.training.kept import kept_bytes
@@ -74,18 +74,18 @@ PUBLISHED_GB = {0: 120.0, 1: 31.4, 2: 16.6, 3: 1.9}  # figure 1 of the paper: 7.
 
 
 @pytest.mark.parametrize(("stage", "published"), PUBLISHED_GB.items())
-def test_bytes_a_rank_are_those_of_the_zero_papers_figure(stage: int, published: float) -> None:
-    assert round(7.5 * bytes_a_parameter(stage, 64), 1) == published
+def test_bytes_per_rank_are_those_of_the_zero_papers_figure(stage: int, published: float) -> None:
+    assert round(7.5 * bytes_per_parameter(stage, 64), 1) == published
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_one_rank_saves_nothing(stage: int) -> None:
-    assert bytes_a_parameter(stage, 1, ADAM_FP32) == 16
+    assert bytes_per_parameter(stage, 1, ADAM_FP32) == 16
     assert held_state([10, 3], stage, 1, 0) == StateBytes(52, 52, 104)
 
 
 def test_float32_adam_on_four_ranks() -> None:
-    assert [bytes_a_parameter(stage, 4, ADAM_FP32) for stage in STAGES] == [16, 10, 7, 4]
+    assert [bytes_per_parameter(stage, 4, ADAM_FP32) for stage in STAGES] == [16, 10, 7, 4]
 
 
 def test_slices_of_every_row_are_even_to_one_number() -> None:
@@ -105,7 +105,7 @@ def test_the_formula_is_the_mean_of_what_ranks_hold() -> None:
     for each in (ADAM_FP32, ADAM_MIXED, MOMENTUM_FP32, MOMENTUM_MIXED, SGD_FP32, SGD_MIXED):
         for stage in STAGES:
             total = sum(held_state([8, 12], stage, 4, rank, each).total for rank in range(4))
-            assert total / 4 / 20 == bytes_a_parameter(stage, 4, each)
+            assert total / 4 / 20 == bytes_per_parameter(stage, 4, each)
 
 
 def test_buckets_are_filled_from_the_last_parameter_on() -> None:
@@ -155,4 +155,4 @@ def test_activations_are_what_autograd_keeps(
 def test_a_stage_or_a_number_of_ranks_that_is_not_is_refused() -> None:
     for stage, ranks in ((4, 2), (-1, 2), (1, 0)):
         with pytest.raises(ValueError, match=f"no stage {stage} on {ranks} ranks"):
-            bytes_a_parameter(stage, ranks)
+            bytes_per_parameter(stage, ranks)

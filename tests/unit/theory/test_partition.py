@@ -29,8 +29,8 @@ def test_one_part_is_the_part_of_that_index() -> None:
 
 
 @pytest.mark.parametrize(("total", "parts"), [(10, 0), (-1, 2)])
-def test_impossible_deals_are_refused_with_their_numbers(total: int, parts: int) -> None:
-    with pytest.raises(ValueError, match=f"deal {total} items to {parts} parts"):
+def test_impossible_cuts_are_refused_with_their_numbers(total: int, parts: int) -> None:
+    with pytest.raises(ValueError, match=f"cut {total} items into {parts} parts"):
         even_ranges(total, parts)
 
 

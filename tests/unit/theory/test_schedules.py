@@ -62,7 +62,7 @@ def test_one_f_one_b_takes_turns_after_its_warm_up() -> None:
     assert grid(one_f_one_b(3, 4)) == ["012....AA3BB.CC.DD", ".01..AA2BB3CC.DD..", "..0AA1BB2CC3DD...."]
 
 
-def test_interleaved_one_f_one_b_has_two_stages_a_rank() -> None:
+def test_interleaved_one_f_one_b_has_two_stages_per_rank() -> None:
     schedule = interleaved_one_f_one_b(2, 2, chunks=2)
     assert [[(a.kind, a.stage, a.microbatch) for a in row][:5] for row in schedule] == [
         [("F", 0, 0), ("F", 0, 1), ("F", 2, 0), ("F", 2, 1), ("B", 2, 0)],

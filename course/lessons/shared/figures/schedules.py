@@ -165,7 +165,7 @@ def _panels(
     keys = [Patch(label=kind, edgecolor=INK, **look) for kind, look in PASSES.items()]
     figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     rows = "; ".join(f"{name}, {row}" for name, found in drawn.items() for row in in_words(found))
-    kind = f"Grid of forwards and backwards, one row a rank, {len(drawn)} panels"
+    kind = f"Grid of forwards and backwards, one row per rank, {len(drawn)} panels"
     return Picture(figure, f"{kind}. {conclusion}. {rows}.")
 
 

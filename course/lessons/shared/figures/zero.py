@@ -1,4 +1,4 @@
-"""ZeRO: who owns which slice of a row of parameters, what every rank holds, and what is live within a step.
+"""ZeRO: who owns which slice of the flat parameters, what every rank holds, and what is live within a step.
 
 Bytes are counted by those who hold them and come as plain numbers; formulas are drawn as marks.
 """
@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from matplotlib.patches import Patch, Rectangle
 
-from course_lib.theory.memory import StateBytes, bytes_a_parameter
+from course_lib.theory.memory import StateBytes, bytes_per_parameter
 from course_lib.theory.partition import even_ranges
 from mpi_classroom.figures import (
     FONT_SIZE,
@@ -33,8 +33,8 @@ WORDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer
 # ------------------------------------------------------------------ owners
 
 
-def owner_row(sizes: Mapping[str, int], ranks: int) -> Picture:
-    """Parameters of these `sizes` in one flat row, and below it the slice of it that each rank owns."""
+def slice_owners(sizes: Mapping[str, int], ranks: int) -> Picture:
+    """Parameters of these `sizes` in one flat buffer, and below it the slice of it that each rank owns."""
     total = sum(sizes.values())
     slices = even_ranges(total, ranks)
     title = owner_title(sizes, ranks)
@@ -54,7 +54,7 @@ def owner_row(sizes: Mapping[str, int], ranks: int) -> Picture:
     for part in slices[1:]:
         axes.plot([part.start, part.start], [0.8, 1.85], color=INK, linestyle="--", linewidth=1.5)
     axes.set(xlim=(0, total), ylim=(0, 1.95), yticks=[0.45, 1.5], yticklabels=["owners", "parameters"])
-    axes.set_xlabel("number in the row")
+    axes.set_xlabel("index in the flat buffer")
     axes.grid(False)
     axes.spines[:].set_visible(False)
     axes.tick_params(axis="y", length=0)
@@ -91,7 +91,7 @@ def owner_alt(sizes: Mapping[str, int], ranks: int, title: str) -> str:
     owners = listed(
         f"rank {rank} has {part.start} to {part.stop - 1}" for rank, part in enumerate(slices) if part
     )
-    return f"A row of parameters, {parameters}, above the row of their owners. {title}. {owners}."
+    return f"A flat buffer of parameters, {parameters}, above the owners of its slices. {title}. {owners}."
 
 
 # ------------------------------------------------------------------ what is held
@@ -113,7 +113,7 @@ def held_bars(held: Sequence[Sequence[StateBytes]], parameters: int, each: State
         axes.bar(places, heights, 0.85, bottom=bottom, edgecolor="white", **look)
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     for stage in range(len(held)):
-        level = parameters * bytes_a_parameter(stage, ranks, each) / 1e6
+        level = parameters * bytes_per_parameter(stage, ranks, each) / 1e6
         left = stage * (ranks + 1) - 0.6
         axes.plot([left, left + ranks + 0.2], [level, level], color=INK, linestyle="--", linewidth=1.5)
         words = f"{three_digits(level)} MB"
@@ -138,14 +138,14 @@ def held_bars(held: Sequence[Sequence[StateBytes]], parameters: int, each: State
 
 
 def held_title(held: Sequence[Sequence[StateBytes]], parameters: int, each: StateBytes) -> str:
-    """Bytes a parameter by stage, and how far the formula is off."""
+    """Bytes per parameter by stage, and how far the formula is off."""
     ranks = len(held[0])
     means = [sum(state.total for state in stage) / ranks / parameters for stage in held]
-    formula = [bytes_a_parameter(stage, ranks, each) for stage in range(len(held))]
+    formula = [bytes_per_parameter(stage, ranks, each) for stage in range(len(held))]
     off = max(abs(mean / wanted - 1) for mean, wanted in zip(means, formula, strict=True))
     words = listed(f"{mean:.1f}" for mean in means)
     exact = "as the formula says" if off < 5e-4 else f"within {100 * off:.1f} % of the formula"
-    return f"Bytes a parameter that a rank holds, by stage: {words}, {exact}"
+    return f"Bytes per parameter that a rank holds, by stage: {words}, {exact}"
 
 
 def held_alt(held: Sequence[Sequence[StateBytes]], title: str) -> str:
