@@ -4,16 +4,17 @@
     backward   rank 0  [ · · · + ]  ←─ ∂a ──  rank 1  ∂a[ · · · · ]        … so its gradient is a's, too
 
 A tile is the part of an image that one rank owns; a ghost is a copy of a pixel that another rank owns; the
-ghosts around a tile are its halo. The exchange H copies, so it is linear, and gradients go through its
-adjoint: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩. The gradient of each ghost returns to the rank that owns the pixel, and is
-*added* there. Without that the earlier layers get wrong gradients, and no error.
+ghosts around a tile are its halo. Over all ranks together the exchange only copies pixels, so it is a linear
+map H (and adds constants, unless `fill` is 0), and gradients go through its adjoint: ⟨Hx, y⟩ = ⟨x, Hᵀy⟩.
+Every copy becomes an addition: the gradient of each ghost returns to the rank that owns the pixel, and is
+*added* there. Without that, the gradients of the layers before are silently wrong.
 
-For two dimensions call it once per dimension, each with that axis's communicator (`comm/grid.py`): the second
-call sends the ghosts of the first, and so the corners.
+For two dimensions call it once per dimension, each with a communicator of the ranks in one row or column of
+tiles (`comm/grid.py`): the second call sends the ghosts of the first, and so the corners.
 
 First for strips of rows that all need the same number of ghost rows, as lessons show it; then along any
-dimension, for any pixels. `with_…` and `return_…` are plain; `ghost_rows` and `halo_exchange` are the ones
-for training.
+dimension, for any pixels. `with_…` and `return_…` move values, and autograd does not see them; `ghost_rows`
+and `halo_exchange` wrap them for training.
 
 Hewett & Grady (2020), "A Linear Algebraic Approach to Model Parallelism in Deep Learning".
 """
@@ -28,10 +29,15 @@ from mpi4py import MPI
 from course_lib.theory.tiles import Halo, halo_of
 from course_lib.training.flat import as_bytes
 
-# Halo: kept = what is both owned and needed here; sends, receives = (peer, range), ranges counted in the
-# image; in_tile and in_needed turn such a range into (start, length) in x and in the result.
+# halo_of(owned, needed, rank) is this rank's Halo. owned, needed: its ranges of pixels, counted in the image;
+# kept: the pixels in both. sends, receives: (peer, range), at most one per peer and none empty: what this
+# rank owns and the peer needs, what it needs and the peer owns; so what one rank sends is what its peer
+# receives. in_tile and in_needed turn a range into (start, length) in x and in the result. changes_nothing:
+# owned is needed, and nothing is sent.
 
 # ---------------------------------------------------------------- rows, the same number everywhere
+
+# All strips have at least `width` rows; only `ghost_rows` checks it.
 
 
 def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
@@ -61,7 +67,7 @@ def return_ghost_rows(comm: MPI.Intracomm, gradient: torch.Tensor, width: int) -
     comm.Sendrecv(as_bytes(bottom.contiguous()), below, recvbuf=as_bytes(for_first_rows), source=above)
     total = own.clone()
     total[:, :, :width] += for_first_rows
-    total[:, :, height - width :] += for_last_rows
+    total[:, :, height - width :] += for_last_rows  # not -width: it may be 0
     return total
 
 
@@ -75,7 +81,7 @@ class _GhostRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
         ctx.comm, ctx.width = comm, width
-        return with_ghost_rows(comm, x.detach(), width)
+        return with_ghost_rows(comm, x, width)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, None]:
@@ -83,7 +89,10 @@ class _GhostRows(torch.autograd.Function):
 
 
 def ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
-    """`with_ghost_rows`, and gradients flow back. All strips have at least `width` rows."""
+    """`with_ghost_rows`, and gradients flow back. `x` requires gradients on all ranks or on none.
+
+    Raises ValueError on all ranks unless every strip has at least `width` rows.
+    """
     fewest = comm.allreduce(x.shape[2], MPI.MIN)  # asked of all ranks, so that all raise together
     if fewest < width:
         raise ValueError(f"a strip of {fewest} rows has no {width} rows to send; use `halo_exchange`")
@@ -92,7 +101,8 @@ def ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor
 
 # ---------------------------------------------------------------- any dimension, any pixels
 
-HALO_TAG, RETURN_TAG = 5201, 5202  # a gradient is never taken for a pixel
+# MPI keeps the order of messages; if ranks differ in the order of their calls, a gradient still is no pixel.
+HALO_TAG, RETURN_TAG = 5201, 5202
 
 Parts = list[tuple[int, torch.Tensor]]  # a rank, and the view of a tensor that is sent to or received from it
 
@@ -106,17 +116,18 @@ def halo_exchange(
     owned: Sequence[range] | None = None,
     fill: float = 0.0,
 ) -> torch.Tensor:
-    """The slices `needed[rank]` along `dim` (called pixels) of an image of which this rank has the tile `x`.
+    """This rank's `needed[comm.rank]`: a range of positions along `dim` ("pixels") of the whole image.
 
-    `owned[r]` are the pixels of rank r's tile, consecutive from rank to rank; by default the ranks ask each
-    other. What is needed outside the image is `fill`. Halos may be wider than tiles, tiles may be empty, and
-    a tile may need only a part of what it has. Gradients flow back to the ranks that own the pixels. All
-    ranks call it with the same `needed` and `owned`.
+    `x` is this rank's tile of it. `owned[r]` are the pixels of rank r's tile, consecutive from rank to rank;
+    by default the ranks ask each other. What is needed outside the image is `fill`. Halos may be wider than
+    tiles, tiles may be empty, and a tile may need only a part of what it has. The result is `x` itself if
+    nothing changes, so do not write to it. Gradients flow back to the ranks that own the pixels. All ranks
+    call it with the same `needed` and `owned`, and `x` requires gradients on all of them or on none.
 
     Raises ValueError when `owned` and `needed` differ in length; and when `owned` and the length of `x`
     differ, but on that rank alone: the others wait.
     """
-    owned = owned or owned_ranges(comm, x.shape[dim])
+    owned = owned_ranges(comm, x.shape[dim]) if owned is None else owned
     halo = halo_of(owned, needed, comm.rank)
     if x.shape[dim] != len(halo.owned):
         raise ValueError(f"this tile has {x.shape[dim]} pixels, but `owned` says {len(halo.owned)}")
@@ -148,8 +159,8 @@ def with_halo(comm: MPI.Intracomm, x: torch.Tensor, dim: int, halo: Halo, fill: 
     wide.narrow(dim, *halo.in_needed(halo.kept)).copy_(x.narrow(dim, *halo.in_tile(halo.kept)))
     own, ghosts = own_parts(x, dim, halo), ghost_parts(wide, dim, halo)
     received = exchange(comm, own, ghosts, HALO_TAG)
-    for (_, ghost), pixels in zip(ghosts, received, strict=True):
-        ghost.copy_(pixels)
+    for (_, target), ghost in zip(ghosts, received, strict=True):
+        target.copy_(ghost)
     return wide
 
 
@@ -159,23 +170,27 @@ def return_halo(comm: MPI.Intracomm, gradient: torch.Tensor, dim: int, halo: Hal
     total.narrow(dim, *halo.in_tile(halo.kept)).copy_(gradient.narrow(dim, *halo.in_needed(halo.kept)))
     own, ghosts = own_parts(total, dim, halo), ghost_parts(gradient, dim, halo)
     returned = exchange(comm, ghosts, own, RETURN_TAG)
-    for (_, pixels), gradients in zip(own, returned, strict=True):
-        pixels.add_(gradients)
+    for (_, target), gradient_of_ghost in zip(own, returned, strict=True):
+        target.add_(gradient_of_ghost)
     return total
 
 
 def own_parts(x: torch.Tensor, dim: int, halo: Halo) -> Parts:
     """The parts of this rank's tile `x` that other ranks need."""
-    return [(peer, x.narrow(dim, *halo.in_tile(pixels))) for peer, pixels in halo.sends]
+    return [(peer, x.narrow(dim, *halo.in_tile(wanted))) for peer, wanted in halo.sends]
 
 
 def ghost_parts(wide: torch.Tensor, dim: int, halo: Halo) -> Parts:
     """The parts of what this rank needs that other ranks own."""
-    return [(peer, wide.narrow(dim, *halo.in_needed(pixels))) for peer, pixels in halo.receives]
+    return [(peer, wide.narrow(dim, *halo.in_needed(wanted))) for peer, wanted in halo.receives]
 
 
 def exchange(comm: MPI.Intracomm, send: Parts, receive: Parts, tag: int) -> list[torch.Tensor]:
-    """Send the parts `send`; return what was received in new tensors, shaped like the parts `receive`."""
+    """Send the parts `send`; return what was received in new tensors, shaped like the parts `receive`.
+
+    New ones, because the parts may be non-contiguous, and a backward adds to them instead of overwriting. All
+    receives and sends begin before any is waited for, so ranks may list their peers in any order.
+    """
     sent = [(peer, part.contiguous()) for peer, part in send]
     received = [(peer, part.new_empty(part.shape)) for peer, part in receive]
     requests = [comm.Irecv(as_bytes(part), peer, tag) for peer, part in received]

@@ -8,14 +8,15 @@ The layers are cut into stages and the batch into micro-batches. For each micro-
 output of the previous stage, computes, and sends its own output to the next stage (`stage_forward`). Later it
 receives the gradient of what it sent, goes backward, and sends the gradient of what it received
 (`stage_backward`). A schedule, a list of actions per rank from `theory/schedules.py`, says in which order.
-`run_schedule` executes any of them: GPipe, 1F1B, interleaved, GEMS. Ranks block only in receives, and
-`simulate` shows that what each receive waits for is computed.
+`run_schedule` executes any of them: GPipe, 1F1B, interleaved, GEMS. Until its actions are done a rank blocks
+only in receives, and `simulate`, which `run_schedule` asks first, shows that what each receive waits for is
+sent. The final wait for the sends ends because each has its receive in the schedule.
 
 The gradients of the micro-batches add up in the parameters. Every micro-batch's loss is a sum over its
 samples, divided by the size of the global batch, so the total is the gradient of the whole batch. Batch norm
 sees one micro-batch at a time, as in one process that accumulates the same micro-batches. Dropout draws from
 the random-number state of its rank, so it drops other numbers than one process would;
-`with_repeatable_dropout` makes them the same.
+`with_repeatable_dropout` (`training/layers.py`) makes them the same.
 
 Huang et al. (2019), "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism";
 Narayanan et al. (2021), "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM".
@@ -35,7 +36,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from course_lib.comm.trace import Recorder, SpanKind
 from course_lib.theory.partition import balanced_ranges
-from course_lib.theory.schedules import Action, Actions, Schedule, microbatch_count, owners
+from course_lib.theory.schedules import Action, Actions, Schedule, microbatch_count, owners, simulate
 from course_lib.training import loop
 from course_lib.training.flat import as_bytes
 from course_lib.training.loop import Batch, SummedLoss
@@ -122,8 +123,8 @@ def stage_forward(
     inputs = batch.inputs
     if action.stage > 0:
         inputs = neighbours.receive(action, action.stage - 1)
-        # The previous stage waits for a gradient if its outputs are floating point: the same test as there.
-        inputs.requires_grad_(inputs.is_floating_point())
+        # Sender and receiver both decide by its dtype whether a gradient comes back: see `stage_backward`.
+        inputs.requires_grad_(inputs.is_floating_point() or inputs.is_complex())
     result = module(inputs.clone())  # a copy, as the first layer may work in place
     if action.stage < neighbours.last_stage:
         neighbours.send(action, action.stage + 1, result)
@@ -137,7 +138,7 @@ def stage_backward(
 ) -> None:
     """Take one micro-batch backward through a stage: add to the weights' .grad, send the inputs' gradient."""
     gradient = None  # the last stage starts from the loss
-    if action.stage < neighbours.last_stage and result.is_floating_point():  # the next stage's test
+    if action.stage < neighbours.last_stage and (result.is_floating_point() or result.is_complex()):
         gradient = neighbours.receive(action, action.stage + 1)
     if result.requires_grad:  # a first stage without parameters has nothing to compute
         result.backward(gradient)
@@ -153,7 +154,7 @@ def stage_backward(
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """The result of a rank's schedule: its part of the loss, which is 0 unless it runs a last stage, and the
-    largest number of micro-batches that it held at once, forward but not yet backward."""
+    largest number of pairs (stage, micro-batch) that it held at once, forward but not yet backward."""
 
     loss: float
     peak_activations: int
@@ -172,16 +173,19 @@ def run_schedule(
     All ranks of `comm` call it with the same `schedule` and `microbatches`, each with its own modules by
     (replica, stage). The loss is `loss_fn(outputs, targets)`, a sum over samples, divided by the size of the
     global batch. With two replicas (GEMS) each has the gradients of its own micro-batches: before the update,
-    sum them with `gems.sum_replicas`.
+    sum them with `sum_replicas` (`parallel/gems.py`).
 
-    A send does not wait for its receiver, so a schedule that `simulate` can finish does not deadlock here.
+    A send does not wait for its receiver: MPI goes on with it, at the latest while the sender is in its next
+    receive or the final wait. So a schedule that `simulate` can finish does not deadlock here.
     `recorder` notes every action, and inside it every wait for a message. Pass a communicator of its own
     (`comm.Dup()`) if other messages are under way on `comm`: they could have the same tags.
 
     Raises ValueError on all ranks if the schedule does not fit the ranks, the modules or the micro-batches,
-    or lacks an action. An error inside a module is raised on its rank alone; the others wait for its message.
+    lacks an action, or can never finish. An error inside a module is raised on its rank alone; the others
+    wait for its message.
     """
     check_schedule(comm, schedule, modules, len(microbatches))
+    simulate(schedule, 1, 1)  # raises if it can never finish
     neighbours = Neighbours(comm, owners(schedule), recorder)
     return run_actions(neighbours, schedule[comm.rank], modules, loss_fn, microbatches)
 
@@ -236,8 +240,9 @@ def make_pipeline_step(
 ) -> loop.Step:
     """A function that trains on one batch, the same on all ranks, and returns its loss on all of them.
 
-    `optimizer` holds the parameters of this rank's modules. Raises ValueError on all ranks for a schedule of
-    two replicas, whose gradients have to be summed before the update.
+    `optimizer` holds the parameters of this rank's modules; torch's optimizers refuse a rank that has none.
+    Raises ValueError on all ranks for a schedule of two replicas, whose gradients have to be summed before
+    the update.
     """
     count = microbatch_count(schedule)
     replicas = {action.replica for actions in schedule for action in actions}
@@ -273,8 +278,8 @@ class Neighbours:
     def send(self, action: Action, other_stage: int, tensor: torch.Tensor) -> None:
         """Start to send the result of `action` to `other_stage`. Nobody may write to `tensor` before `wait`.
 
-        Here a stage has one rank. In a hybrid it has several: there `send` and `receive` choose among them,
-        and call `start_send` and `receive_from` for each.
+        Here a stage runs on one rank. A subclass for stages that are spread over several ranks overrides
+        `send` and `receive`, which call `start_send` and `receive_from` for each of them.
         """
         self.start_send(action, other_stage, self.rank_of[action.replica, other_stage], tensor)
 
@@ -289,7 +294,7 @@ class Neighbours:
                 f"stage {action.stage} made a {type(tensor).__name__}; a stage sends one tensor: cut the "
                 "model elsewhere, or let its layer return a tensor"
             )
-        tensor, tag = tensor.detach().contiguous(), self.tag(action, other_stage)
+        tensor, tag = tensor.detach().resolve_conj().contiguous(), self.tag(action, other_stage)
         # drop finished requests, and with them their buffers
         self.requests = [one for one in self.requests if not one.Test()]
         self.requests.append(self.comm.isend((tensor.shape, tensor.dtype), rank, tag))
@@ -301,7 +306,7 @@ class Neighbours:
         with self.span(f"wait {action!r}", kind="wait"):
             shape, dtype = self.comm.recv(source=rank, tag=tag)
             tensor = torch.empty(shape, dtype=dtype)
-            self.comm.Recv(as_bytes(tensor), rank, tag)
+            self.comm.Recv(as_bytes(tensor), rank, tag)  # as_bytes is a view of its memory
         return tensor
 
     def wait(self) -> None:
@@ -332,11 +337,12 @@ class Recomputed(nn.Module):
         stored       forward keeps every layer's input                 backward uses them
         recomputed   forward keeps the input of the first layer        backward goes forward again, then back
 
-    A third more computing for a fraction of the memory. Wrap a stage in it before giving it to `run_schedule`
-    (the stage also holds the tensor that it received, for its gradient: two copies of the input). The second
-    forward computes the same as the first: it starts from copies of the buffers (such as batch norm's running
-    mean) and of the random-number state (for dropout) as they were before the first forward, and leaves the
-    module's own untouched. Chen et al. (2016), "Training deep nets with sublinear memory cost".
+    A third more computing (a backward costs about two forwards, so 4 instead of 3) for a fraction of the
+    memory. Wrap a stage in it before giving it to `run_schedule` (the stage also holds the tensor that it
+    received, for its gradient: two copies of the input). The second forward computes the same as the first:
+    it starts from copies of the buffers (such as batch norm's running mean) and of the random-number state
+    (for dropout) as they were before the first forward, and leaves the module's own untouched. Chen et al.
+    (2016), "Training deep nets with sublinear memory cost".
     """
 
     def __init__(self, layers: nn.Module) -> None:

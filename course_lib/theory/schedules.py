@@ -8,7 +8,8 @@ the seconds of a forward and of a backward of one micro-batch through one stage.
     naive    one micro-batch at a time through all stages                    idle share  (p-1)/p
     gpipe    all forwards, then all backwards          (Huang 2019)          idle share  (p-1)/(m+p-1)
     1F1B     each backward as early as possible     (Narayanan 2021)         the same; fewer activations held
-    GEMS     two replicas of the model in opposite directions    (Jain 2020)
+    GEMS     two replicas of the model in opposite directions: one goes forward in memory that the other's
+             backward has freed                     (Jain 2020)
 
 The same lists of `Action` are executed by `parallel/pipeline.py`, drawn by a lesson and timed here by
 `simulate`, which starts each action as soon as its rank is free and its input has arrived.
@@ -37,6 +38,7 @@ class Action:
 
 Actions = list[Action]
 Schedule = list[Actions]  # the index is the rank
+FORWARD_BACKWARD: tuple[Kind, Kind] = ("F", "B")
 
 # ---------------------------------------------------------------- one model, one direction
 
@@ -45,7 +47,7 @@ def naive(stages: int, microbatches: int) -> Schedule:
     """Layer parallelism, no pipeline: one stage works at a time, on one micro-batch forward and backward."""
     _check(stages, microbatches)
     return [
-        [Action(kind, stage, i) for i in range(microbatches) for kind in _forward_backward()]
+        [Action(kind, stage, i) for i in range(microbatches) for kind in FORWARD_BACKWARD]
         for stage in range(stages)
     ]
 
@@ -97,6 +99,8 @@ def interleaved_one_f_one_b(ranks: int, microbatches: int, *, chunks: int) -> Sc
     for rank in range(ranks):
         forwards = [_virtual("F", k, rank, ranks, chunks) for k in range(total)]
         backwards = [_virtual("B", k, rank, ranks, chunks) for k in range(total)]
+        # Micro-batch 0 reaches this rank's last chunk after (chunks - 1) · p forwards. Its gradient comes
+        # back after 2 for every later rank: one on the way there, one on the way back.
         warmup = min(2 * (ranks - 1 - rank) + (chunks - 1) * ranks, total)
         steady = [action for pair in zip(forwards[warmup:], backwards, strict=False) for action in pair]
         schedule.append(forwards[:warmup] + steady + backwards[total - warmup :])
@@ -115,13 +119,13 @@ def _virtual(kind: Kind, k: int, rank: int, ranks: int, chunks: int) -> Action:
 # ---------------------------------------------------------------- two replicas, opposite directions
 
 
-def gems_basic(stages: int, batches: int) -> Schedule:
-    """One stage works at a time, on one of the `batches` (see `gems_master`): the baseline of GEMS."""
-    return naive(stages, batches)
+def gems_basic(stages: int, microbatches: int) -> Schedule:
+    """One stage works at a time, on one micro-batch: the baseline of GEMS, whose paper says "batch"."""
+    return naive(stages, microbatches)
 
 
 def gems_mast(stages: int) -> Schedule:
-    """Two replicas of the model, one batch each: the second goes forward while the first goes backward.
+    """Two replicas of the model, one micro-batch each: the second goes forward while the first goes backward.
 
     Rank r holds stage r of replica 0 and stage p-1-r of replica 1, and runs replica 1 in the memory that
     replica 0 has just freed. Jain et al. (2020), "GEMS".
@@ -129,29 +133,25 @@ def gems_mast(stages: int) -> Schedule:
     return gems_master(stages, 2)
 
 
-def gems_master(stages: int, batches: int) -> Schedule:
-    """GEMS-MAST repeated before the update: `batches` batches, the two replicas in turn.
+def gems_master(stages: int, microbatches: int) -> Schedule:
+    """GEMS-MAST repeated before the update: the two replicas take the micro-batches in turn.
 
-    What the paper calls a batch is a micro-batch of `run_schedule`: one update for all of them. Before it,
-    sum the gradients of the two replicas (`parallel/gems.py`).
+    One update follows for all of them. Before it, sum the gradients of the two replicas (`parallel/gems.py`).
 
-    It takes p·f + η·p·b + (η-1)·f for η batches, and `gems_basic` η·p·(f+b). Raises ValueError unless
-    `batches` is even, so that both replicas get equally many. Jain et al. (2020), "GEMS".
+    For η micro-batches it takes p·f + η·p·b + (η-1)·f if b ≥ f: each forward after the first hides behind the
+    backward before it, except for one f. `gems_basic` takes η·p·(f+b). Raises ValueError unless η is even,
+    so that both replicas get equally many. Jain et al. (2020), "GEMS".
     """
-    _check(stages, batches)
-    _check_even(batches)
+    _check(stages, microbatches)
+    _check_even(microbatches)
     return [
         [
-            Action(kind, (rank, stages - 1 - rank)[batch % 2], batch, replica=batch % 2)
-            for batch in range(batches)
-            for kind in _forward_backward()
+            Action(kind, (rank, stages - 1 - rank)[i % 2], i, replica=i % 2)
+            for i in range(microbatches)
+            for kind in FORWARD_BACKWARD
         ]
         for rank in range(stages)
     ]
-
-
-def _forward_backward() -> tuple[Kind, Kind]:
-    return "F", "B"
 
 
 def _check(stages: int, microbatches: int) -> None:
@@ -161,9 +161,9 @@ def _check(stages: int, microbatches: int) -> None:
         )
 
 
-def _check_even(batches: int) -> None:
-    if batches % 2:
-        raise ValueError(f"{batches} batches cannot be shared by 2 replicas; use an even number of batches")
+def _check_even(microbatches: int) -> None:
+    if microbatches % 2:
+        raise ValueError(f"{microbatches} micro-batches cannot be shared by 2 replicas; use an even number")
 
 
 # ---------------------------------------------------------------- time and memory of a schedule
@@ -193,13 +193,14 @@ def simulate(
 
     `forward` and `backward` are seconds per action: one number, one per stage, or a function of the action.
     `transfer` is the seconds of a message to a stage on another rank; ranks compute meanwhile. `deferred` is
-    how many of a backward's seconds come after it has sent its gradient to the previous stage: 0 in
-    `parallel/pipeline.py`, while `fast/pipeline.py` defers the weights' gradients. Raises ValueError if the
-    schedule can never finish, with the actions that wait for each other, and for what `owners` refuses.
+    the part of `backward`'s seconds that a rank spends after sending the gradient to the previous stage: 0 in
+    `parallel/pipeline.py`, while `course_lib/fast/pipeline.py` defers the weights' gradients. Raises
+    ValueError if the schedule can never finish, with the actions that wait for each other, and for what
+    `owners` refuses.
     """
     owner = owners(schedule)
-    last = _last_stages(owner)
-    stages = 1 + max(last.values())
+    last = max(stage for _, stage in owner)
+    stages = 1 + last
     seconds = {"F": _seconds(forward, stages), "B": _seconds(backward, stages)}
     after_sending = {"F": _seconds(0.0, stages), "B": _seconds(deferred, stages)}
     if transfer < 0:
@@ -227,17 +228,17 @@ def simulate(
     return sorted(timed, key=lambda one: (one.start, one.rank))
 
 
-def _can_run(following: Actions, last: dict[int, int], ended: dict[Action, float]) -> bool:
+def _can_run(following: Actions, last: int, ended: dict[Action, float]) -> bool:
     """Whether there is a next action, and all its inputs are computed."""
     return bool(following) and all(need in ended for need in needs(following[0], last))
 
 
-def needs(action: Action, last_stage: dict[int, int]) -> list[Action]:
+def needs(action: Action, last_stage: int) -> list[Action]:
     """The actions whose results `action` needs, of the same micro-batch and replica."""
     kind, stage, i, replica = action.kind, action.stage, action.microbatch, action.replica
     if kind == "F":
         return [Action("F", stage - 1, i, replica)] if stage > 0 else []
-    after = [Action("B", stage + 1, i, replica)] if stage < last_stage[replica] else []
+    after = [Action("B", stage + 1, i, replica)] if stage < last_stage else []
     return [Action("F", stage, i, replica), *after]
 
 
@@ -245,7 +246,7 @@ def owners(schedule: Schedule) -> dict[tuple[int, int], int]:
     """The rank of each (replica, stage).
 
     Raises ValueError if two ranks run one stage, an action comes twice, or a message would have no sender or
-    no receiver, because an action is missing.
+    no receiver, because an action is missing, or because one replica has fewer stages than another.
     """
     owner: dict[tuple[int, int], int] = {}
     for rank, actions in enumerate(schedule):
@@ -257,15 +258,15 @@ def owners(schedule: Schedule) -> dict[tuple[int, int], int]:
             twice = next(action for action in actions if actions.count(action) > 1)
             raise ValueError(f"rank {rank} runs {twice} of stage {twice.stage} twice; it runs once per step")
     microbatch_count(schedule)
-    _check_messages(schedule, _last_stages(owner))
+    _check_messages(schedule, max(stage for _, stage in owner))
     return owner
 
 
-def _check_messages(schedule: Schedule, last: dict[int, int]) -> None:
+def _check_messages(schedule: Schedule, last: int) -> None:
     """Raise ValueError if an action is missing that computes what another needs, or that receives it."""
     present = {action for actions in schedule for action in actions}
     for action in (action for actions in schedule for action in actions):
-        for other in [*needs(action, last), *_receivers(action, last)]:
+        for other in [*needs(action, last), *_receiver(action, last)]:
             if other not in present:
                 raise ValueError(
                     f"the schedule has {action} of stage {action.stage} and nowhere {other} of stage "
@@ -273,18 +274,13 @@ def _check_messages(schedule: Schedule, last: dict[int, int]) -> None:
                 )
 
 
-def _receivers(action: Action, last_stage: dict[int, int]) -> list[Action]:
-    """The action on another stage that receives the result of `action`, if there is one."""
+def _receiver(action: Action, last_stage: int) -> list[Action]:
+    """The action on another stage that receives the result of `action`; none at the end of the pipeline."""
     forward = action.kind == "F"
-    if action.stage == (last_stage[action.replica] if forward else 0):
+    if action.stage == (last_stage if forward else 0):
         return []
     other_stage = action.stage + (1 if forward else -1)
     return [Action(action.kind, other_stage, action.microbatch, action.replica)]
-
-
-def _last_stages(owner: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """The last stage of each replica."""
-    return dict(sorted(owner))  # the largest stage of a replica comes last, and stays
 
 
 def microbatch_count(schedule: Schedule) -> int:
@@ -309,7 +305,7 @@ def _seconds(given: Seconds, stages: int) -> Callable[[Action], float]:
     return lambda action: each[action.stage]
 
 
-def _stuck(schedule: Schedule, done: Sequence[int], last: dict[int, int], ended: dict[Action, float]) -> str:
+def _stuck(schedule: Schedule, done: Sequence[int], last: int, ended: dict[Action, float]) -> str:
     """The message that names each waiting rank's next action and what it waits for."""
     following = [
         (rank, actions[done[rank]]) for rank, actions in enumerate(schedule) if done[rank] < len(actions)
@@ -328,12 +324,9 @@ def makespan(timed: Iterable[TimedAction]) -> float:
 
 
 def peak_activations(actions: Actions) -> int:
-    """The most micro-batches (of all stages of this rank) held at once: forward, but not yet backward."""
+    """The most pairs (stage, micro-batch) that a rank holds at once: forward, but not yet backward."""
     held = peak = 0
     for action in actions:
         held += 1 if action.kind == "F" else -1
         peak = max(peak, held)
     return peak
-
-
-# ---------------------------------------------------------------- the closed formulas

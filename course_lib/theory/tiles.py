@@ -111,9 +111,6 @@ def halo_of(owned: Sequence[range], needed: Sequence[range], rank: int) -> Halo:
     )
 
 
-# ---------------------------------------------------------------- shapes of tiles
-
-
 # ---------------------------------------------------------------- what it costs
 
 

@@ -110,6 +110,8 @@ def test_tiles_that_contradict_what_is_said_of_them_are_refused(comm: MPI.Intrac
         halo_exchange(comm, torch.zeros(1, 1, 4, 1), 2, owned, owned=owned)
     with pytest.raises(ValueError, match="give one need per tile"):
         halo_exchange(comm, torch.zeros(1, 1, 3, 1), 2, [*owned, range(1)])
+    with pytest.raises(ValueError, match="0 tiles and"):
+        halo_exchange(comm, torch.zeros(1, 1, 3, 1), 2, owned, owned=[])
 
 
 def test_a_dimension_may_be_counted_from_the_end(comm: MPI.Intracomm) -> None:

@@ -238,6 +238,30 @@ def test_a_stage_of_two_ranks_is_refused_on_every_rank(comm: MPI.Intracomm, run:
         run(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 1))
 
 
+@plain_and_fast
+def test_a_schedule_that_can_never_finish_is_refused_on_every_rank(comm: MPI.Intracomm, run: Run) -> None:
+    schedule, modules = gpipe(comm.size, 1), {(0, comm.rank): nn.Identity()}
+    schedule[0].reverse()
+    with pytest.raises(ValueError, match="never finishes: rank 0 cannot run B0 of stage 0 before F0"):
+        run(comm, schedule, modules, summed_cross_entropy, split_batch(batches()[0], 1))
+
+
+def test_gradients_of_complex_activations_return_to_the_stages_before(comm: MPI.Intracomm) -> None:
+    torch.manual_seed(0)
+    whole = [nn.Linear(3, 3, dtype=torch.complex128) for _ in range(comm.size)]
+    inputs, targets = torch.randn(4, 3, dtype=torch.complex128), torch.zeros(4, dtype=torch.long)
+    copies = copy.deepcopy(whole)
+
+    def loss_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs.conj() * outputs).real.sum()
+
+    (loss_of(nn.Sequential(*copies)(inputs), targets) / 4).backward()
+    parts = split_batch(Batch(inputs, targets, 4), 2)
+    run_schedule(comm, one_f_one_b(comm.size, 2), {(0, comm.rank): whole[comm.rank]}, loss_of, parts)
+    ours, theirs = whole[comm.rank].weight.grad, copies[comm.rank].weight.grad
+    assert ours is not None and theirs is not None and torch.allclose(ours, theirs)
+
+
 def test_a_schedule_without_actions_is_refused(comm: MPI.Intracomm) -> None:
     nothing: Schedule = [[] for _ in range(comm.size)]
     with pytest.raises(ValueError, match=f"a schedule of {comm.size} ranks without an action does nothing"):

@@ -231,7 +231,7 @@ live_activations(both)
 # %% [markdown]
 # `neighbours` receives with `Recv` and sends with `Isend`. If a send waited until its message is received, two neighbours that
 # send to each other at the same moment would wait forever. `run_schedule` checks that schedule, modules and micro-batches fit
-# each other and that no action is missing, and runs the actions of each rank.
+# each other, that no action is missing and that the schedule can finish, and runs the actions of each rank.
 
 # %% [markdown]
 # ### The same numbers

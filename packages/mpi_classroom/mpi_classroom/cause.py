@@ -18,7 +18,7 @@ from mpi_classroom.recording.calls import (
     Call,
     Communicator,
 )
-from mpi_classroom.snapshot import AWAITS, ENDED, RankState
+from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, RankState
 
 _WIDTH = 120
 _CALLS = re.compile(rf"\.({'|'.join((*POINT_TO_POINT, *ROOTED, *ALIKE))})\s*\(")
@@ -52,7 +52,7 @@ def likely_cause(states: Sequence[RankState]) -> str:
     for state in states:
         by_kind.setdefault(state.kind, []).append(state)
     waiting, computing = by_kind.get("waiting", []), by_kind.get("computing", [])
-    if gone := [state for state in by_kind.get("gone", []) if state.error != ENDED]:
+    if gone := [state for state in by_kind.get("gone", []) if state.error != ENDED_WITH_OTHERS]:
         return f"{_ranks(gone)} died; MPI then ends all the others."
     if stopped := by_kind.get("stopped"):
         return (

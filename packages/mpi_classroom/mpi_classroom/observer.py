@@ -22,7 +22,15 @@ import psutil
 from mpi_classroom.awake import Awake
 from mpi_classroom.job_output import Death
 from mpi_classroom.recording.calls import Counts, read_rank, stack_file
-from mpi_classroom.snapshot import AWAITS, ENDED, FUTURE_WAITS, Kind, RankState, Snapshot, waits_in
+from mpi_classroom.snapshot import (
+    AWAITS,
+    ENDED_WITH_OTHERS,
+    FUTURE_WAITS,
+    Kind,
+    RankState,
+    Snapshot,
+    all_waits_in,
+)
 
 STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
 PROCESS_SECONDS = 0.1  # the operating system is asked about processes this often, at most
@@ -108,7 +116,7 @@ class Observer:
         line, code, inside = located(stack, self.source_of)
         kind, error = kind_of(record.call is not None, stack, inside or code), ""
         if process.condition == "gone":
-            kind, error = "gone", ENDED
+            kind, error = "gone", ENDED_WITH_OTHERS
         elif process.condition == "stopped":
             kind, error = "stopped", f"is stopped (process {self.pids[rank]})"
         before = self._seen.get(rank)
@@ -269,7 +277,7 @@ def _line(source: Source, number: int) -> str:
 
 def kind_of(in_a_call: bool, stack: Sequence[Frame], code: str) -> Kind:
     """Whether a rank waits or computes, from its recorded call and the line `code` that it is in."""
-    names = set(waits_in(code))
+    names = set(all_waits_in(code))
     if stack and stack[0][2] != "wait":  # of `threading`, in which futures and queues wait
         names -= FUTURE_WAITS
     return "waiting" if in_a_call or names else "computing"

@@ -22,7 +22,7 @@ from mpi_classroom.output import LiveOutput, clip
 from mpi_classroom.raised import RanksRaised, all_raised, raised
 from mpi_classroom.recording.calls import Counts
 from mpi_classroom.snapshot import RankState, Snapshot
-from mpi_classroom.watch import Step, Watch
+from mpi_classroom.watch import Decision, Watch
 
 TICK_SECONDS = 0.02
 FREE = "The ranks are free again; their variables are as the cell left them."
@@ -51,7 +51,7 @@ class Magics(Protocol):
 class RunningCell:
     """One cell that the ranks run.
 
-    `before` counts the collectives and messages of every rank before the cell; without it they are not
+    `before` counts the collectives and messages of every rank before the cell; if it is empty, they are not
     compared.
     """
 
@@ -76,43 +76,45 @@ class RunningCell:
 
     def run(self) -> None:
         """Return when all ranks ended the cell well; raise RanksRaised or HangError otherwise."""
-        try:
-            step = self._until("look closer", "heal", "end")
-        except KeyboardInterrupt:
-            step = self.watch.interrupted(self.observer.seconds)
-        if step.do == "look closer":
-            with _uninterrupted():
-                step = self.watch.step(self._snapshot(close=True))
-                if step.do == "interrupt":
-                    self.observer.interrupt(self._unfinished())
-                    step = self._until("heal", "end")
-                if step.words:
-                    self._report_stop(step)
+        decision = Decision("go on")
+        while decision.do == "go on":
+            try:
+                decision = self._until("look closer", "heal", "end")
+            except KeyboardInterrupt:
+                decision = self.watch.learner_interrupts(self.observer.seconds)
+            if decision.do == "look closer":
+                with _uninterrupted():
+                    decision = self.watch.decide(self._snapshot(close=True))
+                    if decision.do == "interrupt":
+                        self.observer.interrupt(self._unfinished())
+                        decision = self._until("heal", "end")
+                    if decision.words:
+                        self._report_stop(decision)
         self.result.wait_for_output(1)
         self._show_output()
-        if step.do == "heal":
+        if decision.do == "heal":
             with _uninterrupted():
-                raise HangError(f"{step.words}\n{self._heal()}")
+                raise HangError(f"{decision.words}\n{self._heal()}")
         self._show_results()
 
-    def _until(self, *actions: str) -> Step:
-        """Hand the watch snapshot after snapshot, until it wants one of `actions`."""
+    def _until(self, *actions: str) -> Decision:
+        """Hand the watch snapshot after snapshot, until it decides on one of `actions`."""
         while True:
             self.result.wait(TICK_SECONDS)
             if self.output:
                 self.output.update()
-            step = self.watch.step(self._snapshot())
-            if step.do in actions:
-                return step
-            if step.do == "show" and self.output:
-                self.output.status(step.words)
+            decision = self.watch.decide(self._snapshot())
+            if decision.do in actions:
+                return decision
+            if decision.do == "show" and self.output:
+                self.output.status(decision.words)
 
-    def _report_stop(self, step: Step) -> None:
+    def _report_stop(self, decision: Decision) -> None:
         """End a cell that was stopped: raise HangError with the report and what became of the ranks."""
-        healed = self._heal() if step.do == "heal" else FREE
-        left = self._unreceived(discard=True) if step.do == "end" else ""
+        healed = self._heal() if decision.do == "heal" else FREE
+        left = self._unreceived(discard=True) if decision.do == "end" else ""
         self._show_output(wait=False)
-        raise HangError("\n".join(filter(None, (step.words, left, healed))))
+        raise HangError("\n".join(filter(None, (decision.words, left, healed))))
 
     def _show_results(self) -> None:
         """After a cell that ended by itself: its last values, or RanksRaised; messages not received."""

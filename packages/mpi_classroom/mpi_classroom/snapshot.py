@@ -14,14 +14,14 @@ from typing import Literal
 
 from mpi_classroom.recording.calls import Call, Counts, Done
 
-# Calls that wait although the recorder need not see them: known only by their source line.
+# Calls that may wait and that the recorder may not see: known only by their source line.
 _WAITS = re.compile(
     r"\b((?:[Ww]ait(?:all|any|some)?|Spawn|Merge|Fence|Free|Disconnect|Create_intercomm)(?=\s*\()"
     r"|(?:result|get)(?=\(\)))"
 )
 FUTURE_WAITS = frozenset(("result", "get"))  # of a future; many other classes have methods of these names
-ENDED = "was ended with the others"
-AWAITS = "in an await, or in nothing at all"
+ENDED_WITH_OTHERS = "was ended with the others"  # as `error`; `cause.py` blames none of these
+AWAITS = "in an await, or in nothing at all"  # as `inside`; `cause.py` tells it from a loop
 NOTHING_COUNTED = Counts()
 Kind = Literal["finished", "raised", "waiting", "computing", "stopped", "gone"]
 
@@ -30,13 +30,16 @@ Kind = Literal["finished", "raised", "waiting", "computing", "stopped", "gone"]
 class RankState:
     """What one rank is doing.
 
-    `call` is the MPI call that it waits in, and says which rank it waits for; `since` is the second of the
-    snapshot's clock at which it was first seen there. `error` says what it raised, or how it died; `signal`
-    is what killed it, if one did. `line` and `code` are the cell's line that it has reached. `inside`: the
-    line where it is, in a function of a cell that this line called; without any cell on the stack, the
-    library's line. Both are known only from a close look. `done` is the last collective that it completed,
-    `counts` the collectives, messages and bytes so far, and the requests that are still posted.
-    `cpu_seconds` is the CPU time of its process, None while unknown; `runnable`, whether it wants a CPU now.
+    `kind`: a "stopped" rank is held by a signal or a debugger and may go on, one that is "gone" has no
+    process any more. `call` is the MPI call that it waits in, and says which rank it waits for; a "waiting"
+    rank has one, except in a close look, where its source line may be all that is known. `since` is the
+    second of the snapshot's clock at which it was first seen there. `error` says what it raised, how it died
+    or that it is stopped; `signal` is what killed it, if one did. `line` and `code` are the cell's line that
+    it has reached. `inside`: the line where it is, in a function of a cell that this line called; without any
+    cell on the stack, the library's line. Both are known only from a close look. `done` is the last
+    collective that it completed, `counts` the collectives, messages and bytes so far, and the requests that
+    are still posted. `cpu_seconds` is the CPU time of its process, None while unknown; `runnable`, whether it
+    wants a CPU now.
     """
 
     rank: int
@@ -61,7 +64,7 @@ class RankState:
     def what(self) -> str:
         """The middle column: what this rank is doing."""
         if self.kind == "waiting":
-            return f"waiting in {self.call or wait_in(self.inside or self.code) or 'MPI'}"
+            return f"waiting in {self.call or first_wait_in(self.inside or self.code) or 'MPI'}"
         if self.kind in ("raised", "stopped", "gone"):
             return self.error
         return self.kind
@@ -78,8 +81,9 @@ class RankState:
 class Snapshot:
     """All ranks at one moment, `seconds` after the cell began; time in which the machine slept is left out.
 
-    `ranks` run the cell that is watched, `background` another one that was started earlier. `down` is why
-    the cluster as a whole no longer runs, "" while it does; `died`, whether a rank of it is known to be dead.
+    `ranks` run the cell that is watched, `background` those of the other ranks that still run a cell started
+    earlier, with `%%px --noblock`. `down` is why the cluster as a whole no longer runs, "" while it does;
+    `died`, whether a rank of it is known to be dead, which is asked once it is down, and in a close look.
     `ended`: all ranks have ended the cell, whatever became of them afterwards.
     """
 
@@ -96,11 +100,11 @@ class Snapshot:
         return (*(state for state in self.ranks if not state.ended), *self.background)
 
 
-def waits_in(code: str) -> list[str]:
+def all_waits_in(code: str) -> list[str]:
     """The calls in a line of source that wait for other ranks or for a future."""
     return [found[1] for found in _WAITS.finditer(code)]
 
 
-def wait_in(code: str) -> str:
+def first_wait_in(code: str) -> str:
     """The first of them, or ""."""
-    return next(iter(waits_in(code)), "")
+    return next(iter(all_waits_in(code)), "")

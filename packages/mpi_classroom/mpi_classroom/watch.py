@@ -1,21 +1,28 @@
-"""When to step in: the watch over one running cell, a state machine that is handed snapshot after snapshot.
+"""When to intervene: the watch over one running cell of a notebook, which all ranks run, as `%%px` does.
 
-                                   ┌─ a rank died or is inside MPI ───────────────────────▶ heal
-    watching ──▶ look closer ──────┤
-       │                           └─ all run Python ─▶ interrupt ─▶ waiting ┬─ in vain ──▶ heal
-       │                                                                     └─ all ended ▶ end
+A state machine that is handed snapshot after snapshot:
+
+    watching ──▶ look closer ──────┬─ a rank has moved meanwhile ─▶ watching
+       │                           ├─ a rank died or is inside MPI ────────────────────────────▶ heal
+       │                           └─ all run Python ─▶ interrupt sent ┬─ in vain, out of step ▶ heal
+       │                                                               └─ all ended ───────────▶ end
        └─ all ranks ended the cell ─▶ end, or heal when they are out of step
 
-It steps in when a rank raised and the others wait inside MPI for it, when all ranks wait and none moves, when
-the deadline is over, when a rank died, and when the learner interrupts. It has no clock of its own and knows
-no process and no file: `observer.py` makes the snapshots, `running_cell.py` does what each `Step` says.
+It intervenes when a rank raised and the others wait inside MPI for it, when all ranks wait and none moves,
+when the deadline is over, when a rank died, and when the learner, who runs the notebook, interrupts. To heal
+is to replace the cluster. The watch has no clock of its own and knows no process and no file: `observer.py`
+makes the snapshots, and the driver, `running_cell.py`, does what each `Decision` says. `cause.report` makes
+the table of the ranks and names the likely cause; `steps.out_of_step` says whether some ranks made more
+collective calls in this cell than others.
 
-Why a rank must be in a *recorded* call to count as waiting. A wait that is known only by its source line,
-such as `intercomm.Disconnect()` or `future.result()`, ends at the deadline and not sooner, because no
-snapshot can tell it safely from work. Open MPI polls while it waits, so a rank that waits inside MPI uses CPU
-time like one that computes. A rank that uses none sleeps: in `time.sleep`, in a download, in
-`subprocess.run`, on a lock that another thread holds, and each of these may end by itself. Nor is the line
-proof: `f(x).Free()` may be computing `f(x)`. So the remedy for such a wait is to record the call.
+Why a rank must be in a *recorded* call to count as waiting. A call is recorded when it goes through our
+wrappers of mpi4py's blocking calls (`recording/`), which note its name, partner and number on entry and erase
+the note on return. A wait that is known only by its source line, such as `intercomm.Disconnect()` or
+`future.result()`, ends at the deadline and not sooner, because no snapshot can tell it safely from work. Open
+MPI polls while it waits, so a rank that waits inside MPI uses CPU time like one that computes. A rank that
+uses none sleeps: in `time.sleep`, in a download, in `subprocess.run`, on a lock that another thread holds,
+and each of these may end by itself. Nor is the line proof: `f(x).Free()` may be computing `f(x)`. So the
+remedy for such a wait is to record the call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +31,7 @@ from typing import Literal
 
 from mpi_classroom import steps
 from mpi_classroom.cause import report
-from mpi_classroom.recording.calls import Counts
+from mpi_classroom.recording.calls import Call, Counts
 from mpi_classroom.snapshot import RankState, Snapshot
 
 GRACE_SECONDS = 1.0  # after a rank raised, for the others to end by themselves
@@ -36,63 +43,68 @@ CPU_SLICE_SECONDS = 0.03  # the clock of processes ticks every 0.01 s
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What the driver does next.
+class Decision:
+    """What `running_cell.py` does next.
 
     "go on": nothing. "show": show `words` as the status line. "look closer": hand in a snapshot with source
     lines. "interrupt": interrupt the ranks that have not ended. "heal": replace the cluster and report
-    `words`. "end": the cell has ended; with `words`, after an interrupt, and they are the report.
+    `words`. "end": the cell has ended; after an interrupt `words` is the report, otherwise it is empty.
     """
 
     do: Literal["go on", "show", "look closer", "interrupt", "heal", "end"]
     words: str = ""
 
 
-GO_ON = Step("go on")
+GO_ON = Decision("go on")
 
 
 class Watch:
-    """Watches one cell that may take `timeout` seconds; `step` says what to do, snapshot after snapshot.
+    """Watches one cell that may take `timeout` seconds; `decide` says what to do, snapshot after snapshot.
 
-    `before` counts the collectives and messages of every rank before the cell; without it they are not
+    `before` counts the collectives and messages of every rank before the cell; if it is empty, they are not
     compared.
     """
 
     def __init__(self, timeout: float, before: Mapping[int, Counts]) -> None:
         self.timeout, self.before = timeout, before
-        self.state: Literal["watching", "looking closer", "interrupted"] = "watching"
+        self.state: Literal["watching", "looking closer", "interrupt sent"] = "watching"
         self.reason = self.report = ""
-        self.cause = ""  # where it is known from elsewhere than the states of the ranks
+        self.cause = ""  # the cause, if the states of the ranks do not show it
+        self.standing: dict[int, Call | None] = {}  # if the reason is that nobody moves: who is in which call
         self.raised_at: float | None = None
         self.interrupted_at = 0.0
         self.next_status = STATUS_SECONDS
         self.cpu_shares = CpuShares()
 
-    def step(self, now: Snapshot) -> Step:
+    def decide(self, now: Snapshot) -> Decision:
         """What to do at this snapshot."""
-        if self.state == "interrupted":
+        if self.state == "interrupt sent":
             return self._after_interrupt(now)
+        # All ended, and what went down later is the next cell's concern, unless we are looking closer at it.
         if now.ended and (self.state == "watching" or not now.down):
             return self._all_ended(now)
         if self.state == "looking closer":
-            return self._step_in(now)
+            return self._intervene(now)
         if reason := self._reason_to_stop(now):
             return self._look_closer(reason)
         if now.seconds >= self.next_status:
             self.next_status += 1.0
-            return Step("show", f"{now.seconds:.0f} s · {status_line(now)}")
+            return Decision("show", f"{now.seconds:.0f} s · {status_line(now)}")
         return GO_ON
 
-    def interrupted(self, seconds: float) -> Step:
-        """The same when the learner interrupts, `seconds` after the cell began."""
+    def learner_interrupts(self, seconds: float) -> Decision:
+        """What to do when the learner interrupts, `seconds` after the cell began.
+
+        From the close look on, the driver holds interrupts back.
+        """
         return self._look_closer(f"Interrupted after {seconds:.0f} s." if seconds > 0.5 else "Interrupted.")
 
     # ---------------------------------------------------------------- watching
 
     def _reason_to_stop(self, now: Snapshot) -> str:
+        if now.died:
+            return "A rank died."
         if now.down:
-            if now.died:
-                return "A rank died."
             self.cause = "a part of the cluster was ended or removed, by the cell or by somebody else."
             return now.down
         if now.seconds > self.timeout:
@@ -100,51 +112,65 @@ class Watch:
         if self.raised_at is None and any(state.kind == "raised" for state in now.ranks):
             self.raised_at = now.seconds
         still = standstill(now.busy, now.seconds)
+        # CPU time counts from half a grace period after the last move: without the work before the call, and
+        # early enough to be known when the grace period is over.
         if still < GRACE_SECONDS / 2:
             self.cpu_shares.restart()
         elif self.cpu_shares.starved(now.busy):
             return ""  # a rank that got no CPU time since then has had no chance to move: wait on
         if self.raised_at is not None and min(still, now.seconds - self.raised_at) > GRACE_SECONDS:
-            return "A rank raised an error while others wait for it."
-        if still > STANDSTILL_SECONDS:
-            return f"Nobody has moved for {STANDSTILL_SECONDS:.0f} s: no rank can go on."
-        return ""
+            reason = "A rank raised an error while others wait for it."
+        elif still > STANDSTILL_SECONDS:
+            reason = f"Nobody has moved for {STANDSTILL_SECONDS:.0f} s: no rank can go on."
+        else:
+            return ""
+        self.standing = calls_of(now)
+        return reason
 
-    # ---------------------------------------------------------------- stepping in
+    # ---------------------------------------------------------------- intervening
 
-    def _look_closer(self, reason: str) -> Step:
+    def _look_closer(self, reason: str) -> Decision:
         self.state, self.reason = "looking closer", reason
-        return Step("look closer")
+        return Decision("look closer")
 
-    def _step_in(self, now: Snapshot) -> Step:
+    def _intervene(self, now: Snapshot) -> Decision:
+        if self.standing and calls_of(now) != self.standing and not (now.down or now.died):
+            self.state, self.reason, self.standing = "watching", "", {}  # a close look takes up to 3 s
+            self.cpu_shares.restart()
+            return GO_ON
         self.report = f"{self.reason}\n\n{report(now.ranks, self.cause)}\n"
         if now.down or any(state.kind == "gone" or state.call is not None for state in now.ranks):
-            return Step("heal", self.report)  # an interrupt does not reach a rank inside MPI
-        self.state, self.interrupted_at = "interrupted", now.seconds
-        return Step("interrupt")
+            return Decision("heal", self.report)  # an interrupt does not reach a rank inside MPI
+        self.state, self.interrupted_at = "interrupt sent", now.seconds
+        return Decision("interrupt")
 
-    def _after_interrupt(self, now: Snapshot) -> Step:
+    def _after_interrupt(self, now: Snapshot) -> Decision:
         waited = now.seconds - self.interrupted_at
         if now.ended and not now.down and not self._out_of_step(now):
-            return Step("end", self.report)
+            return Decision("end", self.report)
         if now.ended or now.down or waited > BUSY_INTERRUPT_SECONDS:
-            return Step("heal", self.report)
+            return Decision("heal", self.report)
         if waited > INTERRUPT_SECONDS and not any(state.runnable for state in now.ranks):
-            return Step("heal", self.report)
+            return Decision("heal", self.report)
         return GO_ON
 
     # ---------------------------------------------------------------- ended
 
-    def _all_ended(self, now: Snapshot) -> Step:
+    def _all_ended(self, now: Snapshot) -> Decision:
         if not self._out_of_step(now):
-            return Step("end")
+            return Decision("end")
         after = {state.rank: state.counts for state in now.ranks}
-        return Step("heal", f"{steps.report(now.ranks, self.before, after)}\n")
+        return Decision("heal", f"{steps.report(now.ranks, self.before, after)}\n")
 
     def _out_of_step(self, now: Snapshot) -> bool:
         """Whether the ranks did not all make the same collective calls in this cell, as far as is known."""
         after = {state.rank: state.counts for state in now.ranks}
         return not now.background and bool(self.before) and steps.out_of_step(self.before, after)
+
+
+def calls_of(now: Snapshot) -> dict[int, Call | None]:
+    """The calls that the busy ranks are in."""
+    return {state.rank: state.call for state in now.busy}
 
 
 def standstill(busy: Sequence[RankState], seconds: float) -> float:
@@ -159,10 +185,8 @@ def standstill(busy: Sequence[RankState], seconds: float) -> float:
 
 def status_line(now: Snapshot) -> str:
     """Who waits for what, on one line: `rank 0 computing · rank 1 waiting in Barrier`."""
-    words = {"gone": "gone", "stopped": "stopped"}
     return " · ".join(
-        f"rank {state.rank} "
-        + (f"waiting in {state.call}" if state.call else words.get(state.kind, "computing"))
+        f"rank {state.rank} {state.what() if state.kind == 'waiting' else state.kind}"
         for state in now.ranks
         if not state.ended
     )
@@ -172,19 +196,17 @@ class CpuShares:
     """Whether ranks got CPU time since `restart` was called last; thirty ranks may share two cores."""
 
     def __init__(self) -> None:
-        self._used: dict[int, float] = {}
+        self._at_first_look: dict[int, float] = {}
 
     def restart(self) -> None:
         """Count from here on."""
-        self._used = {}
+        self._at_first_look = {}
 
     def starved(self, states: Sequence[RankState]) -> bool:
         """Whether one of the ranks is stopped, or wants a CPU and hardly got one since its first look."""
-        found = False
+        found = any(state.kind == "stopped" for state in states)
         for state in states:
-            if state.cpu_seconds is None:
-                continue
-            used = state.cpu_seconds - self._used.setdefault(state.rank, state.cpu_seconds)
-            found = found or state.kind == "stopped"
-            found = found or (state.runnable and used < CPU_SLICE_SECONDS)
+            if state.cpu_seconds is not None:
+                used = state.cpu_seconds - self._at_first_look.setdefault(state.rank, state.cpu_seconds)
+                found = found or (state.runnable and used < CPU_SLICE_SECONDS)
         return found

@@ -14,7 +14,7 @@ from mpi_classroom import observer
 from mpi_classroom.cause import find_cycle, likely_cause, report
 from mpi_classroom.observer import Observer, Source, request_stacks
 from mpi_classroom.recording.calls import Call, Communicator, Done, stack_file
-from mpi_classroom.snapshot import ENDED, RankState
+from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
 
 WORLD = Communicator(0, (0, 1, 2, 3))
 LEFT, RIGHT = Communicator(1, (0, 1), part=True), Communicator(1, (2, 3), part=True)
@@ -270,7 +270,7 @@ def test_a_partner_that_does_not_run_the_cell_is_named():
 
 
 def test_ranks_that_were_ended_are_not_said_to_wait():
-    states = [RankState(rank, "gone", error=ENDED) for rank in (0, 1)]
+    states = [RankState(rank, "gone", error=ENDED_WITH_OTHERS) for rank in (0, 1)]
     assert likely_cause(states) == "ranks 0 and 1 were ended; which one died first is not known."
     assert likely_cause([states[0], waiting(1, recv(0))]).startswith("rank 0 was ended")
 
@@ -561,7 +561,7 @@ def test_a_stopped_rank_is_the_cause_before_all_others_and_has_its_remedy():
 
 
 def test_ranks_that_were_ended_with_the_one_that_died_are_not_the_cause():
-    states = [RankState(0, "gone", error=ENDED), RankState(1, "gone", error="was killed")]
+    states = [RankState(0, "gone", error=ENDED_WITH_OTHERS), RankState(1, "gone", error="was killed")]
     assert likely_cause(states) == "rank 1 died; MPI then ends all the others."
 
 

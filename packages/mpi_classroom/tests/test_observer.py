@@ -16,7 +16,7 @@ from mpi_classroom.job_output import Death
 from mpi_classroom.observer import Observer, process_state, some_child_runs
 from mpi_classroom.recording import calls
 from mpi_classroom.recording.calls import CODES, NOTHING, call_file
-from mpi_classroom.snapshot import ENDED, RankState
+from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_process_that_is_gone_was_ended_with_the_others(looks, monkeypatch):
     looking, _ = looks
     monkeypatch.setattr(observer, "process_state", lambda pid: observer.ProcessState("gone"))
     state = looking.look([0], close=True)[0]
-    assert (state.kind, state.error) == ("gone", ENDED)
+    assert (state.kind, state.error) == ("gone", ENDED_WITH_OTHERS)
 
 
 def test_processes_are_not_asked_about_at_every_look(looks, monkeypatch):

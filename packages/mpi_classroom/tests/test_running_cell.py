@@ -7,6 +7,7 @@ from mpi_classroom import running_cell
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.recording.calls import Counts
 from mpi_classroom.running_cell import RunningCell
+from mpi_classroom.watch import GO_ON, Decision
 
 
 def test_an_error_outside_the_main_thread_is_shown_alone():
@@ -23,6 +24,26 @@ def test_an_error_outside_the_main_thread_is_shown_alone():
     thread.start()
     thread.join()
     assert seen == [None]
+
+
+def test_a_close_look_that_finds_no_standstill_lets_the_cell_go_on():
+    ticks = iter([Decision("look closer"), Decision("look closer"), Decision("end")])
+    asked = []
+
+    def decide(now):
+        asked.append(now)
+        return GO_ON
+
+    seen = SimpleNamespace(
+        watch=SimpleNamespace(decide=decide),
+        result=SimpleNamespace(wait_for_output=asked.append),
+        _until=lambda *_: next(ticks),
+        _snapshot=lambda close: f"{close=}",
+        _show_output=lambda: asked.append("output"),
+        _show_results=lambda: asked.append("results"),
+    )
+    RunningCell.run(seen)
+    assert asked == ["close=True", "close=True", 1, "output", "results"]
 
 
 def test_messages_of_earlier_cells_are_not_forgotten_when_nobody_could_be_asked():

@@ -7,7 +7,7 @@ import pytest
 from mpi_classroom import watch
 from mpi_classroom.recording.calls import Call, Counts
 from mpi_classroom.snapshot import RankState, Snapshot
-from mpi_classroom.watch import CpuShares, Step, Watch, standstill, status_line
+from mpi_classroom.watch import CpuShares, Decision, Watch, standstill, status_line
 
 BARRIER = Call("Barrier", None, None, None, 1)
 
@@ -46,10 +46,10 @@ def used(state, cpu):
 
 def follow(machine, *snapshots):
     """What the watch says to each snapshot; `show` is left out."""
-    return [step.do if step.do != "show" else "go on" for step in map(machine.step, snapshots)]
+    return [decision.do if decision.do != "show" else "go on" for decision in map(machine.decide, snapshots)]
 
 
-# -------------------------------------------------------------------- when to step in
+# -------------------------------------------------------------------- when to intervene
 
 
 def stands(seconds, *ranks):
@@ -74,11 +74,12 @@ def stands(seconds, *ranks):
         (stands(1.25, raised(0), waiting(1)), "A rank raised an error while others wait for it."),
         (stands(30.0, raised(0), computing(1)), ""),
         ([at(0.1, gone(0), waiting(1), down="the MPI job ended")], "A rank died."),
+        ([at(0.1, gone(0), waiting(1))], "A rank died."),
         ([at(0.1, waiting(0), down="the controller ended")], "the controller ended"),
         ([*stands(9.0, waiting(0)), *[at(19.0, waiting(0, since=9.5, number=2, cpu=9.0))]], ""),
     ],
 )
-def test_when_it_steps_in_and_why(snapshots, reason):
+def test_when_it_intervenes_and_why(snapshots, reason):
     machine = Watch(60, {})
     assert follow(machine, *snapshots)[:-1] == ["go on"] * (len(snapshots) - 1)
     assert machine.reason == reason
@@ -102,7 +103,7 @@ def test_a_rank_that_gets_no_cpu_time_has_had_no_chance_to_move():
     machine = Watch(60, {})
     frozen = [at(n / 4, waiting(0), waiting(1)) for n in range(120)]
     assert set(follow(machine, *frozen)) == {"go on"}
-    assert machine.step(at(30.0, used(waiting(0), 1.2), used(waiting(1), 1.2))).do == "look closer"
+    assert machine.decide(at(30.0, used(waiting(0), 1.2), used(waiting(1), 1.2))).do == "look closer"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,8 @@ def test_who_could_run_and_was_not_let_is_starved(kind, runnable, cpu, starved):
     assert shares.starved([later]) is starved
     shares.restart()
     assert shares.starved([later]) is (kind == "stopped" or runnable), "counted from there on again"
-    assert not CpuShares().starved([replace(state, cpu_seconds=None)]), "unknown, or gone"
+    unknown = CpuShares().starved([replace(state, cpu_seconds=None)])
+    assert unknown is (kind == "stopped"), "of a rank that is gone, say, no CPU time is known"
 
 
 def test_a_standstill_lasts_since_the_last_rank_came_to_its_call():
@@ -136,21 +138,52 @@ def test_a_standstill_lasts_since_the_last_rank_came_to_its_call():
 def test_ranks_inside_mpi_are_healed_with_the_report():
     machine = Watch(60, {})
     follow(machine, *stands(10.25, waiting(0), finished(1)))
-    step = machine.step(at(10.6, replace(waiting(0), line=2, code="comm.Barrier()"), finished(1)))
-    assert step.do == "heal"
-    assert step.words.startswith(
+    decision = machine.decide(at(10.6, replace(waiting(0), line=2, code="comm.Barrier()"), finished(1)))
+    assert decision.do == "heal"
+    assert decision.words.startswith(
         "Nobody has moved for 10 s: no rank can go on.\n\nrank 0  waiting in Barrier"
     )
-    assert step.words.endswith("Move the call out of the branch that only some ranks take.\n")
+    assert decision.words.endswith("Move the call out of the branch that only some ranks take.\n")
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        (waiting(0, since=10.3, number=2), waiting(1, cpu=10.3)),
+        (replace(computing(0), cpu_seconds=10.3), waiting(1, cpu=10.3)),
+        (finished(0), waiting(1, cpu=10.3)),
+    ],
+)
+def test_a_rank_that_moves_during_the_close_look_lets_the_cell_go_on(moved):
+    machine = Watch(60, {})
+    assert follow(machine, *stands(10.25, waiting(0), waiting(1)))[-1] == "look closer"
+    assert follow(machine, at(10.4, *moved), at(10.5, *moved)) == ["go on"] * 2, "the verdict was stale"
+    assert machine.decide(at(10.6, finished(0), finished(1))) == Decision("end")
+
+
+def test_after_a_raise_too_a_rank_that_moves_during_the_close_look_gets_its_time():
+    machine = Watch(60, {})
+    assert follow(machine, *stands(1.25, raised(0), waiting(1)))[-1] == "look closer"
+    after = [at(1.5 + n / 4, raised(0), waiting(1, since=1.4, cpu=n / 4, number=2)) for n in range(6)]
+    assert follow(machine, *after) == ["go on"] * 4 + ["look closer", "heal"]
+
+
+def test_no_move_helps_a_cell_that_is_out_of_time_or_has_lost_a_rank():
+    machine = Watch(1, {})
+    follow(machine, at(1.25, waiting(0)))
+    assert machine.decide(at(1.5, waiting(0, since=1.4, number=2))).do == "heal"
+    machine = Watch(60, {})
+    assert follow(machine, *stands(10.25, waiting(0), waiting(1)))[-1] == "look closer"
+    assert machine.decide(at(10.4, gone(0), waiting(1), down="the MPI job ended")).do == "heal"
 
 
 def test_ranks_that_run_python_are_interrupted_and_keep_their_variables():
     machine = Watch(1, {})
     assert follow(machine, at(0.5, computing(0)), at(1.5, computing(0))) == ["go on", "look closer"]
-    assert machine.step(at(1.6, computing(0))) == Step("interrupt")
-    assert machine.step(at(1.7, computing(0))).do == "go on"
-    step = machine.step(at(1.8, raised(0)))
-    assert step.do == "end" and step.words.startswith("Not done after 1 s")
+    assert machine.decide(at(1.6, computing(0))) == Decision("interrupt")
+    assert machine.decide(at(1.7, computing(0))).do == "go on"
+    decision = machine.decide(at(1.8, raised(0)))
+    assert decision.do == "end" and decision.words.startswith("Not done after 1 s")
 
 
 @pytest.mark.parametrize(
@@ -168,29 +201,29 @@ def test_a_rank_that_no_interrupt_ends_is_replaced(seconds, state, does):
     machine = Watch(1, {})
     follow(machine, at(1.5, computing(0)), at(2.0, computing(0)))
     down = "the MPI job ended" if state.kind == "gone" else ""
-    assert machine.step(at(2.0 + seconds, state, down=down)).do == does
+    assert machine.decide(at(2.0 + seconds, state, down=down)).do == does
 
 
 def test_an_interrupt_by_the_learner_is_a_reason_like_any_other():
     for seconds, words in ((0.2, "Interrupted."), (2.4, "Interrupted after 2 s.")):
         machine = Watch(60, {})
-        assert machine.interrupted(seconds) == Step("look closer")
-        step = machine.step(at(seconds, waiting(0), waiting(1)))
-        assert step.do == "heal" and step.words.startswith(words)
+        assert machine.learner_interrupts(seconds) == Decision("look closer")
+        decision = machine.decide(at(seconds, waiting(0), waiting(1)))
+        assert decision.do == "heal" and decision.words.startswith(words)
 
 
 def test_a_cell_whose_last_rank_ends_while_it_is_looked_at_has_ended():
     machine = Watch(60, {})
-    machine.interrupted(3.0)
-    assert machine.step(at(3.1, finished(0), raised(1))) == Step("end")
+    machine.learner_interrupts(3.0)
+    assert machine.decide(at(3.1, finished(0), raised(1))) == Decision("end")
 
 
 def test_a_part_of_the_cluster_that_is_gone_is_the_cause():
     machine = Watch(60, {})
-    machine.step(at(1.0, waiting(0), down="the controller ended with signal 9"))
-    step = machine.step(at(1.1, waiting(0), down="the controller ended with signal 9"))
-    assert step.do == "heal"
-    assert "Likely cause: a part of the cluster was ended or removed" in step.words
+    machine.decide(at(1.0, waiting(0), down="the controller ended with signal 9"))
+    decision = machine.decide(at(1.1, waiting(0), down="the controller ended with signal 9"))
+    assert decision.do == "heal"
+    assert "Likely cause: a part of the cluster was ended or removed" in decision.words
 
 
 # -------------------------------------------------------------------- when all have ended
@@ -199,23 +232,23 @@ def test_a_part_of_the_cluster_that_is_gone_is_the_cause():
 @pytest.mark.parametrize(("after", "does"), [((6, 6), "end"), ((5, 6), "heal")])
 def test_ranks_that_are_out_of_step_are_healed(after, does):
     machine = Watch(60, {0: Counts(5), 1: Counts(5)})
-    step = machine.step(at(1.0, *(finished(rank, made) for rank, made in enumerate(after))))
-    assert step.do == does
-    assert ("The ranks are out of step" in step.words) is (does == "heal")
+    decision = machine.decide(at(1.0, *(finished(rank, made) for rank, made in enumerate(after))))
+    assert decision.do == does
+    assert ("The ranks are out of step" in decision.words) is (does == "heal")
 
 
 def test_without_counts_from_before_the_cell_nothing_is_compared():
-    assert Watch(60, {}).step(at(1.0, finished(0, 5), finished(1, 6))) == Step("end")
+    assert Watch(60, {}).decide(at(1.0, finished(0, 5), finished(1, 6))) == Decision("end")
     machine = Watch(60, {0: Counts(5), 1: Counts(5)})
     busy = at(1.0, finished(0, 5), finished(1, 6), background=(computing(2),))
-    assert machine.step(busy) == Step("end")
+    assert machine.decide(busy) == Decision("end")
 
 
 def test_ranks_that_an_interrupt_left_out_of_step_are_healed():
     machine = Watch(1, {0: Counts(0), 1: Counts(0)})
     follow(machine, at(1.5, computing(0), computing(1)), at(1.6, computing(0), computing(1)))
-    step = machine.step(at(1.7, finished(0, 1), finished(1, 0)))
-    assert step.do == "heal" and step.words.startswith("Not done after 1 s")
+    decision = machine.decide(at(1.7, finished(0, 1), finished(1, 0)))
+    assert decision.do == "heal" and decision.words.startswith("Not done after 1 s")
 
 
 # -------------------------------------------------------------------- the status line
@@ -224,11 +257,16 @@ def test_ranks_that_an_interrupt_left_out_of_step_are_healed():
 def test_from_three_seconds_on_it_shows_once_a_second_who_waits_for_what():
     machine = Watch(60, {})
     states = (computing(0), waiting(1), finished(2), RankState(3, "stopped", error="is stopped"))
-    shown = [step.words for n in range(100) if (step := machine.step(at(n / 20, *states))).do == "show"]
+    shown = [
+        decision.words for n in range(100) if (decision := machine.decide(at(n / 20, *states))).do == "show"
+    ]
     assert shown == [
         f"{seconds} s · rank 0 computing · rank 1 waiting in Barrier · rank 3 stopped" for seconds in (3, 4)
     ]
     assert status_line(at(1.0, gone(0), finished(1))) == "rank 0 gone"
+    held = replace(waiting(0), kind="stopped", error="is stopped")
+    unseen = RankState(1, "waiting", code="future.result()")
+    assert status_line(at(1.0, held, unseen)) == "rank 0 stopped · rank 1 waiting in result"
 
 
 def test_the_limits_are_those_of_the_documentation():

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from . import tensors as limits
 from .channel import Call, Channel
 from .errors import MismatchError
-from .gate import CODE, DTYPE_CODE, RECORD, describe, expectation, record
+from .gate import CODE, RECORD, describe, expectation, record
 from .reductions import (
     AVG,
     NAMES,
@@ -35,7 +35,7 @@ from .reductions import (
     scaled,
 )
 from .shared import ROW_BYTES
-from .tensors import as_message, pieces, plain, spec, writable, write_back
+from .tensors import DTYPE_CODE, as_message, pieces, plain, spec, writable, write_back
 
 Tensors = list[torch.Tensor]
 Part = tuple[int, torch.Tensor]  # the other rank, and what is sent to it or received from it
@@ -142,7 +142,7 @@ def all_reduce_coalesced(channel: Channel, tensors: Sequence[torch.Tensor], op: 
         for tensor, row in zip(tensors, rows, strict=True):
             write_back(tensor, row.view(tensor.shape))
 
-    mine = record("all_reduce", None, detail=kind, shape=form)
+    mine = record("all_reduce", None, root_or_op=kind, shape=form)
     return Call(mine, partial(describe, "all_reduce_coalesced", tensors, NAMES[kind]), body, list(tensors))
 
 
@@ -194,7 +194,7 @@ def reduce(channel: Channel, tensors: Sequence[torch.Tensor], op: Any, root: int
         if channel.rank == root:
             write_back(tensor, row)
 
-    mine = record("reduce", tensor.dtype, detail=kind + 100 * root, shape=hash(tensor.shape))
+    mine = record("reduce", tensor.dtype, root_or_op=kind + 100 * root, shape=hash(tensor.shape))
     return Call(mine, partial(describe, "reduce", [tensor], f"{NAMES[kind]} to rank {root}"), body, [tensor])
 
 
@@ -211,7 +211,7 @@ def reduce_scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torc
         reduce_scatter_row(channel, output, row, counts_of(inputs), op)
 
     form = hash(tuple(tensor.shape for tensor in inputs))
-    mine = record("reduce_scatter", output.dtype, detail=kind, shape=form)
+    mine = record("reduce_scatter", output.dtype, root_or_op=kind, shape=form)
     return Call(mine, partial(describe, "reduce_scatter", inputs, NAMES[kind]), body, [output])
 
 
@@ -223,7 +223,7 @@ def reduce_scatter_single(channel: Channel, output: torch.Tensor, tensor: torch.
     same_count(tensor.numel(), channel.size * output.numel(), f"input for {channel.size} outputs")
     counts = [output.numel()] * channel.size
     body = partial(reduce_scatter_row, channel, output, tensor, counts, op)
-    mine = record("reduce_scatter_single", output.dtype, detail=kind, shape=tensor.numel())
+    mine = record("reduce_scatter_single", output.dtype, root_or_op=kind, shape=tensor.numel())
     return Call(mine, partial(describe, "reduce_scatter_single", [tensor], NAMES[kind]), body, [output])
 
 
@@ -267,7 +267,7 @@ def broadcast(channel: Channel, tensors: Sequence[torch.Tensor], root: int) -> C
             for piece in pieces(values):
                 channel.complete(channel.comm.Ibcast(spec(piece), root), values)
 
-    mine = record("broadcast", tensor.dtype, detail=root, shape=hash(tensor.shape))
+    mine = record("broadcast", tensor.dtype, root_or_op=root, shape=hash(tensor.shape))
     return Call(mine, partial(describe, "broadcast", [tensor], f"from rank {root}"), body, [tensor])
 
 
@@ -380,7 +380,7 @@ def gather(channel: Channel, outputs: Sequence[torch.Tensor], tensor: torch.Tens
         check_same_dtype([tensor, *outputs])
         same_count(outputs[root].numel(), tensor.numel(), "output for this rank's input")
     expects = expectation(counts_of(outputs)) if at_root else 0
-    mine = record("gather", tensor.dtype, detail=root, elements=tensor.numel(), expects=expects)
+    mine = record("gather", tensor.dtype, root_or_op=root, elements=tensor.numel(), expects=expects)
     receives = list(enumerate(outputs)) if at_root else []
     body = partial(exchange, channel, [(root, tensor)], receives)
     return Call(mine, partial(describe, "gather", [tensor], f"to rank {root}"), body, list(outputs))
@@ -396,7 +396,7 @@ def scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torch.Tenso
         check_same_dtype([output, *inputs])
         same_count(output.numel(), inputs[root].numel(), "output for this rank's input")
     expects = expectation(counts_of(inputs)) if at_root else 0
-    mine = record("scatter", output.dtype, detail=root, elements=output.numel(), expects=expects)
+    mine = record("scatter", output.dtype, root_or_op=root, elements=output.numel(), expects=expects)
     sends = list(enumerate(inputs)) if at_root else []
     body = partial(exchange, channel, sends, [(root, output)])
     return Call(mine, partial(describe, "scatter", [output], f"from rank {root}"), body, [output])

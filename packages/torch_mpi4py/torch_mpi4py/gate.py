@@ -20,6 +20,7 @@ import torch
 from mpi4py import MPI
 
 from .errors import CollectiveTimeoutError, MismatchError
+from .tensors import DTYPE_CODE
 from .waiting import wait_until
 
 RECORD = struct.Struct("6q")
@@ -29,39 +30,42 @@ KINDS = [
     "barrier",
 ]  # fmt: skip
 CODE = {name: code for code, name in enumerate(KINDS)}
-DTYPES = list(dict.fromkeys(value for value in vars(torch).values() if isinstance(value, torch.dtype)))
-DTYPE_CODE = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 
 def record(
     kind: str,
     dtype: torch.dtype | None,
     *,
-    detail: int = 0,
+    root_or_op: int = 0,
     shape: int = 0,
     elements: int = 0,
     expects: int = 0,
 ) -> bytes:
     """Return what this rank shows.
 
-    `detail`: root or reduction; `shape`: a hash that must be the same everywhere; `expects`: a hash of the
-    `elements` that this rank expects of all ranks, 0 for no opinion.
+    `root_or_op`: the root or the reduction; `shape`: a hash that must be the same everywhere; `expects`: a
+    hash of the `elements` that this rank expects of all ranks, 0 for no opinion.
     """
     code = DTYPE_CODE[dtype] if dtype is not None else -1
-    return RECORD.pack(CODE[kind], code, detail, shape, elements, expects)
+    return RECORD.pack(CODE[kind], code, root_or_op, shape, elements, expects)
 
 
 REFUSED = record("refused", None)
 
 
 class Gate:
-    """Shows records around in `comm`, one collective at a time."""
+    """Shows records around in `comm`, one collective at a time.
+
+    After a timeout or an interrupt MPI may still use its buffers. `Channel.execute` then breaks the group and
+    keeps the gate forever; nobody enters or closes it again.
+    """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm = comm
         self.mine, self.all = bytearray(RECORD.size), bytearray(RECORD.size * comm.size)
-        self.request = comm.Allgather_init(self.mine, self.all)  # set up once: half the price of Iallgather
+        self.request = comm.Allgather_init(self.mine, self.all)  # about half the time of an Iallgather each
         self.test = self.request.Test
+        self.in_use: list[object] = []  # what `exchange_texts` lets MPI read and write
 
     def enter(self, mine: bytes, describe: Callable[[], str], seconds: float) -> None:
         """Return when all ranks have come with records that agree.
@@ -94,11 +98,13 @@ class Gate:
     def exchange_texts(self, text: str, seconds: float) -> list[str]:
         """Return every rank's `text`, with a deadline, because a rank may have given up at the gate."""
         mine = np.frombuffer(text.encode(), dtype=np.uint8)
-        lengths = np.empty(self.comm.size, dtype=np.int64)
-        request = self.comm.Iallgather(np.array([mine.size]), lengths)
+        length, lengths = np.array([mine.size]), np.empty(self.comm.size, dtype=np.int64)
+        self.in_use = [length, lengths]
+        self.in_use.append(request := self.comm.Iallgather(length, lengths))
         if wait_until(request.Test, seconds):
             texts = np.empty(int(lengths.sum()), dtype=np.uint8)
-            request = self.comm.Iallgatherv(mine, [texts, lengths.tolist()])
+            self.in_use = [mine, texts]
+            self.in_use.append(request := self.comm.Iallgatherv(mine, [texts, lengths.tolist()]))
             if wait_until(request.Test, seconds):
                 return [part.tobytes().decode() for part in np.split(texts, np.cumsum(lengths)[:-1])]
         raise CollectiveTimeoutError(f"{text}: the ranks disagree, and one gave up before it said how")
@@ -121,7 +127,7 @@ def agree(records: Sequence[tuple[Any, ...]]) -> bool:
 
 def expectation(elements: Sequence[int]) -> int:
     """Return a hash, never 0, of the numbers of elements that a rank expects of the others."""
-    return hash(tuple(elements)) or 1
+    return hash(tuple(elements)) or 1  # the hash of integers is the same in all processes
 
 
 def describe(kind: str, tensors: Sequence[torch.Tensor], detail: str = "") -> str:

@@ -1,17 +1,18 @@
-"""send and recv: a request of MPI as a work object.
+"""send and recv: a request of MPI as a torch.distributed.Work.
 
 The queue keeps every message, with its memory, until MPI is done with it or it is cancelled: the caller may
 drop the work, stop waiting for it or be interrupted, and MPI still reads or writes. MPI advances a message
-whenever this process calls MPI; where a future is asked for, a thread tests it.
+whenever this process calls MPI; where a future is asked for, a thread tests it (MPI_THREAD_MULTIPLE).
 
-A small message carries the code of its dtype behind its values; the receiver compares it. A large one
-does not: its one block of memory is copied by the receiver alone, while the sender computes on. With
-TORCH_DISTRIBUTED_DEBUG=DETAIL, on all ranks, all carry it.
+Behind its values a small message carries a label, the code of its dtype, which the receiver compares. A large
+one does not: one contiguous block can be copied by the receiver straight from the sender's memory, without
+the sender's help; two blocks could not. With TORCH_DISTRIBUTED_DEBUG=DETAIL, on all ranks, all carry one.
 
-Sends and small receives begin at once. A large receive begins when its message is there and its size is
-known, because Open MPI 5.0 copies a large message whole, also past the end of a shorter receive
-(docs/decisions/0011). Until then a thread looks for the message, so that its sender may wait for it while
-this process is anywhere inside MPI.
+Sends and small receives begin at once, unless an earlier receive that could take the same message still
+waits. A large receive, or an empty one, begins when its message is there and its size is known, because Open
+MPI 5.0 copies a large message whole, also past the end of a shorter receive (docs/decisions/0011). Until then
+a thread looks for the message, so that its sender's `wait()` ends even if this process computes or is in a
+collective.
 """
 
 import contextlib
@@ -28,21 +29,19 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from .channel import Channel, keep_forever
-from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, LayoutError, MismatchError
-from .gate import DTYPE_CODE
-from .tensors import LABEL_BYTES, Spec, as_message, labelled, place_for, plain, write_back
+from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, MismatchError
+from .tensors import DTYPE_CODE, LABEL_BYTES, Spec, as_message, labelled, place_for, plain, write_back
 from .waiting import LONGEST_NAP, SHORT_NAP, wait_until
 from .work import Outcome
 
 NAP = 5e-4  # between two looks of the thread, for a future
 LONG_NAP = 5e-3  # and for a message that has not come
 CANCEL_SECONDS = 1.0  # MPI takes back a receive at once, unless its message has begun to arrive
-LARGE = 2**20  # bytes from which a message comes in many parts
-LABELLED_BYTES = 4096  # up to here MPI sends a message at once, label and all
-LABELS = {
-    dtype: 0x3C9A71E5D0B60000 + code for dtype, code in DTYPE_CODE.items()
-}  # numbers no tensor ends with
-DTYPE_OF = {label: dtype for dtype, label in LABELS.items()}
+LARGE = 2**20  # bytes from which waiting naps are short, as the message comes in many parts
+LARGEST_LABELLED = 4096  # bytes; up to here MPI sends a message at once, label and all
+# Arbitrary high bits, which data practically never ends with.
+LABEL_OF = {dtype: 0x3C9A71E5D0B60000 + code for dtype, code in DTYPE_CODE.items()}
+DTYPE_OF = {label: dtype for dtype, label in LABEL_OF.items()}
 
 
 class Message(Outcome):
@@ -52,28 +51,32 @@ class Message(Outcome):
         super().__init__([tensor])
         self.queue, self.tensor, self.words = queue, tensor, words
         self.values = values  # plain: what MPI reads or writes
-        self.label = np.array([LABELS[tensor.dtype]])
+        self.label = np.array([LABEL_OF[tensor.dtype]])
         self.request = MPI.REQUEST_NULL
         self.started = False
         self.status = MPI.Status()
         self.source = -1
         self.testing = threading.Lock()  # MPI forbids two tests of one request at a time
 
-    def start(self, begin: Callable[[Spec], MPI.Request]) -> None:
-        """Begin it, or note the error. The queue has it already: its memory stays, whatever happens."""
+    def start(self, post: Callable[[Spec], MPI.Request]) -> None:
+        """Begin it, or note the error. The queue has it already: its memory stays, whatever happens.
+
+        `deferred`: Ctrl-C is raised when it has begun, not between the call and the assignment.
+        """
         try:
             with self.queue.channel.deferred, self.buffer() as buffer:
-                self.request = begin(buffer)
+                self.request = post(buffer)
                 self.started = True
         except BaseException as error:
-            if not self.started:
-                self.fail(error)
-            if not isinstance(error, Exception):  # Ctrl-C came meanwhile
+            if self.started:  # it has begun; a signal handler raised
+                raise
+            self.fail(error)
+            if not isinstance(error, Exception):
                 raise
 
     def buffer(self) -> contextlib.AbstractContextManager[Spec]:
         """What MPI reads or writes: the values, and the label where there is one."""
-        if self.queue.labels(self.tensor):
+        if self.queue.has_label(self.tensor):
             return labelled(self.values, self.label)
         return as_message(self.values)
 
@@ -114,7 +117,7 @@ class Message(Outcome):
         except MPI.Exception as error:
             self.error = self.queue.failure(error, self.words)
             self.error.__cause__ = error
-        except (MismatchError, LayoutError, BrokenGroupError, ClosedGroupError) as error:
+        except Exception as error:  # of whatever kind: the thread goes on to the other messages
             self.error = error
         if self.request:
             keep_forever(self)  # MPI is not done with it, and nobody will ask again
@@ -135,8 +138,7 @@ class Message(Outcome):
     def source_rank(self) -> int:
         return self.source
 
-    def _source_rank(self) -> int:
-        return self.source
+    _source_rank = source_rank  # the name that dist.recv calls
 
     def get_future(self) -> "torch.futures.Future[Any]":
         self.queue.look_after(self)
@@ -149,14 +151,15 @@ class Receive(Message):
     def __init__(
         self, queue: "MessageQueue", tensor: torch.Tensor, words: str, sender: int, tag: int
     ) -> None:
-        super().__init__(queue, tensor, place_for(tensor), words)
+        super().__init__(queue, tensor, place_for(tensor), words)  # into `tensor` itself if it is contiguous
         self.sender, self.tag = sender, tag
         self.elsewhere: torch.Tensor | None = None  # the message, where it does not fit or may have a label
-        # What fits into so few bytes has a label, and into two blocks of memory, values and label, Open MPI
-        # copies in parts and never past the end.
-        self.waits_for_its_size = not 0 < tensor.nbytes <= LABELLED_BYTES - LABEL_BYTES
+        # At once only if values and label together are at most LARGEST_LABELLED: a message without a label is
+        # longer, so what fits has one; and Open MPI does not write past a receive made of two blocks of
+        # memory. Empty values make one block, so an empty tensor waits, too.
+        self.waits_for_its_size = not 0 < tensor.nbytes <= LARGEST_LABELLED - LABEL_BYTES
 
-    def begin(self) -> None:
+    def begin_if_possible(self) -> None:
         """Begin it, if it need not wait for its message or the message is there."""
         channel = self.queue.channel
         try:
@@ -173,36 +176,37 @@ class Receive(Message):
     def receive_what_came(self, buffer: Spec) -> MPI.Request:
         """Begin to receive the message that is there, in the tensor only if it is surely as long."""
         message = self.queue.channel.mail.Mprobe(self.sender, self.tag, self.status)
-        nbytes = self.status.Get_elements(MPI.BYTE)
-        surely = self.queue.labels(self.tensor) or nbytes > LABELLED_BYTES + LABEL_BYTES
-        if surely and nbytes == self.nbytes:
+        came = self.status.Get_elements(MPI.BYTE)
+        # A message of 4097 to 4104 bytes may be a small tensor with its label: receive it elsewhere first.
+        surely = self.queue.has_label(self.tensor) or came > LARGEST_LABELLED + LABEL_BYTES
+        if surely and came == self.expected_nbytes:
             return message.Irecv(buffer)
-        self.elsewhere = torch.empty(nbytes, dtype=torch.uint8)
+        self.elsewhere = torch.empty(came, dtype=torch.uint8)
         with as_message(self.elsewhere) as place:
             return message.Irecv(place)
 
     @property
-    def nbytes(self) -> int:
+    def expected_nbytes(self) -> int:
         """How long the message has to be, with its label."""
-        return self.tensor.nbytes + LABEL_BYTES * self.queue.labels(self.tensor)
+        return self.tensor.nbytes + LABEL_BYTES * self.queue.has_label(self.tensor)
 
     def finish(self) -> None:
         """Compare what came with what was asked for, and put it where the caller wants it."""
         tensor, self.source = self.tensor, self.status.source
-        nbytes, label = self.status.Get_elements(MPI.BYTE), int(self.label[0])
+        came, label = self.status.Get_elements(MPI.BYTE), int(self.label[0])
         if self.elsewhere is not None:
             label = int.from_bytes(self.elsewhere[-LABEL_BYTES:].numpy().tobytes(), sys.byteorder)
             has_label = label in DTYPE_OF
-        else:  # a shorter message has its label in the tensor
-            has_label = self.queue.labels(tensor) and (label in DTYPE_OF or nbytes < self.nbytes)
-        sent = nbytes - LABEL_BYTES * has_label
+        else:  # a shorter message ends inside `values`, label and all, and self.label is untouched
+            has_label = self.queue.has_label(tensor) and (label in DTYPE_OF or came < self.expected_nbytes)
+        sent = came - LABEL_BYTES * has_label
         if sent != tensor.nbytes:
             raise MismatchError(f"{self.words}: rank {self.source} sent {sent} bytes, not {tensor.nbytes}")
         dtype = DTYPE_OF.get(label, tensor.dtype)
         if dtype != tensor.dtype:
             raise MismatchError(f"{self.words}: rank {self.source} sent {name_of(dtype)}")
         if self.elsewhere is not None:
-            self.values = self.elsewhere.view(tensor.dtype)
+            self.values = self.elsewhere[:sent].view(tensor.dtype)
         write_back(tensor, self.values)
 
 
@@ -215,9 +219,9 @@ class MessageQueue:
         self.sends: list[Message] = []
         self.receives: list[Message] = []
         self.waiting: list[Receive] = []  # those that MPI does not know yet, in the order of the calls
-        self.beginning = threading.Lock()
+        self.begin_lock = threading.Lock()
         self.watched: list[Message] = []
-        self.lock = threading.Lock()
+        self.list_lock = threading.Lock()
         self.watcher: threading.Thread | None = None
 
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Message:
@@ -225,7 +229,7 @@ class MessageQueue:
         words = f"send of {describe(tensor)} to rank {to}, tag {tag}"
         message = Message(self, tensor, plain(tensor), words)
         self.add(self.sends, message)
-        message.start(lambda buffer: self.channel.mail.Isend(buffer, to, tag))
+        message.start(lambda buffer: self.channel.mail.Isend(buffer, to, tag))  # mail: for messages alone
         if message.error:
             raise message.error
         return message
@@ -237,7 +241,7 @@ class MessageQueue:
         words = f"recv of {describe(tensor)} from {who}, tag {tag}"
         message = Receive(self, tensor, words, source, tag)
         self.add(self.receives, message)
-        with self.beginning:
+        with self.begin_lock:
             self.waiting.append(message)
         self.begin_receives()
         if message.error:
@@ -247,17 +251,18 @@ class MessageQueue:
         return message
 
     def begin_receives(self) -> None:
-        """Begin the receives that can; none overtakes an earlier one that takes the same message."""
+        """Begin the receives that can; none overtakes an earlier one that could take the same message."""
         if not self.waiting:
             return
-        with self.beginning:
+        with self.begin_lock:
             still_waiting: list[Receive] = []
             senders: dict[int, set[int]] = {}  # of those that still wait, for each tag
             for receive in self.waiting:
                 earlier = senders.setdefault(receive.tag, set())
+                # an earlier one that waits blocks this one if both could take one message
                 takes_from = earlier if receive.sender == MPI.ANY_SOURCE else {receive.sender, MPI.ANY_SOURCE}
                 if not (receive.done or receive.started or earlier & takes_from):
-                    receive.begin()
+                    receive.begin_if_possible()
                 if not (receive.done or receive.started):
                     still_waiting.append(receive)
                     earlier.add(receive.sender)
@@ -267,7 +272,7 @@ class MessageQueue:
         """Put `new` in the list, and take out what is done."""
         for message in list(messages):
             message.is_completed()  # outside the lock: a callback may send
-        with self.lock:
+        with self.list_lock:
             messages[:] = [message for message in messages if not message.done] + [new]
 
     def check(self, tensor: torch.Tensor, tag: int) -> None:
@@ -279,9 +284,9 @@ class MessageQueue:
             raise ValueError(f"tag {tag} is negative; use 0 or more")
         self.channel.check_open()
 
-    def labels(self, tensor: torch.Tensor) -> bool:
-        """Whether a message of this size carries its dtype."""
-        return tensor.nbytes <= LABELLED_BYTES or self.detail
+    def has_label(self, tensor: torch.Tensor) -> bool:
+        """Whether the message of `tensor` carries its dtype."""
+        return tensor.nbytes <= LARGEST_LABELLED or self.detail
 
     def failure(self, error: BaseException, words: str) -> BaseException:
         if isinstance(error, MPI.Exception) and error.Get_error_class() == MPI.ERR_TRUNCATE:
@@ -290,7 +295,7 @@ class MessageQueue:
 
     def look_after(self, message: Message) -> None:
         """Test `message` in a thread until it is done."""
-        with self.lock:
+        with self.list_lock:
             self.watched.append(message)
             if self.watcher is None or not self.watcher.is_alive():
                 self.watcher = threading.Thread(target=self.watch, name="mpi4py messages", daemon=True)
@@ -298,15 +303,15 @@ class MessageQueue:
 
     def watch(self) -> None:
         while True:
-            with self.lock:
-                if not self.watched or self.channel.closed:
+            time.sleep(NAP if any(message.future for message in list(self.watched)) else LONG_NAP)
+            with self.list_lock:
+                if not self.watched or self.channel.closed or MPI.Is_finalized():
                     self.watcher = None
                     return
                 watched = list(self.watched)
-            time.sleep(NAP if any(message.future for message in watched) else LONG_NAP)
             for message in watched:
                 if message.is_completed():
-                    with self.lock:
+                    with self.list_lock:
                         self.watched.remove(message)
 
     def drain(self, seconds: float) -> bool:
@@ -317,10 +322,10 @@ class MessageQueue:
 
     def cancel_receives(self) -> None:
         """Cancel the receives for which no message has come; what MPI does not cancel keeps its memory."""
-        waiting = [message for message in self.receives if not message.is_completed()]
         if self.channel.closed or MPI.Is_finalized():
             return
-        with self.beginning:
+        waiting = [message for message in self.receives if not message.is_completed()]
+        with self.begin_lock:
             for message in waiting:
                 if not message.started:
                     message.error, message.done = message.cancelled(), True
@@ -331,7 +336,9 @@ class MessageQueue:
         self.settle(waiting, CANCEL_SECONDS)
 
     def settle(self, messages: list[Message], seconds: float) -> bool:
-        if wait_until(lambda: all(message.is_completed() for message in list(messages)), seconds):
+        if not MPI.Is_finalized() and wait_until(
+            lambda: all(message.is_completed() for message in list(messages)), seconds
+        ):
             return True
         keep_forever(list(messages))
         return False

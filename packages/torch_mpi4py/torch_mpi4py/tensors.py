@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from .errors import LayoutError
 
+DTYPES = dict.fromkeys(value for value in vars(torch).values() if isinstance(value, torch.dtype))
+DTYPE_CODE = {dtype: code for code, dtype in enumerate(DTYPES)}  # the same on all ranks
 MAX_COUNT = 2**31 - 1  # the tests lower it
 UNITS = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T, 16: MPI.C_DOUBLE_COMPLEX}
 

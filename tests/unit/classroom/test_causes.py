@@ -14,7 +14,7 @@ import pytest
 from mpi_classroom import steps
 from mpi_classroom.cause import report
 from mpi_classroom.recording.calls import Call, Communicator, Counts, Done
-from mpi_classroom.snapshot import ENDED, RankState
+from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
 from tests.notebooks.broken_cells import BROKEN_CELLS, FREE, RESTARTED, Broken
 
 RANKS = range(4)
@@ -59,7 +59,7 @@ def finished(name: str = "", turn: int = 1, on: Communicator = WORLD) -> RankSta
     return RankState(-1, "finished", done=Done(name, turn, on) if name else FIRST)
 
 
-def gone(words: str = ENDED) -> RankState:
+def gone(words: str = ENDED_WITH_OTHERS) -> RankState:
     return RankState(-1, "gone", error=words)
 
 

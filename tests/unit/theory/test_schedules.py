@@ -1,5 +1,7 @@
 """Schedules are the drawn ones, finish in the time of the closed formulas, and wrong ones are refused."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,7 +167,7 @@ def test_a_gems_that_swaps_its_pair_on_one_rank_is_stuck() -> None:
     [
         (lambda: gpipe(0, 1), "0 stages and 1 micro-batches"),
         (lambda: one_f_one_b(2, 0), "2 stages and 0 micro-batches"),
-        (lambda: gems_master(4, 3), "3 batches cannot be shared by 2 replicas"),
+        (lambda: gems_master(4, 3), "3 micro-batches cannot be shared by 2 replicas"),
         (lambda: interleaved_one_f_one_b(4, 6, chunks=2), "a multiple of 4 micro-batches"),
         (lambda: gems_seconds(4, 2, 2.0, 1.0), "use `simulate`"),
         (lambda: gems_seconds(4, 3, 1.0, 2.0), "3 batches cannot be shared by 2 replicas"),
@@ -198,6 +200,12 @@ def test_a_message_without_a_sender_or_a_receiver_is_refused(missing: Action, sa
     schedule = [[action for action in actions if action != missing] for actions in gpipe(2, 3)]
     with pytest.raises(ValueError, match=says):
         simulate(schedule, 1, 1)
+
+
+def test_replicas_of_different_depth_are_refused() -> None:
+    shallow = [replace(action, replica=1) for action in gpipe(1, 1)[0]]
+    with pytest.raises(ValueError, match="has F0' of stage 0 and nowhere F0' of stage 1"):
+        simulate([actions + shallow * (rank == 0) for rank, actions in enumerate(gpipe(2, 1))], 1, 1)
 
 
 def test_forwards_alone_are_a_schedule() -> None:

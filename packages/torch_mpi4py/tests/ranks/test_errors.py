@@ -91,12 +91,13 @@ def test_a_gate_that_lets_everyone_in_is_caught(monkeypatch: pytest.MonkeyPatch)
     rank, size = rank_and_size()
     if size == 1:
         return
+    mine, enter = gate.record("barrier", None, root_or_op=rank), dist.group.WORLD.channel.gate.enter
     monkeypatch.setattr(gate, "agree", lambda records: True)
     with pytest.raises(pytest.fail.Exception), pytest.raises(torch_mpi4py.MismatchError):
-        dist.group.WORLD.channel.gate.enter(gate.record("barrier", None, detail=rank), lambda: "barrier", 5.0)
+        enter(mine, lambda: "barrier", 5.0)
     monkeypatch.undo()
     with pytest.raises(torch_mpi4py.MismatchError):
-        dist.group.WORLD.channel.gate.enter(gate.record("barrier", None, detail=rank), lambda: "barrier", 5.0)
+        enter(mine, lambda: "barrier", 5.0)
 
 
 def test_what_one_rank_cannot_do_is_refused_on_all() -> None:

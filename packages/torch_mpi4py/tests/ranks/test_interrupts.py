@@ -5,6 +5,7 @@ others have given up. Afterwards a group gives right numbers or says that it doe
 hang runs in a thread that is given up, so that a failure is a sentence and not the end of the job.
 """
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -26,7 +27,11 @@ from mpi4py import MPI
 
 import torch_mpi4py
 from mpi_classroom.launch import run_ranks
+from torch_mpi4py import messages
+from torch_mpi4py.channel import Call
+from torch_mpi4py.gate import record
 from torch_mpi4py.interrupts import Deferred
+from torch_mpi4py.tensors import labelled
 
 SLACK = 5.0  # seconds by which a busy machine may be late
 CHILD_SECONDS = 20.0  # in which a forked child has tried everything
@@ -198,11 +203,15 @@ for _ in range(100):
     assert (tensor == dist.get_world_size()).all()
 dist.destroy_process_group()
 """
+EXIT_FINALIZED = EXIT_WITH_RECEIVES + (
+    "from mpi4py import MPI\nMPI.Finalize()\ndist.destroy_process_group()\n"
+)
 PROGRAMS = {
     "large dropped receives": LARGE_DROPPED,
     "exit with receives": EXIT_WITH_RECEIVES,
     "exit with receives, destroyed": EXIT_DESTROYED,
     "exit with a message under way": EXIT_MESSAGE_UNDER_WAY,
+    "exit with receives, MPI finalized before": EXIT_FINALIZED,
     "forked workers": FORKED_WORKERS,
 }
 
@@ -222,7 +231,73 @@ def test_a_job_of_its_own_ends_well_and_says_nothing(comm: MPI.Intracomm, progra
     agree_on(comm, wrong)
 
 
+def test_what_mpi_may_write_after_ranks_disagreed_and_one_gave_up_belongs_to_nobody_else(
+    comm: MPI.Intracomm,
+) -> None:
+    """The last rank leaves at the gate, rank 0 waits for the words of the others, rank 1 says them late."""
+    rank, size = comm.rank, comm.size
+    if size < 3:
+        return
+    channel = group_of(20).channel
+
+    def words() -> str:
+        if rank == 1 and not said:
+            said.append(comm.recv(source=0))  # rank 0 has given up
+        return f"rank {rank}"
+
+    said: list[object] = []
+    call = Call(record("barrier", None, root_or_op=rank), words, lambda: None, [])
+    if rank < size - 1:
+        comm.Barrier()
+    with pytest.raises(torch_mpi4py.CollectiveTimeoutError):
+        channel.run(call, 0.3, later=False)
+    gc.collect()
+    ours = [np.full(size, 7) for _ in range(200)]  # as large as what rank 0 wanted to receive
+    if rank == size - 1:
+        comm.Barrier()
+    if rank == 0:
+        comm.send(None, 1)
+    comm.Barrier()
+    written = sum(not bool((array == 7).all()) for array in ours)
+    agree_on(comm, [f"{written} arrays of others were written to"] if written else [])
+    still_works()
+
+
 # ---------------------------------------------------------------------------- KeyboardInterrupt
+
+
+def test_what_a_signal_handler_raises_while_a_message_begins_reaches_the_caller(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    @contextlib.contextmanager
+    def interrupted(*arguments: Any) -> Iterator[Any]:
+        with labelled(*arguments) as buffer:
+            yield buffer
+        os.kill(os.getpid(), signal.SIGINT)
+
+    if comm.size == 1:
+        return
+    got = torch.zeros(3)
+    if comm.rank == 0:
+        monkeypatch.setattr(messages, "labelled", interrupted)
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            with pytest.raises(Stop):
+                dist.isend(torch.ones(3), 1)
+        finally:
+            signal.signal(signal.SIGINT, before)
+            monkeypatch.undo()
+    elif comm.rank == 1:
+        dist.recv(got, 0)
+        assert got.tolist() == [1.0, 1.0, 1.0]  # it was begun
+    still_works()
+
 
 Act = Callable[[], bool]  # makes one call; are its numbers right?
 

@@ -75,7 +75,7 @@ def what_goes_wrong(way: Callable[[torch.Tensor, int], None], length: int, sent:
         if not both and "larger than the tensor" not in str(error):
             wrong.append(f"{case}: {error}")
     wrong += [] if is_whole(memory) else [f"{case}: memory beside the tensor was written"]
-    if 4 * length > messages.LABELLED_BYTES and not bool((tensor == 1).all()):
+    if 4 * length > messages.LARGEST_LABELLED and not bool((tensor == 1).all()):
         wrong.append(f"{case}: the tensor was written")
     way(tensor, 1)
     right = bool((tensor == 3).all()) and is_whole(memory)
@@ -103,7 +103,7 @@ def test_a_receive_that_asks_mpi_at_once_is_caught(
     """Known-wrong: Open MPI 5.0 writes past the end of a tensor that it gets before the size is known."""
     if not MPI.Get_library_version().startswith("Open MPI v5.0"):
         pytest.skip("tried with Open MPI 5.0")
-    monkeypatch.setattr(messages.Receive, "begin", begin_at_once)
+    monkeypatch.setattr(messages.Receive, "begin_if_possible", begin_at_once)
     wrong: list[str] = []
     if comm.rank == 1:
         dist.send(torch.full((ZONE,), 2.0), 0)
@@ -183,3 +183,51 @@ def test_a_large_message_has_a_future(comm: MPI.Intracomm) -> None:
     dist.isend(torch.full((5000,), float(rank)), (rank + 1) % size)
     future.wait()
     assert bool((got == (rank - 1) % size).all())
+
+
+def test_a_label_that_only_the_sender_puts_on_is_no_value(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with TORCH_DISTRIBUTED_DEBUG=DETAIL on the sending rank alone."""
+    monkeypatch.setattr(dist.group.WORLD.post, "detail", comm.rank == 1)
+    wrong: list[str] = []
+    if comm.rank == 1:
+        dist.send(torch.full((4000,), 2.0), 0)
+        dist.send(torch.full((4000,), 2), 0)
+    elif comm.rank == 0:
+        got = torch.empty(4000)
+        dist.recv(got, 1)
+        wrong = [] if bool((got == 2).all()) else [f"received {got}"]
+        with pytest.raises(torch_mpi4py.MismatchError, match="sent"):
+            dist.recv(got, 1)
+    agree_on(comm, wrong)
+
+
+def test_a_receive_that_cannot_write_its_tensor_leaves_the_others_alone(
+    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that looks for messages goes on after an error of any kind."""
+
+    def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
+        if tensor.numel() == 2000:
+            raise RuntimeError("this tensor cannot be written")
+
+    monkeypatch.setattr(messages, "write_back", write_back)
+    wrong: list[str] = []
+    works = [dist.irecv(torch.empty(n), 1, tag=n) for n in (2000, ZONE)] if comm.rank == 0 else []
+    comm.Barrier()
+    if comm.rank == 1:
+        dist.send(torch.ones(2000), 0, tag=2000)
+        comm.Barrier()
+        try:
+            dist.isend(torch.ones(ZONE), 0, tag=ZONE).wait(timedelta(seconds=5))
+        except torch_mpi4py.CollectiveTimeoutError:
+            wrong = ["nobody looks for the second message"]
+    else:
+        comm.Barrier()
+    comm.Barrier()  # rank 0 is here while its thread receives
+    if comm.rank == 0:
+        with pytest.raises(RuntimeError, match="cannot be written"):
+            works[0].wait()
+        works[1].wait()
+    agree_on(comm, wrong)
