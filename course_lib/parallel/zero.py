@@ -395,6 +395,7 @@ class LayerBucket(Bucket):
             self.gradient_shard = torch.zeros_like(self.shard)
         self.full_gradients: FlatBuffer | None = None  # all of them, while backward fills them
         self.missing: set[object] = set()  # what has no gradient yet: parameters; if frozen, inputs
+        self.backward_pass = -1  # the last one that reached the layer
         self.gathered, self.pinned = True, False  # pinned: not to be freed
         self.free()
 
@@ -420,9 +421,15 @@ class LayerBucket(Bucket):
             self.gathered = False
 
     def expect_gradients(self) -> None:
-        """Backward reaches the layer: make a flat buffer to which it adds the gradients."""
+        """Backward reaches the layer: expect all gradients, in a flat buffer to which it adds them."""
+        if self.backward_pass == backward_pass():
+            return  # this pass came from another output of the layer already
+        self.backward_pass = backward_pass()
+        # Anew, also if the pass before left some without a gradient.
+        self.missing = set(self.parameters) if self.trains else set()
         if self.trains and self.full_gradients is None:
-            self.full_gradients, self.missing = FlatBuffer(self.parameters, zeros=True), set(self.parameters)
+            # While the weights are gathered, so that both buffers have the same order of elements.
+            self.full_gradients = FlatBuffer(self.parameters, zeros=True)
             self.full_gradients.attach_gradients()
 
     @torch.no_grad()
@@ -573,7 +580,12 @@ def free(buckets: Iterable[Any]) -> None:
 
 def in_backward() -> bool:
     """Whether autograd runs a backward pass at the moment."""
-    return torch._C._current_graph_task_id() >= 0  # the number of that pass; -1 outside of one
+    return backward_pass() >= 0
+
+
+def backward_pass() -> int:
+    """The number of the backward pass that autograd runs at the moment; -1 outside of one."""
+    return torch._C._current_graph_task_id()
 
 
 def needing_gradients(tensors: Any) -> list[torch.Tensor]:
