@@ -147,7 +147,8 @@ class Bucket:
 
 def master_of(shard: torch.Tensor, *, trains: bool) -> nn.Parameter:
     """What the optimizer updates: `shard` itself, or a float32 copy of a 16-bit one that trains."""
-    return nn.Parameter(shard.float() if trains and shard.dtype in SIXTEEN_BIT else shard)
+    master = shard.float() if trains and shard.dtype in SIXTEEN_BIT else shard
+    return nn.Parameter(master, requires_grad=trains)  # integers cannot require a gradient
 
 
 def buckets_of(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:

@@ -263,6 +263,31 @@ def test_passes_of_a_step_that_reach_different_parameters(
 # ------------------------------------------------------------------ what a model consists of
 
 
+class Counted(nn.Module):
+    """A layer with a parameter of integers, which cannot be trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.numbers = nn.Parameter(torch.arange(WIDTH + 2), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x + self.numbers[:WIDTH]))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_integers_that_are_parameters(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Counted(), Counted())
+    x = torch.randn(2, WIDTH)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = stage(comm, model, sgd, **({"layers": model} if stage is Zero3 else {}))
+    (model(x).square().sum() / comm.size).backward()
+    zero.step()
+    for name, value in weights_of(zero, model).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-6, msg=name)
+
+
 class Mixed(nn.Module):
     """A layer in bfloat16, and one in float32."""
 
