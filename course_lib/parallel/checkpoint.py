@@ -240,9 +240,10 @@ def state_of_rank(comm: MPI.Intracomm, model: nn.Module, optimizer: AnyOptimizer
     inner = inner_optimizer(optimizer)
     for owned in owned_by(model, optimizer):
         for kind, value in {WEIGHTS: owned.tensor, **inner.state.get(owned.tensor, {})}.items():
-            if torch.is_tensor(value) and value.shape == owned.tensor.shape:
+            # A 0-dim parameter's count of steps has its shape, too.
+            if kind != "step" and torch.is_tensor(value) and value.shape == owned.tensor.shape:
                 tensors.setdefault(kind, []).extend(pieces_of(comm, owned, value))
-            else:  # such as the count of steps
+            else:
                 numbers.setdefault(kind, {}).update({part.name: value for part in owned.parts})
     return {
         "tensors": tensors,
@@ -439,7 +440,8 @@ def state_of(
                 f"the checkpoint has {kind} of {known[0]} and none of {sorted(set(names) - set(known))[0]},"
                 " which this optimizer updates together"
             )
-        if by_name is pieces_by_kind.get(kind):  # a 0-dim parameter's step is among the pieces
+        # A kind may be in both: NAdam's `mu_product` of a 0-dim parameter has the parameter's shape.
+        if by_name is pieces_by_kind.get(kind):
             dtype = pieces_by_kind[kind][names[0]][0][2].dtype if names else None
             state[kind] = assemble(owned, pieces_by_kind[kind], dtype)
         else:

@@ -92,6 +92,22 @@ def test_an_optimizer_of_another_model_is_refused_with_a_sentence(tmp_path: Path
         save_training(COMM, tmp_path, Odd(), Zero1(COMM, Odd(), Adam), step=0)
 
 
+def test_state_of_a_parameter_without_dimensions_goes_from_one_optimizer_to_the_other(tmp_path: Path) -> None:
+    """Its count of steps has the shape of the parameter."""
+    for index, make in enumerate(MAKERS):
+        model = Odd()
+        optimizer = make(model)
+        step(model, optimizer)
+        save_training(COMM, tmp_path / str(index), model, optimizer, step=1)
+        step(model, optimizer)
+        other = Odd()
+        resumed = MAKERS[1 - index](other)
+        assert load_training(COMM, tmp_path / str(index), other, resumed) is not None
+        step(other, resumed)
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-7)
+
+
 def write_file(path: Path) -> None:
     (path / "rank0.pt").write_bytes(b"numbers")
 
