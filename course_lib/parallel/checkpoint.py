@@ -319,10 +319,11 @@ def read(comm: MPI.Intracomm, found: Found, model: nn.Module, optimizer: AnyOpti
     pieces_by_kind = {kind: covered(kind, files, shapes) for kind in kinds}
     for name in shapes.keys() - pieces_by_kind.get(WEIGHTS, {}).keys():
         raise CheckpointError(f"{found.path} has no weights of {name}")
+    owned = owned_by(model, optimizer)
+    check_dtypes(owned, pieces_by_kind.get(WEIGHTS, {}))
     kinds = sorted({kind for file in files for kind in file["numbers"]})
     per_parameter = {kind: agreed(kind, files) for kind in kinds}
     updated = {parameter for group in inner.param_groups for parameter in group["params"]}
-    owned = owned_by(model, optimizer)
     return Restored(
         weights=[(each.tensor, assemble(each, pieces_by_kind[WEIGHTS])) for each in owned],
         state={
@@ -462,6 +463,18 @@ def check_shapes(what: str, mine: Mapping[str, Any], saved: Mapping[str, Any]) -
             raise CheckpointError(
                 f"{what} {name} is {here} in the model and {there} in the checkpoint; build that model"
             )
+
+
+def check_dtypes(owned: Iterable[Owned], weights: Mapping[str, Pieces]) -> None:
+    """CheckpointError unless weights were saved in the dtype in which they are updated here."""
+    for each in owned:
+        for name in (part.name for part in each.parts):
+            saved = weights[name][0][2].dtype
+            if saved != each.tensor.dtype:
+                raise CheckpointError(
+                    f"weights of {name} are {each.tensor.dtype} here and {saved} in the checkpoint; build"
+                    " that model, and an optimizer that updates it in that dtype"
+                )
 
 
 def shapes_and_types(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[Any, ...]]:

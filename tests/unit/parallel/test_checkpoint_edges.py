@@ -108,6 +108,23 @@ def test_state_of_a_parameter_without_dimensions_goes_from_one_optimizer_to_the_
             torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("index", [0, 1], ids=["Adam", "Zero1"])
+def test_weights_of_another_dtype_are_refused(tmp_path: Path, index: int) -> None:
+    """The optimizer's state keeps its dtype, so weights that were converted could not be updated."""
+    model = Odd().double()
+    optimizer = MAKERS[index](model)
+    step(model, optimizer)
+    save_training(COMM, tmp_path, model, optimizer, step=1)
+    other = Odd()
+    with pytest.raises(
+        CheckpointError, match=r"weights of \w+ are torch.float32 here and torch.float64 in the checkpoint"
+    ):
+        load_training(COMM, tmp_path, other, MAKERS[index](other))
+    assert all(
+        torch.equal(mine, new) for mine, new in zip(other.parameters(), Odd().parameters(), strict=True)
+    )
+
+
 def write_file(path: Path) -> None:
     (path / "rank0.pt").write_bytes(b"numbers")
 
