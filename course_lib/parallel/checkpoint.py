@@ -571,7 +571,8 @@ def save(
 ) -> Path:
     """Save a new checkpoint with the files that `write(path)` makes on all ranks; returns its path.
 
-    `write` may raise OSError or CheckpointError on any rank. `needed`: bytes of all ranks' files. When it
+    On rank r, `write` makes `rank{r}.pt` and any other files in the folder `path`; it may raise OSError or
+    CheckpointError. `needed`: bytes of all ranks' files. When it
     raises CheckpointError, on all ranks, the checkpoints that were there are untouched and the new one is
     gone. Of the checkpoints the last `keep` stay.
     """
@@ -585,7 +586,7 @@ def save(
     room = needed + SPARE_BYTES * comm.size
     all_do("a folder for the checkpoint", lambda: None if comm.rank else prepare(folder, room))
     try:
-        all_do("the other ranks' files", lambda: write_part(folder, write))
+        all_do("the other ranks' files", lambda: write_part(folder, file_of(comm.rank), write))
         parts = all_do("the other ranks' checksums", lambda: describe(comm, scratch))
         files = {name: facts for part in parts for name, facts in part.items()}
         about = {"step": step, "ranks": comm.size, "progress": dict(progress or {}), "files": files}
@@ -619,11 +620,13 @@ def prepare(folder: Path, needed: int) -> None:
     (folder / SAVING).mkdir()
 
 
-def write_part(folder: Path, write: Callable[[Path], None]) -> None:
-    """Write this rank's files."""
+def write_part(folder: Path, own_file: str, write: Callable[[Path], None]) -> None:
+    """Write this rank's files, of which `own_file` must be one: `find` expects one of every rank."""
     if not (folder / SAVING).is_dir():
         raise CheckpointError(f"{folder} is not the folder that rank 0 sees; choose one that all ranks share")
     write(folder / SAVING)
+    if not (folder / SAVING / own_file).is_file():
+        raise CheckpointError(f"write() made no {own_file}, which every checkpoint has; write to that name")
 
 
 def describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str, Any]]:

@@ -125,6 +125,12 @@ def test_weights_of_another_dtype_are_refused(tmp_path: Path, index: int) -> Non
     )
 
 
+def test_files_without_one_of_each_rank_are_refused_before_they_get_a_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"write\(\) made no rank0.pt, which every checkpoint has"):
+        save(COMM, tmp_path, lambda path: path.joinpath("weights.bin").touch(), step=1)
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
 def write_file(path: Path) -> None:
     (path / "rank0.pt").write_bytes(b"numbers")
 
