@@ -594,13 +594,10 @@ def save(
     except LateRankError:
         raise  # nothing is agreed any more; the next save removes what is left
     except CheckpointError:
-        if comm.rank == 0:
-            shutil.rmtree(scratch, ignore_errors=True)
-        comm.Barrier()
+        all_do("rank 0", lambda: None if comm.rank else shutil.rmtree(scratch, ignore_errors=True))
         raise
-    if comm.rank == 0:
-        prune(folder, keep)
-    comm.Barrier()  # no rank looks at the folder while rank 0 still removes
+    # No rank returns, and looks at the folder, while rank 0 still removes.
+    all_do("rank 0", lambda: None if comm.rank else prune(folder, keep))
     return folder / names[0]
 
 
