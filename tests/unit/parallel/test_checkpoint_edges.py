@@ -125,6 +125,30 @@ def test_weights_of_another_dtype_are_refused(tmp_path: Path, index: int) -> Non
     )
 
 
+def test_a_checkpoint_that_is_removed_while_it_is_loaded_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the training that saves into the folder, and keeps only its last ones."""
+    model = Odd()
+    optimizer = MAKERS[1](model)
+    step(model, optimizer)
+    save_training(COMM, tmp_path, model, optimizer, step=1)
+
+    def find_and_lose(comm: MPI.Intracomm, folder: Path) -> Any:
+        found = find(comm, folder)
+        assert found is not None
+        shutil.rmtree(found.path)
+        return found
+
+    monkeypatch.setattr(checkpoint, "find", find_and_lose)
+    other = Odd()
+    with pytest.raises(CheckpointError, match=r"rank0.pt is not a file of tensors"):
+        load_training(COMM, tmp_path, other, MAKERS[1](other))
+    assert all(
+        torch.equal(mine, new) for mine, new in zip(other.parameters(), Odd().parameters(), strict=True)
+    )
+
+
 def test_files_without_one_of_each_rank_are_refused_before_they_get_a_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"write\(\) made no rank0.pt, which every checkpoint has"):
         save(COMM, tmp_path, lambda path: path.joinpath("weights.bin").touch(), step=1)
