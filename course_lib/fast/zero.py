@@ -53,6 +53,7 @@ class LayerBucket(zero.LayerBucket):
 class Zero3(zero.Zero3):
     """Stage 3; with `prefetch`, the next layer is gathered while this one runs."""
 
+    layers: Sequence[tuple[nn.Module, Sequence[LayerBucket]]]
     layer_bucket = LayerBucket
 
     def __init__(

@@ -2,7 +2,7 @@
 
     folder/
         latest                       the name of the last checkpoint that was saved
-        000002-step20/               keep: the last few
+        000002-step20/               the last keep= of them stay
         000003-step30/
             manifest.json            step, progress, ranks; the size and the sha256 of every file
             rank0.pt  rank1.pt       each rank's shards of weights and optimizer state, random numbers
@@ -61,7 +61,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UNSAFE = re.compile(r"(?:Unsupported global: GLOBAL|unsupported GLOBAL|Unsupported class) (\S+)")
 
 AnyOptimizer = Optimizer | ShardedOptimizer
-Pieces = list[tuple[str, int, torch.Tensor]]  # parameter, its first element here, values (n,)
+Pieces = list[tuple[str, int, torch.Tensor]]  # parameter, index of its first element in values, values (n,)
 Result = TypeVar("Result")
 
 
@@ -95,10 +95,17 @@ def save_training(
     Call it between two steps, when gradients are clear. `optimizer` is a stage of our ZeRO, or PyTorch's own,
     which then is the same on all ranks; `comm` is the communicator that `optimizer` shards over. `progress`:
     the position in the data, as JSON. Of the checkpoints in `folder` the last `keep` stay; one that is
-    plainly damaged does not count. Raises CheckpointError on all ranks, with the checkpoints that were there
-    untouched, when the disk is full, a rank fails or another training saves into `folder`.
+    plainly damaged does not count.
+
+    Saved are weights, buffers, the optimizer's state and settings, and the state of the global generators of
+    Python, NumPy and torch. A `LossScaler`, a scheduler or a generator of your own is not: put its numbers
+    into `progress`.
+
+    Raises CheckpointError on all ranks, with the checkpoints that were there untouched, when the disk is
+    full, a rank fails or another training saves into `folder`. Only a LateRankError leaves open how far the
+    save has come.
     """
-    content: dict[str, Any] = {}
+    content: dict[str, Any] = {}  # kept here, not returned: together() sends results to all ranks
 
     def collect() -> int:
         content.update(shapes=shapes_of(model, optimizer), **state_of_rank(comm, model, optimizer))
@@ -119,15 +126,19 @@ def load_training(
 
     It is the one that `latest` names; when that is damaged, the newest whole one. `model` and `optimizer` are
     built as for a new training, on this number of ranks; `comm` is the communicator that `optimizer` shards
-    over. On as many ranks as saved it, the losses that follow are the same to the bit. On others, rank r
-    restores the random-number state of rank r mod the old world size, so ranks that shared a stream still
-    share it. Raises CheckpointError on all ranks, and changes nothing, when there are only damaged
-    checkpoints or the model or optimizer does not fit.
+    over. On as many ranks as saved it, a training whose losses depend only on what is saved goes on with the
+    same losses to the bit. On others, rank r restores the random-number state of rank r mod the old world
+    size: ranks that shared a stream still share it, and on more ranks some share one that did not, for
+    example their dropout masks.
+
+    Raises CheckpointError on all ranks, and changes nothing, when there are only damaged checkpoints, the
+    model or optimizer does not fit, or a training that saves into `folder` removes the checkpoint meanwhile:
+    loading takes no lock.
     """
     found = find(comm, folder)
     if found is None:
         return None
-    checked: list[Restored] = []
+    checked: list[Restored] = []  # kept here, not returned: together() sends results to all ranks
     together(comm, "the other ranks' weights", lambda: checked.append(read(comm, found, model, optimizer)))
     # All of it is good, on all ranks.
     together(comm, "the other ranks' restart", lambda: restore(checked[0], model, inner_optimizer(optimizer)))
@@ -145,13 +156,20 @@ def file_of(rank: int) -> str:
 # flat buffer   [ a a a a a a | b b b | c c c ]       parameters a, b, c, one after the other
 # rank 1 of 3           [ . . | . . ]                 its shard: a[4:6], b[0:2]
 #
-# A file holds pieces: the name of a parameter, the first of its elements, and their values. Whoever needs
+# Our ZeRO keeps parameters in buckets. A bucket's weights.flat is all its parameters end to end; views[i] is
+# parameter i in it, and keeps its shape when the memory is freed; master is the 1-D shard that the optimizer
+# updates, for 16-bit weights a float32 copy.
+#
+# A file holds pieces: the name of a parameter, the index of the first element, and values. Whoever needs
 # a[2:6] takes it from the pieces of whatever ranks saved them: so any number of ranks can restore.
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`count` elements of a flat parameter, from `start`; at `offset` of the tensor that has them."""
+    """Elements [start : start + count] of a parameter are [offset : offset + count] of the tensor with them.
+
+    Both are flat.
+    """
 
     name: str
     start: int
@@ -240,9 +258,10 @@ def state_of_rank(comm: MPI.Intracomm, model: nn.Module, optimizer: AnyOptimizer
     inner = inner_optimizer(optimizer)
     for owned in owned_by(model, optimizer):
         for kind, value in {WEIGHTS: owned.tensor, **inner.state.get(owned.tensor, {})}.items():
-            if torch.is_tensor(value) and value.shape == owned.tensor.shape:
+            # A 0-dim parameter's count of steps has its shape, too.
+            if kind != "step" and torch.is_tensor(value) and value.shape == owned.tensor.shape:
                 tensors.setdefault(kind, []).extend(pieces_of(comm, owned, value))
-            else:  # such as the count of steps
+            else:
                 numbers.setdefault(kind, {}).update({part.name: value for part in owned.parts})
     return {
         "tensors": tensors,
@@ -264,8 +283,8 @@ def pieces_of(comm: MPI.Intracomm, owned: Owned, values: torch.Tensor) -> Pieces
         if not part.count:  # an empty piece: a parameter without elements is there, too
             pieces.append((part.name, 0, flat[:0].clone()))
         elif first < stop:
-            values = flat[first:stop].clone()  # torch.save writes all the memory behind a view
-            pieces.append((part.name, part.start + first - part.offset, values))
+            share_values = flat[first:stop].clone()  # torch.save writes all the memory behind a view
+            pieces.append((part.name, part.start + first - part.offset, share_values))
     return pieces
 
 
@@ -303,7 +322,10 @@ class Restored:
 
 
 def read(comm: MPI.Intracomm, found: Found, model: nn.Module, optimizer: AnyOptimizer) -> Restored:
-    """This rank's part of the checkpoint, from the files of all ranks that saved it; CheckpointError."""
+    """This rank's part of the checkpoint, from the files of all ranks that saved it; CheckpointError.
+
+    The files are memory-mapped: only the parts that are used are read.
+    """
     paths = [found.path / file_of(rank) for rank in range(found.ranks)]
     files = [read_rank_file(path) for path in paths]
     own = files[comm.rank % found.ranks]
@@ -318,10 +340,11 @@ def read(comm: MPI.Intracomm, found: Found, model: nn.Module, optimizer: AnyOpti
     pieces_by_kind = {kind: covered(kind, files, shapes) for kind in kinds}
     for name in shapes.keys() - pieces_by_kind.get(WEIGHTS, {}).keys():
         raise CheckpointError(f"{found.path} has no weights of {name}")
+    owned = owned_by(model, optimizer)
+    check_dtypes(owned, pieces_by_kind.get(WEIGHTS, {}))
     kinds = sorted({kind for file in files for kind in file["numbers"]})
     per_parameter = {kind: agreed(kind, files) for kind in kinds}
     updated = {parameter for group in inner.param_groups for parameter in group["params"]}
-    owned = owned_by(model, optimizer)
     return Restored(
         weights=[(each.tensor, assemble(each, pieces_by_kind[WEIGHTS])) for each in owned],
         state={
@@ -439,7 +462,8 @@ def state_of(
                 f"the checkpoint has {kind} of {known[0]} and none of {sorted(set(names) - set(known))[0]},"
                 " which this optimizer updates together"
             )
-        if by_name is pieces_by_kind.get(kind):  # a 0-dim parameter's step is among the pieces
+        # A kind may be in both: NAdam's `mu_product` of a 0-dim parameter has the parameter's shape.
+        if by_name is pieces_by_kind.get(kind):
             dtype = pieces_by_kind[kind][names[0]][0][2].dtype if names else None
             state[kind] = assemble(owned, pieces_by_kind[kind], dtype)
         else:
@@ -460,6 +484,18 @@ def check_shapes(what: str, mine: Mapping[str, Any], saved: Mapping[str, Any]) -
             raise CheckpointError(
                 f"{what} {name} is {here} in the model and {there} in the checkpoint; build that model"
             )
+
+
+def check_dtypes(owned: Iterable[Owned], weights: Mapping[str, Pieces]) -> None:
+    """CheckpointError unless weights were saved in the dtype in which they are updated here."""
+    for each in owned:
+        for name in (part.name for part in each.parts):
+            saved = weights[name][0][2].dtype
+            if saved != each.tensor.dtype:
+                raise CheckpointError(
+                    f"weights of {name} are {each.tensor.dtype} here and {saved} in the checkpoint; build"
+                    " that model, and an optimizer that updates it in that dtype"
+                )
 
 
 def shapes_and_types(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[Any, ...]]:
@@ -524,10 +560,10 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
 
 
 def gather_weights(optimizer: AnyOptimizer) -> None:
-    """Round each bucket's float32 `master` (this rank's shard) into its place in `weights.flat`.
+    """Round each bucket's float32 `master` into this rank's shard of the weights; gather the full weights.
 
-    Stages 1 and 2 keep all weights, so all-gather `flat` in place. Stage 0 has them all; stage 3 gathers them
-    when it uses them.
+    Only stages 1 and 2 gather them here: stage 0 has restored them all, stage 3 gathers a layer when it runs.
+    The all-gather blocks without a timeout, as those of every training step do.
     """
     for bucket in buckets_of(optimizer):
         bucket.round_master()
@@ -537,8 +573,8 @@ def gather_weights(optimizer: AnyOptimizer) -> None:
 
 # ------------------------------------------------------------------ the folder: saving
 #
-# .saving/ …   all files        fsync files, then folder
-# .saving/     manifest.json    fsync file, then folder      from here on the checkpoint is whole
+# .saving/ …   all files        fsync files, then the folders below .saving
+# .saving/     manifest.json    fsync file, then .saving     whole, but without a name until the rename
 # .saving  →  000003-step30     rename, fsync
 # latest   →  000003-step30     a new file, renamed over the old one; fsync
 # the oldest go                 renamed first, so that no half-removed one bears a name
@@ -556,9 +592,11 @@ def save(
 ) -> Path:
     """Save a new checkpoint with the files that `write(path)` makes on all ranks; returns its path.
 
-    `write` may raise OSError or CheckpointError on any rank. `needed`: bytes of all ranks' files. When it
-    raises CheckpointError, on all ranks, the checkpoints that were there are untouched and the new one is
-    gone. Of the checkpoints the last `keep` stay.
+    On rank r, `write` makes `rank{r}.pt` and any other files in the folder `path`; it may raise OSError or
+    CheckpointError. `needed`: bytes of all ranks' files. Of the checkpoints the last `keep` stay.
+
+    Raises CheckpointError on all ranks; the checkpoints that were there are untouched then, and the new one
+    is gone. Only a LateRankError leaves open how far the save has come.
     """
     if keep < 1 or step < 0:
         raise ValueError(f"keep={keep}, step={step}; keep at least 1 checkpoint, of step 0 or later")
@@ -568,23 +606,21 @@ def save(
         return together(comm, waiting_for, lambda: explaining_full_disk(do, folder, needed))
 
     room = needed + SPARE_BYTES * comm.size
+    # Outside the try: if it fails, .saving may be that of the training which holds the lock.
     all_do("a folder for the checkpoint", lambda: None if comm.rank else prepare(folder, room))
     try:
-        all_do("the other ranks' files", lambda: write_part(folder, write))
-        parts = all_do("the other ranks' checksums", lambda: describe(comm, scratch))
+        all_do("the other ranks' files", lambda: write_part(folder, file_of(comm.rank), write))
+        parts = all_do("the other ranks' checksums", lambda: sync_and_describe(comm, scratch))
         files = {name: facts for part in parts for name, facts in part.items()}
         about = {"step": step, "ranks": comm.size, "progress": dict(progress or {}), "files": files}
         names = all_do("the name of the checkpoint", lambda: "" if comm.rank else publish(folder, about))
     except LateRankError:
         raise  # nothing is agreed any more; the next save removes what is left
     except CheckpointError:
-        if comm.rank == 0:
-            shutil.rmtree(scratch, ignore_errors=True)
-        comm.Barrier()
+        all_do("rank 0", lambda: None if comm.rank else shutil.rmtree(scratch, ignore_errors=True))
         raise
-    if comm.rank == 0:
-        prune(folder, keep)
-    comm.Barrier()  # no rank looks at the folder while rank 0 still removes
+    # No rank returns, and looks at the folder, while rank 0 still removes.
+    all_do("rank 0", lambda: None if comm.rank else prune(folder, keep))
     return folder / names[0]
 
 
@@ -604,15 +640,17 @@ def prepare(folder: Path, needed: int) -> None:
     (folder / SAVING).mkdir()
 
 
-def write_part(folder: Path, write: Callable[[Path], None]) -> None:
-    """Write this rank's files."""
+def write_part(folder: Path, own_file: str, write: Callable[[Path], None]) -> None:
+    """Write this rank's files, of which `own_file` must be one: `find` expects one of every rank."""
     if not (folder / SAVING).is_dir():
         raise CheckpointError(f"{folder} is not the folder that rank 0 sees; choose one that all ranks share")
     write(folder / SAVING)
+    if not (folder / SAVING / own_file).is_file():
+        raise CheckpointError(f"write() made no {own_file}, which every checkpoint has; write to that name")
 
 
-def describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str, Any]]:
-    """Size and checksum of files that are now on disk, by name; the ranks share the work."""
+def sync_and_describe(comm: MPI.Intracomm, scratch: Path) -> dict[str, dict[str, Any]]:
+    """Bring all files to the disk; their sizes and checksums, by name. The ranks share the work."""
     found = sorted(scratch.rglob("*"))
     paths, folders = ([each for each in found if each.is_dir() == is_folder] for is_folder in (False, True))
     # `write` may not have synced. Files before the folders that name them.
@@ -674,7 +712,7 @@ def as_text(about: Mapping[str, Any]) -> str:
 def own_digest(about: Mapping[str, Any]) -> str:
     """The sha256 of a manifest without its checksum."""
     body = {key: value for key, value in about.items() if key != "sha256"}
-    body = json.loads(json.dumps(body))  # as it is read: its keys are strings, which sort differently
+    body = json.loads(json.dumps(body))  # JSON turns int keys into strings: hash what a reader will see
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
@@ -750,8 +788,9 @@ def find(comm: MPI.Intracomm, folder: Path) -> Found | None:
     """A whole checkpoint, every byte of it checked; None when there is none at all.
 
     It is the one that `latest` names; when that is damaged, the newest whole one. After a kill between a
-    checkpoint's rename and the writing of `latest`, that is the one before. CheckpointError, with the name
-    of each file that is wrong, when there are only damaged ones.
+    checkpoint's rename and the writing of `latest`, `latest` still names the previous checkpoint, and that
+    one is returned. CheckpointError, with the name of each file that is wrong, when there are only damaged
+    ones.
     """
     refused: list[str] = []
     for path in together(comm, "a list of checkpoints", lambda: candidates(folder))[0]:
@@ -812,7 +851,7 @@ def manifest_problem(about: Any, name: str) -> str:
     files = about["files"]
     if not isinstance(files, dict) or not all(is_described(*each) for each in files.items()):
         return "files does not give the bytes and the sha256 of files below this folder"
-    # At most one more name than there are files is enough to miss one, however many ranks a forger writes.
+    # One more name than there are files is enough to miss one: a forged, huge `ranks` builds no huge list.
     expected = [file_of(rank) for rank in range(min(about["ranks"], len(files) + 1))]
     missing = [each for each in expected if each not in files]
     return f"files has no {missing[0]}" if missing else ""
@@ -904,7 +943,7 @@ class Writer:
         return memoryview(data).nbytes
 
     def write_some(self, data: memoryview) -> int:
-        """Write some of `data`; how many bytes."""
+        """Write some of `data`; how many bytes. A method of its own, which tests replace by a full disk."""
         return self.file.write(data)
 
     def flush(self) -> None:
@@ -923,7 +962,10 @@ def write_tensors(path: Path, content: Any) -> None:
 
 
 def read_tensors(path: Path, safe: Iterable[Any] = ()) -> Any:
-    """What `write_tensors` wrote: tensors, numbers, strings, and the classes in `safe`; CheckpointError."""
+    """What `write_tensors` wrote: tensors, numbers, strings, and the classes in `safe`; CheckpointError.
+
+    Nothing else is read, for a pickle may run any code. DeepSpeed's files need some classes in `safe`.
+    """
     try:
         check_regular(path)
         with torch.serialization.safe_globals(list(safe)):
@@ -997,8 +1039,8 @@ def together(
 ) -> list[Result]:
     """The results of `do()` on all ranks, which are small; CheckpointError on all when it failed on any.
 
-    LateRankError, with `waiting_for` in it, when a rank does not come within `timeout` seconds; the late rank
-    raises it, too, for it no longer finds the others.
+    LateRankError, with `waiting_for` in it, when a rank does not come within `timeout` seconds. The others
+    have given up and do not join the late rank's next collective, so it times out as well.
     """
     result, error, cause = None, "", None
     try:
@@ -1022,7 +1064,7 @@ def allgather_within(comm: MPI.Intracomm, value: Any, seconds: float, waiting_fo
 
     def complete(request: MPI.Request, memory: Any) -> None:
         try:
-            wait_for(request, seconds, waiting_for)
+            wait_for(request, seconds, waiting_for)  # tests the request until it is complete
         except TimeoutError as late:
             _abandoned.append((request, memory))
             raise LateRankError(str(late)) from None

@@ -1,10 +1,12 @@
 """ZeRO from scratch: data parallelism that shards, stage by stage, what every rank would keep a copy of.
 
-    stage   every rank keeps all          and its shard of            it sends, in numbers, for Ψ parameters
+    stage   every rank keeps all          and its shard of            it sends
     0       weights, gradients, state                                 2Ψ   all-reduce of the gradients
     1       weights, gradients            state                       2Ψ   reduce-scatter, all-gather
     2       weights                       gradients, state            2Ψ   the same, during backward
     3                                     weights, gradients, state   3Ψ   weights once more for backward
+
+What it sends: numbers per step, times (n - 1)/n for n ranks; Ψ is the number of parameters.
 
 Parameters lie in flat buffers, and every flat buffer is cut into shards, one per rank; the rank is the
 shard's owner. Computation is not sharded: every rank runs the whole model on its own part of the batch. The
@@ -13,6 +15,9 @@ gradient, up to rounding.
 
     zero = Zero2(comm, model, lambda shards: AdamW(shards, lr=1e-3))
     loss.backward(); zero.step(); zero.zero_grad()
+
+Call `zero_grad` between every `step` and the next backward: `step` leaves sums over ranks, to which backward
+would add one rank's gradients.
 
 The file goes from shards and their two collectives through stages 0, 1, 2 and 3 to what is used with any of
 them: clipping, loss scaling, state in files, tiles. `fast/zero.py` has a stage 3 that gathers ahead.
@@ -134,6 +139,7 @@ class Bucket:
 
     def attach_full_gradients(self) -> None:
         """Keep the full gradients in a flat buffer, to which backward adds: stages 0 and 1."""
+        # After attach_weights, so that both buffers have the same order of elements.
         self.gradients = FlatBuffer(self.parameters, zeros=True)
         self.gradients.attach_gradients()
         self.gradient_shard = self.owned(self.gradients.flat)
@@ -147,7 +153,8 @@ class Bucket:
 
 def master_of(shard: torch.Tensor, *, trains: bool) -> nn.Parameter:
     """What the optimizer updates: `shard` itself, or a float32 copy of a 16-bit one that trains."""
-    return nn.Parameter(shard.float() if trains and shard.dtype in SIXTEEN_BIT else shard)
+    master = shard.float() if trains and shard.dtype in SIXTEEN_BIT else shard
+    return nn.Parameter(master, requires_grad=trains)  # integers cannot require a gradient
 
 
 def buckets_of(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
@@ -161,6 +168,7 @@ def buckets_of(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> list[li
     return [
         group[part.start : part.stop]
         for group in alike(last_first)
+        # neighbours together while their sum is at most the limit:
         # fused_ranges([4, 3, 9, 1], 8) is [range(0, 2), range(2, 3), range(3, 4)]
         for part in fused_ranges([parameter.nbytes for parameter in group], bucket_bytes)
     ]
@@ -181,6 +189,8 @@ class ShardedOptimizer:
     and AdamW do, one that looks at whole matrices does not.
     """
 
+    buckets: Sequence[Bucket]
+
     def __init__(
         self,
         comm: MPI.Intracomm,
@@ -189,12 +199,12 @@ class ShardedOptimizer:
         max_norm: float | None,
         scaler: LossScaler | None,
     ) -> None:
-        self.comm, self.buckets, self.max_norm, self.scaler = comm, list(buckets), max_norm, scaler
+        self.comm, self.buckets, self.max_norm, self.scaler = comm, buckets, max_norm, scaler
         self.masters = [bucket.master for bucket in self.trained]
         self.optimizer = make_optimizer(list(self.masters))
 
     @property
-    def trained(self) -> list[Any]:
+    def trained(self) -> Sequence[Bucket]:
         """The buckets that the optimizer updates."""
         return self.buckets
 
@@ -205,9 +215,10 @@ class ShardedOptimizer:
         `owners`: the ranks that together hold every gradient once.
         """
         norm = None
-        for bucket in self.trained:
-            bucket.master.grad = bucket.gradient_shard.to(bucket.master.dtype)
-        if self.scaler is None or self.scaler.unscale(owners, [master.grad for master in self.masters]):
+        gradients = [bucket.gradient_shard.to(bucket.master.dtype) for bucket in self.trained]
+        for master, gradient in zip(self.masters, gradients, strict=True):
+            master.grad = gradient
+        if self.scaler is None or self.scaler.unscale(owners, gradients):
             if self.max_norm is not None:
                 norm = clip_gradients(owners, self.masters, self.max_norm)
             self.optimizer.step()
@@ -225,8 +236,8 @@ class ShardedOptimizer:
 class BucketedOptimizer(ShardedOptimizer):
     """What stages 0 to 2 share: buckets of neighbouring parameters, of up to `bucket_bytes`.
 
-    All ranks of `comm` make it and step together. `max_norm` clips by the norm of all gradients; `scaler` is
-    for float16, see `LossScaler`.
+    All ranks of `comm` construct it and step together. `max_norm` clips by the norm of all gradients;
+    `scaler` is for float16, see `LossScaler`.
     """
 
     bucket_type = Bucket
@@ -278,7 +289,7 @@ class Zero0(BucketedOptimizer):
             bucket.gradients.check_gradients()
             reduce_scatter(self.comm, bucket.gradients.flat)  # the two halves of an all-reduce
             all_gather(self.comm, bucket.gradients.flat)
-        return self.update(MPI.COMM_SELF)
+        return self.update(MPI.COMM_SELF)  # every rank has all gradients: over comm each would count n times
 
 
 # ------------------------------------------------------------------ stage 1: the optimizer's state is sharded
@@ -314,7 +325,8 @@ class Zero2(BucketedOptimizer):
 
     A bucket's gradients are summed, and the full ones freed, as soon as backward has filled it. For several
     backward passes per step, the shards add up. Parameters that backward did not reach have a gradient of
-    zero. Buckets are summed in list order on every rank; all ranks must make the same backward passes.
+    zero. Buckets are summed in list order on every rank. All ranks must make the same backward passes, which
+    reach the same parameters; only in a single pass before `step` may a rank reach fewer, or none.
     """
 
     def prepare_gradients(self) -> None:
@@ -338,7 +350,9 @@ class Zero2(BucketedOptimizer):
 
     def ready(self, parameter: torch.Tensor) -> None:
         """Backward has a gradient: sum the buckets that are full, in the order that all ranks keep."""
-        if not any(parameter in missing for missing in self.missing):  # its second: a new pass
+        if not any(parameter in missing for missing in self.missing):
+            # Its second gradient, so another pass has begun. `finish_pass` may sum gradients of both at once;
+            # they are None afterwards, so none counts twice.
             self.finish_pass()
         for missing in self.missing:
             missing.discard(parameter)
@@ -382,8 +396,9 @@ class LayerBucket(Bucket):
     """A layer's parameters: gathered while the layer runs; at other times this rank keeps its shard only.
 
     Freeing empties the *memory* of the flat buffer. What autograd keeps for backward are views of it, which
-    show the weights again as soon as they are gathered again. Autograd accepts that: the storage object and
-    the values are the same, and neither MPI's write nor ours raises the buffer's version counter.
+    show the weights again as soon as they are gathered again. Autograd refuses a saved tensor that torch has
+    written to since, which it sees by its version counter. Ours does not rise: `resize_` acts on the storage,
+    MPI writes to the address, and `allocate` writes through `.data`.
     """
 
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
@@ -395,6 +410,7 @@ class LayerBucket(Bucket):
             self.gradient_shard = torch.zeros_like(self.shard)
         self.full_gradients: FlatBuffer | None = None  # all of them, while backward fills them
         self.missing: set[object] = set()  # what has no gradient yet: parameters; if frozen, inputs
+        self.backward_pass = -1  # the last one that reached the layer
         self.gathered, self.pinned = True, False  # pinned: not to be freed
         self.free()
 
@@ -409,7 +425,7 @@ class LayerBucket(Bucket):
     def allocate(self) -> None:
         """Give the flat buffer memory again, with this rank's shard in place."""
         self.weights.flat.untyped_storage().resize_(self.nbytes)
-        self.owned(self.weights.flat).data.copy_(self.shard)  # .data: autograd's version counter stays
+        self.owned(self.weights.flat).data.copy_(self.shard)  # .data: the version counter does not rise
 
     def free(self) -> None:
         """Free the full weights; this rank's shard stays."""
@@ -420,9 +436,15 @@ class LayerBucket(Bucket):
             self.gathered = False
 
     def expect_gradients(self) -> None:
-        """Backward reaches the layer: make a flat buffer to which it adds the gradients."""
+        """Backward reaches the layer: expect all gradients, in a flat buffer to which it adds them."""
+        if self.backward_pass == backward_pass():
+            return  # this pass came from another output of the layer already
+        self.backward_pass = backward_pass()
+        # Anew, also if the pass before left some without a gradient.
+        self.missing = set(self.parameters) if self.trains else set()
         if self.trains and self.full_gradients is None:
-            self.full_gradients, self.missing = FlatBuffer(self.parameters, zeros=True), set(self.parameters)
+            # While the weights are gathered, so that both buffers have the same order of elements.
+            self.full_gradients = FlatBuffer(self.parameters, zeros=True)
             self.full_gradients.attach_gradients()
 
     @torch.no_grad()
@@ -452,11 +474,15 @@ class Zero3(ShardedOptimizer):
     `layers` are modules of `model` that are gathered one at a time. Parameters in none of them, or in two,
     stay gathered while the model runs. Between steps parameters are empty; inside `with zero.full_weights():`
     they can be read and written. Gathering is collective: all ranks must run the same layers, forward and
-    backward, in the same order. A layer's backward begins with the gradient of its outputs, so a loss must be
-    made of outputs, not of tensors that a layer stored inside.
+    backward, in the same order, and reach the same parameters.
+
+    A layer's backward begins with the gradient of its outputs, so a loss must be made of outputs, not of
+    tensors that a layer stored inside. It ends when all trained weights of the layer have their gradients, so
+    its `forward` must not use a trained weight's `detach()`, which backward may need even later.
     """
 
-    layer_bucket = LayerBucket
+    buckets: Sequence[LayerBucket]
+    layer_bucket: type[LayerBucket] = LayerBucket
 
     def __init__(
         self,
@@ -468,7 +494,8 @@ class Zero3(ShardedOptimizer):
         max_norm: float | None = None,
         scaler: LossScaler | None = None,
     ) -> None:
-        self.layers: list[tuple[nn.Module, list[Any]]] = [  # modules as they run, each with its buckets
+        # modules as they run, each with its buckets
+        self.layers: Sequence[tuple[nn.Module, Sequence[LayerBucket]]] = [
             (module, [self.layer_bucket(comm, each) for each in alike(parameters)])
             for module, parameters in layers_with_parameters(model, list(layers))
         ]
@@ -481,7 +508,7 @@ class Zero3(ShardedOptimizer):
             self.watch(index, module, in_layer)
 
     @property
-    def trained(self) -> list[Any]:
+    def trained(self) -> Sequence[LayerBucket]:
         """The buckets that are not frozen."""
         return [bucket for bucket in self.buckets if bucket.trains]
 
@@ -490,31 +517,41 @@ class Zero3(ShardedOptimizer):
         for bucket in self.layers[index][1]:
             bucket.gather()
 
-    def watch(self, index: int, module: nn.Module, buckets: list[LayerBucket]) -> None:
-        """Gather the layer just before it runs, forward and backward, and free it just after."""
+    def watch(self, index: int, module: nn.Module, buckets: Sequence[LayerBucket]) -> None:
+        """Gather the layer just before it runs, forward and backward, and free it just after.
+
+        Each node of autograd's graph that uses a trained weight also sends a gradient to it, and the weight's
+        gradient is complete when all of them have run. So when all trained weights have theirs, backward
+        needs none of them any more. A frozen weight gets no gradient: backward may need it until the layer's
+        inputs have theirs.
+        """
 
         frozen = [bucket for bucket in buckets if not bucket.trains]
-        inputs: set[object] = set()  # of the call that runs now: a mark for each that needs a gradient
+        # Of the call that runs now: a mark for each input that needs a gradient. It stands for the input in
+        # `missing` and does not keep the tensor alive.
+        inputs: set[object] = set()
 
         def before(_module: nn.Module, *arguments: Any) -> None:
             nonlocal inputs
             self.gather(index)
             inputs = set()
-            for tensor in needing_gradients(arguments) if frozen else ():
-                inputs.add(mark := object())
-                tensor.register_hook(lambda _gradient, mark=mark: reached(mark))
+            if frozen:
+                for tensor in needing_gradients(arguments):
+                    inputs.add(mark := object())
+                    tensor.register_hook(lambda _gradient, mark=mark: reached(mark))
 
         def after(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
             for tensor in needing_gradients(outputs):
                 tensor.register_hook(lambda _gradient, inputs=inputs: before_backward(inputs))
-            if not in_backward():  # under activation checkpointing, backward runs this forward again and
-                free(buckets)  # needs the weights right after
+            # Activation checkpointing runs this forward inside backward, which needs the weights right after.
+            if not in_backward():
+                free(buckets)
 
         def before_backward(inputs: set[object]) -> None:
             self.gather(index)
             for bucket in buckets:
                 bucket.expect_gradients()
-            for bucket in frozen:  # needed until backward has the gradients of the inputs
+            for bucket in frozen:
                 bucket.missing |= inputs
 
         def reached(what: object) -> None:
@@ -543,7 +580,8 @@ class Zero3(ShardedOptimizer):
     def full_weights(self) -> Iterator[None]:
         """Gather all parameters, on all ranks together; what is written to them is kept.
 
-        The model may run inside, but not step. 16-bit weights that are only read keep their float32 masters.
+        Each rank keeps its own shard of what it wrote, so all ranks must write the same values. The model may
+        run inside, but not step. 16-bit weights that are only read keep their float32 masters.
         """
         for index, (_, in_layer) in enumerate(self.layers):
             self.gather(index)
@@ -558,14 +596,14 @@ class Zero3(ShardedOptimizer):
                 bucket.free()
 
 
-def finish(buckets: Iterable[Any]) -> None:
+def finish(buckets: Sequence[LayerBucket]) -> None:
     """Sum the gradients of these buckets, and free the full ones and the full weights."""
     for bucket in buckets:
         bucket.reduce()
     free(buckets)
 
 
-def free(buckets: Iterable[Any]) -> None:
+def free(buckets: Iterable[LayerBucket]) -> None:
     """Free the full weights of these buckets."""
     for bucket in buckets:
         bucket.free()
@@ -573,7 +611,12 @@ def free(buckets: Iterable[Any]) -> None:
 
 def in_backward() -> bool:
     """Whether autograd runs a backward pass at the moment."""
-    return torch._C._current_graph_task_id() >= 0  # the number of that pass; -1 outside of one
+    return backward_pass() >= 0
+
+
+def backward_pass() -> int:
+    """The number of the backward pass that autograd runs at the moment; -1 outside of one."""
+    return torch._C._current_graph_task_id()
 
 
 def needing_gradients(tensors: Any) -> list[torch.Tensor]:
@@ -645,8 +688,8 @@ class LossScaler:
 
     float16 loses gradients below 6e-8, so the loss is multiplied, and they with it. In every stage `step`
     sums them, converts the sums to the masters' float32, and calls `unscale` there. When a sum overflows on
-    any rank, all ranks skip the update and halve the factor; after `steps_to_double` updates without overflow
-    it doubles. bfloat16 has the range of float32 and needs none of this.
+    any rank, all ranks skip the update, `step` returns None, and the factor halves; after `steps_to_double`
+    updates without overflow it doubles. bfloat16 has the range of float32 and needs none of this.
 
     Source: Micikevicius and others, Mixed Precision Training, ICLR 2018, https://arxiv.org/abs/1710.03740
     """
@@ -684,9 +727,9 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 def offload_state(optimizer: Optimizer, folder: Path, rank: int) -> int:
     """Keep the two moments of an Adam or AdamW in files of `folder`; returns the bytes of the files.
 
-    The system keeps in memory what it has room for. Call it before the first step. Raises TypeError for other
-    optimizers and for amsgrad, ValueError after the first step and OSError, with the numbers, when `folder`
-    has no room for this rank's files; the other ranks' files are not counted.
+    The files are memory-mapped; the operating system caches what fits. Call it before the first step.
+    Raises TypeError for other optimizers and for amsgrad, ValueError after the first step and OSError, with
+    the numbers, when `folder` has no room for this rank's files; the other ranks' files are not counted.
     """
     if not isinstance(optimizer, Adam | AdamW):
         raise TypeError(f"{type(optimizer).__name__} has other state than Adam's two moments")

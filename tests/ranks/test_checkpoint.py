@@ -441,6 +441,35 @@ def test_a_late_rank_ends_with_an_error_as_do_those_that_waited(comm: MPI.Intrac
     comm.Barrier()
 
 
+@pytest.mark.deadline(20)
+@pytest.mark.parametrize("slow", ["prune", "shutil.rmtree"])
+def test_no_rank_waits_for_ever_while_rank_0_removes(
+    comm: MPI.Intracomm, shared_folder: Path, slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest checkpoint after a save, or what one that failed has left."""
+    if comm.size == 1:
+        return
+    own, late = comm.Dup(), comm.size - 1  # not freed: the ranks are out of step on it
+    right = checkpoint.together
+
+    def together(comm: MPI.Intracomm, what: str, do: Callable[[], Any]) -> Any:
+        return right(comm, what, do, 0.2 if what == "rank 0" else 60)
+
+    def write(path: Path) -> None:
+        (path / f"rank{comm.rank}.pt").touch()
+        if slow != "prune":
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(checkpoint, "together", together)
+    monkeypatch.setattr(f"course_lib.parallel.checkpoint.{slow}", lambda *_, **__: comm.recv(source=late))
+    with pytest.raises(checkpoint.LateRankError, match=r"rank 0 is not there after 0\.2 s"):
+        checkpoint.save(own, shared_folder, write, step=1)
+    if comm.rank == late:
+        comm.send(None, 0)  # it has given up
+    comm.Barrier()
+    monkeypatch.undo()
+
+
 def test_what_one_rank_cannot_collect_fails_all(comm: MPI.Intracomm, shared_folder: Path) -> None:
     model, zero = build(comm, PLAIN)
     if comm.rank == comm.size - 1:

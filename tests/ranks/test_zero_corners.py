@@ -216,7 +216,76 @@ def test_a_rank_whose_backward_reaches_nothing(comm: MPI.Intracomm, stage: Any) 
         torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
 
 
+class Branches(nn.Module):
+    """A layer whose second part runs only if both are asked for; backward then reaches it first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor, *, both: bool) -> torch.Tensor:
+        y = torch.tanh(self.first(x))
+        return torch.tanh(self.second(y)) if both else y
+
+
+@pytest.mark.parametrize("stage", [*STAGES, fast.Zero3])
+@pytest.mark.parametrize("forwards_first", [False, True])
+@pytest.mark.parametrize("passes", [(False, True), (True, False), (False, False, True)])
+def test_passes_of_a_step_that_reach_different_parameters(
+    comm: MPI.Intracomm, stage: Any, passes: tuple[bool, ...], *, forwards_first: bool
+) -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleList(Branches() for _ in range(3)).double()
+    x = torch.randn(2, WIDTH, dtype=torch.float64)
+
+    def loss(model: Any, *, both: bool) -> torch.Tensor:
+        y = x
+        for layer in model:
+            y = layer(y, both=both)
+        return y.square().sum()
+
+    expected = alone(model, lambda model: [loss(model, both=both) for both in passes])
+    in_layers = stage in (Zero3, fast.Zero3)
+    zero = stage(comm, model, sgd, **({"layers": model} if in_layers else {"bucket_bytes": 250}))
+    for _ in range(2):
+        if forwards_first:
+            for each in [loss(model, both=both) for both in passes]:
+                (each / comm.size).backward()
+        else:
+            for both in passes:
+                (loss(model, both=both) / comm.size).backward()
+        zero.step()
+        zero.zero_grad()
+    for name, value in weights_of(zero, model).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+
+
 # ------------------------------------------------------------------ what a model consists of
+
+
+class Counted(nn.Module):
+    """A layer with a parameter of integers, which cannot be trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.numbers = nn.Parameter(torch.arange(WIDTH + 2), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x + self.numbers[:WIDTH]))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_integers_that_are_parameters(comm: MPI.Intracomm, stage: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Counted(), Counted())
+    x = torch.randn(2, WIDTH)
+    expected = alone(model, lambda model: [model(x).square().sum()], steps=1)
+    zero = stage(comm, model, sgd, **({"layers": model} if stage is Zero3 else {}))
+    (model(x).square().sum() / comm.size).backward()
+    zero.step()
+    for name, value in weights_of(zero, model).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-6, msg=name)
 
 
 class Mixed(nn.Module):

@@ -92,6 +92,69 @@ def test_an_optimizer_of_another_model_is_refused_with_a_sentence(tmp_path: Path
         save_training(COMM, tmp_path, Odd(), Zero1(COMM, Odd(), Adam), step=0)
 
 
+def test_state_of_a_parameter_without_dimensions_goes_from_one_optimizer_to_the_other(tmp_path: Path) -> None:
+    """Its count of steps has the shape of the parameter."""
+    for index, make in enumerate(MAKERS):
+        model = Odd()
+        optimizer = make(model)
+        step(model, optimizer)
+        save_training(COMM, tmp_path / str(index), model, optimizer, step=1)
+        step(model, optimizer)
+        other = Odd()
+        resumed = MAKERS[1 - index](other)
+        assert load_training(COMM, tmp_path / str(index), other, resumed) is not None
+        step(other, resumed)
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["Adam", "Zero1"])
+def test_weights_of_another_dtype_are_refused(tmp_path: Path, index: int) -> None:
+    """The optimizer's state keeps its dtype, so weights that were converted could not be updated."""
+    model = Odd().double()
+    optimizer = MAKERS[index](model)
+    step(model, optimizer)
+    save_training(COMM, tmp_path, model, optimizer, step=1)
+    other = Odd()
+    with pytest.raises(
+        CheckpointError, match=r"weights of \w+ are torch.float32 here and torch.float64 in the checkpoint"
+    ):
+        load_training(COMM, tmp_path, other, MAKERS[index](other))
+    assert all(
+        torch.equal(mine, new) for mine, new in zip(other.parameters(), Odd().parameters(), strict=True)
+    )
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_loaded_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the training that saves into the folder, and keeps only its last ones."""
+    model = Odd()
+    optimizer = MAKERS[1](model)
+    step(model, optimizer)
+    save_training(COMM, tmp_path, model, optimizer, step=1)
+
+    def find_and_lose(comm: MPI.Intracomm, folder: Path) -> Any:
+        found = find(comm, folder)
+        assert found is not None
+        shutil.rmtree(found.path)
+        return found
+
+    monkeypatch.setattr(checkpoint, "find", find_and_lose)
+    other = Odd()
+    with pytest.raises(CheckpointError, match=r"rank0.pt is not a file of tensors"):
+        load_training(COMM, tmp_path, other, MAKERS[1](other))
+    assert all(
+        torch.equal(mine, new) for mine, new in zip(other.parameters(), Odd().parameters(), strict=True)
+    )
+
+
+def test_files_without_one_of_each_rank_are_refused_before_they_get_a_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"write\(\) made no rank0.pt, which every checkpoint has"):
+        save(COMM, tmp_path, lambda path: path.joinpath("weights.bin").touch(), step=1)
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
 def write_file(path: Path) -> None:
     (path / "rank0.pt").write_bytes(b"numbers")
 

@@ -28,12 +28,12 @@ from course_lib.parallel.checkpoint import (
     Writer,
     as_text,
     check_file,
-    describe,
     find,
     names_in,
     read_manifest,
     read_tensors,
     save,
+    sync_and_describe,
     write_tensors,
     write_text,
 )
@@ -141,7 +141,7 @@ def in_place(into: Path, step: int) -> None:
     path = into / names_in(into)[0]
     write_files(step)(path)
     (path / MANIFEST).unlink()
-    files = describe(COMM, path)
+    files = sync_and_describe(COMM, path)
     write_text(path / MANIFEST, as_text({"step": step, "ranks": 1, "progress": {}, "files": files}))
 
 
@@ -151,9 +151,8 @@ def latest_first(into: Path, step: int) -> None:
     write_text(into / LATEST, path.name)
     path.mkdir()
     write_files(step)(path)
-    write_text(
-        path / MANIFEST, as_text({"step": step, "ranks": 1, "progress": {}, "files": describe(COMM, path)})
-    )
+    files = sync_and_describe(COMM, path)
+    write_text(path / MANIFEST, as_text({"step": step, "ranks": 1, "progress": {}, "files": files}))
 
 
 def old_one_first(into: Path, step: int) -> None:
