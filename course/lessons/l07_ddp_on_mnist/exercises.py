@@ -3,8 +3,7 @@
 torch is imported where a check needs it, so that exercises without it are checked sooner.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import SimpleNamespace
@@ -90,6 +89,8 @@ def _train_on_all(answer: SimpleNamespace, comm: Any) -> list[Trained]:
     from mpi4py import MPI
     from torch.utils.data import Dataset
 
+    from course_lib.parallel.ddp import process_group
+
     inputs, labels = _data()
     samples: list[int] = []
 
@@ -109,25 +110,11 @@ def _train_on_all(answer: SimpleNamespace, comm: Any) -> list[Trained]:
 
     model.register_forward_pre_hook(note)
     answer.train.__globals__.update(rank=comm.rank, size=comm.size)  # as in the lesson
-    with _group(comm):
+    with process_group(comm, "mpi4py", timeout=WAIT):
         losses = answer.train(model, Samples(), BATCH, EPOCHS)
     count = len(losses) if isinstance(losses, list) else 0
     mine = Trained(count, samples, sizes or [0], first, _weights(model))
     return MPI.Intracomm(comm).allgather(mine)  # a communicator that the job does not watch
-
-
-@contextmanager
-def _group(comm: Any) -> Iterator[None]:
-    """A process group of all ranks of `comm`: the one that there is, or one for as long as the body runs."""
-    import torch.distributed as dist
-
-    from course_lib.parallel.ddp import process_group
-
-    if dist.is_initialized():
-        yield
-        return
-    with process_group(comm, "mpi4py", timeout=WAIT):
-        yield
 
 
 def _data() -> "tuple[Tensor, Tensor]":

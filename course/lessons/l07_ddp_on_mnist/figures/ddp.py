@@ -27,6 +27,7 @@ from mpi_classroom.figures import (
 
 IN_A_ROW = 24  # samples that can be read beside each other
 SMOOTH = 10  # steps; the loss of one batch jumps
+CLASSES = 10  # the digits
 Shares = Sequence[Sequence[int]]  # the samples of each rank, in the order in which it sees them
 
 # ------------------------------------------------------------------ the sampler
@@ -115,13 +116,13 @@ def shares_alt(shares: Mapping[str, Shares], title: str) -> str:
 # ------------------------------------------------------------------ a training
 
 
-def training_curve(losses: Sequence[Sequence[float]], before: float, after: float, *, images: str) -> Picture:
-    """The loss of every step, and the accuracies (0 to 1) on test images before and after training.
+def training_curve(losses: Sequence[Sequence[float]], right: float, *, images: str) -> Picture:
+    """The loss of every step; in the title, the accuracy `right` (0 to 1) on the test images at the end.
 
     `losses[rank]` are those of one rank, equally many on each; drawn is the mean of all ranks.
     """
     steps = [fmean(step) for step in zip(*losses, strict=True)]
-    title = curve_title(len(losses), before, after, images)
+    title = curve_title(len(losses), right, images)
     figure, (axes,) = new_panels(title, height=3.4)
     pale: Look = {"color": "#56B4E9", "linewidth": 1, "label": "one step, the mean of all ranks"}
     axes.plot(range(1, len(steps) + 1), steps, **pale)
@@ -135,10 +136,10 @@ def training_curve(losses: Sequence[Sequence[float]], before: float, after: floa
     return Picture(figure, f"{kind}. {title.replace(chr(10), ' ')}. {fall}, the mean of the last {SMOOTH}.")
 
 
-def curve_title(ranks: int, before: float, after: float, images: str) -> str:
-    """What was trained on what, and how much of the test is right before and after."""
-    right = f"of the test images, {before:.1%} are right before and {after:.1%} after"
-    return f"{ranks} ranks train one network on {images};\n{right}"
+def curve_title(ranks: int, right: float, images: str) -> str:
+    """What was trained on what, and how much of the test is right at the end: guessing one of ten gets 10 %."""
+    test = f"at the end, {right:.1%} of the test images are right (guessing: {1 / CLASSES:.0%})"
+    return f"{ranks} ranks train one network on {images};\n{test}"
 
 
 # ------------------------------------------------------------------ three ways to take a step
