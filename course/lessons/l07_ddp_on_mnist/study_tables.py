@@ -88,14 +88,17 @@ class Final:
 class Curve:
     """One training: its seconds, test losses and test accuracies after each epoch, the mean of all seeds.
 
-    `ends`: the test accuracy of each seed after the last epoch.
+    `epoch_seconds`: the median over the epochs of all seeds, as in a `Timing`. `ends`: the test accuracy of
+    each seed after the last epoch.
     """
 
     name: str
     model: str
     engine: str
     ranks: int
+    threads: int
     label: str
+    epoch_seconds: float
     seconds: tuple[float, ...]
     losses: tuple[float, ...]
     accuracies: tuple[float, ...]
@@ -207,7 +210,9 @@ def curves(rows: Iterable[EpochRow], *, model: str, part: str = ACCURACY) -> lis
                 model,
                 engine,
                 ranks,
+                threads,
                 group[0].label,
+                median(row.epoch_seconds for row in group),
                 tuple(fmean(row.wall_seconds for row in rows) for rows in epochs),
                 tuple(fmean(row.test_loss or 0.0 for row in rows) for rows in epochs),
                 tuple(fmean(row.test_accuracy or 0.0 for row in rows) for rows in epochs),
