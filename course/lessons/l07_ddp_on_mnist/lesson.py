@@ -8,7 +8,7 @@
 # | **You will be able to** | turn the loop of one process into a DDP loop; say what DDP does and what it leaves to you; say where the time of a step goes |
 # | **With More** | say what changes the accuracy when ranks are added |
 # | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
-# | **Time** | core 20 min · more 40 min |
+# | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
 #
 # [← 06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · [Course map](00_start_here.ipynb) ·

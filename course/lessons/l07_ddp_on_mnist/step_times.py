@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
+from course.lessons.l07_ddp_on_mnist.study_words import reference_times
 from mpi_classroom.figures import say_seconds
 
 BY_HAND, DDP_GLOO, DDP_MPI = "by hand", "DDP over Gloo", "DDP over MPI"
 QUIET = 0.8  # with less of a core, times say more of the other programs than of the ways
+GAIN = 1.2  # the least that two free cores gain on one
 CLOSE = 0.1  # two times that differ by less keep up with each other
 
 
@@ -65,7 +67,8 @@ def explain_ways(ways: Sequence[StepTime], *, cores: int) -> str:
     if hand.core_share < QUIET:
         return (
             "Which is faster? This run cannot say. Other programs used the cores: a rank had one for only "
-            f"{hand.core_share:.0%} of the time. Run the cell again on a quiet machine."
+            f"{hand.core_share:.0%} of the time. Run the cell again on a quiet machine.\n"
+            + reference_times([f"{name}, 2 ranks" for name in (BY_HAND, DDP_GLOO, DDP_MPI)])
         )
     return "\n".join(
         [
@@ -160,7 +163,15 @@ def saved(way: StepTime) -> float:
 
 def replicas_and_ranks(seconds: Sequence[tuple[str, float]]) -> str:
     """Whether replicas in threads keep up with DDP, for the ways that `runs.time_threads_and_ranks` timed."""
-    (_, threads), (_, ranks) = seconds[-2:]
+    if len(seconds) < 4:
+        return "One core: there is nothing to compare."
+    (_, alone), (_, operators), (_, threads), (_, ranks) = seconds
+    if alone < GAIN * max(operators, ranks):
+        ways = ["one process", "one process, 2 threads", f"{DDP_MPI}, 2 ranks"]
+        return (
+            "The cores were busy: this run says nothing about threads and ranks. Run it again on a quiet "
+            f"machine.\n{reference_times(ways)}"
+        )
     both = f"{say_seconds(threads)} against {say_seconds(ranks)}"
     if abs(threads - ranks) < CLOSE * ranks:
         return f"Here, replicas in threads keep up with DDP: {both}."

@@ -134,6 +134,7 @@ def test_busy_cores_are_named_and_nothing_is_concluded() -> None:
     hand, gloo, mpi = three_ways(0.030, 0.022, 0.020)
     told = explain_ways([replace(hand, core_share=0.31), gloo, mpi], cores=2)
     assert "a rank had one for only 31% of the time" in told
+    assert "Reference machine, seconds per epoch of the CNN: by hand, 2 ranks 13.1 s, DDP over Gloo" in told
     assert "Gloo against MPI" not in told and "Slowest" not in told
 
 
@@ -194,8 +195,17 @@ def test_the_synthetic_report_has_the_published_figures_in_its_form() -> None:
     [(0.0226, "keep up with DDP: 22.6 ms against 23.6 ms"), (0.03, "are slower"), (0.02, "are faster")],
 )
 def test_replicas_in_threads_are_judged_by_the_measurement(threads: float, said: str) -> None:
-    seconds = [("1 rank", 0.03), ("1 rank, replicas in 2 threads", threads), ("2 ranks, DDP", 0.0236)]
+    seconds = [("1 thread", 0.035), ("2 threads", 0.021), ("replicas", threads), ("2 ranks, DDP", 0.0236)]
     assert f"Here, replicas in threads {said}" in replicas_and_ranks(seconds)
+
+
+def test_where_two_cores_gain_nothing_they_were_busy() -> None:
+    told = replicas_and_ranks([("1 thread", 0.137), ("2 threads", 0.735), ("replicas", 0.14), ("DDP", 0.152)])
+    assert told.startswith("The cores were busy: this run says nothing")
+    assert "Reference machine, seconds per epoch of the CNN: one process 22.4 s" in told
+    assert "nothing to compare" in replicas_and_ranks([("1 thread", 0.1), ("replicas", 0.1), ("DDP", 0.1)])
+    busy = synthetic_report({1: [[616.2]], 2: [[143.4], [143.4]]})
+    assert busy.splitlines()[-1].startswith("The cores were busy")
 
 
 def test_times_are_compared_with_the_first() -> None:

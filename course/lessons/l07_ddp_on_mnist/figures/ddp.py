@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from course.lessons.l07_ddp_on_mnist.step_times import StepTime
+from course.lessons.l07_ddp_on_mnist.step_times import GAIN, StepTime
 from mpi_classroom.figures import (
     ACTIVITIES,
     FONT_SIZE,
@@ -213,6 +213,10 @@ def synthetic_report(rates: Mapping[int, Sequence[Sequence[float]]]) -> str:
         alone = alone or mean
         lines.append(f"{ranks} rank{'s' * (ranks > 1)}: {mean:.1f} ± {spread:.1f} img/s per rank")
         lines[-1] += f", total {ranks * mean:.1f}" + (f", {ranks * mean / alone:.2f}×" if ranks > 1 else "")
+    if ranks > 1 and ranks * mean < GAIN * alone:
+        lines.append(
+            "The cores were busy: this run says nothing about weak scaling. Run it again on a quiet machine."
+        )
     return "\n".join(lines)
 
 
