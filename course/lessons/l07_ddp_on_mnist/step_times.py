@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
-from course.lessons.l07_ddp_on_mnist.study_words import reference_times
+from course.lessons.l07_ddp_on_mnist.study_tables import reference_times
 from mpi_classroom.figures import say_seconds
 
 BY_HAND, DDP_GLOO, DDP_MPI = "by hand", "DDP over Gloo", "DDP over MPI"

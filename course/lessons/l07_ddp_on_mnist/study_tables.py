@@ -12,12 +12,15 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     FIXED,
     GLOBAL,
     LOCAL,
+    REPLAYED,
     SCALED,
     SEQUENTIAL,
     THREADS,
     TIMING,
     EpochRow,
+    load,
 )
+from mpi_classroom.figures import say_seconds
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -130,7 +133,7 @@ def timings(rows: Iterable[EpochRow], part: str = TIMING) -> list[Timing]:
     }
     found = [_timing(group, alone.get((key[0], key[-1]))) for key, group in ways.items()]
     models = list(dict.fromkeys(row.model for row in chosen))
-    return sorted(found, key=lambda one: (models.index(one.model), one.label == "replayed", *_place(one)))
+    return sorted(found, key=lambda one: (models.index(one.model), one.label == REPLAYED, *_place(one)))
 
 
 def _place(one: Timing) -> tuple[int, int, int]:
@@ -161,6 +164,13 @@ def _timing(rows: Sequence[EpochRow], alone: float | None) -> Timing:
         transfer,
         len(rows),
     )
+
+
+def reference_times(names: Sequence[str], model: str = "cnn") -> str:
+    """What the committed study measured for these ways, as a sentence."""
+    found = {one.name: one for one in timings(load().rows) if one.model == model and one.label != REPLAYED}
+    told = ", ".join(f"{name} {say_seconds(found[name].epoch_seconds)}" for name in names)
+    return f"Reference machine, seconds per epoch of the {model.upper()}: {told}."
 
 
 def finals(rows: Iterable[EpochRow]) -> list[Final]:

@@ -16,7 +16,6 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     TIMING,
     EpochRow,
     Study,
-    load,
 )
 from course.lessons.l07_ddp_on_mnist.study_tables import (
     NAMES,
@@ -28,7 +27,6 @@ from course.lessons.l07_ddp_on_mnist.study_tables import (
     way_name,
 )
 from course_lib.training.models import MNIST_MODELS
-from mpi_classroom.figures import say_seconds
 
 PUBLISHED_RANKS = 8  # the most that the published study ran
 WAY, CELL, NARROW = 24, 25, 16  # letters in a column of a table
@@ -172,13 +170,6 @@ def epoch_tables(rows: Iterable[EpochRow]) -> str:
             "The slides name no model for 17 s and 19 s; 3.90× is 67 s / 17 s.",
         ]
     )
-
-
-def reference_times(names: Sequence[str], model: str = "cnn") -> str:
-    """What the committed study measured for these ways, as a sentence."""
-    found = {one.name: one for one in timings(load().rows) if one.model == model and one.label != REPLAYED}
-    told = ", ".join(f"{name} {say_seconds(found[name].epoch_seconds)}" for name in names)
-    return f"Reference machine, seconds per epoch of the {model.upper()}: {told}."
 
 
 def table(title: str, cells: Mapping[tuple[str, str], str], models: Sequence[str]) -> list[str]:
