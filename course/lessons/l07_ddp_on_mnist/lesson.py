@@ -186,7 +186,7 @@ training_curve(cluster["losses"], cluster["accuracy"][0], images=cluster["about"
 # %% tags=["exercise: 07.q1"]
 
 # %% [markdown] tags=["notes"]
-# Eight minutes for the exercise. The place where people stumble is the third: with batch_size=128 on each rank the loop
+# Eight minutes for the exercise, two for the question. The place where people stumble is the third: with batch_size=128 on each rank the loop
 # runs and learns, and the global batch is 512. The reply names it. Those who are done early remove `set_epoch` and ask
 # for the reply.
 
@@ -244,8 +244,8 @@ way_bars(ways, cores=available_cores())
 # ## 6 · Change what DDP sends
 #
 # The average is right for equal shards. With unequal shards (say, a last batch of 10 images on four ranks, none repeated),
-# each rank divides its summed loss by the *global* batch, and the ranks **add** their gradients. DDP averages, so we replace its all-reduce by a **communication hook**: a function
-# that DDP calls with each bucket. Ours only adds:
+# each rank divides its summed loss by the *global* batch, and the ranks **add** their gradients. DDP averages, so we
+# replace its all-reduce by a **communication hook**: a function that DDP calls with each bucket. Ours only adds:
 
 # %% tags=["source: course_lib.parallel.ddp:sum_bucket"]
 # %%px
@@ -405,9 +405,9 @@ epoch_picture([one for one in timings(study.rows) if one.model == "cnn"])
 speedup_picture(study, "cnn")
 
 # %% [markdown]
-# The CNN gains as long as each rank has a core. The MLP may lose even then: its steps are too short for an all-reduce. The replay estimates what
-# eight ranks with a core each would do. Here are our figures, and the published ones below them. Compare speed-ups, not
-# seconds: the published times come from a machine with eight cores.
+# The CNN gains as long as each rank has a core. The MLP may lose even then: its steps are too short for an all-reduce. The
+# replay estimates what eight ranks with a core each would do. Here are our figures, and the published ones below them.
+# Compare speed-ups, not seconds: the published times come from a machine with eight cores.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.study_words import after_equal_epochs, epoch_tables
@@ -465,9 +465,9 @@ print(compare_times(cluster["seconds"][0]))
 print(replicas_and_ranks(cluster["seconds"][0]))
 
 # %% [markdown]
-# On GPUs they usually fall behind: DataParallel copies the model in every step, and one Python interpreter serves all its
-# threads. It cannot leave the machine either, and PyTorch's documentation advises against it. On a CPU it just calls your
-# model.
+# On GPUs, replicas in threads usually fall behind: DataParallel copies the model in every step, and one Python interpreter
+# serves all its threads. It cannot leave the machine either, and PyTorch's documentation advises against it. It needs
+# GPUs: on a CPU it just calls your model.
 #
 # One more measurement, without any data. Horovod's `pytorch_synthetic_benchmark.py` trains on the same random batch
 # again and again, with equally many images per rank however many ranks there are (weak scaling), and counts images per
@@ -512,7 +512,7 @@ print(synthetic_report(readings))
 # | several GPUs, one process | `DataParallel` | one line; one machine only, see section 8 |
 # | several GPUs or CPUs, one machine | DDP | one process per device, a process group |
 # | several machines | DDP, started on each machine | an address where all ranks can meet |
-# | machines that come and go | `torchrun --nnodes=2:8 --max-restarts=3` | a restart from the last checkpoint with the machines that are left |
+# | machines that come and go | `torchrun --nnodes=2:8 --max-restarts=3` | a restart from the last checkpoint with the machines that are left (planned: lesson 15) |
 #
 # DDP itself stays the same on the last three steps. What changes is how ranks start and find each other.
 #

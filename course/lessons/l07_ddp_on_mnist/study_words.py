@@ -148,6 +148,7 @@ def not_in(rows: Iterable[EpochRow]) -> str:
 
 def epoch_tables(rows: Iterable[EpochRow]) -> str:
     """Two tables, ours and the published: seconds per epoch and speed-up over one thread by way and model."""
+    rows = list(rows)
     ours = {
         (way_name(one.engine, one.ranks, one.threads), one.model): timed(
             one.epoch_seconds, one.speedup, one.label
@@ -163,7 +164,7 @@ def epoch_tables(rows: Iterable[EpochRow]) -> str:
     models = list(dict.fromkeys(one.model for one in published))
     return "\n".join(
         [
-            *table("measured here", dict(reversed(ours.items())), models),
+            *table(f"ours, on {rows[0].cores} cores", dict(reversed(ours.items())), models),
             "o: oversubscribed, r: replayed",
             "",
             *table("published, on 8 cores", theirs, models),

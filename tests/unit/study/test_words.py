@@ -94,6 +94,7 @@ def test_every_model_and_way_has_its_own_range_of_seeds() -> None:
 def test_ours_stands_above_what_was_published_and_both_fit_on_a_screen() -> None:
     told = epoch_tables(COMMITTED)
     ours, theirs = ({line[:24].strip(): line for line in part.splitlines()} for part in told.split("\n\n"))
+    assert "ours, on 2 cores" in ours and "published, on 8 cores" in theirs
     assert "22.4 s 1.00×" in ours["one process"] and "65 s 1.00×" in theirs["one process"]
     assert "5.06 s 4.42× r" in ours["by hand, 8 ranks"] and "19 s 3.42×" in theirs["by hand, 8 ranks"]
     assert theirs["DDP over Gloo, 8 ranks"].endswith("17 s 3.90×")
