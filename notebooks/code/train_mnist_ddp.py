@@ -91,7 +91,7 @@ def train_in_group(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    """All epochs on this rank's share of the images."""
+    """All epochs on this rank's shard of the images."""
     rank, size = dist.get_rank(), dist.get_world_size()
     if rank > 0:
         dist.barrier()  # rank 0 comes first: it downloads, the others find the files
@@ -99,7 +99,7 @@ def train(options: argparse.Namespace) -> None:
     if rank == 0:
         dist.barrier()
     images = TensorDataset(*tensors(data.train_images, data.train_labels, options.samples))
-    sampler = DistributedSampler(images, shuffle=True, seed=options.seed)  # a share for each rank
+    sampler = DistributedSampler(images, shuffle=True, seed=options.seed)  # a shard for each rank
     loader = DataLoader(images, batch_size=options.batch_size // size, sampler=sampler)
     model = DistributedDataParallel(build("cnn", seed=options.seed))  # takes the weights of rank 0
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -107,7 +107,7 @@ def train(options: argparse.Namespace) -> None:
         sampler.set_epoch(epoch)  # or every epoch has the order of the first
         for inputs, labels in loader:
             optimizer.zero_grad()
-            F.cross_entropy(model(inputs), labels).backward()  # shares are equal: the mean of means is right
+            F.cross_entropy(model(inputs), labels).backward()  # shards are equal: the mean of means is right
             optimizer.step()
     accuracy = evaluate(model.module, *tensors(data.test_images, data.test_labels, options.samples))
     if rank == 0:

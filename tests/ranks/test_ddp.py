@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +20,6 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-from course.lessons.l07_ddp_on_mnist.exercises import TRAIN
-from course.lessons.l07_ddp_on_mnist.plug import yours_or_ours
 from course.lessons.l07_ddp_on_mnist.runs import (
     accuracy_alone,
     images_per_second,
@@ -386,29 +383,6 @@ def test_training_alone_learns_what_it_trains_on() -> None:
     bright = np.repeat(255 * (np.arange(28) // 2 == labels[:, None])[:, :, None], 28, axis=2).astype(np.uint8)
     rows = Dataset("bright rows", False, bright, labels, bright, labels)  # each label has rows of its own
     assert accuracy_alone(rows, 8, samples=48, epochs=20) == 1.0
-
-
-def solution() -> dict[str, Any]:
-    names: dict[str, Any] = {}
-    exec("\n".join([TRAIN.imports, TRAIN.solution]), names)
-    return names
-
-
-def test_a_right_solution_of_the_learner_is_what_runs(comm: MPI.Intracomm) -> None:
-    names = solution()
-    with process_group(comm, "gloo"):
-        train, whose = yours_or_ours(comm, TRAIN, names)
-    assert train is names["train"] and whose == "Your own `train` of exercise 07.1."
-
-
-def test_in_place_of_the_stub_the_courses_own_runs_and_is_shown(comm: MPI.Intracomm) -> None:
-    names = solution()
-    exec(TRAIN.stub, names)
-    with process_group(comm, "gloo"):
-        train, whose = yours_or_ours(comm, TRAIN, names)
-        assert yours_or_ours(comm, TRAIN, {})[1] == whose  # the cell of the exercise was never run
-    assert train is not names["train"]
-    assert "07.1 is not solved yet" in whose and "DistributedSampler(images, shuffle=True)" in whose
 
 
 def test_the_synthetic_benchmark_counts_every_image(comm: MPI.Intracomm) -> None:

@@ -3,8 +3,7 @@
 torch is imported where a check needs it, so that exercises without it are checked sooner.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import SimpleNamespace
@@ -43,7 +42,7 @@ def _check_train(answer: SimpleNamespace, comm: Any, case: Any) -> None:
     size, start = comm.size, _weights(_model(0))
     everyone = _train_on_all(answer, comm)
     mine = everyone[comm.rank]
-    _check_shares(everyone)
+    _check_shards(everyone)
     expect(
         mine.sizes[0] * size == BATCH,
         f"each rank trained on {mine.sizes[0]} samples per step, so all {size} together on "
@@ -65,7 +64,7 @@ def _check_train(answer: SimpleNamespace, comm: Any, case: Any) -> None:
     expect(near, "the weights are not those of one process with the same batches; what else did you change?")
 
 
-def _check_shares(everyone: Sequence[Trained]) -> None:
+def _check_shards(everyone: Sequence[Trained]) -> None:
     """Raise Wrong unless the ranks read every sample once per epoch."""
     for rank, one in enumerate(everyone):
         read = len(one.samples) // EPOCHS
@@ -73,7 +72,7 @@ def _check_shares(everyone: Sequence[Trained]) -> None:
         expect(
             read < SAMPLES or len(everyone) == 1,
             f"rank {rank} read all {SAMPLES} samples in each epoch, and so did the others: "
-            "who gives each rank its share?",
+            "who gives each rank its shard?",
         )
     for epoch in range(EPOCHS):
         read_by_all = sorted(sample for one in everyone for sample in one.epochs[epoch])
@@ -89,6 +88,8 @@ def _train_on_all(answer: SimpleNamespace, comm: Any) -> list[Trained]:
     """Run the answer on every rank of `comm`, which exchange what they did."""
     from mpi4py import MPI
     from torch.utils.data import Dataset
+
+    from course_lib.parallel.ddp import process_group
 
     inputs, labels = _data()
     samples: list[int] = []
@@ -109,25 +110,11 @@ def _train_on_all(answer: SimpleNamespace, comm: Any) -> list[Trained]:
 
     model.register_forward_pre_hook(note)
     answer.train.__globals__.update(rank=comm.rank, size=comm.size)  # as in the lesson
-    with _group(comm):
+    with process_group(comm, "mpi4py", timeout=WAIT):
         losses = answer.train(model, Samples(), BATCH, EPOCHS)
     count = len(losses) if isinstance(losses, list) else 0
     mine = Trained(count, samples, sizes or [0], first, _weights(model))
     return MPI.Intracomm(comm).allgather(mine)  # a communicator that the job does not watch
-
-
-@contextmanager
-def _group(comm: Any) -> Iterator[None]:
-    """A process group of all ranks of `comm`: the one that there is, or one for as long as the body runs."""
-    import torch.distributed as dist
-
-    from course_lib.parallel.ddp import process_group
-
-    if dist.is_initialized():
-        yield
-        return
-    with process_group(comm, "mpi4py", timeout=WAIT):
-        yield
 
 
 def _data() -> "tuple[Tensor, Tensor]":
@@ -189,19 +176,19 @@ TRAIN = Exercise(
     id="07.1",
     title="A loop for all ranks",
     task="This is the loop of one process, and it runs. Change it in the four places, and all ranks train "
-    "one network together.",
+    "one network together (`size` is the number of ranks).",
     objectives=(1, 2),
     targets=("loader-knows-its-rank",),
     stub='''\
 def train(model, images, batch_size, epochs):
     """Train `model` on all ranks, on `batch_size` images per step together; return its losses."""
     replica = model  # 1: wrap it
-    sampler = None  # 2: this rank's share of the images
+    sampler = None  # 2: this rank's shard of the images
     loader = DataLoader(images, batch_size=batch_size, sampler=sampler)  # 3: how many on each rank?
     optimizer = torch.optim.SGD(replica.parameters(), lr=0.05, momentum=0.9)
     losses = []
     for epoch in range(epochs):
-        pass  # 4: another order in every epoch
+        pass  # 4: a different order in every epoch
         for inputs, labels in loader:
             optimizer.zero_grad()
             loss = cross_entropy(replica(inputs), labels)
@@ -213,8 +200,8 @@ def train(model, images, batch_size, epochs):
     hints=(
         "Sections 2 and 3 have a line for each place. For the third, dist.get_world_size() is the number of "
         "ranks.",
-        "images ─ sampler ─> this rank's share ─ loader ─> batches of batch_size ÷ ranks ─ replica ─> loss\n"
-        "                ^ another order in every epoch                             averages gradients ┘",
+        "images ─ sampler ─> this rank's shard ─ loader ─> batches of batch_size ÷ ranks ─ replica ─> loss\n"
+        "                ^ a different order in every epoch                         averages gradients ┘",
         "replica = Distributed…(model)   sampler = Distributed…(images)   batch_size // …   sampler.set_…(…)",
     ),
     solution=_TRAIN,
@@ -234,7 +221,7 @@ def train(model, images, batch_size, epochs):
                 ("DistributedSampler(images, shuffle=True)", "None"),
                 ("        sampler.set_epoch(epoch)\n", ""),
             ),
-            "who gives each rank its share",
+            "who gives each rank its shard",
         ),
         WrongAnswer(changed(_TRAIN, (" // dist.get_world_size()", "")), "is that of all ranks together"),
         WrongAnswer(changed(_TRAIN, ("        sampler.set_epoch(epoch)\n", "")), "have the same order"),

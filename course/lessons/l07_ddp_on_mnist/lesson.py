@@ -8,7 +8,7 @@
 # | **You will be able to** | turn the loop of one process into a DDP loop; say what DDP does and what it leaves to you; say where the time of a step goes |
 # | **With More** | say what changes the accuracy when ranks are added |
 # | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
-# | **Time** | core 20 min · more 40 min |
+# | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
 #
 # [← 06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
@@ -49,7 +49,7 @@ rank, size = comm.rank, comm.size
 # **DistributedDataParallel**, **DDP** for short. First the processes must find each other. They form a
 # **process group**, which has a **backend**: the library that moves the bytes.
 #
-# Each rank passes its rank and the number of ranks. To find each other, all use one address. Ours is a file, whose name
+# Each rank passes three things: its rank, the number of ranks, and an address where all meet. Ours is a file, whose name
 # rank 0 broadcasts with MPI. The backend is Gloo, which comes with PyTorch.
 
 # %%
@@ -85,13 +85,14 @@ print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} afte
 # Wrapping gives every rank the weight of rank 0: the broadcast of lesson 06.
 #
 # Now `backward`. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The model multiplies its input by the weight, so each
-# rank's own gradient is its input. **Predict:** what does rank 2 hold afterwards?
+# rank's own gradient is its input. **Predict:** which gradient does rank 2 hold afterwards?
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
 
 # %%
 # %%px
+line.weight.grad = None  # in case you run this cell again
 replica(torch.tensor([[4 * 10.0**rank]])).backward()
 gradient = line.weight.grad.item()
 
@@ -107,32 +108,34 @@ outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="I
 # 06 added. Four minutes for sections 1 and 2.
 
 # %% [markdown] tags=["slide"]
-# ## 3 · A share for each rank
+# ## 3 · A shard for each rank
 #
 # DDP never looks at the images: a rank trains on whatever it passes to its model. A **DistributedSampler** gives each
-# rank its share. Ten images, four ranks, two epochs:
+# rank its shard. Ten images, four ranks, two epochs:
 
 # %%
 # %%px
 from torch.utils.data import DistributedSampler
 
-sampler, shares = DistributedSampler(range(10), shuffle=True), {}
+sampler = DistributedSampler(range(10), shuffle=True)
+shards = {}
 for epoch in (0, 1):
     sampler.set_epoch(epoch)
-    shares[f"epoch {epoch}"] = list(sampler)
+    shards[f"epoch {epoch}"] = list(sampler)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l07_ddp_on_mnist.figures.ddp import sampler_shares
+from course.lessons.l07_ddp_on_mnist.figures.ddp import sampler_shards
 
-sampler_shares(cluster["shares"])
+sampler_shards(cluster["shards"])
 
 # %% [markdown]
-# Every rank shuffles all ten images alike, from a common seed and the number of the epoch, and keeps every fourth.
-# Nothing is sent. Without `set_epoch`, every epoch has the order of the first.
+# Every rank shuffles all ten images with the same seed, which is made from a fixed number and the epoch. So all have the
+# same order. Rank r starts at place r and keeps every fourth. Nothing is sent. Without `set_epoch`, every epoch has the
+# order of the first.
 #
-# The hatched images come twice, because four does not divide ten. Without the repeats, two ranks
-# would have 3 images and two would have 2. If that makes one more batch, the all-reduce of the extra step waits for ranks
-# that are done, until a timeout ends it.
+# The hatched images come twice, because four does not divide ten. Without the repeats, two ranks would have 3 images and
+# two would have 2. A rank with one more image may have one more batch. Its all-reduce then waits for ranks that have
+# already finished, until a timeout.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
@@ -156,34 +159,34 @@ if rank == 0:
 # %% tags=["exercise: 07.1"]
 
 # %% [markdown]
-# Two epochs, global batches of 128. If 07.1 is not solved yet, the next cell runs the course's `train` and
-# prints it.
+# Two epochs, global batches of 128. If 07.1 is not solved yet, the course's `train` runs; `solution("07.1")` shows it.
+
+# %%
+continue_with("07.1")
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
-from course.lessons.l07_ddp_on_mnist.exercises import TRAIN
-from course.lessons.l07_ddp_on_mnist.plug import yours_or_ours
 from course.lessons.l07_ddp_on_mnist.runs import test_accuracy
 from course_lib.training.models import build
 
 start_group(comm, "gloo")  # a new group, also when you run this cell again
-loop, whose = yours_or_ours(comm, TRAIN, globals())
-model, about = build("cnn", seed=rank), f"{len(images)} images ({data.name})"
-before = test_accuracy(comm, model, data)
-losses = loop(model, images, batch_size=128, epochs=2)
-after = test_accuracy(comm, model, data)
+model = build("cnn", seed=rank)
+losses = train(model, images, batch_size=128, epochs=2)
+accuracy = test_accuracy(comm, model, data)
+about = f"{len(images):_} images ({data.name})".replace("_", " ")
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.ddp import training_curve
 
-print(cluster["whose"][0])
-training_curve(cluster["losses"], cluster["before"][0], cluster["after"][0], images=cluster["about"][0])
+training_curve(cluster["losses"], cluster["accuracy"][0], images=cluster["about"][0])
 
 # %% [markdown]
-# You wrote no send and no rank number. Beyond the process group, four changed lines make the loop data-parallel.
+# The loop has no send and no rank number. Beyond the process group, four changed lines make the loop data-parallel.
+
+# %% tags=["exercise: 07.q1"]
 
 # %% [markdown] tags=["notes"]
-# Eight minutes for the exercise. The place where people stumble is the third: with batch_size=128 on each rank the loop
+# Eight minutes for the exercise, two for the question. The place where people stumble is the third: with batch_size=128 on each rank the loop
 # runs and learns, and the global batch is 512. The reply names it. Those who are done early remove `set_epoch` and ask
 # for the reply.
 
@@ -195,8 +198,8 @@ training_curve(cluster["losses"], cluster["before"][0], cluster["after"][0], ima
 # over MPI. Which is fastest, and why?
 #
 # We time a step of the CNN, one rank per core. A rank that reaches an all-reduce early is **waiting** until the last
-# one arrives; what follows is **transfer**. **Predict:** how many times as long
-# as a step by hand is a step of DDP over Gloo?
+# one arrives; what follows is **transfer**. **Predict:** divide the time of a step with DDP over Gloo by that of a step by
+# hand. What do you get?
 
 # %%
 predict("DDP over Gloo: how many times as long as by hand?", None)
@@ -213,7 +216,7 @@ ways = time_ways(team, data)
 # %% [markdown]
 # DDP starts an all-reduce while backward still computes; this is overlap. We measure twice. In the bars, overlap is
 # switched off, so that waiting and transfer can be seen. The diamond is a normal step, on the slowest rank. A diamond left
-# of the bar's end is time that overlap saves.
+# of the bar's end is time that overlap saves. By hand nothing overlaps, so its diamond shows how far noise alone moves one.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.ddp import way_bars
@@ -222,7 +225,7 @@ from mpi_classroom.launch import available_cores
 
 ways = cluster["ways"][0]
 outcome("DDP over Gloo: how many times as long as by hand?", times_as_long(ways, DDP_GLOO, BY_HAND))
-print(explain_ways(ways))
+print(explain_ways(ways, cores=available_cores()))
 way_bars(ways, cores=available_cores())
 
 # %% [markdown]
@@ -240,16 +243,19 @@ way_bars(ways, cores=available_cores())
 # %% [markdown] tags=["slide"]
 # ## 6 · Change what DDP sends
 #
-# The average is right for equal shares. With unequal shares, each rank divides its summed loss by the *global* batch, and
-# the ranks **add** their gradients. DDP averages, so we replace its all-reduce by a **communication hook**: a function
-# that DDP calls with each bucket. Ours only adds:
+# The average is right for equal shards. With unequal shards (say, a last batch of 10 images on four ranks, none repeated),
+# each rank divides its summed loss by the *global* batch, and the ranks **add** their gradients. DDP averages, so we
+# replace its all-reduce by a **communication hook**: a function that DDP calls with each bucket. Ours only adds:
 
 # %% tags=["source: course_lib.parallel.ddp:sum_bucket"]
 # %%px
 
 # %% [markdown]
 # `async_op=True` starts the all-reduce and returns at once; backward goes on. The hook returns a **future**: a placeholder
-# for a result that is on its way. The timing of section 5 ended our process group; `start_group` makes a new one, this
+# for a result that is on its way. `then` takes the tensor out of the list that the all-reduce delivers. `state` (our
+# `None`) is for hooks that remember something.
+#
+# The timing of section 5 ended our process group; `start_group` makes a new one, this
 # time over MPI. The gradients of section 2 again:
 
 # %%
@@ -265,7 +271,7 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 # ## Key points
 #
 # - DDP broadcasts the weights when it wraps a model, and averages gradients in `backward`. It does not split the batch.
-# - The sampler gives each rank its share: one seed for all, `set_epoch` in every epoch.
+# - The sampler gives each rank its shard: one seed for all, `set_epoch` in every epoch.
 # - Time in an all-reduce is waiting plus transfer. The backend changes only the transfer.
 # - A communication hook changes what DDP sends.
 
@@ -290,8 +296,8 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 # eight 98.7 %, and they conclude that accuracy falls with the number of ranks. Is it the ranks?
 #
 # First test: the same global batches on one process and on four ranks. We take 650 images, so that the last batch
-# has 10, which four ranks cannot share equally, and a hook that sums. `summing_ddp` is DDP with that hook;
-# `batch_shards` cuts each global batch into shares.
+# has 10, which four ranks cannot split equally, and a hook that sums. `summing_ddp` is DDP with that hook;
+# `batch_shards` cuts each global batch into shards.
 
 # %%
 # %%px --timeout 200
@@ -325,7 +331,8 @@ for backend in ("gloo", "mpi4py"):
 #
 # We can test that without eight cores, and without a message. By the first test, eight ranks with 128 images each
 # compute what *one process* computes with batches of 1024. So let every rank train alone, with the global batch of 1, 2,
-# 4 or 8 ranks, with the same images, learning rate and epochs.
+# 4 or 8 ranks, with the same images, learning rate and epochs. To keep it short, each rank trains the MLP for two epochs
+# on 20 000 images.
 
 # %%
 predict("Points of accuracy lost at batch 1024?", None)
@@ -369,8 +376,6 @@ print(not_in(study.rows))
 # %% [markdown]
 # There are other ways to lose accuracy, and they are silent too.
 
-# %% tags=["exercise: 07.q1"]
-
 # %% tags=["exercise: 07.2"]
 
 # %% [markdown]
@@ -378,7 +383,8 @@ print(not_in(study.rows))
 #
 # Our study also timed epochs of 60 000 images with a global batch of 128: by hand, and DDP over both backends. Runs with
 # more ranks than cores are marked *oversubscribed*. A *replayed* bar, hatched all over, was not run: it is put together
-# from computing times and messages that were measured one by one.
+# from computing times and messages that were measured one by one. Overlap is on here: transfer that hides behind backward
+# counts as computing.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.study_pictures import (
@@ -399,14 +405,14 @@ epoch_picture([one for one in timings(study.rows) if one.model == "cnn"])
 speedup_picture(study, "cnn")
 
 # %% [markdown]
-# The CNN gains as long as each rank has a core. The MLP may lose even then: its steps are too short for an all-reduce. The replay estimates what eight ranks with a core each would do. Here are our
-# figures beside the published ones. Compare speed-ups rather than seconds: they come from another machine, with eight
-# cores.
+# The CNN gains as long as each rank has a core. The MLP may lose even then: its steps are too short for an all-reduce. The
+# replay estimates what eight ranks with a core each would do. Here are our figures, and the published ones below them.
+# Compare speed-ups, not seconds: the published times come from a machine with eight cores.
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l07_ddp_on_mnist.study_words import after_equal_epochs, beside_published
+from course.lessons.l07_ddp_on_mnist.study_words import after_equal_epochs, epoch_tables
 
-print(beside_published(study.rows))
+print(epoch_tables(study.rows))
 
 # %% [markdown]
 # Did speed cost accuracy? All ways trained for equally many epochs, with several seeds:
@@ -429,11 +435,14 @@ curve_picture(study, "cnn")
 # the cores run out.
 
 # %% tags=["nbval-ignore-output"]
+from course.lessons.l07_ddp_on_mnist.study_words import explain_threads
+
+print(explain_threads(study))
 thread_picture(study)
 
 # %% [markdown]
 # There is a third way: **replicas in threads** of one process. `torch.nn.DataParallel` works like this. In every step
-# it copies the model for each thread, shares the batch, and adds up the gradients:
+# it copies the model for each thread, splits the batch, and adds up the gradients:
 
 # %% tags=["source: course.lessons.l07_ddp_on_mnist.threaded:threaded_gradients"]
 # %%px
@@ -450,17 +459,20 @@ seconds = time_threads_and_ranks(comm, build("cnn", seed=0), whole, replicas=thr
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.ddp import compare_times
+from course.lessons.l07_ddp_on_mnist.step_times import replicas_and_ranks
 
 print(compare_times(cluster["seconds"][0]))
+print(replicas_and_ranks(cluster["seconds"][0]))
 
 # %% [markdown]
-# DataParallel copies the model in every step, one Python interpreter serves all its threads, and it cannot leave the
-# machine. PyTorch's documentation advises against it. It also needs GPUs: on a CPU it just calls your model.
+# On GPUs, replicas in threads usually fall behind: DataParallel copies the model in every step, and one Python interpreter
+# serves all its threads. It cannot leave the machine either, and PyTorch's documentation advises against it. It needs
+# GPUs: on a CPU it just calls your model.
 #
 # One more measurement, without any data. Horovod's `pytorch_synthetic_benchmark.py` trains on the same random batch
 # again and again, with equally many images per rank however many ranks there are (weak scaling), and counts images per
-# second. Published, for ResNet-50 on V100 GPUs: 334.0 on one, 632.8 on two, 1.89 times as many. Ours is a small ResNet
-# for 32 × 32 images, with shorter readings than the original's:
+# second. Jain published, for ResNet-50 on V100 GPUs: 334.0 on one, 632.8 on two, 1.89 times as many. Ours is a small
+# ResNet for 32 × 32 images, with shorter readings than the original's:
 
 # %%
 # %%px --timeout 300
@@ -487,7 +499,7 @@ print(synthetic_report(readings))
 # scaling can stay below the number of ranks.
 #
 # `.venv/bin/course study --quick` measures a small study on *your* machine in a few minutes, and writes a report to
-# `build/study-quick`. Without `--quick` it takes hours; stop it whenever you like, and it goes on where it was.
+# `build/study-quick`. Without `--quick` it takes hours. You can stop it; the next start resumes where it stopped.
 
 # %% [markdown]
 # ### 9 · Start it anywhere
@@ -497,10 +509,10 @@ print(synthetic_report(readings))
 # | where | what you use | what is new |
 # |---|---|---|
 # | one GPU or CPU | a plain loop | – |
-# | several GPUs, one process | `DataParallel` | one line; slow, see section 8 |
+# | several GPUs, one process | `DataParallel` | one line; one machine only, see section 8 |
 # | several GPUs or CPUs, one machine | DDP | one process per device, a process group |
 # | several machines | DDP, started on each machine | an address where all ranks can meet |
-# | machines that come and go | `torchrun --nnodes=2:8 --max-restarts=3` | a restart from the last checkpoint with the machines that are left (lesson 15) |
+# | machines that come and go | `torchrun --nnodes=2:8 --max-restarts=3` | a restart from the last checkpoint with the machines that are left (planned: lesson 15) |
 #
 # DDP itself stays the same on the last three steps. What changes is how ranks start and find each other.
 #
@@ -515,7 +527,7 @@ print(text[text.index("def train(") : text.index("def tensors(")].rstrip())
 
 # %% [markdown]
 # Three launchers can start it. **torchrun** starts the ranks and tells each its number in its environment; `mpiexec`
-# does so through MPI; `spawn` starts them from Python. Ranks meet in one of three ways, and we try all of them:
+# does so through MPI; `spawn` starts them from Python. Ranks meet in one of four ways, and we try all of them:
 
 # %%
 import sys
@@ -540,7 +552,7 @@ for name in ("torchrun, env://", "spawn, tcp://"):
     print(f"{name:17}", said[name])
 
 # %% [markdown]
-# The other two need no port:
+# The other two need no port to be chosen:
 
 # %% tags=["nbval-ignore-output"]
 for name in ("spawn, file://", "mpiexec, MPI"):
@@ -631,7 +643,7 @@ print(f"rank {rank}: {value.item()}")
 #
 # ## Pitfalls
 #
-# - No sampler: every rank trains on the same images.
+# - No sampler: every rank goes through all the images.
 # - A test accuracy through a sampler that repeats images: some count twice.
 # - A fixed port on a machine that thirty people share.
 # - `state_dict()` of the wrapper: its names begin with `module.`; save `replica.module`.
@@ -646,10 +658,12 @@ print(f"rank {rank}: {value.item()}")
 # - PyTorch, [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
 #   and [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler).
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018.
+# - A. Jain, *High-Performance Deep Learning*, slides of a talk at The Ohio State University: the images per second of
+#   ResNet-50 in section 8.
 #
 # ## Stretch
 #
-# Make rank 0 slow: let it compute each forward pass twice, and look at section 5 again. Who waits now? Then find shares
+# Make rank 0 slow: let it compute each forward pass twice, and look at section 5 again. Who waits now? Then find shards
 # with which all ranks wait as little as possible when one core is half as fast. (You will need the hook.)
 #
 # ## Teardown

@@ -4,15 +4,13 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 NO_SAMPLER = Question(
     id="07.q1",
-    question="Four ranks wrap their model in DDP. Each has a DataLoader with batch_size=128, no sampler "
-    "and no "
-    "shuffling. What does one step train on?",
+    question="Four ranks wrap their model in DDP. Each has a DataLoader with batch_size=128, no sampler and "
+    "no shuffling. What does one step train on?",
     options=(
         Option(
             "128 images, because DDP gives 32 of them to each rank",
             reply="That would mean DDP touches the inputs. It doesn't: the model gets whatever its rank "
-            "passes to "
-            "it, here 128 images. In section 3 it was the sampler that gave each rank its share.",
+            "passes to it, here 128 images. In section 3 it was the sampler that gave each rank its shard.",
             belief="ddp-splits-the-batch",
         ),
         Option(
@@ -22,9 +20,9 @@ NO_SAMPLER = Question(
             right=True,
         ),
         Option(
-            "512 images, because a loader takes its rank's share",
-            reply="That would mean a DataLoader knows about ranks. It doesn't: without a sampler and without "
-            "shuffling, every rank's loader begins with image 0.",
+            "512 images, because a loader takes its rank's shard",
+            reply="That would mean a DataLoader knows about ranks. It doesn't: without a sampler and "
+            "without shuffling, every rank's loader begins with image 0.",
             belief="loader-knows-its-rank",
         ),
     ),
@@ -34,14 +32,12 @@ NO_SAMPLER = Question(
 FASTER_NETWORK = Question(
     id="07.q2",
     question="A step takes 30 ms. Rank 0 spends 12 ms of it in the all-reduce, rank 1 only 2 ms. How long "
-    "is a "
-    "step on a network twice as fast?",
+    "is a step on a network twice as fast?",
     options=(
         Option(
             "24 ms, because 12 ms become 6",
-            reply="That would mean rank 0 transfers for 12 ms. The all-reduce itself takes 2 ms, as rank "
-            "1 shows; "
-            "the other 10 ms rank 0 waits for rank 1 to arrive, and no network shortens that.",
+            reply="That would mean rank 0 transfers for 12 ms. The all-reduce itself takes 2 ms, as rank 1 "
+            "shows; the other 10 ms rank 0 waits for rank 1 to arrive, and no network shortens that.",
             belief="waiting-is-transfer",
         ),
         Option(
@@ -52,8 +48,8 @@ FASTER_NETWORK = Question(
         ),
         Option(
             "15 ms, because 30 ms become 15",
-            reply="That would mean a step is all communication. Rank 1 computes for 28 of its 30 ms, and the "
-            "network does not compute.",
+            reply="That would mean a step is all communication. Rank 1 computes for 28 of its 30 ms, and "
+            "the network does not compute.",
             belief="step-is-communication",
         ),
     ),
@@ -62,29 +58,25 @@ FASTER_NETWORK = Question(
 
 LOWER_ACCURACY = Question(
     id="07.q3",
-    question="One process with batches of 128 reaches 99.1 %. Eight ranks, each with batches of 128 and "
-    "the same "
-    "learning rate, reach 98.7 % after as many epochs. What is the likeliest reason?",
+    question="One process with batches of 128 reaches 99.1 %. Eight ranks, each with batches of 128 and the "
+    "same learning rate, reach 98.7 % after as many epochs. What is the likeliest reason?",
     options=(
         Option(
             "gradients lose precision when eight ranks average them",
-            reply="Then four ranks with the same global batch would lose accuracy too. They don't: they "
-            "end with "
-            "the weights of one process, up to rounding.",
+            reply="Then four ranks with the same global batch would lose accuracy too. They don't: they end "
+            "with the weights of one process, up to rounding.",
             belief="communication-costs-accuracy",
         ),
         Option(
             "the optimizer takes an eighth as many steps per epoch",
-            reply="The global batch is 1024. One process with batches of 1024 takes the same few steps; "
-            "fix the "
-            "global batch before you compare numbers of ranks.",
+            reply="The global batch is 1024. One process with batches of 1024 takes the same few steps; fix "
+            "the global batch before you compare numbers of ranks.",
             right=True,
         ),
         Option(
             "the backend that sums the gradients rounds too coarsely",
-            reply="Gloo and MPI both add 32-bit numbers. In section 7, four ranks over either backend "
-            "ended with "
-            "the weights of one process.",
+            reply="Gloo and MPI both add 32-bit numbers. In section 7, four ranks over either backend ended "
+            "with the weights of one process.",
             belief="backend-changes-results",
         ),
     ),

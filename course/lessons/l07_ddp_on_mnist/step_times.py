@@ -3,14 +3,17 @@
 The kernel reads what `runs.time_ways` measured on the ranks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
+from course.lessons.l07_ddp_on_mnist.study_tables import reference_times
 from mpi_classroom.figures import say_seconds
 
 BY_HAND, DDP_GLOO, DDP_MPI = "by hand", "DDP over Gloo", "DDP over MPI"
 QUIET = 0.8  # with less of a core, times say more of the other programs than of the ways
+GAIN = 1.2  # the least that two free cores gain on one
+CLOSE = 0.1  # two times that differ by less keep up with each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def times_as_long(ways: Sequence[StepTime], name: str, other: str) -> float:
     return named[name] / named[other]
 
 
-def explain_ways(ways: Sequence[StepTime]) -> str:
+def explain_ways(ways: Sequence[StepTime], *, cores: int) -> str:
     """Which way is fastest, and where the others lose their time: sentences chosen from the measurement."""
     if ways[0].ranks == 1:
         return "One core, so one rank: nothing is sent, and there is nothing to compare."
@@ -64,9 +67,18 @@ def explain_ways(ways: Sequence[StepTime]) -> str:
     if hand.core_share < QUIET:
         return (
             "Which is faster? This run cannot say. Other programs used the cores: a rank had one for only "
-            f"{hand.core_share:.0%} of the time. Run the cell again on a quiet machine."
+            f"{hand.core_share:.0%} of the time. Run the cell again on a quiet machine.\n"
+            + reference_times([f"{name}, 2 ranks" for name in (BY_HAND, DDP_GLOO, DDP_MPI)])
         )
-    return "\n".join([verdict(ways), *biggest_part(ways), gloo_and_mpi(gloo, mpi), ddp_and_hand(mpi, hand)])
+    return "\n".join(
+        [
+            verdict(ways),
+            *biggest_part(ways),
+            gloo_and_mpi(gloo, mpi),
+            ddp_and_hand(mpi, hand),
+            overlap_saves({"Gloo": gloo, "MPI": mpi}, hand, cores),
+        ]
+    )
 
 
 def verdict(ways: Sequence[StepTime]) -> str:
@@ -104,8 +116,7 @@ def gloo_and_mpi(gloo: StepTime, mpi: StepTime) -> str:
     if mpi.transfer.clearly_below(gloo.transfer):
         return (
             f"Gloo against MPI? The same DDP, the same bytes, and a transfer of {both}. Gloo sends them "
-            f"through "
-            "the operating system's network code; MPI copies them from memory to memory."
+            "through the operating system's network code; MPI copies them from memory to memory."
         )
     if gloo.transfer.clearly_below(mpi.transfer):
         return f"Gloo against MPI? The same DDP, the same bytes: a transfer of {both}; Gloo is faster here."
@@ -118,9 +129,50 @@ def ddp_and_hand(ddp: StepTime, hand: StepTime) -> str:
     if hand.step.clearly_below(ddp.step):
         return (
             f"DDP or by hand, both over MPI? {both}. DDP copies each gradient into a bucket and back; by "
-            f"hand, "
-            "the gradients live in one bucket from the start."
+            "hand, the gradients live in one bucket from the start."
         )
     if ddp.step.clearly_below(hand.step):
         return f"DDP or by hand, both over MPI? {both}. DDP sends while backward still computes."
     return f"DDP or by hand, both over MPI? {both}, too close to tell apart in this run."
+
+
+def overlap_saves(backends: Mapping[str, StepTime], hand: StepTime, cores: int) -> str:
+    """What DDP saves over each backend by sending during backward, if that is more than noise.
+
+    By hand nothing overlaps: how far its step is from its parts, or from other steps, is noise.
+    """
+    noise = max(abs(saved(hand)), (hand.step.high - hand.step.low) / 2)
+    gains = {name: saved(way) for name, way in backends.items()}
+    told = [
+        f"{say_seconds(gain)} over {name}" if gain > noise else f"nothing that can be seen over {name}"
+        for name, gain in gains.items()
+    ]
+    if max(gains.values()) > noise:
+        return f"What does overlap save? {', '.join(told)}. Noise moves a step by {say_seconds(noise)}."
+    why = " Each rank uses its core to compute, so no core is idle to move bytes."
+    return (
+        f"What does overlap save? Nothing that can be seen: less than the {say_seconds(noise)} by which "
+        f"noise moves a step.{why if hand.ranks >= cores else ''}"
+    )
+
+
+def saved(way: StepTime) -> float:
+    """How many seconds shorter a step is as it is than the sum of its parts, with nothing hidden."""
+    return way.compute.middle + way.wait.middle + way.transfer.middle - way.step.middle
+
+
+def replicas_and_ranks(seconds: Sequence[tuple[str, float]]) -> str:
+    """Whether replicas in threads keep up with DDP, for the ways that `runs.time_threads_and_ranks` timed."""
+    if len(seconds) < 4:
+        return "One core: there is nothing to compare."
+    (_, alone), (_, operators), (_, threads), (_, ranks) = seconds
+    if alone < GAIN * max(operators, ranks):
+        ways = ["one process", "one process, 2 threads", f"{DDP_MPI}, 2 ranks"]
+        return (
+            "The cores were busy: this run says nothing about threads and ranks. Run it again on a quiet "
+            f"machine.\n{reference_times(ways)}"
+        )
+    both = f"{say_seconds(threads)} against {say_seconds(ranks)}"
+    if abs(threads - ranks) < CLOSE * ranks:
+        return f"Here, replicas in threads keep up with DDP: {both}."
+    return f"Here, replicas in threads are {'faster' if threads < ranks else 'slower'} than DDP: {both}."

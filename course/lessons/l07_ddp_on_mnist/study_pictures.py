@@ -26,7 +26,7 @@ def time_pictures(found: Sequence[Timing], *, cores: int) -> list[Picture]:
 def epoch_picture(found: Sequence[Timing]) -> Picture:
     """A bar per way of training; those of replays last."""
     bars = {
-        one.name + (", replay" if one.label == plots.REPLAYED else ""): plots.Bar(
+        one.name + (", replayed" if one.label == plots.REPLAYED else ""): plots.Bar(
             one.compute * one.epoch_seconds,
             one.wait * one.epoch_seconds,
             one.transfer * one.epoch_seconds,
@@ -37,13 +37,14 @@ def epoch_picture(found: Sequence[Timing]) -> Picture:
     return plots.epoch_bars(bars, what=found[0].model)
 
 
-def speedups_of(found: Sequence[Timing]) -> dict[str, dict[int, tuple[float, str]]]:
+def speedups_of(found: Sequence[Timing]) -> dict[str, plots.Gains]:
     """Speed-up over one thread and label, by engine and ranks; replays are a line of their own."""
-    gains: dict[str, dict[int, tuple[float, str]]] = {}
+    gains: dict[str, plots.Gains] = {}
     for one in found:
         if one.engine != SEQUENTIAL and one.speedup:
             name = NAMES[one.engine] + (", replayed" if one.label == plots.REPLAYED else "")
-            gains.setdefault(name, {})[one.ranks] = one.speedup, one.label
+            line = gains.setdefault(name, plots.Gains(plots.WAYS[one.engine], {}))
+            line.points[one.ranks] = one.speedup, one.label
     return gains
 
 
@@ -77,7 +78,10 @@ def curve_picture(study: Study, model: str) -> Picture:
     """Accuracy and loss against seconds, for one model with the same global batch."""
     lines = {
         curve.name + ("" if curve.label == plots.MEASURED else f" ({curve.label})"): plots.Line(
-            curve.seconds, curve.losses, curve.accuracies
+            plots.way_style(curve.engine, curve.ranks * curve.threads),
+            curve.seconds,
+            curve.losses,
+            curve.accuracies,
         )
         for curve in curves(study.rows, model=model, part=ACCURACY)
     }
@@ -88,9 +92,8 @@ def scatter_picture(study: Study, model: str) -> Picture | None:
     """Seconds per epoch against the accuracies after the same number of epochs; None without timings."""
     found = curves(study.rows, model=model, part=TIMING)
     points = {
-        curve.name + ("" if curve.label == plots.MEASURED else f" ({curve.label})"): (
-            curve.seconds[-1] / len(curve.seconds),
-            curve.ends,
+        curve.name + ("" if curve.label == plots.MEASURED else f" ({curve.label})"): plots.Point(
+            plots.way_style(curve.engine, curve.ranks * curve.threads), curve.epoch_seconds, curve.ends
         )
         for curve in found
     }

@@ -12,12 +12,15 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     FIXED,
     GLOBAL,
     LOCAL,
+    REPLAYED,
     SCALED,
     SEQUENTIAL,
     THREADS,
     TIMING,
     EpochRow,
+    load,
 )
+from mpi_classroom.figures import say_seconds
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -88,14 +91,17 @@ class Final:
 class Curve:
     """One training: its seconds, test losses and test accuracies after each epoch, the mean of all seeds.
 
-    `ends`: the test accuracy of each seed after the last epoch.
+    `epoch_seconds`: the median over the epochs of all seeds, as in a `Timing`. `ends`: the test accuracy of
+    each seed after the last epoch.
     """
 
     name: str
     model: str
     engine: str
     ranks: int
+    threads: int
     label: str
+    epoch_seconds: float
     seconds: tuple[float, ...]
     losses: tuple[float, ...]
     accuracies: tuple[float, ...]
@@ -127,7 +133,7 @@ def timings(rows: Iterable[EpochRow], part: str = TIMING) -> list[Timing]:
     }
     found = [_timing(group, alone.get((key[0], key[-1]))) for key, group in ways.items()]
     models = list(dict.fromkeys(row.model for row in chosen))
-    return sorted(found, key=lambda one: (models.index(one.model), one.label == "replayed", *_place(one)))
+    return sorted(found, key=lambda one: (models.index(one.model), one.label == REPLAYED, *_place(one)))
 
 
 def _place(one: Timing) -> tuple[int, int, int]:
@@ -158,6 +164,13 @@ def _timing(rows: Sequence[EpochRow], alone: float | None) -> Timing:
         transfer,
         len(rows),
     )
+
+
+def reference_times(names: Sequence[str], model: str = "cnn") -> str:
+    """What the committed study measured for these ways, as a sentence."""
+    found = {one.name: one for one in timings(load().rows) if one.model == model and one.label != REPLAYED}
+    told = ", ".join(f"{name} {say_seconds(found[name].epoch_seconds)}" for name in names)
+    return f"Reference machine, seconds per epoch of the {model.upper()}: {told}."
 
 
 def finals(rows: Iterable[EpochRow]) -> list[Final]:
@@ -207,7 +220,9 @@ def curves(rows: Iterable[EpochRow], *, model: str, part: str = ACCURACY) -> lis
                 model,
                 engine,
                 ranks,
+                threads,
                 group[0].label,
+                median(row.epoch_seconds for row in group),
                 tuple(fmean(row.wall_seconds for row in rows) for rows in epochs),
                 tuple(fmean(row.test_loss or 0.0 for row in rows) for rows in epochs),
                 tuple(fmean(row.test_accuracy or 0.0 for row in rows) for rows in epochs),

@@ -6,25 +6,23 @@ TERMS = (
     Term(
         "DDP",
         "Short for DistributedDataParallel: PyTorch's data parallelism. It wraps a model, broadcasts its "
-        "weights, "
-        "and averages the gradients of all ranks during backward.",
+        "weights, and averages the gradients of all ranks during backward.",
     ),
     Term("DistributedDataParallel", "The class of PyTorch that DDP stands for."),
     Term(
         "process group",
         "The processes that talk to each other through torch.distributed, with a backend that moves the "
-        "bytes: "
-        "PyTorch's word for a communicator.",
+        "bytes: PyTorch's word for a communicator.",
     ),
     Term(
         "DistributedSampler",
-        "Gives each rank its share of a data set: all ranks shuffle alike, and each keeps every n-th sample.",
+        "Gives each rank its shard of a data set: all ranks shuffle alike, and each keeps every n-th sample.",
     ),
     Term("sampler", "What tells a DataLoader which samples to read, and in which order."),
     Term(
         "set_epoch",
-        "The call that gives a DistributedSampler the number of the epoch, so that each epoch has another "
-        "order.",
+        "The call that gives a DistributedSampler the number of the epoch, so that each epoch has a "
+        "different order.",
         forms="set_epoch",
     ),
     Term("DataLoader", "PyTorch's class that reads samples and puts them together in batches."),

@@ -29,8 +29,8 @@ RANK_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"
 Look = dict[str, Any]  # settings of matplotlib
 ACTIVITIES: dict[str, Look] = {
     "compute": {"facecolor": "#56B4E9", "hatch": ""},
-    "transfer": {"facecolor": "#E69F00", "hatch": "///"},
     "wait": {"facecolor": "#ffffff", "hatch": "..."},
+    "transfer": {"facecolor": "#E69F00", "hatch": "///"},
 }
 
 

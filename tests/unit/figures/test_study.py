@@ -11,13 +11,18 @@ BARS = {
     "four ranks": study.Bar(3.0, 0.5, 0.5, study.OVERSUBSCRIBED),
     "eight ranks": study.Bar(1.0, 0.5, 0.5, study.REPLAYED),
 }
+MPI = study.WAYS["mpi"]
 GAINS = {
-    "own MPI": {2: (1.6, study.MEASURED), 4: (1.7, study.OVERSUBSCRIBED)},
-    "own MPI, replayed": {4: (3.0, study.REPLAYED), 8: (4.0, study.REPLAYED)},
+    "own MPI": study.Gains(MPI, {2: (1.6, study.MEASURED), 4: (1.7, study.OVERSUBSCRIBED)}),
+    "own MPI, replayed": study.Gains(MPI, {4: (3.0, study.REPLAYED), 8: (4.0, study.REPLAYED)}),
 }
 LINES = {
-    "one process": study.Line((10.0, 20.0), (0.2, 0.1), (0.98, 0.9912)),
-    "two ranks": study.Line((6.0, 12.0), (0.2, 0.1), (0.98, 0.9902)),
+    "one process": study.Line(study.way_style("sequential", 1), (10.0, 20.0), (0.2, 0.1), (0.98, 0.9912)),
+    "two ranks": study.Line(study.way_style("mpi", 2), (6.0, 12.0), (0.2, 0.1), (0.98, 0.9902)),
+}
+POINTS = {
+    "a": study.Point(study.way_style("mpi", 2), 10.0, [0.99, 0.992]),
+    "b": study.Point(study.way_style("mpi", 4), 5.0, [0.98, 0.98]),
 }
 
 
@@ -26,9 +31,7 @@ def pictures():
         "bars": study.epoch_bars(BARS, what="cnn"),
         "speedups": study.speedups(GAINS, cores=2, what="cnn"),
         "curves": study.learning_curves(LINES, what="cnn"),
-        "scatter": study.time_and_accuracy(
-            {"a": (10.0, [0.99, 0.992]), "b": (5.0, [0.98, 0.98])}, what="cnn"
-        ),
+        "scatter": study.time_and_accuracy(POINTS, what="cnn"),
         "rules": study.accuracy_by_rule(
             {"same": {1: [0.9], 4: [0.9]}, "other": {4: [0.7, 0.8]}}, what="cnn", first=[0.9]
         ),
@@ -69,7 +72,7 @@ def test_the_best_speedup_of_the_title_was_measured_with_a_core_each():
     assert study.speedup_title(GAINS, "cnn") == (
         "CNN: own MPI on 2 ranks is\n1.60 times as fast as one thread, an efficiency of 80%"
     )
-    crowded = {"own MPI": {4: (1.7, study.OVERSUBSCRIBED)}}
+    crowded = {"own MPI": study.Gains(MPI, {4: (1.7, study.OVERSUBSCRIBED)})}
     assert "on 4 ranks (oversubscribed) is\n1.70 times" in study.speedup_title(crowded, "cnn")
 
 
@@ -81,8 +84,8 @@ def test_the_curves_title_says_how_far_apart_they_end_and_who_is_first():
 
 def test_the_rules_title_has_the_change_from_one_rank_to_most():
     alt = pictures()["rules"].alt
-    assert "same, 4 ranks: +0.00 points other, 4 ranks: −15.00 points" in alt
-    assert "CNN, change of accuracy against 1 rank:" in alt
+    title = "CNN: at 4 ranks, +0.00 points with the same; −15.00 points with the other."
+    assert title in alt
     assert "other: 1 rank 90.00 %, 4 ranks 70.00 % and 80.00 %" in alt
 
 
@@ -96,6 +99,25 @@ def test_replayed_bars_alone_are_hatched_all_over():
     bars = pictures()["bars"].figure.axes[0].containers
     hatched = {patch.get_y() for group in bars for patch in group if patch.get_hatch() == "xxx"}
     assert len(hatched) == 1  # the row of "eight ranks"
+
+
+def test_the_replay_is_named_once_and_activities_have_one_order():
+    found = study.epoch_bars({"eight ranks, replayed": BARS["eight ranks"]} | BARS, what="cnn").figure
+    assert found.axes[0].texts[0].get_text().strip() == "2 s"
+    legend = [text.get_text() for text in found.legends[0].get_texts()]
+    assert legend[:3] == ["compute", "wait", "transfer"]
+    assert [bar.get_hatch() for group in found.axes[0].containers[3:6] for bar in group] == ["", "...", "///"]
+
+
+def test_a_way_has_one_colour_and_ranks_a_marker_each():
+    two, four, gloo = (study.way_style(*way) for way in (("mpi", 2), ("mpi", 4), ("ddp-gloo", 4)))
+    assert two["color"] == four["color"] != gloo["color"] and four["linestyle"] != gloo["linestyle"]
+    assert two["marker"] != four["marker"] == gloo["marker"]
+    left = pictures()["speedups"].figure.axes[0]
+    named = {line.get_label(): line for line in left.lines}
+    assert named["own MPI"].get_color() == named["own MPI, replayed"].get_color()
+    assert named["own MPI"].get_markerfacecolor() != named["own MPI, replayed"].get_markerfacecolor()
+    assert "bound of 2 cores" in named
 
 
 def test_the_grid_marks_what_is_oversubscribed():

@@ -82,13 +82,13 @@ def test_activities_differ_in_colour_and_in_hatching() -> None:
 def test_the_table_stands_beside_the_lanes_and_in_the_text() -> None:
     spans = steps(2, slow=1)
     shown = [text.get_text() for text in timeline(spans, cores=2).figure.axes[1].texts]
-    assert shown == ["compute\n(ms)", "70", "90", "transfer\n(ms)", "10", "10", "wait\n(ms)", "20", "0"]
+    assert shown == ["compute\n(ms)", "70", "90", "wait\n(ms)", "20", "0", "transfer\n(ms)", "10", "10"]
     assert [line.split() for line in time_table(spans).splitlines()] == [
-        ["ms", "compute", "transfer", "wait"],
-        ["rank", "0", "70", "10", "20"],
-        ["rank", "1", "90", "10", "0"],
+        ["ms", "compute", "wait", "transfer"],
+        ["rank", "0", "70", "20", "10"],
+        ["rank", "1", "90", "0", "10"],
     ]
-    assert "rank 1: compute 90 ms, transfer 10 ms, wait 0 s" in timeline(spans, cores=2).alt
+    assert "rank 1: compute 90 ms, wait 0 s, transfer 10 ms" in timeline(spans, cores=2).alt
 
 
 def test_spans_that_took_no_time_can_be_drawn() -> None:

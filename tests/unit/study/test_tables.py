@@ -78,4 +78,5 @@ def test_a_curve_has_a_point_an_epoch_the_mean_of_the_seeds():
     ]
     (curve,) = curves(rows, model="mlp")
     assert curve.seconds == (1.5, 3.0)
+    assert curve.epoch_seconds == timings(rows, ACCURACY)[0].epoch_seconds == 1.5  # one median everywhere
     assert curve.accuracies == pytest.approx((0.85, 0.85))

@@ -5,6 +5,7 @@ hatched all over. Each says so in words as well.
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from matplotlib.lines import Line2D
@@ -15,7 +16,6 @@ from mpi_classroom.figures import (
     ACTIVITIES,
     FONT_SIZE,
     INK,
-    SERIES,
     Look,
     Picture,
     new_figure,
@@ -44,12 +44,44 @@ class Bar(NamedTuple):
         return self.compute + self.wait + self.transfer
 
 
-class Line(NamedTuple):
-    """A training: seconds so far, test loss and accuracy (0 to 1) after each epoch."""
+class Gains(NamedTuple):
+    """The line of a way: its look; for each number of ranks, the speed-up and how it came about."""
 
+    look: Look
+    points: dict[int, tuple[float, str]]
+
+
+class Point(NamedTuple):
+    """A way of training: its look, seconds per epoch, the final accuracies (0 to 1) of all seeds."""
+
+    look: Look
+    seconds: float
+    accuracies: Sequence[float]
+
+
+class Line(NamedTuple):
+    """A training: its look; seconds so far, test loss and accuracy (0 to 1) after each epoch."""
+
+    look: Look
     seconds: Sequence[float]
     losses: Sequence[float]
     accuracies: Sequence[float]
+
+
+# ------------------------------------------------------------------ one look per way
+
+WAYS: dict[str, Look] = {  # by engine; colour and line differ, so that no meaning hangs on one
+    "sequential": {"color": INK, "linestyle": "-"},
+    "mpi": {"color": "#D55E00", "linestyle": "--"},
+    "ddp-gloo": {"color": "#0072B2", "linestyle": ":"},
+    "ddp-mpi4py": {"color": "#009E73", "linestyle": "-."},
+}
+MARKERS = {1: "o", 2: "s", 4: "^", 8: "D"}  # by ranks, or by the threads of one process
+
+
+def way_style(engine: str, workers: int) -> Look:
+    """Colour and line of the engine, marker of the number of ranks or threads: the same in every figure."""
+    return WAYS[engine] | {"marker": MARKERS.get(workers, "P")}
 
 
 # ------------------------------------------------------------------ where an epoch goes
@@ -67,7 +99,7 @@ def epoch_bars(bars: Mapping[str, Bar], *, what: str) -> Picture:
             style = look | edge | (REPLAYED_LOOK if bar.label == REPLAYED else {})
             axes.barh(row, seconds, left=left, height=0.7, **style)
             left += seconds
-        said = say_seconds(left) + ("" if bar.label == MEASURED else f" ({bar.label})")
+        said = say_seconds(left) + (f" ({bar.label})" if bar.label == OVERSUBSCRIBED else "")
         axes.text(left, row, f" {said}", va="center", fontsize=FONT_SIZE, color=INK)
     axes.set_yticks(range(len(bars)), list(bars))
     axes.set_ylim(len(bars) - 0.5, -0.5)
@@ -112,28 +144,34 @@ def bars_alt(bars: Mapping[str, Bar], title: str) -> str:
 # ------------------------------------------------------------------ what ranks gain
 
 
-def speedups(gains: Mapping[str, Mapping[int, tuple[float, str]]], *, cores: int, what: str) -> Picture:
-    """Speed-up over one thread, and efficiency: for each engine, by ranks, a gain and how it came about."""
+def speedups(gains: Mapping[str, Gains], *, cores: int, what: str) -> Picture:
+    """Speed-up over one thread, and efficiency, by ranks: a line per way."""
     title = speedup_title(gains, what)
     figure, (left, right) = new_panels(title, columns=2, height=4.8)
-    counts = sorted({1, cores, *(n for points in gains.values() for n in points)})
+    counts = sorted({1, cores, *(n for line in gains.values() for n in line.points)})
     dotted: Look = {"color": GREY, "linestyle": ":", "linewidth": 2, "label": "ideal"}
     left.plot(counts, counts, **dotted)
     right.plot(counts, [1.0] * len(counts), **dotted)
-    bound: Look = {"color": GREY, "linewidth": 6, "alpha": 0.35, "label": f"{cores} cores"}
+    bound: Look = {
+        "color": GREY,
+        "linewidth": 6,
+        "alpha": 0.35,
+        "label": f"bound of {cores} core{'s' * (cores != 1)}",
+    }
     left.plot(counts, [min(n, cores) for n in counts], **bound)
     right.plot(counts, [min(1.0, cores / n) for n in counts], **bound)
-    for index, (name, points) in enumerate(gains.items()):
-        look = series_style(index + 1) | {"label": name, "markersize": 0}
-        ordered = sorted(points.items())
+    for name, line in gains.items():
+        ordered = sorted(line.points.items())
+        face = "white" if all(label == REPLAYED for _, (_, label) in ordered) else line.look["color"]
+        look = line.look | {"marker": "o", "markersize": 9, "markerfacecolor": face, "label": name}
         left.plot([n for n, _ in ordered], [gain for _, (gain, _) in ordered], **look)
         right.plot([n for n, _ in ordered], [gain / n for n, (gain, _) in ordered], **look)
         for n, (gain, label) in ordered:
-            mark: Look = {"color": look["color"], "marker": look["marker"], "markersize": 9}
-            mark["markerfacecolor"] = look["color"] if label == MEASURED else "white"
+            mark: Look = {"color": line.look["color"], "marker": "o", "markersize": 9}
+            mark["markerfacecolor"] = line.look["color"] if label == MEASURED else "white"
             mark["fillstyle"] = "full" if label != OVERSUBSCRIBED else "left"
             if label == OVERSUBSCRIBED:
-                mark |= {"markerfacecolor": look["color"], "markerfacecoloralt": "white"}
+                mark |= {"markerfacecolor": line.look["color"], "markerfacecoloralt": "white"}
             left.plot([n], [gain], **mark)
             right.plot([n], [gain / n], **mark)
     left.set_ylabel("times as fast as one thread")
@@ -145,7 +183,9 @@ def speedups(gains: Mapping[str, Mapping[int, tuple[float, str]]], *, cores: int
         axes.xaxis.set_major_locator(FixedLocator(counts))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-    left.set_ylim(0, 1.25 * max(cores, *(gain for points in gains.values() for gain, _ in points.values())))
+    left.set_ylim(
+        0, 1.25 * max(cores, *(gain for line in gains.values() for gain, _ in line.points.values()))
+    )
     handles = left.get_legend_handles_labels()[0]
     handles += [Line2D([], [], color=INK, marker="o", linestyle="none", label=MEASURED)]
     half: Look = {"fillstyle": "left", "markerfacecolor": INK, "markerfacecoloralt": "white"}
@@ -157,9 +197,11 @@ def speedups(gains: Mapping[str, Mapping[int, tuple[float, str]]], *, cores: int
     return Picture(figure, speedup_alt(gains, title, cores))
 
 
-def speedup_title(gains: Mapping[str, Mapping[int, tuple[float, str]]], what: str) -> str:
+def speedup_title(gains: Mapping[str, Gains], what: str) -> str:
     """The best that was measured, with a core for each rank where there are such."""
-    points = [(gain, n, name, label) for name, by in gains.items() for n, (gain, label) in by.items()]
+    points = [
+        (gain, n, name, label) for name, line in gains.items() for n, (gain, label) in line.points.items()
+    ]
     measured = [point for point in points if point[3] == MEASURED] or points
     gain, n, name, label = max(measured)
     where = "" if label == MEASURED else f" ({label})"
@@ -167,11 +209,12 @@ def speedup_title(gains: Mapping[str, Mapping[int, tuple[float, str]]], what: st
     return f"{named(what)}: {name} on {n} ranks{where} is\n{fast}"
 
 
-def speedup_alt(gains: Mapping[str, Mapping[int, tuple[float, str]]], title: str, cores: int) -> str:
+def speedup_alt(gains: Mapping[str, Gains], title: str, cores: int) -> str:
     """The same in words."""
     lines = [
-        f"{name}: " + ", ".join(f"{n} ranks {gain:.2f}× ({label})" for n, (gain, label) in sorted(by.items()))
-        for name, by in gains.items()
+        f"{name}: "
+        + ", ".join(f"{n} ranks {gain:.2f}× ({label})" for n, (gain, label) in sorted(line.points.items()))
+        for name, line in gains.items()
     ]
     kind = f"Two charts against the number of ranks, speed-up and efficiency, with the bound of {cores} cores"
     return _one_line(f"{kind}. {title}. {'; '.join(lines)}.")
@@ -184,8 +227,8 @@ def learning_curves(lines: Mapping[str, Line], *, what: str) -> Picture:
     """Test accuracy and test loss against the seconds of training that they took."""
     title = curves_title(lines, what)
     figure, (left, right) = new_panels(title, columns=2, height=4.4)
-    for index, (name, line) in enumerate(lines.items()):
-        look = series_style(index) | {"markersize": 7}
+    for name, line in lines.items():
+        look = line.look | {"markersize": 7}
         left.plot(line.seconds, [100 * accuracy for accuracy in line.accuracies], **look, label=name)
         right.plot(line.seconds, line.losses, **look)
     left.set(xlabel="seconds of training", ylabel="test accuracy, %", xlim=(0, None))
@@ -219,34 +262,33 @@ def curves_alt(lines: Mapping[str, Line], title: str) -> str:
     )
 
 
-def time_and_accuracy(points: Mapping[str, tuple[float, Sequence[float]]], *, what: str) -> Picture:
-    """Seconds per epoch against final accuracies (0 to 1) of all seeds: mean, lowest and highest per way."""
-    means = {name: 100 * sum(seeds) / len(seeds) for name, (_, seeds) in points.items()}
+def time_and_accuracy(points: Mapping[str, Point], *, what: str) -> Picture:
+    """Seconds per epoch against final accuracies of all seeds: mean, lowest and highest per way."""
+    means = {name: 100 * fmean(one.accuracies) for name, one in points.items()}
     title = scatter_title(points, what)
     figure, (axes,) = new_panels(title, height=5.2)
-    for index, (name, (seconds, seeds)) in enumerate(points.items()):
+    for name, (style, seconds, seeds) in points.items():
         reach = [[means[name] - 100 * min(seeds)], [100 * max(seeds) - means[name]]]
-        look = series_style(index) | {"linestyle": "none", "markersize": 10}
-        if index >= len(SERIES):
-            look["markerfacecolor"] = "white"
-        axes.errorbar([seconds], [means[name]], yerr=reach, capsize=5, **look, label=name)
+        look = style | {"linestyle": "none", "markersize": 10}
+        drawn = axes.errorbar([seconds], [means[name]], yerr=reach, capsize=5, **look, label=name)
+        drawn[2][0].set_linestyle(style["linestyle"])
     axes.set(xlabel="seconds per epoch", ylabel="test accuracy, %", xlim=(0, None))
     close: Look = {"columnspacing": 0.8, "handlelength": 1.2}
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False, **close)
     told = [
         f"{name}: {say_seconds(seconds)}, {means[name]:.2f} % ({100 * min(seeds):.2f} to "
         f"{100 * max(seeds):.2f})"
-        for name, (seconds, seeds) in points.items()
+        for name, (_, seconds, seeds) in points.items()
     ]
     alt = f"Points with bars: seconds per epoch against final test accuracy. {title}. {'; '.join(told)}."
     return Picture(figure, _one_line(alt))
 
 
-def scatter_title(points: Mapping[str, tuple[float, Sequence[float]]], what: str) -> str:
+def scatter_title(points: Mapping[str, Point], what: str) -> str:
     """How far the times and the accuracies lie apart, and how far the seeds of one way do."""
-    means = [100 * sum(seeds) / len(seeds) for _, seeds in points.values()]
-    spread = 100 * max(max(seeds) - min(seeds) for _, seeds in points.values())
-    times = [seconds for seconds, _ in points.values()]
+    means = [100 * fmean(one.accuracies) for one in points.values()]
+    spread = 100 * max(max(one.accuracies) - min(one.accuracies) for one in points.values())
+    times = [one.seconds for one in points.values()]
     return (
         f"{named(what)}: the slowest way takes {max(times) / min(times):.1f} times as long as the fastest;\n"
         f"their mean accuracies differ by at most {max(means) - min(means):.2f} points, seeds of one way "
@@ -285,17 +327,15 @@ def accuracy_by_rule(
 
 def rules_title(values: Mapping[str, Mapping[int, Sequence[float]]], what: str) -> str:
     """By how many points each rule changes the mean accuracy from the fewest to the most ranks."""
-    told = [
-        f"{rule}, {max(by)} ranks: {signed(100 * change(by))} points"
-        for rule, by in values.items()
-        if len(by) > 1
-    ]
-    heading = (
-        f"{named(what)}, change of accuracy against 1 rank:"
-        if told
-        else f"{named(what)}: accuracy at the end"
-    )
-    return "\n".join([heading, *told])
+    many = {rule: by for rule, by in values.items() if len(by) > 1}
+    if not many:
+        return f"{named(what)}: accuracy at the end"
+    told, ranks = [], 1
+    for rule, by in many.items():
+        where = f"at {max(by)} ranks, " if max(by) != ranks else ""
+        told.append(f"{where}{signed(100 * change(by))} points with the {rule}")
+        ranks = max(by)
+    return f"{named(what)}: " + ";\n".join(told)
 
 
 def change(by: Mapping[int, Sequence[float]]) -> float:
