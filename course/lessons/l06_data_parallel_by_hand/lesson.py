@@ -652,6 +652,7 @@ for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=Tru
 # 512 would do the same, so it says nothing about the ranks.
 #
 # Jakovac and Pichler report 67 s for an epoch of this CNN on one core and 19 s on eight ranks (**published**, on a machine of their own).
+# The 65 s that lesson 05 quotes are from a table of theirs, the 67 s from their summary.
 
 # %% [markdown]
 # ## On GPUs
