@@ -20,6 +20,7 @@ from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
 from course.lessons.l06_data_parallel_by_hand.exercises import AVERAGE
 from course.lessons.l06_data_parallel_by_hand.runs import (
     Started,
+    Training,
     alternate,
     bare_average,
     in_turn,
@@ -461,6 +462,14 @@ def test_one_rank_and_all_take_turns_and_train_alike(comm: MPI.Intracomm) -> Non
         assert np.allclose(run.losses, whole, atol=1e-4)
     assert one is None or (one.ranks, one.losses) == (1, tuple(whole))
     assert alternate(MPI.COMM_NULL, started, trained, batches, FEW) == (None, None)
+
+
+def test_each_step_of_a_training_is_timed(comm: MPI.Intracomm) -> None:
+    """A median of means over ten steps would count every disturbance of a block."""
+    training = Training(comm, started, trained)
+    training.go_on([np.arange(start, start + 11) for start in range(3)])
+    training.go_on([np.arange(7)])
+    assert len(training.seconds) == len(training.losses) == 4
 
 
 def test_a_bare_average_is_timed(comm: MPI.Intracomm) -> None:
