@@ -20,11 +20,13 @@ from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
 from course.lessons.l06_data_parallel_by_hand.exercises import AVERAGE
 from course.lessons.l06_data_parallel_by_hand.runs import (
     Started,
+    Training,
     alternate,
     bare_average,
     in_turn,
     messages_and_seconds,
     trace_step,
+    weights_on,
     while_all_work,
 )
 from course_lib.comm.spans import by_rank, innermost
@@ -423,6 +425,32 @@ def trained(team: MPI.Intracomm, state: Started, batches: Sequence[NDArray[np.in
     return np.array(team.allreduce(np.array(losses)))
 
 
+def test_weights_after_few_steps_are_equal_far_beyond_what_a_mistake_leaves(comm: MPI.Intracomm) -> None:
+    """In float64: in float32, a pooling that picks another pixel differs as much as a mistake."""
+
+    def forgetful(
+        team: MPI.Intracomm, state: Started, batches: Sequence[NDArray[np.int64]]
+    ) -> NDArray[np.float64]:
+        """Like `trained`, but every rank takes the first bias's gradient from its own shard."""
+        model, gradients, optimizer = state
+        return trained(team, (model, [gradients[0], *gradients[2:]], optimizer), batches)
+
+    alone, many = (weights_on(comm, n, started_cnn, trained, STEPS) for n in (1, comm.size))
+    wrong = weights_on(comm, comm.size, started_cnn, forgetful, STEPS)
+    assert (alone is None) == (comm.rank > 0)
+    assert torch.get_default_dtype() == torch.float32
+    if alone is not None and many is not None and wrong is not None:
+        assert alone.dtype == torch.float64
+        assert (many - alone).norm() < 1e-12 * alone.norm()
+        assert comm.size == 1 or (wrong - alone).norm() > 1e-6 * alone.norm()
+
+
+def started_cnn(team: MPI.Intracomm) -> Started:
+    model = build("cnn", seed=team.rank)
+    broadcast_weights(team, model)
+    return model, gradient_arrays(model), torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
 def test_one_rank_and_all_take_turns_and_train_alike(comm: MPI.Intracomm) -> None:
     """25 steps: two blocks and a half, so the momentum has to survive the turns."""
     batches = [np.arange(start, start + 11) for start in range(25)]
@@ -434,6 +462,14 @@ def test_one_rank_and_all_take_turns_and_train_alike(comm: MPI.Intracomm) -> Non
         assert np.allclose(run.losses, whole, atol=1e-4)
     assert one is None or (one.ranks, one.losses) == (1, tuple(whole))
     assert alternate(MPI.COMM_NULL, started, trained, batches, FEW) == (None, None)
+
+
+def test_each_step_of_a_training_is_timed(comm: MPI.Intracomm) -> None:
+    """A median of means over ten steps would count every disturbance of a block."""
+    training = Training(comm, started, trained)
+    training.go_on([np.arange(start, start + 11) for start in range(3)])
+    training.go_on([np.arange(7)])
+    assert len(training.seconds) == len(training.losses) == 4
 
 
 def test_a_bare_average_is_timed(comm: MPI.Intracomm) -> None:

@@ -73,8 +73,8 @@ def _listed(names: list[str]) -> str:
 FIND_THE_BUG = Exercise(
     id="05.2",
     title="Spot the bug",
-    task="Somebody wrote this backward pass, and it is not right. Run the cell as it is, then the two cells "
-    "below it. Come back when you know which gradients are wrong.",
+    task="Somebody wrote this backward pass, and it is not right. Run the cell as it is, then the cells "
+    "below it, down to the list of errors. Come back when you know which gradients are wrong.",
     objectives=(4,),
     targets=("falling-loss-right-gradient",),
     stub=_STUB,

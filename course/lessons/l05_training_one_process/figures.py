@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MultipleLocator, NullLocator
 from numpy.typing import NDArray
 
 from course.lessons.l05_training_one_process.trials import Baseline, Reached, Trial
+from course.lessons.shared.reference import reference
 from mpi_classroom.figures import (
     FONT_SIZE,
     INK,
@@ -27,27 +28,30 @@ from mpi_classroom.figures import (
 )
 
 IDEAL = "#777777"
+NO_NUMBER = "#eeeeee"  # the band of trainings that have no number
 Numbers = NDArray[np.floating]
 
 # ------------------------------------------------------------------ learning rate
 
 
 def loss_against_rate(trials: Sequence[Trial]) -> Picture:
-    """The test loss after each trial against its learning rate; those that diverged are at the upper edge."""
+    """The test loss after each trial against its learning rate; those that diverged are in the top band."""
     trials = sorted(trials, key=lambda trial: trial.learning_rate)
     learned = [trial for trial in trials if not trial.diverged]
     lost = [trial for trial in trials if trial.diverged]
     title = rate_title(trials)
     figure, axes = new_figure(title, width=7.5, height=4.2)
+    axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="loss on test images")
     rates, losses = [t.learning_rate for t in learned], [t.loss for t in learned]
     axes.plot(
         rates, losses, **series_style(0), markersize=8, label=f"test loss after {trials[0].steps} steps"
     )
     if lost:
-        top = [2 * max(losses, default=1.0)] * len(lost)
+        top = max(losses, default=1.0)
         look: Look = {"marker": "x", "linestyle": "none", "color": "#D55E00", "markersize": 11}
-        axes.plot([t.learning_rate for t in lost], top, **look, label="diverged")
-    axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="loss on test images")
+        axes.plot([t.learning_rate for t in lost], [2.2 * top] * len(lost), **look, label="diverged")
+        axes.axhspan(1.6 * top, 3 * top, color=NO_NUMBER, zorder=0)
+        axes.set_ylim(None, 3 * top)
     show_values(axes, losses)
     tens = [10.0**p for p in range(-7, 7)]
     reach = [t for t in tens if trials[0].learning_rate <= t <= trials[-1].learning_rate] or rates
@@ -90,9 +94,9 @@ def show_values(axes: Axes, values: Sequence[float]) -> None:
     """Write plain numbers instead of powers of ten at the ticks of a logarithmic y-axis over these values."""
     low, high = min(values, default=1.0), max(values, default=1.0)
     ticks = [m * 10.0**p for p in range(-4, 7) for m in (1, 2, 5)]
-    axes.yaxis.set_major_locator(FixedLocator([t for t in ticks if low / 2 <= t <= 3 * high]))
+    axes.yaxis.set_major_locator(FixedLocator([t for t in ticks if low / 2 <= t <= 1.5 * high]))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}".replace(",", " "))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.7g}".replace(",", " "))
 
 
 # ------------------------------------------------------------------ batch
@@ -111,7 +115,7 @@ def images_against_batch(series: Mapping[str, Sequence[Reached]]) -> Picture:
     for index, reached in enumerate(series.values()):
         lost = [r.batch_size for r in reached if not r.samples]
         images.plot(lost, [3.5 * top] * len(lost), color=series_style(index)["color"], **look)
-    images.axhspan(2.3 * top, 5.3 * top, color="#eeeeee", zorder=0)
+    images.axhspan(2.3 * top, 5.3 * top, color=NO_NUMBER, zorder=0)
     images.set_ylim(None, 5.3 * top)
     images.plot([], [], color=INK, label="diverged or not reached", **look)
     handles, names = images.get_legend_handles_labels()
@@ -145,13 +149,14 @@ def _needed(reached: Reached, what: str) -> int | None:
 
 
 def _in_words(reached: Reached) -> str:
-    needs = f"{reached.samples} images, {reached.steps} steps" if reached.samples else "not reached"
-    return f"batches of {reached.batch_size} {needs}"
+    if reached.samples:
+        return f"batches of {reached.batch_size} {reached.samples} images, {reached.steps} steps"
+    return f"batches of {reached.batch_size} {'diverged' if reached.diverged else 'not reached'}"
 
 
 def batch_title(series: Mapping[str, Sequence[Reached]]) -> str:
     """What the second largest batch of each series costs, relative to the second smallest."""
-    return "\n".join(f"{name}: {what_it_costs(reached)}" for name, reached in series.items())
+    return ";\n".join(f"{name}: {what_it_costs(reached)}" for name, reached in series.items())
 
 
 def what_it_costs(reached: Sequence[Reached]) -> str:
@@ -159,11 +164,45 @@ def what_it_costs(reached: Sequence[Reached]) -> str:
     _, base, *larger = sorted(reached, key=lambda r: r.batch_size)
     if not base.samples:
         return f"batches of {base.batch_size} do not arrive, so nothing can be compared"
-    there = [f"{r.batch_size} needs {r.samples / base.samples:.1f}×" for r in larger if r.samples]
+    there = [f"{r.batch_size} needs {_times(r.samples / base.samples)}×" for r in larger if r.samples]
     never = [r.batch_size for r in larger if not r.samples]
     found = [f"{listed(there)} the images of {base.batch_size}"] if there else []
     found += [f"{listed(never)} {'do' if never[1:] else 'does'} not arrive"] if never else []
     return ", ".join(found)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.1f}"
+
+
+def explain_ends(same: Sequence[Reached], scaled: Sequence[Reached]) -> str:
+    """What the smallest batch shows at the same rate and the largest at the scaled one, if they do."""
+    one, one_scaled = (min(reached, key=lambda r: r.batch_size) for reached in (same, scaled))
+    found = []
+    if not one.samples and one_scaled.samples:
+        found.append(
+            f"The gradient of {_images(one.batch_size)} is so noisy that the rate {one.learning_rate:g} is "
+            f"too large for it; at {one_scaled.learning_rate:g} it arrives."
+        )
+    *_, large, largest = sorted(scaled, key=lambda r: r.batch_size)
+    if large.samples and largest.samples and large.steps and largest.steps:
+        found.append(
+            f"Scaled rate: {largest.batch_size} takes {largest.steps} steps where {large.batch_size} takes "
+            f"{large.steps}, and {_times(largest.samples / large.samples)} times the images."
+        )
+    return " ".join(found)
+
+
+def _images(count: int) -> str:
+    return "a single image" if count == 1 else f"{count} images"
+
+
+def batch_128(same: Sequence[Reached]) -> tuple[float | None, str]:
+    """How many times the images of batch 16 batch 128 needs, and why; None if one of them did not arrive."""
+    small, large = (next(r for r in same if r.batch_size == size) for size in (16, 128))
+    if not small.samples or not large.samples:
+        return None, "Not reached: one of the two batches did not arrive, so nothing can be compared."
+    return large.samples / small.samples, explain_batch(large.samples / small.samples)
 
 
 def explain_batch(times: float) -> str:
@@ -214,10 +253,15 @@ def _sum_of_one(parts: Sequence[float], lengths: Sequence[int], whole: float) ->
                 axes.text(left + piece / 2, row, str(length), **middle)
             left += piece
     axes.axvline(whole, color=INK, linestyle=":")
+    above: Look = {"ha": "right" if whole > 0 else "left", "va": "bottom", "fontsize": FONT_SIZE}
+    axes.annotate("full batch ", (whole, 1), xycoords=("data", "axes fraction"), **above)
     axes.set_yticks([0, 1, 2], ["full batch", "sum over\nmicro-batches", "mean of\ntheir means"])
     axes.invert_yaxis()
     axes.set_xlabel("gradient of one weight (in the bars: number of images)")
-    told = ", ".join(f"{length} images add {part:.3g}" for part, length in zip(parts, lengths, strict=True))
+    told = ", ".join(
+        f"{length} image{'s add' if length > 1 else ' adds'} {part:.3g}"
+        for part, length in zip(parts, lengths, strict=True)
+    )
     kind = "Three bars, the gradient of one weight"
     alt = f"{kind}: full batch {whole:.3g}; {told}; mean of the means {sum(means):.3g}. {title}."
     return Picture(figure, alt.replace("\n", " "))
@@ -245,7 +289,7 @@ def learning_curves(trained: Sequence[float], tested: Sequence[float]) -> Pictur
     axes.plot(epochs, trained, **series_style(0), markersize=6, label="training images")
     axes.plot(epochs, tested, **series_style(1), markersize=6, label="test images")
     axes.set(yscale="log", xlabel="epoch", ylabel="mean loss")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MultipleLocator(max(1, len(trained) // 5)))
     show_values(axes, [*trained, *tested])
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     told = "; ".join(
@@ -258,10 +302,13 @@ def learning_curves(trained: Sequence[float], tested: Sequence[float]) -> Pictur
 def curves_title(trained: Sequence[float], tested: Sequence[float]) -> str:
     """Where both losses end, and after which epoch the test loss was lowest."""
     best = min(range(len(tested)), key=lambda epoch: tested[epoch])
-    found = f"Training loss {three_digits(trained[-1])} at the end, test loss {three_digits(tested[-1])}"
+    training = (
+        f"training loss {'falls' if trained[-1] < trained[0] else 'goes'} to {three_digits(trained[-1])}"
+    )
     if best + 1 == len(tested):
-        return f"{found}, still falling"
-    return f"{found}, lowest after epoch {best + 1}"
+        return f"Test loss is still falling at the end: {three_digits(tested[-1])}; {training}"
+    lowest = f"Test loss is lowest after epoch {best + 1} ({three_digits(tested[best])})"
+    return f"{lowest} and ends at {three_digits(tested[-1])}; {training}"
 
 
 # ------------------------------------------------------------------ threads and ranks
@@ -313,6 +360,8 @@ def throughput_title(baselines: Sequence[Baseline]) -> str:
     gains = speedups(baselines)
     if all(len(by_way) == 1 for by_way in gains.values()):
         return "One core: there are no threads or ranks to compare"
+    if disturbed(gains["cnn"]):
+        return "The cores were busy: this run does not compare threads with ranks"
     fastest: dict[str, list[str]] = {}
     for name, by_way in gains.items():
         best = [way for way, gain in by_way.items() if gain > 0.95 * max(by_way.values())]
@@ -328,6 +377,12 @@ def explain_threads(baselines: Sequence[Baseline]) -> str:
         return "One core: more threads or ranks would only share it."
     threads, ranks = gains[ways[-2]], gains[ways[-1]]
     told = f"{ways[-1]} gain {ranks:.2f}, {ways[-2]} {threads:.2f}."
+    if disturbed(gains):
+        team, free = reference_speedup()
+        return (
+            f"{told} On free cores, {team} ranks of the reference machine gain {free:.2f}: here the cores "
+            "were busy, so this run says nothing about threads against ranks."
+        )
     if max(threads, ranks) < 1.2:
         return f"{told} Neither gains much: are the cores busy with something else?"
     if threads > 1.05 * ranks:
@@ -335,6 +390,18 @@ def explain_threads(baselines: Sequence[Baseline]) -> str:
     if ranks > 1.05 * threads:
         return f"{told} Ranks wait for each other once per step, threads after every operation."
     return f"{told} On this machine it makes no difference."
+
+
+def disturbed(gains: Mapping[str, float]) -> bool:
+    """Whether ranks gain far less than as many do on free cores; `gains` are the CNN's, by way."""
+    ranks, free = reference_speedup()
+    return gains.get(f"{ranks} ranks", free) < 0.85 * free
+
+
+def reference_speedup() -> tuple[int, float]:
+    """The number of ranks of the committed benchmark, and their speed-up of the CNN on free cores."""
+    row = reference("data_parallel", "cnn, MNIST: efficiency, one bucket")
+    return row["ranks"], row["ratio"] * row["ranks"]
 
 
 # ------------------------------------------------------------------ memory

@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | choose a learning rate from a sweep; say what a larger batch costs in images and in steps; compute the gradient of a batch from micro-batches of any size |
 # | **With More** | check a backward pass with finite differences; decide between threads and ranks from a measurement; estimate the memory of a training step |
-# | **Before this** | [02 · Monte Carlo π](02_monte_carlo_pi.ipynb); a training loop in PyTorch |
+# | **Before this** | [02 · Monte Carlo π](02_monte_carlo_pi.ipynb), [04 · Collectives](04_collectives.ipynb); a training loop in PyTorch |
 # | **Time** | core 20 min · more 27 min |
 # | **Ranks** | 4 |
 #
@@ -22,8 +22,8 @@
 #    <details><summary>Answer</summary><code>Allreduce</code>. <code>Reduce</code> leaves it on the root only.</details>
 # 2. Where does a cell that begins with `%%px` run, and where one without it?
 #    <details><summary>Answer</summary>With it, on all ranks. Without it, in the notebook's process.</details>
-# 3. One rank and four ranks add the same numbers, and the last digits differ. Who is wrong?
-#    <details><summary>Answer</summary>Neither. A different order rounds differently.</details>
+# 3. Three ranks get 43, 43 and 42 of 128 images. Is the mean of their three means the mean of all 128?
+#    <details><summary>Answer</summary>Almost, but no: each of the 42 images weighs a little more than each of the 43.</details>
 
 # %% [markdown] tags=["slide"]
 # ## Setup
@@ -63,7 +63,8 @@ print(data.source)
 # One step of **stochastic gradient descent** looks at a few images, the **mini-batch** (batch for short). The **loss**
 # says how wrong the network is on them. The **gradient** says, for each weight, how fast the loss grows when that weight
 # grows. So we move every weight a little in the opposite direction: w ← w − η · gradient. The factor η is the
-# **learning rate**.
+# **learning rate**. We sum the loss over the images and divide by their number ourselves; section 4 shows why. `global_size` is for
+# lesson 06.
 
 # %% tags=["nbval-ignore-output"]
 first = shuffled_batches(len(data.train_labels), 128, seed=0)[0]
@@ -131,10 +132,10 @@ loss_against_rate(trials)
 # strict sense), 16, 128, or all N (the full batch, one step per epoch). First, all of them use the learning rate 0.04.
 
 # %%
-predict("Images for batches of 128, relative to 16?", None)
+predict("At the same rate: how many times the images of batch 16 does batch 128 need?", None)
 
 # %% [markdown]
-# The last line tries the **linear scaling rule**: when the batch becomes k times as large, make the learning rate k times as
+# `scaled_rate` tries the **linear scaling rule**: when the batch becomes k times as large, make the learning rate k times as
 # large. We stop at 0.32, since large rates diverge.
 
 # %% tags=["nbval-ignore-output"]
@@ -147,18 +148,25 @@ same_rate = samples_to_reach(few, size_here, 0.04, target=0.6)
 scaled_rate = samples_to_reach(few, size_here, min(0.04 * size_here / 16, 0.32), target=0.6)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l05_training_one_process.figures import explain_batch, images_against_batch
+from course.lessons.l05_training_one_process.figures import batch_128, explain_ends, images_against_batch
 
 same, scaled = cluster["same_rate"], cluster["scaled_rate"]
-times = (same[2].samples or 400_000) / (same[1].samples or 400_000)
-outcome("Images for batches of 128, relative to 16?", times, because=explain_batch(times))
+times, why = batch_128(same)
+if times:
+    outcome(
+        "At the same rate: how many times the images of batch 16 does batch 128 need?", times, because=why
+    )
+else:
+    print(why)
+print(explain_ends(same, scaled))
 images_against_batch({"same rate": same, "scaled rate": scaled})
 
 # %% [markdown]
-# Left is what you pay: images. (A cross is a training that diverged, or did not arrive within 400 000 images.) Right is what
-# you wait for when enough ranks share each step, so that a larger batch takes no more time per step. With the same rate, a
-# larger batch makes each step only a little better, and an epoch has fewer steps. A scaled rate also makes each step longer. That
-# works up to the largest rate that the network tolerates. Beyond it, further images in a batch buy less and less.
+# Left is what you pay: images. (A cross: the training diverged, or did not arrive within 15 000 steps or 600 000 images. Counts may be up to
+# 8 % too large, because the test loss is measured only now and then.) Right: steps. If enough ranks share each step, a larger batch takes no longer per step, and the number of
+# steps is how long you wait. With the same rate, a larger batch makes each step only a little better, and an epoch has fewer steps. A
+# scaled rate also makes each step longer. That works up to the largest rate that the network tolerates. Beyond it, a larger batch hardly
+# saves steps.
 #
 # Remember this in lesson 06: four ranks with 32 images each train with a batch of 128.
 
@@ -173,7 +181,7 @@ images_against_batch({"same rate": same, "scaled rate": scaled})
 #
 # What if the batch does not fit into memory? Split it into **micro-batches**. `backward()` *adds* to the gradients that are
 # already there. So we call it for one micro-batch after another, and update the weights once at the end. This is
-# **gradient accumulation**. But by which number do we divide?
+# **gradient accumulation**. But how much does each micro-batch count?
 
 # %% tags=["exercise: 05.1"]
 
@@ -211,7 +219,7 @@ microbatch_sum(parts, (6, 3, 1), whole)
 
 # %% [markdown]
 # A mean over the batch is a sum over images, divided *once* by the size of the batch. So the pieces of the sum just add up,
-# however unequal they are. The mean of the means gives the single image as much weight as the six.
+# however unequal they are. The mean of the means gives the single image as much weight as the six together.
 #
 # It does not matter who computes the micro-batches. Different ranks can do it at the same time (lesson 06), or they can pass one
 # after another through a network that is spread over ranks (lesson 08).
@@ -224,8 +232,9 @@ microbatch_sum(parts, (6, 3, 1), whole)
 # ## Key points
 #
 # - Sweep the learning rate by powers of ten. Too small learns little, too large diverges.
-# - At the same learning rate, a larger batch needs more images. A larger rate makes up for it, up to a limit.
-# - Divide the loss by the size of the batch, once. Then the gradients of its pieces add up.
+# - From some size on, a larger batch at the same learning rate needs more images. A larger rate makes up for it, up to a limit.
+# - Divide the *summed* loss by the size of the batch, once; weight a micro-batch's *mean* loss by its share of the batch. Then the gradients
+#   add up.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -270,8 +279,8 @@ for h in (1e-1, 1e-3, 1e-5, 1e-7):
 
 # %% [markdown]
 # Read both columns from top to bottom: the error falls, then rises again. In float64 it gets very small in between. In float32 it
-# does not, and a network's loss, which changes little when one weight changes, is worse off still: a gradient that is wrong by
-# half a percent would pass. So a **gradient check** uses float64. `check_model` compares up to 20 weights of each parameter
+# does not. For a network it is worse: one weight hardly changes the loss, and rounding hides the change, so a gradient that is a little wrong
+# could pass. So a **gradient check** uses float64. `check_model` compares up to 20 weights of each parameter
 # with central differences.
 
 # %%
@@ -283,8 +292,8 @@ errors = check_model(build("mlp", seed=0).double(), summed_cross_entropy, small,
 print("all gradients of PyTorch right:", max(errors.values()) < TOLERANCE)
 
 # %% [markdown]
-# Now a network whose backward pass is *not* PyTorch's. Its forward pass, in NumPy, has an input, a hidden and an output layer, with
-# the weights `w1`, `b1`, `w2` and `b2`.
+# Now a network whose backward pass is *not* PyTorch's. It has an input, a hidden and an output layer; its weights are `w1`, `b1`, `w2` and
+# `b2`. The forward pass is in NumPy:
 
 # %% tags=["source: course_lib.training.by_hand:forward"]
 
@@ -387,7 +396,7 @@ throughput(baselines)
 #
 # A forward pass keeps its intermediate results, the activations, because backward needs them. They usually take far more
 # memory than the weights. `step_bytes` adds up all tensors that exist at the worst moment of a step of a small ResNet, with images
-# of 32 × 32 pixels. How much do micro-batches save?
+# of 32 × 32 pixels. How much memory remains with micro-batches?
 
 # %%
 predict("Memory of 128 images in micro-batches of 32, in percent of all at once?", None)
@@ -405,7 +414,7 @@ why = (
     f"{at_once / 1e6:.0f} MB at once, {in_pieces / 1e6:.0f} MB in pieces: activations take nearly all of it."
 )
 outcome("Memory of 128 images in micro-batches of 32, in percent of all at once?", share, "%", because=why)
-print(f"activations in bfloat16: {halved / 1e6:.0f} MB")
+print(f"the step with activations in bfloat16: {halved / 1e6:.0f} MB")
 
 # %% [markdown]
 # The last line used **bfloat16**, a number of 16 bits with the range of float32 but only two to three digits. Its forward pass
@@ -430,7 +439,7 @@ memory_against_image({edge: step_bytes(2, edge=edge) for edge in (32, 64, 128, 2
 # %% [markdown]
 # ### A whole training
 #
-# A learning rate that is good at first is often too large at the end, when the last batches still push the weights about. So most recipes
+# A learning rate that is good at first is often too large at the end, when each batch still moves the weights too far. So most recipes
 # let it **decay**, here along a straight line to zero. We train the MLP for five epochs on 12 000 images.
 
 # %% tags=["nbval-ignore-output"]
@@ -449,8 +458,8 @@ for epoch, report in enumerate(train(build("mlp", seed=0), RECIPES["mlp"], fifth
 # %% tags=["exercise: 05.q2"]
 
 # %% [markdown]
-# And if we train longer, on fewer images? We take a thousand images and twenty epochs, and watch the loss on those images and on
-# the test images.
+# And if we train longer, on fewer images? We take a thousand images and twenty epochs, and watch the loss on those images (the mean
+# *during* each epoch) and on the test images (after it).
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.figures import learning_curves
@@ -468,8 +477,8 @@ learning_curves(trained, [report.score.mean_loss for report in reports])
 # %% [markdown]
 # ## On GPUs
 #
-# Learning rate, batch size and micro-batches work the same way. A GPU needs far larger batches to be busy, so what they cost
-# matters more. Its memory is the usual reason to accumulate gradients.
+# Learning rate, batch size and micro-batches work the same way. A GPU is busy only with far larger batches, so the extra images they need
+# matter more. Its memory is the usual reason to accumulate gradients.
 
 # %% [markdown]
 # ## Pitfalls

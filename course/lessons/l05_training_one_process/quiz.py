@@ -4,8 +4,8 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 LARGER_BATCH = Question(
     id="05.q1",
-    question="You train with batches of 1024 instead of 64, because that keeps the machine busier. Learning "
-    "rate and number of epochs stay as they were. What happens to the final loss?",
+    question="You train with batches of 1024 instead of 64, because that keeps the machine busier. The "
+    "learning rate stays as it was. After three epochs, how does the training loss compare?",
     options=(
         Option(
             "it is about the same, because the same images were seen",
@@ -74,7 +74,7 @@ FALLING_LOSS = Question(
             belief="falling-loss-right-gradient",
         ),
         Option(
-            "they point downhill, but some of them may still be wrong",
+            "on the whole they point downhill, but some may still be wrong",
             reply="Only a gradient check tells, and it needs float64.",
             right=True,
         ),
@@ -82,7 +82,7 @@ FALLING_LOSS = Question(
             "they are right if float32 differences agree to two digits",
             reply="Two digits are all that float32 has left for a difference of losses. A gradient that "
             "is wrong "
-            "by half a percent would pass. In float64 eight or nine digits agree.",
+            "by half a percent could pass. In float64 nine or ten digits agree.",
             belief="float32-checks-gradients",
         ),
     ),
@@ -100,7 +100,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="05.p2",
-        question="Images for batches of 128, relative to 16?",
+        question="At the same rate: how many times the images of batch 16 does batch 128 need?",
         objectives=(2,),
         targets=("bigger-batch-is-free",),
     ),

@@ -52,14 +52,14 @@ def samples_to_reach(
     learning_rate: float,
     *,
     target: float,
-    most: int = 400_000,
+    most: int = 600_000,
     most_steps: int = 15_000,
     name: str = "mlp",
     seed: int = 0,
 ) -> Reached:
     """How many samples it takes until the test loss is at most `target`.
 
-    None if `most` samples or `most_steps` steps were not enough, or if training diverged.
+    None if `most` samples or `most_steps` steps were not enough, or if the training diverged.
 
     The test loss is measured whenever 8 % more samples have been seen, so the answer may be that much too
     large.
@@ -72,8 +72,8 @@ def samples_to_reach(
             if training.test() <= target:
                 return Reached(learning_rate, batch_size, target, training.samples)
         if training.samples >= min(most, most_steps * batch_size):
-            break
-    return Reached(learning_rate, batch_size, target, None)
+            return Reached(learning_rate, batch_size, target, None)
+    return Reached(learning_rate, batch_size, target, None, diverged=True)
 
 
 class Training:

@@ -31,12 +31,16 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The samples it took to bring the test loss down to `target`; None where it was not reached."""
+    """The samples it took to bring the test loss down to `target`; None where it was not reached.
+
+    `diverged` says whether that was because the numbers left the range of floats.
+    """
 
     learning_rate: float
     batch_size: int
     target: float
     samples: int | None
+    diverged: bool = False
 
     @property
     def steps(self) -> int | None:

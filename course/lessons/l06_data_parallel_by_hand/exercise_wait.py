@@ -65,7 +65,8 @@ def update(comm, weights, gradients, rate):
 WAIT_FIRST = Exercise(
     id="06.2",
     title="Spot the bug",
-    task="Somebody starts all sums at once and then updates. On one rank the result is right.",
+    task="Somebody starts all sums at once and then updates. On one rank the result is right. On four it is "
+    "not, and not always in the same way.",
     objectives=(5,),
     targets=("started-is-done",),
     stub=_STUB,

@@ -32,29 +32,27 @@ WHICH_BATCH = Question(
     objectives=(2,),
 )
 
-WHAT_IS_SENT = Question(
+WHY_NO_WEIGHTS = Question(
     id="06.q2",
-    question="The first weights have been broadcast. What do the ranks send each other in every training "
-    "step?",
+    question="After the first broadcast, the loop of section 5 sends no weights. Why do the ranks not need "
+    "them?",
     options=(
         Option(
-            "their weights",
-            reply="That is a different algorithm. Inside the loop, only the gradients go into `Allreduce`. "
-            "From equal weights "
-            "and equal gradients, every rank computes the same new weights by itself.",
+            "the sums of the gradients carry the weights along",
+            reply="Then every message would hold two numbers per weight. Inside the loop, only the gradients "
+            "go into `Allreduce`. From equal weights and equal gradients, every rank computes the same new "
+            "weights by itself.",
             belief="weights-are-averaged",
         ),
         Option(
-            "their gradients",
-            reply="Then all ranks take the same step from the same weights, so no weight has to be sent "
-            "again.",
+            "equal weights that take equal steps stay equal",
+            reply="All ranks hold the same mean gradient after phase 5, so phase 6 is the same step on each.",
             right=True,
         ),
         Option(
-            "their images",
+            "the ranks send each other their images instead",
             reply="No image was sent in this lesson. The same seed gives every rank the same order of "
-            "images, so each rank "
-            "finds its shard alone.",
+            "images, so each rank finds its shard alone.",
             belief="images-travel",
         ),
     ),
@@ -89,7 +87,7 @@ NO_BROADCAST = Question(
     objectives=(6,),
 )
 
-QUESTIONS = (WHICH_BATCH, WHAT_IS_SENT, NO_BROADCAST)
+QUESTIONS = (WHICH_BATCH, WHY_NO_WEIGHTS, NO_BROADCAST)
 
 PREDICTIONS = (
     Prediction(

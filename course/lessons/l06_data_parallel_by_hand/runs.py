@@ -56,19 +56,29 @@ def step_alone(comm: MPI.Intracomm, batch: Batch) -> tuple[str, str]:
 def weights_on(
     comm: MPI.Intracomm, n: int, start: Start, train: Train, batches: Batches
 ) -> torch.Tensor | None:
-    """All weights (n,) after training on the first `n` ranks of `comm`; None on the others."""
+    """All weights (n,) after training in float64 on the first `n` ranks of `comm`; None on the others.
+
+    Not in float32: rounding there can decide which pixel is the maximum of a pooling. Then the whole gradient
+    of an image takes another way, and the weights end as far apart as after a mistake.
+    """
     team = comm.Split(0 if comm.rank < n else MPI.UNDEFINED, comm.rank)
     if team == MPI.COMM_NULL:
         return None
-    started = start(cast(MPI.Intracomm, team))
-    train(cast(MPI.Intracomm, team), started, batches)
-    return flatten(list(started[0].parameters()))
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        model, gradients, optimizer = start(cast(MPI.Intracomm, team))
+    finally:
+        torch.set_default_dtype(usual)
+    model.register_forward_pre_hook(lambda _, inputs: tuple(each.double() for each in inputs))
+    train(cast(MPI.Intracomm, team), (model, gradients, optimizer), batches)
+    return flatten(list(model.parameters()))
 
 
 def alternate(
     team: MPI.Intracomm, start: Start, train: Train, batches: Batches, data: Dataset
 ) -> tuple[Run | None, Run | None]:
-    """Train on rank 0 of `team` alone and on all of `team`, in turns of `BLOCK` steps; what each took.
+    """Train on rank 0 of `team` alone and on all of `team`, in turns of `BLOCK` steps.
 
     What else runs on the cores therefore disturbs both alike. While rank 0 is alone, the other ranks sleep.
     The first result is None on all ranks but 0, both are None outside of `team`.
@@ -87,7 +97,7 @@ def alternate(
 
 
 class Training:
-    """A training on the ranks of `comm` that goes on block by block, with the seconds per step of each."""
+    """A training on the ranks of `comm` that goes on block by block, with the seconds of each step."""
 
     def __init__(self, comm: MPI.Intracomm, start: Start, train: Train) -> None:
         self.comm, self.train, self.started = comm, train, start(comm)
@@ -95,14 +105,15 @@ class Training:
         self.seconds: list[float] = []
 
     def go_on(self, batches: Batches) -> None:
-        """Train on the next global batches."""
+        """Train on the next global batches, and time each step: `train` ends when all ranks have."""
         self.comm.Barrier()
-        begin = MPI.Wtime()
-        self.losses += self.train(self.comm, self.started, batches).tolist()
-        self.seconds.append((MPI.Wtime() - begin) / len(batches))
+        for batch in batches:
+            begin = MPI.Wtime()
+            self.losses += self.train(self.comm, self.started, [batch]).tolist()
+            self.seconds.append(MPI.Wtime() - begin)
 
     def done(self, data: Dataset) -> Run:
-        """The median seconds per step, the losses and the test score."""
+        """The seconds of the median step, the losses and the test score."""
         model = self.started[0]
         scores = self.comm.allgather(evaluate_shard(self.comm, model, data.test_images, data.test_labels))
         agree = replicas_agree(self.comm, model)

@@ -145,7 +145,7 @@ held_bars(held, parameters, ADAM_FP32)
 
 # %%
 losses = [run["loss"] for run in runs[0]]
-print("the same loss in every stage, to 1e-6:", max(losses) - min(losses) < 1e-6)
+print("the same loss in every stage, to 1e-5:", max(losses) - min(losses) < 1e-5)
 
 # %% [markdown]
 # ## 5 · What it costs
@@ -441,7 +441,7 @@ with tempfile.TemporaryDirectory() as folder:
     del zero
 
 # %%
-print("the same loss as with the state in memory:", abs(cluster["offloaded"][0] - losses[2]) < 1e-6)
+print("the same loss as with the state in memory:", abs(cluster["offloaded"][0] - losses[2]) < 1e-5)
 print("bytes in the files of all ranks, per parameter:", sum(cluster["in_files"]) / parameters)
 
 # %% [markdown]

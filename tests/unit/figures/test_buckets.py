@@ -5,6 +5,7 @@ import pytest
 from course.lessons.l06_data_parallel_by_hand.figures.buckets import (
     bucket_overlap,
     fusion,
+    median_between,
     saved_by_overlap,
     staleness,
 )
@@ -34,6 +35,7 @@ def test_lanes_and_buckets_can_be_read(ranks: int) -> None:
     for rank in range(ranks):
         assert f"rank {rank}" in letters
         assert f"rank {rank}: forward 30 ms, backward 50 ms" in picture.alt
+    assert "3 of 3 buckets started while backward still had work, 0 as it ended" in picture.alt
 
 
 def test_the_title_counts_the_buckets_that_start_before_backward_ends() -> None:
@@ -59,9 +61,9 @@ def test_spans_without_buckets_are_refused() -> None:
             (8, 8.1, 8.2),
             2,
             19.0,
-            "Half of the 3 rounds saved between 18.5 % and 19.5 %. A part of the sum was",
+            "From 3 rounds, the saving lies between 18.0 % and 20.0 %. A part of the sum was",
         ),
-        ((9, 10.1, 11), 2, -1.0, "The range includes 0: no difference can be seen"),
+        ((9, 10.1, 11), 2, -1.0, "That includes 0: these rounds show no difference"),
         ((12, 12, 12), 2, -20.0, "cost more than they hide"),
         ((12, 12, 12), 1, -20.0, "One rank sends nothing"),
     ],
@@ -103,3 +105,15 @@ def test_stale_gradients_are_drawn_side_by_side() -> None:
 
 def test_no_updates_are_no_error() -> None:
     assert "alone: no updates" in staleness({"alone": {}}).alt
+
+
+def test_very_stale_updates_share_a_bar() -> None:
+    picture = staleness({"alike": {2: 7}, "one rests": {1: 4, 5: 1, 24: 2}})
+    check_legible(picture)
+    assert [label.get_text() for label in picture.figure.axes[0].get_xticklabels()][-1] == "5 and more"
+    assert [bar.get_height() for bar in picture.figure.axes[0].patches][6:] == [0, 4, 0, 0, 0, 3]
+
+
+def test_the_median_of_25_rounds_lies_between_the_8th_and_the_18th() -> None:
+    assert median_between([float(n) for n in range(25, 0, -1)]) == (8, 18)
+    assert median_between([3.0, 1.0, 2.0]) == (1, 3)

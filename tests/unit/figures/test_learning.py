@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from course.lessons.l05_training_one_process.figures import (
+    batch_128,
     explain_batch,
+    explain_ends,
     explain_rate,
     explain_threads,
     images_against_batch,
@@ -43,6 +45,11 @@ def test_the_sweep_names_the_best_the_smallest_and_the_first_that_diverged() -> 
     check_legible(picture)
     assert title_of(picture) == "The rate 0.1 does best: loss 0.4; 0.001 stays at 2.31; 1 diverges"
     assert "0.01: 1.9; 0.1: 0.4; 1: diverged; 10: diverged" in picture.alt
+    (axes,) = picture.figure.axes
+    lost = axes.lines[-1]
+    bottom, top = axes.get_ylim()
+    assert bottom > 0.1 and 2.31 * 1.5 < min(lost.get_ydata()) < top
+    assert max(axes.get_yticks()) < 2.31 * 1.5, "what diverged has no number"
 
 
 def test_a_sweep_in_which_all_or_none_diverged_can_be_drawn() -> None:
@@ -81,6 +88,25 @@ def test_the_cost_of_a_batch_is_explained_by_its_size(times: float, words: str) 
     assert words in explain_batch(times)
 
 
+def test_batches_of_128_are_compared_with_16_only_if_both_arrive() -> None:
+    def same(*samples: int | None) -> list[Reached]:
+        return [Reached(0.04, n, 0.6, m) for n, m in zip((1, 16, 128, 4000), samples, strict=True)]
+
+    assert batch_128(same(None, 2000, 14000, None)) == (7, explain_batch(7))
+    times, why = batch_128(same(9, 2000, None, None))
+    assert times is None and why.startswith("Not reached")
+
+
+def test_the_ends_are_explained_where_they_show_something() -> None:
+    noisy = [Reached(0.04, 1, 0.6, None), *reached(1, 2000, 14_000)[1:]]
+    scaled = [Reached(0.0025, 1, 0.6, 2000), Reached(0.3, 128, 0.6, 3840), Reached(0.3, 4000, 0.6, 132_000)]
+    assert explain_ends(noisy, scaled) == (
+        "The gradient of a single image is so noisy that the rate 0.04 is too large for it; at 0.0025 it "
+        "arrives. Scaled rate: 4000 takes 33 steps where 128 takes 30, and 34 times the images."
+    )
+    assert explain_ends(reached(1, 1), [*reached(1, 1), Reached(0.1, 4000, 0.3, None)]) == ""
+
+
 def test_batches_that_never_arrive_are_drawn_in_a_band_of_their_own() -> None:
     series = {
         "same rate": reached(1000, 1200, 4600, None),
@@ -90,16 +116,22 @@ def test_batches_that_never_arrive_are_drawn_in_a_band_of_their_own() -> None:
     check_legible(picture)
     assert picture.figure.get_suptitle().startswith("same rate: 256 needs 3.8× the images of 64")
     assert "batches of 256 4600 images, 18 steps, batches of 1024 not reached" in picture.alt
+    assert "1024 does not arrive; scaled rate: " in picture.alt
+    gone = [Reached(9.0, 16, 0.3, None, diverged=True), *reached(1, 1)[1:]]
+    assert "batches of 16 diverged" in images_against_batch({"large rate": gone}).alt
     crosses = [line for line in picture.figure.axes[0].lines if line.get_marker() == "x"]
     highest = max(max(line.get_ydata()) for line in picture.figure.axes[0].lines if line not in crosses)
     assert all(y > highest for line in crosses for y in line.get_ydata())
     check_legible(images_against_batch({"nothing": reached(None, None)}))
+    million = images_against_batch({"same rate": reached(1000, 1200, 4600, 1_100_000)})
+    assert "1 000 000" in [text.get_text() for text in million.figure.axes[0].get_yticklabels()]
 
 
 def test_parts_that_add_up_are_said_to_and_the_mean_of_the_means_is_not() -> None:
     parts = np.array([[6.0, 1.0], [3.0, -1.0], [3.0, 9.0]])
     picture = microbatch_sum(parts, (6, 3, 1), parts.sum(axis=0))
     check_legible(picture)
+    assert "3 images add 3, 1 image adds 3;" in picture.alt
     means = (6 * 10 / 6 + 3 * 10 / 3 + 3 * 10 / 1) / 3
     off = (means - 12) / 12
     assert title_of(picture) == (
@@ -124,9 +156,11 @@ def test_drawn_is_the_largest_number_without_a_change_of_sign() -> None:
 def test_learning_curves_tell_from_when_on_nothing_is_gained() -> None:
     picture = learning_curves([2.0, 0.5, 0.1], [1.5, 1.0, 1.2])
     check_legible(picture)
-    assert title_of(picture) == "Training loss 0.1 at the end, test loss 1.2, lowest after epoch 2"
+    assert title_of(picture) == (
+        "Test loss is lowest after epoch 2 (1) and ends at 1.2; training loss falls to 0.1"
+    )
     falling = learning_curves([2.0, 0.5], [1.5, 1.0])
-    assert title_of(falling).endswith("still falling")
+    assert title_of(falling) == "Test loss is still falling at the end: 1; training loss falls to 0.5"
 
 
 def baselines(threads: float, ranks: float, cores: int = 2) -> list[Baseline]:
@@ -146,9 +180,10 @@ def baselines(threads: float, ranks: float, cores: int = 2) -> list[Baseline]:
             "Fastest: 1 thread or 2 threads or 2 ranks for MLP; 2 ranks for CNN",
             "once per step, threads after every operation",
         ),
-        (baselines(1.8, 1.4), "2 threads for CNN", "so here they win"),
+        (baselines(1.9, 1.7), "2 threads for CNN", "so here they win"),
+        (baselines(1.8, 1.4), "The cores were busy", "this run says nothing about threads against ranks"),
         (baselines(1.7, 1.71), "MLP; 2 threads or 2 ranks for CNN", "it makes no difference"),
-        (baselines(1.1, 0.9), "2 threads for CNN", "are the cores busy"),
+        (baselines(1.1, 0.9, cores=4), "4 threads for CNN", "are the cores busy"),
         (baselines(1, 1, cores=1), "One core", "One core"),
     ],
 )

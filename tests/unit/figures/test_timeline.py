@@ -2,7 +2,13 @@
 
 import pytest
 
-from course.lessons.shared.figures.timeline import slow_rank, time_table, timeline, timeline_title
+from course.lessons.shared.figures.timeline import (
+    same_decimals,
+    slow_rank,
+    time_table,
+    timeline,
+    timeline_title,
+)
 from course_lib.comm.spans import Span, totals
 from mpi_classroom.figures import ACTIVITIES
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
@@ -46,7 +52,7 @@ def test_nobody_is_called_slow_when_all_are_alike_or_alone() -> None:
     assert slow_rank(totals(steps(4))) is None
     assert slow_rank(totals(steps(1, slow=0))) is None
     assert timeline_title(totals(steps(4)), 4) == (
-        "4 ranks on 4 cores: 90% of the time computing, 0% waiting, 10% transferring"
+        "4 ranks on 4 cores: 90.0% of the time computing, 0.0% waiting, 10.0% transferring"
     )
 
 
@@ -82,7 +88,8 @@ def test_activities_differ_in_colour_and_in_hatching() -> None:
 def test_the_table_stands_beside_the_lanes_and_in_the_text() -> None:
     spans = steps(2, slow=1)
     shown = [text.get_text() for text in timeline(spans, cores=2).figure.axes[1].texts]
-    assert shown == ["compute\n(ms)", "70", "90", "wait\n(ms)", "20", "0", "transfer\n(ms)", "10", "10"]
+    compute, wait, transfer = ["70.0", "90.0"], ["20.0", "0.0"], ["10.0", "10.0"]
+    assert shown == ["compute\n(ms)", *compute, "wait\n(ms)", *wait, "transfer\n(ms)", *transfer]
     assert [line.split() for line in time_table(spans).splitlines()] == [
         ["ms", "compute", "wait", "transfer"],
         ["rank", "0", "70", "20", "10"],
@@ -98,3 +105,9 @@ def test_spans_that_took_no_time_can_be_drawn() -> None:
 def test_no_spans_at_all_are_refused() -> None:
     with pytest.raises(ValueError, match="no spans to draw; pass what"):
         timeline([], cores=2)
+
+
+def test_numbers_of_one_column_have_the_same_decimals() -> None:
+    assert same_decimals([20.0, 19.62]) == ["20.0", "19.6"]
+    assert same_decimals([0.0, 0.466]) == ["0.000", "0.466"]
+    assert same_decimals([120.4, 7.0]) == ["120", "7"]

@@ -102,4 +102,5 @@ def test_the_answer_is_at_most_a_tenth_too_large() -> None:
 
 
 def test_a_diverging_training_reaches_nothing_and_ends() -> None:
-    assert samples_to_reach(DATA, 50, 1e5, target=0.01, most=10**9).samples is None
+    reached = samples_to_reach(DATA, 50, 1e5, target=0.01, most=10**9)
+    assert reached.samples is None and reached.diverged

@@ -1,7 +1,8 @@
 """When gradient buckets are under way in a step, what fusion brings, how stale a server's gradients are."""
 
 from collections.abc import Mapping, Sequence
-from statistics import median, quantiles
+from math import comb
+from statistics import median
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -33,6 +34,8 @@ PHASES: dict[str, Look] = {  # of a step; their colours and hatching are those o
 }
 BUCKET = "bucket "
 AS_IT_ENDS = 0.05  # the last part of backward: after the last gradient, it only returns
+UNSURE = 0.05  # how often the median of all possible rounds may lie outside of what we say
+VERY_STALE = 5  # from this staleness on, updates are counted together
 
 
 def bucket_overlap(spans: Sequence[Span], *, cores: int) -> Picture:
@@ -99,30 +102,42 @@ def overlap_alt(lanes: Mapping[int, Sequence[Span]], title: str) -> str:
     for rank, lane in lanes.items():
         early, ending, buckets = started_in_backward(lane)
         times = ", ".join(f"{name} {say_seconds(seconds_of(lane, name))}" for name in PHASES)
-        lines.append(f"rank {rank}: {times}; {early + ending} of {buckets} buckets started during backward")
+        started = f"{early} of {buckets} buckets started while backward still had work, {ending} as it ended"
+        lines.append(f"rank {rank}: {times}; {started}")
     return f"Timeline: one lane per rank, with a thin bar per bucket below it. {title}. {'. '.join(lines)}."
 
 
 def saved_by_overlap(after: Sequence[float], during: Sequence[float], ranks: int) -> tuple[float, str]:
-    """The percent of a step that overlap saves, the median of the rounds, and what the spread lets us say.
+    """The percent of a step that overlap saves, the median of the rounds, and what the rounds let us say.
 
     `after` and `during` are the seconds of a step that sums after backward and of one that sums during it,
     measured in turn: each pair is one round.
     """
     percents = [100 * (1 - new / old) for old, new in zip(after, during, strict=True)]
-    low, middle, high = quantiles(percents, n=4, method="inclusive")
+    middle, (low, high) = median(percents), median_between(percents)
     found = (
         f"Sum after backward: {say_seconds(median(after))} per step; during backward: "
-        f"{say_seconds(median(during))}. Half of the {len(percents)} rounds saved between {low:.1f} % and "
-        f"{high:.1f} %."
+        f"{say_seconds(median(during))}. From {len(percents)} rounds, the saving lies between {low:.1f} % "
+        f"and {high:.1f} %."
     )
     if ranks == 1:
         return middle, f"{found} One rank sends nothing, so only the number of calls differs."
     if low <= 0 <= high:
-        return middle, f"{found} The range includes 0: no difference can be seen."
+        return middle, f"{found} That includes 0: these rounds show no difference."
     if middle > 0:
         return middle, f"{found} A part of the sum was done while backward computed."
     return middle, f"{found} More messages, and calls between the layers, cost more than they hide here."
+
+
+def median_between(values: Sequence[float]) -> tuple[float, float]:
+    """Two of the `values` between which the median of all possible values lies with 95 % probability.
+
+    Each value lies below that median with probability 1/2, like the throw of a coin. The 8th and the 18th of
+    25 sorted values are such a pair. Fewer than 6 values cannot say it: then the smallest and the largest.
+    """
+    below = [sum(comb(len(values), i) for i in range(k)) / 2 ** len(values) for k in range(len(values) + 1)]
+    place = max([k for k, chance in enumerate(below) if k and chance <= UNSURE / 2], default=1)
+    return sorted(values)[place - 1], sorted(values)[-place]
 
 
 # ------------------------------------------------------------------ fusion
@@ -133,13 +148,15 @@ def fusion(found: Sequence[Fusion]) -> Picture:
     title = fusion_title(found)
     figure, (messages, times) = new_panels(title, columns=2, height=3.8)
     names, places = [say_bytes(each.limit) for each in found], range(len(found))
+    factor, unit = time_unit(max(each.seconds for each in found))
     look: Look = {"color": rank_colour(0), "edgecolor": INK}
     bars = messages.bar(places, [each.messages for each in found], **look)
     messages.bar_label(bars, fontsize=FONT_SIZE, padding=2)
     messages.set_ylabel("messages per step")
-    bars = times.bar(places, [1e3 * each.seconds for each in found], hatch="///", **look)
-    times.bar_label(bars, [three_digits(1e3 * each.seconds) for each in found], fontsize=FONT_SIZE, padding=2)
-    times.set_ylabel("ms for all of them")
+    heights = [factor * each.seconds for each in found]
+    bars = times.bar(places, heights, hatch="///", **look)
+    times.bar_label(bars, [three_digits(height) for height in heights], fontsize=FONT_SIZE, padding=2)
+    times.set_ylabel(f"{unit} for all of them")
     for axes in (messages, times):
         axes.set_xticks(places, names)
         axes.set_xlabel("fusion threshold")
@@ -173,17 +190,23 @@ def say_messages(count: int) -> str:
 
 
 def staleness(histograms: Mapping[str, Mapping[int, int]]) -> Picture:
-    """How many updates had which staleness, with bars side by side for each run; a run's key names it."""
+    """How many updates had which staleness, with bars side by side for each run; a run's key names it.
+
+    Updates with a staleness of `VERY_STALE` or more share a bar.
+    """
     title = staleness_title(histograms)
     figure, axes = new_figure(title, height=3.6)
     oldest = max((max(counts, default=0) for counts in histograms.values()), default=0)
+    last = min(oldest, VERY_STALE)
     width = 0.8 / len(histograms)
     for index, (name, counts) in enumerate(histograms.items()):
-        places = [stale + (index - (len(histograms) - 1) / 2) * width for stale in range(oldest + 1)]
-        heights = [counts.get(stale, 0) for stale in range(oldest + 1)]
+        places = [stale + (index - (len(histograms) - 1) / 2) * width for stale in range(last + 1)]
+        heights = [counts.get(stale, 0) for stale in range(last)]
+        heights.append(sum(count for stale, count in counts.items() if stale >= last))
         hatch = ("", "///", "...", "xx")[index % 4]
         axes.bar(places, heights, width, label=name, color=rank_colour(index), edgecolor=INK, hatch=hatch)
-    axes.set_xticks(range(0, oldest + 1, max(1, oldest // 12)))
+    more = f"{last}{' and more' * (oldest > last)}"
+    axes.set_xticks(range(last + 1), [*map(str, range(last)), more])
     axes.set_xlabel("staleness: updates by others since the weights were read")
     axes.set_ylabel("updates")
     axes.legend(fontsize=FONT_SIZE, frameon=False)

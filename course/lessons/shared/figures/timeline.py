@@ -70,8 +70,16 @@ def _table(axes: Axes, seconds: Totals, factor: float, unit: str) -> None:
     for column, activity in enumerate(ACTIVITIES):
         right: Look = {"ha": "right", "fontsize": FONT_SIZE, "color": INK}
         axes.text(column + 0.95, -0.65, f"{activity}\n({unit})", va="bottom", **right)
-        for place, mine in enumerate(seconds.values()):
-            axes.text(column + 0.95, place, three_digits(factor * mine[activity]), va="center", **right)
+        numbers = same_decimals([factor * mine[activity] for mine in seconds.values()])
+        for place, number in enumerate(numbers):
+            axes.text(column + 0.95, place, number, va="center", **right)
+
+
+def same_decimals(values: Sequence[float]) -> list[str]:
+    """The numbers of one column, all with as many decimals as give the largest three digits."""
+    largest = float(f"{max(values):.3g}")
+    decimals = sum(largest < limit for limit in (100, 10, 1))
+    return [f"{value:.{decimals}f}" for value in values]
 
 
 def shares(seconds: Totals) -> dict[str, float]:
@@ -100,8 +108,8 @@ def timeline_title(seconds: Totals, cores: int) -> str:
         did = f"computed for {say_seconds(longest)}" if busy else "came last"  # not by computing: no core?
         return f"{machine}: rank {slow} {did}, {who}"
     share = shares(seconds)
-    words = f"{share['wait']:.0%} waiting, {share['transfer']:.0%} transferring"
-    return f"{machine}: {share['compute']:.0%} of the time computing, {words}"
+    words = f"{share['wait']:.1%} waiting, {share['transfer']:.1%} transferring"
+    return f"{machine}: {share['compute']:.1%} of the time computing, {words}"
 
 
 def _range(values: Collection[float]) -> str:
