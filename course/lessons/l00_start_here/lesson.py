@@ -166,7 +166,8 @@ cluster_picture(cluster["core"], available_cores())
 #
 # With more ranks than cores, ranks share cores, and the machine is **oversubscribed**. Open MPI refuses more
 # ranks than cores unless you allow it; `start_cluster` does. Everything still works, but four ranks on two
-# cores do at most the work of two. So when this course *times* something, it uses at most one rank per core.
+# cores do at most the work of two. So when this course *times* something, it uses at most one rank per core, or
+# says that the ranks are oversubscribed.
 
 # %% tags=["exercise: 00.q2"]
 
