@@ -167,7 +167,7 @@ cluster_picture(cluster["core"], available_cores())
 # With more ranks than cores, ranks share cores, and the machine is **oversubscribed**. By default, Open MPI
 # refuses to start more ranks than there are physical cores; `start_cluster` switches that limit off.
 # Everything still works, but four ranks on two cores do at most the work of two. So when this course *times*
-# something, it uses at most one rank per core.
+# something, it uses at most one rank per core, or says that the ranks are oversubscribed.
 
 # %% tags=["exercise: 00.q2"]
 

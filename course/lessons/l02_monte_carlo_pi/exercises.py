@@ -123,7 +123,7 @@ ESTIMATE = Exercise(
             "waiting in Reduce",
         ),
     ),
-    why="every rank sent 8 bytes. How many would it send for a hundred times the darts?",
+    why="every rank contributed 8 bytes. How many would it contribute for a hundred times the darts?",
 )
 
 # -------------------------------------------------------------------- 02.2 how many darts
@@ -160,7 +160,7 @@ def darts_each(comm, error):
 
 DARTS_EACH = Exercise(
     id="02.2",
-    title="Predict a figure: how many darts?",
+    title="Predict a number: how many darts?",
     task="How many darts does each rank have to throw so that the estimate of all ranks together is "
     "typically off by `error`?",
     objectives=(4,),

@@ -22,8 +22,8 @@
 #    <details><summary>Answer</summary><code>cluster["x"]</code> is a list, rank 0 first.</details>
 # 2. `comm.Send` has returned. What do you know now?
 #    <details><summary>Answer</summary>You may use your array again. The message may not have arrived yet.</details>
-# 3. All ranks send to the right, then receive from the left. It works with 4 kB. What is wrong?
-#    <details><summary>Answer</summary>MPI copies small messages only. A large Send waits for a Recv that no rank reaches.</details>
+# 3. All ranks send to the right, then receive from the left. It works with 80 bytes. What is wrong?
+#    <details><summary>Answer</summary>MPI buffers only small messages. A large <code>Send</code> waits for a <code>Recv</code> that no rank reaches.</details>
 
 # %% [markdown]
 # ## Setup
@@ -106,7 +106,7 @@ darts_by_rank(cluster["darts"])
 
 # %% [markdown]
 # A random generator computes a fixed sequence from a number, its **seed**. With the seed 7 on every rank, all throw the
-# same darts. No error, a good estimate, and three of four ranks worked for nothing.
+# same darts. There is no error message and the estimate is good, but three of the four ranks did nothing new.
 
 # %% tags=["exercise: 02.q2"]
 
@@ -132,7 +132,7 @@ darts_by_rank(cluster["darts"])
 #
 # Four million different darts give a better estimate than one million, so we add up the counts. MPI has one call for
 # that. Every rank calls **`Reduce`** with an array, and the sum of the arrays, element by element, arrives on one rank,
-# the *root*.
+# the **root**. `Reduce` works on arrays, so each rank puts its count into one. Adding is the default.
 
 # %%
 # %%px
@@ -149,10 +149,11 @@ print(f"rank {rank}: {total}")
 from course_lib.pi import standard_error
 
 estimated, typical = 4 * cluster["total"][0] / 4_000_000, standard_error(4_000_000)
-print(f"π ≈ {estimated} ± {typical:.5f}; true error {abs(estimated - np.pi):.5f}")
+off = abs(estimated - np.pi)
+print(f"π ≈ {estimated} ± {typical:.5f}; true error {off:.5f}: {off / typical:.1f} standard errors")
 
 # %% [markdown]
-# The true error is a little more than one standard error. That happens in one of three experiments.
+# One experiment in three is off by more than one standard error.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Your turn
@@ -208,7 +209,7 @@ on_team = seconds_on(team, lambda: estimate(team, throw, 50_000_000))
 on_four = seconds_on(comm, lambda: estimate(comm, throw, 50_000_000))
 
 # %% [markdown]
-# All bars are for 10⁸ darts, so we double these times.
+# We timed 5 · 10⁷ darts. The chart compares all programs at 10⁸ darts, so we double the times.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.explained import why_speedup
@@ -224,8 +225,8 @@ seconds_by_program(loop, plain, {cores: on_team, 4: on_four, 1: on_one}, cores=c
 
 # %% [markdown]
 # NumPy made one process faster. Ranks can multiply that, up to the number of cores. **Count cores, not ranks:** n cores
-# take at best 1/n of the time, and more ranks than cores only share them. If your bars show less, another program used
-# the cores. Then look at the line of the **reference machine**: it was measured when nothing else ran.
+# take at best 1/n of the time, and more ranks than cores only share them. If your speed-up is smaller, another program was
+# probably using the cores. Then look at the line of the **reference machine**, which was measured when nothing else ran.
 
 # %% [markdown] tags=["notes"]
 # Let three people read out their own numbers: cores and speed-up. Laptops with four and more cores show it best. Where
@@ -283,9 +284,9 @@ for count in (count_plain, count_squares, count_blocks, count_inside):
     print(f"{count.__name__:13}  10⁸ darts would take {100 * best(count):5.2f} s")
 
 # %% [markdown]
-# Times differ from section 2 by what else the machine does; compare within a table.
+# These times can differ from those in section 2. Compare only times from the same table.
 #
-# The last one is the library's, which section 7 timed. It draws 16 bits per coordinate and computes with integers. So
+# `count_inside` is the library's function. Section 7 timed it. It draws 16 bits per coordinate and computes with integers. So
 # darts land on a grid of 65 536 × 65 536 points, which makes π 9·10⁻⁷ too small.
 
 # %% tags=["source: course_lib.pi:count_inside"]
@@ -294,7 +295,7 @@ for count in (count_plain, count_squares, count_blocks, count_inside):
 # ### 9 · How far off is an estimate?
 #
 # A dart lands inside with probability p = π/4, like an unfair coin. Theory says that the fraction inside is typically
-# √(p(1−p)/N) off, and π four times that: 1.64/√N. "Typically" means that 68% of all runs are closer. We make 100 runs:
+# √(p(1−p)/N) off. The estimate of π is four times as far off: 1.64/√N. "Typically" means that 68% of all runs are closer. We make 100 runs:
 # five numbers of darts, 20 seeds each. So expect 68 ± 5 of them within one standard error.
 
 # %%
@@ -358,8 +359,8 @@ why = "However many ranks, it stays below 1/s = 20."
 outcome("5% serial, 1024 ranks: what is the largest speed-up?", largest, because=why, word="computed")
 
 # %% [markdown]
-# The law works backwards too. From a measured speed-up you can compute the serial fraction that would explain it (Karp
-# and Flatt, 1990). But every measurement has an error. So we time ten runs on one rank and ten on several, and compute a low, a
+# You can also use the law the other way round: compute the serial fraction that explains a measured speed-up (Karp and
+# Flatt, 1990). But every measurement has an error. So we time ten runs on one rank and ten on several, and compute a low, a
 # middle and a high speed-up from the quartiles of the times.
 
 # %%
@@ -404,7 +405,7 @@ amdahl(speedups, n, machine=machine)
 
 # %% [markdown]
 # When the speed-up is near the ideal, a measuring error of 1% changes the prediction tenfold. By the law, a speed-up of 1.98 on two ranks means 90 on 1024 ranks, and one of 2.00 means
-# 1024. So two ranks say little about a thousand, however carefully you measure. Measure 8 before you speak about 64.
+# 1024. So two ranks say little about a thousand, however carefully you measure. To predict 64 ranks, measure at least 8.
 
 # %% [markdown] tags=["slide"]
 # ### 11 · The article's numbers
@@ -434,7 +435,7 @@ print(f"the same darts, NumPy, 1 rank     not published      here {on_one:5.2f} 
 # ## Pitfalls
 #
 # - Using the result of `Reduce` on a rank other than the root. The array there holds nothing of use.
-# - Timing rank 0 only, or timing more ranks than cores. A job is done when its slowest rank is.
+# - Timing rank 0 only, or quoting the time of oversubscribed ranks as scaling. A job is done when its slowest rank is.
 # - Quoting a speed-up that compares two algorithms.
 #
 # ## References

@@ -47,9 +47,9 @@ SAME_SEED = Question(
         ),
         Option(
             "not as good as one from 1 000 000 darts",
-            reply="That would mean that the ranks share one generator. They share no memory: each "
-            "has a generator of its own, and counts what it would count alone.",
-            belief="ranks-share-a-stream",
+            reply="Counting the same million darts four times adds no information, and loses none: the "
+            "mean of four equal estimates is that estimate.",
+            belief="copies-spoil-an-estimate",
         ),
     ),
     objectives=(2,),

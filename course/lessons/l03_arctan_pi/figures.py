@@ -12,6 +12,10 @@ from course_lib.theory.scaling import parallel_efficiency
 from mpi_classroom.figures import FONT_SIZE, INK, Look, Picture, new_panels, say_seconds
 
 MISSED = "#777777"
+# Where a label keeps off the grey line: it comes down from the left, is level, or rises to the right.
+ABOVE_RIGHT: Look = {"xytext": (2, 8), "ha": "left", "va": "bottom"}
+ABOVE: Look = {"xytext": (0, 8), "ha": "center", "va": "bottom"}
+ABOVE_LEFT: Look = {"xytext": (-2, 8), "ha": "right", "va": "bottom"}
 Seconds = Mapping[int, float]  # for each number of ranks
 
 
@@ -31,9 +35,9 @@ def scaling(same: Seconds, grown: Seconds, *, cores: int) -> Picture:
     strong = {n: parallel_efficiency(same[1] / same[n], n) for n in sorted(same)}
     weak = {n: grown[1] / grown[n] for n in sorted(grown)}
     ideal, room = {n: same[1] / n for n in reach}, {n: same[1] / min(n, cores) for n in reach}
-    _panel(left, "strong scaling: the same job", same, strong, ideal, room, cores)
+    _panel(left, "strong scaling: the same job", same, strong, ideal, room, cores, (ABOVE_RIGHT, ABOVE_RIGHT))
     ideal, room = dict.fromkeys(reach, grown[1]), {n: grown[1] * max(1, n / cores) for n in reach}
-    _panel(right, "weak scaling: n times the job", grown, weak, ideal, room, cores)
+    _panel(right, "weak scaling: n times the job", grown, weak, ideal, room, cores, (ABOVE, ABOVE_LEFT))
     left.set_ylabel("seconds")
     left.set_ylim(0, 1.2 * max(*same.values(), *grown.values()))
     handles, labels = left.get_legend_handles_labels()
@@ -51,6 +55,7 @@ def _panel(
     ideal: Seconds,
     room: Seconds,
     cores: int,
+    labels: tuple[Look, Look],
 ) -> None:
     axes.plot(list(ideal), list(ideal.values()), color=MISSED, linestyle=":", linewidth=2, label="ideal")
     best = f"best possible on {say_cores(cores)}"
@@ -64,17 +69,13 @@ def _panel(
         look |= {"markerfacecolor": "white", "label": "oversubscribed"}
         axes.plot(list(crowded), list(crowded.values()), **look)
     for n, time in seconds.items():
+        place = labels[n >= cores]
         axes.annotate(
-            f"{efficiency[n]:.0%}",
-            (n, time),
-            (0, 9),
-            textcoords="offset points",
-            ha="center",
-            fontsize=FONT_SIZE,
+            f"{efficiency[n]:.0%}", (n, time), textcoords="offset points", fontsize=FONT_SIZE, **place
         )
     axes.set_title(name, fontsize=FONT_SIZE, color=INK)
     axes.set_xlabel("ranks n")
-    axes.set_xlim(min(ideal) - 0.4, max(ideal) + 0.4)
+    axes.set_xlim(min(ideal) - 0.6, max(ideal) + 0.6)
     axes.xaxis.set_major_locator(FixedLocator(sorted(ideal)))
     axes.xaxis.set_minor_locator(NullLocator())
 

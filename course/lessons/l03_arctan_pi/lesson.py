@@ -45,7 +45,7 @@ rank, size = comm.rank, comm.size
 # ## 1 · One term per rank
 #
 # π = 4 · arctan(1), and arctan(1) is an infinite sum. So π = 4 − 4/3 + 4/5 − 4/7 + … Here is a parallel program for it.
-# Rank r computes term r, and `Reduce` adds up.
+# Rank r computes term r, and `Reduce` adds up the terms.
 
 # %%
 # %%px
@@ -80,8 +80,8 @@ owner = {term: rank for rank, terms in enumerate(cluster["mine"]) for term in te
 owner_map([owner[term] for term in range(42)])
 
 # %% [markdown]
-# The picture shows 42 terms. 4 does not divide 42, yet the code needs no special case: counts differ by at most one. A
-# rank beyond the last term adds up nothing.
+# The picture shows 42 terms. 42 is not a multiple of 4, yet the code needs no special case: the ranks' counts differ by
+# at most one. If there are more ranks than terms, the extra ranks add up nothing.
 
 # %% [markdown] tags=["notes"]
 # Ask: what would `N // size` terms per rank do to the remainder? Lost, without an error. One minute.
@@ -90,8 +90,8 @@ owner_map([owner[term] for term in range(42)])
 # ## 3 · A better sum
 #
 # Before we use more ranks, let us look for a better sum. π is also an area: the one under 4/(1 + x²) from 0 to 1. Computing
-# an area is called **quadrature**. The *midpoint rule* cuts it into N strips of width h = 1/N. Strip i is as high as the
-# curve is in its middle, at x = h·(i + ½). How close do both sums come to π?
+# an area is called **quadrature**. The **midpoint rule** cuts it into N strips of width h = 1/N. The height of strip i
+# is that of the curve at the middle of the strip, x = h·(i + ½). How close do both sums come to π?
 
 # %% tags=["nbval-ignore-output"]
 import math
@@ -138,7 +138,8 @@ def curve(x):
     return 4 / (1 + x * x)
 
 
-alone, team = one_rank_per_core(comm, cores=1), one_rank_per_core(comm)
+alone = one_rank_per_core(comm, cores=1)  # rank 0 only
+team = one_rank_per_core(comm)
 on_one = seconds_on(alone, lambda: area(alone, curve, 500_000))
 
 # %%
@@ -167,9 +168,10 @@ for n, seconds in sorted(same.items()):
         f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {speedup:.2f}, efficiency {speedup / n:.0%}{crowded}"
     )
 outcome("Speed-up of four ranks, same job?", one / on_four, because=why_speedup(one / on_four, 4, cores))
-idle = reference("pi", "midpoint, the ranks' share: 2 ranks for 1")
+idle = reference("pi", "10,000,000 strips, pure Python: 2 ranks for 1")
 print(
-    f"Reference machine, two otherwise idle cores, strips with NumPy: 2 ranks have a speed-up of {idle['ratio']:.2f}."
+    "Reference machine, two otherwise idle cores, such a loop over 10⁷ strips: "
+    f"2 ranks have a speed-up of {idle['ratio']:.2f}."
 )
 
 # %% [markdown]
@@ -207,9 +209,11 @@ outcome("Four ranks, four times the strips: how many times as long as one rank?"
 scaling(same, grown, cores=cores)
 
 # %% [markdown]
-# Under strong scaling the ideal time falls as 1/n; under weak scaling it is constant. With more ranks than cores, neither
-# can improve; differences there are noise. Strong scaling is the harder of the two: each rank's part shrinks, while the
-# part that cannot be distributed does not. So whoever says "it scales" has to say which way.
+# Under strong scaling the ideal time falls as 1/n; under weak scaling it is constant. Beyond one rank per core, the same
+# job gets no faster, and n times the job takes longer: four ranks on two cores take at least twice as long. Strong scaling
+# is the harder of the two: each rank's part shrinks, while the part that cannot be distributed does not. In our program
+# that part is one `Reduce`, so on free cores the two differ little. In training it can be large. So whoever says "it
+# scales" has to say which way.
 
 # %% [markdown] tags=["notes"]
 # Ask for the numbers of a laptop with two cores and of one with eight. On both the same question: where does the time stop
@@ -269,8 +273,8 @@ for n, total in enumerate(sums, 1):
 print(f"π itself: {math.pi!r:17}  off from the exact sum by {math.pi - exact:+.0e}")
 
 # %% [markdown]
-# A computer rounds after every addition. With another number of ranks, the same terms are added in another order, and
-# rounded elsewhere. All four programs are right; being closer was luck. The terms that we left out matter far more. So
+# A computer rounds after every addition. With a different number of ranks, the same terms are added in a different order
+# and rounded at different points. All four programs are right; being closer was luck. The terms that we left out matter far more. So
 # compare parallel results with a tolerance, never with `==`.
 
 # %% tags=["exercise: 03.q2"]
@@ -283,8 +287,8 @@ print(f"π itself: {math.pi!r:17}  off from the exact sum by {math.pi - exact:+.
 # ### 8 · The law behind weak scaling
 #
 # Amdahl's law (lesson 02) fixes the job: with more and more ranks the serial part is all that is left. Gustafson (1988)
-# replied that people with more cores run larger jobs. Of the time on n ranks, let s be the fraction in which only one rank
-# works. Then, by **Gustafson's law**, n ranks do n − s·(n − 1) times what one rank would have done.
+# replied that people with more cores run larger jobs. Let s be the fraction of the time on n ranks during which only one
+# rank works. Then, by **Gustafson's law**, n ranks do n − s·(n − 1) times what one rank would have done.
 
 # %%
 from course_lib.theory.scaling import amdahl_speedup, gustafson_speedup
@@ -311,8 +315,9 @@ for n in (2, 4, 64, 1024):
 # %%px
 
 # %% [markdown]
-# And the parent, which starts the workers. The communicator that connects them has two groups, so each side has to say
-# where the root is: the parent passes `MPI.ROOT`, which means "me", and for the workers rank 0 is the parent's.
+# And the parent, which starts the workers. Parent and workers are connected by an **intercommunicator**, which has two
+# groups. In every call with a root, each side says where the root is. The parent passes `root=MPI.ROOT`: "I am the root."
+# The workers pass `root=0`: rank 0 of the other group.
 
 # %% tags=["source: course.lessons.l03_arctan_pi.spawn:spawn_pi"]
 # %%px
@@ -339,8 +344,8 @@ print("10⁸ strips, 6 spawned workers    9.79 s, published; not run here")
 
 # %% [markdown]
 # The article compares its 9.79 s with the 59.8 s of the darts in lesson 02: two algorithms. The fourth line is the same
-# algorithm in one process, but on your machine; the published time is from another. And starting processes has a price per
-# start: spawn for minutes of work, not for milliseconds.
+# algorithm in one process, but on your machine; the published time is from another. Each spawn costs a fixed time, which
+# the third line shows. Spawning pays off for minutes of work, not for milliseconds.
 
 # %% [markdown] tags=["slide"]
 # ### 10 · The same in C and in R
@@ -380,7 +385,7 @@ else:
 # ## On GPUs
 #
 # The sum over a block of terms is one call of CuPy or PyTorch, with millions of terms per block. Use float64, which is slow
-# on consumer GPUs. Thousands of GPU threads may add in another order in each run, so even one GPU need not repeat its last
+# on consumer GPUs. Thousands of GPU threads may add in a different order in each run, so even one GPU need not repeat its last
 # digits.
 #
 # ## Pitfalls

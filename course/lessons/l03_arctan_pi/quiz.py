@@ -5,7 +5,7 @@ from mpi_classroom.exercises import Option, Prediction, Question
 WEAK = Question(
     id="03.q1",
     question="One rank needs 10 s for its job. Four ranks on four cores need 10 s for four times the job. "
-    "What follows from that?",
+    "What follows from these two times **alone**?",
     options=(
         Option(
             "Four ranks bring nothing; the speed-up is 1.",
@@ -47,9 +47,9 @@ LAST_DIGITS = Question(
             right=True,
         ),
         Option(
-            "rounding, because four ranks add in another order",
-            reply="Above, another order changed about the 15th digit. To reach the 4th digit, rounding would "
-            "have to be a hundred billion times as large.",
+            "rounding, because four ranks add in a different order",
+            reply="Above, a different order changed about the 15th digit. To reach the 4th digit, rounding "
+            "would have to be a hundred billion times as large.",
             belief="rounding-explains-it",
         ),
     ),

@@ -5,6 +5,10 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term("quadrature", "Computing an area, for example as the sum of many thin strips."),
     Term(
+        "midpoint rule",
+        "Quadrature with strips whose height is that of the curve at the middle of the strip.",
+    ),
+    Term(
         "strong scaling",
         "How the time of the same job changes with more ranks; ideally n ranks take 1/n of it.",
     ),
@@ -17,5 +21,9 @@ TERMS = (
         "Gustafson's law",
         "If only one rank works in a fraction s of the time, n ranks do n − s·(n−1) times the work of one.",
         forms=r"Gustafson('s)?",
+    ),
+    Term(
+        "intercommunicator",
+        "A communicator that connects two groups of ranks; each rank communicates with the other group.",
     ),
 )

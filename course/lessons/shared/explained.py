@@ -38,16 +38,17 @@ def why_longer(ratio: float, ranks: int, cores: int) -> str:
     least = max(1.0, ranks / cores)
     room = f"{number(cores)} core{'s' * (cores != 1)}"
     free = room.replace(" ", " free ")
+    ideal = "as long" if least == 1 else "twice as long" if least == 2 else f"{least:.3g} times as long"
     if ratio < least / 1.1:
-        return f"That is less than {room} can need, so the time on one rank was disturbed. {BUSY}"
+        allow = "allow" if cores > 1 else "allows"
+        return f"That is faster than {room} {allow}, so the time on one rank was disturbed. {BUSY}"
     if ratio > least / NEAR:
-        ideal = f"{least:.3g} times as long" if least > 1 else "as long"
         return f"On {free}, it should take about {ideal}. Here it took longer: {AGAIN}"
     if ranks > cores:
-        return (
-            f"{room.capitalize()} {'have' if cores > 1 else 'has'} to do the work of {number(ranks)} ranks."
-        )
-    return "Each rank has a core, and does on it what one rank did alone."
+        verb = "have" if cores > 1 else "has"
+        work = f"the work of {number(ranks)} ranks"
+        return f"{room.capitalize()} {verb} to do {work}, which takes about {ideal}."
+    return "Each rank has its own core and does as much work as the single rank did."
 
 
 def number(value: int) -> str:

@@ -28,7 +28,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "02": {
         "same-seed-adds-samples": "the same seed everywhere still adds samples",
         "n-ranks-n-times": "4 ranks are 4 times as fast",
-        "ranks-share-a-stream": "the ranks draw from one stream of random numbers",
+        "copies-spoil-an-estimate": "samples that are counted again make an estimate worse",
         "one-after-the-other": "the ranks work one after the other",
         "counts-fit-32-bits": "a count fits into 32 bits",
     },

@@ -39,7 +39,7 @@ def test_any_number_of_ranks_has_its_panels(ranks: int):
 def test_runs_in_the_band_are_counted():
     picture = error_against_samples({100: [0.1, -0.3], 10_000: [0.01, -0.001]}, constant=1.642)
     assert title(picture) == "3 of 4 runs are within one standard error of π, 1.64/√N"
-    assert "The line: 0.2 at 100, 0.02 at 10,000 darts" in picture.alt
+    assert "The line: 0.16 at 100, 0.016 at 10,000 darts" in picture.alt
     labels = [text.get_text() for text in picture.figure.axes[0].get_legend().get_texts()]
     assert labels == ["within one standard error", "theory: 1.64/√N", "measured: one run"]
 
@@ -61,13 +61,33 @@ def test_every_program_has_its_seconds_and_its_factor():
     )
     assert "plain NumPy: 2 s, 15× as fast as the loop" in picture.alt
     assert "tuned NumPy, 1 rank: 250 ms, 8× as fast as plain NumPy" in picture.alt
-    assert "4 ranks, 2 cores: 130 ms, 1.92× as fast as 1 rank" in picture.alt
+    assert "2 ranks, 2 cores: 125 ms, 2.00× as fast as 1 rank" in picture.alt
+    assert "4 ranks, 2 cores (oversubscribed): 130 ms, 1.92× as fast as 1 rank" in picture.alt
     assert picture.figure.axes[0].get_xlim()[0] == pytest.approx(0.01)
 
 
 def test_bars_of_seconds_begin_at_a_second():
     axes = seconds_by_program(153.0, 10.5, {1: 2.1, 2: 2.37, 4: 2.27}, cores=2).figure.axes[0]
     assert axes.get_xlim()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("loop", "plain", "tuned"),
+    [
+        (34.3, 2.65, {1: 0.402, 2: 0.209, 4: 0.214}),
+        (153.0, 10.5, {1: 2.1, 2: 2.37, 4: 2.27}),
+        (30.0, 20.0, {1: 9.0, 2: 15.0, 4: 16.0}),
+        (40.0, 2.0, {1: 0.25, 8: 0.03}),
+    ],
+)
+def test_the_axis_of_seconds_ends_where_the_longest_label_does(
+    loop: float, plain: float, tuned: dict[int, float]
+):
+    picture = seconds_by_program(loop, plain, tuned, cores=2)
+    check_legible(picture)
+    axes = picture.figure.axes[0]
+    ends = max(text.get_window_extent().x1 for text in axes.texts)
+    assert axes.bbox.x1 - 0.1 * axes.bbox.width < ends < axes.bbox.x1
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,22 @@ def test_the_same_job_falls_ideally_and_the_larger_one_stays_level() -> None:
     assert line(picture, "best possible on 2 cores", 1)[1] == [8, 8, 12, 16]
 
 
+@pytest.mark.parametrize("late", [1.0, 1.05])
+def test_no_label_touches_the_line_of_the_best_possible(late: float) -> None:
+    """Where each time is what the cores allow, or a little more, the grey line runs close to the points."""
+    for cores in (1, 2, 4):
+        same = {1: 1.0} | {n: late / min(n, cores) for n in (2, 4)}
+        grown = {1: 1.0} | {n: late * max(1, n / cores) for n in (2, 4)}
+        picture = scaling(same, grown, cores=cores)
+        picture.png()
+        for axes in picture.figure.axes:
+            best = next(one for one in axes.lines if str(one.get_label()).startswith("best possible"))
+            path = axes.transData.transform_path(best.get_path())
+            for text in axes.texts:
+                label = f"{text.get_text()} of {axes.get_title()}, {cores} cores"
+                assert not path.intersects_bbox(text.get_window_extent().padded(4), filled=False), label
+
+
 def test_points_beyond_the_cores_are_open_and_called_oversubscribed() -> None:
     picture = scaling(SAME, GROWN, cores=2)
     assert line(picture, "measured", 0)[0] == [1, 2]

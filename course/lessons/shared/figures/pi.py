@@ -96,7 +96,7 @@ def error_against_samples(errors: Mapping[int, Sequence[float]], constant: float
     _error_axes(axes, "darts N")
     axes.legend(fontsize=FONT_SIZE, loc="upper right")
     axes.set(xlim=span, ylim=(floor, None))
-    line = ", ".join(f"{constant / n**0.5:.1g} at {n:,}" for n in sizes)
+    line = ", ".join(f"{constant / n**0.5:.2g} at {n:,}" for n in sizes)
     alt = (
         f"Scatter plot, both axes logarithmic: distance from π against the number of darts, "
         f"{len(runs)} runs, with the band of one standard error below {constant:.2f}/√N. "
@@ -191,6 +191,7 @@ def seconds_by_program(
     figure, axes = new_figure(title, width=8.0, height=1.4 + 0.62 * len(bars))
     least, most = min(seconds for _, seconds, _, _ in bars), max(seconds for _, seconds, _, _ in bars)
     start = 10.0 ** np.floor(np.log10(least / 1.5))
+    labels = []
     for position, (_, seconds, factor, crowded) in enumerate(bars):
         colour = "white" if crowded else DARK if position < 3 else MIDDLE
         look: Look = {"facecolor": colour, "hatch": "///" if crowded else "", "edgecolor": INK}
@@ -201,13 +202,18 @@ def seconds_by_program(
             "edgecolor": "none",
             "pad": 1,
         }  # no grid lines through the words
-        axes.text(
-            seconds * 1.12, position, said, va="center", fontsize=FONT_SIZE, color=INK, bbox=plain_ground
-        )
+        look = {"va": "center", "fontsize": FONT_SIZE, "color": INK, "bbox": plain_ground, "in_layout": False}
+        labels.append(axes.text(seconds * 1.12, position, said, **look))
     axes.set_yticks(range(len(bars)), [name for name, *_ in bars])
     axes.set_ylim(len(bars) - 0.5, -0.5)
     axes.set_xscale("log")
-    axes.set_xlim(start, most * (most / start) ** 0.45)
+    axes.set_xlim(start, most)
+    figure.draw_without_rendering()  # from here on labels and axes have their widths
+    widths = [label.get_window_extent().width / axes.bbox.width for label in labels]
+    ends = [
+        np.log10(label.get_position()[0] / start) / (1 - w) for label, w in zip(labels, widths, strict=True)
+    ]
+    axes.set_xlim(start, 1.05 * start * 10.0 ** max(ends))
     axes.set_xlabel(f"seconds for {darts} darts, scaled; logarithmic axis")
     lines = [
         f"{name}: {say_seconds(seconds)}{factor and ', '}{factor}".replace("\n", " ")
@@ -224,7 +230,8 @@ def times(factor: float) -> str:
 
 def on_cores(ranks: int, cores: int) -> str:
     """What the bar of `ranks` ranks is called on `cores` cores."""
-    return f"{ranks} ranks,\n{cores} core{'s' * (cores != 1)}"
+    room = f"{cores} core{'s' * (cores != 1)}"
+    return f"{ranks} ranks, {room}\n(oversubscribed)" if ranks > cores else f"{ranks} ranks,\n{room}"
 
 
 def programs_title(loop: float, tuned: Mapping[int, float], cores: int) -> str:
@@ -262,7 +269,7 @@ def amdahl(
     counts = [2**k for k in range(most.bit_length())]
     below, middle, above = ([amdahl_speedup(f, n) for n in counts] for f in fractions)
     look: Look = {"color": MIDDLE, "alpha": 0.5, "linewidth": 0}
-    axes.fill_between(counts, below, above, **look, label="predicted from the measured range")
+    axes.fill_between(counts, below, above, **look, label="predicted from the quartiles")
     axes.plot(counts, counts, color=MISSED, linestyle=":", linewidth=2, label="ideal")
     axes.plot(counts, middle, color=INK, label=f"{fractions[1]:.1%} serial: the median")
     five = [amdahl_speedup(0.05, n) for n in counts]
