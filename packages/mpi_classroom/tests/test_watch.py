@@ -141,7 +141,7 @@ def test_ranks_inside_mpi_are_healed_with_the_report():
     assert step.words.startswith(
         "Nobody has moved for 10 s: no rank can go on.\n\nrank 0  waiting in Barrier"
     )
-    assert step.words.endswith("Move the call out of the branch that only some ranks take.\n")
+    assert step.words.endswith("move the call out of the branch that only some ranks take.\n")
 
 
 def test_ranks_that_run_python_are_interrupted_and_keep_their_variables():
