@@ -312,7 +312,11 @@ def _surely_misses(state: RankState, call: Call) -> bool:
 
 def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) -> str:
     if cycle := find_cycle({rank: [call.peer] for rank, call in calls.items()}):
-        return _circle(calls, cycle)
+        why = _circle(calls, cycle)
+        other = find_cycle({rank: [call.peer] for rank, call in calls.items() if rank not in cycle})
+        if other and _circle(calls, other).replace(_arrows(other), _arrows(cycle)) == why:
+            why += f" The same holds for {_arrows(other)}."
+        return why
     for rank, call in sorted(calls.items()):
         if any(state.rank == call.peer for state in finished):
             verb = "receives" if call.sends else "sends"
@@ -329,7 +333,7 @@ def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) ->
 def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
     if len(cycle) == 1:
         return f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
-    circle = " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
+    circle = _arrows(cycle)
     sends = [rank for rank in cycle if calls[rank].sends]
     both = [rank for rank in cycle if calls[rank].other is not None]  # in a Sendrecv
     if len(sends) == len(cycle):
@@ -351,6 +355,10 @@ def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
     if len(sends) == len(cycle):
         remedy = ""  # `why` names what is missing, the receive
     return f"a circle of waiting: {circle}. {why}{remedy}"
+
+
+def _arrows(cycle: Sequence[int]) -> str:
+    return " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
 
 
 def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:

@@ -344,6 +344,14 @@ def test_a_circle_of_receives_has_a_remedy_that_names_the_calls():
     assert cause.endswith("Let one of them send before it receives, or use Sendrecv.")
 
 
+def test_two_circles_at_once_are_both_drawn():
+    cause = likely_cause([waiting(rank, recv((rank + 2) % 4)) for rank in range(4)])
+    assert cause.startswith("a circle of waiting: rank 0 → rank 2 → rank 0. Each waits for a message")
+    assert cause.endswith(" The same holds for rank 1 → rank 3 → rank 1.")
+    alone = likely_cause([waiting(0, recv(2)), waiting(1, recv(1)), waiting(2, recv(0))])
+    assert "rank 1 → rank 1" not in alone
+
+
 def test_a_send_and_a_receive_on_different_communicators_do_not_meet():
     on_part = Call("ssend", 3, None, 0, 1, 0, Communicator(7, (1, 3), part=True))
     cause = likely_cause([waiting(1, on_part), waiting(3, recv(1))])
