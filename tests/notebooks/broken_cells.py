@@ -580,7 +580,7 @@ RARE = [
         f"{TORCH}\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))\n"
         "for _ in range(3 + (rank == 0)): model(torch.ones(2, 3)).sum().backward()",
         row(0, r"waiting in torch\.distributed\.allreduce", 5),
-        "but ranks 1, 2 and 3 have finished.* Run the loop around it equally often",
+        "but ranks 1, 2 and 3 have finished.* Run any loop around it equally often",
         RESTARTED,
         options="--timeout 20",
     ),

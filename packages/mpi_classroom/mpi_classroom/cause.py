@@ -25,7 +25,7 @@ from mpi_classroom.snapshot import AWAITS, ENDED, RankState
 
 _WIDTH = 120
 _MAKE_IT = (
-    "Run the loop around it equally often on all ranks, or move the call out of the branch that only some "
+    "Run any loop around it equally often on all ranks, or move the call out of the branch that only some "
     "ranks take."
 )
 _ADD = "Add it to --targets, or look at what it runs in the background."

@@ -309,7 +309,7 @@ def test_states_without_any_record_still_give_a_sentence():
 def test_a_skipped_collective_may_be_one_of_a_loop():
     states = [finished(0, "Barrier", 9), *(waiting(rank, collective("Barrier", 10)) for rank in (1, 2, 3))]
     assert likely_cause(states).endswith(
-        "and rank 0 did not. Run the loop around it equally often on all ranks, or move the call out of the "
+        "and rank 0 did not. Run any loop around it equally often on all ranks, or move the call out of the "
         "branch that only some ranks take."
     )
 
