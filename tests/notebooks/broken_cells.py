@@ -8,6 +8,10 @@ BOOM = 'raise ValueError("boom")'
 RING = "comm.recv(source=(rank + 1) % size)"
 RESTARTED = r"The ranks were restarted in [\d.]+ s and the setup cell run again"
 MODEL = "import torch; model, data = torch.nn.Linear(3, 2), torch.ones(4, 3)"
+TORCH = (
+    "import torch, torch.distributed as dist, torch_mpi4py\n"
+    "if not dist.is_initialized(): torch_mpi4py.init_process_group()"
+)
 FREE = r"The ranks are free again; their variables are as the cell left them\."
 
 
@@ -116,7 +120,7 @@ RAISES = [
     broken(
         "an array larger than the memory", "np.ones(10**13)", r"raised \w*MemoryError: Unable to allocate"
     ),
-    broken("sys.exit on all ranks", "sys.exit()", r"^ranks 0, 1, 2, 3 raised SystemExit$"),
+    broken("quit on all ranks", "quit()", r"^ranks 0, 1, 2, 3 raised SystemExit$"),
     broken(
         "sys.exit on one rank before a collective",
         f"if rank == 1: sys.exit(3)\n{BARRIER}",
@@ -260,6 +264,23 @@ MISMATCHES = [
         "circle of waiting: rank 0 → rank 1 → rank 2 → rank 3 → rank 0",
     ),
     broken(
+        "a Sendrecv that receives from the side to which it sends",
+        "got = comm.sendrecv(rank, dest=(rank + 1) % size, source=(rank + 1) % size)",
+        *(
+            row(r, f"waiting in sendrecv to rank {(r + 1) % 4} and from rank {(r + 1) % 4}", 2)
+            for r in range(4)
+        ),
+        "rank 0 sends to rank 1, but rank 1 receives from rank 2",
+        RESTARTED,
+    ),
+    broken(
+        "a broadcast into larger buffers",
+        "comm.Bcast(np.zeros(10**5 if rank else 10), root=0)\ncomm.Barrier()",
+        r"(?m)^rank [123]  waiting in Bcast .* cell line 2 ",
+        r"(is|are) still in Bcast, which the other ranks have completed: they made it with different sizes",
+        RESTARTED,
+    ),
+    broken(
         "a circle of large sends",
         "data = np.zeros(10**6)\ncomm.Send(data, (rank + 1) % size)\ncomm.Recv(data, (rank - 1) % size)",
         row(3, "waiting in Send to rank 0, tag 0", 3),
@@ -275,7 +296,8 @@ MISMATCHES = [
     broken(
         "a message larger than its buffer",
         "if rank == 0: comm.Send(np.zeros(100), dest=1)\nif rank == 1: comm.Recv(np.zeros(1), source=0)",
-        r"^rank 1 raised MPI_ERR_TRUNCATE: message truncated\n    cell line 3   if rank == 1: comm.Recv.*\)$",
+        r"^rank 1 raised MPI_ERR_TRUNCATE: message truncated\n    cell line 3   if rank == 1: comm.Recv",
+        "More data came than the receive buffer holds",
     ),
     broken(
         "a collective with other sizes on every rank",
@@ -545,6 +567,35 @@ REQUESTS = [
 # -------------------------------------------------------------------- rarer ways, tried on demand
 
 RARE = [
+    broken(
+        "a collective of torch.distributed that one rank skips",
+        f"{TORCH}\nif rank != 2: dist.all_reduce(torch.ones(3))",
+        *rows((0, 1, 3), r"waiting in torch\.distributed\.all_reduce", 4, "if rank != 2: dist.all_reduce"),
+        r"but rank 2 has finished\. Every rank of a process group must make the same collective calls",
+        RESTARTED,
+        options="--timeout 20",
+    ),
+    broken(
+        "DistributedDataParallel: one batch more on one rank",
+        f"{TORCH}\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))\n"
+        "for _ in range(3 + (rank == 0)): model(torch.ones(2, 3)).sum().backward()",
+        row(0, r"waiting in torch\.distributed\.allreduce", 5),
+        "but ranks 1, 2 and 3 have finished.* Run any loop around it equally often",
+        RESTARTED,
+        options="--timeout 20",
+    ),
+    broken(
+        "exit on one rank before a collective",
+        f"if rank == 1: exit()\n{BARRIER}",
+        row(1, "raised SystemExit$"),
+        *rows((0, 2, 3), "waiting in Barrier", 3),
+        RESTARTED,
+    ),
+    broken(
+        "a broadcast into smaller buffers",
+        "comm.Bcast(np.zeros(10 if rank else 1000), root=0)",
+        r"[Mm]ore data came than",
+    ),
     broken(
         "a thread that is never done",
         "from threading import Thread\nthread = Thread(target=time.sleep, args=(10**6,))\n"

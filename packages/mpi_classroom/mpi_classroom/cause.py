@@ -9,18 +9,27 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from mpi_classroom.errors import meaning
 from mpi_classroom.recording.calls import (
     ALIKE,
     MAKERS,
+    OF_TORCH,
     OPENERS,
     POINT_TO_POINT,
     ROOTED,
+    TORCH_MESSAGES,
     Call,
     Communicator,
 )
 from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, RankState
 
 _WIDTH = 120
+_MAKE_IT = (
+    "Run any loop around it equally often on all ranks, or move the call out of the branch that only some "
+    "ranks take."
+)
+_ADD = "Add it to --targets, or look at what it runs in the background."
+_CHECK = "Check partners, tags and the number of messages."
 _CALLS = re.compile(rf"\.({'|'.join((*POINT_TO_POINT, *ROOTED, *ALIKE))})\s*\(")
 
 
@@ -53,7 +62,8 @@ def likely_cause(states: Sequence[RankState]) -> str:
         by_kind.setdefault(state.kind, []).append(state)
     waiting, computing = by_kind.get("waiting", []), by_kind.get("computing", [])
     if gone := [state for state in by_kind.get("gone", []) if state.error != ENDED_WITH_OTHERS]:
-        return f"{_ranks(gone)} died; MPI then ends all the others."
+        died = f"{_ranks(gone)} died; MPI then ends all the others."
+        return " ".join((died, *_why_it_crashed(gone, by_kind.get("raised", []))))
     if stopped := by_kind.get("stopped"):
         return (
             f"{_ranks(stopped)} {'is' if len(stopped) == 1 else 'are'} held by a stop signal (SIGSTOP) or a "
@@ -69,6 +79,23 @@ def likely_cause(states: Sequence[RankState]) -> str:
     return _all_wait(waiting, by_kind.get("finished", []))
 
 
+def _why_it_crashed(gone: Sequence[RankState], raised: Sequence[RankState]) -> list[str]:
+    """What the errors of the others say of it, or else what a crash mostly is."""
+    if meanings := _meanings(raised):
+        return meanings
+    if any(state.error.startswith("crashed") for state in gone):
+        return [
+            "A crash often means that more data came than a buffer holds: the counts and types of an MPI "
+            "call must agree on all ranks."
+        ]
+    return []
+
+
+def _meanings(raised: Sequence[RankState]) -> list[str]:
+    """What the errors mean, each once, where they do not say so themselves."""
+    return list(filter(None, dict.fromkeys(meaning(state.error) for state in raised)))
+
+
 def _after_raise(
     raised: Sequence[RankState], waiting: Sequence[RankState], computing: Sequence[RankState]
 ) -> str:
@@ -78,7 +105,7 @@ def _after_raise(
     wait = "waits" if len(left) == 1 else "wait"
     return (
         f"{_ranks(raised)} raised an error and left the cell, so {_ranks(left)} {wait} for something "
-        "that never comes. Correct the error first."
+        f"that never comes. {' '.join(('Correct the error first.', *_meanings(raised)))}"
     )
 
 
@@ -100,6 +127,8 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
 
 def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
     calls = {state.rank: state.call for state in waiting if state.call is not None}
+    if cause := _in_torch(waiting, finished):
+        return cause
     messages = {rank: call for rank, call in calls.items() if not (call.collective or call.on_window)}
     if cause := _point_to_point(messages, finished):
         return cause
@@ -114,8 +143,8 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
             if begun := [state for state in finished if call.of and _made_last(state, call)]:
                 has = "has" if len(begun) == 1 else "have"
                 return f"{_ranks(begun)} began {call.of} too, but {has} finished without waiting for it."
-        name = collectives[0].operation
-        return f"all ranks are in {name}, but with different sizes, types or roots."
+        first = min(collectives, key=lambda call: call.turn)
+        return _disagreement(first, waiting, finished)
     if any(call.on_window for call in calls.values()):
         return (
             "somebody waits for another rank's call on the window: every Lock needs its Unlock, and every "
@@ -130,11 +159,30 @@ def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
     here = {state.rank for state in (*waiting, *finished)}
     for rank, call in sorted(messages.items()):
         if call.peer is not None and call.peer >= 0 and call.peer not in here:
-            return (
-                f"rank {rank} is in {call}, but rank {call.peer} does not run this cell. "
-                "Add it to --targets, or look at what it runs in the background."
-            )
-    return "a message is waited for that no rank sends: check partners, tags and the number of messages."
+            return f"rank {rank} is in {call}, but rank {call.peer} does not run this cell. {_ADD}"
+    if not messages:
+        return "a message is waited for that no rank sends."
+    where = ", ".join(f"rank {rank} is in {call}" for rank, call in sorted(messages.items()))
+    if finished:
+        where += f", and {_ranks(finished)} {'has' if len(finished) == 1 else 'have'} finished"
+    return f"a message is waited for that no rank sends: {where}. {_CHECK}"
+
+
+def _in_torch(waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
+    """Why calls of torch.distributed do not complete, or "" when no rank is in one."""
+    groups: dict[str, list[RankState]] = {}
+    for state in waiting:
+        if state.call is not None:
+            groups.setdefault(str(state.call), []).append(state)
+    if not any(state.call is not None and state.call.of_torch for state in waiting):
+        return ""
+    where = " and ".join(f"{_ranks(group)} {_is(group)} in {name}" for name, group in groups.items())
+    if finished:
+        where += f", but {_ranks(finished)} {'has' if len(finished) == 1 else 'have'} finished"
+    if all(name.removeprefix(OF_TORCH) in TORCH_MESSAGES for name in groups):
+        return f"{where}. Every send needs its receive. {_CHECK}"
+    must = "Every rank of a process group must make the same collective calls in the same order."
+    return f"{where}. {must} {_MAKE_IT}"
 
 
 def _opposite_orders(waiting: Sequence[RankState]) -> str:
@@ -190,19 +238,45 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
         return (
             f"the ranks are in {call.operation} with different roots ({', '.join(map(str, sorted(roots)))})."
         )
-    what = replace(call, name=call.operation, of="")
-    must = f"{what} is a collective: every rank of the communicator must call it, and"
+    must = _must(call)
     if skipped := [state for state in finished if _misses(state, call)]:
         if certain := [state for state in skipped if _surely_misses(state, call)]:
             did_not = f"{_ranks(certain)} did not."
         else:
             its = "its last collective was" if len(skipped) == 1 else "their last collectives were"
             did_not = f"{_ranks(skipped)} perhaps did not: {its} on another communicator."
-        return f"{must} {did_not} Move the call out of the branch that only some ranks take."
+        return f"{must} {did_not} {_MAKE_IT}"
     elsewhere = [state for state in waiting if _misses(state, call) and not _is_in(state, call)]
     for state in elsewhere:
+        if _is_earlier(state.call, call):
+            continue  # and it is explained by what it waits in
         return f"{must} rank {state.rank} is still in {state.call or 'another call'}."
     return ""
+
+
+def _must(call: Call) -> str:
+    what = replace(call, name=call.operation, of="")
+    return f"{what} is a collective: every rank of the communicator must call it, and"
+
+
+def _is_earlier(mine: Call | None, call: Call) -> bool:
+    """Whether `mine` is an earlier collective than `call`, on the same communicator."""
+    return mine is not None and mine.collective and mine.on == call.on and mine.turn < call.turn
+
+
+def _disagreement(call: Call, waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
+    """Why `call` does not complete although every rank that runs the cell has made it."""
+    here = [state for state in waiting if _is_in(state, call)]
+    if absent := sorted(set(call.on.members) - {state.rank for state in (*waiting, *finished)}):
+        others = f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))}"
+        do = "does" if len(absent) == 1 else "do"
+        return f"{_must(call)} {others} {do} not run this cell. {_ADD}"
+    if not call.on.members or len(here) == len(call.on.members):
+        return f"all ranks are in {call.operation}, but with different sizes, types or roots."
+    return (
+        f"{_ranks(here)} {_is(here)} still in {call.operation}, which the other ranks have completed: they "
+        "made it with different sizes, types or roots."
+    )
 
 
 def _is_in(state: RankState, call: Call) -> bool:
@@ -238,7 +312,11 @@ def _surely_misses(state: RankState, call: Call) -> bool:
 
 def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) -> str:
     if cycle := find_cycle({rank: [call.peer] for rank, call in calls.items()}):
-        return _circle(calls, cycle)
+        why = _circle(calls, cycle)
+        other = find_cycle({rank: [call.peer] for rank, call in calls.items() if rank not in cycle})
+        if other and _circle(calls, other).replace(_arrows(other), _arrows(cycle)) == why:
+            why += f" The same holds for {_arrows(other)}."
+        return why
     for rank, call in sorted(calls.items()):
         if any(state.rank == call.peer for state in finished):
             verb = "receives" if call.sends else "sends"
@@ -255,7 +333,7 @@ def _point_to_point(calls: Mapping[int, Call], finished: Sequence[RankState]) ->
 def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
     if len(cycle) == 1:
         return f"rank {cycle[0]} waits for itself, and while it waits it can do nothing else."
-    circle = " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
+    circle = _arrows(cycle)
     sends = [rank for rank in cycle if calls[rank].sends]
     both = [rank for rank in cycle if calls[rank].other is not None]  # in a Sendrecv
     if len(sends) == len(cycle):
@@ -268,16 +346,38 @@ def _circle(calls: Mapping[int, Call], cycle: Sequence[int]) -> str:
         why = "Each can go on only after the next has."
     else:
         why = "Each waits for a message that the next will send only after its own receive."
-    remedy = " Let one of them go the other way round" + ("." if both else ", or use Sendrecv.")
+    if sends or both:
+        remedy = " Let one of them make its calls in the opposite order" + (
+            "." if both else ", or use Sendrecv."
+        )
+    else:
+        remedy = " Let one of them send before it receives, or use Sendrecv."
     if len(sends) == len(cycle):
         remedy = ""  # `why` names what is missing, the receive
     return f"a circle of waiting: {circle}. {why}{remedy}"
+
+
+def _arrows(cycle: Sequence[int]) -> str:
+    return " → ".join(f"rank {rank}" for rank in [*cycle, cycle[0]])
 
 
 def _mismatch(calls: Mapping[int, Call], cycle: Sequence[int], circle: str) -> str:
     tags = {tag for rank in cycle if (tag := calls[rank].tag) is not None and tag >= 0}
     if len(tags) > 1:
         return f"{circle} wait for each other with different tags ({', '.join(map(str, sorted(tags)))})."
+    if len({calls[rank].on for rank in cycle}) > 1:
+        return (
+            f"{circle} wait for each other on different communicators: a message can be received only on the "
+            "communicator on which it was sent."
+        )
+    for rank in cycle:
+        to = calls[rank].other
+        of = calls[to].peer if to is not None and to in calls and calls[to].other is not None else None
+        if of is not None and of not in (-1, rank):
+            return (
+                f"{circle} wait for each other: rank {rank} sends to rank {to}, but rank {to} receives from "
+                f"rank {of}. If each sends to one side, each must receive from the other side."
+            )
     return f"{circle} wait for each other: the one's send and the other's receive do not match."
 
 

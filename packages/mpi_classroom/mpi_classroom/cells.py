@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from ipykernel.compiler import get_tmp_hash_seed, murmur2_x86
 from IPython.core.inputtransformer2 import TransformerManager
 
+from mpi_classroom.errors import meaning
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -52,6 +54,8 @@ def hint(problem: str, cell: Cell, earlier: Sequence[Cell]) -> str:
     `problem` says which ranks raised what. "" when there is nothing to advise: where rank 0 has the name,
     running its cell again would not help the others.
     """
+    if words := meaning(problem):
+        return words
     if "is not callable" in problem:
         for name, before in _last_assigned([*earlier, cell]).items():
             if hasattr(builtins, name) and re.search(rf"\b{name}\s*\(", cell.text):

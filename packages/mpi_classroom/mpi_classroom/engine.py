@@ -29,6 +29,7 @@ def prepare(folder: str) -> tuple[int, int, int, str]:
     facts = recorder.install(Path(folder))
     if not any(getattr(hook, "__name__", "") == "repair_rank" for hook in known):
         shell.events.register("post_run_cell", _repairer())
+        shell.ask_exit = sys.exit  # what `exit` and `quit` of a cell call; the plain ones end the rank later
         shell.kernel._abort_queues = lambda *_: None  # a rank that raised must not skip the next cell
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ipyparallel's handler ends half of a rank
         atexit.register(os._exit, 1)  # a rank that exits has died; it must not wait for the others to exit

@@ -18,3 +18,16 @@ class NoAnswerError(ClusterError):
 
 class HangError(CourseError):
     """A cell did not end: who waited for what, and why."""
+
+
+def meaning(problem: str) -> str:
+    """A sentence on what the MPI error in `problem` means in a cell, "" for errors that say so themselves."""
+    pairs = "`Send` pairs with `Recv`, `send` with `recv`"
+    if "MPI_ERR_TRUNCATE" in problem:
+        return (
+            "More data came than the receive buffer holds: compare the counts and types of all ranks that "
+            f"take part. And {pairs}."
+        )
+    if "UnpicklingError" in problem:
+        return f"`recv` got data that `Send` had sent unpickled, perhaps in an earlier cell: {pairs}."
+    return ""

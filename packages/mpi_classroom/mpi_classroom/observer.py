@@ -21,7 +21,7 @@ import psutil
 
 from mpi_classroom.awake import Awake
 from mpi_classroom.job_output import Death
-from mpi_classroom.recording.calls import Counts, read_rank, stack_file
+from mpi_classroom.recording.calls import OF_TORCH, Call, Counts, read_rank, stack_file
 from mpi_classroom.snapshot import (
     AWAITS,
     ENDED_WITH_OTHERS,
@@ -35,6 +35,7 @@ from mpi_classroom.snapshot import (
 STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
 PROCESS_SECONDS = 0.1  # the operating system is asked about processes this often, at most
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 Frame = tuple[str, int, str]  # file, line, function
@@ -92,7 +93,7 @@ class Observer:
         """
         ranks, deaths = list(ranks), deaths or {}
         states = {
-            rank: RankState(rank, "gone", error=death_words(death), signal=death.signal)
+            rank: RankState(rank, "gone", error=self._death(rank, death), signal=death.signal)
             for rank, death in deaths.items()
         }
         states |= {rank: self._counted(state) for rank, state in ended.items() if rank not in deaths}
@@ -114,17 +115,18 @@ class Observer:
     def _look_at(self, rank: int, seconds: float, stack: Sequence[Frame], close: bool) -> RankState:
         record, process = read_rank(self.folder, rank), self._process(rank, seconds, fresh=close)
         line, code, inside = located(stack, self.source_of)
-        kind, error = kind_of(record.call is not None, stack, inside or code), ""
+        call = record.call or torch_call(stack)
+        kind, error = kind_of(call is not None, stack, inside or code), ""
         if process.condition == "gone":
             kind, error = "gone", ENDED_WITH_OTHERS
         elif process.condition == "stopped":
             kind, error = "stopped", f"is stopped (process {self.pids[rank]})"
         before = self._seen.get(rank)
-        same_call = before is not None and before.call == record.call
+        same_call = before is not None and before.call == call
         self._seen[rank] = RankState(
             rank,
             kind,
-            record.call,
+            call,
             error,
             line,
             code,
@@ -136,6 +138,11 @@ class Observer:
             runnable=process.runnable,
         )
         return self._seen[rank]
+
+    def _death(self, rank: int, death: Death) -> str:
+        """How a rank died; of a crash inside an MPI call, in which."""
+        call = read_rank(self.folder, rank).call if death.signal in CRASHES else None
+        return f"{death_words(death)} in {call}" if call else death_words(death)
 
     def _counted(self, state: RankState) -> RankState:
         """A rank that has ended the cell, with what it has done until then."""
@@ -269,6 +276,22 @@ def located(stack: Sequence[Frame], source_of: SourceOf) -> tuple[int | None, st
         if function == "select":  # the rank's event loop
             inside = AWAITS
     return number, code, inside
+
+
+def torch_call(stack: Sequence[Frame]) -> Call | None:
+    """The call of torch.distributed that a rank is in, None when it is in none.
+
+    The backend, torch_mpi4py, waits on communicators that are not recorded, so only the stack shows it.
+    """
+    backend = [function for file, _, function in stack if Path(file).parent.name == "torch_mpi4py"]
+    if not backend:
+        return None
+    public = [
+        function
+        for file, _, function in stack
+        if file.endswith("torch/distributed/distributed_c10d.py") and not function.startswith("_")
+    ]
+    return Call(OF_TORCH + (public or backend)[-1], None, None, None, 0)
 
 
 def _line(source: Source, number: int) -> str:

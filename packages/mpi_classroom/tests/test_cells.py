@@ -102,6 +102,18 @@ def test_no_cell_is_to_run_again_where_rank_0_has_the_name():
     assert hint(problem, Cell("print(secret)", 9, 1, False), earlier) == ""
 
 
+@pytest.mark.parametrize(
+    ("problem", "begins"),
+    [
+        ("MPI_ERR_TRUNCATE: message truncated", "More data came than the receive buffer holds: compare"),
+        ("UnpicklingError: invalid load key, '\\x00'.", "`recv` got data that `Send` had sent unpickled"),
+    ],
+)
+def test_errors_of_mpi_that_do_not_say_what_they_mean_are_explained(problem, begins):
+    words = hinted(problem, "comm.Recv(x)")
+    assert words.startswith(begins) and words.endswith("`Send` pairs with `Recv`, `send` with `recv`.")
+
+
 def test_a_name_of_a_setup_cell_that_has_another_value_now_is_told():
     problem = "AttributeError: 'int' object has no attribute 'Barrier'"
     taken = Cell("comm = 5", 4, 1, False)

@@ -306,6 +306,160 @@ def test_states_without_any_record_still_give_a_sentence():
     assert likely_cause([raised(0), raised(1)]) == "ranks 0 and 1 raised; the cell ended everywhere."
 
 
+def test_a_skipped_collective_may_be_one_of_a_loop():
+    states = [finished(0, "Barrier", 9), *(waiting(rank, collective("Barrier", 10)) for rank in (1, 2, 3))]
+    assert likely_cause(states).endswith(
+        "and rank 0 did not. Run any loop around it equally often on all ranks, or move the call out of the "
+        "branch that only some ranks take."
+    )
+
+
+def test_a_member_that_does_not_run_the_cell_is_named_and_no_sizes_are_blamed():
+    cause = likely_cause([waiting(rank, collective("Barrier", 4)) for rank in (0, 1, 2)])
+    assert cause.endswith(
+        "must call it, and rank 3 does not run this cell. Add it to --targets, or look at what it runs in "
+        "the background."
+    )
+
+
+def test_a_collective_that_some_have_completed_and_others_not_is_one_of_different_sizes():
+    late = waiting(3, collective("Bcast", 4, root=0))
+    through = [waiting(rank, collective("Barrier", 5)) for rank in range(3)]
+    words = (
+        "rank 3 is still in Bcast, which the other ranks have completed: they made it with different sizes, "
+        "types or roots."
+    )
+    assert likely_cause([*through, late]) == words
+    assert likely_cause([*(finished(rank, "Bcast", 4) for rank in range(3)), late]) == words
+
+
+def test_every_rank_that_sends_to_one_side_must_receive_from_the_other():
+    cause = likely_cause([waiting(rank, sendrecv((rank + 1) % 4, (rank + 1) % 4)) for rank in range(4)])
+    assert "rank 0 sends to rank 1, but rank 1 receives from rank 2." in cause
+    assert cause.endswith("If each sends to one side, each must receive from the other side.")
+
+
+def test_a_circle_of_receives_has_a_remedy_that_names_the_calls():
+    cause = likely_cause([waiting(rank, recv((rank + 1) % 3)) for rank in range(3)])
+    assert cause.endswith("Let one of them send before it receives, or use Sendrecv.")
+
+
+def test_two_circles_at_once_are_both_drawn():
+    cause = likely_cause([waiting(rank, recv((rank + 2) % 4)) for rank in range(4)])
+    assert cause.startswith("a circle of waiting: rank 0 → rank 2 → rank 0. Each waits for a message")
+    assert cause.endswith(" The same holds for rank 1 → rank 3 → rank 1.")
+    alone = likely_cause([waiting(0, recv(2)), waiting(1, recv(1)), waiting(2, recv(0))])
+    assert "rank 1 → rank 1" not in alone
+
+
+def test_a_send_and_a_receive_on_different_communicators_do_not_meet():
+    on_part = Call("ssend", 3, None, 0, 1, 0, Communicator(7, (1, 3), part=True))
+    cause = likely_cause([waiting(1, on_part), waiting(3, recv(1))])
+    assert cause.startswith("rank 1 → rank 3 → rank 1 wait for each other on different communicators")
+
+
+def test_who_waits_for_a_message_from_anyone_is_named_with_its_tag():
+    cause = likely_cause([waiting(0, recv(-1, tag=2, name="Probe")), *(finished(rank) for rank in (1, 2, 3))])
+    assert cause == (
+        "a message is waited for that no rank sends: rank 0 is in Probe from any rank, tag 2, and ranks 1, 2 "
+        "and 3 have finished. Check partners, tags and the number of messages."
+    )
+
+
+def test_numbering_is_explained_only_where_a_rank_is_named():
+    assert str(Call("recv", -1, None, -1, 1, 0, RIGHT)) == "recv from any rank"
+    assert str(Call("recv", 2, None, -1, 1, 0, RIGHT)) == "recv from rank 2 (as COMM_WORLD numbers them)"
+
+
+def test_a_crash_is_explained_and_another_death_is_not():
+    inside = RankState(1, "gone", error="crashed (signal 11) in Bcast")
+    assert likely_cause([inside, finished(0)]) == (
+        "rank 1 died; MPI then ends all the others. A crash often means that more data came than a buffer "
+        "holds: the counts and types of an MPI call must agree on all ranks."
+    )
+    truncated = RankState(2, "raised", error="raised MPI_ERR_TRUNCATE: message truncated")
+    aborted = RankState(1, "gone", error="was ended by signal 6")
+    assert "MPI then ends all the others. More data came than" in likely_cause([aborted, truncated])
+    killed = RankState(1, "gone", error="was killed")
+    assert likely_cause([killed, finished(0)]) == "rank 1 died; MPI then ends all the others."
+
+
+def test_a_truncated_message_is_explained_beside_the_raise():
+    states = [
+        RankState(0, "raised", error="raised MPI_ERR_TRUNCATE: message truncated"),
+        waiting(1, collective("Alltoallv")),
+    ]
+    assert "Correct the error first. More data came than the receive buffer holds" in likely_cause(states)
+
+
+# -------------------------------------------------------------------- torch.distributed
+
+
+def in_torch(rank, name="all_reduce"):
+    return waiting(rank, Call(f"torch.distributed.{name}", None, None, None, 0))
+
+
+def test_a_collective_of_torch_that_one_rank_skips():
+    cause = likely_cause([in_torch(0), in_torch(1), finished(2), in_torch(3)])
+    assert cause.startswith(
+        "ranks 0, 1 and 3 are in torch.distributed.all_reduce, but rank 2 has finished. Every rank of a "
+        "process group must make the same collective calls in the same order."
+    )
+    assert "branch" in cause
+
+
+def test_a_message_of_torch_needs_its_partner_not_the_same_call_everywhere():
+    cause = likely_cause([in_torch(0, "recv"), finished(1), finished(2)])
+    assert cause == (
+        "rank 0 is in torch.distributed.recv, but ranks 1 and 2 have finished. Every send needs its receive. "
+        "Check partners, tags and the number of messages."
+    )
+
+
+def test_a_collective_of_torch_and_one_of_mpi():
+    states = [in_torch(0), *(waiting(rank, collective("allreduce")) for rank in (1, 2))]
+    assert likely_cause(states).startswith(
+        "rank 0 is in torch.distributed.all_reduce and ranks 1 and 2 are in allreduce. Every rank"
+    )
+
+
+def test_who_waits_in_torch_does_not_compute():
+    cause = likely_cause([in_torch(0), computing(1), in_torch(2)])
+    assert cause.startswith("ranks 0 and 2 wait for the others. rank 1 still computes")
+
+
+BACKEND = "/venv/torch_mpi4py/"
+C10D = "/venv/torch/distributed/distributed_c10d.py"
+WAIT_FOR_TORCH = [(f"{BACKEND}waiting.py", 40, "wait_until"), (f"{BACKEND}gate.py", 78, "enter")]
+
+
+@pytest.mark.parametrize(
+    ("stack", "name"),
+    [
+        ([*WAIT_FOR_TORCH, (f"{BACKEND}group.py", 9, "allreduce"), (C10D, 1, "all_reduce")], "all_reduce"),
+        ([*WAIT_FOR_TORCH, (f"{BACKEND}start.py", 9, "init_process_group")], "init_process_group"),
+        (
+            [
+                *WAIT_FOR_TORCH,
+                (C10D, 1, "_new_group_with_tag"),
+                (C10D, 1, "new_group"),
+                ("/x/c10d_logger.py", 1, "wrapper"),
+            ],
+            "new_group",
+        ),
+    ],
+)
+def test_a_rank_in_the_backend_of_torch_waits(tmp_path, stack, name):
+    state = seen(tmp_path, 0, [*stack, ("/tmp/cell.py", 4, "<module>")])
+    assert (state.kind, state.what()) == ("waiting", f"waiting in torch.distributed.{name}")
+    assert (state.line, state.inside) == (4, "")
+
+
+def test_a_rank_in_torch_without_the_backend_computes(tmp_path):
+    state = seen(tmp_path, 0, [("/venv/torch/nn/linear.py", 1, "forward"), ("/tmp/cell.py", 4, "<module>")])
+    assert (state.kind, state.call) == ("computing", None)
+
+
 # -------------------------------------------------------------------- the table
 
 

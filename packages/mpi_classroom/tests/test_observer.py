@@ -113,6 +113,15 @@ def test_a_rank_that_ended_and_then_died_has_ended_the_cell(looks):
     assert now.ended and now.ranks[0].what() == "ended itself with exit code 1"
 
 
+def test_a_rank_that_crashed_inside_a_call_says_which(looks, tmp_path):
+    looking, _ = looks
+    in_call(tmp_path, 0, 3)
+    call = looking.look([0])[0].call
+    for how, words in ((11, f"crashed (signal 11) in {call}"), (15, "was ended by signal 15")):
+        now = looking.snapshot([0], ended={}, deaths={0: Death(0, "signal", how, "x")})
+        assert now.ranks[0].what() == words
+
+
 def test_a_process_that_is_gone_was_ended_with_the_others(looks, monkeypatch):
     looking, _ = looks
     monkeypatch.setattr(observer, "process_state", lambda pid: observer.ProcessState("gone"))

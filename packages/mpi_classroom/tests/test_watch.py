@@ -143,7 +143,7 @@ def test_ranks_inside_mpi_are_healed_with_the_report():
     assert decision.words.startswith(
         "Nobody has moved for 10 s: no rank can go on.\n\nrank 0  waiting in Barrier"
     )
-    assert decision.words.endswith("Move the call out of the branch that only some ranks take.\n")
+    assert decision.words.endswith("move the call out of the branch that only some ranks take.\n")
 
 
 @pytest.mark.parametrize(

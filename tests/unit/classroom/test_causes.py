@@ -140,6 +140,7 @@ SNAPSHOTS: dict[str, list[RankState]] = {
     "a large send without a receive": [waits(2, "Send", 1, 0), DONE, DONE, DONE],
     "a receive without a send": [DONE, DONE, waits(2, "recv", 1, 5), DONE],
     "a circle of receives": ring(2, "recv", -1),
+    "a broadcast into larger buffers": [*[waits(3, "Barrier", turn=2)] * 3, waits(2, "Bcast", 0)],
     "a circle of large sends": ring(3, "Send", 0),
     "a wrong tag": [waits(2, "ssend", 1, 7), waits(3, "recv", 0, 8), DONE, DONE],
     "a rank that waits for itself": [DONE, waits(2, "recv", 1, -1), DONE, DONE],

@@ -41,7 +41,7 @@ LIVE = {
     "a collective skipped by one rank",
     "a reduction that the root skips, so that nobody waits",
     "a barrier of a part that one member skips",
-    "a circle of receives",
+    "a Sendrecv that receives from the side to which it sends",
     "a receive request that never completes",
     "a fence that one rank skips",
     "an endless loop",

@@ -101,6 +101,9 @@ OF_FILES_AND_WINDOWS = (
     *("File.Read_ordered", "File.Write_ordered", "File.Sync"),
 )
 
+OF_TORCH = "torch.distributed."  # how the calls begin that are known from the Python stack only
+TORCH_MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+
 COLLECTIVES = frozenset((*ROOTED, *ALIKE, *MAKERS))
 _BY_ALL = COLLECTIVES | {*ON_GRIDS, *STARTED_BY_ALL, *OPENERS, *OF_FILES_AND_WINDOWS}
 NAMES = (  # by code
@@ -152,12 +155,19 @@ class Call:
         return self.name in ON_WINDOWS
 
     @property
+    def of_torch(self) -> bool:
+        """Whether it is a call of torch.distributed, of which no more is known than its name."""
+        return self.name.startswith(OF_TORCH)
+
+    @property
     def sends(self) -> bool:
         """Whether this is a send that waits for its receiver, and no more."""
         return "send" in self.operation.lower() and self.other is None
 
     def __str__(self) -> str:
         name = f"{self.name} for {self.of}" if self.of else self.name
+        if self.of_torch:
+            return name
         if self.collective:
             root = "" if self.peer in (None, 0) else f" with root {self.peer}"
             among = f" of ranks {', '.join(map(str, self.on.members))}" if self.on.part else ""
@@ -165,7 +175,8 @@ class Call:
         if self.peer is None and (self.on_window or self.name in (*WAITS, *POLLS)):
             return name
         tag = "" if self.tag is None or self.tag < 0 else f", tag {self.tag}"
-        numbering = " (as COMM_WORLD numbers them)" if self.on.part else ""
+        named = any(rank is not None and rank >= 0 for rank in (self.peer, self.other))
+        numbering = " (as COMM_WORLD numbers them)" if self.on.part and named else ""
         if self.other is not None:
             return f"{name} to rank {self.other} and from {_who(self.peer)}{tag}{numbering}"
         preposition = "of" if self.on_window else "to" if self.sends else "from"
