@@ -91,7 +91,7 @@ def test_a_world_in_order_is_accepted():
             r"the 3 engines report worlds of \[1\] ranks instead of one world of 3",
         ),
         (world((0, 2), (1, 2), (0, 1)), 3, r"worlds of \[1, 2\] ranks"),
-        (world((0, 4), (1, 4)), 2, r"worlds of \[4\] ranks, not in one of 2"),
+        (world((0, 4), (1, 4)), 2, r"worlds of \[4\] ranks instead of one world of 2"),
         (world((1, 3), (0, 3), (2, 3)), 3, r"engines 0 to 2 have the ranks \[1, 0, 2\]"),
         (world((0, 3), (1, 3), (1, 3)), 3, r"have the ranks \[0, 1, 1\]"),
     ],
