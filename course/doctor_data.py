@@ -8,14 +8,14 @@ def check_data() -> Check:
     from course_lib.data import mnist
     from course_lib.data.storage import DataError
 
-    remedy = "do as it says; or remove the damaged files, then: course fetch"
+    remedy = "follow the message, or remove the damaged files and run: course fetch"
     try:
         download = mnist.read_registry("mnist")
         folder = mnist.find(download)
         if folder is None:
             detail = (
-                "optional: MNIST is not downloaded yet (course fetch gets it); lessons download it, or draw "
-                "digits instead"
+                "optional: MNIST is not downloaded yet (course fetch gets it); lessons download it or use "
+                "drawn digits"
             )
             return Check("data sets", True, detail)
         data = mnist.read(download, folder)
@@ -32,7 +32,7 @@ def check_larger_data() -> Check:
     try:
         images, news = cifar10.find(), cnn_dailymail.find()
     except DataError as error:
-        return Check("larger data", False, str(error), "do as it says")
+        return Check("larger data", False, str(error), "follow the message")
     found = {
         "CIFAR-10": ("course fetch cifar10 gets it", images and images.path),
         "CNN/DailyMail": (

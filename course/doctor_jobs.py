@@ -53,14 +53,14 @@ def check_processor(instructions: str = "", machine: str = platform.machine()) -
         import torch
 
         instructions = torch.backends.cpu.get_cpu_capability()
-    short = "an LSTM in bfloat16 computes in float32"
+    short = "an LSTM in bfloat16 runs in float32"
     meaning = instructions
     if machine in ("x86_64", "AMD64") and not instructions.startswith("AVX512"):
         known = instructions == "AVX2"
         meaning = f"AVX2: {short}" if known else f"no AVX2: training is slower, and {short}"
     cores, threads = available_cores(), threads_per_rank(RANKS)
     shared = f"{RANKS} ranks share them" if 1 < cores < RANKS else f"{RANKS} ranks share it"
-    share = shared if cores < RANKS else f"one or more for each of {RANKS} ranks"
+    share = shared if cores < RANKS else f"one or more per rank for {RANKS} ranks"
     words = f"{cores} core{'s' * (cores > 1)}: {share}, {threads} thread{'s' * (threads > 1)} per rank"
     return Check("CPU", True, f"{meaning}; {words}")
 
@@ -68,12 +68,17 @@ def check_processor(instructions: str = "", machine: str = platform.machine()) -
 def check_torch(program: str = TORCH_ROUND_TRIP, seconds: float = 60.0) -> Check:
     """An all-reduce of torch.distributed on two ranks, over Gloo and over MPI, gives the right sum."""
     name = "torch"
-    remedy = "look at the checks of packages and ranks; set GLOO_SOCKET_IFNAME to your loopback interface"
+    remedy = (
+        "if packages or ranks are red, repair them first; else set GLOO_SOCKET_IFNAME to your loopback "
+        "interface"
+    )
     environment = dict(os.environ) | {"GLOO_SOCKET_IFNAME": _loopback(), "OMP_NUM_THREADS": "1"}
     try:
         job = run_ranks(TORCH_RANKS, ["-c", program], timeout=seconds, environment=environment)
     except subprocess.TimeoutExpired:
-        return Check(name, False, f"torch.distributed on 2 ranks was not done after {seconds:.0f} s", remedy)
+        return Check(
+            name, False, f"torch.distributed on 2 ranks did not finish within {seconds:.0f} s", remedy
+        )
     except OSError as error:
         return Check(name, False, str(error), remedy)
     said = sorted(line for line in job.stdout.splitlines() if line)
@@ -82,9 +87,9 @@ def check_torch(program: str = TORCH_ROUND_TRIP, seconds: float = 60.0) -> Check
     right = "gloo" in backends and said == sorted(f"{name} {total}" for name in backends * TORCH_RANKS)
     if right and job.returncode == 0:
         return Check(name, True, f"torch.distributed summed on 2 ranks, over {' and over '.join(backends)}")
-    last = last_line(job.stderr) or "it said nothing"
+    last = last_line(job.stderr) or "no error message"
     return Check(
-        name, False, f"the sums were {some(said) or 'not there'}; exit code {job.returncode}: {last}", remedy
+        name, False, f"the sums were {some(said) or 'missing'}; exit code {job.returncode}: {last}", remedy
     )
 
 
@@ -92,7 +97,7 @@ def check_deepspeed(program: str = DEEPSPEED, seconds: float = 60.0) -> Check:
     """DeepSpeed can be imported for the CPU; only its own lesson needs it."""
     name = "DeepSpeed"
     if importlib.util.find_spec("deepspeed") is None:
-        return Check(name, True, "not installed; only the lesson on it needs it")
+        return Check(name, True, "not installed; only lessons 12 and 13 need it")
     environment = rank_environment(1) | {"DS_ACCELERATOR": "cpu"}
     try:
         child = subprocess.run(
@@ -105,7 +110,10 @@ def check_deepspeed(program: str = DEEPSPEED, seconds: float = 60.0) -> Check:
         )
     except subprocess.TimeoutExpired:
         return Check(
-            name, False, f"its import was not done after {seconds:.0f} s", "course doctor again, alone"
+            name,
+            False,
+            f"its import did not finish within {seconds:.0f} s",
+            "close other programs and run course doctor again",
         )
     if child.returncode != 0:
         last = last_line(child.stderr) or f"exit code {child.returncode}"

@@ -299,7 +299,9 @@ def _without_paths(value: object) -> object:
 
 _OF_THIS_MACHINE = [
     (
-        re.compile(r"\n[^\n]*(has a cluster running too, and both share the cores|had left behind\.)[^\n]*"),
+        re.compile(
+            r"\n([^\n]*also has a running cluster, and both share the cores|Stopped the cluster of )[^\n]*"
+        ),
         "",
     ),
     (re.compile(r"/tmp/ipykernel_\d+/\d+\.py"), "<cell>"),

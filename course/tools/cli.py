@@ -16,16 +16,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Distributed deep learning in notebooks, on a real MPI cluster on your machine.",
-    epilog="A lesson is named by its number or its file: 4, 04 or 04_collectives.",
+    help="Run, check and look after the course: distributed deep learning on a real MPI cluster.",
+    epilog="Name a lesson by its number or its file: 4, 04 or 04_collectives.",
 )
-Names = Annotated[list[str] | None, typer.Argument(metavar="LESSON...", help="04, 4 or 04_collectives.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="LESSON", help="For example 4, 04 or 04_collectives."),
+]
 INTERRUPTED = 130
 
 
 @contextlib.contextmanager
 def one_sentence() -> Iterator[None]:
-    """What can go wrong on a learner's machine ends in one sentence on standard error, not in a traceback."""
+    """Show an error that a learner can meet as one sentence on standard error, without a traceback."""
     from mpi_classroom.errors import CourseError
 
     try:
@@ -53,21 +56,23 @@ def main(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Distributed deep learning in notebooks, on a real MPI cluster on your machine."""
+    """Run, check and look after the course: distributed deep learning on a real MPI cluster."""
 
 
 @app.command()
 def run(
     lessons: Names = None,
     cell_seconds: Annotated[
-        float, typer.Option(min=1, metavar="S", help="Deadline of a cell, in seconds.")
+        float, typer.Option(min=1, metavar="S", help="Stop a cell after S seconds.")
     ] = 180,
-    lesson_seconds: Annotated[float, typer.Option(min=1, metavar="S", help="Deadline of a lesson.")] = 600,
+    lesson_seconds: Annotated[
+        float, typer.Option(min=1, metavar="S", help="Stop a lesson after S seconds.")
+    ] = 600,
 ) -> None:
-    """Run lessons unattended, all or some, into build/.
+    """Run all lessons, or those you name, and save the results.
 
-    The executed notebooks and a page of each are written to build/. A lesson that fails does not stop the
-    others; the command succeeds only when all lessons do.
+    Each lesson is saved in build/ as an executed notebook and as an HTML page. If a lesson fails, the others
+    still run. The command succeeds only if all lessons do.
     """
     with one_sentence():
         from course import paths
@@ -98,16 +103,18 @@ def run(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def lab(
     context: typer.Context,
-    browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+    browser: Annotated[bool, typer.Option(help="Whether to open a browser.")] = True,
     port: Annotated[
         int,
-        typer.Option(min=1, max=65535, metavar="PORT", help="The next free one is taken when it is in use."),
+        typer.Option(
+            min=1, max=65535, metavar="PORT", help="Port to use; if it is taken, the next free one."
+        ),
     ] = 8888,
 ) -> None:
-    """Open JupyterLab on my_course/, your own copy.
+    """Open JupyterLab on my_course/, your copy of the lessons.
 
-    Lessons that are new are added to it; nothing in it is ever overwritten. What follows `--` goes to
-    JupyterLab as it is.
+    New lessons are added to your copy. Nothing in it is ever overwritten. Options after `--` are passed on to
+    JupyterLab.
     """
     with one_sentence():
         from course import paths
@@ -117,7 +124,7 @@ def lab(
         for sentence in update_copies(paths.NOTEBOOKS, paths.MY_COURSE).sentences():
             typer.echo(sentence)
         if port_in_use(port):
-            typer.echo(f"Port {port} is in use; JupyterLab takes the next free one and shows its address.")
+            typer.echo(f"Port {port} is in use. JupyterLab takes the next free port and shows its address.")
         sys.stdout.flush()
         command = lab_command(port, browser, context.args, paths.MY_COURSE)
         os.execve(command[0], command, lab_environment())
@@ -126,29 +133,29 @@ def lab(
 @app.command()
 def reset(
     lessons: Names = None,
-    all_: Annotated[bool, typer.Option("--all", help="All lessons.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Reset all lessons.")] = False,
 ) -> None:
-    """Start a lesson afresh; your old copy is kept beside it.
+    """Get a fresh copy of a lesson; keep your old one beside it.
 
-    The old one gets the time in its name: my_course/04_collectives.2026-11-20-1530.ipynb.
+    The name of your old copy gets the time: my_course/04_collectives.2026-11-20-1530.ipynb.
     """
     if bool(lessons) == all_:
-        raise typer.BadParameter("name the lessons to reset, or say --all")
+        raise typer.BadParameter("name the lessons to reset, or use --all")
     with one_sentence():
         from course import paths
         from course.tools.copies import reset_copies
 
         for path, aside in reset_copies(lessons or [], paths.NOTEBOOKS, paths.MY_COURSE):
-            kept = f"; your old one is {aside.name}" if aside else ""
+            kept = f"; your old copy is {aside.name}" if aside else ""
             typer.echo(f"my_course/{path.name} is fresh{kept}")
-        typer.echo("If JupyterLab has it open: File → Reload Notebook from Disk.")
+        typer.echo("If it is open in JupyterLab: File → Reload Notebook from Disk.")
 
 
 @app.command()
 def progress(lessons: Names = None) -> None:
     """Show which exercises you have passed.
 
-    It is noted in my_course/.progress.json, on this machine only; nothing is sent.
+    Your progress is saved in my_course/.progress.json on this machine. Nothing is sent.
     """
     with one_sentence():
         from course import paths
@@ -160,21 +167,21 @@ def progress(lessons: Names = None) -> None:
         for line in report(notes, titles):
             typer.echo(line)
         if not notes:
-            typer.echo("Nothing is noted yet: it begins with the first exercise that you run.")
+            typer.echo("Nothing is saved yet. Run your first exercise, and it appears here.")
 
 
 @app.command()
 def fetch(
     sets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SET...", help="mnist, cifar10 or cnn_dailymail. [default: mnist]"),
+        typer.Argument(metavar="SET", help="mnist, cifar10 or cnn_dailymail. [default: mnist]"),
     ] = None,
 ) -> None:
-    """Download data sets ahead of a workshop.
+    """Download data sets, for example before a workshop.
 
-    mnist has 12 MB, cifar10 170 MB; of cnn_dailymail it says which files to put where. Without them lessons
-    make data in their stead.
-    COURSE_DATA names a folder that has them already.
+    mnist takes 12 MB and cifar10 170 MB. cnn_dailymail cannot be downloaded; the command shows which files to
+    put where. Without a data set, lessons generate similar data. If you have the files already, set
+    COURSE_DATA to their folder.
     """
     with one_sentence():
         from course_lib.data import cifar10, cnn_dailymail, mnist
@@ -186,7 +193,9 @@ def fetch(
             "cnn_dailymail": cnn_dailymail.fetch_news,
         }
         if unknown := set(sets or []) - fetchers.keys():
-            raise typer.BadParameter(f"{', '.join(sorted(unknown))}: name some of {', '.join(fetchers)}")
+            raise typer.BadParameter(
+                f"there is no data set {', '.join(sorted(unknown))}; there are {', '.join(fetchers)}"
+            )
         failed = False
         for name in sets or ["mnist"]:
             try:
@@ -199,22 +208,28 @@ def fetch(
 
 @app.command()
 def study(
-    quick: Annotated[bool, typer.Option("--quick", help="For the room: two minutes, drawn digits.")] = False,
-    models: Annotated[str, typer.Option(metavar="NAMES", help="Some of mlp,cnn,lstm.")] = "",
-    only: Annotated[str, typer.Option(metavar="PARTS", help="Some of timing,threads,accuracy.")] = "",
-    ranks: Annotated[str, typer.Option(metavar="NUMBERS", help="For example 1,2,4.")] = "",
-    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Each run is made N times.")] = None,
-    results: Annotated[str, typer.Option(metavar="FOLDER", help="Where the results are kept.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Take only two minutes, on drawn digits.")] = False,
+    models: Annotated[str, typer.Option(metavar="NAMES", help="Models to train, from mlp,cnn,lstm.")] = "",
+    only: Annotated[
+        str, typer.Option(metavar="PARTS", help="What to measure, from timing,threads,accuracy.")
+    ] = "",
+    ranks: Annotated[str, typer.Option(metavar="NUMBERS", help="Numbers of ranks, for example 1,2,4.")] = "",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Repeat each run with N seeds.")
+    ] = None,
+    results: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for the results.")] = "",
     report_only: Annotated[
-        bool, typer.Option("--report-only", help="Measure nothing; write the report anew.")
+        bool, typer.Option("--report-only", help="Rewrite the report; measure nothing.")
     ] = False,
-    zero: Annotated[bool, typer.Option("--zero", help="The stages of ZeRO: bytes and seconds.")] = False,
+    zero: Annotated[
+        bool, typer.Option("--zero", help="Measure the stages of ZeRO: bytes and seconds.")
+    ] = False,
 ) -> None:
-    """Measure data parallelism on this machine, in the way of the published study.
+    """Measure data parallelism on this machine.
 
-    One process, the course's own MPI, DDP over Gloo and over MPI: seconds of an epoch, speed-up, waiting
-    apart from transfer, accuracy. Results (CSV) and a report (HTML) are in build/study. When it is stopped,
-    the same command goes on where it was.
+    It compares one process, our own data parallelism over MPI, and DDP over Gloo
+    and over MPI: seconds per epoch, speed-up, waiting and transfer, accuracy. It saves the results (CSV) and
+    a report (HTML) in build/study. If you stop it, the same command continues where it stopped.
     """
     with one_sentence():
         from pathlib import Path
@@ -226,7 +241,9 @@ def study(
         kind = "study" + "-zero" * zero + "-quick" * quick
         folder = Path(results) if results else paths.BUILD / kind
         if zero and (models or only or seeds):
-            raise StudyError("--zero has no --models, --only, --seeds; it has --ranks, --quick, --results")
+            raise StudyError(
+                "--zero does not take --models, --only or --seeds; it takes --ranks, --quick, --results"
+            )
         if zero and report_only:
             command.report_zero(folder)
         elif zero:
@@ -240,11 +257,9 @@ def study(
 
 @app.command()
 def clean(
-    all_: Annotated[
-        bool, typer.Option("--all", help="Also the clusters of notebooks that are in use.")
-    ] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also stop the clusters of open notebooks.")] = False,
 ) -> None:
-    """Stop clusters that were left behind."""
+    """Stop clusters whose notebook or run has ended."""
     with one_sentence():
         from mpi_classroom import leftovers
 
@@ -257,9 +272,12 @@ def clean(
 
 @app.command()
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="For a bug report.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for a bug report.")] = False,
 ) -> None:
-    """Check this machine: green, or red with a remedy; about ten seconds."""
+    """Check this machine and suggest remedies.
+
+    A line says ok, or FIX with a remedy. The checks take about ten seconds.
+    """
     with one_sentence():
         from course import doctor as checks
 
@@ -273,6 +291,10 @@ def doctor(
             for check in checks.examine():
                 found.append(check)
                 _show(check)
+            red = sum(not check.ok for check in found)
+            typer.echo(
+                f"\n{red} of {len(found)} checks to fix" if red else f"\nall {len(found)} checks are ok"
+            )
         raise typer.Exit(0 if all(check.ok for check in found) else 1)
 
 

@@ -36,15 +36,16 @@ class Update:
 
     def sentences(self) -> list[str]:
         """One line for everything the learner should know; empty when there is nothing."""
-        lines = [f"New in your copy: {', '.join(self.added)}."] if self.added else []
+        lines = [f"Added to your copy: {', '.join(self.added)}."] if self.added else []
         for stem in self.outdated:
             lines.append(
-                f"{stem} has changed since your copy was made; yours stays as it is. "
-                f"The new one: course reset {stem[:2]} (keeps yours beside it)"
+                f"{stem} has changed since your copy was made. Your copy stays as it is. "
+                f"To get the new lesson: course reset {stem[:2]} (your copy is kept beside it)"
             )
         for stem in self.unreadable:
             lines.append(
-                f"Your {stem}.ipynb is damaged. A fresh one: course reset {stem[:2]} (keeps it beside)"
+                f"Your {stem}.ipynb is damaged. To get a fresh copy: course reset {stem[:2]} "
+                "(the damaged one is kept beside it)"
             )
         return lines
 

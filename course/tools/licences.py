@@ -18,9 +18,9 @@ PAGE = ROOT / "docs" / "licences.md"
 HEADER = """\
 # Licences of what the course installs
 
-Every package of `requirements.lock` and PyTorch, with the licence that its metadata name. `make licences`
-writes this page. A build of PyTorch for an accelerator brings packages with licences of their own, which are
-not listed.
+This page lists every package of `requirements.lock` and PyTorch, with the licence that its metadata names.
+`make licences` writes it. A build of PyTorch for an accelerator installs further packages with licences of
+their own; they are not listed.
 
 | package | version | licence |
 |---|---|---|

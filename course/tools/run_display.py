@@ -82,10 +82,12 @@ def summary(results: Sequence[LessonResult], asked: int) -> str:
     seconds = sum(result.seconds for result in results)
     failed = [result.lesson.stem for result in results if not result.ok]
     if len(results) < asked:
-        return f"Stopped after {len(results)} of {asked} lessons; nothing is left running."
+        return f"Stopped after {len(results)} of {asked} lessons. Nothing is left running."
     if failed:
-        return f"{len(failed)} of {_lessons(asked)} failed; see build/{failed[0]}.html."
-    return f"{_lessons(asked)} ran in {seconds:.0f} s; build/ holds them as notebooks and as pages."
+        return f"{len(failed)} of {_lessons(asked)} failed. See build/{failed[0]}.html."
+    return (
+        f"{_lessons(asked)} ran in {seconds:.0f} s. build/ has the executed notebooks and their HTML pages."
+    )
 
 
 def _lessons(count: int) -> str:

@@ -127,7 +127,7 @@ def check_data() -> None:
 
 
 def check_doctor() -> None:
-    """The course's own check of the machine is content."""
+    """The doctor of the course is green."""
     code, _ = run(["course", "doctor"], 120, show=True)
     assert code == 0, f"exit code {code}"
 

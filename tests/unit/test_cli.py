@@ -160,7 +160,7 @@ def test_an_interrupt_ends_with_the_table_so_far_and_nothing_running(home):
     run.send_signal(signal.SIGINT)
     output, _ = run.communicate(timeout=60)
     assert run.returncode == 130
-    assert output.strip().splitlines()[-1] == "Stopped after 1 of 3 lessons; nothing is left running."
+    assert output.strip().splitlines()[-1] == "Stopped after 1 of 3 lessons. Nothing is left running."
     assert "Traceback" not in output
     assert not alive(kernel)
     assert marked_by(run.pid) == []
@@ -232,7 +232,7 @@ def test_lab_opens_the_first_lesson_of_the_learners_copy(home, monkeypatch):
     monkeypatch.setenv("MAKELEVEL", "1")
     result = course("lab", "--no-browser", "--port", "8899", "--", "--ServerApp.ip=127.0.0.1")
     assert result.exit_code == 0
-    assert "New in your copy: 00_start_here." in result.output
+    assert "Added to your copy: 00_start_here." in result.output
     (program, command, environment), *_ = started
     assert program == sys.executable
     assert f"--ServerApp.root_dir={home / 'my_course'}" in command
@@ -264,7 +264,7 @@ def test_reset_says_where_the_old_copy_is(home, monkeypatch):
     (home / "my_course" / "04_collectives.ipynb").write_text("mine")
     result = course("reset", "--all")
     assert result.exit_code == 0
-    assert "is fresh; your old one is 04_collectives.20" in result.output
+    assert "is fresh; your old copy is 04_collectives.20" in result.output
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "04"]])
@@ -272,7 +272,7 @@ def test_reset_wants_names_or_all(home, arguments):
     write_lesson(home, "04_collectives", "x = 1")
     result = course("reset", *arguments)
     assert result.exit_code == 2
-    assert "name the lessons to reset, or say --all" in result.output
+    assert "name the lessons to reset, or use --all" in result.output
     assert not (home / "my_course").exists()
 
 
@@ -344,7 +344,7 @@ def test_fetch_gets_the_sets_that_are_named_even_if_one_cannot_be_had(monkeypatc
     ]
     result = course("fetch", "imagenet", "cifar10")
     assert result.exit_code == 2
-    assert "imagenet: name some of mnist, cifar10, cnn_dailymail" in result.output
+    assert "there is no data set imagenet; there are mnist, cifar10, cnn_dailymail" in result.output
 
 
 def test_version_and_help():
@@ -396,7 +396,7 @@ def test_progress_before_the_first_exercise_says_so(home):
     write_lesson(home, "00_start_here", "x = 1")
     result = course("progress")
     assert result.exit_code == 0
-    assert result.output.splitlines()[-1].startswith("Nothing is noted yet")
+    assert result.output.splitlines()[-1].startswith("Nothing is saved yet")
 
 
 def test_progress_of_a_spoiled_file_is_one_sentence_and_changes_nothing(home):

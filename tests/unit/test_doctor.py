@@ -65,13 +65,13 @@ Usage = namedtuple("Usage", "free")
 Job = namedtuple("Job", "returncode stdout stderr")
 
 
-SHORT = "an LSTM in bfloat16 computes in float32"
+SHORT = "an LSTM in bfloat16 runs in float32"
 
 
 @pytest.mark.parametrize(
     ("instructions", "machine", "cores", "words"),
     [
-        ("AVX512", "x86_64", 8, "AVX512; 8 cores: one or more for each of 4 ranks, 2 threads per rank"),
+        ("AVX512", "x86_64", 8, "AVX512; 8 cores: one or more per rank for 4 ranks, 2 threads per rank"),
         ("AVX2", "x86_64", 2, f"AVX2: {SHORT}; 2 cores: 4 ranks share them, 1 thread per rank"),
         (
             "DEFAULT",
@@ -79,7 +79,7 @@ SHORT = "an LSTM in bfloat16 computes in float32"
             1,
             f"no AVX2: training is slower, and {SHORT}; 1 core: 4 ranks share it, 1 thread per rank",
         ),
-        ("DEFAULT", "aarch64", 4, "DEFAULT; 4 cores: one or more for each of 4 ranks, 1 thread per rank"),
+        ("DEFAULT", "aarch64", 4, "DEFAULT; 4 cores: one or more per rank for 4 ranks, 1 thread per rank"),
     ],
 )
 def test_the_processor_is_named_with_what_it_means_and_is_no_fault(
@@ -196,21 +196,21 @@ def test_a_torch_that_does_not_sum_is_red(monkeypatch, job, words):
 
 
 def test_a_torch_that_hangs_is_red():
-    assert "not done after 2 s" in doctor.check_torch("import time; time.sleep(60)", seconds=2).detail
+    assert "did not finish within 2 s" in doctor.check_torch("import time; time.sleep(60)", seconds=2).detail
 
 
 def test_deepspeed_is_tried_in_a_process_of_its_own(monkeypatch):
     check = doctor.check_deepspeed("import sys, os; print('1.2', os.environ['DS_ACCELERATOR'])")
     assert (check.ok, check.detail) == (True, "1.2 cpu, on the CPU")
     monkeypatch.setattr(doctor_jobs.importlib.util, "find_spec", lambda name: None)
-    assert "only the lesson on it needs it" in doctor.check_deepspeed().detail
+    assert "only lessons 12 and 13 need it" in doctor.check_deepspeed().detail
 
 
 @pytest.mark.parametrize(
     ("program", "words"),
     [
         ("raise ImportError('no such op')", "ImportError: no such op"),
-        ("import time; time.sleep(60)", "not done after"),
+        ("import time; time.sleep(60)", "did not finish within"),
     ],
 )
 def test_a_deepspeed_that_cannot_be_imported_is_red(monkeypatch, program, words):
@@ -233,7 +233,7 @@ def test_one_call_shows_a_line_each_and_the_verdict(monkeypatch):
 
 
 def test_the_remedies_of_the_machine_are_said_in_the_words_of_the_course(monkeypatch):
-    advice = "look at the checks above; then: mpi-classroom clean, and mpi-classroom doctor again"
+    advice = "repair the checks above first, then run: mpi-classroom clean; mpi-classroom doctor"
     monkeypatch.setattr(doctor, "CHECKS", (lambda: Check("ranks", False, "no", advice),))
     (check,) = doctor.examine()
-    assert check.remedy == "look at the checks above; then: course clean, and course doctor again"
+    assert check.remedy == "repair the checks above first, then run: course clean; course doctor"

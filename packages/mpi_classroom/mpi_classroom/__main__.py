@@ -1,7 +1,7 @@
-"""The command `mpi-classroom`: look at this machine, end what was left behind.
+"""The command `mpi-classroom`: check this machine, end leftover clusters.
 
-mpi-classroom doctor          is this machine ready for a cluster?
-mpi-classroom clean [--all]   end clusters of notebooks that are gone; --all: those in use too
+mpi-classroom doctor          check whether this machine is ready for a cluster
+mpi-classroom clean [--all]   end the clusters of killed notebooks; --all: also those of open notebooks
 """
 
 import argparse
@@ -14,9 +14,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 1 when the doctor finds something to repair."""
     parser = argparse.ArgumentParser(prog="mpi-classroom", description="An MPI cluster for notebooks.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("doctor", help="is this machine ready for a cluster?")
-    clean = commands.add_parser("clean", help="end clusters of notebooks that are gone")
-    clean.add_argument("--all", action="store_true", help="those in use too")
+    commands.add_parser("doctor", help="check whether this machine is ready for a cluster")
+    clean = commands.add_parser("clean", help="end the clusters of notebooks that were killed")
+    clean.add_argument("--all", action="store_true", help="also end the clusters of open notebooks")
     options = parser.parse_args(arguments)
     if options.command == "clean":
         print("\n".join(leftovers.clean(everything=options.all)) or "Nothing was left behind.")

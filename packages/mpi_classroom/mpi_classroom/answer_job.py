@@ -282,7 +282,7 @@ def _death(death: Death) -> str:
         return f"rank {death.rank} called Abort, which ends all ranks."
     if death.how == "signal":
         return f"rank {death.rank} was ended by signal {death.signal_words}."
-    return f"rank {death.rank} left Python in mid-air (os._exit)."
+    return f"rank {death.rank} ended abruptly (os._exit)."
 
 
 def _plain(state: RankState) -> RankState:

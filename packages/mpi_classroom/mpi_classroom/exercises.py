@@ -220,7 +220,7 @@ def expect_array(got: Any, expected: np.ndarray, lookalikes: Mapping[str, Any] |
     `lookalikes` maps an explanation to the value that a certain mistake gives: if that is what came out, the
     explanation is the message.
     """
-    expect(got is not None, "returned None; does every path of the function reach a return?")
+    expect(got is not None, "returned None. Does every path of the function reach a `return`?")
     try:
         values = np.asarray(got)
     except ValueError:

@@ -1,8 +1,8 @@
 """The throwaway MPI job that checks one answer: `python -m mpi_classroom.judge FOLDER` on four ranks.
 
 FOLDER holds `answer.py` (the learner's cell) and `exercise`, which says `module:attribute`. Every rank writes
-what happens, a line of JSON each, to `rank-R.jsonl`: so that a deadlock, a killed rank or garbage can be read
-about afterwards.
+what happens, a line of JSON each, to `rank-R.jsonl`: so that a deadlock, a killed rank or garbage can be
+reported afterwards.
 Cases run smallest first, on 1, 2, 3 and 4 ranks; then once more with random pauses before every MPI call.
 """
 

@@ -128,7 +128,7 @@ class Launcher:
                 line[:LOG_COLUMNS] for line in lines if line.strip() and not any(n in line for n in _NOISE)
             ]
             if telling:
-                tails.append("\n".join([f"--- what the {name} wrote last", *telling[-LOG_LINES:]]))
+                tails.append("\n".join([f"--- last lines from the {name}", *telling[-LOG_LINES:]]))
         return "\n".join(tails)
 
     def deaths(self) -> dict[int, Death]:
@@ -159,8 +159,8 @@ def private_folder() -> Path:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         raise ClusterError(
-            f"no folder can be made in {where} ({error.strerror}); free some disk space, or set TMPDIR to a "
-            "folder of yours, and restart the kernel"
+            f"cannot create a folder in {where} ({error.strerror}); free some disk space, or set TMPDIR to a "
+            "folder that you own, and restart the kernel"
         ) from None
     (folder / "room").unlink()
     return folder
@@ -170,15 +170,29 @@ def check_machine(n: int) -> None:
     """Raise ClusterError when shared memory or memory cannot hold `n` ranks."""
     if os.path.isdir("/dev/shm"):
         free = shutil.disk_usage("/dev/shm").free
-        _check_room("/dev/shm has", free, n, SHARED_MEMORY_PER_RANK, "in Docker, start it with --shm-size=1g")
+        _check_room(
+            "/dev/shm has",
+            free,
+            n,
+            SHARED_MEMORY_PER_RANK,
+            "in Docker, start the container with --shm-size=1g",
+        )
     free = psutil.virtual_memory().available
-    _check_room("memory has", free, n, MEMORY_PER_RANK, "close other programs, or start fewer ranks")
+    _check_room(
+        "the memory of this machine has",
+        free,
+        n,
+        MEMORY_PER_RANK,
+        "close other programs, or start fewer ranks",
+    )
 
 
 def _check_room(where: str, free: int, n: int, per_rank: int, remedy: str) -> None:
     if free < n * per_rank:
         needed = n * per_rank / 2**20
-        raise ClusterError(f"{where} {free / 2**20:.0f} MiB free and {n} ranks need {needed:.0f}; {remedy}")
+        raise ClusterError(
+            f"{where} {free / 2**20:.0f} MiB free and {n} ranks need {needed:.0f} MiB; {remedy}"
+        )
 
 
 def _is_json(path: Path) -> bool:

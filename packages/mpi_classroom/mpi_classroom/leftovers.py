@@ -62,10 +62,12 @@ def clean(*, everything: bool = False) -> list[str]:
     for cluster in processes.running_clusters():
         if not cluster.owner_alive:
             ended = processes.stop_cluster(cluster.id)
-            done.append(f"Stopped a cluster that was left behind{_at(cluster.notebook)}: {ended} processes.")
+            done.append(
+                f"Stopped a cluster whose notebook was killed{_at(cluster.notebook)}: {ended} processes."
+            )
         elif everything:
             ended = processes.stop_cluster(cluster.id)
-            done.append(f"Stopped the cluster{_at(cluster.notebook)}, in use: {ended} processes.")
+            done.append(f"Stopped a cluster in use{_at(cluster.notebook)}: {ended} processes.")
     remove_leftovers()
     return done
 

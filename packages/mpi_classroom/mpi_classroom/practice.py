@@ -2,7 +2,7 @@
 
 The cell of an exercise runs in the notebook and on its ranks like any other, and is checked beside them when
 it runs. A quiz is an exercise too: its cell says `answer("b")`; a puzzle of lines says `order("C A D")`. An
-untouched cell says "not attempted" and the notebook runs on. What passed is noted in a local file.
+untouched cell says "not attempted" and the notebook runs on. Results are saved in a local file.
 """
 
 import contextlib
@@ -91,14 +91,14 @@ class Practice:
         return verdict
 
     def continue_with(self, id: str) -> None:
-        """Let the next cells run the learner's answer if it is right, else the course's, and say whose."""
+        """Let the next cells run the learner's answer if it is right, else the course's, and print which."""
         try:
             exercise = find_exercise(id)
         except LookupError as error:
             print(error)
             return
         if isinstance(exercise, Question):
-            print(f"{id} is a question: it leaves nothing to continue with.")
+            print(f"{id} is a question: it defines nothing for the next cells.")
             return
         named = re.findall(r"^def (\w+)", exercise.stub, re.MULTILINE)
         what = f"`{named[0]}`" if named else "program"
@@ -145,14 +145,14 @@ class Practice:
             return
         self.asked[exercise.id] = self.asked.get(exercise.id, 0) + 1
         if not self.attempts.get(exercise.id) and self.asked[exercise.id] == 1:
-            print(f"Try {exercise.id} once first, or look at a hint(). Ask again to see it anyway.")
+            print(f"Try {exercise.id} once first, or call hint(). Call solution() again to see it anyway.")
             return
         print(exercise.solution)
         print(f"Think about it: {exercise.why}")
 
     def _named(self, id: str) -> Exercise | None:
         if not (id or self.last):
-            print('Which exercise? For instance: hint("01.1")')
+            print('Which exercise? For example: hint("01.1")')
             return None
         try:
             exercise = find_exercise(id or self.last)
@@ -160,7 +160,7 @@ class Practice:
             print(error)
             return None
         if isinstance(exercise, Question):
-            print("A question has no hints: pick a letter, the reply explains.")
+            print("A question has no hints. Choose a letter: the reply explains it.")
             return None
         self.last = exercise.id
         return exercise
@@ -168,7 +168,7 @@ class Practice:
     # ---------------------------------------------------------------- predictions
 
     def predict(self, question: str, value: float | None = None) -> None:
-        """Note what you expect before you measure; `predict("speed-up?", 3.5)`. None is fine too."""
+        """Save what you expect before you measure: `predict("speed-up?", 3.5)`. None skips the prediction."""
         if value is None:
             print(f"{question}  Write your guess as the second argument, or run on.")
             return
@@ -180,7 +180,7 @@ class Practice:
     def outcome(
         self, question: str, value: float, unit: str = "", because: str = "", word: str = "measured"
     ) -> None:
-        """Compare what came out with the prediction that was noted under the same question."""
+        """Compare the result with the prediction that was saved under the same question."""
         said = self.predictions.get(question)
         if said is not None and (prediction := find_prediction(question)):
             note_outcome(prediction.id, float(value))

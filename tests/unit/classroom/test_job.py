@@ -84,8 +84,8 @@ PRINTS = """\
     ("line", "words"),
     [
         ("os.kill(os.getpid(), 9)", "rank 1 was ended by signal 9 (Killed)."),
-        pytest.param("os._exit(0)", "rank 1 left Python in mid-air (os._exit).", marks=pytest.mark.slow),
-        pytest.param("os._exit(3)", "rank 1 left Python in mid-air (os._exit).", marks=pytest.mark.slow),
+        pytest.param("os._exit(0)", "rank 1 ended abruptly (os._exit).", marks=pytest.mark.slow),
+        pytest.param("os._exit(3)", "rank 1 ended abruptly (os._exit).", marks=pytest.mark.slow),
         pytest.param("comm.Abort(7)", "rank 1 called Abort, which ends all ranks.", marks=pytest.mark.slow),
     ],
 )

@@ -228,8 +228,8 @@ def test_a_built_notebook_says_how_long_it_ran(built: Path) -> None:
 
 def test_clusters_of_other_notebooks_are_not_told_to_readers() -> None:
     notes = (
-        "\n04 has a cluster running too, and both share the cores; to stop it: start_cluster(n=…)"
-        "\nStopped a cluster that another notebook had left behind.\n"
+        "\n04 also has a running cluster, and both share the cores. To stop it: start_cluster(n=…)"
+        "\nStopped the cluster of another notebook, which was killed.\n"
     )
     output = nbformat.v4.new_output("stream", name="stdout", text=f"4 ranks, started in 4 s{notes}")
     cell = nbformat.v4.new_code_cell("start_cluster()", outputs=[output])

@@ -71,7 +71,7 @@ def test_an_update_adds_new_lessons_and_leaves_edited_ones_alone(source, target)
     assert mine.read_bytes() == edited
     assert update.added == ("06_data_parallel_by_hand",)
     assert update.outdated == ()
-    assert update.sentences() == ["New in your copy: 06_data_parallel_by_hand."]
+    assert update.sentences() == ["Added to your copy: 06_data_parallel_by_hand."]
 
 
 def test_nothing_to_say_when_nothing_changed(source, target):

@@ -148,6 +148,6 @@ def test_the_command_with_real_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_options_of_the_other_study_are_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli.app, ["study", "--zero", "--models", "mlp", "--results", str(tmp_path)])
-    assert done.exit_code == 1 and "--zero has no --models" in done.output
+    assert done.exit_code == 1 and "--zero does not take --models" in done.output
     done = CliRunner().invoke(cli.app, ["study", "--zero", "--report-only", "--results", str(tmp_path)])
     assert done.exit_code == 1 and "holds no results of a study" in done.output
