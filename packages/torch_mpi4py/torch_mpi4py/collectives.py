@@ -277,10 +277,11 @@ def all_gather_single(channel: Channel, output: torch.Tensor, tensor: torch.Tens
     check_same_dtype([output, tensor])
     same_count(output.numel(), channel.size * tensor.numel(), f"output for {channel.size} inputs")
     mine = plain(tensor)
+    short = mine.nbytes <= ROW_BYTES  # one copy in, one out; from there on MPI copies straight, once
 
     def body() -> None:
         with writable([output]) as (row,):
-            if rows := channel.find_rows():
+            if short and (rows := channel.find_rows()):
                 rows.all_gather(row.data_ptr(), mine.data_ptr(), mine.nbytes)
                 return
             parts = row.detach().view(-1).chunk(channel.size) if row.numel() else [row] * channel.size
@@ -295,8 +296,8 @@ def all_gather_single(channel: Channel, output: torch.Tensor, tensor: torch.Tens
 
     shown = record("all_gather_single", tensor.dtype, shape=tensor.numel())
     words = partial(describe, "all_gather_single", [tensor])
-    local = channel.rows is not None and mine.nbytes <= ROW_BYTES
-    return Call(shown, words, body, [output], (mine.data_ptr(), mine.nbytes), local)
+    show = (mine.data_ptr(), mine.nbytes) if short else None
+    return Call(shown, words, body, [output], show, short and channel.rows is not None)
 
 
 def all_to_all_single(

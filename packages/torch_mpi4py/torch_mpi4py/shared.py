@@ -159,12 +159,10 @@ class SharedRows:
                     reduce_into(into, other + self.rank * room, count, datatype, op)
 
     def all_gather(self, output: int, source: int, nbytes: int) -> None:
-        """Copy the `nbytes` at `source` of every rank to `output` in rank order; it may be its part of it."""
-        for first in range(0, nbytes, ROW_BYTES):
-            piece = min(ROW_BYTES, nbytes - first)
-            self.fill(source + first, piece)
-            for rank, row in enumerate(self.meet()):
-                memmove(output + rank * nbytes + first, row, piece)
+        """Copy the `nbytes`, at most ROW_BYTES, at `source` of every rank to `output`, in rank order."""
+        self.fill(source, nbytes)
+        for rank, row in enumerate(self.meet()):
+            memmove(output + rank * nbytes, row, nbytes)
 
     def close(self, seconds: float) -> bool:
         """Give the memory back, if all ranks close it within `seconds`; else False, on all that came.
