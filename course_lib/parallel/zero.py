@@ -525,7 +525,6 @@ class Zero3(ShardedOptimizer):
         needs none of them any more. A frozen weight gets no gradient: backward may need it until the layer's
         inputs have theirs.
         """
-
         frozen = [bucket for bucket in buckets if not bucket.trains]
         # Of the call that runs now: a mark for each input that needs a gradient. It stands for the input in
         # `missing` and does not keep the tensor alive.

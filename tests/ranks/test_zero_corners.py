@@ -42,6 +42,12 @@ def alone(model: nn.Module, losses: Callable[[nn.Module], list[torch.Tensor]], s
     return model
 
 
+def check_weights(zero: Any, model: nn.Module, expected: nn.Module, atol: float = 1e-12) -> None:
+    """The weights of `model`, gathered, are those of `expected` within `atol`."""
+    for name, value in weights_of(zero, model).items():
+        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=atol, msg=name)
+
+
 # ------------------------------------------------------------------ partly frozen layers
 
 
@@ -87,8 +93,7 @@ def test_a_partly_frozen_layer_stays_until_backward_is_past_it(
             assert not any(bucket.gathered for bucket in zero.buckets)  # freed before the step
         zero.step()
         zero.zero_grad()
-    for name, value in weights_of(zero, layers).items():
-        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+    check_weights(zero, layers, expected)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -109,8 +114,7 @@ def test_partly_frozen_layers_with_activation_checkpointing(comm: MPI.Intracomm,
         (losses(layers)[0] / comm.size).backward()
         zero.step()
         zero.zero_grad()
-    for name, value in weights_of(zero, layers).items():
-        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+    check_weights(zero, layers, expected)
 
 
 class Two(nn.Module):
@@ -140,8 +144,7 @@ def test_a_frozen_layer_stays_until_all_its_inputs_are_reached(comm: MPI.Intraco
         (losses(model)[0] / comm.size).backward()
         zero.step()
         zero.zero_grad()
-    for name, value in weights_of(zero, model).items():
-        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+    check_weights(zero, model, expected)
 
 
 def test_a_frozen_16_bit_layer_has_no_float32_master(comm: MPI.Intracomm) -> None:
@@ -182,8 +185,7 @@ def test_several_passes_that_do_not_reach_a_parameter(comm: MPI.Intracomm, stage
             (loss / comm.size).backward()
         zero.step()
         zero.zero_grad()
-    for name, value in weights_of(zero, model).items():
-        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+    check_weights(zero, model, expected)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -197,8 +199,7 @@ def test_zero_grad_without_a_step_forgets_the_gradients(comm: MPI.Intracomm, sta
     zero.zero_grad()  # the step is skipped
     (model(x).square().sum() / comm.size).backward()
     zero.step()
-    for name, value in weights_of(zero, model).items():
-        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+    check_weights(zero, model, expected)
 
 
 @pytest.mark.deadline(20)
@@ -212,8 +213,7 @@ def test_a_rank_whose_backward_reaches_nothing(comm: MPI.Intracomm, stage: Any) 
     if comm.rank == 0:  # the others have no part of this batch
         model(x).square().sum().backward()
     zero.step()
-    for name, value in weights_of(zero, model).items():
-        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+    check_weights(zero, model, expected)
 
 
 class Branches(nn.Module):
@@ -256,8 +256,7 @@ def test_passes_of_a_step_that_reach_different_parameters(
                 (loss(model, both=both) / comm.size).backward()
         zero.step()
         zero.zero_grad()
-    for name, value in weights_of(zero, model).items():
-        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-12, msg=name)
+    check_weights(zero, model, expected)
 
 
 # ------------------------------------------------------------------ what a model consists of
@@ -284,8 +283,7 @@ def test_integers_that_are_parameters(comm: MPI.Intracomm, stage: Any) -> None:
     zero = stage(comm, model, sgd, **({"layers": model} if stage is Zero3 else {}))
     (model(x).square().sum() / comm.size).backward()
     zero.step()
-    for name, value in weights_of(zero, model).items():
-        torch.testing.assert_close(value, expected.get_parameter(name), rtol=0, atol=1e-6, msg=name)
+    check_weights(zero, model, expected, atol=1e-6)
 
 
 class Mixed(nn.Module):
