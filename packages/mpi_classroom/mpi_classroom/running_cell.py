@@ -95,6 +95,8 @@ class RunningCell:
         if decision.do == "heal":
             with _uninterrupted():
                 raise HangError(f"{decision.words}\n{self._heal()}")
+        if decision.words and not self.raised:
+            raise HangError(f"{decision.words}\n{FREE}")
         self._show_results()
 
     def _until(self, *actions: str) -> Decision:

@@ -48,7 +48,8 @@ class Decision:
 
     "go on": nothing. "show": show `words` as the status line. "look closer": hand in a snapshot with source
     lines. "interrupt": interrupt the ranks that have not ended. "heal": replace the cluster and report
-    `words`. "end": the cell has ended; after an interrupt `words` is the report, otherwise it is empty.
+    `words`. "end": the cell has ended; `words` is the report if it was interrupted or its ranks reduced with
+    different operators, otherwise it is empty.
     """
 
     do: Literal["go on", "show", "look closer", "interrupt", "heal", "end"]
@@ -157,15 +158,20 @@ class Watch:
     # ---------------------------------------------------------------- ended
 
     def _all_ended(self, now: Snapshot) -> Decision:
-        if not self._out_of_step(now):
-            return Decision("end")
         after = {state.rank: state.counts for state in now.ranks}
-        return Decision("heal", f"{steps.report(now.ranks, self.before, after)}\n")
+        if self._out_of_step(now):
+            return Decision("heal", f"{steps.report(now.ranks, self.before, after)}\n")
+        if self._compared(now) and steps.operators_differ(self.before, after):
+            return Decision("end", f"{steps.report(now.ranks, self.before, after)}\n")
+        return Decision("end")
 
     def _out_of_step(self, now: Snapshot) -> bool:
         """Whether the ranks did not all make the same collective calls in this cell, as far as is known."""
         after = {state.rank: state.counts for state in now.ranks}
-        return not now.background and bool(self.before) and steps.out_of_step(self.before, after)
+        return self._compared(now) and steps.out_of_step(self.before, after)
+
+    def _compared(self, now: Snapshot) -> bool:
+        return not now.background and bool(self.before)
 
 
 def calls_of(now: Snapshot) -> dict[int, Call | None]:

@@ -1,7 +1,7 @@
 """Ranks are in step when all made the same number of collective calls."""
 
 from mpi_classroom import steps
-from mpi_classroom.recording.calls import Counts
+from mpi_classroom.recording.calls import Counts, Done
 from mpi_classroom.snapshot import RankState
 
 
@@ -28,3 +28,38 @@ def test_the_report_counts_for_every_rank_and_says_what_would_happen():
     assert lines[2] == "rank 0  raised ValueError: boom  after 0 collective calls"
     assert lines[3] == "rank 1  finished                 after 1 collective call"
     assert "out of step" in lines[5] and "wrong numbers" in lines[5]
+
+
+def called(*digests, operators=None):
+    """Ranks that made one collective call each, with these digests."""
+    operators = operators or [0] * len(digests)
+    return {rank: Counts(1, digest=digest, operators=operators[rank]) for rank, digest in enumerate(digests)}
+
+
+def test_as_many_calls_with_other_names_or_roots_are_out_of_step():
+    before = {0: Counts(), 1: Counts()}
+    assert steps.out_of_step(before, called(3, 4)) and not steps.out_of_step(before, called(3, 3))
+    states = [RankState(rank, "finished", done=Done("bcast", 0, root=rank)) for rank in (0, 1)]
+    lines = steps.report(states, before, called(3, 4)).splitlines()
+    assert lines[0] == "The ranks made different collective calls."
+    assert lines[3] == "rank 1  finished  after 1 collective call, the last bcast with root 1"
+    states = [RankState(rank, "finished", done=Done("bcast", 1, root=0)) for rank in (0, 1)]
+    assert "They differ before the last one." in steps.report(states, before, called(3, 4))
+
+
+def test_a_difference_from_earlier_cells_is_not_told_again():
+    assert not steps.out_of_step(called(3, 4), {rank: Counts(2, digest=7 + rank) for rank in (0, 1)})
+
+
+def test_different_operators_are_no_reason_to_restart_but_are_told():
+    before, after = {0: Counts(), 1: Counts()}, called(3, 3, operators=[1, 2])
+    assert not steps.out_of_step(before, after) and steps.operators_differ(before, after)
+    states = [
+        RankState(rank, "finished", done=Done("Allreduce", 0, operator=name))
+        for rank, name in enumerate(("SUM", "MAX"))
+    ]
+    lines = steps.report(states, before, after).splitlines()
+    assert lines[0] == "The ranks reduced with different operators."
+    assert lines[2].endswith("the last Allreduce with SUM") and lines[3].endswith(
+        "the last Allreduce with MAX"
+    )

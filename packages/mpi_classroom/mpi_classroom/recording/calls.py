@@ -15,18 +15,23 @@ COUNTS = struct.Struct("=3i")
 # The counts; the call's peer, other peer and tag; of its communicator: collectives so far, context, members;
 # the operation that the call waits for, if that was started before; the call's code.
 NOW = struct.Struct("=3i3i2iQ2i")
-# Zero over that code; then the last completed collective: its code, its turn and communicator as above.
-END = struct.Struct("=4iQ")
+# Zero over that code; then the last completed collective: its code, its turn and communicator as above, its
+# root and its operator.
+END = struct.Struct("=4iQ2i")
 WORLD = struct.Struct("=i")  # size of the world
 POLLED = struct.Struct("=d")  # when this rank last tested a request in vain, on the monotonic clock
 # What changes when a call has returned: messages received, requests posted and not complete, bytes sent,
 # bytes received.
 TRAFFIC = struct.Struct("=2i2q")
+# Digests of all collectives of the whole world so far, in their order: of their names and roots; of the
+# operators with which they reduce.
+DIGESTS = struct.Struct("=2I")
 CODE_BYTES = slice(NOW.size - 4, NOW.size)
 WORLD_AT = NOW.size - 4 + END.size
 POLLED_AT = WORLD_AT + WORLD.size
 TRAFFIC_AT = POLLED_AT + POLLED.size
-SIZE = TRAFFIC_AT + TRAFFIC.size
+DIGESTS_AT = TRAFFIC_AT + TRAFFIC.size
+SIZE = DIGESTS_AT + DIGESTS.size
 POLL_SECONDS = 1.0  # a rank that has not tested for so long does something else
 NOTHING = -1000  # no peer: further from the ranks than ANY_SOURCE, PROC_NULL and ROOT are
 
@@ -51,6 +56,16 @@ ROOTED = {  # position of the root among the arguments
     **dict.fromkeys(("Scatter", "Scatterv", "Gather", "Gatherv", "reduce"), 2),
     "Reduce": 3,
 }
+# Position of the operator among the arguments of what reduces; without one it is SUM.
+REDUCTIONS = {
+    **dict.fromkeys(("Reduce", "Allreduce", "Reduce_scatter_block", "Scan", "Exscan"), 2),
+    **dict.fromkeys(("reduce", "allreduce", "scan", "exscan"), 1),
+    "Reduce_scatter": 3,
+}
+OPERATORS = (  # by number; the first stands for an operator of one's own, and for none
+    *("", "SUM", "MAX", "MIN", "PROD", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR"),
+    *("MAXLOC", "MINLOC", "REPLACE", "NO_OP"),
+)
 ALIKE = (
     *("Barrier", "barrier", "Allreduce", "allreduce", "Allgather", "Allgatherv", "allgather"),
     *("Alltoall", "Alltoallv", "Alltoallw", "alltoall", "Reduce_scatter", "Reduce_scatter_block"),
@@ -77,6 +92,9 @@ STARTED: dict[str, tuple[Any, ...]] = {
 }
 STARTED_BY_ALL = {  # name → position of the root, or None
     name: ROOTED.get(of) for of in _BUFFERED for name in (f"I{of.lower()}", f"{of}_init")
+}
+STARTED_REDUCTIONS = {
+    name: at for of, at in REDUCTIONS.items() if of[0].isupper() for name in (f"I{of.lower()}", f"{of}_init")
 }
 WAITS = (
     *("Wait", "Waitall", "Waitany", "Waitsome"),
@@ -189,11 +207,20 @@ def _who(peer: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The last collective that a rank completed, and how many it had made on that communicator before it."""
+    """The last collective that a rank completed, and how many it had made on that communicator before it.
+
+    `operator` is what it reduced with, such as "SUM"; "" if it reduced nothing, or with an operator of one's own.
+    """
 
     name: str
     turn: int
     on: Communicator = Communicator()
+    root: int | None = None
+    operator: str = ""
+
+    def __str__(self) -> str:
+        operator = f" with {self.operator}" if self.operator else ""
+        return f"{self.name}{operator}" + ("" if self.root is None else f" with root {self.root}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -222,7 +249,8 @@ class Counts:
 
     `collectives` are those of the whole world. Messages and bytes are those of point-to-point calls: sent
     once the call that sends has returned, received once the message is here. `posted` counts the requests
-    that were started and are not known to be complete.
+    that were started and are not known to be complete. `digest` stands for the names and roots of those
+    collectives, in their order, and `operators` for what they reduced with: equal on ranks that made the same.
     """
 
     collectives: int = 0
@@ -231,6 +259,8 @@ class Counts:
     sent_bytes: int = 0
     received_bytes: int = 0
     posted: int = 0
+    digest: int = 0
+    operators: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +280,8 @@ def read_rank(folder: Path, rank: int) -> RankRecord:
     record = _read(folder, rank)
     _, collectives, sent = COUNTS.unpack_from(record)
     received, posted, sent_bytes, received_bytes = TRAFFIC.unpack_from(record, TRAFFIC_AT)
-    counts = Counts(collectives, sent, received, sent_bytes, received_bytes, posted)
+    digests = DIGESTS.unpack_from(record, DIGESTS_AT)
+    counts = Counts(collectives, sent, received, sent_bytes, received_bytes, posted, *digests)
     return RankRecord(_call_in(record), _done_in(record), counts)
 
 
@@ -265,10 +296,11 @@ def _call_in(record: bytes) -> Call | None:
 
 
 def _done_in(record: bytes) -> Done | None:
-    _, code, turn, context, mask = END.unpack_from(record, CODE_BYTES.start)
-    if not 0 < code < len(NAMES):
+    _, code, turn, context, mask, root, operator = END.unpack_from(record, CODE_BYTES.start)
+    if not (0 < code < len(NAMES) and 0 <= operator < len(OPERATORS)):
         return None
-    return Done(NAMES[code], turn, _communicator(record, context, mask))
+    on = _communicator(record, context, mask)
+    return Done(NAMES[code], turn, on, None if root == NOTHING else root, OPERATORS[operator])
 
 
 def _read(folder: Path, rank: int) -> bytes:

@@ -22,14 +22,18 @@ from mpi_classroom.recording.calls import (
     CODE_BYTES,
     CODES,
     COUNTS,
+    DIGESTS,
+    DIGESTS_AT,
     END,
     NOTHING,
     NOW,
     ON_WINDOWS,
+    OPERATORS,
     POINT_TO_POINT,
     POLLED,
     POLLED_AT,
     PROBES,
+    REDUCTIONS,
     ROOTED,
     SIZE,
     STARTED,
@@ -50,6 +54,7 @@ NO_OPERATION: Operation = (NOTHING, NOTHING, NOTHING, 0, 0, 0, 0)
 _record: Any = bytearray(SIZE)
 _calls = _world_calls = _sent = _received = 0
 _sent_bytes = _received_bytes = _posted = _pickled = 0
+_digest = _operators = 0
 known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # communicators, by id
 
 
@@ -265,20 +270,23 @@ def request_completed(nbytes: int) -> None:
 
 def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` with a note that all must make this call, and which of theirs it is."""
-    code, root_at = CODES[name], ROOTED.get(name)
+    code, root_at, operator_at = CODES[name], ROOTED.get(name), REDUCTIONS.get(name)
     note, note_end, thread = NOW.pack_into, END.pack_into, threading.get_ident
     everyone = name != "Create_group"  # only the ranks of the group call that
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _calls, _world_calls
+        global _calls
         if thread() != MAIN:
             return original(self, *args, **kwargs)
-        ranks, root = self._ranks or learn_ranks(self), NOTHING
+        ranks, root, operator = self._ranks or learn_ranks(self), NOTHING, 0
         _calls += 1
-        _world_calls += self._whole and everyone
         turn, context, mask = self._turn, self._context, self._mask
         if root_at:
             root = root_of(root_at, ranks, args, kwargs)
+        if operator_at:
+            operator = operator_of(operator_at, args, kwargs)
+        if self._whole and everyone:
+            _count_collective(code, root, operator)
         note(_record, 0, _calls, _world_calls, _sent, root, NOTHING, NOTHING, turn, context, mask, 0, code)
         self._turn = turn + everyone
         try:
@@ -286,7 +294,7 @@ def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         except BaseException:
             _record[CODE_BYTES] = _NO_CALL
             raise
-        note_end(_record, CODE_BYTES.start, 0, code, turn, context, mask)
+        note_end(_record, CODE_BYTES.start, 0, code, turn, context, mask, root, operator)
         return result
 
     return as_original(original, call)
@@ -298,14 +306,32 @@ def root_of(at: int, ranks: Mapping[int, int], args: Any, kwargs: Any) -> int:
     return ranks.get(root, NOTHING)
 
 
-def begin_collective(comm: Any, root: int, code: int) -> Operation:
+_NUMBERS = {getattr(MPI, name).py2f(): number for number, name in enumerate(OPERATORS) if name}
+
+
+def operator_of(at: int, args: Any, kwargs: Any) -> int:
+    """The number of the operator among the arguments; 0 for one of one's own."""
+    operator = args[at] if len(args) > at else kwargs.get("op", MPI.SUM)
+    return _NUMBERS.get(operator.py2f(), 0) if isinstance(operator, MPI.Op) else 0
+
+
+def _count_collective(code: int, root: int, operator: int) -> None:
+    """Count a collective of the whole world, and take it into the digests."""
+    global _world_calls, _digest, _operators
+    _world_calls += 1
+    _digest = (31 * _digest + 4096 * code + root + 1) % 2**32
+    _operators = (31 * _operators + operator + 1) % 2**32
+    DIGESTS.pack_into(_record, DIGESTS_AT, _digest, _operators)
+
+
+def begin_collective(comm: Any, root: int, operator: int, code: int) -> Operation:
     """Count a collective request that starts now; return what it is for."""
-    global _world_calls
-    _world_calls += comm._whole
+    if comm._whole:
+        _count_collective(code, root, operator)
     turn, context, mask = comm._turn, comm._context, comm._mask
     comm._turn = turn + 1
     request_started(0, 0, 0)
-    END.pack_into(_record, CODE_BYTES.start, 0, code, turn, context, mask)
+    END.pack_into(_record, CODE_BYTES.start, 0, code, turn, context, mask, root, operator)
     return root, NOTHING, NOTHING, turn, context, mask, code
 
 

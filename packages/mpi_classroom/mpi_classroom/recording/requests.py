@@ -13,7 +13,7 @@ from typing import Any
 from mpi4py import MPI
 
 from mpi_classroom.recording import record
-from mpi_classroom.recording.calls import CODES, NOTHING, STARTED, STARTED_BY_ALL
+from mpi_classroom.recording.calls import CODES, NOTHING, STARTED, STARTED_BY_ALL, STARTED_REDUCTIONS
 from mpi_classroom.recording.record import NO_OPERATION, Operation, polled, waiting
 
 Statuses = list[MPI.Status] | None
@@ -298,9 +298,10 @@ def _start(made: Any, sent: int, received: int, nbytes: int) -> None:
 def collective_starter(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, which starts a collective, with a note on the request that it returns."""
     code, root_at, thread = CODES[name], STARTED_BY_ALL[name], threading.get_ident
+    operator_at = STARTED_REDUCTIONS.get(name)
 
-    def begin(comm: Any, root: int, made: Any) -> None:
-        made._of, made._posted = record.begin_collective(comm, root, code), True
+    def begin(comm: Any, root: int, operator: int, made: Any) -> None:
+        made._of, made._posted = record.begin_collective(comm, root, operator, code), True
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         request = original(self, *args, **kwargs)
@@ -308,12 +309,13 @@ def collective_starter(name: str, original: Callable[..., Any]) -> Callable[...,
             return request
         ranks = self._ranks or record.learn_ranks(self)
         root = record.root_of(root_at, ranks, args, kwargs) if root_at else NOTHING
+        operator = record.operator_of(operator_at, args, kwargs) if operator_at else 0
         if isinstance(request, PlainPrequest):
             repeated = RecordedPrequest(request)
-            repeated._begin = lambda made: begin(self, root, made)
+            repeated._begin = lambda made: begin(self, root, operator, made)
             return repeated
         made = RecordedRequest(request)
-        begin(self, root, made)
+        begin(self, root, operator, made)
         return made
 
     return record.as_original(original, call)
