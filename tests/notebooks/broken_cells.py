@@ -171,8 +171,8 @@ MISMATCHES = [
         "a broadcast in which every rank is the root, so that nobody waits",
         "x = comm.bcast(rank, root=rank)",
         "The ranks made different collective calls",
-        row(0, "finished +after 1 collective call, the last bcast with root 0$"),
-        row(3, "finished +after 1 collective call, the last bcast with root 3$"),
+        row(0, "finished +after 1 collective call, the last bcast\\(root=0\\)$"),
+        row(3, "finished +after 1 collective call, the last bcast\\(root=3\\)$"),
         "the same collective calls with the same root",
         RESTARTED,
     ),
@@ -180,8 +180,8 @@ MISMATCHES = [
         "a sum on one rank and a maximum on the others",
         "comm.Barrier()\ncomm.Allreduce(np.ones(1), np.empty(1), op=MPI.SUM if rank == 2 else MPI.MAX)",
         "The ranks reduced with different operators",
-        row(2, "finished +after 2 collective calls, the last Allreduce with SUM$"),
-        row(3, "finished +after 2 collective calls, the last Allreduce with MAX$"),
+        row(2, "finished +after 2 collective calls, the last Allreduce\\(op=SUM\\)$"),
+        row(3, "finished +after 2 collective calls, the last Allreduce\\(op=MAX\\)$"),
         "pass the same operator, such as MPI.SUM, on every rank",
         FREE,
     ),
@@ -585,6 +585,28 @@ REQUESTS = [
 # -------------------------------------------------------------------- rarer ways, tried on demand
 
 RARE = [
+    broken(
+        "a collective in a thread",
+        "import threading\nthread = threading.Thread(target=comm.Barrier)\nif rank: thread.start(); thread.join()",
+        *rows((1, 2, 3), "waiting in join", 4),
+        "ranks 1, 2 and 3 wait for another thread, whose MPI calls are not recorded",
+        RESTARTED,
+        options="--timeout 6",
+    ),
+    broken(
+        "a bcast of an object beside a Bcast of an array",
+        "x = np.zeros(1)\nif rank: comm.Bcast(x)\nelse: comm.bcast(x)",
+        row(0, r"finished +after 1 collective call, the last bcast\(root=0\)$"),
+        row(1, r"finished +after 1 collective call, the last Bcast\(root=0\)$"),
+        RESTARTED,
+    ),
+    broken(
+        "operators that differ in a request",
+        "comm.Iallreduce(np.ones(1), np.empty(1), op=MPI.PROD if rank else MPI.SUM).Wait()",
+        row(0, r"finished +after 1 collective call, the last Iallreduce\(op=SUM\)$"),
+        row(1, r"finished +after 1 collective call, the last Iallreduce\(op=PROD\)$"),
+        FREE,
+    ),
     broken(
         "a collective of torch.distributed that one rank skips",
         f"{TORCH}\nif rank != 2: dist.all_reduce(torch.ones(3))",

@@ -127,6 +127,12 @@ def _still_computing(waiting: Sequence[RankState], computing: Sequence[RankState
 
 def _all_wait(waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
     calls = {state.rank: state.call for state in waiting if state.call is not None}
+    if not calls and (for_threads := [state for state in waiting if state.waits_for_thread]):
+        wait = "waits" if len(for_threads) == 1 else "wait"
+        return (
+            f"{_ranks(for_threads)} {wait} for another thread, whose MPI calls are not recorded. If it is in "
+            "a collective, every rank of the communicator must call it; if it receives, some rank must send."
+        )
     if cause := _in_torch(waiting, finished):
         return cause
     messages = {rank: call for rank, call in calls.items() if not (call.collective or call.on_window)}

@@ -25,7 +25,7 @@ from mpi_classroom.recording.calls import OF_TORCH, Call, Counts, read_rank, sta
 from mpi_classroom.snapshot import (
     AWAITS,
     ENDED_WITH_OTHERS,
-    FUTURE_WAITS,
+    THREAD_WAITS,
     Kind,
     RankState,
     Snapshot,
@@ -37,6 +37,9 @@ PROCESS_SECONDS = 0.1  # the operating system is asked about processes this ofte
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+# The functions of `threading` in which futures, queues and `join` wait; the second until Python 3.12.
+IN_THREADING = ("wait", "_wait_for_tstate_lock", "join")
 
 Frame = tuple[str, int, str]  # file, line, function
 
@@ -301,6 +304,6 @@ def _line(source: Source, number: int) -> str:
 def kind_of(in_a_call: bool, stack: Sequence[Frame], code: str) -> Kind:
     """Whether a rank waits or computes, from its recorded call and the line `code` that it is in."""
     names = set(all_waits_in(code))
-    if stack and stack[0][2] != "wait":  # of `threading`, in which futures and queues wait
-        names -= FUTURE_WAITS
+    if stack and stack[0][2] not in IN_THREADING:
+        names -= THREAD_WAITS
     return "waiting" if in_a_call or names else "computing"

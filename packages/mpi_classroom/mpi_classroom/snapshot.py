@@ -17,9 +17,10 @@ from mpi_classroom.recording.calls import Call, Counts, Done
 # Calls that may wait and that the recorder may not see: known only by their source line.
 _WAITS = re.compile(
     r"\b((?:[Ww]ait(?:all|any|some)?|Spawn|Merge|Fence|Free|Disconnect|Create_intercomm)(?=\s*\()"
-    r"|(?:result|get)(?=\(\)))"
+    r"|(?:result|get|join)(?=\(\)))"
 )
-FUTURE_WAITS = frozenset(("result", "get"))  # of a future; many other classes have methods of these names
+# Of a future or a thread; many other classes have methods of these names.
+THREAD_WAITS = frozenset(("result", "get", "join"))
 ENDED_WITH_OTHERS = "was ended with the others"  # as `error`; `cause.py` blames none of these
 AWAITS = "in an await, or in nothing at all"  # as `inside`; `cause.py` tells it from a loop
 NOTHING_COUNTED = Counts()
@@ -60,6 +61,12 @@ class RankState:
     def ended(self) -> bool:
         """Whether it has ended the cell, well or with an error."""
         return self.kind in ("finished", "raised")
+
+    @property
+    def waits_for_thread(self) -> bool:
+        """Whether it waits for another thread of its process, whose MPI calls are not recorded."""
+        wait = first_wait_in(self.inside or self.code)
+        return self.kind == "waiting" and self.call is None and wait in THREAD_WAITS
 
     def what(self) -> str:
         """The middle column: what this rank is doing."""

@@ -47,8 +47,8 @@ def report(states: Sequence[RankState], before: CountsByRank, after: CountsByRan
         else:
             title = f"The ranks made different collective calls.{where}"
             meaning = (
-                "The ranks are out of step: every rank must make the same collective calls with the same root. "
-                "A later call would take what was sent for its own, and give wrong numbers."
+                "The ranks are out of step: every rank must make the same collective calls with the same "
+                "root. A later call would take what was sent for its own, and give wrong numbers."
             )
     width = max(len(state.what()) for state in states)
     rows = [f"rank {state.rank}  {state.what():<{width}}  {calls[state.rank]}" for state in states]
@@ -60,8 +60,10 @@ def _numbers_differ(before: CountsByRank, after: CountsByRank) -> bool:
 
 
 def _differ(before: CountsByRank, after: CountsByRank, digest: Callable[[Counts], int]) -> bool:
-    """Whether a digest that was equal on all ranks is no longer; one that was not says nothing new."""
-    return len({digest(before[rank]) for rank in before}) == 1 < len({digest(after[rank]) for rank in before})
+    """Whether a digest grew differently; unknown, so False, if the ranks did not begin with equal numbers."""
+    if len({before[rank].collectives for rank in before}) != 1:
+        return False
+    return len({(digest(after[rank]) - digest(before[rank])) % 2**32 for rank in before}) > 1
 
 
 def _calls(count: int) -> str:

@@ -140,8 +140,11 @@ class Watch:
             self.cpu_shares.restart()
             return GO_ON
         self.report = f"{self.reason}\n\n{report(now.ranks, self.cause)}\n"
-        if now.down or any(state.kind == "gone" or state.call is not None for state in now.ranks):
-            return Decision("heal", self.report)  # an interrupt does not reach a rank inside MPI
+        # An interrupt reaches neither a rank inside MPI nor a thread that it waits for.
+        if now.down or any(
+            state.kind == "gone" or state.call is not None or state.waits_for_thread for state in now.ranks
+        ):
+            return Decision("heal", self.report)
         self.state, self.interrupted_at = "interrupt sent", now.seconds
         return Decision("interrupt")
 

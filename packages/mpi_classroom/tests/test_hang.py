@@ -731,6 +731,7 @@ def test_a_lookup_in_a_dictionary_is_no_wait(tmp_path):
     stack = [("/lib/threading.py", 1, "wait"), ("cell.py", 1, "<module>")]
     state = seen(tmp_path, 0, stack, lambda file: Source(["future.result()"]) if file == "cell.py" else None)
     assert (state.kind, state.what()) == ("waiting", "waiting in result")
+    assert "rank 0 waits for another thread, whose MPI calls are not recorded" in likely_cause([state])
 
 
 def test_a_rank_whose_handler_a_cell_took_away_is_not_ended_by_the_question(tmp_path):

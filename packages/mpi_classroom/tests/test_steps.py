@@ -42,13 +42,18 @@ def test_as_many_calls_with_other_names_or_roots_are_out_of_step():
     states = [RankState(rank, "finished", done=Done("bcast", 0, root=rank)) for rank in (0, 1)]
     lines = steps.report(states, before, called(3, 4)).splitlines()
     assert lines[0] == "The ranks made different collective calls."
-    assert lines[3] == "rank 1  finished  after 1 collective call, the last bcast with root 1"
+    assert lines[3] == "rank 1  finished  after 1 collective call, the last bcast(root=1)"
     states = [RankState(rank, "finished", done=Done("bcast", 1, root=0)) for rank in (0, 1)]
     assert "They differ before the last one." in steps.report(states, before, called(3, 4))
 
 
-def test_a_difference_from_earlier_cells_is_not_told_again():
-    assert not steps.out_of_step(called(3, 4), {rank: Counts(2, digest=7 + rank) for rank in (0, 1)})
+def test_only_what_this_cell_adds_is_compared_and_only_between_ranks_that_began_with_equal_numbers():
+    before = called(3, 4)
+    assert not steps.out_of_step(before, {rank: Counts(2, digest=9 + rank) for rank in (0, 1)})
+    assert steps.out_of_step(before, {rank: Counts(2, digest=9) for rank in (0, 1)})
+    assert not steps.out_of_step(
+        {0: Counts(4), 1: Counts(5)}, {0: Counts(5, digest=8), 1: Counts(6, digest=9)}
+    )
 
 
 def test_different_operators_are_no_reason_to_restart_but_are_told():
@@ -60,6 +65,4 @@ def test_different_operators_are_no_reason_to_restart_but_are_told():
     ]
     lines = steps.report(states, before, after).splitlines()
     assert lines[0] == "The ranks reduced with different operators."
-    assert lines[2].endswith("the last Allreduce with SUM") and lines[3].endswith(
-        "the last Allreduce with MAX"
-    )
+    assert lines[2].endswith("the last Allreduce(op=SUM)") and lines[3].endswith("the last Allreduce(op=MAX)")

@@ -23,8 +23,8 @@ POLLED = struct.Struct("=d")  # when this rank last tested a request in vain, on
 # What changes when a call has returned: messages received, requests posted and not complete, bytes sent,
 # bytes received.
 TRAFFIC = struct.Struct("=2i2q")
-# Digests of all collectives of the whole world so far, in their order: of their names and roots; of the
-# operators with which they reduce.
+# Sums over all collectives of the whole world so far, each times its number: of their names and roots; of
+# the operators with which they reduce.
 DIGESTS = struct.Struct("=2I")
 CODE_BYTES = slice(NOW.size - 4, NOW.size)
 WORLD_AT = NOW.size - 4 + END.size
@@ -209,7 +209,7 @@ def _who(peer: int | None) -> str:
 class Done:
     """The last collective that a rank completed, and how many it had made on that communicator before it.
 
-    `operator` is what it reduced with, such as "SUM"; "" if it reduced nothing, or with an operator of one's own.
+    `operator` is what it reduced with, such as "SUM"; "" for none, or for one of one's own.
     """
 
     name: str
@@ -219,8 +219,9 @@ class Done:
     operator: str = ""
 
     def __str__(self) -> str:
-        operator = f" with {self.operator}" if self.operator else ""
-        return f"{self.name}{operator}" + ("" if self.root is None else f" with root {self.root}")
+        operator = [f"op={self.operator}"] * bool(self.operator)
+        root = [] if self.root is None else [f"root={self.root}"]
+        return f"{self.name}({', '.join(operator + root)})"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -250,7 +251,8 @@ class Counts:
     `collectives` are those of the whole world. Messages and bytes are those of point-to-point calls: sent
     once the call that sends has returned, received once the message is here. `posted` counts the requests
     that were started and are not known to be complete. `digest` stands for the names and roots of those
-    collectives, in their order, and `operators` for what they reduced with: equal on ranks that made the same.
+    collectives in their order, `operators` for what they reduced with: on ranks that made the same calls,
+    both grow by as much.
     """
 
     collectives: int = 0

@@ -316,11 +316,11 @@ def operator_of(at: int, args: Any, kwargs: Any) -> int:
 
 
 def _count_collective(code: int, root: int, operator: int) -> None:
-    """Count a collective of the whole world, and take it into the digests."""
+    """Count a collective of the whole world, and add it to both digests."""
     global _world_calls, _digest, _operators
     _world_calls += 1
-    _digest = (31 * _digest + 4096 * code + root + 1) % 2**32
-    _operators = (31 * _operators + operator + 1) % 2**32
+    _digest = (_digest + _world_calls * (4096 * code + root)) % 2**32
+    _operators = (_operators + _world_calls * operator) % 2**32
     DIGESTS.pack_into(_record, DIGESTS_AT, _digest, _operators)
 
 
