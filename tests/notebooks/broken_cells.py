@@ -587,7 +587,8 @@ REQUESTS = [
 RARE = [
     broken(
         "a collective in a thread",
-        "import threading\nthread = threading.Thread(target=comm.Barrier)\nif rank: thread.start(); thread.join()",
+        "import threading\nthread = threading.Thread(target=comm.Barrier)\n"
+        "if rank: thread.start(); thread.join()",
         *rows((1, 2, 3), "waiting in join", 4),
         "ranks 1, 2 and 3 wait for another thread, whose MPI calls are not recorded",
         RESTARTED,
