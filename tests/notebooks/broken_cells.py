@@ -641,7 +641,8 @@ RARE = [
         "a thread that is never done",
         "from threading import Thread\nthread = Thread(target=time.sleep, args=(10**6,))\n"
         "thread.start()\nthread.join()",
-        *rows(range(4), "computing", 5, "thread.join()"),
+        *rows(range(4), "waiting in join", 5, "thread.join()"),
+        RESTARTED,
         options="--timeout 1",
     ),
     broken(
