@@ -35,6 +35,7 @@ NEWS_SECONDS = 0.3
 CLOSE_SECONDS = 2.0  # so long a rank that closes its group waits for the others, to free what they share
 INTERRUPT_SECONDS = 1.0  # so long a rank that was interrupted inside a collective still waits for the others
 LOOK_SECONDS = 0.05  # between two looks whether the group was closed
+FAULT_TOLERANT = os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112  mpiexec --with-ft ulfm
 LARGEST_TAG = 2**15 - 1  # every MPI has that many
 
 _channels: "weakref.WeakSet[Channel]" = weakref.WeakSet()
@@ -210,7 +211,13 @@ class Channel:
         return BrokenGroupError(self.broken)
 
     def revoke(self) -> None:
-        """Wake the ranks that wait for this one (needs `mpiexec --with-ft ulfm`)."""
+        """Wake the ranks that wait for this one, in a job that was started with `mpiexec --with-ft ulfm`.
+
+        In any other job Open MPI revokes the communicator on this rank alone: nobody is woken, and this rank
+        drops what the others still send. The threads that make the shared memory would wait for ever.
+        """
+        if not FAULT_TOLERANT:
+            return
         for each in (self.comm, self.mail):
             with contextlib.suppress(MPI.Exception, NotImplementedError):
                 each.Revoke()

@@ -310,9 +310,17 @@ class MessageQueue:
                     return
                 watched = list(self.watched)
             for message in watched:
+                if self.channel.closed:
+                    break
                 if message.is_completed():
                     with self.list_lock:
                         self.watched.remove(message)
+
+    def stop_watching(self, seconds: float) -> None:
+        """Wait until the thread that tests messages, which ends when the channel is closed, has left MPI."""
+        watcher = self.watcher
+        if watcher is not None and watcher is not threading.current_thread():
+            watcher.join(seconds)
 
     def drain(self, seconds: float) -> bool:
         """Wait until all sends have left; False, and their memory is kept, when some have not within

@@ -139,7 +139,7 @@ def sub_communicator(ranks: list[int], seconds: float) -> MPI.Intracomm:
 
 
 def close_all() -> None:
-    """End what is under way in groups that were not destroyed, at exit, before MPI is finalised.
+    """End what is under way in groups that were not destroyed, before MPI is finalised.
 
     What cannot be ended keeps its memory, because MPI may write to it while it is finalised.
     """
@@ -150,6 +150,7 @@ def close_all() -> None:
             group.post.cancel_receives()
             group.channel.lane.close(EXIT_SECONDS)
             group.channel.closed = True
+            group.post.stop_watching(EXIT_SECONDS)
         keep_forever(group.channel, group.post)
 
 
@@ -173,5 +174,8 @@ def register() -> None:
     if not hasattr(dist.Backend, NAME.upper()):
         dist.Backend.register_backend(NAME, create_group, extended_api=True, devices=["cpu"])
         atexit.register(close_all)
+        # A call of MPI.Finalize deletes this first: the standard's way to hear of it while MPI still works.
+        heard = MPI.Comm.Create_keyval(delete_fn=lambda *_: close_all())
+        MPI.COMM_SELF.Set_attr(heard, True)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=note_fork)
