@@ -19,10 +19,10 @@ from course_lib.comm.regions import ring_shift
 def add_block(
     so_far: tuple[torch.Tensor, torch.Tensor, torch.Tensor], scores: torch.Tensor, value: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The online softmax: the largest score, the sum of exponentials and the mixed values, with one block more.
+    """The largest score, the sum of exponentials and the mixed values so far, with one block added.
 
-    `scores` (…, T of ours, T of the block), `value` (…, T of the block, width). When a larger score comes,
-    what was added up so far is scaled down.
+    `scores` (…, T of ours, T of the block), `value` (…, T of the block, width). The softmax is online: when
+    a larger score comes, both sums are scaled down.
     """
     top, total, mixed = so_far
     larger = torch.maximum(top, scores.detach().amax(-1, keepdim=True))
@@ -44,15 +44,11 @@ def ring_attention(
     for step in range(comm.size):
         owner = (comm.rank - step) % comm.size  # whose block it is
         scores = query @ block[0].mT / query.shape[-1] ** 0.5  # (B, heads, T of ours, T of the block)
-        if causal:
-            future = positions[owner] > positions[comm.rank].unsqueeze(1)
-            scores = scores.masked_fill(future, -torch.inf)
-        so_far = add_block(so_far, scores, block[1])
-        if step < comm.size - 1:
-            coming = lengths[(owner - 1) % comm.size]
-            block = ring_shift(comm, block, (*block.shape[:-2], coming, block.shape[-1]))
-    _, total, mixed = so_far
-    return mixed / total
+        future = causal & (positions[owner] > positions[comm.rank].unsqueeze(1))
+        so_far = add_block(so_far, scores.masked_fill(future, -torch.inf), block[1])
+        if step < comm.size - 1:  # lengths[owner - 1] is that of our left neighbour's block
+            block = ring_shift(comm, block, (*block.shape[:-2], lengths[owner - 1], block.shape[-1]))
+    return so_far[2] / so_far[1]
 
 
 def shard_lengths(comm: MPI.Intracomm, query: torch.Tensor) -> list[int]:
