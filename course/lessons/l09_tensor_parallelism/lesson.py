@@ -78,7 +78,7 @@ if rank < 2:
     print(f"rank {rank} holds the rows {A[mine].tolist()} and gets\n{part}")
 
 # %% [markdown]
-# None. Each rank has all four numbers, but each number is only a part of a sum: 10 on rank 0 and 66 on rank 1 make 76. So the ranks
+# None. Each rank has a number in all four places, but each is only a part of a sum: 10 on rank 0 and 66 on rank 1 make 76. So the ranks
 # have to add.
 
 # %%
@@ -120,7 +120,7 @@ class Counting(MPI.Intracomm):
 
 # %% [markdown]
 # Our pair has a width of 8 and 32 hidden numbers, eight per rank. All ranks draw the same weights and the same `x` from one seed, and
-# each keeps its shard. More shows how `parallel_feed_forward` is made.
+# each keeps its shard.
 
 # %%
 predict("All-reduces in the forward pass of both layers?", None)
@@ -224,7 +224,7 @@ for n in (1, 2, 3, 4):
         got = mlp_step(team, points, up, down, target)  # yours, if 09.1 is right
         right = all_equal(team, got, [full_y, d_x, d_A[:, mine], d_B[mine]])
         if rank == 0:
-            print(f"{n} ranks: y {right[0]}, gradients of x {right[1]}, A {right[2]}, B {right[3]}")
+            print(f"on {n}: y {right[0]}, gradients of x {right[1]}, A {right[2]}, B {right[3]}")
 
 # %% [markdown]
 # A forgotten sum raises no error; only such a test shows it. (To see it fail, put a `#` before one of your two lines in 09.1, and run that
@@ -260,8 +260,8 @@ for step in (0, 50, 100, 300):
 # %% [markdown]
 # Look at what `train` never sends: a weight, or the gradient of a weight. Each rank updates its shard by itself.
 #
-# *Activations* travel, and their gradients: each of the two all-reduces sums one number per sample and output. It happens in the middle of
-# computing, and no rank can go on before it is done. Data parallelism sums the gradients of the weights, which can overlap with the
+# What travels are *activations* and their gradients: one all-reduce sums all of y, the other the gradient of all of x. Both grow with the
+# batch, and both stand in the middle of computing: no rank can go on before the sum is done. Data parallelism sums the gradients of the weights, which can overlap with the
 # backward pass (lesson 06). So tensor parallelism needs ranks with fast links between them: the GPUs of one machine.
 
 # %% [markdown] tags=["notes"]
@@ -273,16 +273,15 @@ for step in (0, 50, 100, 300):
 #
 # - Split by columns: all of the input, a shard of the output, nothing to send. Split by rows: a shard of the input, a part of a sum, an
 #   all-reduce.
-# - A pair, columns then rows, costs one all-reduce forward and one backward.
-# - A function of single numbers may follow a column-parallel layer. After a row-parallel layer, sum first.
-# - Each rank computes and updates the gradients of its own weights. Activations travel, in the middle of every step.
+# - A pair, columns then rows, costs one all-reduce forward and one backward, in the middle of computing.
+# - GeLU may follow a column-parallel layer. After a row-parallel layer, sum first.
 # - The test: output and every gradient equal those of one process, on 1, 2, 3 and 4 ranks.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model fits on a machine with eight GPUs only when its matrices are split eight ways. You get a second machine, connected by an ordinary
-# network. Vote, talk to your neighbour for two minutes, vote again: (a) split the matrices sixteen ways; (b) split them eight ways on each
+# A model fits on a machine with eight GPUs only when its matrices are split eight ways. You get a second machine, over an ordinary
+# network. Vote, talk to your neighbour, vote again: (a) split the matrices sixteen ways; (b) split them eight ways on each
 # machine, and give each machine half of the batch; (c) it depends on the batch.
 #
 # <details><summary>What to listen for</summary>(b), nearly always. In (a) every pair of layers sends its sums over the slow network while all
@@ -409,7 +408,7 @@ print(f"rank {rank} holds tokens {VocabularyEmbedding(comm, table).mine}; same v
 # %% tags=["exercise: 09.3"]
 
 # %% [markdown]
-# (The library first subtracts the largest logit, so that no exponential overflows. That takes a third all-reduce, of maxima.)
+# (The library first subtracts the largest logit, so that no exponential overflows. That takes one more all-reduce, of maxima.)
 #
 # Now everything is split: table, heads, pairs and logits. We train on one process and on four ranks. All ranks see the *same* tokens.
 
@@ -469,13 +468,14 @@ def kept(team, sequence=False):
 bytes_kept = {
     "one process": kept(MPI.COMM_SELF),
     "tensor parallel": kept(comm),
-    "and sequence parallel": kept(comm, sequence=True),
+    "tensor and sequence parallel": kept(comm, sequence=True),
 }
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l09_tensor_parallelism.figures import kept_bars
 
-most = {name: max(kept[name] for kept in cluster["bytes_kept"]) for name in cluster["bytes_kept"][0]}
+ways = ("one process", "tensor parallel", "tensor and sequence parallel")
+most = {way: max(kept[way] for kept in cluster["bytes_kept"]) for way in ways}
 outcome(
     "Percent of the activations that one of four ranks keeps?",
     100 * most["tensor parallel"] / most["one process"],
@@ -535,7 +535,7 @@ predict("How many times as long does DTensor's step take?", None)
 
 # %%
 # %%px --timeout 120
-from course_lib.comm.timing import one_rank_per_core, seconds_on
+from course_lib.comm.timing import one_rank_per_core, seconds_of_each
 from course_lib.parallel.dtensor_parallel import collectives_of, dtensor_loss_backward, dtensor_transformer
 
 team = one_rank_per_core(comm)
@@ -554,7 +554,7 @@ def their_step():
 
 
 # %% [markdown]
-# First one step of each to warm up, in which we count the collectives. Then both are timed.
+# First one step of each to warm up, in which we count the collectives. Then the two take turns, 15 steps each.
 
 # %%
 # %%px --timeout 120
@@ -566,7 +566,8 @@ if team != MPI.COMM_NULL:
     theirs = dtensor_transformer(init_device_mesh("cpu", (team.size,)), copy.deepcopy(larger))
     our_step()
     meetings = meeting.count, collectives_of(their_step)
-    seconds = seconds_on(team, our_step, repetitions=15), seconds_on(team, their_step, repetitions=15)
+    steps = our_step, their_step
+    seconds = np.median([[seconds_of_each(team, step, 1)[0] for step in steps] for _ in range(15)], axis=0)
     end_group()
 
 # %% tags=["nbval-ignore-output"]
@@ -575,7 +576,7 @@ from course.lessons.l09_tensor_parallelism.beside_dtensor import explain_dtensor
 (ours, theirs), (our_calls, their_calls) = cluster["seconds"][0], cluster["meetings"][0]
 why = explain_dtensor(theirs / ours, our_calls, their_calls)
 outcome("How many times as long does DTensor's step take?", theirs / ours, because=why)
-print(f"median: ours {1e3 * ours:.1f} ms, DTensor {1e3 * theirs:.1f} ms, both over MPI")
+print(f"medians: ours {1e3 * ours:.1f} ms, DTensor {1e3 * theirs:.1f} ms, both over MPI")
 print(reference_table())
 
 # %% [markdown]
@@ -636,7 +637,7 @@ print(f"rank {rank}: positions {mine}, as full attention: {torch.allclose(mixed,
 
 # %%
 # %%px
-torch.manual_seed(6)
+torch.manual_seed(7)
 networks = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(4))  # one expert per rank
 everybody, router = torch.randn(12, 4), torch.nn.Linear(4, 4)
 choices, mine = router(everybody).argmax(1), slice(3 * rank, 3 * rank + 3)
