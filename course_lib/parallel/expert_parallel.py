@@ -30,8 +30,14 @@ class Mixture(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Tokens (N, width) to the same."""
-        probability, choice = F.softmax(self.router(x), dim=-1).max(dim=-1)
+        probability, choice = route(x, *self.router.parameters())
         return ask(self.experts, x, choice) * probability.unsqueeze(-1)
+
+
+def route(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The probability of each token's likeliest expert, and the number of that expert; `x` is (N, width)."""
+    probability, choice = F.softmax(F.linear(x, weight, bias), dim=-1).max(dim=-1)
+    return probability, choice
 
 
 def ask(experts: nn.ModuleList, tokens: torch.Tensor, choice: torch.Tensor) -> torch.Tensor:
@@ -51,7 +57,7 @@ def ask_all_ranks(
     tokens: torch.Tensor,
     choice: torch.Tensor,
 ) -> torch.Tensor:
-    """The same when rank r has the experts with the numbers `shards[r]`; `experts` are this rank's."""
+    """The answers to this rank's tokens; rank r has the experts `shards[r]`, this rank has `experts`."""
     order = choice.argsort(stable=True)  # the tokens for rank 0, then those for rank 1, …
     sendcounts = [sum(int((choice == number).sum()) for number in shard) for shard in shards]
     recvcounts = comm.alltoall(sendcounts)
@@ -62,22 +68,18 @@ def ask_all_ranks(
 
 
 class ParallelMixture(nn.Module):
-    """`whole`, its experts distributed over the ranks of `comm`; a rank may have none.
+    """`whole`, its experts distributed over the ranks (or none on some); each rank brings tokens of its own.
 
-    Each rank brings tokens of its own, as many as it likes. The gradients of an expert are complete on its
-    rank; those of the router are summed over the ranks.
+    An expert's gradients are complete on its rank; the router's are summed over the ranks.
     """
 
     def __init__(self, comm: MPI.Intracomm, whole: Mixture) -> None:
         super().__init__()
         self.comm, self.shards = comm, even_ranges(len(whole.experts), comm.size)
-        mine = self.shards[comm.rank]
-        self.router = copy.deepcopy(whole.router)
+        mine, self.router = self.shards[comm.rank], copy.deepcopy(whole.router)
         self.experts = copy.deepcopy(whole.experts[mine.start : mine.stop])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """This rank's tokens (N, width) to the same."""
-        router = (copy_to(self.comm, parameter) for parameter in (self.router.weight, self.router.bias))
-        probability, choice = F.softmax(F.linear(x, *router), dim=-1).max(dim=-1)
-        answers = ask_all_ranks(self.comm, self.experts, self.shards, x, choice)
-        return answers * probability.unsqueeze(-1)
+        probability, choice = route(x, *(copy_to(self.comm, p) for p in self.router.parameters()))
+        return ask_all_ranks(self.comm, self.experts, self.shards, x, choice) * probability.unsqueeze(-1)

@@ -146,5 +146,4 @@ def kept_title(kept: Mapping[str, float], ranks: int) -> str:
     """Which way keeps least, and how far that is from an even share; the first is one process."""
     least = min(kept, key=lambda name: kept[name])
     share = 100 * kept[least] / next(iter(kept.values()))
-    even = f"an even share of {ranks} would be {100 / ranks:.0f} %"
-    return f"{least.capitalize()}: a rank keeps {share:.0f} % ({even})"
+    return f"{least.capitalize()}: a rank keeps {share:.0f} % (an even share: {100 / ranks:.0f} %)"

@@ -635,16 +635,22 @@ print(f"rank {rank}: positions {mine}, as full attention: {torch.allclose(mixed,
 # %% tags=["source: course_lib.parallel.expert_parallel:ask_all_ranks"]
 # %%px
 
+# %% [markdown]
+# Each answer is multiplied by the probability that the router gave, so the router has a gradient and learns, too.
+
+# %% tags=["source: course_lib.parallel.expert_parallel:ParallelMixture"]
+# %%px
+
 # %%
 # %%px
-torch.manual_seed(7)
-networks = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(4))  # one expert per rank
-everybody, router = torch.randn(12, 4), torch.nn.Linear(4, 4)
-choices, mine = router(everybody).argmax(1), slice(3 * rank, 3 * rank + 3)
-one_each = [range(number, number + 1) for number in range(4)]
-answers = ask_all_ranks(comm, networks[rank : rank + 1], one_each, everybody[mine], choices[mine])
-same = torch.allclose(answers, ask(networks, everybody, choices)[mine], atol=1e-6)
-print(f"rank {rank}: its tokens chose experts {choices[mine].tolist()}, answers as in one process: {same}")
+from course_lib.parallel.expert_parallel import Mixture
+
+torch.manual_seed(1)
+mixture = Mixture(4, [torch.nn.Linear(4, 4) for _ in range(4)])  # in one process
+everybody, mine = torch.randn(12, 4), slice(3 * rank, 3 * rank + 3)
+chosen = mixture.router(everybody[mine]).argmax(1).tolist()
+same = torch.allclose(ParallelMixture(comm, mixture)(everybody[mine]), mixture(everybody)[mine], atol=1e-6)
+print(f"rank {rank}: its tokens chose experts {chosen}, answers as in one process: {same}")
 
 # %% [markdown]
 # Look at which experts were chosen: the ranks get unequal work. Training therefore adds a loss that rewards an even choice.
