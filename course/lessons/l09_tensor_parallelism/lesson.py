@@ -261,8 +261,9 @@ for step in (0, 50, 100, 300):
 # Look at what `train` never sends: a weight, or the gradient of a weight. Each rank updates its shard by itself.
 #
 # What travels are *activations* and their gradients: one all-reduce sums all of y, the other the gradient of all of x. Both grow with the
-# batch, and both stand in the middle of computing: no rank can go on before the sum is done. Data parallelism sums the gradients of the weights, which can overlap with the
-# backward pass (lesson 06). So tensor parallelism needs ranks with fast links between them: the GPUs of one machine.
+# batch, and both stand in the middle of computing: no rank can go on before the sum is done. Data parallelism sums the gradients of the
+# weights, which can overlap with the backward pass (lesson 06). So tensor parallelism needs ranks with fast links between them: the GPUs
+# of one machine.
 
 # %% [markdown] tags=["notes"]
 # Five minutes for sections 4 and 5. Let somebody remove the first line and then the second, and read the verdicts aloud: without the first
@@ -347,9 +348,9 @@ compare("without copy_to", lambda comm, x: x)
 # %% tags=["exercise: 09.q2"]
 
 # %% [markdown]
-# **Heads.** Attention consists of heads, and a head needs nothing from the others. So each rank gets complete heads. Query, key and value
-# become one column-parallel layer that is split between heads; the projection after them is row-parallel. That is a pair again. Six heads
-# on four ranks:
+# **Heads.** In attention, each position of a text mixes in what it finds at earlier positions. Several heads do this side by side, and a head
+# needs nothing from the others. So each rank gets complete heads. Query, key and value become one column-parallel layer that is split
+# between heads; the projection after them is row-parallel. That is a pair again. Six heads on four ranks:
 
 # %%
 # %%px
@@ -653,12 +654,12 @@ same = torch.allclose(ParallelMixture(comm, mixture)(everybody[mine]), mixture(e
 print(f"rank {rank}: its tokens chose experts {chosen}, answers as in one process: {same}")
 
 # %% [markdown]
-# Look at which experts were chosen: the ranks get unequal work. Training therefore adds a loss that rewards an even choice.
+# Count how often each expert was chosen: the ranks get unequal work. Training therefore adds a loss that rewards an even choice.
 
 # %% [markdown]
 # ## On GPUs
 #
-# There products are far faster, and messages between machines are not. So tensor parallelism stays inside one machine, on its fast links,
+# On GPUs products are far faster, and messages between machines are not. So tensor parallelism stays inside one machine, on its fast links,
 # with two to eight GPUs. The same DTensor plan runs with `init_device_mesh("cuda", …)`.
 
 # %% [markdown]
