@@ -10,12 +10,24 @@ larger score comes: the softmax is online. Liu, Zaharia and Abbeel (2023), "Ring
 Gimelshein (2018), "Online normalizer calculation for softmax".
 """
 
-from itertools import accumulate
-
 import torch
 from mpi4py import MPI
 
 from course_lib.comm.regions import ring_shift
+
+
+def add_block(
+    so_far: tuple[torch.Tensor, torch.Tensor, torch.Tensor], scores: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The largest score, the sum of exponentials and the mixed values so far, with one block added.
+
+    `scores` (…, T of ours, T of the block), `value` (…, T of the block, width). The softmax is online: when
+    a larger score comes, both sums are scaled down.
+    """
+    top, total, mixed = so_far
+    larger = torch.maximum(top, scores.detach().amax(-1, keepdim=True))
+    shrink, weights = (top - larger).exp(), (scores - larger).exp()
+    return larger, total * shrink + weights.sum(-1, keepdim=True), mixed * shrink + weights @ value
 
 
 def ring_attention(
@@ -23,29 +35,20 @@ def ring_attention(
 ) -> torch.Tensor:
     """Attention of this rank's queries to all ranks' keys and values: (B, heads, T / size, width) each.
 
-    The shards follow each other in the order of the ranks, and may differ in length. Blocks that are all in
-    the future are computed and masked; so every rank's work is the same, and every gradient finds its way.
+    Shards follow each other in rank order and may differ in length. Future blocks are computed and masked.
     """
     lengths = shard_lengths(comm, query)
-    starts = [0, *accumulate(lengths)]
-    mine = torch.arange(lengths[comm.rank]).unsqueeze(1) + starts[comm.rank]  # positions in the sequence
+    positions = torch.arange(sum(lengths)).split(lengths)  # by rank
     block = torch.stack([key, value])
-    top = query.new_full((*query.shape[:-1], 1), -torch.inf)  # the largest score so far
-    total, mixed = torch.zeros_like(top), torch.zeros_like(query)
+    so_far = query.new_full((*query.shape[:-1], 1), -torch.inf), query.new_zeros(1), torch.zeros_like(query)
     for step in range(comm.size):
         owner = (comm.rank - step) % comm.size  # whose block it is
         scores = query @ block[0].mT / query.shape[-1] ** 0.5  # (B, heads, T of ours, T of the block)
-        if causal:
-            theirs = torch.arange(lengths[owner]) + starts[owner]
-            scores = scores.masked_fill(theirs > mine, -torch.inf)
-        before, top = top, torch.maximum(top, scores.detach().amax(-1, keepdim=True))
-        shrink, weights = (before - top).exp(), (scores - top).exp()
-        total = total * shrink + weights.sum(-1, keepdim=True)
-        mixed = mixed * shrink + weights @ block[1]
-        if step < comm.size - 1:
-            coming = lengths[(owner - 1) % comm.size]
-            block = ring_shift(comm, block, (*block.shape[:-2], coming, block.shape[-1]))
-    return mixed / total
+        future = causal & (positions[owner] > positions[comm.rank].unsqueeze(1))
+        so_far = add_block(so_far, scores.masked_fill(future, -torch.inf), block[1])
+        if step < comm.size - 1:  # lengths[owner - 1] is that of our left neighbour's block
+            block = ring_shift(comm, block, (*block.shape[:-2], lengths[owner - 1], block.shape[-1]))
+    return so_far[2] / so_far[1]
 
 
 def shard_lengths(comm: MPI.Intracomm, query: torch.Tensor) -> list[int]:

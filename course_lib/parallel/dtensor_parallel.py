@@ -10,13 +10,15 @@ The default process group may be of any backend, "gloo" or "mpi4py" of `torch_mp
 https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html
 """
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -64,3 +66,13 @@ def dtensor_loss_backward(logits: torch.Tensor, targets: torch.Tensor) -> torch.
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()
     return loss.detach()
+
+
+def collectives_of(step: Callable[[], object]) -> int:
+    """How many collectives DTensor calls on this rank while `step()` runs."""
+    with warnings.catch_warnings(), CommDebugMode() as counter:
+        warnings.filterwarnings(
+            "ignore", "Full backward hook"
+        )  # the counter's hooks: tokens have no gradient
+        step()
+    return counter.get_total_counts()

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 
 import torch_mpi4py
 from course_lib.parallel.dtensor_parallel import (
+    collectives_of,
     dtensor_feed_forward,
     dtensor_loss_backward,
     dtensor_transformer,
@@ -72,6 +73,15 @@ def test_a_feed_forward_net_by_dtensor_equals_ours(comm: MPI.Intracomm) -> None:
     for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert isinstance(q.grad, DTensor)
         torch.testing.assert_close(p.grad, q.grad.to_local(), rtol=0, atol=1e-10)
+
+
+def test_a_pair_of_layers_has_one_collective_each_way(comm: MPI.Intracomm) -> None:
+    net = dtensor_feed_forward(init_device_mesh("cpu", (comm.size,)), FeedForward(6))
+    x = torch.ones(2, 6, requires_grad=True)
+    outputs: list[torch.Tensor] = []
+    needed = int(comm.size > 1)  # alone, DTensor sends nothing
+    assert collectives_of(lambda: outputs.append(net(x))) == needed
+    assert collectives_of(lambda: outputs[0].sum().backward()) == needed
 
 
 def test_heads_that_do_not_divide_are_refused(comm: MPI.Intracomm) -> None:

@@ -1,4 +1,4 @@
-"""A pair of layers, cut: matrices as blocks in the ranks' colours, with the all-reduces marked; and bars.
+"""A pair of layers, split: matrices as blocks in the ranks' colours, with the all-reduces marked; and bars.
 
     x (all) @ A (columns) → hidden (columns) @ B (rows) → parts of y ─ all-reduce → y (all)
 
@@ -30,7 +30,7 @@ GAP, MIDDLE = 0.75, 3.1
 
 
 def cut_layers(columns: Sequence[int], *, forward: int, backward: int) -> Picture:
-    """y = B(gelu(A(x))) with A cut by columns, `columns[rank]` each, and B by the same rows.
+    """y = gelu(x @ A) @ B with A split by columns, `columns[rank]` each, and B by the same rows.
 
     `forward` and `backward` are the all-reduces that were counted each way.
     """
@@ -66,7 +66,7 @@ def cut_layers(columns: Sequence[int], *, forward: int, backward: int) -> Pictur
 
 
 def _block(axes: Axes, name: str, left: float, shares: Sequence[float]) -> None:
-    """A matrix, cut by columns, by rows, or whole."""
+    """A matrix, split by columns, by rows, or not at all."""
     width, height, bottom = WIDTHS[name], HEIGHTS[name], MIDDLE - HEIGHTS[name] / 2
     if name in ("x", "y"):
         axes.add_patch(Rectangle((left, bottom), width, height, facecolor=WHOLE, edgecolor=INK))
@@ -125,7 +125,7 @@ def layers_alt(columns: Sequence[int], title: str) -> str:
 
 
 def kept_bars(kept: Mapping[str, float], *, ranks: int) -> Picture:
-    """Bytes that a rank keeps for backward, one bar per way of cutting; the first is one process."""
+    """Bytes of activations that a rank keeps, one bar per way of splitting; the first is one process."""
     title = kept_title(kept, ranks)
     figure, (axes,) = new_panels(title, height=1.5 + 0.55 * len(kept))
     whole = next(iter(kept.values()))
@@ -134,16 +134,16 @@ def kept_bars(kept: Mapping[str, float], *, ranks: int) -> Picture:
     for row, nbytes in enumerate(kept.values()):
         share = f" {nbytes / 1000:.0f} kB, {100 * nbytes / whole:.0f} %"
         axes.text(nbytes / 1000, row, share, va="center", fontsize=FONT_SIZE)
-    axes.set(xlim=(0, 1.4 * max(kept.values()) / 1000), xlabel="kB kept for backward, per rank (counted)")
+    axes.set(xlim=(0, 1.4 * max(kept.values()) / 1000), xlabel="kB of activations kept per rank (counted)")
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     words = listed(f"{name} {nbytes / 1000:.0f} kB" for name, nbytes in kept.items())
-    kind = "Bar chart, one bar per way of cutting, bytes kept for backward"
+    kind = "Bar chart, one bar per way of splitting, kB of activations that a rank keeps"
     return Picture(figure, f"{kind}. {title}. {words}.")
 
 
 def kept_title(kept: Mapping[str, float], ranks: int) -> str:
-    """Which way keeps least, and how far that is from an even share."""
+    """Which way keeps least, and how far that is from an even share; the first is one process."""
     least = min(kept, key=lambda name: kept[name])
     share = 100 * kept[least] / next(iter(kept.values()))
-    return f"{least}: {share:.0f} % of the activations; an even share of {ranks} ranks: {100 / ranks:.0f} %"
+    return f"{least.capitalize()}: a rank keeps {share:.0f} % (an even share: {100 / ranks:.0f} %)"

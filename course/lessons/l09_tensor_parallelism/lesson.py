@@ -1,13 +1,14 @@
 # %% [markdown]
 # # 09 · Tensor parallelism
 #
-# *Cut the matrices of a network, so that all ranks work on the same batch, and find the two places where they must meet.*
+# *Split the matrices inside a layer among the ranks, and find out where the ranks have to meet.*
 #
 # | | |
 # |---|---|
-# | **You will be able to** | cut a linear layer by columns or by rows, and say which of the two needs a sum; place the two all-reduces of a pair of layers; distribute attention heads and a vocabulary over ranks; say what cutting the sequence saves; find the same cuts in PyTorch's DTensor |
+# | **You will be able to** | split a matrix product by columns or by rows, and say which of the two needs a sum; find where a pair of layers communicates, forward and backward; test layers that are split against one process |
+# | **With More** | distribute attention heads and a vocabulary over ranks; say what splitting the sequence saves; recognise the same splits in PyTorch's DTensor, in convolutions, in long texts and in mixtures of experts |
 # | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
-# | **Time** | core 20 min · more 49 min |
+# | **Time** | core 20 min · more 45 min |
 # | **Ranks** | 4 |
 #
 # [← 08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [10 · Spatial and hybrid →](10_spatial_and_hybrid.ipynb)
@@ -17,14 +18,14 @@
 #
 # Answer from memory, then open the answer.
 #
-# 1. Four ranks sum 100 MB by an all-reduce. How much does each of them send, if the algorithm is a good one?
-#    <details><summary>Answer</summary>150 MB: 2(n−1)/n arrays. A reduce-scatter sends half of it, an all-gather the other half.</details>
-# 2. In data parallelism, what does every rank have whole, and what has been cut?
-#    <details><summary>Answer</summary>Whole: the network. Cut: the batch.</details>
-# 3. Which test says that training on four ranks is right?
-#    <details><summary>Answer</summary>It ends with the weights that one process has, to rounding.</details>
+# 1. Four ranks all-reduce 100 MB in a ring. How much does each rank send?
+#    <details><summary>Answer</summary>150 MB: 2(n−1)/n arrays. The reduce-scatter sends half of it, the all-gather the other half.</details>
+# 2. In data parallelism, what does every rank hold completely, and what is divided among the ranks?
+#    <details><summary>Answer</summary>Every rank holds the complete network. The batch is divided.</details>
+# 3. Which test shows that data-parallel training on four ranks is right?
+#    <details><summary>Answer</summary>After a few steps, it ends with the weights of one process, up to rounding.</details>
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Setup
 
 # %% tags=["nbval-ignore-output"]
@@ -41,51 +42,68 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 
-# %% [markdown]
-# ## 1 · A layer, cut in two ways
+# %% [markdown] tags=["slide"]
+# ## 1 · One product, split in two ways
 #
-# A linear layer is a product, `y = x @ A`. If the matrix is too large for one rank, cut it: by **columns**, or by
-# **rows**. We take a vector and a matrix in which one can see whose numbers are whose. By columns, each rank takes
-# all of `x` and one column of `A`:
+# A linear layer multiplies its input `x` by a matrix of weights: `y = x @ A`. Suppose the matrix is too large for one rank. In
+# **tensor parallelism** each rank holds a part of it, and all ranks work on the same input. Here are two samples and a small matrix:
 
 # %%
 # %%px
-x = np.array([1000, 100, 10, 1])
-A = np.array([[1, 2, 3, 4], [5, 6, 7, 8], [1, 1, 1, 1], [2, 2, 2, 2]])
-print(f"rank {rank} has column {A[:, rank]}: its number is {x @ A[:, rank]}")
-
-# %% [markdown]
-# Each rank has one number of `y`, and it is complete: 1512, 2612, 3712, 4812. By rows, each takes one row of `A`, and
-# needs only the number of `x` that this row meets:
-
-# %%
-# %%px
-part = x[rank] * A[rank]
-print(f"rank {rank} has row {A[rank]}: its part is {part}")
-
-# %% [markdown]
-# Now each rank has four numbers, and none is complete. They are parts of a sum:
-
-# %%
-# %%px
-y = np.zeros_like(part)
-comm.Allreduce(part, y)
+x = np.array([[0, 1, 2, 3], [4, 5, 6, 7]])
+A = np.array([[8, 9], [10, 11], [12, 13], [14, 15]])
 if rank == 0:
-    print(y)
+    print(x @ A)
 
 # %% [markdown]
-# | | what goes in | what comes out | to send |
+# We may split `A` by **columns**. There are two, so two ranks have work. Each needs all of `x`.
+
+# %%
+# %%px
+if rank < 2:
+    print(f"rank {rank} holds the column {A[:, rank]} and gets {x @ A[:, rank]}")
+
+# %% [markdown]
+# Rank 0 has the first column of `y` and rank 1 the second. Each number is complete.
+#
+# Or we split `A` by **rows**: rank 0 holds the first two, rank 1 the last two. The first two rows of `A` meet only the first two columns of `x`,
+# so a rank needs only its columns of `x`. Before you run the cell: which of the four numbers will rank 0 get right?
+
+# %%
+# %%px
+two = comm.Split(0 if rank < 2 else MPI.UNDEFINED, rank)  # ranks 0 and 1
+if rank < 2:
+    mine = slice(2 * rank, 2 * rank + 2)
+    part = x[:, mine] @ A[mine]
+    print(f"rank {rank} holds the rows {A[mine].tolist()} and gets\n{part}")
+
+# %% [markdown]
+# None. Each rank has a number in all four places, but each is only a part of a sum: 10 on rank 0 and 66 on rank 1 make 76. So the ranks
+# have to add.
+
+# %%
+# %%px
+if rank < 2:
+    y = np.zeros_like(part)
+    two.Allreduce(part, y)
+    print(f"rank {rank} now has\n{y}")
+
+# %% [markdown]
+# | layer | input | output | to send |
 # |---|---|---|---|
-# | **column layer** | all of x, on every rank | a shard of y | nothing |
-# | **row layer** | a shard of x | a part of the sum y | an all-reduce |
+# | **column-parallel** | all of x, on every rank | a shard of y, complete | nothing |
+# | **row-parallel** | a shard of x | a part of a sum | an all-reduce |
+
+# %% [markdown] tags=["notes"]
+# Five minutes up to here. Ask the room what rank 0 gets by rows before the cell runs. Many say "the first row of y". Let somebody
+# compute 0·8 + 1·10 aloud: it is a part of 76, and nothing else.
+
+# %% [markdown] tags=["slide"]
+# ## 2 · Two layers in a row
 #
-# (In full they are called column-parallel and row-parallel layers.)
-#
-# ## 2 · Two layers, one sum
-#
-# Networks come in pairs: a wide layer, a function such as GeLU for each number, and a layer back. What if the first is
-# a column layer and the second a row layer? To find out what is sent, we need a communicator that
-# counts.
+# A Transformer has pairs of linear layers: `A` leads from the width of the network to a wider hidden layer, a function such as GeLU (a
+# smooth ReLU) changes each hidden number, and `B` leads back. We split `A` by columns and `B` by rows. How often do the ranks meet? We let a
+# communicator count.
 
 
 # %%
@@ -95,17 +113,17 @@ class Counting(MPI.Intracomm):
 
     count = 0
 
-    def Allreduce(self, *arguments):
+    def Allreduce(self, *arguments, **options):
         self.count += 1
-        super().Allreduce(*arguments)
+        super().Allreduce(*arguments, **options)
 
 
 # %% [markdown]
-# Now a pair of width 8, with 32 hidden numbers: eight on each rank. All ranks draw the same weights and the same `x`, for
-# they have the same seed.
+# Our pair has a width of 8 and 32 hidden numbers, eight per rank. All ranks draw the same weights and the same `x` from one seed, and
+# each keeps its shard.
 
 # %%
-predict("All-reduces on the way forward through both layers?", None)
+predict("All-reduces in the forward pass of both layers?", None)
 
 # %%
 # %%px
@@ -117,104 +135,182 @@ whole, counting = FeedForward(8).double(), Counting(comm)
 x = torch.randn(5, 8, dtype=torch.float64).requires_grad_()
 pair = parallel_feed_forward(counting, whole)  # this rank's shard of both layers
 y = pair(x)
-forward = counting.count
+forward, columns = counting.count, len(pair[0].weight)
 
 # %%
-why = "The columns that a rank has are the inputs of its rows."
-outcome(
-    "All-reduces on the way forward through both layers?", cluster["forward"][0], word="counted", because=why
-)
+why = "A rank's columns of the hidden layer are exactly the inputs of its rows of B."
+outcome("All-reduces in the forward pass of both layers?", cluster["forward"][0], word="counted", because=why)
 
 # %% [markdown]
-# Between the layers nobody sends anything. GeLU looks at one number at a time, so a rank can apply it to its own columns:
-# they are complete. The other way round it would be wrong: after a row layer a rank has *parts* of numbers, and
-# GeLU of a part is no part of GeLU.
+# Between the layers no rank sends anything. Each hidden number is complete on one rank, so that rank can apply GeLU to it. After a
+# row-parallel layer that would be wrong: the sum of GeLU of the parts is not GeLU of their sum.
+
+# %% tags=["exercise: 09.q1"]
+
+# %% [markdown] tags=["slide"]
+# ## 3 · The backward pass
 #
-# ## 3 · The way back
-#
-# Gradients go through the same layers, from right to left. Every rank has all of y's gradient, so each computes that of
-# its rows of B, and of its columns of A. And the gradient of `x`? All columns have used `x`, and each rank
-# knows only what *its* columns did with it: parts of a sum again.
+# Gradients go through the same layers from right to left. Every rank holds all of y, so it knows the gradient of y. From that it
+# computes the gradients of its rows of B, its hidden numbers and its columns of A. Last comes the gradient of `x`, which the layers before
+# this pair need.
+
+# %%
+predict("All-reduces in the backward pass of both layers?", None)
 
 # %%
 # %%px
 y.square().sum().backward()
-backward, columns = counting.count - forward, len(pair[0].weight)
+backward = counting.count - forward
+
+# %%
+why = "All columns of A have used x. Each rank knows only what its own columns did with it."
+outcome(
+    "All-reduces in the backward pass of both layers?", cluster["backward"][0], word="counted", because=why
+)
+
+# %% [markdown]
+# Both all-reduces in one picture:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l09_tensor_parallelism.figures import cut_layers
 
 cut_layers(cluster["columns"], forward=cluster["forward"][0], backward=cluster["backward"][0])
 
+# %% [markdown]
+# The gradients of A and B need no message: each rank computes those of its own shard, completely.
+
 # %% tags=["exercise: 09.1"]
 
-# %% [markdown]
-# ## 4 · The test that matters
+# %%
+continue_with("09.1")
+
+# %% [markdown] tags=["notes"]
+# Seven minutes with the exercise. Most people sum `hidden` first: on two ranks it has the right shape, and the numbers are nonsense.
+# Ask: "Does anybody else hold a part of your hidden number?"
+
+# %% [markdown] tags=["slide"]
+# ## 4 · Test every gradient
 #
-# **1, 2, 3 and 4 ranks must get the same results and the same gradients.** The hidden layer has 32 numbers; three ranks
-# take 11, 11 and 10 of them. We compare the gradient of `x`: what comes out of the end of the way back.
+# **On 1, 2, 3 and 4 ranks, the output and all gradients must equal those of one process.** `by_autograd` computes them once, from the full
+# matrices. Three ranks hold 11, 11 and 10 of the 32 hidden numbers.
 
 # %%
 # %%px
-expected = torch.autograd.grad(whole(x).square().sum(), x)[0]
+from course.lessons.l09_tensor_parallelism.runs import all_equal, by_autograd
+
+draw = np.random.default_rng(0)
+points = draw.uniform(-1, 1, (100, 3))
+points[:, 2] = 1  # a constant input, in place of a bias
+target = points[:, :1] * points[:, 1:2]  # what the two layers are to learn
+A, B = draw.normal(size=(3, 32)), draw.normal(size=(32, 1)) / 6
+full_y, d_x, d_A, d_B = by_autograd(points, A, B, target)
+
+# %% [markdown]
+# Each rank compares its own shards of the gradients. A team is right if all of its ranks are.
+
+
+# %%
+# %%px
+def shards(team):
+    """This rank's columns of A, its rows of B, and their numbers."""
+    mine = np.array_split(np.arange(32), team.size)[team.rank]
+    return A[:, mine].copy(), B[mine].copy(), mine
+
+
 for n in (1, 2, 3, 4):
     team = comm.Split(0 if rank < n else MPI.UNDEFINED, rank)
     if rank < n:
-        got = torch.autograd.grad(parallel_feed_forward(team, whole)(x).square().sum(), x)[0]
+        up, down, mine = shards(team)
+        got = mlp_step(team, points, up, down, target)  # yours, if 09.1 is right
+        right = all_equal(team, got, [full_y, d_x, d_A[:, mine], d_B[mine]])
         if rank == 0:
-            print(f"on {n}, the gradient of the whole: {torch.allclose(got, expected, atol=1e-10)}")
-
-# %% tags=["exercise: 09.q1"]
+            print(f"on {n}: y {right[0]}, gradients of x {right[1]}, A {right[2]}, B {right[3]}")
 
 # %% [markdown]
+# A forgotten sum raises no error; only such a test shows it. (To see it fail, put a `#` before one of your two lines in 09.1, and run that
+# cell and the test again. Then remove it and run both once more.)
+
+# %% [markdown] tags=["slide"]
+# ## 5 · Train
+#
+# With these gradients the two layers can learn to multiply the two coordinates of a point.
+
+
+# %%
+# %%px
+def train(team):
+    """Train both layers on `team`; return the loss of every step."""
+    up, down, _ = shards(team)
+    losses = []
+    for _ in range(301):
+        y, _, d_up, d_down = mlp_step(team, points, up, down, target)
+        losses.append(((y - target) ** 2).sum() / (2 * len(points)))
+        up -= 0.3 * d_up
+        down -= 0.3 * d_down
+    return losses
+
+
+alone, split = train(MPI.COMM_SELF), train(comm)
+
+# %%
+for step in (0, 50, 100, 300):
+    one, four = cluster["alone"][0][step], cluster["split"][0][step]
+    print(f"step {step:3}: loss in one process {one:.6f}, on four ranks {four:.6f}")
+
+# %% [markdown]
+# Look at what `train` never sends: a weight, or the gradient of a weight. Each rank updates its shard by itself.
+#
+# What travels are *activations* and their gradients: one all-reduce sums all of y, the other the gradient of all of x. Both grow with the
+# batch, and both stand in the middle of computing: no rank can go on before the sum is done. Data parallelism sums the gradients of the
+# weights, which can overlap with the backward pass (lesson 06). So tensor parallelism needs ranks with fast links between them: the GPUs
+# of one machine.
+
+# %% [markdown] tags=["notes"]
+# Five minutes for sections 4 and 5. Let somebody remove the first line and then the second, and read the verdicts aloud: without the first
+# sum everything is wrong, without the second only the gradient of x.
+
+# %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - By columns: the input whole, the output a shard, nothing to send. By rows: the input a shard, the output a part of a
-#   sum.
-# - A pair, column then row, costs one all-reduce forward and one backward. Attention and the two layers after it are such
-#   pairs: four sums a block and step.
-# - A function of single numbers may follow a column layer. After a row layer, sum first.
-# - All ranks work on the same tokens; the weights are cut, the activations between the pairs are not.
-# - Sequence parallelism replaces an all-reduce by its two halves, and gathers once more on the way back: less memory for
-#   half an all-reduce.
+# - Split by columns: all of the input, a shard of the output, nothing to send. Split by rows: a shard of the input, a part of a sum, an
+#   all-reduce.
+# - A pair, columns then rows, costs one all-reduce forward and one backward, in the middle of computing.
+# - GeLU may follow a column-parallel layer. After a row-parallel layer, sum first.
+# - The test: output and every gradient equal those of one process, on 1, 2, 3 and 4 ranks.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A model fits on a machine with eight GPUs only when it is cut eight times. You get a second machine, joined by an
-# ordinary network. Vote, talk to your neighbour for two minutes, vote again: (a) cut the matrices sixteen times; (b) cut
-# them eight times on each machine, and give each machine half of the batch; (c) it depends on the batch.
+# A model fits on a machine with eight GPUs only when its matrices are split eight ways. You get a second machine, over an ordinary
+# network. Vote, talk to your neighbour, vote again: (a) split the matrices sixteen ways; (b) split them eight ways on each
+# machine, and give each machine half of the batch; (c) it depends on the batch.
 #
-# <details><summary>What to listen for</summary>(b), nearly always: sixteen-fold cuts would send every block's sums over
-# the slow network, while the layers wait. In (b) that network carries one sum of gradients per step. (c) has a point: with a
-# batch of one there is nothing to halve.</details>
+# <details><summary>What to listen for</summary>(b), nearly always. In (a) every pair of layers sends its sums over the slow network while all
+# GPUs wait. In (b) that network carries the gradients of the weights, once per step. (c) has a point: with a batch of one there is
+# nothing to halve.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More cuts everything else in a Transformer: attention, the vocabulary, the sequence;
-# and looks at PyTorch's version.
+# **Stop here in a short workshop.** More splits a complete Transformer, then the sequence, and compares with PyTorch.
 
-# %% [markdown] tags=["more"]
+# %% [markdown] tags=["more", "slide"]
 # ## More
 #
-# ### Three questions
+# ### From two layers to a Transformer
 #
-# Write your letter between the quotes, and run the cell.
+# First back to the product of section 1. There `x` is the guide's A, and `A` its B.
 
-# %% tags=["exercise: 09.q2"]
-
-# %% tags=["exercise: 09.q3"]
+# %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# ### The layers, and where ranks meet
-#
-# A sum forward needs nothing backward, and a copy forward needs a sum backward. Megatron-LM, where this comes from, calls
-# the two *g* and *f*; here they are `reduce_from` and `copy_to`. This is all that `copy_to` does:
+# Now the layers of the library. Where ranks begin to use one `x` in different ways, nothing is sent forward, and gradients are
+# summed backward. Megatron-LM, where these layers come from, calls this operation *f*; here it is `copy_to`:
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
 
 # %% [markdown]
-# Forward it does nothing, so it is easily forgotten. Each layer has one of the two at its edge:
+# Its counterpart *g*, `reduce_from`, sums forward and passes the gradient on unchanged. Each layer has one of the two at its edge. PyTorch
+# stores a layer's matrix transposed, so our columns are dimension 0 of `weight`. `cut` copies this rank's shard.
 
 # %% tags=["source: course_lib.parallel.tensor_parallel:ColumnLinear"]
 # %%px
@@ -223,35 +319,38 @@ for n in (1, 2, 3, 4):
 # %%px
 
 # %% [markdown]
-# (`cut` copies this rank's shard of a whole matrix. PyTorch keeps a layer's matrix transposed, so our columns are dimension
-# 0 of `weight`.) Now leave `copy_to` out, and compare with the whole pair:
+# The bias of the row-parallel layer is added after the sum; before it, four ranks would add it four times. And what happens without
+# `copy_to`, which does nothing forward and is easily forgotten? We compare the output and all gradients with the full pair.
 
 
 # %%
 # %%px
+from course_lib.comm.regions import shard_of
+
+
 def compare(name, enter):
-    """Run our pair, and say what of it is that of the whole pair."""
-    pair = torch.nn.Sequential(
-        ColumnLinear(comm, whole.up, enter=enter), torch.nn.GELU(), RowLinear(comm, whole.down)
-    )
-    y = pair(x)
-    gradient = torch.autograd.grad(y.square().sum(), x)[0]
-    same = [torch.allclose(a, b, atol=1e-10) for a, b in ((y, whole(x)), (gradient, expected))]
+    """Print whether y and the gradients of x, A and B equal those of the full pair."""
+    first, second = ColumnLinear(comm, whole.up, enter=enter), RowLinear(comm, whole.down)
+    y, full_y = second(torch.nn.functional.gelu(first(x))), whole(x)
+    got = torch.autograd.grad(y.square().sum(), [x, first.weight, second.weight])
+    full = torch.autograd.grad(full_y.square().sum(), [x, whole.up.weight, whole.down.weight])
+    full = full_y, full[0], shard_of(comm, full[1], 0), shard_of(comm, full[2], 1)
+    same = [torch.allclose(a, b, atol=1e-10) for a, b in zip((y, *got), full, strict=True)]
     if rank == 0:
-        print(f"{name}: y is right: {same[0]}, the gradient of x is right: {same[1]}")
+        print(f"{name}: y {same[0]}, gradients of x {same[1]}, A {same[2]}, B {same[3]}")
 
 
 compare("with copy_to   ", copy_to)
 compare("without copy_to", lambda comm, x: x)
 
-# %% tags=["exercise: 09.2"]
+# %% tags=["exercise: 09.q3"]
+
+# %% tags=["exercise: 09.q2"]
 
 # %% [markdown]
-# ### Attention: whole heads
-#
-# Attention has **heads** that know nothing of each other. Give each rank some of them: query, key and value are column
-# layers (here one layer, head by head), cut at the borders of heads, and the projection after them is a row layer. That
-# is a pair again. Six heads on four ranks:
+# **Heads.** In attention, each position of a text mixes in what it finds at earlier positions. Several heads do this side by side, and a head
+# needs nothing from the others. So each rank gets complete heads. Query, key and value become one column-parallel layer that is split
+# between heads; the projection after them is row-parallel. That is a pair again. Six heads on four ranks:
 
 # %%
 # %%px
@@ -269,36 +368,29 @@ from course.lessons.shared.figures.shares import owner_map
 owner_map([rank for rank, heads in enumerate(cluster["heads"]) for _ in range(heads)], what="head")
 
 # %% [markdown]
-# A block of a Transformer is attention, then the two layers of section 2. A step goes through it forward and backward.
+# A Transformer's block is attention followed by a pair as in section 2. We take one forward and backward.
 
 # %%
-predict("All-reduces in a step through one block, forward and backward?", None)
+predict("All-reduces in one block, forward and backward together?", None)
 
 # %%
 # %%px
 hidden = torch.randn(2, 12, 48, dtype=torch.float64, generator=torch.manual_seed(1)).requires_grad_()
 block(hidden).square().sum().backward()
-calls, numbers = counting.count, hidden.numel()
+calls = counting.count
 
 # %%
-why = "Two pairs, and one each way for a pair."
+why = "The block has two pairs, and each pair needs one in each direction."
 outcome(
-    "All-reduces in a step through one block, forward and backward?",
+    "All-reduces in one block, forward and backward together?",
     cluster["calls"][0],
     word="counted",
     because=why,
 )
 
 # %% [markdown]
-# Each of them sums as many numbers as there are tokens times the width, *in the middle of computing*: nothing can go on
-# before it is done. In data parallelism there is one sum per step, and it can hide behind the backward pass. So tensor
-# parallelism wants its ranks close together.
-
-# %% [markdown]
-# ### The vocabulary
-#
-# At both ends of a language model stands a matrix as long as the vocabulary. The first is a table: each rank looks up the
-# tokens that it has, and the sum over the ranks does the rest.
+# **The vocabulary.** A language model begins with a table that has one row per token of the vocabulary. Each rank holds some rows. It looks up
+# the tokens it has and takes zeros for the others, so the sum over the ranks is the result.
 
 # %% tags=["source: course_lib.parallel.tensor_parallel:VocabularyEmbedding"]
 # %%px
@@ -306,25 +398,20 @@ outcome(
 # %%
 # %%px
 tokens = torch.randint(0, 37, (2, 13), generator=torch.manual_seed(2))
-whole_table = model.embedding.token
-found = torch.allclose(VocabularyEmbedding(comm, whole_table)(tokens), whole_table(tokens))
-print(f"rank {rank} has tokens {VocabularyEmbedding(comm, whole_table).mine}; same vectors: {found}")
+table = model.embedding.token
+found = torch.allclose(VocabularyEmbedding(comm, table)(tokens), table(tokens))
+print(f"rank {rank} holds tokens {VocabularyEmbedding(comm, table).mine}; same vectors: {found}")
 
 # %% [markdown]
-# The last layer makes **logits**, a number for every word of the vocabulary, and they are the largest tensor of all. With
-# a column layer each rank has some of them. Do not gather them! The loss needs only two numbers for each token: the
-# sum of all exponentials, and the logit of the word that was right.
+# The model ends with **logits**: for every position, one number per token of the vocabulary. They are the largest tensor of all. With a
+# column-parallel layer each rank holds some of them. Do not gather them! The loss of a position needs only two sums.
 
 # %% tags=["exercise: 09.3"]
 
 # %% [markdown]
-# (The library also takes away the largest logit first, so that no exponential overflows: a third all-reduce.)
-
-# %% [markdown]
-# ### A whole Transformer
+# (The library first subtracts the largest logit, so that no exponential overflows. That takes one more all-reduce, of maxima.)
 #
-# Now everything is cut: embedding, attention, the two layers, the head. Three steps on four ranks, and three in one
-# process; all ranks see the *same* tokens.
+# Now everything is split: table, heads, pairs and logits. We train on one process and on four ranks. All ranks see the *same* tokens.
 
 
 # %%
@@ -332,44 +419,38 @@ print(f"rank {rank} has tokens {VocabularyEmbedding(comm, whole_table).mine}; sa
 from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
 
 
-def three_steps(team, sequence=False):
-    """The losses of three steps on the same tokens, and this rank's shard of the model."""
+def train_transformer(team, sequence=False):
+    """Thirty steps on the same tokens: their losses, and how many weights this rank holds."""
     shard = ParallelTransformer(team, model, sequence=sequence)
     optimizer, losses = torch.optim.SGD(shard.parameters(), lr=0.5), []
-    for _ in range(3):
+    for _ in range(30):
         optimizer.zero_grad()
         loss = vocabulary_cross_entropy(team, shard(tokens[:, :-1]), tokens[:, 1:], 37).mean()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return losses, shard
+    return losses, sum(parameter.numel() for parameter in shard.parameters())
 
 
-# %%
-# %%px
-alone, one = three_steps(MPI.COMM_SELF)
-losses, shard = three_steps(comm)
-weights = [sum(p.numel() for p in net.parameters()) for net in (one, shard)]
+alone, weights = train_transformer(MPI.COMM_SELF)
+losses, held = train_transformer(comm)
 
 # %%
-for step, (one, four) in enumerate(zip(cluster["alone"][0], cluster["losses"][0], strict=True)):
-    print(f"step {step}: loss in one process {one:.8f}, on four ranks {four:.8f}")
-print(
-    "numbers in the model and in the ranks' shards:",
-    cluster["weights"][0][0],
-    [w[1] for w in cluster["weights"]],
-)
+for step in (0, 1, 2, 9, 29):
+    one, four = cluster["alone"][0][step], cluster["losses"][0][step]
+    print(f"step {step:2}: loss in one process {one:.6f}, on four ranks {four:.6f}")
+print(f"weights in one process: {cluster['weights'][0]}, on each rank: {cluster['held']}")
 
 # %% [markdown]
-# A shard is a little more than a quarter: norms, positions and the biases of row layers are small, and on every rank. The
-# ranks with two heads have more than those with one.
+# A rank holds a little more than a quarter. Norms, positions and the biases of row-parallel layers are small, and every rank holds all of
+# them. Ranks with two heads hold more than ranks with one.
 
-# %% [markdown]
-# ### Cut the sequence, too
+# %% [markdown] tags=["slide"]
+# ### Split the sequence, too
 #
-# Weights are not all that memory holds. A forward pass keeps **activations** for the way back, and between the pairs every
-# rank has all of them: norms and sums of the same numbers, four times. `kept_bytes` counts what autograd keeps. How much
-# of one process's activations does a rank of four keep?
+# Weights are not all that fills the memory. A forward pass keeps activations for the backward pass. Tensor parallelism splits them inside a
+# pair. Between the pairs, at the norms and additions, every rank keeps all of them. `kept_bytes` counts what autograd keeps. How much of it
+# does one of four ranks keep, compared with one process?
 
 # %%
 predict("Percent of the activations that one of four ranks keeps?", None)
@@ -388,41 +469,41 @@ def kept(team, sequence=False):
 bytes_kept = {
     "one process": kept(MPI.COMM_SELF),
     "tensor parallel": kept(comm),
-    "with sequence": kept(comm, sequence=True),
+    "tensor and sequence parallel": kept(comm, sequence=True),
 }
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l09_tensor_parallelism.figures import kept_bars
 
-most = {name: max(kept[name] for kept in cluster["bytes_kept"]) for name in cluster["bytes_kept"][0]}
+ways = ("one process", "tensor parallel", "tensor and sequence parallel")
+most = {way: max(kept[way] for kept in cluster["bytes_kept"]) for way in ways}
 outcome(
     "Percent of the activations that one of four ranks keeps?",
     100 * most["tensor parallel"] / most["one process"],
     "%",
     word="counted",
-    because="What lies between the pairs is not cut.",
+    because="What lies between the pairs is on every rank.",
 )
 kept_bars(most, ranks=4)
 
 # %% [markdown]
-# **Sequence parallelism** cuts what lies between the pairs, too: each rank has some of the *positions*. A pair is then
-# entered by an all-gather and left by a reduce-scatter. You know from lesson 04 that these are the two halves of an
-# all-reduce: the same bytes. What was gathered is not kept, though, so on the way back it is gathered once more. And the
-# losses?
+# The last bar is **sequence parallelism**: between the pairs, each rank keeps only some *positions* of the sequence. An all-gather leads
+# into a pair and a reduce-scatter leads out of it. From lesson 04 you know that these are the two halves of an all-reduce, so forward the bytes
+# are the same. The gathered input is not kept, so the backward pass gathers it once more. Are the losses still the same?
 
 # %%
 # %%px
-in_sequence, _ = three_steps(comm, sequence=True)
-same = bool(np.allclose(in_sequence, alone, atol=1e-10))
+in_sequence, _ = train_transformer(comm, sequence=True)
+largest = max(abs(a - b) for a, b in zip(in_sequence, alone, strict=True))
 
 # %%
-print("with the sequence cut, the losses are the same:", cluster["same"][0])
+print("all 30 losses equal those of one process, to 1e-8:", cluster["largest"][0] < 1e-8)
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ### The same in PyTorch
 #
-# PyTorch's **DTensor** is a tensor that knows how it lies on the ranks: `Shard(0)`, `Shard(1)`, `Replicate()`, or
-# `Partial()`, a part of a sum. A plan names the layers to cut; what has to be sent follows from the layouts. Our pair:
+# PyTorch's **DTensor** is a tensor that knows its layout on the ranks: `Shard(0)`, `Shard(1)`, `Replicate()`, or `Partial()`, a part of a
+# sum. A plan names the layers to split, and DTensor derives from the layouts what has to be sent. Our pair:
 
 # %% tags=["source: course_lib.parallel.dtensor_parallel:dtensor_feed_forward"]
 # %%px
@@ -433,119 +514,114 @@ import copy
 
 from torch.distributed.device_mesh import init_device_mesh
 
-from course_lib.parallel.ddp import start_group
+from course_lib.parallel.ddp import end_group, start_group
 
-start_group(comm, "gloo")
+start_group(comm, "mpi4py")
 mesh = init_device_mesh("cpu", (size,))
 theirs = dtensor_feed_forward(mesh, copy.deepcopy(whole))
-gradient = torch.autograd.grad(theirs(x).square().sum(), x)[0]
 layouts = [str(layer.weight.placements[0]) for layer in (theirs.up, theirs.down)]
-print(f"rank {rank}: {layouts}, the gradient of the whole: {torch.allclose(gradient, expected)}")
+gradient = torch.autograd.grad(theirs(x).square().sum(), x)[0]
+expected = torch.autograd.grad(whole(x).square().sum(), x)[0]
+print(f"rank {rank}: {layouts}, gradient of x as in one process: {torch.allclose(gradient, expected)}")
+end_group()
 
 # %% [markdown]
-# `S(0)` is `Shard(0)`, and of a transposed matrix that means columns. DTensor cuts in the same places, and looks up at every operation what
-# the layouts mean. Which step is shorter, on as many ranks as you have cores?
+# `S(0)` is `Shard(0)`; of a transposed matrix these are the columns. So DTensor makes the same splits.
+#
+# Now we time a step of both: ours on MPI, and DTensor on the backend "mpi4py", which is MPI too. Both split the same Transformer, over
+# one rank per core; the other ranks sit out.
 
 # %%
 predict("How many times as long does DTensor's step take?", None)
 
 # %%
 # %%px --timeout 120
-import torch.distributed as dist
+from course_lib.comm.timing import one_rank_per_core, seconds_of_each
+from course_lib.parallel.dtensor_parallel import collectives_of, dtensor_loss_backward, dtensor_transformer
 
-from course_lib.comm.timing import one_rank_per_core, seconds_on
-from course_lib.parallel.dtensor_parallel import dtensor_loss_backward, dtensor_transformer
-
-dist.destroy_process_group()
 team = one_rank_per_core(comm)
-words = torch.randint(0, 256, (4, 65), generator=torch.manual_seed(3))
-larger = build_transformer(width=128, heads=4, length=64, layers=2, seed=0)
+words = torch.randint(0, 240, (4, 65), generator=torch.manual_seed(3))
+larger = build_transformer(vocabulary=240, width=192, heads=12, length=64, layers=2, seed=0)
 
 
 def our_step():
     """Forward and backward of our shard."""
-    losses = vocabulary_cross_entropy(team, ours(words[:, :-1]), words[:, 1:], 256)
-    losses.mean().backward()
+    vocabulary_cross_entropy(meeting, ours(words[:, :-1]), words[:, 1:], 240).mean().backward()
+
+
+def their_step():
+    """The same by DTensor."""
+    dtensor_loss_backward(theirs(words[:, :-1]), words[:, 1:])
 
 
 # %% [markdown]
-# Both are cut from the same model, and take steps in turn; the ranks that are left out return at once.
+# First one step of each to warm up, in which we count the collectives. Then the two take turns, 15 steps each.
 
 # %%
 # %%px --timeout 120
-our_seconds = dtensor_seconds = None
+seconds = meetings = None
 if team != MPI.COMM_NULL:
-    start_group(team, "gloo")
-    ours, mesh = ParallelTransformer(team, larger), init_device_mesh("cpu", (team.size,))
-    theirs = dtensor_transformer(mesh, copy.deepcopy(larger))
-    our_seconds = seconds_on(team, our_step, repetitions=10)
-    dtensor_seconds = seconds_on(
-        team, lambda: dtensor_loss_backward(theirs(words[:, :-1]), words[:, 1:]), repetitions=10
-    )
-    dist.destroy_process_group()
+    start_group(team, "mpi4py")
+    meeting = Counting(team)
+    ours = ParallelTransformer(meeting, larger)
+    theirs = dtensor_transformer(init_device_mesh("cpu", (team.size,)), copy.deepcopy(larger))
+    our_step()
+    meetings = meeting.count, collectives_of(their_step)
+    steps = our_step, their_step
+    seconds = np.median([[seconds_of_each(team, step, 1)[0] for step in steps] for _ in range(15)], axis=0)
+    end_group()
 
 # %% tags=["nbval-ignore-output"]
-ours, theirs = cluster["our_seconds"][0], cluster["dtensor_seconds"][0]
-why = (
-    "Same cuts, same products; the rest is what sends, and the bookkeeping."
-    if theirs > ours
-    else ("The products take the most, and they are the same; is the machine busy?")
-)
+from course.lessons.l09_tensor_parallelism.beside_dtensor import explain_dtensor, reference_table
+
+(ours, theirs), (our_calls, their_calls) = cluster["seconds"][0], cluster["meetings"][0]
+why = explain_dtensor(theirs / ours, our_calls, their_calls)
 outcome("How many times as long does DTensor's step take?", theirs / ours, because=why)
-print(f"ours {1e3 * ours:.0f} ms, DTensor over Gloo {1e3 * theirs:.0f} ms (measured)")
+print(f"medians: ours {1e3 * ours:.1f} ms, DTensor {1e3 * theirs:.1f} ms, both over MPI")
+print(reference_table())
 
 # %% [markdown]
-# A small model shows the bookkeeping; in a large one the products outweigh it. The course's benchmark, `python -m
-# benchmarks.tensor_parallel`, takes a width of 512. On the **reference machine**, two ranks on two cores:
+# The table is from the reference machine (lesson 02), with a wider model and a step of the optimizer. DTensor works for any model and any
+# layout, and looks up at every operation what the layouts mean. That costs time per operation, not per number.
 
-# %% tags=["nbval-ignore-output"]
-import json
-
-from course.paths import ROOT
-
-results = ROOT / "benchmarks" / "results" / "tensor_parallel.json"
-for row in json.loads(results.read_text()) if results.exists() else []:
-    print(f"{row['case'][:46]:46} {row['ours']:6.0f} ms     {row['peer_name']} {row['peer']:6.0f} ms")
-print("measured there" if results.exists() else "not measured yet")
-
-# %% [markdown]
-# ### Channels of a convolution
+# %% [markdown] tags=["slide"]
+# ### Channels, long texts, experts
 #
-# A convolution is a linear layer in its channels. Cut the first by the channels that come out, the second by those that
-# go in, and you have a pair, with the same two sums:
+# **Channels.** A convolution is a linear layer in its channels. Split the first of two by the channels that come out and the second by those
+# that go in, and you have a pair:
 
 # %%
 # %%px
 from course_lib.parallel.tensor_parallel import ColumnConv, RowConv
 
+torch.manual_seed(4)
 first, second = torch.nn.Conv2d(3, 6, 3, padding=1), torch.nn.Conv2d(6, 4, 3, padding=1)
-for layer in (first, second):
-    for parameter in layer.parameters():
-        comm.Bcast(parameter.detach().numpy())
-images = torch.randn(2, 3, 8, 8, generator=torch.manual_seed(4))
-counting = Counting(comm)
+images, counting = torch.randn(2, 3, 8, 8), Counting(comm)
 ours = RowConv(counting, second)(torch.relu(ColumnConv(counting, first)(images)))
 close = torch.allclose(ours, second(torch.relu(first(images))), atol=1e-5)
 print(f"rank {rank}: same images: {close}, all-reduces forward: {counting.count}")
 
 # %% [markdown]
-# Here an all-reduce sums whole images, batch × channels × height × width numbers: for large images that is much.
-# Lesson 10 cuts the images instead.
+# The all-reduce sums images of all four output channels. For large images that is much, and lesson 10 splits the images instead.
+#
+# **Long texts.** If a text is so long that even one head's attention does not fit, we split the sequence inside attention, too. In
+# **context parallelism** each rank keeps its own queries, and the keys and values go round a ring (*ring attention*). A rank sees one block of
+# keys at a time, so it has to add up its softmax block by block:
+
+# %% tags=["source: course_lib.parallel.context_parallel:add_block"]
+# %%px
+
+# %% tags=["source: course_lib.parallel.context_parallel:ring_attention"]
+# %%px
 
 # %% [markdown]
-# ### Long texts: keys go round in a ring
-#
-# If the text is so long that even one head's attention does not fit, cut the sequence for attention, too (*context
-# parallelism*). Every rank keeps its queries; the keys and values go round a ring, and each rank adds up its softmax
-# piece by piece. Ten positions on four ranks:
+# A text of ten positions on four ranks:
 
 # %%
 # %%px
-from course_lib.parallel.context_parallel import ring_attention
 from course_lib.theory.partition import even_range
 
-generator = torch.manual_seed(5)
-query, key, value = torch.randn(3, 1, 2, 10, 4, dtype=torch.float64, generator=generator)
+query, key, value = torch.randn(3, 1, 2, 10, 4, dtype=torch.float64, generator=torch.manual_seed(5))
 mine = even_range(10, size, rank)
 part = slice(mine.start, mine.stop)
 mixed = ring_attention(comm, query[..., part, :], key[..., part, :], value[..., part, :])
@@ -553,58 +629,66 @@ full = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_ca
 print(f"rank {rank}: positions {mine}, as full attention: {torch.allclose(mixed, full[..., part, :])}")
 
 # %% [markdown]
-# ### Experts: tokens travel
-#
-# In a *mixture of experts*, a router picks one of several networks for each token. Let the experts live on different
-# ranks (*expert parallelism*): an all-to-all takes the tokens there, another one brings the answers back. How many go
-# where is known only when the router has spoken.
+# **Experts.** In a mixture of experts, a router chooses one of several networks for each token. In **expert parallelism** the experts live on
+# different ranks: an all-to-all takes each token to its expert, a second one brings the answers back. Nobody knows in advance how many tokens
+# will arrive, so the ranks first exchange the counts.
+
+# %% tags=["source: course_lib.parallel.expert_parallel:ask_all_ranks"]
+# %%px
+
+# %% [markdown]
+# Each answer is multiplied by the probability that the router gave, so the router has a gradient and learns, too.
+
+# %% tags=["source: course_lib.parallel.expert_parallel:ParallelMixture"]
+# %%px
 
 # %%
 # %%px
-from course_lib.parallel.expert_parallel import Mixture, ParallelMixture
+from course_lib.parallel.expert_parallel import Mixture
 
-torch.manual_seed(6)
-mixture = Mixture(4, [torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)])
-pair_of_ranks = comm.Split(rank // 2, rank)  # ranks 0 and 1, and ranks 2 and 3
-everybodys = torch.randn(9, 4)
-part = slice(0, 6) if pair_of_ranks.rank == 0 else slice(6, 9)
-answers = ParallelMixture(pair_of_ranks, mixture)(everybodys[part])
-asked = mixture.router(everybodys[part]).argmax(1).bincount(minlength=2).tolist()
-agree = torch.allclose(answers, mixture(everybodys)[part], atol=1e-6)
-print(f"rank {rank}: tokens for each expert {asked}, answers of the whole mixture: {agree}")
+torch.manual_seed(1)
+mixture = Mixture(4, [torch.nn.Linear(4, 4) for _ in range(4)])  # in one process
+everybody, mine = torch.randn(12, 4), slice(3 * rank, 3 * rank + 3)
+chosen = mixture.router(everybody[mine]).argmax(1).tolist()
+same = torch.allclose(ParallelMixture(comm, mixture)(everybody[mine]), mixture(everybody)[mine], atol=1e-6)
+print(f"rank {rank}: its tokens chose experts {chosen}, answers as in one process: {same}")
+
+# %% [markdown]
+# Count how often each expert was chosen: the ranks get unequal work. Training therefore adds a loss that rewards an even choice.
 
 # %% [markdown]
 # ## On GPUs
 #
-# Products are far faster there, and sums between GPUs are not: tensor parallelism stays inside one machine, on its fast
-# links, with four or eight GPUs. The same DTensor plan runs with `init_device_mesh("cuda", …)`.
+# On GPUs products are far faster, and messages between machines are not. So tensor parallelism stays inside one machine, on its fast links,
+# with two to eight GPUs. The same DTensor plan runs with `init_device_mesh("cuda", …)`.
 
 # %% [markdown]
 # ## Pitfalls
 #
-# - Gathering after every column layer: right, slow, and not needed.
-# - Adding a row layer's bias on every rank before the sum.
-# - Forgetting the sum on the way back: the loss looks right, and earlier layers learn something else.
-# - Heads that are cut in two, or fewer heads than ranks.
+# - Gathering after every column-parallel layer: right, slow, and not needed.
+# - Adding a row-parallel layer's bias on every rank before the sum.
+# - Forgetting the sum of the backward pass: the first loss is right, and the layers before learn something else.
+# - Splitting a head between two ranks, or using more ranks than heads.
 # - Gathering the logits only to compute a loss.
 
 # %% [markdown]
 # ## References
 #
-# - M. Shoeybi and others, [Megatron-LM](https://arxiv.org/abs/1909.08053), 2019: column, row, f and g.
+# - M. Shoeybi and others, [Megatron-LM](https://arxiv.org/abs/1909.08053), 2019: columns, rows, f and g.
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the product of section 1. One of its sentences is 09.2.
 # - V. Korthikanti and others, [Reducing activation recomputation in large Transformer
-#   models](https://arxiv.org/abs/2205.05198), 2022: the sequence.
+#   models](https://arxiv.org/abs/2205.05198), 2022: sequence parallelism.
 # - N. Dryden and others, [Channel and filter parallelism for large-scale CNN
 #   training](https://doi.org/10.1145/3295500.3356207), 2019: convolutions.
-# - H. Liu, M. Zaharia and P. Abbeel, [Ring attention](https://arxiv.org/abs/2310.01889), 2023: keys that go round.
-# - W. Fedus, B. Zoph and N. Shazeer, [Switch Transformers](https://arxiv.org/abs/2101.03961), 2022: one expert a token.
+# - H. Liu, M. Zaharia and P. Abbeel, [Ring attention](https://arxiv.org/abs/2310.01889), 2023.
+# - W. Fedus, B. Zoph and N. Shazeer, [Switch Transformers](https://arxiv.org/abs/2101.03961), 2022: one expert per token.
 # - PyTorch, [Tensor parallelism](https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html): plans.
 
 # %% [markdown]
 # ## Stretch
 #
-# On the way back, the gradient of x is summed, and the gradient of A does not need that sum. Start it with `Iallreduce`,
-# compute the gradient of A meanwhile, and wait then. When can that be faster, and when not?
+# In `mlp_step` the gradient of `x` is summed, and the gradient of A does not need that sum. Compute the gradient of `x` first, start its sum
+# with `Iallreduce`, compute the gradient of A meanwhile, and then wait. When can that be faster, and when not?
 
 # %% [markdown]
 # ## Teardown

@@ -5,28 +5,42 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "tensor parallelism",
-        "The weights of one layer are cut, and each rank computes a part of that layer's result.",
+        "The weights of each layer are split among the ranks, which all work on the same batch.",
         forms=r"tensor[- ]parallel(ism)?",
     ),
     Term(
         "column-parallel",
-        "A linear layer whose weight is cut so that each rank computes complete outputs for some of the "
-        "columns.",
+        "A linear layer whose matrix is split by columns: each rank computes some of the outputs, "
+        "completely.",
         forms=r"column[- ]parallel",
     ),
     Term(
         "row-parallel",
-        "A linear layer whose weight is cut so that each rank computes a part of every sum; an all-"
-        "reduce adds the parts.",
+        "A linear layer whose matrix is split by rows: each rank computes a part of every output, and an "
+        "all-reduce adds the parts.",
         forms=r"row[- ]parallel",
     ),
     Term(
         "DTensor",
-        "PyTorch's tensor that is distributed over a mesh of ranks and inserts the communication itself.",
+        "PyTorch's tensor that knows its layout on the ranks; its operations communicate where needed.",
     ),
     Term(
         "sequence parallelism",
-        "The activations between tensor-parallel layers are cut along the sequence, so that no rank "
+        "The activations between tensor-parallel layers are split along the sequence, so that no rank "
         "keeps all of them.",
+    ),
+    Term(
+        "logits",
+        "The last layer's outputs: one number per class, or per token of the vocabulary, before the softmax.",
+        forms=r"logits?",
+    ),
+    Term(
+        "context parallelism",
+        "Attention of a sequence that is split: each rank keeps its queries, and the keys and values go "
+        "round a ring.",
+    ),
+    Term(
+        "expert parallelism",
+        "The experts of a mixture are on different ranks, and an all-to-all takes each token to its expert.",
     ),
 )

@@ -98,7 +98,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "gelu-before-the-row-sum": "GeLU may come before the sum of a row layer",
         "every-layer-needs-a-sum": "every layer that is cut ends with a sum over the ranks",
         "parts-of-a-sum-are-shards": "a part of a sum can be used like a shard of the result",
-        "bias-on-every-rank": "a bias belongs into every rank's part of the sum",
+        "any-split-can-be-summed": "however two matrices are split, the parts of their product add up",
         "gradient-of-a-shard-is-whole": "what a rank computes as its input's gradient is all of it",
         "wrong-gradients-wrong-loss": "wrong gradients show in the loss at once",
         "four-ranks-a-quarter": "a rank of four holds a quarter of everything",

@@ -42,6 +42,12 @@ def test_items_count_from_where_they_begin() -> None:
     assert labels == ["sample 1", "sample 25"]
 
 
+def test_a_single_row_numbers_its_cells() -> None:
+    axes = owner_map([0, 0, 1, 1, 2, 3], what="head").figure.axes[0]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["0", "1", "2", "3", "4", "5"]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["head"]
+
+
 @pytest.mark.parametrize("count", [0, 481])
 def test_too_few_and_too_many_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} items cannot be drawn; pass 1 to 480"):

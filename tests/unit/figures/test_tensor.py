@@ -2,6 +2,7 @@
 
 import pytest
 
+from course.lessons.l09_tensor_parallelism.beside_dtensor import explain_dtensor, reference_table
 from course.lessons.l09_tensor_parallelism.figures import cut_layers, kept_bars
 from mpi_classroom.figures import rank_colour, to_rgb
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
@@ -31,5 +32,19 @@ def test_the_title_says_what_was_counted() -> None:
 def test_the_bars_are_what_is_kept() -> None:
     picture = kept_bars({"one process": 4e5, "tensor": 2e5, "with the sequence": 1e5}, ranks=4)
     check_legible(picture)
-    assert title_of(picture) == ("with the sequence: 25 % of the activations; an even share of 4 ranks: 25 %")
+    assert title_of(picture) == ("With the sequence: a rank keeps 25 % (an even share: 25 %)")
     assert [bar.get_width() for bar in picture.figure.axes[0].patches] == [400, 200, 100]
+
+
+def test_dtensor_is_explained_by_what_was_measured() -> None:
+    slower = explain_dtensor(2.0, 13, 17)
+    assert "ours has 13 all-reduces, one of DTensor's has 17" in slower and "three layers" in slower
+    assert "looks up the layouts" in slower
+    assert explain_dtensor(0.9, 13, 17).endswith("no clear difference.")
+    assert "three layers" not in explain_dtensor(2.0, 13, 13)
+
+
+def test_the_reference_compares_over_mpi_only() -> None:
+    table = reference_table()
+    assert "DTensor" in table and "Gloo" not in table and "sequence" not in table
+    assert table.count("times as long") == 2

@@ -30,7 +30,13 @@ def owner_map(owners: Sequence[int], *, what: str = "term", first: int = 0) -> P
         axes.text(column + 0.5, row + 0.5, str(rank), **middle)
     axes.set(xlim=(0, columns), ylim=(rows, 0), xticks=[])
     starts = range(0, len(owners), columns)
-    axes.set_yticks([row + 0.5 for row in range(rows)], [f"{what} {first + start}" for start in starts])
+    if rows == 1:  # the one row begins with the first item, and is not that item
+        axes.set_xticks(
+            [column + 0.5 for column in range(columns)], [str(first + column) for column in range(columns)]
+        )
+        axes.set_yticks([0.5], [what])
+    else:
+        axes.set_yticks([row + 0.5 for row in range(rows)], [f"{what} {first + start}" for start in starts])
     axes.set_xlabel("the number in a cell is the rank that has it")
     axes.grid(False)
     axes.spines[:].set_visible(False)

@@ -1,0 +1,30 @@
+"""Our step beside DTensor's, both over MPI: what the measurement says, and the reference machine's rows."""
+
+from course.lessons.shared.reference import rows
+
+PEER = "DTensor over mpi4py"
+
+
+def explain_dtensor(ratio: float, ours: int, theirs: int) -> str:
+    """Why DTensor's step takes `ratio` times as long; `ours` and `theirs` are collectives per step."""
+    counted = f"A step of ours has {ours} all-reduces, one of DTensor's has {theirs}."
+    if theirs > ours:
+        counted += " It splits query, key and value as three layers, each with a sum in the backward pass."
+    if ratio > 1.1:
+        return f"{counted} The products are the same; DTensor also looks up the layouts at every operation."
+    return f"{counted} In this run that made no clear difference."
+
+
+def reference_table() -> str:
+    """The committed rows of the benchmark in which both sides use MPI, as lines of text."""
+    found = [
+        row for row in rows("tensor_parallel") if row["peer_name"] == PEER and "sequence" not in row["case"]
+    ]
+    lines = [f"reference machine, {found[0]['ranks']} ranks, both over MPI, milliseconds per step (spread):"]
+    for row in found:
+        model = row["case"].partition("Transformer ")[2]
+        ours, theirs = (f"{row[side]:.0f} ({row[side + '_spread']:.0f})" for side in ("ours", "peer"))
+        lines.append(f"  {model}: ours {ours}, DTensor {theirs}, {row['ratio']:.2f} times as long")
+    if any(max(row["ours_spread"], row["peer_spread"]) > abs(row["peer"] - row["ours"]) for row in found):
+        lines.append("Where a spread exceeds the difference, a single step may come out the other way round.")
+    return "\n".join(lines)
