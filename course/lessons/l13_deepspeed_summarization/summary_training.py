@@ -49,9 +49,18 @@ REAL = Recipe(
 
 
 def phase_config(
-    recipe: Recipe, phase: str, ranks: int, *, stage: int = 2, steps: int | None = None
+    recipe: Recipe,
+    phase: str,
+    ranks: int,
+    *,
+    stage: int = 2,
+    steps: int | None = None,
+    falling: bool = True,
 ) -> Config:
-    """DeepSpeed's configuration for a phase: the learning rate climbs and stays; in the last, it falls."""
+    """DeepSpeed's config for a phase: the learning rate climbs and stays; in the last phase it falls to 0.
+
+    With `falling=False` it stays in the last phase, too.
+    """
     if recipe.batch % ranks:
         raise ValueError(f"a batch of {recipe.batch} cannot be distributed evenly over {ranks} ranks")
     last = phase == "last"
@@ -61,7 +70,7 @@ def phase_config(
         micro_batch=recipe.batch // ranks,
         learning_rate=recipe.learning_rate,
         warmup_steps=recipe.last_warmup_steps if last else recipe.warmup_steps,
-        total_steps=(recipe.last_steps if steps is None else steps) if last else 0,
+        total_steps=(recipe.last_steps if steps is None else steps) if last and falling else 0,
         clip=recipe.clip,
     )
 
