@@ -14,6 +14,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from course_lib.data.generated_news import Article
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][\"”'])\s+|\n+")
@@ -40,6 +43,22 @@ def rouge(texts: Sequence[str], references: Sequence[str]) -> Rouge:
     scores = [scorer.score(right, text) for text, right in zip(texts, references, strict=True)]
     means = (sum(score[kind].fmeasure for score in scores) / len(scores) for kind in scorer.rouge_types)
     return Rouge(*means)
+
+
+def published_rouge(texts: Sequence[str], references: Sequence[str]) -> NDArray[np.float64]:
+    """ROUGE-1, -2 and -Lsum of each text, (N, 3) from 0 to 1, as papers report them for CNN/DailyMail.
+
+    With Porter's stemmer, so that "opened" is "opens"; ROUGE-Lsum compares sentence by sentence, so texts
+    and references have one sentence per line.
+    """
+    if len(texts) != len(references):
+        raise ValueError(f"{len(texts)} texts cannot be scored by {len(references)} references")
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeLsum"], use_stemmer=True)
+    scores = [scorer.score(right, text) for text, right in zip(texts, references, strict=True)]
+    rows = [[score[kind].fmeasure for kind in scorer.rouge_types] for score in scores]
+    return np.array(rows, np.float64).reshape(len(texts), 3)
 
 
 def rouge_n(text: str, reference: str, n: int = 1) -> float:
@@ -69,20 +88,29 @@ def lead_3(text: str) -> str:
 
 
 def oracle_extract(text: str, reference: str, *, limit: int = EXTRACT) -> str:
-    """Up to `limit` sentences of `text`, added greedily while ROUGE-1 + ROUGE-2 with `reference` grows."""
-    left, chosen, best = list(enumerate(sentences(text))), list[tuple[int, str]](), 0.0
-    while left and len(chosen) < limit:
-        score, sentence = max((_worth([*chosen, candidate], reference), candidate) for candidate in left)
-        if score <= best:
+    """Up to `limit` sentences of `text`, those of `oracle_sentences`, in their order."""
+    parts = sentences(text)
+    return " ".join(parts[place] for place in oracle_sentences(parts, reference, limit=limit))
+
+
+def oracle_sentences(parts: Sequence[str], reference: str, *, limit: int = EXTRACT) -> list[int]:
+    """The places of up to `limit` sentences, added greedily while ROUGE-1 + ROUGE-2 with `reference` grows.
+
+    Of equally good sentences, the first. In ascending order; empty when none has a word of `reference`.
+    """
+    chosen, best = list[int](), 0.0
+    while len(chosen) < min(limit, len(parts)):
+        left = [place for place in range(len(parts)) if place not in chosen]
+        scores = [_worth([parts[i] for i in sorted([*chosen, place])], reference) for place in left]
+        if max(scores) <= best:
             break
-        best = score
-        chosen.append(sentence)
-        left.remove(sentence)
-    return " ".join(sentence for _, sentence in sorted(chosen))
+        best = max(scores)
+        chosen.append(left[scores.index(best)])
+    return sorted(chosen)
 
 
-def _worth(chosen: Sequence[tuple[int, str]], reference: str) -> float:
-    text = " ".join(sentence for _, sentence in chosen)
+def _worth(chosen: Sequence[str], reference: str) -> float:
+    text = " ".join(chosen)
     return rouge_n(text, reference, 1) + rouge_n(text, reference, 2)
 
 
