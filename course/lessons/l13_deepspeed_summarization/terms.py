@@ -29,4 +29,9 @@ TERMS = (
         "Of a summarizer: it writes its own sentences.",
         forms="abstractive(ly)?",
     ),
+    Term(
+        "paired bootstrap",
+        "A way to say how sure a difference of two systems on the same test samples is: draw samples with "
+        "replacement many times, and look how far the mean difference varies.",
+    ),
 )
