@@ -22,7 +22,7 @@ from mpi_classroom.figures import (
     Look,
     Picture,
     listed,
-    new_figure,
+    new_panels,
     wrapped,
 )
 
@@ -181,7 +181,7 @@ def score_bars(scores: Mapping[str, tuple[Rouge, float]]) -> Picture:
     one = [100 * score.one for score, _ in scores.values()]
     facts = [100 * right for _, right in scores.values()]
     title = scores_title(scores)
-    figure, axes = new_figure(wrapped(title, 7.5), width=7.5, height=0.62 * len(names) + 1.6)
+    figure, (axes,) = new_panels(title, width=7.5, height=0.62 * len(names) + 1.6)
     plain: Look = {"color": "#56B4E9"}
     hatched: Look = {"color": "#009E73", "hatch": "///", "edgecolor": "white"}
     for shift, values, label, look in (
@@ -247,7 +247,7 @@ def loss_curve(losses: Sequence[float], *, name: str, unit: str) -> Picture:
     ends = range(min(SMOOTH, len(losses)), len(losses) + 1)
     smooth = [fmean(losses[max(0, end - SMOOTH) : end]) for end in ends]
     title = f"{name}: the loss goes from {smooth[0]:.2f} to {smooth[-1]:.2f} in {len(losses)} steps"
-    figure, axes = new_figure(wrapped(title, 7.5), width=7.5, height=3.4)
+    figure, (axes,) = new_panels(title, width=7.5, height=3.4)
     axes.plot(range(1, len(losses) + 1), losses, color="#56B4E9", linewidth=1, label="one step")
     axes.plot(list(ends), smooth, color=INK, linewidth=2.5, label=f"mean of {SMOOTH} steps")
     axes.set(xlabel="step", ylabel=f"loss per {unit}", ylim=(0, None))

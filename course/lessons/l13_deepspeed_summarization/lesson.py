@@ -404,30 +404,26 @@ if news:
 # These articles are CNN's. Papers report about 40 % ROUGE-1 for lead-3 on the full test set, most of which is the Daily
 # Mail's.
 #
-# One training with one seed proves little. On our reference machine we trained with three seeds, on two ranks each, and with
-# more passes. All settings were chosen on 200 other articles, and each seed was tested once. The intervals come from a
-# **paired bootstrap**: draw 500 of the test articles with replacement, take the mean difference to lead-3, repeat that 10 000
-# times, and keep the middle 95 % of the means.
+# One training with one seed proves little. The benchmark `benchmarks/summaries.py` of the course trains with three seeds, on two
+# ranks each, and with more passes. It chooses all settings on 200 other articles, and tests each seed once. The intervals come
+# from a **paired bootstrap**: draw 500 of the test articles with replacement, take the mean difference to lead-3, repeat that
+# 10 000 times, and keep the middle 95 % of the means.
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.shared.reference import rows
-
-results = real_news.committed(rows("summaries"))
+measured = real_news.reference_rows()
+results = real_news.committed(measured)
 if news:
     lead, ours = real_scores["lead-3"], real_scores["4 passes, 4 ranks"]
     results += real_news.above_lead(real_news.THIS_RUN, ours, lead)
-real_news.seeds_picture(results)
-
-# %% tags=["nbval-ignore-output"]
-print(real_news.say_reference(rows("summaries")))
+print(real_news.say_reference(measured))
+real_news.seeds_picture(results) if results else None
 
 # %% [markdown]
-# Beating lead-3 takes a trained model, and the gain is small beside what the oracle reaches. Most of what separates them is
-# knowing what the editor found important.
+# The oracle shows how much a perfect choice would gain. What everybody else lacks is knowing what the editor found important.
 #
-# Abstractive models do better when they have been trained on gigabytes of text first. `load_pretrained("t5-small")` in
-# `course_lib.training.summaries.pretrained` loads a T5 or a BART from a folder, from the cache of Hugging Face's hub, or from
-# the hub itself, and the loop of section 4 trains it on.
+# Abstractive models for real news have read gigabytes of text before. `load_pretrained("t5-small")` in
+# `course_lib.training.summaries.pretrained` loads such a model, a T5 or a BART, from a folder, from the cache of Hugging
+# Face's hub, or from the hub itself. The loop of section 4 can train it on.
 
 # %% [markdown]
 # ### 6 · Was it the falling rate?

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
+from course.lessons.shared.reference import rows
 from course_lib.data.cnn_dailymail import load_news
 from course_lib.data.generated_news import Article
 from course_lib.training.summaries.bootstrap import mean_interval
@@ -19,7 +20,7 @@ from course_lib.training.summaries.extractive import extract
 from course_lib.training.summaries.features import NAMES, Rarity, sentence_features
 from course_lib.training.summaries.prepared import Prepared, RealNews, split_real_news
 from course_lib.training.summaries.rouge import LEAD, oracle_sentences, published_rouge, sentences
-from mpi_classroom.figures import FONT_SIZE, GRID, INK, Look, Picture, listed, new_figure, wrapped
+from mpi_classroom.figures import FONT_SIZE, GRID, INK, Look, Picture, listed, new_panels
 
 SKIPPED = (
     "Skipped: CNN/DailyMail is not on this machine, so the cells of this section do nothing. "
@@ -59,7 +60,7 @@ def feature_picture(article: Article, rarity: Rarity) -> Picture:
         f"An article of {len(parts)} sentences: the oracle takes "
         f"{listed(place + 1 for place in chosen) if chosen else 'none'}, lead-3 takes 1, 2 and 3"
     )
-    figure, axes = new_figure(wrapped(title, 7.8), width=7.8, height=0.27 * len(values) + 3.1)
+    figure, (axes,) = new_panels(title, height=0.27 * len(values) + 3.1)
     low, high = values.min(axis=0), values.max(axis=0)
     axes.imshow((values - low) / np.maximum(high - low, 1e-6), cmap="Greys", aspect="auto", vmin=0, vmax=1.6)
     axes.set_xticks(range(len(NAMES)), NAMES, rotation=60, ha="right", rotation_mode="anchor")
@@ -126,10 +127,18 @@ def above_lead(name: str, ours: Scores, lead: Scores) -> list[Above]:
     return [Above(metric, name, float(each.mean()), *mean_interval(each)) for metric, each in pairs]
 
 
-def committed(rows: Sequence[Mapping[str, Any]]) -> list[Above]:
+def reference_rows() -> list[dict[str, Any]]:
+    """What the benchmark `summaries` measured on the reference machine; empty until it is committed."""
+    try:
+        return rows("summaries")
+    except FileNotFoundError:
+        return []
+
+
+def committed(measured: Sequence[Mapping[str, Any]]) -> list[Above]:
     """The seeds and their mean from the rows of the benchmark `summaries`."""
     found = []
-    for row in rows:
+    for row in measured:
         kind, *rest = row["case"].split(", ")
         if kind == "test" and rest[0] in METRICS and rest[1] != "greedy oracle":
             name = rest[1].replace("mean over the seeds", "mean of the seeds")
@@ -141,9 +150,8 @@ def seeds_picture(results: Sequence[Above]) -> Picture:
     """Points above lead-3 with their 95 % intervals, by metric; those of this run as diamonds."""
     names = list(dict.fromkeys(each.name for each in results))
     title = seeds_title(results)
-    figure, axes = new_figure(
-        wrapped(title, 7.5), width=7.5, height=0.3 * len(METRICS) * (len(names) + 1) + 2
-    )
+    height = 0.3 * len(METRICS) * (len(names) + 1) + 2
+    figure, (axes,) = new_panels(title, height=height)
     for each in results:
         row = METRICS.index(each.metric) * (len(names) + 1) + names.index(each.name)
         live, mean = each.name == THIS_RUN, each.name.startswith("mean")
@@ -151,42 +159,59 @@ def seeds_picture(results: Sequence[Above]) -> Picture:
         look |= {"marker": "D" if live else "s" if mean else "o", "markersize": 8, "linewidth": 2}
         axes.plot([each.low, each.high], [row, row], color=look["color"], linewidth=2)
         axes.plot(each.points, row, **look)
-        axes.text(each.high, row, f"  {each.points:+.2f}", va="center", fontsize=FONT_SIZE, color=INK)
-    rows = [
+        axes.text(each.high, row, f"  {signed(each.points, 2)}", va="center", fontsize=FONT_SIZE, color=INK)
+    ticks = [
         (g * (len(names) + 1) + i, f"{metric}   {name}" if i == 0 else name)
         for g, metric in enumerate(METRICS)
         for i, name in enumerate(names)
     ]
-    axes.set_yticks([row for row, _ in rows], [words for _, words in rows])
+    axes.set_yticks([row for row, _ in ticks], [words for _, words in ticks])
     axes.invert_yaxis()
     axes.axvline(0, color=INK, linestyle="--", linewidth=1)
     axes.margins(x=0.16)
     axes.set_xlabel("points above lead-3, with the 95 % interval")
     axes.grid(False, axis="y")
     axes.grid(True, axis="x", color=GRID)
-    words = [f"{e.metric}, {e.name}: {e.points:+.2f} ({e.low:+.2f} to {e.high:+.2f})" for e in results]
+    words = [
+        f"{e.metric}, {e.name}: {signed(e.points, 2)} ({signed(e.low, 2)} to {signed(e.high, 2)})"
+        for e in results
+    ]
     return Picture(figure, f"Points with intervals. {title}. {'; '.join(words)}.")
 
 
 def seeds_title(results: Sequence[Above]) -> str:
-    """How far the mean of the seeds is above lead-3 in each metric, and which intervals hold 0."""
+    """How far the mean of the seeds, or this run, is above lead-3 in each metric; which intervals hold 0."""
     means = [each for each in results if each.name.startswith("mean")]
-    points = listed(f"{each.points:+.1f}" for each in means)
-    unsure = [each.metric for each in means if each.low <= 0 <= each.high]
-    sure = f"the interval of {listed(unsure)} holds 0" if unsure else "no interval holds 0"
-    return f"Reference machine, mean of three seeds against lead-3: {points} points ({sure})"
+    shown = means or results
+    points = listed(signed(each.points, 1) for each in shown)
+    unsure = [each.metric for each in shown if each.low <= 0 <= each.high]
+    sure = f"0 is in the interval of {listed(unsure)}" if unsure else "no interval holds 0"
+    who = "Mean of three seeds on the reference machine" if means else "This run"
+    return f"{who}: {points} points against lead-3 ({sure})"
 
 
-def say_reference(rows: Sequence[Mapping[str, Any]]) -> str:
+def signed(value: float, digits: int) -> str:
+    """`value` with its sign, as it stands in a text."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def say_reference(measured: Sequence[Mapping[str, Any]]) -> str:
     """What the committed rows say besides the seeds: the oracle, and one process beside two ranks."""
-    cases = {row["case"]: row for row in rows}
-    oracle = " / ".join(f"{cases[f'test, {metric}, greedy oracle']['ours']:.1f}" for metric in METRICS)
-    lead = " / ".join(f"{cases[f'test, {metric}, greedy oracle']['peer']:.1f}" for metric in METRICS)
-    same = [row["ours"] for row in rows if "the same sentences" in row["case"]]
-    seconds = [row for row in rows if "CPU seconds" in row["case"]]
-    return (
-        f"{' / '.join(METRICS)}: lead-3 {lead}, oracle {oracle} %.\n"
-        f"Two ranks and one process pick the same sentences in {min(same):.1f} % of the test articles "
-        f"or more.\nA training took {fmean(row['ours'] for row in seconds):.0f} s of CPU time on two ranks "
-        f"together, {fmean(row['peer'] for row in seconds):.0f} s in one process."
+    if not measured:
+        return ""
+    cases = {row["case"]: row for row in measured}
+    oracle = [cases[f"test, {metric}, greedy oracle"] for metric in METRICS]
+    lead = ", ".join(f"{row['peer']:.1f}" for row in oracle)
+    ceiling = ", ".join(f"{row['ours']:.1f}" for row in oracle)
+    same = [row["ours"] for row in measured if "the same sentences" in row["case"]]
+    seconds = [row for row in measured if "CPU seconds" in row["case"]]
+    return "\n".join(
+        (
+            f"On the reference machine ({', '.join(METRICS)} in percent):",
+            f"    lead-3          {lead}",
+            f"    oracle extract  {ceiling}",
+            f"Two ranks and one process pick the same sentences in {min(same):.1f} % of the test articles.",
+            f"One training takes {fmean(row['ours'] for row in seconds):.0f} s of CPU time on two ranks "
+            f"together, {fmean(row['peer'] for row in seconds):.0f} s in one process.",
+        )
     )
