@@ -72,8 +72,9 @@ article = held_out[0]
 marked_article(article, {"reference": article.summary, "lead-3": lead_3(article.text)})
 
 # %% [markdown]
-# Don't hold it against lead-3. Our generator rarely reports the news in the first three sentences, so that a model has to
-# find it. Real reporters put the news first, and on their articles lead-3 is hard to beat. Section 5 tries, on real news.
+# Don't blame lead-3. These articles are built so: our generator rarely reports the news in the first three sentences, because
+# a model should have to find it. Real reporters put the news first, and on their articles lead-3 is hard to beat. Section 5
+# tries, on real news.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask a small T5
@@ -83,8 +84,8 @@ marked_article(article, {"reference": article.summary, "lead-3": lead_3(article.
 # of the two, F1.
 #
 # Our model is a small T5. It is an **encoder-decoder**: the encoder reads the article, the decoder writes the summary, one
-# **token** after the other. A token is a word, or a piece of one. The model was trained in 560 steps, and the course has its
-# weights as they were after step 460. Each rank summarizes a quarter of the 80 held-out articles:
+# **token** after the other. A token is a word, or a piece of one. Its training takes 560 steps, and the course has its weights
+# as they were after 460. Each rank summarizes a quarter of the 80 held-out articles:
 
 # %%
 # %%px --timeout 120
@@ -148,7 +149,7 @@ print(f"rank {rank}: {len(part.labels)} summaries, {part.tokens} tokens")
 
 # %% [markdown]
 # The counts differ. In the mean of the four ranks' means, a token on rank 0 would weigh more than a token on rank 3. One
-# process with all 32 articles would weigh all tokens equally. We want that.
+# process with all 32 articles would weigh all tokens equally, and that is what we want.
 
 # %% tags=["exercise: 13.1"]
 
@@ -266,9 +267,9 @@ outcome(
 )
 
 # %% [markdown]
-# The T5 learned early to write sentences in the form of the references, and the form alone brings words. The extract says
-# the truth in the article's words, which the reference does not have. ROUGE cannot tell these two apart. So whether a
-# summary is true must be checked separately.
+# The T5 learned early to write in the form of the references, and the form alone brings words. The extract is taken from the
+# article, and says the truth with some words that the reference does not have. ROUGE-1 cannot tell a different wording from
+# a wrong name. Whether a summary is true must be checked separately.
 
 # %% tags=["exercise: 13.q1"]
 
@@ -472,7 +473,7 @@ print(explain_control(first.facts, last.facts, steady.facts))
 # ### 7 · What the decoder reads
 #
 # Ben wrote his own function for what the decoder reads in training, and trained our checkpoint with it for 30 steps. His
-# loss is excellent:
+# loss looks good:
 
 # %%
 # %%px --timeout 200
@@ -492,8 +493,8 @@ for text in cluster["written"][0][:3]:
     print("written:", text)
 
 # %% [markdown]
-# A loss lower than any in section 4, and then this. Here is what the decoder should get. To predict a token, it reads the
-# tokens of the reference that come *before* it. When it writes, there is no reference: it reads what it has written itself.
+# A small loss, and worthless summaries. When a model writes, its decoder reads what it has written so far, and predicts the
+# next token. In training it reads the reference instead, and predicts the next token of the reference at every position.
 
 # %% tags=["exercise: 13.2"]
 
@@ -585,9 +586,9 @@ if rank == 0:
 # trainer.fit(module, loader)
 # ```
 #
-# We cannot run it here, and so the course does not install it: on a CPU, this strategy ends with *The DeepSpeed strategy is
-# only supported on CUDA GPUs but \`CPUAccelerator\` is used*. On GPUs mind the loss. `training_step` sees one rank's batch only,
-# so it has to count the tokens of all ranks itself, as in exercise 13.1, and multiply by the number of ranks.
+# This code is not run here, and the course does not install Lightning: on a CPU, its DeepSpeed strategy raises a RuntimeError
+# that says that it supports GPUs only. On GPUs, mind the loss. `training_step` sees one rank's batch, so it has to count the
+# tokens of all ranks itself, as in exercise 13.1, and to multiply its part by the number of ranks.
 
 # %% [markdown]
 # ## On GPUs

@@ -23,8 +23,8 @@ from course_lib.training.summaries.rouge import LEAD, oracle_sentences, publishe
 from mpi_classroom.figures import FONT_SIZE, GRID, INK, Look, Picture, listed, new_panels
 
 SKIPPED = (
-    "Skipped: CNN/DailyMail is not on this machine, so the cells of this section do nothing. "
-    "`.venv/bin/course fetch cnn_dailymail` downloads it."
+    "Skipped: the course found no CNN/DailyMail, so the cells of this section train nothing. "
+    "data/README.md says where to put its files."
 )
 METRICS = ("ROUGE-1", "ROUGE-2", "ROUGE-Lsum")
 SHOWN = 16  # sentences in the picture, at most
@@ -35,7 +35,7 @@ Scores = NDArray[np.float64]  # (articles, 3), in percent
 
 
 def find_real_news() -> RealNews | None:
-    """CNN/DailyMail in its three parts, or None where it is not on this machine and cannot be downloaded."""
+    """CNN/DailyMail in its three parts, or None where the course finds none."""
     news = load_news()
     return split_real_news(news) if news.real else None
 

@@ -18,7 +18,7 @@ def test_generated_news_is_not_taken_for_real_news(monkeypatch: pytest.MonkeyPat
     stand_in = News("generated", False, ARTICLES, ARTICLES, ARTICLES)
     monkeypatch.setattr(real_news, "load_news", lambda: stand_in)
     assert real_news.find_real_news() is None
-    assert real_news.say_news(None).startswith("Skipped: CNN/DailyMail is not on this machine")
+    assert real_news.say_news(None).startswith("Skipped: the course found no CNN/DailyMail")
     assert "6 to train on" in real_news.say_news(RealNews(ARTICLES, ARTICLES, ARTICLES))
 
 
