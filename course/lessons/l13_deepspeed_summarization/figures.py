@@ -219,8 +219,8 @@ def scores_title(scores: Mapping[str, tuple[Rouge, float]]) -> str:
     _, one, other = max(swapped)
     (words, facts), (fewer, more) = points[one], points[other]
     return (
-        f"{one} has more words right than {other} (ROUGE-1 {words:.0f} % and {fewer:.0f} %), "
-        f"and fewer facts ({facts:.0f} % and {more:.0f} %)"
+        f"“{one}” has more words right than “{other}” (ROUGE-1 {words:.0f}\u00a0% and {fewer:.0f}\u00a0%), "
+        f"and fewer facts ({facts:.0f}\u00a0% and {more:.0f}\u00a0%)"
     )
 
 

@@ -8,7 +8,7 @@
 # | **You will be able to** | score a summary by its words and by its facts; divide a loss over tokens so that the ranks' parts add up to it; continue the training of an encoder-decoder with DeepSpeed |
 # | **With More** | train a summarizer of real news and judge it by what a baseline and an oracle reach; say what a decoder reads while it is trained |
 # | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), [12 · DeepSpeed on CIFAR](12_deepspeed_on_cifar.ipynb) |
-# | **Time** | core 20 min · more 30 min |
+# | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
 #
 # [← 12 · DeepSpeed on CIFAR](12_deepspeed_on_cifar.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
@@ -132,18 +132,13 @@ outcome("Percent of the facts right, before the last 100 steps?", 100 * first.fa
 
 # %%
 # %%px
-from course.lessons.l13_deepspeed_summarization.summaries import global_batches
+from course.lessons.l13_deepspeed_summarization.summaries import global_batches, shortest_first
 from course_lib.parallel.data_parallel import shard
 from course_lib.training.summaries.model import token_batch
 from course_lib.training.summaries.recipe import phase_articles
-from course_lib.training.summaries.tokens import PAD
 
 training = encoded(recipe, tokenizer, phase_articles(recipe, "last"))
-lengths = (training.summaries != PAD).sum(axis=1)
-batches = [
-    numbers[np.argsort(lengths[numbers], kind="stable")]
-    for numbers in global_batches(len(training), recipe.batch)
-]
+batches = [shortest_first(training, numbers) for numbers in global_batches(len(training), recipe.batch)]
 part = token_batch(training, shard(comm, batches[0]))
 print(f"rank {rank}: {len(part.labels)} summaries, {part.tokens} tokens")
 
@@ -176,8 +171,6 @@ with torch.no_grad():
 # %% [markdown]
 # The difference looks small, and nothing reports it. It is there in every step, and it grows with the spread of lengths: real
 # summaries have from ten to more than a hundred tokens.
-
-# %% tags=["exercise: 13.q2"]
 
 # %% [markdown] tags=["notes"]
 # Seven minutes with the exercise. Who solves it early computes by hand how much more a token on rank 0 weighs than one on
@@ -261,9 +254,11 @@ from course_lib.training.summaries.rouge import oracle_extract
 
 extracts = [oracle_extract(each.text, each.summary) for each in held_out]
 found = compare(cluster["before"][0], extracts, held_out)
-because = explain_preferences(found)
 outcome(
-    "In what percent of those articles does ROUGE-1 prefer fewer facts?", found.percent, "%", because=because
+    "In what percent of those articles does ROUGE-1 prefer fewer facts?",
+    found.percent,
+    "%",
+    because=explain_preferences(found),
 )
 
 # %% [markdown]
@@ -589,6 +584,8 @@ if rank == 0:
 # This code is not run here, and the course does not install Lightning: on a CPU, its DeepSpeed strategy raises a RuntimeError
 # that says that it supports GPUs only. On GPUs, mind the loss. `training_step` sees one rank's batch, so it has to count the
 # tokens of all ranks itself, as in exercise 13.1, and to multiply its part by the number of ranks.
+
+# %% tags=["exercise: 13.q2"]
 
 # %% [markdown]
 # ## On GPUs

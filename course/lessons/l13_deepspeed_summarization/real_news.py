@@ -168,7 +168,7 @@ def seeds_picture(results: Sequence[Above]) -> Picture:
     axes.set_yticks([row for row, _ in ticks], [words for _, words in ticks])
     axes.invert_yaxis()
     axes.axvline(0, color=INK, linestyle="--", linewidth=1)
-    axes.margins(x=0.16)
+    axes.margins(x=0.16, y=0.06)
     axes.set_xlabel("points above lead-3, with the 95 % interval")
     axes.grid(False, axis="y")
     axes.grid(True, axis="x", color=GRID)

@@ -73,6 +73,12 @@ def mean_share(comm: MPI.Intracomm, summed: torch.Tensor, labels: torch.Tensor) 
 # -------------------------------------------------------------------- training
 
 
+def shortest_first(encoded: Encoded, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The article `numbers`, ordered by how many tokens their summaries have; ties stay in order."""
+    lengths = (encoded.summaries[numbers] != PAD).sum(axis=1)
+    return numbers[np.argsort(lengths, kind="stable")]
+
+
 def summary_step(
     comm: MPI.Intracomm, engine: Any, part: TokenBatch, smoothing: float = 0.0, share: Share = token_share
 ) -> float:
