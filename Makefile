@@ -59,7 +59,7 @@ $(READY): $(LOCK) pyproject.toml course/pyproject.toml packages/mpi_classroom/py
 	  { rm -rf .venv; echo 'Python cannot make a virtual environment. On Debian or Ubuntu: sudo apt install python3-venv'; exit 1; }
 	@echo 'Installing PyTorch (about 200 MB). If $(TORCH_INDEX) does not answer, the build that pip finds elsewhere is used.'
 	$(PIP) --no-deps --retries 1 --timeout 20 --extra-index-url $(TORCH_INDEX) $(TORCH)
-	@echo 'Installing everything else (about 150 MB): each file must have a digest that is in $(LOCK).'
+	@echo 'Installing everything else (about 200 MB): each file must have a digest that is in $(LOCK).'
 	@sed -n '/^setuptools==/,/[^\]$$/p' $(LOCK) > $(VENV)/first.txt
 	$(PIP) --no-deps --require-hashes --requirement $(VENV)/first.txt
 	$(PIP) --no-deps --no-build-isolation --require-hashes --requirement $(LOCK)

@@ -37,7 +37,7 @@ class ExtractRecipe:
     heads: int = 4
     layers: int = 2
     batch: int = 32  # articles in a global batch
-    epochs: int = 10
+    epochs: int = 20
     learning_rate: float = 2e-3
     warmup_steps: int = 30
     clip: float = 1.0

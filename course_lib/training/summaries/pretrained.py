@@ -1,19 +1,30 @@
-"""Weights that others have trained, when they can be had: `load_pretrained("t5-small")`.
+"""Summaries by weights that others have trained: T5 or BART, from a folder or from the Hugging Face hub.
 
-The first that works: a folder; the hub's cache on this machine; a download, which a process of its own
-tries for a limited time. Without a network there is a sentence in a few seconds, and the small model stays.
+    model, tokenizer = load_pretrained("models/t5-small")     a folder with the files of the hub
+    model, tokenizer = load_pretrained("t5-small")            the hub's cache on this machine, or a download
+    write_summaries(model, tokenizer, ["(CNN) …"])            one summary per article
+
+A folder needs no network. A download is tried by a process of its own for a limited time: without a network
+there is a sentence in a few seconds, and the small model stays. Only safetensors are read, since a pickle
+could run code.
 """
 
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from course_lib.data.downloads import is_offline
-from course_lib.data.storage import DataError
+from course_lib.data.storage import DataError, shown
 from course_lib.training.summaries.quiet import be_quiet
 
+NEEDED = "config.json, model.safetensors and tokenizer.json of a T5 or BART"
+TOKENIZERS = ("tokenizer.json", "spiece.model", "vocab.json")
+LONGEST = 512  # tokens that a T5 has read in its training
 FILES = ("*.json", "*.safetensors", "*.model", "merges.txt", "vocab.*")
 TIMEOUT = 20.0  # seconds for all of it
 DOWNLOAD = """
@@ -24,26 +35,65 @@ print(snapshot_download(sys.argv[1], allow_patterns=sys.argv[2:], etag_timeout=5
 
 
 def load_pretrained(name: str = "t5-small", *, timeout: float = TIMEOUT) -> tuple[Any, Any]:
-    """The model and the tokenizer called `name`, or those in the folder `name`.
+    """The encoder-decoder and the tokenizer in the folder `name`, or those that the hub calls `name`.
 
-    DataError with a remedy when they cannot be had within `timeout` seconds.
+    DataError with a remedy when there is no such folder, when it holds something else, or when a download
+    fails or takes longer than `timeout` seconds.
     """
     be_quiet()
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     folder = find_pretrained(name, timeout)
     try:
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True)
+        model, loading = AutoModelForSeq2SeqLM.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, output_loading_info=True
+        )
+        if missing := sorted(loading["missing_keys"]):  # transformers would go on with random numbers
+            raise ValueError(f"{len(missing)} weights are missing, the first is {missing[0]}")
+        if not any((Path(folder) / file).is_file() for file in TOKENIZERS):  # it would make an empty one
+            raise ValueError(f"it has none of {', '.join(TOKENIZERS)}")
         return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0][:120]
-        raise DataError(f"the files of {name} cannot be read ({reason}); delete {folder}") from error
+    except Exception as error:  # the libraries raise many kinds, some of them their own
+        reason = " ".join(str(error).split())[:120]
+        remedy = f"name a folder with {NEEDED}" if Path(name).expanduser().is_dir() else f"delete {folder}"
+        raise DataError(
+            f"{shown(Path(folder))} holds no T5 or BART that can be read ({reason}); {remedy}"
+        ) from error
+
+
+def write_summaries(
+    model: Any, tokenizer: Any, texts: Sequence[str], *, longest: int = 80, beams: int = 1
+) -> list[str]:
+    """A summary of each of `texts`, of at most `longest` tokens; `beams` 1 is greedy.
+
+    A T5 reads "summarize: " first, as in its training. A text is cut where the model can read no further.
+    """
+    settings = (getattr(model.config, "task_specific_params", None) or {}).get("summarization", {})
+    prefix = settings.get("prefix", "summarize: " if model.config.model_type == "t5" else "")
+    room = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or LONGEST)
+    model.eval()
+    written = []
+    for text in texts:
+        read = tokenizer([prefix + text], truncation=True, max_length=room, return_tensors="pt")
+        with torch.no_grad():
+            (tokens,) = model.generate(
+                input_ids=read["input_ids"],
+                attention_mask=read["attention_mask"],
+                max_new_tokens=longest,
+                num_beams=beams,
+                do_sample=False,
+            )
+        written.append(tokenizer.decode(tokens, skip_special_tokens=True).strip())
+    return written
 
 
 def find_pretrained(name: str, timeout: float) -> str:
     """The folder with the files of `name`; DataError when there is none to be had."""
-    if Path(name).is_dir():
-        return name
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path)
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:  # the hub has owner/name
+        raise DataError(f"there is no folder {name}; name one with {NEEDED}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 

@@ -142,17 +142,94 @@ def test_a_write_that_fails_leaves_the_old_weights(tokenizer, tmp_path: Path, mo
 # -------------------------------------------------------------------- weights of others
 
 
-def test_pretrained_weights_come_from_a_folder(tokenizer, tmp_path: Path) -> None:
+def save_like_the_hub(model, tokenizer, folder: Path) -> None:
+    """The files that the hub has of a model: config.json, model.safetensors, tokenizer.json, …"""
     from transformers import PreTrainedTokenizerFast
 
-    model = build_t5(SHAPE, seed=0)
-    model.save_pretrained(tmp_path)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>").save_pretrained(
-        tmp_path
-    )
+    model.save_pretrained(folder)
+    words = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>")
+    words.save_pretrained(folder)
+
+
+def tiny_bart():
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 64}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    inner = {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "vocab_size": SHAPE.vocabulary}
+    marks = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 1}
+    return BartForConditionalGeneration(
+        BartConfig(**sizes, **heads, **inner, **marks, forced_eos_token_id=1)
+    ).eval()
+
+
+@pytest.mark.parametrize("kind", ("t5", "bart"))
+def test_pretrained_weights_come_from_a_folder_and_write(
+    tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(pretrained, "download", lambda *_: pytest.fail("asked the network"))
+    model = build_t5(SHAPE, seed=0) if kind == "t5" else tiny_bart()
+    save_like_the_hub(model, tokenizer, tmp_path)
     loaded, words = pretrained.load_pretrained(str(tmp_path))
-    assert torch.equal(loaded.shared.weight, model.shared.weight)
+    assert loaded.config.model_type == kind
+    for name, weight in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight), name
     assert words("a mill")["input_ids"] == tokenizer.encode("a mill").ids
+    texts = ["Ana Korkov opened a mill. " * 100, "It rained."]
+    written = pretrained.write_summaries(loaded, words, texts, longest=5)
+    assert len(written) == 2 and all(isinstance(text, str) for text in written)
+    assert pretrained.write_summaries(loaded, words, texts[1:], longest=5) == written[1:]
+    assert pretrained.write_summaries(loaded, words, [], longest=5) == []
+
+
+def test_a_t5_reads_its_prefix_and_as_much_as_it_can(tokenizer, tmp_path: Path) -> None:
+    save_like_the_hub(build_t5(SHAPE, seed=0), tokenizer, tmp_path)
+    model, words = pretrained.load_pretrained(str(tmp_path))
+    read = []
+
+    def generate(input_ids, **_):
+        read.append(words.decode(input_ids[0]))
+        return input_ids
+
+    model.generate = generate
+    pretrained.write_summaries(model, words, ["a mill", "a mill " * 600])
+    assert read[0].strip() == "summarize: a mill"
+    assert len(words(read[1])["input_ids"]) <= pretrained.LONGEST + 1
+
+
+def test_a_folder_that_is_missing_is_said_so_without_asking_the_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pretrained, "download", lambda *_: pytest.fail("asked the network"))
+    for name in (str(tmp_path / "none"), "./none", "models/of/ours", "~/no-such-folder"):
+        with pytest.raises(DataError, match=r"there is no folder .*; name one with config.json, model.safet"):
+            pretrained.load_pretrained(name)
+
+
+@pytest.mark.parametrize("wrong", ("empty", "decoder", "damaged", "pickle", "other weights", "no tokenizer"))
+def test_a_folder_of_something_else_is_refused_and_never_asked_to_be_deleted(
+    tokenizer, tmp_path: Path, wrong: str
+) -> None:
+    from safetensors.torch import save_file
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    weights = tmp_path / "model.safetensors"
+    if wrong == "decoder":
+        GPT2LMHeadModel(GPT2Config(vocab_size=320, n_embd=16, n_layer=1, n_head=2)).save_pretrained(tmp_path)
+    elif wrong == "no tokenizer":
+        build_t5(SHAPE, seed=0).save_pretrained(tmp_path)
+    elif wrong != "empty":
+        save_like_the_hub(build_t5(SHAPE, seed=0), tokenizer, tmp_path)
+    if wrong == "damaged":
+        weights.write_bytes(weights.read_bytes()[:1000])
+    elif wrong == "pickle":
+        weights.unlink()
+        torch.save(build_t5(SHAPE, seed=0).state_dict(), tmp_path / "pytorch_model.bin")
+    elif wrong == "other weights":
+        save_file({"another": torch.zeros(3)}, weights, metadata={"format": "pt"})
+    with pytest.raises(DataError, match="holds no T5 or BART that can be read") as refused:
+        pretrained.load_pretrained(str(tmp_path))
+    assert "name a folder with config.json" in str(refused.value) and "delete" not in str(refused.value)
 
 
 def test_without_a_network_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
