@@ -13,7 +13,7 @@ ROUGE_AND_FACTS = Question(
             belief="rouge-up-facts-right",
         ),
         Option(
-            "A shares more words with the references",
+            "A has more words in common with the references",
             reply="ROUGE-1 compares words, whatever they say. Whether the facts are right needs a count of "
             "its own.",
             right=True,
@@ -73,7 +73,7 @@ ANOTHER_NEWSPAPER = Question(
             belief="held-out-is-everywhere",
         ),
         Option(
-            "nothing useful, as it knows one kind of article",
+            "sentences that do not fit, as it knows one generator only",
             reply="A score on held-out articles says how well the model does on articles *of that source*. "
             "Test a model on what you will use it for.",
             right=True,
