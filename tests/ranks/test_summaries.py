@@ -10,11 +10,14 @@ from mpi4py import MPI
 
 from course.lessons.l13_deepspeed_summarization.hf_trainer import train_with_trainer
 from course.lessons.l13_deepspeed_summarization.summaries import (
+    bens_reading,
     global_batches,
     global_tokens,
     mean_share,
     summarize_together,
+    token_losses,
     token_share,
+    train_reading,
     train_summaries,
 )
 from course_lib.data.generated_news import make_news
@@ -98,6 +101,15 @@ def gradient_of(model: Any) -> torch.Tensor:
     return flatten([parameter.grad for parameter in model.parameters()])
 
 
+def test_losses_per_position_add_up_to_the_summed_loss(reading: Encoded) -> None:
+    model, part = build_t5(SHAPE, seed=0).double(), token_batch(reading, np.arange(7))
+    with torch.no_grad():
+        losses = token_losses(model, part, smoothing=SMOOTHING)
+        expected = summed_loss(model, part, smoothing=SMOOTHING)
+    assert losses.shape == part.labels.shape
+    assert losses[part.labels != -100].sum().item() == pytest.approx(expected.item(), rel=1e-12)
+
+
 def test_tokens_are_counted_over_all_ranks(comm: MPI.Intracomm, reading: Encoded) -> None:
     labels = token_batch(reading, np.arange(7)).labels
     mine = token_batch(reading, shard(comm, np.arange(7))).labels
@@ -155,6 +167,25 @@ def test_deepspeed_equals_one_process(world: MPI.Intracomm, reading: Encoded, st
     expected_losses, expected = alone(reading)
     assert losses == pytest.approx(expected_losses, rel=1e-5)
     assert differ(weights, expected) < 1e-6
+
+
+def test_what_the_decoder_reads_can_be_replaced(world: MPI.Intracomm, reading: Encoded) -> None:
+    """With the right reading it is the same training; reading the labels is another."""
+
+    def shifted(labels: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.zeros_like(labels[:, :1]), np.maximum(labels[:, :-1], 0)], axis=1)
+
+    batches = global_batches(len(reading), BATCH)
+    losses = {}
+    for read in (shifted, bens_reading):
+        engine = ds.start_engine(build_t5(SHAPE, seed=0), settings(2, world.size))
+        losses[read] = train_reading(world, engine, reading, batches, read)
+        ds.end_engine(engine)
+    engine = ds.start_engine(build_t5(SHAPE, seed=0), settings(2, world.size))
+    expected = train_summaries(world, engine, reading, batches)
+    ds.end_engine(engine)
+    assert losses[shifted] == pytest.approx(expected, rel=1e-5)
+    assert losses[bens_reading] != pytest.approx(expected, rel=1e-5)
 
 
 def test_known_wrong_means_train_other_weights(world: MPI.Intracomm, reading: Encoded) -> None:

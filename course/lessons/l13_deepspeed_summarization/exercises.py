@@ -1,4 +1,7 @@
-"""Exercises of lesson 13, DeepSpeed and summaries: a loss over tokens, what decoders read, ROUGE."""
+"""Exercises of lesson 13, DeepSpeed summarization: a loss over tokens, what decoders read, ROUGE.
+
+torch is imported only where a check needs it: exercises without it are checked sooner.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ IGNORED = -100
 # -------------------------------------------------------------------- 13.1 a loss over tokens
 
 
-def _tokens(counts: Sequence[int], rank: int) -> tuple[np.ndarray, np.ndarray]:
+def _losses(counts: Sequence[int], rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Losses and labels (1, S) of a rank: a token costs about 2 ** rank, padding a million."""
     width = max(counts) + 2
     labels = np.full((1, width), IGNORED)
@@ -27,111 +30,121 @@ def _tokens(counts: Sequence[int], rank: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_share(answer: SimpleNamespace, comm: Any, counts: Sequence[int]) -> None:
-    losses, labels = _tokens(counts, comm.rank)
+    import torch
+
+    losses, labels = _losses(counts, comm.rank)
     counts = counts[: comm.size]
     mine, everyone = losses[labels != IGNORED].sum(), sum(counts)
     sums = [_summed(counts, rank) for rank in range(comm.size)]
     own = max(counts[comm.rank], 1)
     positions = comm.size * labels.size
-    got = answer.loss_share(comm, losses.copy(), labels.copy())
-    expect(got is not None, "returned None; does the function end with a return?")
+    given = torch.tensor(losses, requires_grad=True)
+    got = answer.loss_share(comm, given, torch.tensor(labels))
+    expect(got is not None, "returned None. Does the function end with a return?")
+    expect(
+        isinstance(got, torch.Tensor) and got.requires_grad,
+        "has lost its way back to the losses: backward needs the tensor itself, not a copy or a number.",
+    )
     lookalikes = {
-        "is the mean of this rank's tokens: means of the ranks do not add up to the mean of all.": mine / own,
-        "is this rank's mean, divided by the ranks: their mean, whatever their tokens.": mine
-        / own
-        / comm.size,
-        "counted padding: only where the label is not −100 is there a token.": losses.sum() / everyone,
-        "divided by all positions, padding too; how many of the labels are tokens?": mine / positions,
-        "is the sum, divided by nothing: by how many tokens of all ranks?": mine,
-        "is the loss of all ranks: each returns its part, and the parts are added later.": sum(sums)
-        / everyone,
-        "divided by the ranks once more: the tokens of all ranks are enough.": mine / everyone / comm.size,
+        "is the mean over this rank's tokens. The means of the ranks do not add up to the mean over all "
+        "tokens.": mine / own,
+        "is this rank's mean, divided by the number of ranks: a part of the mean of means. By what must the "
+        "sum be divided?": mine / own / comm.size,
+        "counts padding: a position is a token only where its label is not −100.": losses.sum() / everyone,
+        "was divided by the number of all positions, padding included. How many of the labels are tokens?": (
+            mine / positions
+        ),
+        "is the sum over this rank's tokens. By how many tokens must it be divided?": mine,
+        "is the loss of all ranks. Return this rank's part only: the parts are added later.": (
+            sum(sums) / everyone
+        ),
+        "was divided by the number of ranks as well. Dividing by the tokens of all ranks is enough.": (
+            mine / everyone / comm.size
+        ),
     }
-    if np.ndim(got) == 0 and not np.isfinite(float(got)):
-        raise Wrong(f"got {float(got)}: this rank has {counts[comm.rank]} tokens; by what did it divide?")
-    expect_array(got, np.array(mine / everyone), lookalikes)
+    value = got.item() if got.numel() == 1 else got.detach().numpy()
+    if np.ndim(value) == 0 and not np.isfinite(value):
+        raise Wrong(f"got {value}: this rank has {counts[comm.rank]} tokens. By what did it divide?")
+    expect_array(value, np.array(mine / everyone), lookalikes)
 
 
 def _summed(counts: Sequence[int], rank: int) -> float:
-    losses, labels = _tokens(counts, rank)
+    losses, labels = _losses(counts, rank)
     return float(losses[labels != IGNORED].sum())
 
 
 _SHARE = '''\
 def loss_share(comm, losses, labels):
-    """This rank's part of the mean loss of all tokens of all ranks.
+    """This rank's part of the mean loss over all tokens of all ranks.
 
-    `losses` and `labels` have the shape (articles, positions). A label of -100 is no token.
+    `losses` and `labels` are tensors (articles, positions). A position with the label -100 is padding.
     """
     token = labels != -100
-    summed = losses[token].sum()
-    count = np.array(token.sum())
-    comm.Allreduce(MPI.IN_PLACE, count)
-    return summed / count
+    count = comm.allreduce(token.sum().item())
+    return losses[token].sum() / count
 '''
 
 LOSS_SHARE = Exercise(
     id="13.1",
     title="A loss over tokens",
-    task="Padding has the label −100, and is no token.",
+    task="The cell computes a part of the mean of means. Change it, so that the parts of all ranks add up to "
+    "the mean over all tokens. Some positions are only padding; they have the label −100.",
     objectives=(2,),
     targets=("token-counts-do-not-matter",),
     stub='''\
 def loss_share(comm, losses, labels):
-    """This rank's part of the mean loss of all tokens of all ranks.
+    """This rank's part of the mean loss over all tokens of all ranks.
 
-    `losses` and `labels` have the shape (articles, positions). A label of -100 is no token.
+    `losses` and `labels` are tensors (articles, positions). A position with the label -100 is padding.
     """
     token = labels != -100
-    summed = losses[token].sum()
-    count = token.sum()
-    return summed / count / comm.size
+    count = token.sum().item()
+    return losses[token].sum() / count / comm.size
 ''',
     hints=(
-        "As it stands, it is the mean of the ranks' means. The numerator is right. What is the denominator "
-        "of *one* process that has all articles?",
+        "The numerator is right: each rank sums the losses of its own tokens. What is the denominator in "
+        "*one* process that has all the articles?",
         "rank 0  30 tokens, sum 30 ─→ 30 / 40 ─┐\n"
-        "rank 1  10 tokens, sum 30 ─→ 30 / 40 ─┴─ 1.5, the mean of 40 tokens",
-        "count = np.array(…)   then   comm.Allreduce(MPI.IN_PLACE, …)   then   return summed / …",
+        "rank 1  10 tokens, sum 30 ─→ 30 / 40 ─┴─ 1.5, the mean over 40 tokens",
+        "count = comm.allreduce(…)   and then   return losses[token].sum() / …",
     ),
     solution=_SHARE,
     check=_check_share,
     cases=((3, 3, 3, 3), (6, 2, 3, 1), (2, 0, 4, 1)),
     describe=lambda counts: f"{counts[0]}, {counts[1]}, … tokens",
     sizes=(2, 3, 4, 1),
+    imports="import torch",
     wrong=(
         WrongAnswer(
-            changed(_SHARE, ("    comm.Allreduce(MPI.IN_PLACE, count)\n", "")),
-            "the mean of this rank's tokens",
+            changed(_SHARE, ("comm.allreduce(token.sum().item())", "max(token.sum().item(), 1)")),
+            "the mean over this rank's tokens",
         ),
         WrongAnswer(
             changed(
                 _SHARE,
-                ("    comm.Allreduce(MPI.IN_PLACE, count)\n", ""),
-                ("summed / count", "summed / max(count, 1) / comm.size"),
+                ("comm.allreduce(token.sum().item())", "max(token.sum().item(), 1)"),
+                ("/ count", "/ count / comm.size"),
             ),
-            "whatever their tokens",
+            "a part of the mean of means",
         ),
-        WrongAnswer(changed(_SHARE, ("losses[token].sum()", "losses.sum()")), "counted padding"),
-        WrongAnswer(
-            changed(_SHARE, ("np.array(token.sum())", "np.array(labels.size)")), "divided by all positions"
-        ),
-        WrongAnswer(changed(_SHARE, ("summed / count", "summed")), "divided by nothing"),
-        WrongAnswer(
-            changed(_SHARE, ("summed / count", "summed / count / comm.size")),
-            "divided by the ranks once more",
-        ),
+        WrongAnswer(changed(_SHARE, ("losses[token].sum()", "losses.sum()")), "counts padding"),
+        WrongAnswer(changed(_SHARE, ("token.sum().item()", "labels.numel()")), "the number of all positions"),
+        WrongAnswer(changed(_SHARE, ("sum() / count", "sum()")), "By how many tokens must it be divided?"),
+        WrongAnswer(changed(_SHARE, ("/ count", "/ count / comm.size")), "is enough"),
         WrongAnswer(
             changed(
                 _SHARE,
-                ("summed = losses[token].sum()", "summed = np.array(losses[token].sum())"),
-                ("count)\n    return", "count)\n    comm.Allreduce(MPI.IN_PLACE, summed)\n    return"),
+                (
+                    "losses[token].sum() / count",
+                    "losses[token].sum() * 0 + comm.allreduce(losses[token].sum().item()) / count",
+                ),
             ),
             "is the loss of all ranks",
         ),
+        WrongAnswer(changed(_SHARE, ("sum() / count", "sum().item() / count")), "lost its way back"),
     ),
-    why="the count is summed over the ranks before backward, and the loss is not. Why does backward not "
-    "need the losses of the others?",
+    why="the ranks exchange how many tokens they have, and not their losses. Why does backward not need the "
+    "losses of the other ranks?",
 )
 
 # -------------------------------------------------------------------- 13.2 what the decoder reads
@@ -142,17 +155,17 @@ def _check_read(answer: SimpleNamespace, comm: Any, case: int) -> None:
     rows[0, 4:] = rows[1, 2:] = IGNORED
     given = rows.copy()
     got = answer.decoder_reads(given)
-    expect(np.array_equal(given, rows), "changed the labels; they are still needed for the loss.")
+    expect(np.array_equal(given, rows), "changed the labels, which the loss still needs. Work on a copy.")
     shifted = np.concatenate([np.zeros((3, 1), int), rows[:, :-1]], axis=1)
     clean = np.where(rows == IGNORED, 0, rows)
     left = np.concatenate([rows[:, 1:], np.zeros((3, 1), int)], axis=1)
     lookalikes = {
-        "has the labels themselves: position t reads the very token that it is to predict.": clean,
-        "still has −100, which is no token; what do padded positions hold?": shifted,
-        "is shifted to the left: position t reads a token that comes later.": np.where(
+        "has the labels themselves: each position reads the very token that it must predict.": clean,
+        "still holds −100, which is no token. What do padded positions hold?": shifted,
+        "is shifted to the left: each position reads a token that comes later.": np.where(
             left == IGNORED, 0, left
         ),
-        "begins with the last token: rolled round, position 0 knows the end.": np.where(
+        "begins with the last token, rolled round. What belongs in position 0?": np.where(
             (rolled := np.roll(rows, 1, axis=1)) == IGNORED, 0, rolled
         ),
     }
@@ -161,7 +174,7 @@ def _check_read(answer: SimpleNamespace, comm: Any, case: int) -> None:
 
 _READ = '''\
 def decoder_reads(labels):
-    """What the decoder reads, to predict `labels` (articles, positions); -100 is padding."""
+    """What the decoder reads in training to predict `labels` (articles, positions); -100 is padding."""
     tokens = np.where(labels == -100, 0, labels)
     read = np.zeros_like(tokens)
     for place in range(1, tokens.shape[1]):
@@ -171,22 +184,24 @@ def decoder_reads(labels):
 
 READ = Exercise(
     id="13.2",
-    title="Spot the bug: a loss too good to be true",
-    task="",
-    objectives=(3,),
+    title="Spot the bug: the loss is low, the summaries are worthless",
+    task="This is the function that trained the model above. `labels` is a NumPy array (articles, positions) "
+    "with the tokens that the decoder must predict. Return what the decoder reads instead. Token 0 is the "
+    "start, and it also fills padded positions.",
+    objectives=(5,),
     targets=("low-loss-can-write",),
     stub='''\
 def decoder_reads(labels):
-    """What the decoder reads, to predict `labels` (articles, positions); -100 is padding."""
+    """What the decoder reads in training to predict `labels` (articles, positions); -100 is padding."""
     tokens = np.where(labels == -100, 0, labels)
     return tokens
 ''',
     hints=(
-        "In training the decoder is given the right beginning and predicts the next token. What does it see "
-        "here, at the position where it is to predict “Belkov”?",
-        "to predict   Ivo     Belkov  opened  END\n"
-        "reads        0       Ivo     Belkov  opened      each position, the token before",
-        "read = np.zeros_like(…)   then, for each place from 1 on,   read[:, place] = tokens[:, …]",
+        "The decoder reads the reference up to some token and predicts the next one. In this function, what "
+        "does it read at the position where it must predict “Belkov”?",
+        "must predict   Ivo     Belkov  opened  END\n"
+        "reads          0       Ivo     Belkov  opened      at each position, the token before it",
+        "read = np.zeros_like(…)   and then, for each place from 1 on,   read[:, place] = tokens[:, …]",
     ),
     solution=_READ,
     check=_check_read,
@@ -194,7 +209,7 @@ def decoder_reads(labels):
     describe=lambda case: "three summaries",
     wrong=(
         WrongAnswer(
-            changed(_READ, ("np.where(labels == -100, 0, labels)", "labels.copy()")), "still has −100"
+            changed(_READ, ("np.where(labels == -100, 0, labels)", "labels.copy()")), "still holds −100"
         ),
         WrongAnswer(
             changed(_READ, ("place] = tokens[:, place - 1]", "place - 1] = tokens[:, place]")), "to the left"
@@ -211,8 +226,8 @@ def decoder_reads(labels):
             "changed the labels",
         ),
     ),
-    why="with the bug, training reports a loss near 0. What would the model write, when nobody gives it the "
-    "answer?",
+    why="the low loss was measured correctly. Which number, measured once in a while, would have shown "
+    "that the model cannot write?",
 )
 
 # -------------------------------------------------------------------- 13.3 ROUGE-1 by hand
@@ -234,20 +249,22 @@ def _check_rouge(answer: SimpleNamespace, comm: Any, case: int) -> None:
     often = sum(ours[word] for word in theirs)
     lookalikes = {
         "is the precision alone: a text of one right word would be perfect.": common / n,
-        "is the recall alone: the whole article would be perfect.": common / m,
-        "is the mean of precision and recall; F1 is their harmonic mean, 2pr / (p + r).": (
+        "is the recall alone: a copy of the whole article would be perfect.": common / m,
+        "is the arithmetic mean of precision and recall. F1 is their harmonic mean, 2pr / (p + r).": (
             common / n + common / m
         )
         / 2,
-        "counts a word once, however often both have it.": 2 * kinds / (len(set(ours)) + len(set(theirs))),
-        "counts a word as often as the text has it; count it as often as *both* have it.": 2
+        "counts a word once, however often both texts have it.": 2
+        * kinds
+        / (len(set(ours)) + len(set(theirs))),
+        "counts a word as often as the text has it. Count it as often as *both* have it.": 2
         * often
         / (n + m),
     }
     try:
         got = answer.rouge_1(text, reference)
     except ZeroDivisionError:
-        raise Wrong("divided by 0 where no word is in common; what should the score be?") from None
+        raise Wrong("divided by 0 where the texts share no word. What should the score be?") from None
     expect(isinstance(got, int | float | np.number), f"returned {show_kind(got)}, expected a number.")
     if np.isclose(float(got), f1):
         return
@@ -263,7 +280,7 @@ def show_kind(value: Any) -> str:
 
 _ROUGE = '''\
 def rouge_1(text, reference):
-    """The F1 of the words that `text` and `reference` have in common; lower-case, words between spaces."""
+    """The F1 of the words that `text` and `reference` share; lower-case, spaces between words."""
     ours, theirs = Counter(text.split()), Counter(reference.split())
     common = sum(min(ours[word], theirs[word]) for word in ours)
     if common == 0:
@@ -275,17 +292,19 @@ def rouge_1(text, reference):
 ROUGE_1 = Exercise(
     id="13.3",
     title="ROUGE-1 by hand",
-    task="",
+    task="Complete the function. Count a repeated word as often as *both* texts have it, and return 0.0 "
+    "when they share none.",
     objectives=(1,),
     stub='''\
 def rouge_1(text, reference):
-    """The F1 of the words that `text` and `reference` have in common; lower-case, words between spaces."""
-    ours, theirs = Counter(text.split()), Counter(reference.split())  # word → how often
+    """The F1 of the words that `text` and `reference` share; lower-case, spaces between words."""
+    ours, theirs = Counter(text.split()), Counter(reference.split())  # how often each word occurs
+    ...
 ''',
     hints=(
-        "How many words are in common, each counted as often as both have it? Which part of our words is "
-        "that, and which part of theirs?",
-        "ours    the the the mill         common: the 2, mill 1 = 3\n"
+        "How many words do the texts share? A word counts as often as both have it, so take the smaller "
+        "of its two counts. Which fraction of our words is that, and which fraction of theirs?",
+        "ours    the the the mill         shared: the 2, mill 1, together 3\n"
         "theirs  the mill on the hill     precision 3 / 4, recall 3 / 5, F1 2/3",
         "common = sum(min(ours[word], …) for word in ours)   …   return 2 * precision * recall / (…)",
     ),
@@ -303,7 +322,7 @@ def rouge_1(text, reference):
         ),
         WrongAnswer(
             changed(_ROUGE, ("2 * precision * recall / (precision + recall)", "(precision + recall) / 2")),
-            "the mean of precision and recall",
+            "the arithmetic mean of precision and recall",
         ),
         WrongAnswer(
             changed(
@@ -323,7 +342,8 @@ def rouge_1(text, reference):
         ),
         WrongAnswer(changed(_ROUGE, ("    if common == 0:\n        return 0.0\n", "")), "divided by 0"),
     ),
-    why="a summary that says the opposite has nearly all words in common. Which number would notice?",
+    why="“The mill is not open” shares nearly all words with “The mill is open”. Which number would "
+    "notice the difference?",
 )
 
 EXERCISES = (LOSS_SHARE, *QUESTIONS, READ, ROUGE_1)

@@ -1,4 +1,4 @@
-"""A summary held to its article: which of its words are facts, which come from elsewhere, which from nowhere.
+"""Summaries beside their article, with each word marked; bars of scores; the loss of a training.
 
 Words differ by colour *and* by their frame, so that no meaning hangs on colour alone.
 """
@@ -6,6 +6,8 @@ Words differ by colour *and* by their frame, so that no meaning hangs on colour 
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import product
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,13 +22,14 @@ from mpi_classroom.figures import (
     Look,
     Picture,
     listed,
-    new_figure,
+    new_panels,
     wrapped,
 )
 
 COLUMNS = 74  # letters in a line
 LINE, CHARACTER = 0.26, 0.1003  # inches that a line and a letter take
 MARGIN = 0.25
+SMOOTH = 10  # steps that the thick line averages
 KINDS: dict[str, Look] = {
     "right": {"facecolor": "#9be3cc", "edgecolor": "#009E73", "linewidth": 1.6},
     "elsewhere": {"facecolor": "#fde0a6", "edgecolor": "#E69F00", "hatch": "///", "linewidth": 0.8},
@@ -44,9 +47,9 @@ Marks = list[tuple[int, int, str]]  # from, to, kind
 
 
 def marks_of(text: str, article: Article) -> Marks:
-    """What each word of a summary is: part of a right fact, from elsewhere in the article, or made up.
+    """Mark each word of a summary as part of a right fact, as from elsewhere in the article, or as made up.
 
-    Small words, which every summary has, get no mark, nor do sentences that are copied whole.
+    Small words that every summary has get no mark, nor do sentences that are copied whole.
     """
     marks: Marks = []
     for fact in facts_found(text, article.facts):
@@ -55,7 +58,7 @@ def marks_of(text: str, article: Article) -> Marks:
         ]
     known = set(WORD.findall(article.text))
     whole = [sentence for sentence in sentences(text) if sentence in article.text]
-    for sentence in whole:  # copied as it stands: that needs no frames
+    for sentence in whole:  # copied as it stands: needs no frames
         marks.append((start := text.index(sentence), start + len(sentence), ""))
     for match in WORD.finditer(text):
         inside = any(start <= match.start() < end for start, end, _ in marks)
@@ -71,7 +74,7 @@ def small_words(article: Article) -> set[str]:
 
 
 def sources_of(article: Article, summaries: Sequence[str]) -> Marks:
-    """Where in the article the facts stand, and the words that `summaries` copied from elsewhere."""
+    """Mark in the article the facts, and the words that `summaries` copied from elsewhere."""
     text, marks = article.text, Marks()
     for fact in article.facts:
         marks += [
@@ -132,7 +135,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def write_block(axes: Axes, text: str, marks: Marks, top: float) -> float:
-    """Write `text` from `top` downwards, with frames around its marked parts; where it ends."""
+    """Write `text` from `top` downwards, with frames around its marked parts; returns where it ends."""
     place = 0
     for line in lines_of(text):
         place = text.index(line, place)
@@ -173,12 +176,12 @@ def article_alt(title: str, article: Article, summaries: Mapping[str, str]) -> s
 
 
 def score_bars(scores: Mapping[str, tuple[Rouge, float]]) -> Picture:
-    """ROUGE-1 and the share of facts that are right, for each way to summarize, in percent."""
+    """ROUGE-1 and the percentage of facts that are right, one pair of bars per way to summarize."""
     names = list(scores)
     one = [100 * score.one for score, _ in scores.values()]
     facts = [100 * right for _, right in scores.values()]
     title = scores_title(scores)
-    figure, axes = new_figure(wrapped(title, 7.5), width=7.5, height=0.62 * len(names) + 1.6)
+    figure, (axes,) = new_panels(title, width=7.5, height=0.62 * len(names) + 1.6)
     plain: Look = {"color": "#56B4E9"}
     hatched: Look = {"color": "#009E73", "hatch": "///", "edgecolor": "white"}
     for shift, values, label, look in (
@@ -198,30 +201,57 @@ def score_bars(scores: Mapping[str, tuple[Rouge, float]]) -> Picture:
     axes.grid(True, axis="x", color=GRID)
     figure.legend(fontsize=FONT_SIZE, frameon=False, loc="outside lower center", ncols=2)
     words = [
-        f"{name}: ROUGE-1 {a:.0f}, facts {b:.0f} percent"
-        for name, a, b in zip(names, one, facts, strict=True)
+        f"{name}: ROUGE-1 {a:.0f} %, facts {b:.0f} %" for name, a, b in zip(names, one, facts, strict=True)
     ]
-    return Picture(figure, f"Bar chart, two bars a row. {title}. {'; '.join(words)}.")
+    return Picture(figure, f"Bar chart, two bars per row. {title}. {'; '.join(words)}.")
 
 
 def scores_title(scores: Mapping[str, tuple[Rouge, float]]) -> str:
-    """The row in which words in common and facts differ most: what ROUGE does not say."""
-    name, (score, right) = max(scores.items(), key=lambda item: abs(item[1][0].one - item[1][1]))
-    words = f"{name} has ROUGE-1 {100 * score.one:.0f}, and {right:.0%} of the facts"
-    return f"Words in common are not facts: {words}"
+    """The two rows that ROUGE-1 and facts rank in opposite orders, if there are any."""
+    points = {name: (100 * score.one, 100 * right) for name, (score, right) in scores.items()}
+    swapped = [
+        (min(a[0] - b[0], b[1] - a[1]), one, other)
+        for (one, a), (other, b) in product(points.items(), repeat=2)
+        if a[0] > b[0] and a[1] < b[1]
+    ]
+    if not swapped:
+        return "Here, whoever shares more words with the references also states more facts"
+    _, one, other = max(swapped)
+    (words, facts), (fewer, more) = points[one], points[other]
+    return (
+        f"“{one}” has more words right than “{other}” (ROUGE-1 {words:.0f}\u00a0% and {fewer:.0f}\u00a0%), "
+        f"and fewer facts ({facts:.0f}\u00a0% and {more:.0f}\u00a0%)"
+    )
 
 
 def explain_facts(rouge: Rouge, facts: float) -> str:
-    """Why so many facts are right, by how the words in common compare with them."""
-    words = f"ROUGE-1 is {100 * rouge.one:.0f}"
+    """How the percentage of right facts compares with ROUGE-1."""
+    words = f"ROUGE-1 is {100 * rouge.one:.0f} %"
     if facts < rouge.one - 0.1:
-        return f"{words}: the form of a summary is learnt before its content."
-    return f"{words}: words in common and facts go together here; they need not."
+        return f"{words}: it also counts “in”, “on” and half of a name. A fact needs all its words."
+    return f"{words}: the two go together here."
 
 
-def explain_training(before: float, after: float) -> str:
-    """What the last steps did to the share of right facts."""
-    points = round(100 * (after - before))
-    if points >= 20:
-        return f"{points} points in 100 steps: once it looks for the news at all, everything follows."
-    return f"{points} points in 100 steps: it had learnt most of it before, or has yet to begin."
+def explain_training(before: float, after: float, steps: int) -> str:
+    """What the last 100 steps brought in right facts, beside the `steps` before them."""
+    points = round(100 * after) - round(100 * before)
+    brought = f"{points} more" if points > 0 else "none"
+    return f"The first {steps} steps brought {100 * before:.0f} points, the last 100 brought {brought}."
+
+
+# -------------------------------------------------------------------- losses
+
+
+def loss_curve(losses: Sequence[float], *, name: str, unit: str) -> Picture:
+    """The loss of every step; `name` says who trained, the loss is a mean over each `unit`."""
+    ends = range(min(SMOOTH, len(losses)), len(losses) + 1)
+    smooth = [fmean(losses[max(0, end - SMOOTH) : end]) for end in ends]
+    title = f"{name}: the loss goes from {smooth[0]:.2f} to {smooth[-1]:.2f} in {len(losses)} steps"
+    figure, (axes,) = new_panels(title, width=7.5, height=3.4)
+    axes.plot(range(1, len(losses) + 1), losses, color="#56B4E9", linewidth=1, label="one step")
+    axes.plot(list(ends), smooth, color=INK, linewidth=2.5, label=f"mean of {SMOOTH} steps")
+    axes.set(xlabel="step", ylabel=f"loss per {unit}", ylim=(0, None))
+    axes.legend(fontsize=FONT_SIZE, frameon=False, loc="upper right")
+    return Picture(
+        figure, f"Line chart of the loss per {unit} against the step. {title} (means of {SMOOTH})."
+    )

@@ -1,27 +1,27 @@
-"""Quiz and predictions of lesson 13, DeepSpeed and summaries: each wrong option is a common belief."""
+"""Questions and predictions of lesson 13, DeepSpeed summarization: each wrong option is a common belief."""
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
 ROUGE_AND_FACTS = Question(
     id="13.q1",
-    question="Two models summarize the same articles. A has ROUGE-1 0.62, B has 0.55. What do you know?",
+    question="Two models summarize the same articles. A has ROUGE-1 62 %, B has 55 %. What does that say?",
     options=(
         Option(
-            "A states more facts correctly than B",
-            reply="For “Ana Belkov opened a mill in Port Sarden on Friday”, the sentence “Ivo Belkov "
-            "opened a mill in Port Sarden on Sunday” shares 8 words of 10, and two of its four "
-            "facts are wrong.",
+            "A states more facts correctly than B does",
+            reply="That would mean ROUGE looks at facts. It counts words: in section 4 the model before its "
+            "last steps had the higher ROUGE-1 and fewer facts right than the oracle extract.",
             belief="rouge-up-facts-right",
         ),
         Option(
-            "A shares more words with the references",
-            reply="ROUGE counts words in common, whatever they say. Facts need a count of their own.",
+            "A has more words in common with the references",
+            reply="ROUGE-1 compares words, whatever they say. Whether the facts are right needs a count of "
+            "its own.",
             right=True,
         ),
         Option(
-            "A's summaries are true in 62 of 100 cases",
-            reply="ROUGE-1 is a mean of words in common: every summary may share 62 of 100 words, and "
-            "every one of them may be wrong.",
+            "A is right about 62 of 100 articles, B 55",
+            reply="That would be a share of summaries. ROUGE-1 is a mean over all of them: each summary may "
+            "share 62 % of its words with its reference, and each may be wrong.",
             belief="rouge-is-accuracy",
         ),
     ),
@@ -30,25 +30,25 @@ ROUGE_AND_FACTS = Question(
 
 UNEQUAL_TOKENS = Question(
     id="13.q2",
-    question="Rank 0 has 30 tokens, with a mean loss of 1; rank 1 has 10, with a mean loss of 3. What "
-    "is the loss of the batch?",
+    question="Rank 0 has 30 tokens with a mean loss of 1, rank 1 has 10 with a mean loss of 3. What is the "
+    "mean loss over all tokens?",
     options=(
         Option(
             "2",
-            reply="2 is the mean of the two means. One process would add 30 · 1 and 10 · 3 and divide "
-            "by 40 tokens: 1.5. In the mean of means, a token of rank 1 weighs three times as "
-            "much as one of rank 0.",
+            reply="2 is the mean of the two means. One process would add 30 · 1 and 10 · 3 and divide by 40 "
+            "tokens: 1.5. In the mean of means, a token of rank 1 weighs three times as much as one of "
+            "rank 0.",
             belief="token-counts-do-not-matter",
         ),
         Option(
             "1.5",
-            reply="(30 · 1 + 10 · 3) / 40. The parts of the ranks are 0.75 and 0.75: they add up.",
+            reply="(30 · 1 + 10 · 3) / 40. Each rank's part is 30 / 40 = 0.75, and the parts add up to it.",
             right=True,
         ),
         Option(
             "4",
-            reply="4 is the sum of the two means. What adds up are the ranks' *parts*: each a sum over "
-            "its tokens, divided by all 40 tokens.",
+            reply="4 is the sum of the two means. The ranks' *parts* add up: each is a sum over the rank's "
+            "tokens, divided by all 40 tokens. That gives 0.75 + 0.75.",
             belief="backward-adds-means",
         ),
     ),
@@ -57,29 +57,29 @@ UNEQUAL_TOKENS = Question(
 
 ANOTHER_NEWSPAPER = Question(
     id="13.q3",
-    question="The little model of this lesson gets most facts of its held-out articles right. Now it "
-    "reads articles of a real newspaper. What do you expect?",
+    question="The small T5 gets most facts of its held-out articles right. Now it reads articles of a real "
+    "newspaper. What do you expect?",
     options=(
         Option(
-            "about the same score, because the articles were held out",
-            reply="Held-out articles came from the same generator: new names, the same newspaper. The "
-            "score says nothing about another one.",
+            "the same score, as those articles were held out too",
+            reply="That would mean held-out articles stand for all articles. They had new names, but came "
+            "from the same generator: the score holds for that generator.",
             belief="held-out-is-everywhere",
         ),
         Option(
-            "a few points less, because real sentences are longer",
-            reply="It knows a few hundred words and six ways in which news begin. A real article has "
-            "neither, so nothing that it learnt applies.",
+            "a few points less, as real sentences are longer",
+            reply="That would mean length is the only difference. The T5 was trained on a few hundred words "
+            "and six ways to introduce the news; a real article has neither.",
             belief="held-out-is-everywhere",
         ),
         Option(
-            "nothing useful, because it learnt one kind of sentence",
-            reply="A score on held-out data says how well the model does on that source. Test on what "
-            "you will use it for.",
+            "sentences that do not fit, as it knows one generator only",
+            reply="A score on held-out articles says how well the model does on articles *of that source*. "
+            "Test a model on what you will use it for.",
             right=True,
         ),
     ),
-    objectives=(1,),
+    objectives=(4,),
 )
 
 QUESTIONS = (ROUGE_AND_FACTS, UNEQUAL_TOKENS, ANOTHER_NEWSPAPER)
@@ -93,8 +93,14 @@ PREDICTIONS = (
     ),
     Prediction(
         id="13.p2",
-        question="Percent of the facts right, after them?",
+        question="Percent of the facts right, after the last 100 steps?",
         objectives=(3,),
         targets=("skills-come-evenly",),
+    ),
+    Prediction(
+        id="13.p3",
+        question="In what percent of those articles does ROUGE-1 prefer fewer facts?",
+        objectives=(1,),
+        targets=("rouge-up-facts-right",),
     ),
 )

@@ -2,8 +2,8 @@
 
     python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training
 
-from scratch, with its scores; with --last the last steps only, with --save it makes data/summarizer, and with
---real it trains on CNN/DailyMail.
+trains from scratch and prints the scores; --last runs the last steps only, --save writes data/summarizer, and
+--real trains on CNN/DailyMail.
 
 Every article is read once. The held-out articles have names and phrasings that training never showed.
 """
@@ -27,6 +27,7 @@ from course.lessons.l13_deepspeed_summarization.summaries import (
 )
 from course_lib.data.cnn_dailymail import load_news
 from course_lib.data.generated_news import make_news
+from course_lib.data.storage import DataError
 from course_lib.parallel.deepspeed_config import Config, stage_config
 from course_lib.parallel.deepspeed_engine import deepspeed_world, end_engine, start_engine
 from course_lib.training.loop import shuffled_batches
@@ -49,9 +50,18 @@ REAL = Recipe(
 
 
 def phase_config(
-    recipe: Recipe, phase: str, ranks: int, *, stage: int = 2, steps: int | None = None
+    recipe: Recipe,
+    phase: str,
+    ranks: int,
+    *,
+    stage: int = 2,
+    steps: int | None = None,
+    falling: bool = True,
 ) -> Config:
-    """DeepSpeed's configuration for a phase: the learning rate climbs and stays; in the last, it falls."""
+    """DeepSpeed's config for a phase: the learning rate climbs and stays; in the last phase it falls to 0.
+
+    With `falling=False` it stays in the last phase, too.
+    """
     if recipe.batch % ranks:
         raise ValueError(f"a batch of {recipe.batch} cannot be distributed evenly over {ranks} ranks")
     last = phase == "last"
@@ -61,7 +71,7 @@ def phase_config(
         micro_batch=recipe.batch // ranks,
         learning_rate=recipe.learning_rate,
         warmup_steps=recipe.last_warmup_steps if last else recipe.warmup_steps,
-        total_steps=(recipe.last_steps if steps is None else steps) if last else 0,
+        total_steps=(recipe.last_steps if steps is None else steps) if last and falling else 0,
         clip=recipe.clip,
     )
 
@@ -75,7 +85,7 @@ def train_phase(
     *,
     steps: int | None = None,
 ) -> list[float]:
-    """Train `model`, in place, for a phase of `recipe` or its first `steps`; the loss of every step.
+    """Train `model`, in place, for a phase of `recipe` or its first `steps`; returns the loss of every step.
 
     To be called on all ranks of DeepSpeed's world.
     """
@@ -94,7 +104,7 @@ def train_phase(
 
 
 def run(comm: MPI.Intracomm, recipe: Recipe, *, last_only: bool, save: Path | None) -> dict[str, Any]:
-    """Train, score before and after the last phase, and say what it took; on all ranks of the world."""
+    """Train, score before and after the last phase, and return scores and seconds; on all ranks."""
     held_out = make_news(HELD_OUT, seed=recipe.seed, split="held_out")
     took, losses = {}, {}
     if last_only:
@@ -130,9 +140,11 @@ def run_real(comm: MPI.Intracomm, *, steps: int, test: int) -> dict[str, Any]:
     """Train from random weights on CNN/DailyMail for some steps, and score beside lead-3; on all ranks.
 
     Hundreds of articles and minutes of training teach it what a summary looks like, no more: expect less than
-    lead-3. Where CNN/DailyMail cannot be had, "source" says so, and the articles are generated.
+    lead-3. DataError where CNN/DailyMail cannot be had: nothing is trained on other articles.
     """
     news = load_news(train=1000, validation=0, test=test)
+    if not news.real:
+        raise DataError(f"--real needs CNN/DailyMail, and here is {news.name}: {news.source}")
     tokenizer = train_tokenizer((f"{each.text} {each.summary}" for each in news.train), REAL.shape.vocabulary)
     recipe = replace(REAL, shape=replace(REAL.shape, vocabulary=tokenizer.get_vocab_size()))
     model = build_t5(recipe.shape, seed=recipe.seed)

@@ -5,8 +5,33 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "ROUGE",
-        "A score of a summary: the share of words, or pairs of words, that it has in common with a "
-        "reference.",
+        "A score of a summary: how many words (ROUGE-1) or pairs of neighbouring words (ROUGE-2) it "
+        "shares with a reference, or how long their longest common subsequence is (ROUGE-L).",
     ),
     Term("lead-3", "The baseline summary that consists of the first three sentences of the article."),
+    Term(
+        "encoder-decoder",
+        "A network of two parts: the encoder reads a text, the decoder writes another, token by token.",
+    ),
+    Term("token", "What a language model reads and writes: a word, or a piece of one.", forms=""),
+    Term(
+        "oracle extract",
+        "The sentences of an article that score best against its reference summary, chosen by whoever "
+        "knows the reference.",
+    ),
+    Term(
+        "extractive",
+        "Of a summarizer: it chooses sentences of the article instead of writing its own.",
+        forms="extractive(ly)?",
+    ),
+    Term(
+        "abstractive",
+        "Of a summarizer: it writes its own sentences.",
+        forms="abstractive(ly)?",
+    ),
+    Term(
+        "paired bootstrap",
+        "A way to say how sure a difference of two systems on the same test samples is: draw samples with "
+        "replacement many times, and look how far the mean difference varies.",
+    ),
 )

@@ -5,6 +5,7 @@ from course.lessons.l13_deepspeed_summarization.figures import (
     explain_facts,
     explain_training,
     lines_of,
+    loss_curve,
     marked_article,
     marks_of,
     score_bars,
@@ -82,17 +83,27 @@ def test_a_summary_without_words_is_drawn() -> None:
     check_legible(marked_article(ARTICLE, {"nothing": ""}))
 
 
-def test_bars_are_rouge_and_facts_and_the_title_the_widest_gap() -> None:
+def test_bars_are_rouge_and_facts_and_the_title_what_they_rank_differently() -> None:
     scores = {
         "lead-3": (Rouge(0.15, 0.0, 0.1), 0.04),
+        "oracle": (Rouge(0.50, 0.3, 0.5), 0.95),
         "before": (Rouge(0.55, 0.3, 0.5), 0.10),
         "after": (Rouge(0.92, 0.9, 0.9), 0.90),
     }
     picture = score_bars(scores)
     check_legible(picture)
-    assert title_of(picture) == "Words in common are not facts: before has ROUGE-1 55, and 10% of the facts"
+    assert "has more words right than “oracle” (ROUGE-1" in " ".join(title_of(picture).split())
     widths = [round(bar.get_width()) for bar in picture.figure.axes[0].patches]
-    assert widths == [15, 55, 92, 4, 10, 90]
+    assert widths == [15, 50, 55, 92, 4, 95, 10, 90]
+    agreeing = {name: scores[name] for name in ("lead-3", "before", "after")}
+    assert "also states more facts" in title_of(score_bars(agreeing))
+
+
+def test_the_loss_curve_says_where_it_begins_and_ends() -> None:
+    picture = loss_curve([1.0] * 10 + [0.5] * 30, name="4 ranks", unit="token")
+    check_legible(picture)
+    assert title_of(picture) == "4 ranks: the loss goes from 1.00 to 0.50 in 40 steps"
+    check_legible(loss_curve([1.0, 0.5], name="4 ranks", unit="token"))
 
 
 def test_kinds_differ_by_more_than_colour() -> None:
@@ -101,7 +112,9 @@ def test_kinds_differ_by_more_than_colour() -> None:
 
 
 def test_explanations_follow_what_was_measured() -> None:
-    assert "form of a summary is learnt before" in explain_facts(Rouge(0.5, 0, 0), 0.1)
+    assert "A fact needs all its words" in explain_facts(Rouge(0.5, 0, 0), 0.1)
     assert "go together here" in explain_facts(Rouge(0.9, 0, 0), 0.85)
-    assert "80 points in 100 steps: once" in explain_training(0.1, 0.9)
-    assert "-5 points" in explain_training(0.1, 0.05)
+    assert explain_training(0.1, 0.9, 460).endswith(
+        "460 steps brought 10 points, the last 100 brought 80 more."
+    )
+    assert "brought none" in explain_training(0.1, 0.05, 460)
