@@ -35,16 +35,15 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """What a stage took: bytes that a rank keeps and sends, the seconds of a step; and what it learned."""
+    """What a stage took: bytes that a rank holds and sends, the seconds of a step, and its losses."""
 
     stage: int
     ranks: int
     parameters: int
-    held: StateBytes  # of the rank that keeps most, between two micro-batches
+    held: StateBytes  # the most during a step, of the rank that holds most
     sent: float  # in one step, on average over the ranks
     seconds: float  # the median step, of the slowest rank
     losses: tuple[float, ...]  # of every step, on the global batch
-    accuracy: float  # on the test images; nan when there was no test
 
 
 # What each key does, by what it is about. {…} is the value.

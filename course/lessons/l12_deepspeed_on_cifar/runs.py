@@ -1,6 +1,6 @@
 """CIFAR-10 with DeepSpeed: whole trainings, and the stages side by side.
 
-    run = run_stage(comm, data, stage_config(2, comm.size))                    bytes, time, accuracy
+    run = run_stage(comm, net, data, stage_config(2, comm.size))               bytes and time of a stage
     accuracy = train_and_test(comm, "cifar", config, data, epochs=10)          as one process would
 
 Every rank takes its samples of every global batch, round-robin; the order is shuffled anew in every epoch. A
@@ -9,7 +9,7 @@ short batch at the end is left out, because DeepSpeed counts micro-batches, not 
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from torch import nn
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.deepspeed_config import Config, StageRun
 from course_lib.parallel.deepspeed_engine import (
-    as_precise,
     counted_messages,
     deepspeed_step,
     end_engine,
@@ -59,20 +58,12 @@ def rank_batches(
 
 
 def run_stage(
-    comm: MPI.Intracomm,
-    data: Dataset,
-    config: Config,
-    *,
-    model: str = "cifar",
-    steps: int = 20,
-    seed: int = 0,
-    test: int = 0,
+    comm: MPI.Intracomm, net: nn.Module, data: Dataset, config: Config, *, steps: int = 6, seed: int = 0
 ) -> StageRun:
-    """Train `model` for some steps as `config` says, and count and time them; all ranks of `comm` call it.
+    """Train `net` for some steps as `config` says, and count and time them; all ranks of `comm` call it.
 
     DeepSpeed's world is `comm`. The first step prepares and is not timed; bytes are counted in two more.
     """
-    net = build(model, seed=seed)
     parameters = sum(weight.numel() for weight in net.parameters())
     engine = start_engine(net, config)
     step = deepspeed_step(engine, summed_cross_entropy)
@@ -84,10 +75,9 @@ def run_stage(
         start = time.perf_counter()
         losses.append(step(batch))
         seconds.append(comm.allreduce(time.perf_counter() - start, MPI.MAX))
-    accuracy = score_whole(comm, engine, model, data, test) if test else float("nan")
     with counted_messages() as sent:
         step(batches[-1])
-    held = held_while_adding(engine, batches[-1])
+    held = most_held(engine, lambda: step(batches[-1]))
     end_engine(engine)
     return StageRun(
         stage=engine.zero_optimization_stage(),
@@ -97,19 +87,24 @@ def run_stage(
         sent=comm.allreduce(sent.nbytes) / comm.size,
         seconds=statistics.median(seconds[1:] or seconds),
         losses=tuple(comm.allreduce(loss) for loss in losses),
-        accuracy=accuracy,
     )
 
 
-def held_while_adding(engine: Any, batch: Batch) -> StateBytes:
-    """What the rank keeps after the first micro-batch of a step; the others follow, so that the step ends."""
-    size, counted = engine.train_micro_batch_size_per_gpu(), []
-    for inputs, targets in zip(batch.inputs.split(size), batch.targets.split(size), strict=True):
-        outputs = engine(as_precise(engine, inputs)).float()
-        engine.backward(summed_cross_entropy(outputs, targets) / batch.global_size)
-        counted.append(held_bytes(engine))
-        engine.step()
-    return counted[0]
+def most_held(engine: Any, step: Callable[[], object]) -> StateBytes:
+    """The most bytes that this rank holds during a step, looked at whenever a gradient is ready.
+
+    Between two steps, DeepSpeed holds less: it frees gradients at the end of backward. Not counted are
+    activations and the buckets that messages leave from.
+    """
+    counted: list[StateBytes] = []
+    hooks = [
+        weight.register_post_accumulate_grad_hook(lambda _: counted.append(held_bytes(engine)))
+        for weight in engine.module.parameters()
+    ]
+    step()
+    for hook in hooks:
+        hook.remove()
+    return max(counted, key=lambda each: each.total)
 
 
 def train_and_test(
