@@ -196,8 +196,8 @@ def deepspeed_step(engine: Any, loss_fn: SummedLoss) -> Step:
         check_part(len(batch.targets), size, accumulation)
         total = 0.0
         for part in microbatches(batch, size):
-            outputs = engine(as_precise(engine, part.inputs))
-            loss = loss_fn(outputs.float(), part.targets) / part.global_size
+            outputs = engine(as_precise(engine, part.inputs.to(engine.device)))
+            loss = loss_fn(outputs.float(), part.targets.to(engine.device)) / part.global_size
             engine.backward(loss * parts)
             engine.step()  # updates the weights when the last micro-batch is in
             total += loss.item()

@@ -59,14 +59,22 @@ def do_nothing() -> None:
 
 
 def make_step(
-    model: nn.Module, loss_fn: SummedLoss, optimizer: Optimizer, synchronize: Synchronize = do_nothing
+    model: nn.Module,
+    loss_fn: SummedLoss,
+    optimizer: Optimizer,
+    synchronize: Synchronize = do_nothing,
+    *,
+    device: str = "cpu",
 ) -> Step:
-    """A function that trains `model` on one batch and returns its loss; for a shard, its part of the loss."""
+    """A function that trains `model` on one batch and returns its loss; for a shard, its part of the loss.
+
+    `device` is where the model is; each batch is copied there. On "cpu" nothing is copied.
+    """
 
     def step(batch: Batch) -> float:
         optimizer.zero_grad(set_to_none=False)  # in place: the gradients may live in a bucket
-        outputs = model(batch.inputs)  # forward
-        loss = loss_fn(outputs, batch.targets) / batch.global_size
+        outputs = model(batch.inputs.to(device))  # forward
+        loss = loss_fn(outputs, batch.targets.to(device)) / batch.global_size
         loss.backward()  # backward: the gradients of our samples
         synchronize()  # from here on: the gradients of the global batch
         optimizer.step()  # update

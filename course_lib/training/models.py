@@ -6,10 +6,14 @@ Three for MNIST, images (B, 1, 28, 28), from Jakovac & Pichler, "MPI in Distribu
     cnn       conv 1→32→64 (3×3, padding 1), a 2×2 pooling after each, fc 3136→128→10     421 642
     lstm      the image as 28 rows of 28 pixels: LSTM(28, 128), fc 128→10                  82 186
 
-Two for CIFAR-10, images (B, 3, 32, 32):
+Three for CIFAR-10, images (B, 3, 32, 32):
 
     cifar     conv 3→6→16 (5×5), a 2×2 pooling after each, fc 400→120→84→10                62 006
+    convnet   conv 3→24→48→96 (3×3), a 2×2 pooling after each, conv 96→96, fc 96→10       136 930
     resnet    three groups of residual blocks, 16, 32 and 64 maps wide                     77 850
+
+`cifar` is the net of PyTorch's CIFAR-10 tutorial and of DeepSpeed's example. `convnet` has batch-norm and
+learns far more per second of a CPU core.
 
 All return logits of shape (B, 10). The Transformer has a module of its own.
 """
@@ -86,6 +90,39 @@ class CifarNet(nn.Module):
         return self.fc3(F.relu(self.fc2(hidden)))
 
 
+class ConvBlock(nn.Module):
+    """A 3×3 convolution, a 2×2 pooling that halves the image unless `pool` is False, batch-norm and ReLU."""
+
+    def __init__(self, maps_in: int, maps_out: int, *, pool: bool = True) -> None:
+        super().__init__()
+        self.conv, self.norm = (
+            nn.Conv2d(maps_in, maps_out, 3, padding=1, bias=False),
+            nn.BatchNorm2d(maps_out),
+        )
+        self.pool = pool
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        """Maps (B, maps_in, H, W) to (B, maps_out, H/2, W/2), or to (B, maps_out, H, W) without pooling."""
+        maps = self.conv(maps)
+        return F.relu(self.norm(F.max_pool2d(maps, 2) if self.pool else maps))  # a norm of a quarter as many
+
+
+class ConvNet(nn.Module):
+    """Three blocks that halve the image, a residual block, and one linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(ConvBlock(3, 24), ConvBlock(24, 48), ConvBlock(48, 96))
+        self.residual, self.fc = ConvBlock(96, 96, pool=False), nn.Linear(96, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (B, 10) of images (B, 3, H, W); H and W are multiples of 8."""
+        # The layout that convolutions on a CPU are fastest in; all further maps inherit it.
+        maps = self.blocks(images.contiguous(memory_format=torch.channels_last))  # (B, 96, H/8, W/8)
+        maps = maps + self.residual(maps)
+        return self.fc(maps.amax(dim=(2, 3)))
+
+
 class ResidualBlock(nn.Module):
     """Two convolutions with batch-norm, added to what came in; a stride above 1 halves the image."""
 
@@ -126,7 +163,7 @@ class ResNet(nn.Module):
 
 
 MNIST_MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": MLP, "cnn": CNN, "lstm": LSTM}
-MODELS = MNIST_MODELS | {"cifar": CifarNet, "resnet": ResNet}
+MODELS = MNIST_MODELS | {"cifar": CifarNet, "convnet": ConvNet, "resnet": ResNet}
 
 
 def build(name: str, *, seed: int) -> nn.Module:

@@ -18,7 +18,13 @@ from mpi4py import MPI
 from torch import nn
 
 import torch_mpi4py
-from course.lessons.l12_deepspeed_on_cifar.runs import rank_batches, run_stage, score_whole, train_and_test
+from course.lessons.l12_deepspeed_on_cifar.runs import (
+    average_buffers,
+    rank_batches,
+    run_stage,
+    score_whole,
+    train_and_test,
+)
 from course_lib.data.dataset import Dataset
 from course_lib.parallel import deepspeed_engine as ds
 from course_lib.parallel.deepspeed_config import (
@@ -293,5 +299,31 @@ def test_worlds_come_and_go_with_either_backend(world: MPI.Intracomm) -> None:
 
 
 def test_accuracy_of_a_training_is_a_fraction_of_the_test_images(world: MPI.Intracomm) -> None:
-    accuracy = train_and_test(world, "cifar", settings(2, world.size), images(), epochs=1)
-    assert accuracy * 30 == pytest.approx(round(accuracy * 30))
+    curve = train_and_test(world, "cifar", settings(2, world.size), images(), epochs=2)
+    assert len(curve.losses) == STEPS and len(curve.accuracies) == 2 and curve.cpu_seconds > 0
+    assert all(each * 30 == pytest.approx(round(each * 30)) for each in curve.accuracies)
+    assert curve.losses == pytest.approx(alone()[0], rel=1e-5)  # of global batches, not of a rank's part
+    assert len(set(world.allgather(curve))) == 1
+
+
+def test_the_net_with_batch_norm_is_tested_with_the_mean_of_the_ranks_statistics(
+    world: MPI.Intracomm,
+) -> None:
+    net = build("convnet", seed=0)
+    norm = net.residual.norm
+    norm.running_mean.fill_(float(world.rank))
+    average_buffers(world, net)
+    assert torch.allclose(norm.running_mean, torch.full((96,), (world.size - 1) / 2))
+
+
+@pytest.mark.parametrize("augment", (False, True))
+def test_the_parts_of_all_ranks_are_the_batches_of_one_process(world: MPI.Intracomm, augment: bool) -> None:
+    def parts_of(rank: int, size: int) -> list[Batch]:
+        return list(rank_batches(images(), BATCH, rank=rank, size=size, seed=0, epoch=1, augment=augment))
+
+    whole, mine = parts_of(0, 1), parts_of(world.rank, world.size)
+    for batch, part in zip(whole, mine, strict=True):
+        assert torch.equal(part.inputs, batch.inputs[world.rank :: world.size])
+        assert torch.equal(part.targets, batch.targets[world.rank :: world.size])
+    plain = next(rank_batches(images(), BATCH, rank=0, size=1, seed=0, epoch=1))
+    assert torch.equal(plain.inputs, whole[0].inputs) is not augment

@@ -115,8 +115,7 @@ def train(net, initialize, batches):
             engine.step()
 ''',
     hints=(
-        "Read it as the machine does: on which device are the weights, which of them may change, and which lines "
-        "run when fp16 is off?",
+        "On which device are the weights, which of them may change, and which lines run when fp16 is off?",
         "requires_grad_(False)   freezes weights\n"
         ".to(0)                  copies to GPU number 0\n"
         "if fp16: all of it      and when fp16 is off?",
@@ -161,5 +160,5 @@ def train(net, initialize, batches):
             changed(_SCRIPT, ("engine.backward(loss)", "engine.backward(2 * loss)")), "is the loss the mean"
         ),
     ),
-    why="two of the three raise an error, and the third trains nothing without a word. How would you have noticed?",
+    why="two of the three raise an error, the third trains nothing. How would you have noticed that one?",
 )

@@ -1,4 +1,4 @@
-"""Exercises of lesson 12, DeepSpeed on CIFAR: the batch keys, and a config that fits; 12.3 has its own file."""
+"""Exercises of lesson 12, DeepSpeed on CIFAR: the batch keys, and a config that fits; 12.3 is beside it."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -32,11 +32,11 @@ def _check_batch(answer: SimpleNamespace, comm: Any, case: tuple[int, int]) -> N
     expect(micro <= room, f"{micro} samples at a time do not fit; there is room for {room}.")
     expect(
         micro * steps != whole or ranks == 1,
-        f"{micro} × {steps} = {whole} samples on every rank: with {ranks} ranks, that makes {ranks * whole}.",
+        f"{micro} × {steps} = {whole} samples on each of {ranks} ranks: that makes {ranks * whole}.",
     )
     expect(
         micro * steps * ranks == whole,
-        f"{micro} samples × {steps} micro-batches × {ranks} ranks = {micro * steps * ranks} samples, not {whole}.",
+        f"{micro} samples × {steps} micro-batches × {ranks} ranks = {micro * steps * ranks}, not {whole}.",
     )
     best = max(size for size in range(1, room + 1) if share % size == 0)
     expect(
@@ -60,8 +60,8 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Compute the three batch keys from the global batch and from how many samples fit on a rank at a time. "
-    "The stub ignores `room`. Section 3 trains with your keys.",
+    task="Compute the three batch keys from the global batch and from how many samples fit on a rank at a "
+    "time. The stub ignores `room`. Section 3 trains with your keys.",
     objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\
@@ -144,8 +144,8 @@ def config_that_fits(parameters, ranks, mebibytes):
 FITS = Exercise(
     id="12.2",
     title="A config that fits",
-    task="Return a configuration with the lowest stage that needs at most `mebibytes` MiB on each rank. The stub "
-    "always takes stage 3, and its dictionary stops at stage 1.",
+    task="Return a configuration with the lowest stage that needs at most `mebibytes` MiB on each rank. The "
+    "stub always takes stage 3, and its dictionary stops at stage 1.",
     objectives=(2, 3),
     targets=("higher-stage-is-faster",),
     stub='''\

@@ -134,11 +134,10 @@ def bars_title(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], c
     first, last = min(counted), max(counted)
     share = counted[last].held.total / counted[first].held.total
     more = counted[last].sent / counted[first].sent if counted[first].sent else 1.0
-    longer = three_digits(times_as(timed, last, first))
+    longer, ranks = three_digits(times_as(timed, last, first)), say_ranks(timed[last].ranks, cores)
     return (
         f"{counted[last].ranks} ranks: stage {last} holds {share:.0%} of the bytes of stage {first} and "
-        f"sends {three_digits(more)} times as many;\n{say_ranks(timed[last].ranks, cores)}: a step takes {longer} "
-        "times as long"
+        f"sends {three_digits(more)} times as many;\n{ranks}: a step takes {longer} times as long"
     )
 
 

@@ -1,7 +1,7 @@
 """CIFAR-10 with DeepSpeed: whole trainings, and the stages side by side.
 
     run = run_stage(comm, net, data, stage_config(2, comm.size))               bytes and time of a stage
-    accuracy = train_and_test(comm, "cifar", config, data, epochs=10)          as one process would
+    curve = train_and_test(comm, "convnet", config, data, epochs=5)            losses, accuracies, CPU seconds
 
 Every rank takes its samples of every global batch, round-robin; the order is shuffled anew in every epoch. A
 short batch at the end is left out, because DeepSpeed counts micro-batches, not samples.
@@ -10,12 +10,14 @@ short batch at the end is left out, because DeepSpeed counts micro-batches, not 
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from torch import nn
 
+from course_lib.data.cifar10 import augmented, draw_changes
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.deepspeed_config import Config, StageRun
 from course_lib.parallel.deepspeed_engine import (
@@ -31,6 +33,8 @@ from course_lib.training.flat import copy_back
 from course_lib.training.loop import (
     EVALUATION_BATCH,
     Batch,
+    Step,
+    SummedLoss,
     evaluate,
     fit,
     image_batch,
@@ -39,6 +43,18 @@ from course_lib.training.loop import (
 )
 from course_lib.training.metrics import Score
 from course_lib.training.models import build
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """How a training went: the loss of every global batch, and the accuracy on the test images every epoch.
+
+    `cpu_seconds` are those of the rank that needed most, tests included, the start of Python not.
+    """
+
+    losses: tuple[float, ...]
+    accuracies: tuple[float, ...]  # fractions
+    cpu_seconds: float
 
 
 def rank_batches(
@@ -50,11 +66,21 @@ def rank_batches(
     seed: int,
     epoch: int = 0,
     steps: int | None = None,
+    augment: bool = False,
 ) -> Iterator[Batch]:
-    """This rank's part of the full global batches of an epoch, or of its first `steps`."""
+    """This rank's part of the full global batches of an epoch, or of its first `steps`.
+
+    With `augment`, every image is shifted and maybe mirrored, anew in each epoch, and alike on any number of
+    ranks.
+    """
+    changes = draw_changes(len(data.train_labels), seed=seed, epoch=epoch)
     batches = shuffled_batches(len(data.train_labels), batch_size, seed=seed, epoch=epoch)
     for indices in [batch for batch in batches if len(batch) == batch_size][:steps]:
-        yield image_batch(data.train_images, data.train_labels, indices[rank::size], batch_size)
+        mine = indices[rank::size]
+        images = data.train_images[mine]
+        if augment:
+            images = augmented(images, changes[mine])
+        yield image_batch(images, data.train_labels[mine], np.arange(len(mine)), batch_size)
 
 
 def run_stage(
@@ -108,27 +134,73 @@ def most_held(engine: Any, step: Callable[[], object]) -> StateBytes:
 
 
 def train_and_test(
-    comm: MPI.Intracomm, model: str, config: Config, data: Dataset, *, epochs: int, seed: int = 0
-) -> float:
-    """The accuracy on the test images after some epochs; DeepSpeed's world is `comm`."""
+    comm: MPI.Intracomm,
+    model: str,
+    config: Config,
+    data: Dataset,
+    *,
+    epochs: int,
+    seed: int = 0,
+    augment: bool = False,
+    loss_fn: SummedLoss = summed_cross_entropy,
+) -> Curve:
+    """Train `model` for some epochs as `config` says, test it after each; DeepSpeed's world is `comm`."""
     engine = start_engine(build(model, seed=seed), config)
-    step = deepspeed_step(engine, summed_cross_entropy)
-    batch_size = config["train_batch_size"]
-    for epoch in range(epochs):
-        fit(step, rank_batches(data, batch_size, rank=comm.rank, size=comm.size, seed=seed, epoch=epoch))
-    accuracy = score_whole(comm, engine, model, data, len(data.test_labels))
+    curve = follow(
+        comm,
+        deepspeed_step(engine, loss_fn),
+        lambda: score_whole(comm, engine, model, data, len(data.test_labels)),
+        data,
+        batch_size=config["train_batch_size"],
+        epochs=epochs,
+        seed=seed,
+        augment=augment,
+    )
     end_engine(engine)
-    return accuracy
+    return curve
+
+
+def follow(
+    comm: MPI.Intracomm,
+    step: Step,
+    test: Callable[[], float],
+    data: Dataset,
+    *,
+    batch_size: int,
+    epochs: int,
+    seed: int,
+    augment: bool = False,
+) -> Curve:
+    """Train with `step` for some epochs, and call `test` after each; all ranks of `comm` call it."""
+    start, losses, accuracies = time.process_time(), [], []
+    for epoch in range(epochs):
+        batches = rank_batches(
+            data, batch_size, rank=comm.rank, size=comm.size, seed=seed, epoch=epoch, augment=augment
+        )
+        losses.append(fit(step, batches).losses)
+        accuracies.append(test())
+    seconds = comm.allreduce(time.process_time() - start, MPI.MAX)
+    of_all_ranks = np.sum(comm.allgather([loss for epoch in losses for loss in epoch]), axis=0)
+    return Curve(tuple(of_all_ranks.tolist()), tuple(accuracies), seconds)
 
 
 def score_whole(comm: MPI.Intracomm, engine: Any, model: str, data: Dataset, images: int) -> float:
     """The accuracy of the whole model on the first `images` test images, each tested by one rank."""
     net = whole_model(engine, build(model, seed=0))
+    average_buffers(comm, net)
     mine = range(min(images, len(data.test_labels)))[comm.rank :: comm.size]
     parts = (mine[start : start + EVALUATION_BATCH] for start in range(0, len(mine), EVALUATION_BATCH))
     batches = (image_batch(data.test_images, data.test_labels, np.array(part), len(part)) for part in parts)
     score = evaluate(net, summed_cross_entropy, batches)
     return sum(comm.allgather(score), Score()).accuracy
+
+
+def average_buffers(comm: MPI.Intracomm, net: nn.Module) -> None:
+    """Average batch-norm's statistics over the ranks, in place: each rank has seen its own images only."""
+    for buffer in net.buffers():
+        if buffer.is_floating_point():
+            comm.Allreduce(MPI.IN_PLACE, buffer.numpy())
+            buffer /= comm.size
 
 
 def whole_model(engine: Any, net: nn.Module) -> nn.Module:

@@ -9,7 +9,14 @@ from course_lib.training.models import CNN, MNIST_MODELS, MODELS, build, derived
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [("mlp", 235_146), ("cnn", 421_642), ("lstm", 82_186), ("cifar", 62_006), ("resnet", 77_850)],
+    [
+        ("mlp", 235_146),
+        ("cnn", 421_642),
+        ("lstm", 82_186),
+        ("cifar", 62_006),
+        ("convnet", 136_930),
+        ("resnet", 77_850),
+    ],
 )
 def test_each_model_has_the_published_number_of_parameters(name: str, parameters: int) -> None:
     assert parameter_count(build(name, seed=0)) == parameters
@@ -73,5 +80,7 @@ def test_seeds_are_far_apart_and_fit_torch() -> None:
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="no model 'vgg'; choose one of mlp, cnn, lstm, cifar, resnet"):
+    with pytest.raises(
+        ValueError, match="no model 'vgg'; choose one of mlp, cnn, lstm, cifar, convnet, resnet"
+    ):
         build("vgg", seed=0)
