@@ -427,8 +427,8 @@ print(f"rank {rank}: {here} of {full} bytes right after deep_net()")
 # %% [markdown]
 # You will meet two more things in other people's files:
 #
-# - **`"auto"`** as a value is not DeepSpeed's: Hugging Face's Trainer replaces it by its own settings before DeepSpeed sees it (lesson 13). DeepSpeed alone
-#   ends with a `TypeError`.
+# - **`"auto"`** as a value is for the program that reads the file: it must put in a number before DeepSpeed sees it, as Hugging Face's Trainer does
+#   (lesson 13). Given to DeepSpeed itself, an `"auto"` batch size ends in a `TypeError`.
 # - **`"overlap_comm": true`** sends gradients on a second stream of the GPU while backward goes on. A CPU has no streams: the key is accepted and
 #   changes nothing here, so our files leave it out.
 

@@ -9,7 +9,11 @@ TERMS = (
         "DeepSpeed's object that holds model, optimizer and all communication.",
         forms="",
     ),
-    Term("JSON", "A text format for nested keys and values; Python reads it as dictionaries and lists."),
+    Term(
+        "JSON",
+        "A text format for nested keys and values; Python reads it as dictionaries and lists.",
+        forms="",
+    ),
     Term("hostfile", "A file that lists the machines of a job and how many ranks each may run."),
     Term(
         "universal checkpoint",
