@@ -189,9 +189,11 @@ from course.lessons.l12_deepspeed_on_cifar.curves import Training, learning_curv
 learning_curves(Training(*cluster["learned"][0]), long_trainings())
 
 # %% [markdown]
-# The thick line is what you have just watched. The thin lines were measured earlier and are part of the course: more images, more epochs, real
-# CIFAR-10. There you can compare ranks with one process, and this network with the one of DeepSpeed's own example. Batch-norm computes its
-# statistics on each rank alone, as in DDP, so the lines differ a little. Section 5 repeats the comparison without batch-norm.
+# The thick line is what you have just watched. The lines that the legend calls *measured earlier* are long trainings on real CIFAR-10, whose results
+# are part of the course. With them you can compare two ranks with one process, and this network with the one of DeepSpeed's own example.
+#
+# Batch-norm computes its statistics on each rank alone, as in DDP. So two ranks and one process do not train exactly alike here. Section 5 compares
+# them with a network without batch-norm.
 
 # %% [markdown] tags=["notes"]
 # Five minutes, one of them waiting. While it runs, let the room guess the accuracy: guessing gives 10 %. If the data are drawn shapes, say that
@@ -265,9 +267,9 @@ print(stage_table(counted, timed))
 stage_bars(counted, timed, cores=available_cores())
 
 # %% [markdown]
-# The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, half as much again in stage 3. The bytes held are nearly those of lesson 11.
-# The copy of the shard makes it 8 + 12/N, 4 + 16/N and 20/N in stages 1 to 3. On top come the gradients of the bucket that is about to be sent,
-# and in stage 3 the weights of the block that is running. Activations are not counted: no stage shards them.
+# The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, half as much again in stage 3. The bytes held fall from stage to stage as in lesson
+# 11, but every stage with a copy holds more: 8 + 12/N, 4 + 16/N and 20/N bytes per parameter. On top come, from stage 2 on, the gradients of the bucket
+# that is about to be sent, and in stage 3 the weights of the block that is running. Activations are not counted: no stage shards them.
 #
 # So take the lowest stage that fits.
 
