@@ -84,7 +84,7 @@ def learning_curves(today: Training, long: Sequence[Training]) -> Picture:
             right.plot(*points(run), label=label, **LOOKS[name])
     right.plot(*points(today), label=f"today, {today.data}", **TODAY)
     right.axhline(100 / CLASSES, color="#777777", linewidth=1, linestyle="--", label="guessing")
-    right.set(xlabel="thousand images trained on", ylim=(0, 100))
+    right.set(xlabel="thousand images trained on", xlim=(0, None), ylim=(0, 100))
     right.set_title("percent right after each epoch", fontsize=FONT_SIZE, color=INK, loc="left")
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, curves_alt(today, long, title))
