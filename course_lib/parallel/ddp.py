@@ -38,7 +38,7 @@ Future = torch.futures.Future[torch.Tensor]
 
 
 def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = TIMEOUT) -> None:
-    """Make all ranks of `comm` the group of torch.distributed, with the backend "gloo" or "mpi4py".
+    """Make all ranks of `comm` the group of torch.distributed; `backend` is "gloo", "mpi4py" or "nccl".
 
     A group that somebody left behind is ended first. A rank that waits longer than `timeout` raises.
     """

@@ -1,4 +1,4 @@
-"""DeepSpeed on CPUs, over MPI: its world, its engine, and what an engine keeps and sends, counted.
+"""DeepSpeed over MPI, on CPUs or GPUs: its world, its engine, and what an engine keeps and sends, counted.
 
     start_deepspeed(comm)                      the ranks of `comm`; "mpi4py" moves the bytes, or "gloo"
     engine = start_engine(model, config)       deepspeed.initialize: model, optimizer, JSON in one object
@@ -52,7 +52,8 @@ def start_deepspeed(
 ) -> ModuleType:
     """Make all ranks of `comm` DeepSpeed's world, and return the module `deepspeed`; on all ranks together.
 
-    `backend` is "mpi4py" or "gloo". A world that is there already is ended first, with its engines.
+    `backend` is "mpi4py" or "gloo" on CPUs. It is "nccl" on GPUs; there, each rank calls `use_device` first.
+    A world that is there already is ended first, with its engines.
     """
     from course_lib.parallel import ddp
 
@@ -68,26 +69,26 @@ def start_deepspeed(
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}
     BEFORE.update({name: os.environ.get(name) for name in variables})
     os.environ |= {name: str(value) for name, value in variables.items()}
-    deepspeed = load_deepspeed()
+    deepspeed = load_deepspeed(backend)
     number_from_zero()
     ddp.start_group(comm, backend, timeout=timeout)
     deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
     return deepspeed
 
 
-def start_launched(*, timeout: timedelta = TIMEOUT) -> ModuleType:
-    """The same in a process that DeepSpeed's launcher or `torchrun` has started: over Gloo, without MPI."""
+def start_launched(backend: str = "gloo", *, timeout: timedelta = TIMEOUT) -> ModuleType:
+    """The same in a process that DeepSpeed's launcher or `torchrun` has started: without MPI."""
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         raise RuntimeError("this process was given no rank; start it with run_ds.sh or with mpiexec")
-    deepspeed = load_deepspeed()
-    dist.init_process_group("gloo", timeout=timeout)
-    deepspeed.init_distributed("gloo", auto_mpi_discovery=False, verbose=False)
+    deepspeed = load_deepspeed(backend)
+    dist.init_process_group(backend, timeout=timeout)
+    deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
     return deepspeed
 
 
-def load_deepspeed() -> ModuleType:
-    """The module `deepspeed` for CPUs; it compiles nothing, and warns of what you can change alone."""
-    os.environ["DS_ACCELERATOR"] = "cpu"
+def load_deepspeed(backend: str = "mpi4py") -> ModuleType:
+    """The module `deepspeed`, for GPUs with "nccl". Compiles nothing, warns of what you can change."""
+    os.environ["DS_ACCELERATOR"] = "cuda" if backend == "nccl" else "cpu"
     warnings.filterwarnings("ignore", OLD_NAMES, FutureWarning)  # DeepSpeed's calls, not yours
     import deepspeed
 

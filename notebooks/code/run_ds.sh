@@ -1,10 +1,11 @@
 #!/bin/sh
-# Train with DeepSpeed's own launcher, on processors.
+# Train with DeepSpeed's own launcher, on CPUs.
 #
 #   sh run_ds.sh [RANKS] [options of train_cifar_deepspeed.py]         ranks on this machine (default: 2)
 #   HOSTFILE=hostfile sh run_ds.sh 0 [options]                         all ranks that the hostfile names, by ssh
 #   HOSTFILE=hostfile NODE=0 MASTER=ADDRESS PORT=29511 sh run_ds.sh 0  without ssh: by hand, once on every machine
 #
+# On GPUs, one per rank: DS_ACCELERATOR=cuda sh run_ds.sh 2 --device cuda
 # PYTHON names another Python than the one that is found first.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +15,7 @@ ranks=${1:-2}
 free='import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 port=${PORT:-$("$python" -c "$free")}      # 29500, which everybody takes, may be your neighbour's
 
-export DS_ACCELERATOR=cpu                  # no GPU is looked for
+export DS_ACCELERATOR=${DS_ACCELERATOR:-cpu}       # cpu: no GPU is looked for
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 if [ -z "$HOSTFILE" ]; then
   export GLOO_SOCKET_IFNAME=lo             # one machine: its own network will do

@@ -1,11 +1,14 @@
-"""Train a small net on CIFAR-10 with DeepSpeed, on CPUs: one file, three ways to start it.
+"""Train a small net on CIFAR-10 with DeepSpeed: one file, three ways to start it.
 
     mpiexec -n 2 python -m mpi4py train_cifar_deepspeed.py             over MPI (--backend gloo: over Gloo)
     sh run_ds.sh 2                                                     DeepSpeed's own launcher, over Gloo
     HOSTFILE=hostfile sh run_ds.sh 0                                   the same on several machines
 
 All settings of the training are in ds_config.json (--deepspeed_config names another). Where the file leaves a
-batch size out, DeepSpeed computes it from the other two and the number of ranks.
+batch size out, DeepSpeed computes it from the other two and the number of ranks. Where it says "auto", this
+script fills in the length of the learning rate's climb and of its fall.
+
+With `--device cuda` (and DS_ACCELERATOR=cuda before run_ds.sh), each rank trains on a GPU of its own.
 """
 
 import argparse
@@ -13,53 +16,44 @@ import gc
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from course_lib.data.cifar10 import load_cifar10
 from course_lib.parallel import deepspeed_engine
+from course_lib.training.device import NoGPU, backend_for, use_device
+from course_lib.training.flat import copy_back
+from course_lib.training.models import build
 
 CONFIG = Path(__file__).with_name("ds_config.json")
-
-
-class Net(nn.Module):
-    """Two convolutions and three fully connected layers: images (B, 3, 32, 32) to logits (B, 10)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.conv2, self.pool = nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5), nn.MaxPool2d(2, 2)
-        self.fc1, self.fc2, self.fc3 = nn.Linear(16 * 5 * 5, 120), nn.Linear(120, 84), nn.Linear(84, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits (B, 10)."""
-        x = self.pool(F.relu(self.conv1(x)))
-        x = self.pool(F.relu(self.conv2(x))).flatten(1)
-        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
-
 
 # ------------------------------------------------------------------ how the ranks find each other
 
 
-def join(options: argparse.Namespace) -> None:
-    """Join DeepSpeed's world as the launcher says: Open MPI and DeepSpeed set different variables."""
+def join(options: argparse.Namespace) -> torch.device:
+    """Join DeepSpeed's world; return this rank's device. Open MPI and DeepSpeed set different variables."""
+    local_rank = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", os.environ.get("LOCAL_RANK", "0"))
+    device = use_device(options.device, int(local_rank))
     if "OMPI_COMM_WORLD_RANK" not in os.environ:
-        deepspeed_engine.start_launched()
-        return
+        deepspeed_engine.start_launched(backend_for(device, "gloo"))
+        return device
     from mpi4py import MPI  # only here: DeepSpeed's launcher starts no MPI
 
-    deepspeed_engine.start_deepspeed(MPI.COMM_WORLD, options.backend)
+    deepspeed_engine.start_deepspeed(MPI.COMM_WORLD, backend_for(device, options.backend))
+    return device
 
 
 # ------------------------------------------------------------------ training, the same for all launchers
 
 
-def train(options: argparse.Namespace) -> None:
+def train(options: argparse.Namespace, device: torch.device) -> None:
     """All epochs on this rank's share of the images, then a test that counts every image once."""
     first_on_node = int(os.environ["LOCAL_RANK"]) == 0
     if not first_on_node:
@@ -67,9 +61,9 @@ def train(options: argparse.Namespace) -> None:
     data = load_cifar10(train=options.samples, test=options.samples)
     if first_on_node:
         dist.barrier()
-    torch.manual_seed(options.seed)  # DeepSpeed takes the weights of rank 0 anyhow
     config = json.loads(Path(options.deepspeed_config).read_text())
-    engine = deepspeed_engine.start_engine(Net(), config)
+    fill_in(config, len(data.train_labels), options.epochs)
+    engine = deepspeed_engine.start_engine(build(options.net, seed=options.seed), config)
     dtype = next(engine.module.parameters()).dtype
 
     images = TensorDataset(*tensors(data.train_images, data.train_labels))
@@ -78,9 +72,9 @@ def train(options: argparse.Namespace) -> None:
     loader = DataLoader(images, batch_size=size, sampler=sampler, drop_last=True)
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)  # or every epoch has the order of the first
-        total = torch.zeros(1)
+        total = torch.zeros(1, device=device)
         for inputs, labels in loader:
-            loss = F.cross_entropy(engine(inputs.to(dtype)).float(), labels)
+            loss = F.cross_entropy(engine(inputs.to(device, dtype)).float(), labels.to(device))
             engine.backward(loss)  # averages over the ranks and the micro-batches
             engine.step()  # an update when the last micro-batch of a global batch is in
             total += loss.detach() / len(loader)
@@ -88,15 +82,40 @@ def train(options: argparse.Namespace) -> None:
         if dist.get_rank() == 0:
             print(f"epoch {epoch + 1}: loss {total.item():.3f}", flush=True)
     weights = deepspeed_engine.gathered_weights(engine)  # in stage 3 no rank has them; all take part
-    accuracy = evaluate(weights, *tensors(data.test_images, data.test_labels))
+    net = build(options.net, seed=options.seed).to(device)
+    copy_back(weights, list(net.parameters()))
+    average_buffers(engine.module, net)
+    accuracy = evaluate(net, *tensors(data.test_images, data.test_labels))
     if options.save:
         engine.save_checkpoint(options.save)  # on all ranks: each writes its own part
     if dist.get_rank() == 0:
         about = (
             f"{dist.get_world_size()} ranks, {dist.get_backend()}, ZeRO-{engine.zero_optimization_stage()}"
         )
-        digits = hashlib.sha256(weights.float().numpy().tobytes()).hexdigest()[:16]
+        digits = hashlib.sha256(weights.float().cpu().numpy().tobytes()).hexdigest()[:16]
         print(f"{about}: weights {digits}, {accuracy:.1%} right", flush=True)
+
+
+def fill_in(config: dict[str, Any], samples: int, epochs: int) -> None:
+    """Replace "auto" in the schedule: the rate climbs for a quarter of the updates, then falls to 0."""
+    schedule = config.get("scheduler", {}).get("params", {})
+    if "auto" not in schedule.values():
+        return
+    names = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    micro, accumulation = (config.get(name, 1) for name in names)
+    batch_size = config.get("train_batch_size", micro * accumulation * dist.get_world_size())
+    updates = epochs * (samples // batch_size)
+    for name, length in {"warmup_num_steps": updates // 4, "total_num_steps": updates}.items():
+        if schedule.get(name) == "auto":
+            schedule[name] = max(1, length)
+
+
+def average_buffers(trained: torch.nn.Module, net: torch.nn.Module) -> None:
+    """Give `net` the mean over the ranks of batch-norm's statistics: each rank has seen its own images."""
+    for mine, theirs in zip(net.buffers(), trained.buffers(), strict=True):
+        mine.copy_(theirs)
+        if mine.is_floating_point():
+            dist.all_reduce(mine, op=dist.ReduceOp.AVG)
 
 
 def tensors(images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
@@ -105,14 +124,15 @@ def tensors(images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch
 
 
 @torch.no_grad()
-def evaluate(weights: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> float:
+def evaluate(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
     """The accuracy on all test images; each is tested by one rank: no sampler, which may repeat some."""
-    model, place = Net().eval(), 0
-    for parameter in model.parameters():
-        parameter.copy_(weights[place : place + parameter.numel()].view_as(parameter))
-        place += parameter.numel()
+    model.eval()
+    device = next(model.parameters()).device
     mine = slice(dist.get_rank(), None, dist.get_world_size())
-    right = (model(images[mine]).argmax(1) == labels[mine]).sum()
+    parts = zip(images[mine].split(500), labels[mine].split(500), strict=True)
+    right = torch.zeros(1, device=device)
+    for part, wanted in parts:
+        right += (model(part.to(device)).argmax(1) == wanted.to(device)).sum()
     dist.all_reduce(right)
     return right.item() / len(labels)
 
@@ -125,6 +145,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--deepspeed_config", default=str(CONFIG), help="the JSON file")
     parser.add_argument("--backend", choices=("mpi4py", "gloo"), default="mpi4py", help="under mpiexec")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: one GPU per rank")
+    parser.add_argument(
+        "--net", choices=("convnet", "cifar"), default="convnet", help="cifar: the net of DeepSpeed's example"
+    )
     parser.add_argument("--samples", type=int, help="train and test on the first so many; default: all")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
@@ -133,9 +157,10 @@ def main() -> None:
         "--local_rank", type=int, help="DeepSpeed's launcher passes it; LOCAL_RANK says it too"
     )
     options = parser.parse_args()
-    join(options)
     try:
-        train(options)
+        train(options, join(options))
+    except NoGPU as error:
+        sys.exit(str(error))
     finally:
         gc.collect()
         deepspeed_engine.stop_deepspeed()  # or Gloo's threads may crash the program when it exits

@@ -4,7 +4,8 @@
     mpiexec -n 2 python -m mpi4py train_mnist_ddp.py
     python train_mnist_ddp.py --spawn 2 --meet file         (or tcp, or env)
 
-Two ranks end with the same weights whichever way, to the last bit. They do not use a GPU.
+Two ranks end with the same weights whichever way, to the last bit. With `--device cuda`, each rank trains
+on a GPU of its own, and NCCL moves the gradients.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import gc
 import hashlib
 import os
 import socket
+import sys
 import tempfile
 import time
 from datetime import timedelta
@@ -25,7 +27,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from course_lib.data.mnist import load_mnist
+from course_lib.training.device import NoGPU, backend_for, use_device
 from course_lib.training.models import build
+from course_lib.training.recipes import decay_learning_rate
 
 TIMEOUT = timedelta(seconds=120)  # that a rank waits for the others before it raises
 SPAWN_TIMEOUT = 600.0  # seconds for all of training, when we start the ranks ourselves
@@ -33,32 +37,38 @@ SPAWN_TIMEOUT = 600.0  # seconds for all of training, when we start the ranks ou
 # ------------------------------------------------------------------ how the ranks find each other
 
 
-def join_group(options: argparse.Namespace) -> None:
-    """Join the process group: each launcher has its own way to give this process its rank."""
+def join_group(options: argparse.Namespace) -> torch.device:
+    """Join the process group; return this rank's device. Each launcher has its own way to say the rank."""
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has set RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-        dist.init_process_group("gloo", init_method="env://", timeout=TIMEOUT)
-        return
+        device = use_device(options.device, int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group(backend_for(device, "gloo"), init_method="env://", timeout=TIMEOUT)
+        return device
+    device = use_device(options.device, int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", 0)))
     from mpi4py import MPI  # only here: the other launchers start no MPI
 
     from course_lib.parallel import ddp  # has torch's backend "mpi4py"
 
-    ddp.start_group(MPI.COMM_WORLD, options.backend, timeout=TIMEOUT)
+    ddp.start_group(MPI.COMM_WORLD, backend_for(device, options.backend), timeout=TIMEOUT)
+    return device
 
 
 def start_spawned(rank: int, options: argparse.Namespace, address: str) -> None:
     """What each process of `spawn` runs: its rank comes as the first argument, the rest from us."""
+    device = use_device(options.device, rank)
+    backend = backend_for(device, "gloo")
     if address == "env://":
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(options.spawn)}
-        dist.init_process_group("gloo", timeout=TIMEOUT)
+        dist.init_process_group(backend, timeout=TIMEOUT)
     else:
         dist.init_process_group(
-            "gloo", init_method=address, rank=rank, world_size=options.spawn, timeout=TIMEOUT
+            backend, init_method=address, rank=rank, world_size=options.spawn, timeout=TIMEOUT
         )
-    train_in_group(options)
+    train_in_group(options, device)
 
 
 def spawn_all(options: argparse.Namespace) -> None:
     """Start the ranks ourselves, with an address where they meet; end them when they take too long."""
+    use_device(options.device, options.spawn - 1)  # says here, once, that there are too few GPUs
     with tempfile.TemporaryDirectory() as folder:
         address = {"file": f"file://{folder}/meet", "tcp": f"tcp://127.0.0.1:{free_port()}", "env": "env://"}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}  # read by env:// alone
@@ -81,16 +91,16 @@ def free_port() -> int:
 # ------------------------------------------------------------------ training, the same for all launchers
 
 
-def train_in_group(options: argparse.Namespace) -> None:
+def train_in_group(options: argparse.Namespace, device: torch.device) -> None:
     """Train in the group that this rank has joined, then destroy the group."""
     try:
-        train(options)
+        train(options, device)
     finally:
         gc.collect()  # the model holds the group, and Gloo's threads must end before Python does
         dist.destroy_process_group()
 
 
-def train(options: argparse.Namespace) -> None:
+def train(options: argparse.Namespace, device: torch.device) -> None:
     """All epochs on this rank's shard of the images."""
     rank, size = dist.get_rank(), dist.get_world_size()
     if rank > 0:
@@ -101,13 +111,15 @@ def train(options: argparse.Namespace) -> None:
     images = TensorDataset(*tensors(data.train_images, data.train_labels, options.samples))
     sampler = DistributedSampler(images, shuffle=True, seed=options.seed)  # a shard for each rank
     loader = DataLoader(images, batch_size=options.batch_size // size, sampler=sampler)
-    model = DistributedDataParallel(build("cnn", seed=options.seed))  # takes the weights of rank 0
+    model = DistributedDataParallel(build("cnn", seed=options.seed).to(device))  # takes the weights of rank 0
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    decay_learning_rate(optimizer, options.epochs * len(loader))  # along a line to 0, after the last step
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)  # or every epoch has the order of the first
         for inputs, labels in loader:
             optimizer.zero_grad()
-            F.cross_entropy(model(inputs), labels).backward()  # shards are equal: the mean of means is right
+            loss = F.cross_entropy(model(inputs.to(device)), labels.to(device))
+            loss.backward()  # shards are equal: the mean of means is right
             optimizer.step()
     accuracy = evaluate(model.module, *tensors(data.test_images, data.test_labels, options.samples))
     if rank == 0:
@@ -115,7 +127,7 @@ def train(options: argparse.Namespace) -> None:
             f"{size} ranks, {dist.get_backend()}: weights {weight_hash(model.module)}, {accuracy:.1%} right"
         )
         if options.save:
-            torch.save(model.module.state_dict(), options.save)
+            torch.save(model.module.cpu().state_dict(), options.save)
 
 
 def tensors(images: np.ndarray, labels: np.ndarray, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -129,14 +141,15 @@ def evaluate(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor)
     """The accuracy on all test images; each is tested by one rank: no sampler, which may repeat some."""
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     model.eval()
-    right = (model(images[mine]).argmax(1) == labels[mine]).sum()
+    device = next(model.parameters()).device
+    right = (model(images[mine].to(device)).argmax(1) == labels[mine].to(device)).sum()
     dist.all_reduce(right)
     return right.item() / len(labels)
 
 
 def weight_hash(model: torch.nn.Module) -> str:
     """A few digits that change when any bit of the weights does."""
-    numbers = b"".join(tensor.contiguous().numpy().tobytes() for tensor in model.state_dict().values())
+    numbers = b"".join(tensor.cpu().contiguous().numpy().tobytes() for tensor in model.state_dict().values())
     return hashlib.sha256(numbers).hexdigest()[:16]
 
 
@@ -149,17 +162,20 @@ def main() -> None:
     parser.add_argument("--spawn", type=int, metavar="N", help="start N ranks from here")
     parser.add_argument("--meet", choices=("file", "tcp", "env"), default="file", help="where they meet")
     parser.add_argument("--backend", choices=("mpi4py", "gloo"), default="mpi4py", help="under mpiexec")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: one GPU per rank")
     parser.add_argument("--samples", type=int, default=60_000)
-    parser.add_argument("--batch-size", type=int, default=128, help="of all ranks together")
+    parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", metavar="FILE", help="where rank 0 writes the weights")
     options = parser.parse_args()
-    if options.spawn:
-        spawn_all(options)
-    else:
-        join_group(options)
-        train_in_group(options)
+    try:
+        if options.spawn:
+            spawn_all(options)
+        else:
+            train_in_group(options, join_group(options))
+    except NoGPU as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -116,6 +116,29 @@ def free_port() -> str:
     return output_of([sys.executable, "-c", free], os.environ, timeout=TIMEOUT)
 
 
+def test_without_a_gpu_one_sentence_says_so() -> None:
+    command = mpiexec_command(2, [*PYTHON, "--device", "cuda"])
+    given = environment() | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "PyTorch finds no GPU on this machine. Leave out --device cuda" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("real", (True, False))
+def test_it_ends_above_50_percent(real: bool) -> None:
+    """On the real images where they are, and on the stand-in, in seconds of a core; the loss falls."""
+    if real and "COURSE_DATA" not in os.environ:
+        pytest.skip("COURSE_DATA names no folder with real data")
+    base = (dict(os.environ) | rank_environment(2)) if real else environment()
+    options = ["--samples", "10000", "--epochs", "2"]
+    command = mpiexec_command(2, [sys.executable, "-m", "mpi4py", str(SCRIPT), *options])
+    *epochs, last = output_of(command, base, timeout=TIMEOUT).splitlines()
+    first, second = (float(line.rpartition(" ")[2]) for line in epochs)
+    assert second < 0.9 * first
+    assert float(last.split()[-2].rstrip("%")) > 50, last
+
+
 def test_what_the_report_got_wrong_is_right_here() -> None:
     code = SCRIPT.read_text()
     for mistake in ("requires_grad_(False)", "training_data=", ".to(engine.local_rank)", "num_workers"):

@@ -84,6 +84,24 @@ def test_a_training_that_takes_too_long_is_ended_with_all_its_ranks() -> None:
     assert "TimeoutError: training took longer than 0.5 s" in done.stderr
 
 
+@pytest.mark.parametrize("way", ("mpiexec", "spawn, file"))
+def test_without_a_gpu_one_sentence_says_so(way: str) -> None:
+    command = [*WAYS[way], "--device", "cuda"]
+    given = environment() | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "PyTorch finds no GPU on this machine. Leave out --device cuda" in done.stderr
+
+
+@pytest.mark.slow
+def test_it_ends_above_90_percent() -> None:
+    """As lesson 07 starts it, and in a few seconds of a core."""
+    options = ["--samples", "5000", "--epochs", "2"]
+    command = mpiexec_command(2, [sys.executable, "-m", "mpi4py", str(SCRIPT), *options])
+    said = output_of(command, dict(os.environ) | rank_environment(2), timeout=TIMEOUT)
+    assert float(said.split()[-2].rstrip("%")) > 90, said
+
+
 def test_nobody_asks_for_a_fixed_port() -> None:
     code = SCRIPT.read_text()
     assert 'bind(("127.0.0.1", 0))' in code
