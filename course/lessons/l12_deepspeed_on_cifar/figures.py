@@ -107,7 +107,7 @@ def stage_bars(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], c
         bottoms = [bottom + value for bottom, value in zip(bottoms, values, strict=True)]
     factor, unit = time_unit(max(run.seconds for run in timed.values()))
     sends = [run.sent / 1e6 for run in counted.values()]
-    sent.bar(stages, sends, 0.7, edgecolor=INK, **ACTIVITIES["transfer"])
+    sent.bar(stages, sends, 0.7, edgecolor=INK, color="#999999")
     seconds = [factor * run.seconds for run in timed.values()]
     time.bar(stages, seconds, 0.7, edgecolor=INK, **ACTIVITIES["compute"])
     labels = ("MB held per rank", "MB sent per step", f"{unit} per step")
@@ -136,7 +136,7 @@ def bars_title(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], c
     more = counted[last].sent / counted[first].sent if counted[first].sent else 1.0
     longer, ranks = three_digits(times_as(timed, last, first)), say_ranks(timed[last].ranks, cores)
     return (
-        f"{counted[last].ranks} ranks: stage {last} holds {share:.0%} of the bytes of stage {first} and "
+        f"{counted[last].ranks} ranks: stage {last} holds {share:.0%} of stage {first}'s bytes, "
         f"sends {three_digits(more)} times as many;\n{ranks}: a step takes {longer} times as long"
     )
 

@@ -268,8 +268,9 @@ stage_bars(counted, timed, cores=available_cores())
 
 # %% [markdown]
 # The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, half as much again in stage 3. The bytes held fall from stage to stage as in lesson
-# 11, but every stage with a copy holds more: 8 + 12/N, 4 + 16/N and 20/N bytes per parameter. On top come, from stage 2 on, the gradients of the bucket
-# that is about to be sent, and in stage 3 the weights of the block that is running. Activations are not counted: no stage shards them.
+# 11, but every stage with a copy holds more: 8 + 12/N, 4 + 16/N and 20/N bytes per parameter. From stage 2 on, the bucket comes on top. Stage 2 also keeps
+# whole gradients of the blocks that two shards share, and stage 3 the weights of the block that is running. Activations are not counted: no stage shards
+# them.
 #
 # So take the lowest stage that fits.
 
@@ -394,10 +395,11 @@ for stage in (1, 2, 3):
 
 # %%
 # %%px --timeout 200
-plain = stage_config(2, size, micro_batch=8)
-richer = stage_config(2, size, micro_batch=8, bf16=True, clip=1.0, warmup_steps=5, total_steps=20)
-pair = {"plain": run_stage(comm, build("cifar", seed=0), data, plain, steps=2)}
-pair["with bf16"] = run_stage(comm, build("cifar", seed=0), data, richer, steps=2)
+plain = stage_config(2, size, micro_batch=8, bucket=40_000)
+more = {"bf16": True, "clip": 1.0, "warmup_steps": 5, "total_steps": 20}
+richer = stage_config(2, size, micro_batch=8, bucket=40_000, **more)
+pair = {"plain": run_stage(comm, deep_net(), data, plain, steps=2)}
+pair["with bf16"] = run_stage(comm, deep_net(), data, richer, steps=2)
 
 # %%
 for name, run in sorted(cluster["pair"][0].items()):
@@ -405,8 +407,7 @@ for name, run in sorted(cluster["pair"][0].items()):
     print(f"{name:9}: {held:.1f} bytes per parameter held, {sent:.1f} sent per step")
 
 # %% [markdown]
-# This is the net of PyTorch's CIFAR-10 tutorial. One of its layers has most of the parameters, and its whole gradient stays on every rank that owns a part
-# of it. That is why stage 2 holds more here than the table says. The three keys in the file:
+# Half the bytes are sent. The bytes held fall less, because the copy and the two moments keep their 32 bits. The three keys in the file:
 
 # %%
 richer = stage_config(2, 4, micro_batch=8, bf16=True, clip=1.0, warmup_steps=5, total_steps=20)
@@ -584,14 +585,16 @@ print((code / "hostfile").read_text())
 # ## On GPUs
 #
 # The keys and the three calls stay. Take NCCL as the backend, leave out `"torch_adam"` so that DeepSpeed compiles its own Adam, add `"overlap_comm": true`,
-# and let buckets and prefetching be large again: `stage_config` makes them small to save memory.
+# and let buckets and prefetching be large again: `stage_config` makes them small to save memory. The script takes `--device cuda`.
+# [On a GPU machine](../docs/on_a_gpu_machine.md) says how, and what was run where.
 
 # %% [markdown]
 # ## Pitfalls
 #
 # - A file without `"gradient_clipping"`: DeepSpeed then clips to a norm of 1. Write 0.0 if you do not want that.
 # - A file without `"train_batch_size"`: changing the number of ranks silently changes the global batch.
-# - A bucket as large as the model: in stage 2, no gradient is freed before the end of backward.
+# - A bucket as large as the model: it takes the memory that stage 2 saves, and no gradient is freed before the end of backward.
+# - One layer with most of the parameters: in stage 2, its whole gradient stays on every rank that owns a part of it.
 # - DeepSpeed's own optimizers, and offloading: they compile C++ for minutes, and fail without a compiler.
 # - DeepSpeed's own DataLoader: it forks workers and never calls `set_epoch`.
 # - `if rank == 0:` around a call of the engine: starting, stepping, gathering and saving are collectives.
@@ -609,7 +612,7 @@ print((code / "hostfile").read_text())
 # %% [markdown]
 # ## Stretch
 #
-# Count section 4 again with `bucket=500_000`, more than the deep net has parameters. Predict first which stage then holds more than it did, and by how much.
+# Count section 4 again with `bucket=500_000`, more than the deep net has parameters. Predict first which stages then hold more than they did, and by how much.
 
 # %% [markdown]
 # ## Teardown

@@ -119,8 +119,8 @@ def run_stage(
 def most_held(engine: Any, step: Callable[[], object]) -> StateBytes:
     """The most bytes that this rank holds during a step, looked at whenever a gradient is ready.
 
-    Between two steps, DeepSpeed holds less: it frees gradients at the end of backward. Not counted are
-    activations and the buckets that messages leave from.
+    Between two steps, DeepSpeed holds less: it frees gradients at the end of backward. The bucket that they
+    are copied to is counted with them; activations are not.
     """
     counted: list[StateBytes] = []
     hooks = [

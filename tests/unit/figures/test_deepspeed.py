@@ -34,7 +34,7 @@ def test_every_key_is_drawn_with_its_value_and_its_effect() -> None:
 
 def test_a_title_says_what_the_highest_stage_saves_and_costs() -> None:
     title = bars_title(RUNS, TIMED, cores=2)
-    assert "stage 3 holds 50% of the bytes" in title and "2 times as many" in title
+    assert "stage 3 holds 50% of stage 0's bytes" in title and "2 times as many" in title
     assert "3 times as long" in title
     picture = stage_bars(RUNS, TIMED, cores=2)
     check_legible(picture)
