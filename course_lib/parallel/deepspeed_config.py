@@ -35,16 +35,15 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """What a stage took: bytes that a rank keeps and sends, the seconds of a step; and what it learned."""
+    """What a stage took: bytes that a rank holds and sends, the seconds of a step, and its losses."""
 
     stage: int
     ranks: int
     parameters: int
-    held: StateBytes  # of the rank that keeps most, between two micro-batches
+    held: StateBytes  # the most during a step, of the rank that holds most
     sent: float  # in one step, on average over the ranks
     seconds: float  # the median step, of the slowest rank
     losses: tuple[float, ...]  # of every step, on the global batch
-    accuracy: float  # on the test images; nan when there was no test
 
 
 # What each key does, by what it is about. {…} is the value.
@@ -52,20 +51,20 @@ EFFECTS: Mapping[str, Mapping[str, str]] = {
     "batch": {
         "train_batch_size": "the global batch: {} samples per update",
         "train_micro_batch_size_per_gpu": "a rank computes {} samples at a time",
-        "gradient_accumulation_steps": "micro-batches that a rank adds up: {}",
+        "gradient_accumulation_steps": "micro-batches per rank and update: {}",
     },
     "update": {
         "optimizer.type": "{} of torch.optim",
         "optimizer.params.lr": "the learning rate",
-        "optimizer.params.momentum": "of the last update, this fraction is repeated",
-        "optimizer.params.torch_adam": "PyTorch's own: the other is compiled",
+        "optimizer.params.momentum": "the fraction of the last update to repeat",
+        "optimizer.params.torch_adam": "true: PyTorch's own, nothing to compile",
         "zero_allow_untested_optimizer": "ZeRO takes any optimizer, not only Adam",
-        "scheduler.type": "the rate climbs at first; Decay: then falls",
+        "scheduler.type": "the rate climbs; with Decay, it then falls",
         "scheduler.params.warmup_max_lr": "the rate that it climbs to",
-        "scheduler.params.warmup_num_steps": "updates that the climb takes",
+        "scheduler.params.warmup_num_steps": "updates during which it climbs",
         "scheduler.params.warmup_type": "in equal steps",
         "scheduler.params.total_num_steps": "updates until it has fallen to 0",
-        "gradient_clipping": "the largest norm of the gradient; 0: any. Left out, it is 1!",
+        "gradient_clipping": "the largest norm of the gradient; 0: no limit. If omitted, 1!",
     },
     "memory": {
         "zero_optimization.stage": "the ZeRO stage: what is sharded",
@@ -73,11 +72,11 @@ EFFECTS: Mapping[str, Mapping[str, str]] = {
         "zero_optimization.stage3_param_persistence_threshold": "smaller parameters stay gathered; 0: none",
         "zero_optimization.stage3_max_live_parameters": "gathered weights that stay; 0: none",
         "zero_optimization.stage3_max_reuse_distance": "stay when needed that soon; 0: never",
-        "zero_optimization.reduce_bucket_size": "so many gradients leave together",
+        "zero_optimization.reduce_bucket_size": "gradients per bucket: they are sent together",
     },
     "messages": {
         "zero_optimization.use_multi_rank_bucket_allreduce": "false: a gradient goes to its owner only",
-        "zero_optimization.stage3_prefetch_bucket_size": "weights that are gathered ahead; 0: none",
+        "zero_optimization.stage3_prefetch_bucket_size": "weights gathered ahead; 0: none",
         "steps_per_print": "steps between two lines of the log",
     },
 }

@@ -1,4 +1,4 @@
-"""Exercise 12.3: the bugs of a script for CIFAR-10, checked with an engine that notes what it is asked for.
+"""Exercise 12.3: bugs of a script for CIFAR-10, checked with an engine that records its calls.
 
 torch is imported where the check needs it.
 """
@@ -9,8 +9,8 @@ from typing import Any
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect
 
 
-class NotingEngine:
-    """Stands in for DeepSpeed's engine on one rank: it trains, and notes what it is asked for."""
+class RecordingEngine:
+    """Stands in for DeepSpeed's engine on one rank: it trains, and records its calls."""
 
     def __init__(self, net: Any, accumulation: int, fp16: bool) -> None:
         import torch
@@ -18,7 +18,7 @@ class NotingEngine:
         self.module, self.accumulation, self.fp16, self.calls = net, accumulation, fp16, 0
         net.half() if fp16 else net.float()
         trained = [weight for weight in net.parameters() if weight.requires_grad]
-        expect(bool(trained), "no parameter wants a gradient, so nothing can be trained.")
+        expect(bool(trained), "no parameter requires a gradient, so there is nothing to train.")
         self.optimizer, self.local_rank, self.pending = torch.optim.SGD(trained, lr=0.5), 0, False
 
     def __call__(self, inputs: Any) -> Any:
@@ -32,7 +32,7 @@ class NotingEngine:
         self.pending = True
 
     def step(self) -> None:
-        expect(self.pending, "engine.step() was called without engine.backward(loss) before it.")
+        expect(self.pending, "engine.step() was called without an engine.backward(loss) before it.")
         self.pending, self.calls = False, self.calls + 1
         if self.calls % self.accumulation == 0:
             self.optimizer.step()
@@ -49,10 +49,10 @@ def _check_script(answer: SimpleNamespace, comm: Any, case: tuple[int, bool]) ->
         (torch.randn(4, 3, generator=generator), torch.randint(0, 2, (4,), generator=generator))
         for _ in range(4)
     ]
-    engines: list[NotingEngine] = []
+    engines: list[RecordingEngine] = []
 
-    def initialize(net: Any) -> NotingEngine:
-        engines.append(NotingEngine(net, accumulation, fp16))
+    def initialize(net: Any) -> RecordingEngine:
+        engines.append(RecordingEngine(net, accumulation, fp16))
         return engines[-1]
 
     net, expected = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
@@ -64,26 +64,26 @@ def _check_script(answer: SimpleNamespace, comm: Any, case: tuple[int, bool]) ->
         gpu = any(word in words for word in ("cuda", "accelerator", "device"))
         if not gpu:
             raise
-        raise Wrong(f"asks for GPU number 0, and there is none: {error!s:.60}") from None
-    expect(bool(engines), "never asked for an engine.")
-    engine, right = engines[0], NotingEngine(expected, accumulation, fp16)
+        raise Wrong(f"a tensor should move to a GPU, and there is none: {error!s:.60}") from None
+    expect(bool(engines), "`initialize` was never called.")
+    engine, right = engines[0], RecordingEngine(expected, accumulation, fp16)
     for inputs, labels in batches:
         inputs = inputs.half() if fp16 else inputs
         right.backward(torch.nn.functional.cross_entropy(right(inputs), labels))
         right.step()
-    expect(engine.calls > 0, "the weights are those of the start: engine.step() was never called.")
-    expect(not engine.pending, "the last engine.backward(loss) has no engine.step() after it.")
+    expect(engine.calls > 0, "no weight has changed: engine.step() was never called.")
+    expect(not engine.pending, "the last engine.backward(loss) is not followed by an engine.step().")
     expect(
         engine.calls == len(batches),
         f"engine.step() was called {engine.calls} times for {len(batches)} micro-batches.",
     )
     same = torch.allclose(net.weight, expected.weight, atol=1e-6)
-    expect(same, "the weights are not those of the right training; is the loss that of the batch?")
+    expect(same, "the weights differ from those of a correct training; is the loss the mean over the batch?")
 
 
 _SCRIPT = '''\
 def train(net, initialize, batches):
-    """Train `net` on all `batches`; initialize(net) gives the engine of DeepSpeed."""
+    """Train `net` on all `batches`; initialize(net) returns DeepSpeed's engine."""
     engine = initialize(net)
     for inputs, labels in batches:
         if engine.fp16_enabled():
@@ -96,13 +96,13 @@ def train(net, initialize, batches):
 
 SCRIPT = Exercise(
     id="12.3",
-    title="Spot the bugs: a script for CIFAR-10",
-    task="Three of them are left. The check has an engine that notes what it is asked for.",
+    title="Spot the bugs: a training loop",
+    task="The function should train `net` on CPUs, with fp16 or without. It has three bugs; repair them.",
     objectives=(1,),
     targets=("micro-batch-is-global-batch", "mistakes-raise-errors"),
     stub='''\
 def train(net, initialize, batches):
-    """Train `net` on all `batches`; initialize(net) gives the engine of DeepSpeed."""
+    """Train `net` on all `batches`; initialize(net) returns DeepSpeed's engine."""
     net.requires_grad_(False)
     engine = initialize(net)
     for inputs, labels in batches:
@@ -115,11 +115,11 @@ def train(net, initialize, batches):
             engine.step()
 ''',
     hints=(
-        "There are three: in the first line, in the first line of the loop, and in what stands below the if.",
-        "requires_grad_(False)   nobody may train these weights\n"
-        ".to(0)                  to GPU number 0\n"
-        "if fp16: all of it      and if the config does not say fp16?",
-        "Without the first and the third line; and only inputs = … stays below the if",
+        "On which device are the weights, which of them may change, and which lines run when fp16 is off?",
+        "requires_grad_(False)   freezes weights\n"
+        ".to(0)                  copies to GPU number 0\n"
+        "if fp16: all of it      and when fp16 is off?",
+        "Remove one line before the loop and one in it; below the if, keep only inputs = …",
     ),
     solution=_SCRIPT,
     check=_check_script,
@@ -132,13 +132,13 @@ def train(net, initialize, batches):
             changed(
                 _SCRIPT, ("    engine = initialize", "    net.requires_grad_(False)\n    engine = initialize")
             ),
-            "no parameter wants a gradient",
+            "no parameter requires a gradient",
         ),
         WrongAnswer(
             changed(
                 _SCRIPT, ("in batches:\n", "in batches:\n        inputs = inputs.to(engine.local_rank)\n")
             ),
-            "asks for GPU number 0",
+            "a tensor should move to a GPU",
         ),
         WrongAnswer(
             changed(
@@ -154,11 +154,11 @@ def train(net, initialize, batches):
             changed(_SCRIPT, ("        engine.step()", "    engine.step()")), "times for 4 micro-batches"
         ),
         WrongAnswer(
-            changed(_SCRIPT, ("        engine.backward(loss)\n", "")), "without engine.backward(loss)"
+            changed(_SCRIPT, ("        engine.backward(loss)\n", "")), "without an engine.backward(loss)"
         ),
         WrongAnswer(
-            changed(_SCRIPT, ("engine.backward(loss)", "engine.backward(2 * loss)")), "is the loss that"
+            changed(_SCRIPT, ("engine.backward(loss)", "engine.backward(2 * loss)")), "is the loss the mean"
         ),
     ),
-    why="two of the three raise an error, one trains nothing and says nothing. How would you have noticed?",
+    why="two of the three raise an error, the third trains nothing. How would you have noticed that one?",
 )

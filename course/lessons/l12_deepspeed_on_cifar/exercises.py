@@ -26,30 +26,29 @@ def _check_batch(answer: SimpleNamespace, comm: Any, case: tuple[int, int]) -> N
         expect(name in got, f'the key "{name}" is missing.')
     batch, micro, steps = (got[name] for name in (GLOBAL, MICRO, STEPS))
     for name, value in ((GLOBAL, batch), (MICRO, micro), (STEPS, steps)):
-        expect(
-            isinstance(value, int) and value > 0, f'"{name}" is {value!r}; DeepSpeed wants a whole number.'
-        )
+        expect(isinstance(value, int) and value > 0, f'"{name}" is {value!r}; DeepSpeed wants an integer.')
     share = whole // ranks
-    expect(batch == whole, f'"{GLOBAL}" is {batch}; an update is to be made from {whole} samples.')
-    expect(micro <= room, f"{micro} samples at a time do not fit: there is room for {room}.")
+    expect(batch == whole, f'"{GLOBAL}" is {batch}; one update should use {whole} samples.')
+    expect(micro <= room, f"{micro} samples at a time do not fit; there is room for {room}.")
     expect(
         micro * steps != whole or ranks == 1,
-        f"{micro} × {steps} = {whole} samples on every rank: {ranks} ranks make {ranks * whole} of them.",
+        f"{micro} × {steps} = {whole} samples on each of {ranks} ranks: that makes {ranks * whole}.",
     )
     expect(
         micro * steps * ranks == whole,
-        f"{micro} × {steps} micro-batches × {ranks} ranks are {micro * steps * ranks} samples, not {whole}.",
+        f"{micro} samples × {steps} micro-batches × {ranks} ranks = {micro * steps * ranks}, not {whole}.",
     )
     best = max(size for size in range(1, room + 1) if share % size == 0)
     expect(
-        micro == best, f"{micro} samples at a time work, but {best} fit, in {share // best} micro-batches."
+        micro == best,
+        f"{micro} samples at a time work, but {best} would fit, in {share // best} micro-batches.",
     )
 
 
 _BATCH = '''\
 def batch_keys(global_batch, ranks, room):
-    """The three batch keys; `room` samples at a time fit on a rank, and takes as many as it can."""
-    share = global_batch // ranks  # of a rank
+    """The three batch keys, for the largest micro-batch; `room` samples at a time fit on a rank."""
+    share = global_batch // ranks  # samples of one rank
     micro = max(size for size in range(1, room + 1) if share % size == 0)
     return {
         "train_batch_size": global_batch,
@@ -61,14 +60,15 @@ def batch_keys(global_batch, ranks, room):
 BATCH = Exercise(
     id="12.1",
     title="Micro-batch and global batch",
-    task="Given the global batch, and how many samples fit on a rank.",
-    objectives=(2,),
+    task="Compute the three batch keys from the global batch and from how many samples fit on a rank at a "
+    "time. The stub ignores `room`. Section 3 trains with your keys.",
+    objectives=(1, 2),
     targets=("micro-batch-is-global-batch",),
     stub='''\
 def batch_keys(global_batch, ranks, room):
-    """The three batch keys; `room` samples at a time fit on a rank, and takes as many as it can."""
-    share = global_batch // ranks  # of a rank
-    micro = share  # too many, maybe: the largest divisor of share that is at most room
+    """The three batch keys, for the largest micro-batch; `room` samples at a time fit on a rank."""
+    share = global_batch // ranks  # samples of one rank
+    micro = share  # may not fit: take the largest divisor of share that is at most room
     return {
         "train_batch_size": global_batch,
         "train_micro_batch_size_per_gpu": micro,
@@ -76,27 +76,27 @@ def batch_keys(global_batch, ranks, room):
     }
 ''',
     hints=(
-        "A rank takes its share of the global batch in several goes. How many samples, how many goes?",
+        "A rank computes its share of the global batch in several micro-batches. How large, and how many?",
         "global batch 64, 4 ranks, room for 10\n"
-        "share of a rank: 16 = 8 × 2     8 is the largest divisor of 16 that is at most 10",
-        "micro = max(size for size in range(1, room + 1) if share % … == 0), and share // … goes",
+        "share of one rank: 16 = 8 × 2     8 is the largest divisor of 16 that is at most 10",
+        "micro = max(size for size in range(1, room + 1) if share % … == 0), and share // … micro-batches",
     ),
     solution=_BATCH,
     check=_check_batch,
     cases=((48, 48), (48, 5), (96, 7), (24, 1)),
     describe=lambda case: f"{case[0]} samples, room for {case[1]}",
     wrong=(
-        WrongAnswer(changed(_BATCH, ("share = global_batch // ranks", "share = global_batch")), "ranks make"),
-        WrongAnswer(changed(_BATCH, ("global_batch,\n", "micro,\n")), "an update is to be made from"),
+        WrongAnswer(changed(_BATCH, ("share = global_batch // ranks", "share = global_batch")), "that makes"),
+        WrongAnswer(changed(_BATCH, ("global_batch,\n", "micro,\n")), "one update should use"),
         WrongAnswer(
             changed(_BATCH, ("max(size for size in range(1, room + 1) if share % size == 0)", "share")),
             "do not fit",
         ),
         WrongAnswer(changed(_BATCH, ("share // micro", "1")), "micro-batches"),
         WrongAnswer(changed(_BATCH, ("max(size", "min(size")), "samples at a time work, but"),
-        WrongAnswer(changed(_BATCH, ("share // micro", "share / micro")), "wants a whole number"),
+        WrongAnswer(changed(_BATCH, ("share // micro", "share / micro")), "wants an integer"),
     ),
-    why="the loss of a micro-batch is divided by the number of micro-batches, too. What if it were not?",
+    why="DeepSpeed also divides each micro-batch's loss by the number of micro-batches. What if it did not?",
 )
 
 # -------------------------------------------------------------------- 12.2 a config that fits
@@ -111,16 +111,16 @@ def _check_fits(answer: SimpleNamespace, comm: Any, lowest: int) -> None:
     zero = got.get("zero_optimization")
     expect(isinstance(zero, Mapping) and "stage" in zero, 'there is no {"zero_optimization": {"stage": …}}.')
     stage = zero["stage"]
-    expect(type(stage) is int and 0 <= stage <= 3, f"the stage is {stage!r}; there are 0, 1, 2 and 3.")
-    expect(bool(got.get("optimizer")), 'the key "optimizer" is gone.')
+    expect(type(stage) is int and 0 <= stage <= 3, f"the stage is {stage!r}; it must be 0, 1, 2 or 3.")
+    expect(bool(got.get("optimizer")), 'the key "optimizer" is missing.')
     expect(
         needs[stage] <= room,
-        f"stage {stage} needs {needs[stage]:.1f} MiB on each of {comm.size} ranks; there are {room:g}.",
+        f"stage {stage} needs {needs[stage]:.1f} MiB on each of {comm.size} ranks; only {room:g} are free.",
     )
     least = min(each for each in range(4) if needs[each] <= room)
     expect(
         stage == least,
-        f"stage {stage} fits, and so does stage {least}, with {needs[least]:.1f} MiB: it sends less.",
+        f"stage {stage} fits, but so does stage {least}, with {needs[least]:.1f} MiB; it never sends more.",
     )
 
 
@@ -131,7 +131,7 @@ def _state(stage: int, parameters: int, ranks: int) -> float:
 
 _FITS = '''\
 def config_that_fits(parameters, ranks, mebibytes):
-    """A config whose weights, gradients and optimizer fit into so many MiB per rank; the lowest stage."""
+    """The configuration of the lowest stage whose state fits into `mebibytes` MiB on each rank."""
     each = {0: 16, 1: 8 + 12 / ranks, 2: 4 + 16 / ranks, 3: 20 / ranks}  # bytes per parameter
     fits = [stage for stage in each if parameters * each[stage] <= mebibytes * 2**20]
     return {
@@ -144,13 +144,14 @@ def config_that_fits(parameters, ranks, mebibytes):
 FITS = Exercise(
     id="12.2",
     title="A config that fits",
-    task="The file of the lowest stage that needs no more than so many MiB per rank.",
+    task="Return a configuration with the lowest stage that needs at most `mebibytes` MiB on each rank. The "
+    "stub always takes stage 3, and its dictionary stops at stage 1.",
     objectives=(2, 3),
     targets=("higher-stage-is-faster",),
     stub='''\
 def config_that_fits(parameters, ranks, mebibytes):
-    """A config whose weights, gradients and optimizer fit into so many MiB per rank; the lowest stage."""
-    each = {0: 16, 1: 8 + 12 / ranks}  # bytes per parameter; go on with stages 2 and 3
+    """The configuration of the lowest stage whose state fits into `mebibytes` MiB on each rank."""
+    each = {0: 16, 1: 8 + 12 / ranks}  # bytes per parameter; add stages 2 and 3
     stage = 3
     return {
         "train_micro_batch_size_per_gpu": 8,
@@ -159,7 +160,7 @@ def config_that_fits(parameters, ranks, mebibytes):
     }
 ''',
     hints=(
-        "Which of the 20 bytes does a stage shard over the ranks? Then take the first stage that fits.",
+        "Which bytes does each stage divide by the number of ranks? Then take the first stage that fits.",
         "          weight  gradient  copy and moments\n"
         "stage 1   4       4         12 / ranks\n"
         "stage 2   4       4 / ranks 12 / ranks\n"
@@ -172,13 +173,13 @@ def config_that_fits(parameters, ranks, mebibytes):
     describe=lambda lowest: f"room for stage {lowest}",
     sizes=(2, 4, 3, 1),
     wrong=(
-        WrongAnswer(changed(_FITS, ('"stage": fits[0]', '"stage": 3')), "stage 3 fits, and so does"),
-        WrongAnswer(changed(_FITS, ('"stage": fits[0]', '"stage": 0')), "there are"),
+        WrongAnswer(changed(_FITS, ('"stage": fits[0]', '"stage": 3')), "stage 3 fits, but so does"),
+        WrongAnswer(changed(_FITS, ('"stage": fits[0]', '"stage": 0')), "are free"),
         WrongAnswer(changed(_FITS, ("fits[0]", "fits")), "the stage is ["),
         WrongAnswer(changed(_FITS, ("8 + 12 / ranks", "12 / ranks")), "stage 1 needs"),
         WrongAnswer(changed(_FITS, ("4 + 16 / ranks", "16 / ranks")), "stage 2 needs"),
     ),
-    why="activations are not in this sum, and no stage shares them. Which key makes them smaller?",
+    why="activations are not in this sum, and no stage shards them. Which key makes them smaller?",
 )
 
 EXERCISES = (BATCH, *QUESTIONS, FITS, SCRIPT)

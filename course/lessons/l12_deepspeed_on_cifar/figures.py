@@ -73,7 +73,7 @@ def as_json(value: object) -> str:
 
 
 def effects_title(keys: Sequence[Key]) -> str:
-    """How the global batch comes about, where the file says it."""
+    """How the global batch is made up, where the file says it."""
     of = {key.path: key.value for key in keys}
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     if not set(names) <= of.keys():
@@ -92,34 +92,36 @@ def effects_alt(keys: Sequence[Key], title: str) -> str:
 # ------------------------------------------------------------------ the stages
 
 
-def stage_bars(runs: Mapping[int, StageRun], cores: int) -> Picture:
-    """For every stage: bytes that a rank keeps, bytes that it sends in a step, and the time of a step."""
-    title = bars_title(runs, cores)
-    figure, (kept, sent, time) = new_panels(title, columns=3, height=3.9)
-    places = list(runs)
-    bottoms = dict.fromkeys(runs, 0.0)
+def stage_bars(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], cores: int) -> Picture:
+    """For every stage: the most bytes that a rank holds, the bytes it sends per step, and the time per step.
+
+    Bytes are those of `counted`; times those of `timed`, which may have run on fewer ranks.
+    """
+    title = bars_title(counted, timed, cores)
+    figure, (held, sent, time) = new_panels(title, columns=3, height=3.9)
+    stages = list(counted)
+    bottoms = [0.0] * len(stages)
     for part, look in PARTS.items():
-        values = {stage: getattr(run.held, part) / 1024 for stage, run in runs.items()}
-        base = [bottoms[stage] for stage in places]
-        kept.bar(places, list(values.values()), 0.7, base, edgecolor=INK, label=WORDS[part], **look)
-        bottoms = {stage: bottoms[stage] + values[stage] for stage in places}
-    factor, unit = time_unit(max(run.seconds for run in runs.values()))
-    transfer = ACTIVITIES["transfer"]
-    sent.bar(places, [run.sent / 1024 for run in runs.values()], 0.7, edgecolor=INK, **transfer)
-    time.bar(
-        places,
-        [factor * run.seconds for run in runs.values()],
-        0.7,
-        edgecolor=INK,
-        **ACTIVITIES["compute"],
-    )
-    labels = ("KiB that a rank keeps", "KiB that it sends in a step", f"{unit} of a step")
-    for axes, label in zip((kept, sent, time), labels, strict=True):
-        axes.set_xticks(places, [str(stage) for stage in places])
+        values = [getattr(run.held, part) / 1e6 for run in counted.values()]
+        held.bar(stages, values, 0.7, bottoms, edgecolor=INK, label=WORDS[part], **look)
+        bottoms = [bottom + value for bottom, value in zip(bottoms, values, strict=True)]
+    factor, unit = time_unit(max(run.seconds for run in timed.values()))
+    sends = [run.sent / 1e6 for run in counted.values()]
+    sent.bar(stages, sends, 0.7, edgecolor=INK, color="#999999")
+    seconds = [factor * run.seconds for run in timed.values()]
+    time.bar(stages, seconds, 0.7, edgecolor=INK, **ACTIVITIES["compute"])
+    labels = ("MB held per rank", "MB sent per step", f"{unit} per step")
+    for axes, label in zip((held, sent, time), labels, strict=True):
+        axes.set_xticks(stages, [str(stage) for stage in stages])
         axes.set_xlabel("ZeRO stage")
         axes.set_title(label, fontsize=FONT_SIZE, color=INK, loc="left")
     figure.legend(loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
-    return Picture(figure, bars_alt(runs, title))
+    return Picture(figure, bars_alt(counted, timed, title))
+
+
+def held_per_parameter(run: StageRun) -> float:
+    """The most bytes per parameter that a rank holds during a step."""
+    return run.held.total / run.parameters
 
 
 def times_as(runs: Mapping[int, StageRun], stage: int, of: int = 0) -> float:
@@ -127,57 +129,50 @@ def times_as(runs: Mapping[int, StageRun], stage: int, of: int = 0) -> float:
     return runs[stage].seconds / runs[of].seconds
 
 
-def bars_title(runs: Mapping[int, StageRun], cores: int) -> str:
+def bars_title(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], cores: int) -> str:
     """What the highest stage saves, and what it costs."""
-    first, last = min(runs), max(runs)
-    share = runs[last].held.total / runs[first].held.total
-    ranks = say_ranks(runs[last].ranks, cores)
-    costs = f"a step takes {three_digits(times_as(runs, last, first))} times as long"
-    return f"{ranks}: stage {last} keeps {share:.0%} of the bytes of stage {first}; {costs}"
+    first, last = min(counted), max(counted)
+    share = counted[last].held.total / counted[first].held.total
+    more = counted[last].sent / counted[first].sent if counted[first].sent else 1.0
+    longer, ranks = three_digits(times_as(timed, last, first)), say_ranks(timed[last].ranks, cores)
+    return (
+        f"{counted[last].ranks} ranks: stage {last} holds {share:.0%} of stage {first}'s bytes, "
+        f"sends {three_digits(more)} times as many;\n{ranks}: a step takes {longer} times as long"
+    )
 
 
-def bars_alt(runs: Mapping[int, StageRun], title: str) -> str:
+def bars_alt(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], title: str) -> str:
     """The same in words, stage by stage."""
     lines = [
-        f"stage {stage}: keeps {say_bytes(run.held.total)}, of which weights {say_bytes(run.held.weights)}, "
+        f"stage {stage}: holds {say_bytes(run.held.total)}, of which weights {say_bytes(run.held.weights)}, "
         f"gradients {say_bytes(run.held.gradients)}, optimizer {say_bytes(run.held.optimizer)}; sends "
-        f"{say_bytes(run.sent)} in a step; a step takes {say_seconds(run.seconds)}"
-        for stage, run in runs.items()
+        f"{say_bytes(run.sent)} per step; a step takes {say_seconds(timed[stage].seconds)}"
+        for stage, run in counted.items()
     ]
     return f"Three bar charts over the ZeRO stages. {title}. {'; '.join(lines)}."
 
 
-def stage_table(runs: Mapping[int, StageRun]) -> str:
-    """Lines of text: each stage, what it keeps and sends, its time, its last loss and its accuracy."""
-    lines = ["stage  keeps      sends      a step    last loss  right"]
-    for stage, run in runs.items():
-        kept, sent, seconds = say_bytes(run.held.total), say_bytes(run.sent), say_seconds(run.seconds)
-        lines.append(
-            f"{stage:5}  {kept:9}  {sent:9}  {seconds:8}  {run.losses[-1]:9.3f}  {run.accuracy:5.1%}"
-        )
+def stage_table(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun]) -> str:
+    """Lines of text: bytes per parameter that a rank holds and sends in each stage, and the time per step."""
+    lines = ["stage   held per parameter   sent per parameter   one step"]
+    for stage, run in counted.items():
+        held, sent = held_per_parameter(run), run.sent / run.parameters
+        seconds = say_seconds(timed[stage].seconds)
+        lines.append(f"{stage:5}   {held:12.1f} bytes   {sent:12.1f} bytes   {seconds:>8}")
     return "\n".join(lines)
 
 
-def explain_stages(runs: Mapping[int, StageRun]) -> str:
-    """What was seen, in sentences: whether a higher stage was faster, and what it bought."""
-    first, last = min(runs), max(runs)
-    ratio = times_as(runs, last, first)
-    saved = runs[first].held.total - runs[last].held.total
-    more = runs[last].sent / runs[first].sent if runs[first].sent else 1.0
+def explain_times(timed: Mapping[int, StageRun]) -> str:
+    """Why the highest stage took as long as it did, compared with the lowest."""
+    ratio = times_as(timed, max(timed), min(timed))
     if ratio > 1.1:
-        verdict = f"Stage {last} was the slower one: {three_digits(ratio)} times the time of stage {first}."
-    elif ratio < 0.9:
-        verdict = (
-            f"Stage {last} was faster here. Do not count on it: it computes as much, and sends more. "
-            "Its optimizer updates a slice only, which can win when steps are long and messages cheap."
+        return "Every rank computes as much as before, sends more, and waits for many more messages."
+    if ratio < 0.9:
+        return (
+            "Do not count on it: every rank computes as much and sends more. Only the optimizer has less to "
+            "do, because it updates a slice."
         )
-    else:
-        verdict = f"Stages {first} and {last} took about the same time here."
-    return (
-        f"{verdict}\nIt sends {three_digits(more)} times as many bytes, in many more messages, and every "
-        f"rank computes as before.\nWhat it buys is memory: {say_bytes(saved)} less on each rank. "
-        f"The losses agree {how_well(loss_difference(runs))}."
-    )
+    return "Every rank computes as much as before; messages are cheap on one machine, or the machine is busy."
 
 
 def how_well(difference: float) -> str:

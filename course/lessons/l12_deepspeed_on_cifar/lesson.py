@@ -1,13 +1,14 @@
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # # 12 · DeepSpeed on CIFAR
 #
-# *Let DeepSpeed do what lesson 11 did by hand, say what you want in one JSON file, and know what each key costs.*
+# *Hand the work of lesson 11 to a library, train it on small colour images, and know what each line of its file costs.*
 #
 # | | |
 # |---|---|
-# | **You will be able to** | train with DeepSpeed's engine on the CPU of a laptop; write its JSON file, and compute the global batch from it; choose a stage by the bytes it keeps, the bytes it sends, and its time; start a script with a launcher and a hostfile, and save from all ranks |
+# | **You will be able to** | train with DeepSpeed's engine on CPUs; write its JSON file, and compute the global batch from it; choose a stage by the bytes it holds, the bytes it sends, and its time |
+# | **With More** | save from all ranks, resume on another number of ranks, and start a script with a launcher |
 # | **Before this** | [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the core · [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) |
-# | **Time** | core 20 min · more 30 min |
+# | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
 #
 # [← 11 · ZeRO from scratch](11_zero_from_scratch.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
@@ -18,14 +19,14 @@
 #
 # Answer from memory, then open the answer.
 #
-# 1. What does a rank keep for itself alone in ZeRO-1, in ZeRO-2 and in ZeRO-3?
-#    <details><summary>Answer</summary>Its slice of the optimizer; of the gradients, too; of the weights, too.</details>
-# 2. A batch of 64 is computed in micro-batches of 16. What has to be done with their gradients?
-#    <details><summary>Answer</summary>They are added up. Only then comes the update.</details>
-# 3. DDP averages the gradients of the ranks. Our loss is divided by the global batch already. What is wrong then?
-#    <details><summary>Answer</summary>Gradients come out too small, by the number of ranks. A hook that sums, or the loss times the ranks, repairs it.</details>
+# 1. ZeRO has three stages. What does each of them shard?
+#    <details><summary>Answer</summary>Stage 1 shards the optimizer state, stage 2 the gradients as well, stage 3 the weights as well.</details>
+# 2. A batch of 64 samples is computed in micro-batches of 16. What happens to their gradients?
+#    <details><summary>Answer</summary>They are added up. The update comes after the last of them.</details>
+# 3. On two ranks, how many bytes do float32 gradients of a million parameters take on each, in stage 0 and in stage 2?
+#    <details><summary>Answer</summary>4 million in stage 0; 2 million in stage 2, where each rank keeps its shard only.</details>
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Setup
 
 # %% tags=["nbval-ignore-output"]
@@ -41,32 +42,62 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## 1 · An engine
 #
-# **DeepSpeed** is a library for training large models on many GPUs. It needs none of them: here it runs on CPUs, over
-# MPI, and compiles nothing. We train the small net of its CIFAR-10 example on colour images of ten classes.
+# In lesson 11 we wrote ZeRO ourselves. **DeepSpeed** is the library that most people use for it. It was made for many GPUs and does not
+# need one: here it runs on CPUs and sends over MPI. It sits on `torch.distributed`, so any backend will do.
+#
+# Our images are those of CIFAR-10: 32 × 32 pixels, in colour, ten classes. If the data set is not on this machine, the course draws
+# shapes itself. The output says which you have.
 
 # %% tags=["nbval-ignore-output"]
-# %%px --timeout 200
+# %%px --timeout 300
 from course_lib.data.cifar10 import load_cifar10
 from course_lib.parallel.deepspeed_engine import start_deepspeed
 
 deepspeed = start_deepspeed(comm)
-data = load_cifar10(train=4000, test=1000)
+data = load_cifar10(train=10_000, test=1_000)
 if rank == 0:
     print(data.source)
 
 # %% [markdown]
-# `deepspeed.initialize` takes a model and a configuration, and returns an **engine**: the model, its optimizer and all
-# communication in one object.
+# The first network is deep and regular: twelve equal blocks. Section 4 needs that.
+
+# %%
+# %%px
+from torch import nn
+
+
+class Block(nn.Module):
+    """Adds to its input what a convolution makes of it: 36 928 parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(64, 64, 3, padding=1)
+
+    def forward(self, maps):
+        return maps + self.convolution(maps).relu()
+
+
+def deep_net():
+    """Images (B, 3, 32, 32) to logits (B, 10)."""
+    blocks = [Block() for _ in range(12)]
+    return nn.Sequential(nn.Conv2d(3, 64, 4, 4), *blocks, nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, 10))
+
+
+# %% [markdown]
+# `deepspeed.initialize` takes a model and a configuration. It returns an **engine**: the model, its optimizer and all communication in one
+# object.
 
 # %% tags=["source: course_lib.parallel.deepspeed_engine:start_engine"]
 # %%px
 
 # %% [markdown]
-# A step is three calls. `engine.backward` replaces `loss.backward`, and `engine.step` the optimizer's step. DeepSpeed
-# averages over the ranks, so a mean over this rank's samples is the right loss.
+# A step is three calls. `engine(…)` is the forward pass; `engine.backward` replaces `loss.backward`; `engine.step` replaces the
+# optimizer's step. DeepSpeed averages the gradients over the ranks, so each rank's loss is a mean over its own samples.
+#
+# To see the engine work, every rank takes ten steps on the same eight images, in stage 2.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -74,104 +105,197 @@ from torch.nn import functional as F
 
 from course.lessons.l12_deepspeed_on_cifar.runs import rank_batches
 from course_lib.parallel.deepspeed_config import stage_config
-from course_lib.training.models import build
+from course_lib.parallel.deepspeed_engine import end_engine
 
-config = stage_config(2, size, micro_batch=8, learning_rate=2e-3)
-engine = start_engine(build("cifar", seed=rank), config)
-for number, batch in enumerate(rank_batches(data, 32, rank=rank, size=size, seed=0, steps=121)):
+torch.manual_seed(0)
+engine = start_engine(deep_net(), stage_config(2, size, micro_batch=8))
+batch = next(rank_batches(data, 32, rank=rank, size=size, seed=0))
+for step in range(10):
     loss = F.cross_entropy(engine(batch.inputs), batch.targets)
     engine.backward(loss)
     engine.step()
-    if number % 40 == 0:
-        mean = comm.allreduce(loss.item()) / size
-        if rank == 0:
-            print(f"step {number:3}: loss {mean:.2f}")
+    mean = comm.allreduce(loss.item()) / size
+    if rank == 0 and step % 3 == 0:
+        print(f"step {step}: loss {mean:.2f}")
+end_engine(engine)
 
 # %% [markdown]
-# That was ZeRO-2 on four ranks. It says so nowhere in the loop.
+# The loss falls. Nothing in the loop says how many ranks there are, or which stage. All of that is in the configuration.
 
-# %% [markdown]
+# %% [markdown] tags=["notes"]
+# Three minutes. Ask which line of the loop communicates: backward (the gradients) and step (the new weights). Whoever knows DDP asks why the
+# loss has to go through the engine: because the engine divides it when gradients accumulate.
+
+# %% [markdown] tags=["slide"]
 # ## 2 · One JSON file
 #
-# Everything else stands in a file of **JSON**, by custom called `ds_config.json`: batch, optimizer, stage. `stage_config`
-# writes one for CPUs, as a dictionary:
+# The configuration is a file of **JSON**, usually called `ds_config.json`. Here is the one that we just used. You can copy it: save it, and
+# pass its name as `config=`.
+
+# %%
+import json
+
+from course_lib.parallel.deepspeed_config import explained, stage_config
+
+print(json.dumps(stage_config(2, ranks=4, micro_batch=8), indent=2))
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l12_deepspeed_on_cifar.figures import json_effects
-from course_lib.parallel.deepspeed_config import explained, stage_config
 
-config = stage_config(2, ranks=4, micro_batch=8, accumulation=2)
-json_effects(explained(config))
+json_effects(explained(stage_config(2, ranks=4, micro_batch=8)))
 
 # %% [markdown]
-# Three keys speak of batches, and DeepSpeed insists that they agree:
+# Three keys are about batches, and DeepSpeed checks that they agree:
 #
 # **global batch = micro-batch × accumulation steps × ranks**
 #
-# The micro-batch is what a rank computes at a time: it decides about memory. The global batch is what an update is made
-# from: it decides about learning. Left out, one of the three is computed from the others.
-
-# %% tags=["exercise: 12.1"]
-
-# %% [markdown]
-# ## 3 · Stages compared
-#
-# One number in the file chooses the stage. Is a higher one faster? We train the same net with the same batches in each
-# stage, on a rank for every core.
-
-# %%
-predict("A step in stage 3, in steps of stage 0?", None)
-
-# %%
-# %%px --timeout 200
-from course.lessons.l12_deepspeed_on_cifar.runs import run_stage
-from course_lib.comm.timing import one_rank_per_core
-
-team, runs = one_rank_per_core(comm), {}
-if team != MPI.COMM_NULL:
-    start_deepspeed(team)
-    for stage in (0, 1, 2, 3):
-        config = stage_config(stage, team.size, micro_batch=16, accumulation=2)
-        runs[stage] = run_stage(team, data, config, steps=20, test=1000)
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l12_deepspeed_on_cifar.figures import explain_stages, stage_bars, stage_table, times_as
-from mpi_classroom.launch import available_cores
-
-runs = cluster["runs"][0]
-outcome("A step in stage 3, in steps of stage 0?", times_as(runs, 3))
-stage_bars(runs, cores=available_cores())
-
-# %% [markdown]
-# And what does it say?
-
-# %% tags=["nbval-ignore-output"]
-print(stage_table(runs), explain_stages(runs), sep="\n\n")
-
-# %% [markdown]
-# All bytes are counted: read off the tensors, and off DeepSpeed's own list of its messages. So take the lowest stage that
-# fits. Two things to look at again: even in float32, DeepSpeed's optimizer works on a copy of its slice, so that from stage
-# 1 on a parameter has 20 bytes to share instead of 16. And a parameter that lies in two slices has its gradient on both
-# ranks: with a net this small, you see it.
+# The micro-batch is what a rank computes at a time, so it decides about memory. The global batch is what one update is computed from, so it
+# decides about learning. If you omit one of the three, DeepSpeed computes it from the others.
 
 # %% tags=["exercise: 12.q1"]
 
+# %% tags=["exercise: 12.1"]
+
+# %% [markdown] tags=["notes"]
+# Seven minutes. The usual slip in 12.1 is to forget the ranks: micro-batch × steps is then the whole global batch on every rank. The reply
+# says so with the learner's own numbers.
+
+# %% [markdown] tags=["slide"]
+# ## 3 · Train
+#
+# Now a real training, one rank per core. A small network with batch-norm learns faster than our deep one. Images are shifted and mirrored at
+# random, and the learning rate first climbs, then falls to 0. Your `batch_keys` makes global batches of 120 images.
+
+# %%
+continue_with("12.1")
+
+# %% tags=["nbval-ignore-output"]
+# %%px --timeout 600
+from course.lessons.l12_deepspeed_on_cifar.runs import train_and_test
+from course_lib.comm.timing import one_rank_per_core
+
+team, learned, epochs = one_rank_per_core(comm), None, 3
+if team != MPI.COMM_NULL:
+    start_deepspeed(team)
+    updates = epochs * (len(data.train_labels) // 120)
+    rate = {"learning_rate": 5e-3, "warmup_steps": updates // 4, "total_steps": updates}
+    config = stage_config(2, team.size, **rate) | batch_keys(120, team.size, room=64)
+    curve = train_and_test(team, "convnet", config, data, epochs=epochs, augment=True)
+    learned = (data.name, team.size, 120, curve.losses, curve.accuracies, updates)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l12_deepspeed_on_cifar.curves import Training, learning_curves, long_trainings
+
+learning_curves(Training(*cluster["learned"][0]), long_trainings())
+
 # %% [markdown]
+# The thick line is what you have just watched. The lines that the legend calls *measured earlier* are long trainings on real CIFAR-10, whose results
+# are part of the course. With them you can compare two ranks with one process, and this network with the one of DeepSpeed's own example.
+#
+# Batch-norm computes its statistics on each rank alone, as in DDP. So two ranks and one process do not train exactly alike here. Section 5 compares
+# them with a network without batch-norm.
+
+# %% [markdown] tags=["notes"]
+# Five minutes, one of them waiting. While it runs, let the room guess the accuracy: guessing gives 10 %. If the data are drawn shapes, say that
+# they are easier than photos: compare the two titles only with that in mind.
+
+# %% [markdown] tags=["slide"]
+# ## 4 · Stages compared
+#
+# One number in the file chooses the stage. What does each stage cost? We take the deep net again, without accumulation, and count on four ranks:
+# the most bytes that a rank holds at any moment of a step, and the bytes that it sends. `bucket=40_000` lets gradients leave block by block.
+#
+# In lesson 11, stage 1 held 8 + 8/N bytes per parameter on N ranks. How many does DeepSpeed's hold on four?
+
+# %%
+predict("Bytes per parameter on each of four ranks, DeepSpeed's stage 1?", None)
+
+# %% [markdown]
+# For the time we take one rank per core. Is a step of stage 3 faster than one of stage 0, or slower?
+
+# %%
+predict("A step of stage 3: how many times as long as one of stage 0?", None)
+
+# %%
+# %%px --timeout 400
+from course.lessons.l12_deepspeed_on_cifar.runs import run_stage
+
+
+def all_stages(ranks, steps):
+    """Bytes and seconds of a step in each stage."""
+    start_deepspeed(ranks)
+    configs = [stage_config(stage, ranks.size, micro_batch=8, bucket=40_000) for stage in range(4)]
+    return {stage: run_stage(ranks, deep_net(), data, configs[stage], steps=steps) for stage in range(4)}
+
+
+counted = all_stages(comm, steps=2)
+timed = all_stages(team, steps=10) if team != MPI.COMM_NULL else None
+
+# %% [markdown]
+# First the memory of stage 1:
+
+# %%
+from course.lessons.l12_deepspeed_on_cifar.figures import (
+    explain_times,
+    held_per_parameter,
+    stage_bars,
+    stage_table,
+    times_as,
+)
+from mpi_classroom.launch import available_cores
+
+counted, timed = cluster["counted"][0], cluster["timed"][0]
+each = held_per_parameter(counted[1])
+why = "Lesson 11 had 10. DeepSpeed's optimizer works on a float32 copy of its shard: 4/4 more."
+outcome(
+    "Bytes per parameter on each of four ranks, DeepSpeed's stage 1?",
+    round(each, 1),
+    word="counted",
+    because=why,
+)
+
+# %% [markdown]
+# Then all stages, and the time:
+
+# %% tags=["nbval-ignore-output"]
+outcome(
+    "A step of stage 3: how many times as long as one of stage 0?",
+    times_as(timed, 3),
+    because=explain_times(timed),
+)
+print(stage_table(counted, timed))
+stage_bars(counted, timed, cores=available_cores())
+
+# %% [markdown]
+# The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, half as much again in stage 3. The bytes held fall from stage to stage as in lesson
+# 11, but every stage with a copy holds more: 8 + 12/N, 4 + 16/N and 20/N bytes per parameter. From stage 2 on, the bucket comes on top. Stage 2 also keeps
+# whole gradients of the blocks that two shards share, and stage 3 the weights of the block that is running. Activations are not counted: no stage shards
+# them.
+#
+# So take the lowest stage that fits.
+
+# %% tags=["exercise: 12.q2"]
+
+# %% [markdown] tags=["notes"]
+# Five minutes. Collect guesses for both predictions before the cell runs. 10 is the right answer to the first from lesson 11's formula: praise it, and
+# ask what a library might keep in addition. On a busy machine the times mean little; the bytes never change.
+
+# %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - An engine is model, optimizer and communication; a step is `engine(…)`, `engine.backward(loss)`, `engine.step()`.
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - A stage is chosen by memory. A higher one is not faster: it computes as much, and sends as much or more.
-# - Starting, stepping, gathering and saving are collectives: all ranks, or none.
+# - Without accumulation, stages 0 to 2 send equal bytes, and stage 3 half as much again. Every stage computes the same.
+# - Memory decides: take the lowest stage that fits.
 
 # %% [markdown]
 # ## Discuss
 #
-# A model needs 30 GB for weights, gradients and optimizer, and you have four machines with 24 GB each. Vote, talk to your
-# neighbour for two minutes, vote again: (a) stage 3, to be safe, (b) stage 1, (c) smaller micro-batches.
+# A model needs 30 GB for weights, gradients and optimizer state in stage 0 (AdamW, float32). You have four machines with 24 GB each. Vote, talk to
+# your neighbour for two minutes, vote again: (a) stage 3, (b) stage 1, (c) smaller micro-batches.
 #
-# <details><summary>What to listen for</summary>(b): with AdamW in float32, stage 1 leaves 11 of 16 bytes on four ranks, 21 GB.
-# Then look at activations, which is where (c) helps. (a) works too, and sends more.</details>
+# <details><summary>What to listen for</summary>(b): on four ranks, DeepSpeed's stage 1 holds 11 of 16 bytes per parameter, so 21 GB. What is left is
+# for activations, which is where (c) helps. (a) leaves more room and sends more.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -179,31 +303,23 @@ print(stage_table(runs), explain_stages(runs), sep="\n\n")
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### Three questions
+# ### 5 · Accumulation
 #
-# Write your letter between the quotes, and run the cell.
-
-# %% tags=["exercise: 12.q2"]
-
-# %% tags=["exercise: 12.q3"]
-
-# %% [markdown]
-# ### The same weights in every stage
-#
-# In lesson 11, ZeRO changed where numbers are, and none of the numbers. Here is the step that our training loop uses: it
-# takes micro-batches of a batch that may be larger, and multiplies our share of the loss by all that DeepSpeed divides
-# it by.
+# First the check that section 3 left open: are the weights in every stage those of one process? The training loop of this course uses the following
+# step. It also takes batches of several micro-batches. Our loss is divided by the *global* batch, and DeepSpeed divides by ranks and
+# micro-batches, so the step multiplies by both.
 
 # %% tags=["source: course_lib.parallel.deepspeed_engine:deepspeed_step"]
 # %%px
 
 # %% [markdown]
-# First four steps of SGD in one process, then the same steps on four ranks in each stage:
+# Four steps of SGD in one process, then the same steps on four ranks in each stage, with two micro-batches per step:
 
 # %%
 # %%px --timeout 200
 from course_lib.training.flat import flatten
 from course_lib.training.loop import make_step, summed_cross_entropy
+from course_lib.training.models import build
 
 model = build("cifar", seed=0)
 step = make_step(model, summed_cross_entropy, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
@@ -213,7 +329,7 @@ alone = flatten(list(model.parameters()))
 
 # %%
 # %%px --timeout 200
-from course_lib.parallel.deepspeed_engine import end_engine, gathered_weights
+from course_lib.parallel.deepspeed_engine import gathered_weights
 
 start_deepspeed(comm)
 sgd = {"optimizer": "SGD", "learning_rate": 0.05, "momentum": 0.9}
@@ -229,9 +345,40 @@ for stage in (0, 1, 2, 3):
         print(f"stage {stage}: the weights of one process, to 1e-5: {same}")
 
 # %% [markdown]
-# ### A file that fits
+# Accumulation saves activations. Does it also save messages? We split the same 16 samples per rank into four micro-batches of 4 and count the bytes
+# that a rank sends per update.
+
+# %%
+predict("Stage 2, bytes sent with 4 micro-batches instead of 1: how many times as many?", None)
+
+# %%
+# %%px --timeout 200
+sent = {}
+for accumulation in (1, 4):
+    for stage in (1, 2, 3):
+        config = stage_config(stage, size, micro_batch=16 // accumulation, accumulation=accumulation)
+        sent[stage, accumulation] = run_stage(comm, build("cifar", seed=0), data, config, steps=1).sent
+
+# %%
+sent = cluster["sent"][0]
+times = {stage: sent[stage, 4] / sent[stage, 1] for stage in (1, 2, 3)}
+outcome(
+    "Stage 2, bytes sent with 4 micro-batches instead of 1: how many times as many?",
+    round(times[2], 2),
+    word="counted",
+    because="The gradients leave four times, the new weights once: 4 + 1 instead of 1 + 1.",
+)
+for stage in (1, 2, 3):
+    print(f"stage {stage}: {times[stage]:.1f} times the bytes with 4 micro-batches")
+
+# %% [markdown]
+# Stage 1 holds its gradients until the last micro-batch and sends them once. Stage 2 holds only its shard, so it must send after every micro-batch.
+# Stage 3 also gathers its weights every time. With accumulation, a higher stage costs even more: a second reason for the lowest that fits.
+
+# %% [markdown]
+# ### 6 · A file for a larger model
 #
-# The bytes of a parameter, with AdamW in float32, and *n* ranks:
+# With AdamW in float32, DeepSpeed holds these bytes per parameter on *n* ranks:
 #
 # | stage | weight | gradient | copy and two moments |
 # |---|---|---|---|
@@ -243,93 +390,154 @@ for stage in (0, 1, 2, 3):
 # %% tags=["exercise: 12.2"]
 
 # %% [markdown]
-# ### 16 bits, clipping, and a rate that climbs
-#
-# Three more things that the file does for you: `bf16` computes and sends in 16 bits and keeps the optimizer in 32;
-# `gradient_clipping` bounds the norm of the gradient of all ranks; a `scheduler` changes the learning rate. The net without
-# them, the net with all three, and a small ResNet:
+# The file can do more. `bf16` computes and sends in 16 bits and keeps the optimizer in 32. `gradient_clipping` bounds the norm of the gradient
+# of all ranks. A `scheduler` changes the learning rate, as in section 3.
 
 # %%
 # %%px --timeout 200
-plain = stage_config(2, size, micro_batch=8)
-more = stage_config(2, size, micro_batch=8, bf16=True, clip=1.0, warmup_steps=5, total_steps=20)
-pair = {}
-for name, model, config in (("plain", "cifar", plain), ("more", "cifar", more), ("resnet", "resnet", plain)):
-    pair[name] = run_stage(comm, data, config, model=model, steps=15)
-
-# %% tags=["nbval-ignore-output"]
-json_effects(
-    explained(stage_config(2, 4, micro_batch=8, bf16=True, clip=1.0, warmup_steps=5, total_steps=20))
-)
+plain = stage_config(2, size, micro_batch=8, bucket=40_000)
+more = {"bf16": True, "clip": 1.0, "warmup_steps": 5, "total_steps": 20}
+richer = stage_config(2, size, micro_batch=8, bucket=40_000, **more)
+pair = {"plain": run_stage(comm, deep_net(), data, plain, steps=2)}
+pair["with bf16"] = run_stage(comm, deep_net(), data, richer, steps=2)
 
 # %%
-for name, run in cluster["pair"][0].items():
-    print(f"{name:6} keeps {run.held.total} bytes per rank, sends {run.sent:.0f} in a step")
+for name, run in sorted(cluster["pair"][0].items()):
+    held, sent = run.held.total / run.parameters, run.sent / run.parameters
+    print(f"{name:9}: {held:.1f} bytes per parameter held, {sent:.1f} sent per step")
 
 # %% [markdown]
-# Beware of the key that is *not* there: this DeepSpeed clips to a norm of 1 unless the file says
-# `"gradient_clipping": 0.0`. The ResNet's batch-norm is that of each rank alone, as in DDP; and on CPUs it cannot be
-# had in bf16, for its statistics stay in 32 bits.
-#
-# ### What accumulation sends
-#
-# Micro-batches save memory. Do they save messages, too? Bytes that a rank sends for an update of 64 samples:
+# Half the bytes are sent. The bytes held fall less, because the copy and the two moments keep their 32 bits. The three keys in the file:
 
 # %%
-# %%px --timeout 200
-sent = {}
-for accumulation in (1, 4):
-    for stage in (1, 2, 3):
-        config = stage_config(stage, size, micro_batch=16 // accumulation, accumulation=accumulation)
-        sent[stage, accumulation] = run_stage(comm, data, config, steps=1).sent
-
-# %%
-sent = cluster["sent"][0]
-for stage in (1, 2, 3):
-    print(f"stage {stage}: {sent[stage, 4] / sent[stage, 1]:.1f} times the bytes in 4 micro-batches")
+richer = stage_config(2, 4, micro_batch=8, bf16=True, clip=1.0, warmup_steps=5, total_steps=20)
+print(json.dumps({key: richer[key] for key in ("bf16", "gradient_clipping", "scheduler")}, indent=2))
 
 # %% [markdown]
-# Stage 1 keeps its gradients until the last micro-batch, and sends them once. Stage 2 does not keep them: it sends them
-# every time; and stage 3 gathers its weights every time as well. That is a second reason for the lowest stage that fits.
+# In stage 3 no rank needs room for the whole model, except at one moment: when the model is built. `zero.Init` shards each layer as soon as it exists:
+
+# %%
+# %%px
+config = stage_config(3, size, micro_batch=8)
+with deepspeed.zero.Init(config_dict_or_path=config):
+    sharded = deep_net()
+here = sum(weight.ds_tensor.nbytes for weight in sharded.parameters())
+engine = start_engine(sharded, config)
+full = gathered_weights(engine).nbytes
+end_engine(engine)
+print(f"rank {rank}: {here} of {full} bytes right after deep_net()")
+
+# %% [markdown]
+# You will meet two more things in other people's files:
 #
-# ### Everybody saves
+# - **`"auto"`** as a value is for the program that reads the file: it must put in a number before DeepSpeed sees it, as Hugging Face's Trainer does
+#   (lesson 13). Given to DeepSpeed itself, an `"auto"` batch size ends in a `TypeError`.
+# - **`"overlap_comm": true`** sends gradients on a second stream of the GPU while backward goes on. A CPU has no streams: the key is accepted and
+#   changes nothing here, so our files leave it out.
+
+# %% [markdown]
+# ### 7 · Everybody saves
 #
-# From stage 1 on, no rank has the whole optimizer. So all ranks save, each its own part:
+# From stage 1 on, no rank has the whole optimizer state. So all ranks call `save_checkpoint`, and each writes its own part. We take two steps, save,
+# and take two more, to have something to compare with.
 
 # %%
 # %%px --timeout 200
 import tempfile
 from pathlib import Path
 
+
+def two_steps(engine, ranks):
+    """Two steps on a fixed batch of 32 images; the loss of each, over all `ranks`."""
+    batch = next(rank_batches(data, 32, rank=ranks.rank, size=ranks.size, seed=1))
+    step = deepspeed_step(engine, summed_cross_entropy)
+    return [round(ranks.allreduce(step(batch)), 4) for _ in range(2)]
+
+
 folder = comm.bcast(tempfile.mkdtemp() if rank == 0 else None)
-engine = start_engine(build("cifar", seed=0), stage_config(2, size, micro_batch=8))
+torch.manual_seed(0)
+engine = start_engine(deep_net(), stage_config(2, size, micro_batch=8))
+two_steps(engine, comm)
 engine.save_checkpoint(folder, tag="first")
+went_on = two_steps(engine, comm)
 end_engine(engine)
 if rank == 0:
     print("\n".join(sorted(path.name for path in Path(folder, "first").iterdir())))
 
+# %% tags=["exercise: 12.q3"]
+
 # %% [markdown]
-# One file of weights, and one of the optimizer for each rank. `engine.load_checkpoint(folder)` reads them again, on as many
-# ranks, or on others after a conversion. It unpickles them, which can run any code: load only what you have written.
+# For inference you want one file of weights, without DeepSpeed. The program `zero_to_fp32.py`, which DeepSpeed puts beside every checkpoint, puts the
+# shards together in one process. Here is the function it calls:
+
+# %%
+# %%px --timeout 200
+import contextlib
+import io
+
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+if rank == 0:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        weights = get_fp32_state_dict_from_zero_checkpoint(folder)
+    complete = deep_net()
+    print(complete.load_state_dict(weights), sum(weight.numel() for weight in weights.values()), "weights")
+
+# %% [markdown]
+# To *resume*, `engine.load_checkpoint` wants as many ranks as have saved. For another number, a program of DeepSpeed rewrites the files as a **universal
+# checkpoint**: one folder per parameter. It works on files alone, so we run it from the notebook. Then two ranks go on where four stopped.
+
+# %%
+import sys
+
+from course.lessons.shared.programs import output_of
+from mpi_classroom.launch import rank_environment
+
+folder = cluster["folder"][0]
+convert = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state"]
+convert += ["--input_folder", f"{folder}/first", "--output_folder", f"{folder}/universal"]
+environment = rank_environment(2) | {"DS_ACCELERATOR": "cpu"}
+_ = output_of(["sh", "-c", '"$@" 2>&1', "sh", *convert], environment, timeout=300)
+
+# %%
+# %%px --timeout 200
+import logging
+
+two = comm.Split(0 if rank < 2 else MPI.UNDEFINED, rank)
+if two != MPI.COMM_NULL:
+    start_deepspeed(two)
+    deepspeed.utils.logger.setLevel(logging.ERROR)
+    config = stage_config(2, two.size, micro_batch=16) | {"checkpoint": {"load_universal": True}}
+    engine = start_engine(deep_net(), config)
+    engine.load_checkpoint(folder, tag="universal")
+    resumed = two_steps(engine, two)
+    end_engine(engine)
+    if rank == 0:
+        near = all(abs(one - other) < 1e-3 for one, other in zip(went_on, resumed, strict=True))
+        print(f"2 ranks go on with the losses of 4, to 0.001: {near}")
+
+# %% [markdown]
+# DeepSpeed reads checkpoints as pickles, which can run any code: load only what you have written. And it writes them in place: a kill at the wrong moment
+# damages them. Lesson 15 kills a training on purpose and resumes it.
+
+# %% [markdown]
+# ### 8 · As a script
 #
-# ### As a script
-#
-# A guide to parallel training (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. It cannot train:
-#
-# | there | here |
-# |---|---|
-# | `net.requires_grad_(False)` | weights that want gradients |
-# | `.to(local_rank)`, under Gloo | the images stay in the CPU's memory |
-# | a DataLoader, which DeepSpeed's own one then overwrites | one, with a sampler and `set_epoch`, of the size in the file |
-# | all of the step below `if fp16:` | the step for every precision |
-# | rank 0 of the *world* downloads | the first rank of every machine |
-# | no configuration file | `ds_config.json`, with the optimizer that compiles nothing |
-# | "ZeRO is 3 to 5 times faster", "64 times less" | a stage is not faster; 64 holds for stage 3 on 64 ranks |
+# A guide to parallel training (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. Here is the heart of its training loop, as a function:
 
 # %% tags=["exercise: 12.3"]
 
 # %% [markdown]
-# The corrected script is `notebooks/code/train_cifar_deepspeed.py`; its middle part:
+# The rest of that script has more to repair:
+#
+# | there | in the course's script |
+# |---|---|
+# | a DataLoader that is overwritten two lines later | one, with a sampler, `set_epoch`, and the batch size of the file |
+# | rank 0 of the *world* downloads | the first rank of every machine downloads |
+# | no configuration file | `ds_config.json`, with an optimizer that needs no compiler |
+# | "ZeRO is 3 to 5 times faster", "64 times less memory" | a stage is not faster; 64 holds for stage 3 on 64 ranks, without activations |
+#
+# The course's script is `notebooks/code/train_cifar_deepspeed.py`. Its middle part:
 
 # %%
 from course.paths import NOTEBOOKS
@@ -339,67 +547,72 @@ text = (code / "train_cifar_deepspeed.py").read_text()
 print(text[text.index("    config = json.loads") : text.index("    weights = deepspeed_engine")].rstrip())
 
 # %% [markdown]
-# DeepSpeed has a launcher of its own. It starts the ranks, here with `run_ds.sh`, and gives each its number. Under it the
-# script uses Gloo, under `mpiexec` MPI:
+# DeepSpeed has its own launcher. It starts the ranks and tells each its number; `run_ds.sh` calls it. Under the launcher the script sends over Gloo, under
+# `mpiexec` over MPI. Do both end with the same weights? A few steps on 512 images are enough to compare; in a terminal and without options, the script
+# trains on all images. Each run prints a hash of its weights.
 
 # %%
-import sys
-
-from course.lessons.shared.programs import output_of
-from mpi_classroom.launch import mpiexec_command, rank_environment
+from mpi_classroom.launch import mpiexec_command
 
 options = ["--samples", "512", "--epochs", "1"]
-script = str(code / "train_cifar_deepspeed.py")
-commands = {
-    "mpiexec": mpiexec_command(2, [sys.executable, "-m", "mpi4py", script, *options]),
-    "deepspeed": ["sh", str(code / "run_ds.sh"), "2", *options],
-}
+environment = rank_environment(2) | {"PYTHON": sys.executable}
+
+
+def weights_of(command):
+    """What the script says about its ranks and its weights; the accuracy after so few steps is left out."""
+    return output_of(command, environment, timeout=110).splitlines()[-1].rpartition(", ")[0]
+
 
 # %% tags=["nbval-ignore-output"]
-environment = rank_environment(2) | {"PYTHON": sys.executable}
-for name, command in commands.items():
-    print(f"{name:9}", output_of(command, environment, timeout=120).splitlines()[-1])
+script = str(code / "train_cifar_deepspeed.py")
+print(weights_of(mpiexec_command(2, [sys.executable, "-m", "mpi4py", script, *options])))
+
+# %% tags=["nbval-ignore-output"]
+print(weights_of(["sh", str(code / "run_ds.sh"), "2", *options]))
 
 # %% [markdown]
-# One hash: the same weights to the last bit. For several machines the launcher reads a **hostfile**, and starts a launcher
-# on each of them by ssh:
+# With equal hashes, the weights are equal to the last bit, whichever library moved the bytes. For several machines the launcher reads a **hostfile** and starts a
+# launcher on each of them by ssh:
 
 # %%
 print((code / "hostfile").read_text())
 
 # %% [markdown]
-# Without ssh, start it by hand once on every machine, with its number; `run_ds.sh` says how. On a cluster, `srun` or
-# `mpiexec` starts all ranks by itself, and nothing of this is needed.
+# Without ssh, start the launcher by hand on every machine, with the machine's number; `run_ds.sh` shows how. On a cluster, `srun` or `mpiexec` starts all
+# ranks, and you need neither launcher nor hostfile.
 
 # %% [markdown]
 # ## On GPUs
 #
-# Everything here holds, and pays: the keys are the same. Leave out `"torch_adam"`, so that DeepSpeed compiles its own Adam
-# once; take NCCL; and let buckets and prefetching be large again, because `stage_config` makes them small to save memory.
+# The keys and the three calls stay. Take NCCL as the backend, leave out `"torch_adam"` so that DeepSpeed compiles its own Adam, add `"overlap_comm": true`,
+# and let buckets and prefetching be large again: `stage_config` makes them small to save memory. The script takes `--device cuda`.
+# [On a GPU machine](../docs/on_a_gpu_machine.md) says how, and what was run where.
 
 # %% [markdown]
 # ## Pitfalls
 #
-# - A file without `"gradient_clipping"` clips.
-# - Another number of ranks with the same file is another global batch, if `"train_batch_size"` is left out.
-# - An optimizer of DeepSpeed's own, or offloading, compiles C++ for minutes where there is a compiler, and fails where not.
-# - DeepSpeed's own DataLoader forks workers and never calls `set_epoch`.
+# - A file without `"gradient_clipping"`: DeepSpeed then clips to a norm of 1. Write 0.0 if you do not want that.
+# - A file without `"train_batch_size"`: changing the number of ranks silently changes the global batch.
+# - A bucket as large as the model: it takes the memory that stage 2 saves, and no gradient is freed before the end of backward.
+# - One layer with most of the parameters: in stage 2, its whole gradient stays on every rank that owns a part of it.
+# - DeepSpeed's own optimizers, and offloading: they compile C++ for minutes, and fail without a compiler.
+# - DeepSpeed's own DataLoader: it forks workers and never calls `set_epoch`.
+# - `if rank == 0:` around a call of the engine: starting, stepping, gathering and saving are collectives.
 
 # %% [markdown]
 # ## References
 #
 # - J. Rasley and others, [DeepSpeed](https://doi.org/10.1145/3394486.3406703), KDD 2020; its
-#   [configuration](https://www.deepspeed.ai/docs/config-json/) and its
-#   [launcher](https://www.deepspeed.ai/getting-started/).
+#   [configuration](https://www.deepspeed.ai/docs/config-json/), [launcher](https://www.deepspeed.ai/getting-started/), and
+#   [universal checkpoints](https://www.deepspeed.ai/tutorials/universal-checkpointing/).
 # - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020.
-# - F. Kolly, a guide to data parallelism in PyTorch, 2022: the script that "As a script" corrects.
+# - F. Kolly, a guide to data parallelism in PyTorch, 2022: the script that section 8 corrects.
 # - A. Krizhevsky, *Learning Multiple Layers of Features from Tiny Images*, 2009: CIFAR-10.
 
 # %% [markdown]
 # ## Stretch
 #
-# Find the largest number of blocks with which a Transformer of width 256 trains on your machine in stage 0, and in stage 3 on
-# four ranks. Predict both from the table above first.
+# Count section 4 again with `bucket=500_000`, more than the deep net has parameters. Predict first which stages then hold more than they did, and by how much.
 
 # %% [markdown]
 # ## Teardown

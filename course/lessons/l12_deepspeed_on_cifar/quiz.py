@@ -9,14 +9,14 @@ AN_UPDATE = Question(
     options=(
         Option(
             "8 samples",
-            reply="8 is the micro-batch: what a rank computes at a time. It accumulates 4 of them, and "
+            reply="8 is the micro-batch, what one rank computes at a time. Each rank adds up 4 of them, and "
             "4 ranks do so.",
             belief="micro-batch-is-global-batch",
         ),
         Option(
             "128 samples",
-            reply="8 × 4 × 4. Start the same file on 8 ranks and it is 256: then the learning rate may "
-            "need a change, too.",
+            reply="8 × 4 × 4. Start the same file on 8 ranks and one update is made from 256: then the "
+            "learning rate may need a change as well.",
             right=True,
         ),
         Option(
@@ -30,24 +30,25 @@ AN_UPDATE = Question(
 
 SMALL_NET = Question(
     id="12.q2",
-    question="Your net fits on every rank as it is, in stage 0. A colleague sets the stage to 3. What "
-    "happens to the time of a step?",
+    question="Your net fits on every rank in stage 0. A colleague sets the stage to 3. What happens to the "
+    "work of a step?",
     options=(
         Option(
-            "it falls, because each rank computes less",
-            reply="ZeRO shards memory, not computation: every rank runs the full net, as section 3 measured.",
+            "each rank computes less and sends as much",
+            reply="Then the layers would be divided among the ranks. ZeRO divides memory only: every rank "
+            "runs its samples through the whole net.",
             belief="higher-stage-is-faster",
         ),
         Option(
-            "it stays, because the volume is the same",
-            reply="Stage 3 sends half as many bytes again: it gathers the weights twice, for forward "
-            "and for backward, and does so layer by layer in many small messages.",
+            "each rank computes as much and sends as much",
+            reply="Stage 3 sent half as many bytes again in section 4: it gathers the weights twice, for "
+            "forward and for backward.",
             belief="stage-3-is-free",
         ),
         Option(
-            "it grows, because weights are gathered",
-            reply="And nobody computes less. A higher stage is for nets that do not fit: take the "
-            "lowest stage that does.",
+            "each rank computes as much and sends more",
+            reply="Nothing is gained but memory, which you did not need. A higher stage is for nets that do "
+            "not fit.",
             right=True,
         ),
     ),
@@ -56,26 +57,26 @@ SMALL_NET = Question(
 
 WHO_SAVES = Question(
     id="12.q3",
-    question="In stage 2 on 4 ranks, a script says `if rank == 0: engine.save_checkpoint(folder)`, "
-    "over DeepSpeed's own Gloo. What happens?",
+    question="In stage 2, 4 ranks save a checkpoint. Somebody copies only the files that rank 0 wrote. "
+    "What is missing in the copy?",
     options=(
         Option(
-            "rank 0 writes the full checkpoint once",
-            reply="From stage 1 on, each rank holds a part of the optimizer state that no other rank "
-            "has, and each must write its own.",
+            "nothing, because rank 0 writes it all",
+            reply="Then the folder would hold two files. It holds one more for every other rank: each writes "
+            "the shard of the optimizer state that only it has.",
             belief="only-rank-0-saves",
         ),
         Option(
-            "rank 0 waits until its deadline",
-            reply="Saving is a collective: all ranks have to call it. Until then rank 0 waits, and the "
-            "optimizer state of three ranks is in no file.",
+            "three quarters of the optimizer state",
+            reply="The weights are complete, because stage 2 does not shard them. But nobody can resume: "
+            "the moments of ranks 1 to 3 are in no file of the copy.",
             right=True,
         ),
         Option(
-            "DeepSpeed raises an error at once",
-            reply="A rank cannot see that the others will never come. It waits. (This course's own "
-            "backend compares the calls and raises.)",
-            belief="mistakes-raise-errors",
+            "three quarters of the network's weights",
+            reply="That is so in stage 3. In stage 2 every rank holds all weights, and rank 0 has written "
+            "them. The optimizer state is what is sharded.",
+            belief="every-stage-an-nth",
         ),
     ),
     objectives=(4,),
@@ -86,8 +87,20 @@ QUESTIONS = (AN_UPDATE, SMALL_NET, WHO_SAVES)
 PREDICTIONS = (
     Prediction(
         id="12.p1",
-        question="A step in stage 3, in steps of stage 0?",
+        question="Bytes per parameter on each of four ranks, DeepSpeed's stage 1?",
+        objectives=(3,),
+        targets=("every-stage-an-nth",),
+    ),
+    Prediction(
+        id="12.p2",
+        question="A step of stage 3: how many times as long as one of stage 0?",
         objectives=(3,),
         targets=("higher-stage-is-faster",),
+    ),
+    Prediction(
+        id="12.p3",
+        question="Stage 2, bytes sent with 4 micro-batches instead of 1: how many times as many?",
+        objectives=(3,),
+        targets=("stage-3-is-free",),
     ),
 )

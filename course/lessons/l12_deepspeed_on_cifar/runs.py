@@ -1,6 +1,6 @@
 """CIFAR-10 with DeepSpeed: whole trainings, and the stages side by side.
 
-    run = run_stage(comm, data, stage_config(2, comm.size))                    bytes, time, accuracy
+    run = run_stage(comm, net, data, stage_config(2, comm.size))               bytes and time of a stage
     curve = train_and_test(comm, "convnet", config, data, epochs=5)            losses, accuracies, CPU seconds
 
 Every rank takes its samples of every global batch, round-robin; the order is shuffled anew in every epoch. A
@@ -21,7 +21,6 @@ from course_lib.data.cifar10 import augmented, draw_changes
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.deepspeed_config import Config, StageRun
 from course_lib.parallel.deepspeed_engine import (
-    as_precise,
     counted_messages,
     deepspeed_step,
     end_engine,
@@ -85,20 +84,12 @@ def rank_batches(
 
 
 def run_stage(
-    comm: MPI.Intracomm,
-    data: Dataset,
-    config: Config,
-    *,
-    model: str = "cifar",
-    steps: int = 20,
-    seed: int = 0,
-    test: int = 0,
+    comm: MPI.Intracomm, net: nn.Module, data: Dataset, config: Config, *, steps: int = 6, seed: int = 0
 ) -> StageRun:
-    """Train `model` for some steps as `config` says, and count and time them; all ranks of `comm` call it.
+    """Train `net` for some steps as `config` says, and count and time them; all ranks of `comm` call it.
 
     DeepSpeed's world is `comm`. The first step prepares and is not timed; bytes are counted in two more.
     """
-    net = build(model, seed=seed)
     parameters = sum(weight.numel() for weight in net.parameters())
     engine = start_engine(net, config)
     step = deepspeed_step(engine, summed_cross_entropy)
@@ -110,10 +101,9 @@ def run_stage(
         start = time.perf_counter()
         losses.append(step(batch))
         seconds.append(comm.allreduce(time.perf_counter() - start, MPI.MAX))
-    accuracy = score_whole(comm, engine, model, data, test) if test else float("nan")
     with counted_messages() as sent:
         step(batches[-1])
-    held = held_while_adding(engine, batches[-1])
+    held = most_held(engine, lambda: step(batches[-1]))
     end_engine(engine)
     return StageRun(
         stage=engine.zero_optimization_stage(),
@@ -123,19 +113,24 @@ def run_stage(
         sent=comm.allreduce(sent.nbytes) / comm.size,
         seconds=statistics.median(seconds[1:] or seconds),
         losses=tuple(comm.allreduce(loss) for loss in losses),
-        accuracy=accuracy,
     )
 
 
-def held_while_adding(engine: Any, batch: Batch) -> StateBytes:
-    """What the rank keeps after the first micro-batch of a step; the others follow, so that the step ends."""
-    size, counted = engine.train_micro_batch_size_per_gpu(), []
-    for inputs, targets in zip(batch.inputs.split(size), batch.targets.split(size), strict=True):
-        outputs = engine(as_precise(engine, inputs)).float()
-        engine.backward(summed_cross_entropy(outputs, targets) / batch.global_size)
-        counted.append(held_bytes(engine))
-        engine.step()
-    return counted[0]
+def most_held(engine: Any, step: Callable[[], object]) -> StateBytes:
+    """The most bytes that this rank holds during a step, looked at whenever a gradient is ready.
+
+    Between two steps, DeepSpeed holds less: it frees gradients at the end of backward. The bucket that they
+    are copied to is counted with them; activations are not.
+    """
+    counted: list[StateBytes] = []
+    hooks = [
+        weight.register_post_accumulate_grad_hook(lambda _: counted.append(held_bytes(engine)))
+        for weight in engine.module.parameters()
+    ]
+    step()
+    for hook in hooks:
+        hook.remove()
+    return max(counted, key=lambda each: each.total)
 
 
 def train_and_test(

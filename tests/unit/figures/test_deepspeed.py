@@ -6,7 +6,7 @@ import pytest
 
 from course.lessons.l12_deepspeed_on_cifar.figures import (
     bars_title,
-    explain_stages,
+    explain_times,
     json_effects,
     stage_bars,
     stage_table,
@@ -16,8 +16,9 @@ from course_lib.parallel.deepspeed_config import StageRun, explained, stage_conf
 from course_lib.theory.memory import StateBytes
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
-RUN = StageRun(0, 2, 1000, StateBytes(4000, 4000, 8000), 8000.0, 0.010, (2.3, 2.0), 0.25)
+RUN = StageRun(0, 2, 1000, StateBytes(4000, 4000, 8000), 8000.0, 0.010, (2.3, 2.0))
 RUNS = {0: RUN, 3: replace(RUN, stage=3, held=StateBytes(2000, 2000, 4000), sent=16000.0, seconds=0.030)}
+TIMED = {stage: replace(run, ranks=1) for stage, run in RUNS.items()}
 
 
 def test_every_key_is_drawn_with_its_value_and_its_effect() -> None:
@@ -32,21 +33,24 @@ def test_every_key_is_drawn_with_its_value_and_its_effect() -> None:
 
 
 def test_a_title_says_what_the_highest_stage_saves_and_costs() -> None:
-    title = bars_title(RUNS, cores=2)
-    assert "keeps 50% of the bytes" in title and "3 times as long" in title
-    check_legible(stage_bars(RUNS, cores=2))
-    assert stage_bars(RUNS, cores=2).alt.count("stage 3: keeps") == 1
-    assert times_as(RUNS, 3) == pytest.approx(3)
+    title = bars_title(RUNS, TIMED, cores=2)
+    assert "stage 3 holds 50% of stage 0's bytes" in title and "2 times as many" in title
+    assert "3 times as long" in title
+    picture = stage_bars(RUNS, TIMED, cores=2)
+    check_legible(picture)
+    assert picture.alt.count("stage 3: holds") == 1
+    assert times_as(TIMED, 3) == pytest.approx(3)
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.03, "the slower one"), (0.005, "Do not count on it"), (0.0101, "about the same")],
+    [(0.03, "sends more, and waits"), (0.005, "Do not count on it"), (0.0101, "messages are cheap")],
 )
 def test_the_explanation_follows_the_measurement(seconds: float, words: str) -> None:
-    runs = {0: RUN, 3: replace(RUNS[3], seconds=seconds)}
-    assert words in explain_stages(runs)
+    assert words in explain_times({0: RUN, 3: replace(RUNS[3], seconds=seconds)})
 
 
-def test_the_table_has_a_line_for_each_stage() -> None:
-    assert [line.split()[0] for line in stage_table(RUNS).splitlines()] == ["stage", "0", "3"]
+def test_the_table_has_a_line_for_each_stage_with_bytes_per_parameter() -> None:
+    first, *lines = stage_table(RUNS, TIMED).splitlines()
+    assert first.startswith("stage") and [line.split()[0] for line in lines] == ["0", "3"]
+    assert lines[0].split()[1:5] == ["16.0", "bytes", "8.0", "bytes"]
