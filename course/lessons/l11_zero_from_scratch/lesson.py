@@ -1,14 +1,14 @@
 # %% [markdown] tags=["slide"]
 # # 11 · ZeRO from scratch
 #
-# *Train a model whose training does not fit into the memory of any rank, and end with the weights that one process would have.*
+# *Train a model that is too large for any single rank, and end with the weights that one process would have.*
 #
 # | | |
 # |---|---|
 # | **You will be able to** | say who owns what in each of ZeRO's three stages, and what stays on every rank; predict how many bytes a rank holds, and say why the peak of a step falls less; write the collectives of each stage, and say how many bytes they move |
 # | **With More** | clip sharded gradients; save a training on four ranks and resume it on two |
 # | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
-# | **Time** | core 20 min · more 35 min |
+# | **Time** | core 20 min · more 40 min |
 # | **Ranks** | 4 |
 #
 # [← 10 · Spatial and hybrid](10_spatial_and_hybrid.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [12 · DeepSpeed on CIFAR →](12_deepspeed_on_cifar.ipynb)
@@ -48,11 +48,11 @@ torch.set_num_threads(1)
 # %% [markdown] tags=["slide"]
 # ## 1 · A model that does not fit
 #
-# We start with a model that is too large. It has 16 layers with 4 MiB of weights each. With gradients and Adam's two averages, training needs four times
-# that: 256 MiB. Each process may use 192 MiB.
+# Here is a model that is too large: 16 layers with 4 MiB of weights each. With gradients and Adam's two averages, training takes four times that, 256 MiB. No
+# process may allocate more than 192 MiB for it.
 #
-# We try three times to train one step: on one rank; on four ranks with data parallelism; and on four ranks with ZeRO, the method of
-# this lesson. Four times 192 MiB are 768 MiB. **Predict:** how many of the three runs have enough memory?
+# We try to train one step in three ways: on one rank; on four ranks with data parallelism; on four ranks with ZeRO, the method of this lesson. How
+# many of the three have enough memory?
 
 # %%
 predict("Of the three runs, how many have enough memory?", None)
@@ -60,44 +60,37 @@ predict("Of the three runs, how many have enough memory?", None)
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l11_zero_from_scratch.memory_limit import three_tries
 
-try:
-    tries = three_tries()
-except OSError as error:  # not on Linux
-    print(error)
-else:
-    for name, found in tries.items():
-        print(f"{name:26} {found.story}")
+if tries := three_tries():
     trained = sum(found.trained for found in tries.values())
     outcome("Of the three runs, how many have enough memory?", trained, word="counted")
 
 # %% [markdown]
-# Data parallelism makes training faster, never smaller: each rank holds a full copy of everything. ZeRO holds everything once,
-# distributed over the ranks. Let us build it.
+# Data parallelism does not save memory: each rank holds a full copy of everything. ZeRO keeps everything once, distributed over the ranks. Let us build it.
 
 # %% [markdown] tags=["notes"]
 # Four minutes. Many say 2: they add up the memory of four ranks. Ask them what exactly would lie where. The limit holds in
-# processes that are started for this (Linux counts their data), not in the ranks of the notebook. A run on Linux should end
+# processes that are started for this, not in the ranks of the notebook, and only on Linux, where it should end
 # with "no memory left", "no memory left" and "trained a step".
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Four copies
 #
-# With Adam in float32, training takes 16 bytes per parameter. On four ranks with data parallelism that makes 64, and 48 of them are
+# With Adam in float32, training takes 16 bytes per parameter. With data parallelism on four ranks that makes 64, and 48 of them are
 # copies. **ZeRO**, the *Zero Redundancy Optimizer*, removes them in three stages.
 #
 # All stages begin alike. Put all parameters into one flat buffer, and cut it into one shard per rank. The rank that keeps and updates
-# a shard is its **owner**. Here are the four parameters of a small feed-forward network:
+# a shard is its **owner**. Here are the four parameters of a small network:
 
 # %%
 # %%px
 from course_lib.training.transformer import FeedForward
 
-sizes = [(name, p.numel()) for name, p in FeedForward(8).named_parameters()]
+sizes = {name: p.numel() for name, p in FeedForward(8).named_parameters()}
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.zero import slice_owners
 
-slice_owners(dict(cluster["sizes"][0]), ranks=4)
+slice_owners(cluster["sizes"][0], ranks=4)
 
 # %% [markdown]
 # A shard may end in the middle of a parameter. Adam does not mind, because it updates every number by itself.
@@ -105,9 +98,9 @@ slice_owners(dict(cluster["sizes"][0]), ranks=4)
 # %% [markdown] tags=["slide"]
 # ## 3 · Stage 1: shard the optimizer state
 #
-# In data parallelism, an all-reduce brings the sums of all gradients to every rank. Who needs them? The owner of a number updates
-# it, so only the owner needs the sum of its gradients. An all-reduce is a reduce-scatter followed by an all-gather. We take it
-# apart and update in between. To keep it short, we use NumPy, and SGD with momentum in place of Adam:
+# In data parallelism, an all-reduce brings the sum of every gradient to every rank. But only the owner of a number updates it, so only the owner needs that
+# sum. An all-reduce is a reduce-scatter followed by an all-gather. We take it apart and update in between. To keep it short, we use NumPy, and SGD with
+# momentum in place of Adam:
 
 
 # %%
@@ -124,31 +117,25 @@ def zero1_step(comm, weights, gradients, momentum, lr=0.1):
 
 
 # %% [markdown]
-# A test with six weights: every gradient on rank r is 10^r, so each sum is 1111. After two steps we compare with one process that has
-# the sums from the start.
+# A test with six weights and a learning rate of 0.1. Every gradient on rank r is 10^r, so each sum is 1111:
 
 # %%
 # %%px
 weights, momentum = np.zeros(6), np.zeros([2, 2, 1, 1][rank])
-alone, all_momentum = np.zeros(6), np.zeros(6)
-for _ in range(2):
-    zero1_step(comm, weights, np.full(6, 10.0**rank), momentum)
-    zero1_step(MPI.COMM_SELF, alone, np.full(6, 1111.0), all_momentum)
-same = np.array_equal(weights, alone)
-print(f"rank {rank}: {len(momentum)} of {len(all_momentum)} momenta; the weights of one process: {same}")
+zero1_step(comm, weights, np.full(6, 10.0**rank), momentum)
+print(f"rank {rank}: momentum {momentum}, weights {weights}")
 
 # %% [markdown]
-# No rank had all momenta, and every rank has all new weights. The price: two collectives in place of one, so two latencies. The *bytes*
-# are equal, because an all-reduce moves what its two halves move.
+# Every rank has all new weights, and no rank had all momenta. The price is two collectives in place of one. The *bytes* are equal, because an
+# all-reduce moves what its two halves move.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Stage 2: shard the gradients
 #
-# In stage 1, each rank still holds a full buffer of gradients. After the reduce-scatter it needs only its shard. Can we avoid the full
-# buffer?
+# In stage 1, each rank still holds a full buffer of gradients, although it needs only its shard of their sums. Can we avoid it?
 #
-# Backward computes gradients from the last layer to the first. So we collect them in buckets. As soon as a bucket is full, the ranks sum it with
-# a reduce-scatter, each keeps its shard, and the bucket is freed.
+# Backward computes gradients from the last layer to the first. We collect them in buckets. As soon as a bucket is full, a
+# reduce-scatter sums it, each rank keeps its shard, and the bucket is freed.
 
 # %% tags=["exercise: 11.1"]
 
@@ -156,14 +143,24 @@ print(f"rank {rank}: {len(momentum)} of {len(all_momentum)} momenta; the weights
 continue_with("11.1")
 
 # %% [markdown] tags=["notes"]
-# Eight minutes with the run that follows. Two things go wrong: the shard's length (it is in `counts`), and an all-reduce followed by slicing,
+# Six minutes. Two things go wrong: the shard's length (it is in `counts`), and an all-reduce followed by slicing,
 # which gives the right numbers in a view that keeps the full bucket alive. The check says so.
 
-# %% [markdown]
-# Now `shard_gradients` trains a Transformer. Its text is a program: the file with the library's ZeRO. The library calls the function for each bucket
-# that backward has filled, and does the rest of stage 2. Beside it run stages 0 and 1. Stage 0 is the paper's name for plain data parallelism.
+# %% [markdown] tags=["slide"]
+# ## 5 · Stage 3: shard the weights
 #
-# **Predict:** with AdamW, how many bytes per parameter does each rank hold between two steps of stage 2?
+# In stage 2, every rank still holds all weights. A layer needs all of *its* weights, but only while it runs. So in stage 3 the ranks gather a layer just
+# before it runs, and free it right after:
+#
+# ```
+# forward    gather 0 · run 0 · free 0    gather 1 · run 1 · free 1    …
+# backward   …    gather 1 · backward 1 · sum its gradients, free 1    gather 0 · …
+# ```
+#
+# Every rank still runs the full model on its own samples. ZeRO distributes what is *kept*, not what is computed.
+#
+# Now we train a Transformer for 40 steps in each stage; stage 0 is plain data parallelism. In stage 2, `shard_gradients` sums the buckets. The text to
+# learn is a program: the file with the library's ZeRO. **Predict:** how many bytes per parameter does a rank hold between two steps of stage 2?
 
 # %%
 predict("Bytes per parameter that each of four ranks holds in stage 2?", None)
@@ -176,65 +173,37 @@ from course_lib.training.transformer import build_transformer
 model = build_transformer(length=32, width=64, layers=4, seed=0)
 parameters = sum(p.numel() for p in model.parameters())
 batches = list(text_batches(comm, steps=40))
-runs = [train(comm, model, batches, stage, shard_gradients=shard_gradients) for stage in (0, 1, 2)]
+runs = [train(comm, model, batches, stage, shard_gradients=shard_gradients) for stage in (0, 1, 2, 3)]
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l06_data_parallel_by_hand.figures.training import loss_curves
+from course.lessons.l11_zero_from_scratch.pictures import bytes_held, held_picture, loss_picture
 
 runs, parameters = cluster["runs"], cluster["parameters"][0]
-held = [[run[stage].held for run in runs] for stage in (0, 1, 2)]
-each = sum(state.total for state in held[2]) / 4 / parameters
 why = "4 for the weight, and a quarter of the other 12."
+each = bytes_held(runs, stage=2) / parameters
 outcome("Bytes per parameter that each of four ranks holds in stage 2?", each, word="counted", because=why)
-loss_curves({f"stage {stage}": runs[0][stage].losses for stage in (0, 1, 2)})
+held_picture(runs, parameters)
 
 # %% [markdown]
-# `train` counts the memory behind every tensor that a rank keeps between two steps. The training itself is the same in all stages: the sums
-# are the same, up to rounding.
-
-# %% [markdown] tags=["slide"]
-# ## 5 · Stage 3: shard the weights
-#
-# Now every rank still holds all weights. A layer needs all of *its* weights, but only while it runs. So each rank keeps its shards, gathers a layer
-# just before it runs, and frees it right after:
-#
-# ```
-# forward    gather 0 · run 0 · free 0    gather 1 · run 1 · free 1    …
-# backward   …    gather 1 · backward 1 · sum its gradients, free 1    gather 0 · …
-# ```
-#
-# Does that mean that each rank computes a quarter? No. Every rank runs the full model on its own samples, as in data parallelism. ZeRO distributes
-# what is *kept*, not what is computed.
-
-# %%
-# %%px --timeout 300
-runs.append(train(comm, model, batches, stage=3))
+# The counts include the memory behind every tensor that a rank keeps between two steps. And do the stages train alike?
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.shared.figures.zero import held_bars
-from course_lib.theory.memory import ADAM_FP32
-
-runs = cluster["runs"]
-held = [[run[stage].held for run in runs] for stage in (0, 1, 2, 3)]
-last = [run.losses[-1] for run in runs[0]]
-print(f"loss after {len(runs[0][0].losses)} steps, in stages 0 to 3: {', '.join(f'{x:.4f}' for x in last)}")
-held_bars(held, parameters, ADAM_FP32)
+loss_picture(runs[0])
 
 # %% [markdown]
-# So in section 1 each rank held a quarter of 256 MiB, plus one gathered layer and its gradients, and stayed below its limit.
+# They add the same gradients, up to rounding. In section 1, each of four ranks held a quarter of 256 MiB, plus one layer at a time.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · The price in bytes
 #
-# Stages 1 and 2 gather the weights once per step, after the update. How many bytes does a rank receive per step in stage 3?
+# Stages 1 and 2 gather the weights once per step, after the update. How many bytes does a rank receive in stage 3, for each byte in stage 2?
 
 # %%
 predict("Bytes received in stage 3, for each byte in stage 2?", None)
 
 # %%
-received = [sum(run[stage].received for run in runs) / 4 for stage in (0, 1, 2, 3)]
-for stage, nbytes in enumerate(received):
-    print(f"stage {stage}: {nbytes / 1e6:.2f} MB per rank and step")
+received = [sum(run[stage].received for run in runs) / 4e6 for stage in (0, 1, 2, 3)]
+print("MB per rank and step, in stages 0 to 3:", *(f"{mb:.2f}" for mb in received))
 why = "One reduce-scatter and two all-gathers, before forward and before backward."
 ratio = received[3] / received[2]
 outcome("Bytes received in stage 3, for each byte in stage 2?", ratio, word="counted", because=why)
@@ -245,9 +214,9 @@ outcome("Bytes received in stage 3, for each byte in stage 2?", ratio, word="cou
 # %% [markdown] tags=["slide"]
 # ## 7 · Within a step
 #
-# The bars of section 5 show what a rank holds *between* two steps. But a training fails when its **peak**, the most memory that it needs at any
-# moment of a step, is above the limit. `look_into_step` adds up all tensors that exist, after each operation of one step. From stage 0 to stage 3, held
-# memory falls by 75 %. **Predict:** by how much does the peak fall?
+# So far we counted *between* two steps. But a training fails when its **peak**, the most memory that it needs at any moment of a step, is above the
+# limit. `look_into_step` adds up all tensors that exist, after each operation of one step. From stage 0 to stage 3, held memory falls by 75 %. By how
+# much does the peak fall?
 
 # %%
 predict("By how many percent does the peak of a step fall, from stage 0 to stage 3?", None)
@@ -259,28 +228,23 @@ from course.lessons.l11_zero_from_scratch.runs import look_into_step
 looks = [look_into_step(comm, model, batches[0], stage) for stage in (0, 1, 2, 3)]
 
 # %% tags=["nbval-ignore-output"]
+from course.lessons.l11_zero_from_scratch.pictures import peak_picture
 from course.lessons.l11_zero_from_scratch.words import explain_peak, memory_table
-from course.lessons.shared.figures.zero import live_lines
 
 looks = cluster["looks"][0]
-fall = 100 * (1 - looks[3].peak / looks[0].peak)
-why = explain_peak(looks)
+fall, why = 100 * (1 - looks[3].peak / looks[0].peak), explain_peak(looks)
 outcome("By how many percent does the peak of a step fall, from stage 0 to stage 3?", fall, "%", because=why)
 print(memory_table(looks))
-names = [f"stage {stage}" for stage in (0, 1, 2, 3)]
-live_lines(
-    {name: look.live for name, look in zip(names, looks, strict=True)},
-    {name: look.held for name, look in zip(names, looks, strict=True)},
-)
+peak_picture(looks)
 
 # %% [markdown]
-# Forward piles up activations, and backward frees them, on every rank as without ZeRO. Stage 3 climbs in steps, because it gathers a layer and frees
-# it again. Plan with the peak: activations and one layer's full weights and gradients come on top of what the formula says.
+# Forward piles up activations and backward frees them, on every rank, as without ZeRO. In stage 3, a layer's gathered weights and full
+# gradients come and go as well. So plan with the peak, not with the formula for what is held.
 
 # %% tags=["exercise: 11.q2"]
 
 # %% [markdown] tags=["notes"]
-# Six minutes for sections 6 and 7. Almost everybody says 75 % or nearly so. Let one person name everything that is in memory when backward
+# Five minutes for sections 6 and 7. Almost everybody says 75 % or nearly so. Let one person name everything that is in memory when backward
 # begins. What helps against activations is in lesson 08 (recompute them) and in a smaller batch, not in a higher stage.
 
 # %% [markdown] tags=["slide"]
@@ -294,7 +258,7 @@ live_lines(
 # %% [markdown]
 # ## Discuss
 #
-# Your model trains on 8 GPUs, and each has 10 GB to spare. A model with twice as many parameters would need 30 GB more on each. What first? Vote, talk to
+# Each of your 8 GPUs has 10 GB to spare. A model twice as large would need 30 GB more on each. What first? Vote, talk to
 # your neighbour, vote again: (a) stage 1, (b) stage 3, (c) find out what fills the memory at the peak.
 #
 # <details><summary>What to listen for</summary>(c). If it is the optimizer state, stage 1 may be enough, and it moves no more bytes. If it is
@@ -317,7 +281,7 @@ live_lines(
 # %% tags=["exercise: 11.3"]
 
 # %% [markdown]
-# The library has all stages in one file, `course_lib/parallel/zero.py`, for any PyTorch model. Its stage 1 is your `zero1_step` for buckets of parameters.
+# The library has all stages in one file, `course_lib/parallel/zero.py`, for any PyTorch model. Its stage 1 is `zero1_step` for buckets of parameters.
 # `update` lets the optimizer change the shards that this rank owns:
 
 # %% tags=["source: course_lib.parallel.zero:Zero1"]
@@ -326,8 +290,8 @@ live_lines(
 # %% [markdown]
 # ### Save on four ranks, resume on two
 #
-# In stage 3 no rank can write the model to a file: none has it. So every rank saves its own shards, with the position of each in its parameter. Whoever
-# resumes takes the numbers that it owns from the files of all ranks, so the number of ranks may change.
+# In stage 3 no rank can write the model to a file, because none holds it. So every rank saves its own shards, and notes where in its parameter each one
+# begins. A rank that resumes collects the numbers that it owns from all files. So the number of ranks may change.
 #
 # This training saves every four steps. When it starts, it looks for a checkpoint:
 
@@ -335,9 +299,9 @@ live_lines(
 # %%px
 
 # %% [markdown]
-# First we train 14 steps on our four ranks and disturb nothing. Then a job of four ranks does the same in another folder, and after ten steps its last
-# rank gets SIGKILL, the signal of `kill -9`. A third job goes on in that folder, on two ranks. All three divide the same global batches among their ranks.
-# How many steps are taken twice?
+# First, our four ranks train 14 steps undisturbed. Then a job of four other ranks does the same in another folder. After ten steps its last
+# rank gets SIGKILL, the signal of `kill -9`. A third job goes on in that folder, on two ranks. All three divide the same global batches among their
+# ranks. How many steps do the second and the third job both take?
 
 # %%
 predict("How many steps do the killed and the resumed job both take?", None)
@@ -373,15 +337,15 @@ same = largest_difference(undisturbed, resumed) < 1e-9
 print(f"resumed on 2 ranks in step {min(resumed)}, with the losses of 4 ranks to 1e-9: {same}")
 
 # %% [markdown]
-# What comes after the last checkpoint is lost, and computed again. A kill may also come while a checkpoint is being written. `save_training`
+# The steps after the last checkpoint are lost, and taken again. A kill may also come while a checkpoint is being written. `save_training`
 # therefore writes into a hidden folder, waits until every byte is on the disk, and only then gives the folder its name. From the first save on, there is a complete
 # checkpoint at every moment. It also contains Adam's averages, the number of steps and the random-number state. With the weights alone, the training would go
 # on differently.
 #
 # ### Clipping
 #
-# A step along a very large gradient can ruin a training. So gradients are often **clipped**: when the norm of all gradients together is above a limit, all are
-# multiplied by the same factor, so that their norm is that limit.
+# A step along a very large gradient can ruin a training. So gradients are often *clipped*: when their norm, taken over all parameters, is above a limit, all gradients
+# are multiplied by the same factor, which brings the norm down to the limit.
 
 # %% tags=["exercise: 11.4"]
 
@@ -461,7 +425,8 @@ for tiles, nbytes in cluster["peaks"][0].items():
     print(f"{tiles:2} tile{'s' * (tiles > 1):1}: at most {nbytes / 1000:6.1f} kB of weights gathered")
 
 # %% [markdown]
-# A model whose training does not fit into one device's memory is called *out-of-core*. Pipelines (lesson 08) and ZeRO are two ways to train one on several devices.
+# Awan and others call a model *out-of-core* when its training does not fit into one device's memory. (Elsewhere the word means "kept on slower storage", as in our files.)
+# Pipelines (lesson 08) and ZeRO are two ways to train such a model on several devices.
 #
 # ### Stage 3 in time, and in PyTorch
 #
@@ -547,14 +512,14 @@ for name in ("sharded", "hybrid"):
     print(f"{name:8} loss of our stage 3: {same}; rank 0 keeps {numbers} of {parameters} numbers")
 
 # %% [markdown]
-# **ZeRO++** goes the same way: each machine keeps a full copy of the weights for the backward gathers, and weights and gradients cross the network in 8 or 4 bits.
+# **ZeRO++** has the same aim: the ranks of each machine together keep a copy of the weights for the gathers of backward, and what does cross the network is packed: weights in 8 bits, gradients in 4.
 #
 # **On the reference machine.** `python -m benchmarks.zero` times our stages beside those of FSDP and of DeepSpeed, which lesson 12 uses:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l11_zero_from_scratch.words import benchmark_table
 
-print(benchmark_table())
+print(benchmark_table(here=seconds[3] / seconds[2]))
 
 # %% [markdown]
 # ## On GPUs
@@ -570,8 +535,8 @@ print(benchmark_table())
 # - Code that looks at all gradients or at a whole matrix, such as an optimizer with one rate per layer: it sees shards.
 # - A model that is built in full on every rank before it is sharded. It needs that memory once; lesson 12 names the remedy.
 #
-# *Published, and corrected here.* A report that this course follows says that ZeRO needs a 64th of the memory and keeps the communication volume of data parallelism. The first holds for
-# stage 3 on 64 ranks, and for held memory; the second for stages 1 and 2. Stage 3 moves 1.5 times as much, as the paper itself says.
+# *Published, and corrected here.* Kolly's report (see References) says that ZeRO reduces memory 64 times and retains the communication volume of data parallelism. The first is true of
+# held memory in stage 3 on 64 ranks, the second of stages 1 and 2. Stage 3 moves 1.5 times as many bytes; the ZeRO paper says so.
 
 # %% [markdown]
 # ## References
@@ -581,6 +546,8 @@ print(benchmark_table())
 #   [ZeRO-Infinity](https://arxiv.org/abs/2104.07857), 2021: offloading, and tiles.
 # - G. Wang and others, [ZeRO++](https://arxiv.org/abs/2306.10209), 2023.
 # - Y. Zhao and others, [PyTorch FSDP](https://arxiv.org/abs/2304.11277), 2023: also hybrid sharding.
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the report that is corrected above.
+# - A. Awan and others, *OC-DNN*, HiPC 2018: out-of-core models.
 # - PyTorch, [fully_shard](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html).
 
 # %% [markdown]

@@ -49,12 +49,23 @@ def fits(
 
 
 def three_tries() -> dict[str, Fit]:
-    """One rank, four that keep full copies, and four that shard, each under the limit; OSError as `fits`."""
-    return {
-        "1 rank": fits(1, stage=0),
-        "4 ranks, data parallelism": fits(4, stage=0),
-        "4 ranks, ZeRO": fits(4, stage=3),
-    }
+    """One rank, four that keep full copies, and four that shard, each under the limit; prints what happened.
+
+    Where memory cannot be limited, it prints the reason and returns nothing.
+    """
+    tries = {}
+    try:
+        for name, ranks, stage in (
+            ("1 rank", 1, 0),
+            ("4 ranks, data parallelism", 4, 0),
+            ("4 ranks, ZeRO", 4, 3),
+        ):
+            tries[name] = fits(ranks, stage=stage)
+            print(f"{name:26} {tries[name].story}")
+    except OSError as error:
+        print(error)
+        return {}
+    return tries
 
 
 # ---------------------------------------------------------------- in a process that is limited

@@ -50,9 +50,10 @@ def test_the_benchmark_has_a_header_and_a_comment_from_its_numbers() -> None:
         {"case": f"a step, 6 layers: {own}", "ranks": 2, "ours": ours, "peer": 3.0, "peer_name": peer}
         for own, peer, ours in names
     ]
-    words = benchmark_table(rows)
+    words = benchmark_table(1.5, rows)
     assert words.startswith("seconds per step on 2 ranks")
-    assert "stage 3" in words and "1.25 times" in words
+    assert "1.25 times as long as a stage-2 step there, 1.50 times here" in words
+    assert "weigh less" in words and "weigh less" not in benchmark_table(1.2, rows)
 
 
 def test_losses_stand_side_by_side_with_dashes() -> None:
