@@ -85,12 +85,12 @@ if tries := three_tries():
 # %%px
 from course_lib.training.transformer import FeedForward
 
-sizes = {name: p.numel() for name, p in FeedForward(8).named_parameters()}
+sizes = [(name, p.numel()) for name, p in FeedForward(8).named_parameters()]
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.zero import slice_owners
 
-slice_owners(cluster["sizes"][0], ranks=4)
+slice_owners(dict(cluster["sizes"][0]), ranks=4)
 
 # %% [markdown]
 # A shard may end in the middle of a parameter. Adam does not mind, because it updates every number by itself.

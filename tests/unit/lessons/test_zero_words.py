@@ -20,7 +20,7 @@ def test_the_peak_is_explained_by_what_comes_on_top() -> None:
         Look([1_000_000, 2_750_000], 1_000_000, 900_000),
     ]
     words = explain_peak(looks)
-    assert "What is held falls by 75%" in words and "0.90 MB of activations, as before" in words
+    assert "What is held falls by 75 %" in words and "0.90 MB of activations, as before" in words
     assert memory_table(looks).splitlines()[2].split() == ["stage", "1", "1.00", "2.75", "0.90"]
 
 
