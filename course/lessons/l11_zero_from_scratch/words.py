@@ -25,8 +25,8 @@ def explain_peak(looks: Sequence[Look]) -> str:
         else f"activations: {_mb(first.activations)} and {_mb(last.activations)}"
     )
     return (
-        f"What is held falls by {100 * held:.0f} %. On top come {kept}, and in stage 3 gathered weights and full "
-        "gradients."
+        f"What is held falls by {100 * held:.0f} %. On top come {kept}, and in stage 3 gathered weights and "
+        "full gradients."
     )
 
 
