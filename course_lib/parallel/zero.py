@@ -435,17 +435,21 @@ class LayerBucket(Bucket):
             self.weights.flat.untyped_storage().resize_(0)
             self.gathered = False
 
-    def expect_gradients(self) -> None:
-        """Backward reaches the layer: expect all gradients, in a flat buffer to which it adds them."""
-        if self.backward_pass == backward_pass():
-            return  # this pass came from another output of the layer already
-        self.backward_pass = backward_pass()
-        # Anew, also if the pass before left some without a gradient.
-        self.missing = set(self.parameters) if self.trains else set()
-        if self.trains and self.full_gradients is None:
-            # While the weights are gathered, so that both buffers have the same order of elements.
-            self.full_gradients = FlatBuffer(self.parameters, zeros=True)
-            self.full_gradients.attach_gradients()
+    def expect_gradients(self, inputs: set[object]) -> None:
+        """Backward reaches the layer: expect all gradients, in a flat buffer to which it adds them.
+
+        A frozen bucket expects those of `inputs` instead, marks of one call of the layer.
+        """
+        if self.backward_pass != backward_pass():  # else this pass came from another output of the layer
+            self.backward_pass = backward_pass()
+            # Anew, also if the pass before left some without a gradient.
+            self.missing = set(self.parameters) if self.trains else set()
+            if self.trains and self.full_gradients is None:
+                # While the weights are gathered, so that both buffers have the same order of elements.
+                self.full_gradients = FlatBuffer(self.parameters, zeros=True)
+                self.full_gradients.attach_gradients()
+        if not self.trains:
+            self.missing |= inputs
 
     @torch.no_grad()
     def reduce(self) -> None:
@@ -522,22 +526,14 @@ class Zero3(ShardedOptimizer):
 
         Each node of autograd's graph that uses a trained weight also sends a gradient to it, and the weight's
         gradient is complete when all of them have run. So when all trained weights have theirs, backward
-        needs none of them any more. A frozen weight gets no gradient: backward may need it until the layer's
-        inputs have theirs.
+        needs none of them any more. For frozen weights see `mark_inputs`.
         """
-        frozen = [bucket for bucket in buckets if not bucket.trains]
-        # Of the call that runs now: a mark for each input that needs a gradient. It stands for the input in
-        # `missing` and does not keep the tensor alive.
-        inputs: set[object] = set()
+        inputs: set[object] = set()  # of the call that runs now
 
         def before(_module: nn.Module, *arguments: Any) -> None:
             nonlocal inputs
             self.gather(index)
-            inputs = set()
-            if frozen:
-                for tensor in needing_gradients(arguments):
-                    inputs.add(mark := object())
-                    tensor.register_hook(lambda _gradient, mark=mark: reached(mark))
+            inputs = mark_inputs(buckets, arguments)
 
         def after(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
             for tensor in needing_gradients(outputs):
@@ -549,20 +545,12 @@ class Zero3(ShardedOptimizer):
         def before_backward(inputs: set[object]) -> None:
             self.gather(index)
             for bucket in buckets:
-                bucket.expect_gradients()
-            for bucket in frozen:
-                bucket.missing |= inputs
-
-        def reached(what: object) -> None:
-            for bucket in buckets:
-                bucket.missing.discard(what)
-            if not any(bucket.missing for bucket in buckets):
-                finish(buckets)
+                bucket.expect_gradients(inputs)
 
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after)
         for parameter in (p for bucket in buckets if bucket.trains for p in bucket.parameters):
-            parameter.register_post_accumulate_grad_hook(reached)
+            parameter.register_post_accumulate_grad_hook(lambda what: reached(buckets, what))
 
     def step(self) -> float | None:
         """Update this rank's shards; returns the gradients' norm if `max_norm` is set, else None."""
@@ -593,6 +581,28 @@ class Zero3(ShardedOptimizer):
                 bucket.keep_written()
                 bucket.pinned = False
                 bucket.free()
+
+
+def mark_inputs(buckets: Sequence[LayerBucket], arguments: Any) -> set[object]:
+    """A mark for each input of a layer that needs a gradient; none unless a bucket of the layer is frozen.
+
+    A frozen weight gets no gradient: backward may need it until the layer's inputs have theirs. A mark stands
+    for an input in `missing` and does not keep the tensor alive.
+    """
+    marks = set[object]()
+    if any(not bucket.trains for bucket in buckets):
+        for tensor in needing_gradients(arguments):
+            marks.add(mark := object())
+            tensor.register_hook(lambda _gradient, mark=mark: reached(buckets, mark))
+    return marks
+
+
+def reached(buckets: Sequence[LayerBucket], what: object) -> None:
+    """Backward has a gradient, of a parameter or a marked input: finish the layer after the last one."""
+    for bucket in buckets:
+        bucket.missing.discard(what)
+    if not any(bucket.missing for bucket in buckets):
+        finish(buckets)
 
 
 def finish(buckets: Sequence[LayerBucket]) -> None:

@@ -1,22 +1,26 @@
 """What ZeRO holds and moves, to the byte, against the formulas; and what is there within a step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import formulas
+import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
+from course.lessons.l11_zero_from_scratch.exercises import SHARDS
 from course.lessons.l11_zero_from_scratch.runs import (
-    Moving,
+    Receiving,
     gathered_bytes,
     held_state,
     kept_activations,
+    look_into_step,
     start,
     tensors_of,
+    text_batches,
     train,
 )
 from course.lessons.shared.resident import resident_bytes
@@ -219,13 +223,13 @@ def test_bytes_moved_are_those_of_the_theory(comm: MPI.Intracomm, stage: int, dt
     model, _, _, _ = words()
     model = model.to(dtype)
     tokens = torch.randint(40, (2, 8))
-    moving = Moving(comm)
-    zero = start(moving, model, stage, layers=model.blocks)
+    receiving = Receiving(comm)
+    zero = start(receiving, model, stage, layers=model.blocks)
     model(tokens).float().square().sum().backward()
     zero.step()
     parameters = sum(p.numel() for p in words()[0].parameters())
     each = per_parameter(dtype, 2)
-    assert comm.allreduce(moving.nbytes) == formulas.moved_bytes(parameters, stage, comm.size, each)
+    assert comm.allreduce(receiving.nbytes) == formulas.moved_bytes(parameters, stage, comm.size, each)
 
 
 def test_resident_memory_shrinks_with_the_stage(comm: MPI.Intracomm) -> None:
@@ -250,12 +254,12 @@ def test_resident_memory_shrinks_with_the_stage(comm: MPI.Intracomm) -> None:
 def test_all_stages_have_the_same_loss(comm: MPI.Intracomm) -> None:
     model, _, blocks, rest = words()
     tokens = torch.randint(40, (2, 9), generator=torch.manual_seed(comm.rank))
-    runs = [train(comm, model.double(), tokens, stage) for stage in STAGES]
+    runs = [train(comm, model.double(), [tokens] * 3, stage) for stage in STAGES]
     for run in runs[1:]:
-        assert run["loss"] == pytest.approx(runs[0]["loss"], abs=1e-10)
+        assert run.losses == pytest.approx(runs[0].losses, abs=1e-10)
     for stage, run in enumerate(runs):
         moved = formulas.moved_bytes(rest + sum(blocks), stage, comm.size, StateBytes(8, 8, 16))
-        assert comm.allreduce(run["moved"]) == moved
+        assert comm.allreduce(run.received) == moved
 
 
 def test_stage_0_clips_by_the_norm_that_the_others_take(comm: MPI.Intracomm) -> None:
@@ -272,3 +276,37 @@ def test_stage_0_clips_by_the_norm_that_the_others_take(comm: MPI.Intracomm) -> 
 def test_a_stage_that_is_not_is_refused(comm: MPI.Intracomm) -> None:
     with pytest.raises(ValueError, match="no stage 4; use 0"):
         start(comm, nn.Linear(2, 2), 4)
+
+
+def test_stage_2_with_the_notebooks_function_is_stage_2(comm: MPI.Intracomm) -> None:
+    """What a learner writes in 11.1 is what trains, and its messages are counted, too."""
+    names: dict[str, Any] = {"np": np}
+    exec(SHARDS.solution, names)
+    calls: list[int] = []
+
+    def shard_gradients(comm: MPI.Intracomm, buckets: Iterable[Any]) -> list[Any]:
+        calls.append(1)
+        return list(names["shard_gradients"](comm, buckets))
+
+    model = build_transformer(length=8, width=48, layers=4, seed=0)
+    batches = list(text_batches(comm, 3, sequences=12, length=8))
+    own = train(comm, model, batches, 2, shard_gradients=shard_gradients)
+    plain = train(comm, model, batches, 2)
+    assert own.losses == pytest.approx(plain.losses, rel=1e-5)
+    assert (own.held, own.received) == (plain.held, plain.received)
+    assert len(calls) > 3
+
+
+def test_ranks_together_read_the_same_text(comm: MPI.Intracomm) -> None:
+    alone = list(text_batches(MPI.COMM_SELF, 2, sequences=12, length=8))
+    for mine, full in zip(text_batches(comm, 2, sequences=12, length=8), alone, strict=True):
+        assert torch.equal(torch.cat(comm.allgather(mine)), full)
+
+
+def test_activations_come_on_top_of_what_is_held(comm: MPI.Intracomm) -> None:
+    model = build_transformer(length=8, width=48, layers=4, seed=0)
+    (tokens,) = text_batches(comm, 1, sequences=12, length=8)
+    looks = [look_into_step(comm, model, tokens, stage) for stage in (0, 3)]
+    assert looks[0].activations == looks[1].activations
+    assert all(look.peak > look.held + 0.5 * look.activations for look in looks)
+    assert comm.size == 1 or looks[1].peak / looks[0].peak > looks[1].held / looks[0].held

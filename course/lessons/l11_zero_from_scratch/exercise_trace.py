@@ -1,4 +1,4 @@
-"""Exercise 11.2, traced on paper: who owns what, and what ranks have after the two halves of stage 1."""
+"""Exercise 11.2, traced on paper: who owns what, and what ranks hold after the two halves of stage 1."""
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -42,9 +42,9 @@ def _trace_reply(name: str, values: list[Any], right: list[Any], of: str) -> str
     """What to say of wrong values, without giving the right ones."""
     if len(values) != len(right):
         return (
-            f"it has {len(values)} values; how many does `counts` give to {of}?"
+            f"it has {len(values)} values. How many does `counts` say for {of}?"
             if name == "mine"
-            else (f"there are {len(right)}, for {of}.")
+            else (f"it has {len(values)} values; {of} needs {len(right)}.")
         )
     if name == "owner":
         return "`counts` cuts the buffer from its beginning: 2 numbers for rank 0, then 2, then 1."
@@ -54,18 +54,18 @@ def _trace_reply(name: str, values: list[Any], right: list[Any], of: str) -> str
         return (
             "line 4 adds up the gradients of all three ranks."
             if own
-            else "which part of the buffer is it, and whose sum?"
+            else "which numbers of the buffer are this rank's, and over which ranks is the sum?"
         )
     if any(value == 0 for value in values):
-        return "an all-gather gives every rank the slices of all."
+        return "after an all-gather, every rank holds the shards of all ranks."
     return (
-        "line 6 sends the slices with a minus." if min(values) > 0 else "go through lines 5 and 6 once more."
+        "line 6 sends the shards with a minus." if min(values) > 0 else "go through lines 5 and 6 once more."
     )
 
 
 _TRACE = '''\
 def trace():
-    """Who owns numbers 0 to 4; what ranks 0, 1 and 2 have in `mine` and in `weights` at the end."""
+    """Who owns numbers 0 to 4; what ranks 0, 1 and 2 hold in `mine` and in `weights` at the end."""
     return {
         "owner": [0, 0, 1, 1, 2],
         "mine": [[111, 222], [333, 444], [555]],
@@ -75,14 +75,14 @@ def trace():
 
 TRACE = Exercise(
     id="11.2",
-    title="Who has what",
-    task="Three ranks run these lines. Who owns which number of the buffer, and what do the ranks "
-    "have in the end? Trace it on paper first.",
+    title="Who holds what",
+    task="Three ranks run these lines. Which rank owns which number of the buffer, and what does each rank "
+    "hold at the end? Trace it on paper first.",
     objectives=(1, 3),
     targets=("slices-follow-layers",),
     stub='''\
 def trace():
-    """Who owns numbers 0 to 4; what ranks 0, 1 and 2 have in `mine` and in `weights` at the end."""
+    """Who owns numbers 0 to 4; what ranks 0, 1 and 2 hold in `mine` and in `weights` at the end."""
     return {
         "owner": [None, None, None, None, None],
         "mine": [[None], [None], [None]],
@@ -90,8 +90,8 @@ def trace():
     }
 ''',
     hints=(
-        "Write the five gradients of the three ranks below each other. Which columns does line 4 add up for "
-        "which rank?",
+        "Write the gradients of the three ranks below each other, in five columns. Which columns does "
+        "line 4 add up for which rank?",
         "rank 0     1   2 │   3   4 │   5\nrank 1    10  20 │  30  40 │  50\nrank 2   100 200 │ 300 400 │ "
         "500\n"
         "           for 0      for 1    for 2",
@@ -109,7 +109,7 @@ def trace():
         ),
         WrongAnswer(
             changed(_TRACE, ("[[111, 222], [333, 444], [555]]", "[[111, 222, 333, 444, 555]] * 3")),
-            "how many does `counts` give",
+            "How many does `counts` say",
         ),
         WrongAnswer(
             changed(
@@ -119,11 +119,11 @@ def trace():
                     "[[-111, -222, 0, 0, 0], [0, 0, -333, -444, 0], [0, 0, 0, 0, -555]]",
                 ),
             ),
-            "the slices of all",
+            "the shards of all ranks",
         ),
         WrongAnswer(
             changed(_TRACE, ("[[-111, -222, -333, -444, -555]]", "[[111, 222, 333, 444, 555]]")), "a minus"
         ),
     ),
-    why="rank 2 owns one number and has sent as many gradients as the others. What did it save?",
+    why="rank 2 owns one number, and its gradient still has five. Which stage changes that?",
 )

@@ -1,10 +1,11 @@
 """A model that one rank cannot train under a memory limit, and four can, when stage 3 shards everything.
 
-    limit 192 MiB per rank     1 rank      16 layers of 16 MiB       no memory left in training
-                              4 ranks     a quarter of each layer   trained a step, gathers a layer at a time
+    limit 192 MiB per rank    1 rank                       16 layers of 16 MiB       no memory left
+                              4 ranks, data parallelism    the same, four times      no memory left
+                              4 ranks, stage 3             a quarter of each layer   trained a step
 
-As in `parallel/memory_limit.py`, where the ranks are stages of a pipeline, the limit holds in the processes
-of a job of its own (Linux only).
+As in `lessons/shared/memory_limit.py`, where the ranks are stages of a pipeline, the limit holds in the
+processes of jobs that are started for this (Linux only).
 
 Source: Awan and others, OC-DNN, HiPC 2018 (out-of-core models); the way out is that of ZeRO, stage 3.
 """
@@ -33,7 +34,7 @@ LIMIT_MIB = 192
 
 
 def fits(
-    ranks: int, limit_mib: int = LIMIT_MIB, *, stage: int = 3, layers: int = LAYERS, timeout: float = 90.0
+    ranks: int, limit_mib: int = LIMIT_MIB, *, stage: int = 3, layers: int = LAYERS, timeout: float = 240.0
 ) -> Fit:
     """Try to train a step of a model of `layers` layers with this stage on `ranks` limited processes.
 
@@ -45,6 +46,26 @@ def fits(
         )
     module = "course.lessons.l11_zero_from_scratch.memory_limit"
     return run_limited(module, ranks, [limit_mib, stage, layers], timeout)
+
+
+def three_tries() -> dict[str, Fit]:
+    """One rank, four that keep full copies, and four that shard, each under the limit; prints what happened.
+
+    Where memory cannot be limited, it prints the reason and returns nothing.
+    """
+    tries = {}
+    try:
+        for name, ranks, stage in (
+            ("1 rank", 1, 0),
+            ("4 ranks, data parallelism", 4, 0),
+            ("4 ranks, ZeRO", 4, 3),
+        ):
+            tries[name] = fits(ranks, stage=stage)
+            print(f"{name:26} {tries[name].story}")
+    except OSError as error:
+        print(error)
+        return {}
+    return tries
 
 
 # ---------------------------------------------------------------- in a process that is limited

@@ -1,29 +1,29 @@
-"""Quiz and predictions of lesson 11, ZeRO from scratch: each wrong option is a common belief."""
+"""Questions and predictions of lesson 11, ZeRO from scratch: each wrong option is a common belief."""
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
 WHO_COMPUTES = Question(
     id="11.q1",
-    question="One process needs 80 ms to compute a step with 8 samples. Now four ranks train with "
-    "stage 3, each with 8 samples of its own. How long does each rank compute, without "
+    question="One process computes a step with 8 samples in 80 ms. Now four ranks train with stage 3, each "
+    "on 8 samples of its own and on a core of its own. How long does each of them compute per step, without "
     "communication?",
     options=(
         Option(
-            "20 ms, with a quarter of the weights",
-            reply="Before a layer runs, a rank gathers *all* of its weights and then computes as one "
-            "process does. In section 4 each rank took its own samples through every layer.",
+            "20 ms, on a quarter of every layer",
+            reply="That would mean a rank computes with its shard only. It doesn't: before a layer runs, "
+            "each rank gathers all of the layer's weights, and computes as one process would.",
             belief="zero-splits-computation",
         ),
         Option(
-            "80 ms, with all of the weights",
-            reply="Every rank runs the full model on its own samples, as in data parallelism. Ownership"
-            " decides what a rank keeps and updates, not what it computes.",
+            "80 ms, on all the layers in turn",
+            reply="Every rank runs the full model on its own samples, as in data parallelism. Owners keep "
+            "and update numbers; computing is not divided among them.",
             right=True,
         ),
         Option(
-            "20 ms, with the layers that it owns",
-            reply="Layers that run on their owner are a pipeline (lesson 08): there activations travel."
-            " Here weights travel, and every rank owns a slice of every layer.",
+            "20 ms, on the layers that it owns",
+            reply="That would be a pipeline, as in lesson 08: its ranks own layers, and activations "
+            "travel. In ZeRO every rank owns a shard of every layer, and weights travel.",
             belief="owner-runs-the-layer",
         ),
     ),
@@ -32,23 +32,24 @@ WHO_COMPUTES = Question(
 
 SIXTY_FOUR = Question(
     id="11.q2",
-    question="A text claims: 'With 64 ranks, ZeRO needs a 64th of the memory.' Of what is that so?",
+    question="A text claims: 'ZeRO on 64 ranks needs a 64th of the memory.' Of which memory is this true?",
     options=(
         Option(
-            "of weights, gradients and optimizer state, with any stage",
-            reply="In float32, stage 1 leaves 8 bytes per parameter on each rank for weights and "
-            "gradients, even on a thousand ranks; stage 2 leaves 4.",
+            "what each rank holds between steps, in stages 1 to 3",
+            reply="That would mean stages 1 and 2 shard the weights. They don't: in float32, stage 1 keeps 8 "
+            "bytes per parameter on every rank and stage 2 keeps 4, even on a thousand ranks.",
             belief="every-stage-an-nth",
         ),
         Option(
-            "of weights, gradients and optimizer state, with stage 3",
-            reply="Even there one layer's full weights are in memory at any moment of a step, and "
-            "activations come on top.",
+            "what each rank holds between steps, in stage 3",
+            reply="Only stage 3 shards weights, gradients and optimizer state. Within a step, activations, "
+            "gathered weights and full gradients of a layer come on top.",
             right=True,
         ),
         Option(
-            "of everything that training keeps in memory, with stage 3",
-            reply="Activations are not sharded: each rank keeps those of its own samples, as without ZeRO.",
+            "the most that each rank needs in a step, in stage 3",
+            reply="That would mean activations are sharded, too. They aren't: each rank keeps those of its "
+            "own samples. In section 7 the peak fell by less than what was held.",
             belief="zero-shards-activations",
         ),
     ),
@@ -57,24 +58,24 @@ SIXTY_FOUR = Question(
 
 THE_PRICE = Question(
     id="11.q3",
-    question="You go from stage 2 to stage 3. How many bytes does a rank send per step?",
+    question="You go from stage 2 to stage 3, on many ranks. How many bytes does each rank receive per step?",
     options=(
         Option(
             "as many as before",
-            reply="Stage 2 gathers the weights once, after the update. Stage 3 gathers them before "
-            "forward and again before backward, because it released them in between: 3Ψ instead "
-            "of 2Ψ.",
+            reply="That would mean both stages gather the weights once. Stage 2 does, after the update. "
+            "Stage 3 gathers them before forward and, as it freed them, again before backward.",
             belief="stage-3-is-free",
         ),
         Option(
             "half as many again",
-            reply="One reduce-scatter and two all-gathers instead of one: 3Ψ instead of 2Ψ.",
+            reply="Stage 2 has one reduce-scatter and one all-gather, stage 3 one reduce-scatter and two "
+            "all-gathers: 3Ψ in place of 2Ψ, for Ψ parameters.",
             right=True,
         ),
         Option(
-            "four times as many",
-            reply="An all-gather does not grow with the ranks. However many there are, a rank receives "
-            "the model once: (n−1)/n of it.",
+            "more, the more ranks there are",
+            reply="That would mean an all-gather brings the model once per rank. It brings it once: of N "
+            "shards, a rank receives the N − 1 that it does not own.",
             belief="gather-grows-with-n",
         ),
     ),
@@ -86,26 +87,38 @@ QUESTIONS = (WHO_COMPUTES, SIXTY_FOUR, THE_PRICE)
 PREDICTIONS = (
     Prediction(
         id="11.p1",
-        question="Bytes per parameter on each of four ranks, with stage 2?",
+        question="Of the three runs, how many have enough memory?",
         objectives=(2,),
         targets=("every-stage-an-nth",),
     ),
     Prediction(
         id="11.p2",
-        question="Bytes moved in stage 3, for each byte in stage 2?",
-        objectives=(3,),
-        targets=("stage-3-is-free",),
+        question="Bytes per parameter that each of four ranks holds in stage 2?",
+        objectives=(2,),
+        targets=("every-stage-an-nth",),
     ),
     Prediction(
         id="11.p3",
-        question="Percent of the activations that stage 3 saves?",
-        objectives=(1,),
-        targets=("zero-shards-activations",),
+        question="Bytes received in stage 3, for each byte in stage 2?",
+        objectives=(3,),
+        targets=("stage-3-is-free",),
     ),
     Prediction(
         id="11.p4",
-        question="Times as long, a step of stage 3 compared with stage 2?",
+        question="By how many percent does the peak of a step fall, from stage 0 to stage 3?",
+        objectives=(2,),
+        targets=("zero-shards-activations",),
+    ),
+    Prediction(
+        id="11.p5",
+        question="How many times as long is a stage-3 step as a stage-2 step?",
         objectives=(3,),
         targets=("stage-3-is-free",),
+    ),
+    Prediction(
+        id="11.p6",
+        question="How many steps do the killed and the resumed job both take?",
+        objectives=(5,),
+        targets=("a-kill-loses-nothing",),
     ),
 )

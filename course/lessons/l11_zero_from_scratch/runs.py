@@ -1,10 +1,10 @@
-"""What ZeRO keeps and moves, measured: the memory behind its tensors, and the bytes that it receives.
+"""Runs of lesson 11: training in each stage, and what it keeps and receives, counted.
 
     zero = start(comm, model, stage=2)
     held_state(zero, model)                  StateBytes(weights=…, gradients=…, optimizer=…), to the byte
 
-    moving = Moving(comm)
-    zero = start(moving, model, stage=2); …; moving.nbytes
+    receiving = Receiving(comm)
+    zero = start(receiving, model, stage=2); …; receiving.nbytes
 
 `theory/memory.py` has the formulas for both.
 """
@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,10 +22,17 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import AdamW
 
-from course_lib.parallel.zero import BUCKET_BYTES, MakeOptimizer, Zero0, Zero1, Zero2, Zero3
+from course.lessons.l11_zero_from_scratch.records import Look, Training
+from course_lib.parallel import zero as library
+from course_lib.parallel.zero import BUCKET_BYTES, Bucket, MakeOptimizer, Zero0, Zero1, Zero2, Zero3
 from course_lib.theory.memory import STAGES, StateBytes
+from course_lib.theory.partition import even_range
+from course_lib.training.flat import flatten
+from course_lib.training.memory_use import LiveBytes
 
 Zero = Zero0 | Zero1 | Zero2 | Zero3
+ShardGradients = Callable[[MPI.Intracomm, Iterable[Any]], list[Any]]  # the function of exercise 11.1
+SMALL_BUCKETS = 200_000  # bytes: about as large as a block of the lesson's Transformer
 
 
 def start(
@@ -37,9 +45,9 @@ def start(
     bucket_bytes: int = BUCKET_BYTES,
     **settings: Any,
 ) -> Zero:
-    """An optimizer of this stage for `model`; stage 3 goes by `layers`, the others by `bucket_bytes`.
+    """An optimizer of this stage for `model`; stage 3 uses `layers`, the others `bucket_bytes`.
 
-    `settings` go to the stage. Raises ValueError for a stage that there is not.
+    `settings` are passed on to the stage. Raises ValueError for an unknown stage.
     """
     if stage not in STAGES:
         raise ValueError(f"there is no stage {stage}; use 0 (data parallelism), 1, 2 or 3")
@@ -107,39 +115,102 @@ def kept_activations(zero: Zero, model: nn.Module, forward: Callable[[], torch.T
     return sum(storage.nbytes() for storage in kept.values())
 
 
-# ------------------------------------------------------------------ a few steps, and what they need
+# ------------------------------------------------------------------ training, and what it needs
+
+
+class OwnZero2(Zero2):
+    """Stage 2 that sums and shards each bucket with a function of the notebook."""
+
+    def __init__(self, shard_gradients: ShardGradients, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.shard_gradients = shard_gradients
+
+    @torch.no_grad()
+    def reduce(self, bucket: Bucket) -> None:
+        """Add the function's shard of the summed gradients to this rank's, and free the full ones."""
+        flat = flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in bucket.parameters])
+        for parameter in bucket.parameters:
+            parameter.grad = None
+        (shard,) = self.shard_gradients(self.comm, [flat.numpy()])
+        bucket.gradient_shard += torch.from_numpy(shard)
+
+
+def text_batches(
+    comm: MPI.Intracomm, steps: int, *, sequences: int = 8, length: int = 32
+) -> Iterator[torch.Tensor]:
+    """This rank's part (B, length + 1) of each global batch of `sequences` pieces of a text.
+
+    The text is the file with the library's ZeRO, as bytes; the global batch of a step is the same on any
+    number of ranks.
+    """
+    text = torch.tensor(list(Path(library.__file__).read_bytes()))
+    mine = even_range(sequences, comm.size, comm.rank)
+    for step in range(steps):
+        random = torch.Generator().manual_seed(step)
+        starts = torch.randint(len(text) - length, (sequences,), generator=random).tolist()
+        yield torch.stack([text[start : start + length + 1] for start in starts[mine.start : mine.stop]])
 
 
 def text_loss(comm: MPI.Intracomm, model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     """This rank's part of the mean loss over all ranks' `tokens` (B, T + 1); B is the same on all ranks."""
     logits, targets = model(tokens[:, :-1]), tokens[:, 1:]
-    total = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # 16 bits are too few for a loss
+    total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
     return total / (targets.numel() * comm.size)
 
 
 def train(
-    comm: MPI.Intracomm, model: nn.Module, tokens: torch.Tensor, stage: int, *, steps: int = 3
-) -> dict[str, Any]:
-    """Train a copy of the Transformer `model` on this rank's `tokens`, and count what that needs.
+    comm: MPI.Intracomm,
+    model: nn.Module,
+    batches: Iterable[torch.Tensor],
+    stage: int,
+    *,
+    lr: float = 3e-3,
+    shard_gradients: ShardGradients | None = None,
+) -> Training:
+    """Train a copy of the Transformer `model` with AdamW on this rank's `batches`.
 
-    Returns `loss` of the last step, over all ranks' tokens; `held`, a StateBytes, between two steps; `moved`,
-    the bytes received per step.
+    Stage 2 sums its gradients with `shard_gradients`, if given.
     """
-    model, moving = copy.deepcopy(model), Moving(comm)
-    zero = start(moving, model, stage, layers=model.blocks)  # type: ignore[arg-type]
-    for _ in range(steps):
+    model, receiving = copy.deepcopy(model), Receiving(comm)
+    settings: dict[str, Any] = {"make_optimizer": lambda shards: AdamW(shards, lr=lr)}
+    if stage == 2 and shard_gradients is not None:
+        zero: Zero = OwnZero2(shard_gradients, receiving, model, bucket_bytes=SMALL_BUCKETS, **settings)
+    else:
+        zero = start(receiving, model, stage, layers=blocks_of(model), bucket_bytes=SMALL_BUCKETS, **settings)
+    losses = []
+    for tokens in batches:
         loss = text_loss(comm, model, tokens)
         loss.backward()
         zero.step()
         zero.zero_grad()
-    last = comm.allreduce(loss.item())
-    return {"loss": last, "held": held_state(zero, model), "moved": moving.nbytes // steps}
+        losses.append(loss.item())
+    summed = [comm.allreduce(loss) for loss in losses]
+    return Training(summed, held_state(zero, model), receiving.nbytes // max(len(losses), 1))
+
+
+def blocks_of(model: nn.Module) -> Sequence[nn.Module]:
+    """The blocks of a Transformer: what stage 3 gathers one at a time."""
+    return list(model.blocks)  # type: ignore[arg-type]
+
+
+def look_into_step(comm: MPI.Intracomm, model: nn.Module, tokens: torch.Tensor, stage: int) -> Look:
+    """Take two steps with a copy of `model`. The first makes the optimizer state, the second is recorded."""
+    model = copy.deepcopy(model)
+    zero = start(comm, model, stage, layers=blocks_of(model), bucket_bytes=SMALL_BUCKETS)
+    activations = kept_activations(zero, model, lambda: text_loss(comm, model, tokens))
+    zero.step()
+    zero.zero_grad()
+    with LiveBytes(tensors_of(zero, model)) as memory:
+        text_loss(comm, model, tokens).backward()
+        zero.step()
+    return Look(memory.history, held_state(zero, model).total, activations)
 
 
 # ------------------------------------------------------------------ messages
 
 
-class Moving(MPI.Intracomm):
+class Receiving(MPI.Intracomm):
     """A communicator that adds up, in `nbytes`, the bytes that this rank receives in data collectives.
 
     In a reduce-scatter a rank receives its own shard (n - 1) times, in an all-gather the n - 1 shards of the
@@ -147,6 +218,11 @@ class Moving(MPI.Intracomm):
     """
 
     nbytes = 0
+
+    def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, *counts_and_op: Any) -> None:
+        """Count this rank's shard of the other ranks' gradients."""
+        self.nbytes += memoryview(recvbuf).nbytes * (self.size - 1)
+        super().Reduce_scatter(sendbuf, recvbuf, *counts_and_op)
 
     def Sendrecv(
         self, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None, *source_and_tag: Any

@@ -9,11 +9,22 @@ TERMS = (
         "optimizer state (stage 1), of the gradients (2), and of the weights (3).",
         forms=r"ZeRO(-[123])?",
     ),
+    Term("owner", "In ZeRO, the rank that keeps a shard and updates its numbers.", forms=""),
     Term("FSDP", "Fully Sharded Data Parallel: PyTorch's implementation of what ZeRO calls stage 3."),
-    Term("optimizer shard", "The part of the optimizer state that one rank keeps and updates."),
+    Term(
+        "HSDP",
+        "Hybrid Sharded Data Parallel: FSDP inside each group of ranks, such as a node, and plain data "
+        "parallelism between the groups.",
+    ),
+    Term(
+        "ZeRO++",
+        "Stage 3 with fewer bytes between nodes: each node keeps a copy of the weights, and weights and "
+        "gradients travel in fewer bits.",
+        forms=r"ZeRO\+\+",
+    ),
     Term(
         "offload",
-        "Keep what the accelerator does not need at the moment in the memory of the host or on a disk.",
+        "To keep what the accelerator does not need at the moment in the host's memory or on a disk.",
         forms=r"offload(ing|ed)?",
     ),
 )

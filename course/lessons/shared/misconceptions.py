@@ -118,13 +118,14 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "11": {
         "zero-splits-computation": "ZeRO splits the computation",
         "zero-shards-activations": "ZeRO shards activations",
-        "stage-3-is-free": "stage 3 costs no more messages",
+        "stage-3-is-free": "stage 3 sends no more bytes than stage 2",
         "every-stage-an-nth": "with n ranks, every stage needs an n-th of the memory",
         "owner-runs-the-layer": "a layer runs on the rank that owns its weights",
         "gather-grows-with-n": "what a rank receives in an all-gather grows with the number of ranks",
         "slices-follow-layers": "a rank owns whole layers",
         "view-is-small": "a small view of a large array is a small array",
         "own-norm-is-the-norm": "the norm of a rank's own gradients is the norm to clip by",
+        "a-kill-loses-nothing": "a killed training goes on at the step at which it was killed",
     },
     "12": {
         "micro-batch-is-global-batch": "the micro-batch is the global batch",

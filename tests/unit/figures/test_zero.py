@@ -57,8 +57,14 @@ def test_lines_are_what_is_live() -> None:
     picture = live_lines(live, held)
     check_legible(picture)
     assert title_of(picture) == (
-        "From stage 0 to stage 3, what is held falls from 100 MB to 25 MB; "
-        "what comes and goes on top is 30 MB and 35 MB"
+        "From stage 0 to stage 3, held memory falls by 75 %, the peak of a step falls by 54 %"
     )
-    lines = picture.figure.axes[0].lines
+    lines = [line for line in picture.figure.axes[0].lines if line.get_label() in live]
     assert [list(line.get_ydata()) for line in lines] == [[100, 130, 100], [25, 60]]
+    assert {"peak 130 MB", "peak 60 MB"} <= {text.get_text() for text in letters_of(picture)}
+
+
+def test_a_peak_that_rises_is_not_said_to_fall() -> None:
+    live = {"stage 0": [100, 130], "stage 3": [25, 143]}
+    title = title_of(live_lines(live, {"stage 0": 100, "stage 3": 25}))
+    assert "held memory falls by 75 %, the peak of a step rises by 10 %" in title

@@ -4,14 +4,11 @@ import re
 
 import pytest
 
-from course.lessons.l11_zero_from_scratch.memory_limit import LAYERS, LIMIT_MIB, fits
-from course.lessons.shared.memory_limit import STATUS, layer_bytes
-from course_lib.theory.memory import (
-    ADAM_FP32,
-)
-from tests.formulas import (
-    gathered_weights,
-)
+from course.lessons.l11_zero_from_scratch import memory_limit
+from course.lessons.l11_zero_from_scratch.memory_limit import LAYERS, LIMIT_MIB, fits, three_tries
+from course.lessons.shared.memory_limit import STATUS, Fit, layer_bytes
+from course_lib.theory.memory import ADAM_FP32
+from tests.formulas import gathered_weights
 
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="memory can be limited on Linux only")
 
@@ -40,3 +37,25 @@ def test_it_is_the_stage_and_not_the_number_of_ranks() -> None:
 def test_what_cannot_be_tried_is_refused() -> None:
     with pytest.raises(ValueError, match="16 layers on 0 ranks of 192 MiB"):
         fits(0)
+
+
+def test_the_three_tries_print_what_happened(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def tried(ranks: int, *, stage: int) -> Fit:
+        return Fit(ranks, LIMIT_MIB, LAYERS, stage == 3, f"{ranks} ranks in stage {stage}")
+
+    monkeypatch.setattr(memory_limit, "fits", tried)
+    assert [found.trained for found in three_tries().values()] == [False, False, True]
+    assert "4 ranks, data parallelism  4 ranks in stage 0" in capsys.readouterr().out
+
+
+def test_where_memory_cannot_be_limited_there_are_no_tries(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cannot(ranks: int, *, stage: int) -> Fit:
+        raise OSError("on Linux only")
+
+    monkeypatch.setattr(memory_limit, "fits", cannot)
+    assert three_tries() == {}
+    assert capsys.readouterr().out == "on Linux only\n"

@@ -28,6 +28,7 @@ PARTS: dict[str, Look] = {  # of what a rank holds
     "gradients": {"color": "#E69F00", "hatch": "///"},
     "optimizer": {"color": "#009E73", "hatch": "..."},
 }
+ARROW = {"arrowstyle": "-", "color": INK}
 WORDS = {"weights": "weights", "gradients": "gradients", "optimizer": "optimizer state"}
 
 # ------------------------------------------------------------------ owners
@@ -91,7 +92,7 @@ def owner_alt(sizes: Mapping[str, int], ranks: int, title: str) -> str:
     owners = listed(
         f"rank {rank} has {part.start} to {part.stop - 1}" for rank, part in enumerate(slices) if part
     )
-    return f"A flat buffer of parameters, {parameters}, above the owners of its slices. {title}. {owners}."
+    return f"A flat buffer of parameters, {parameters}, above the owners of its shards. {title}. {owners}."
 
 
 # ------------------------------------------------------------------ what is held
@@ -164,9 +165,10 @@ def held_alt(held: Sequence[Sequence[StateBytes]], title: str) -> str:
 
 
 def live_lines(live: Mapping[str, Sequence[int]], held: Mapping[str, int]) -> Picture:
-    """Bytes of all tensors on one rank, after every operation of a step; a line each way of training.
+    """Bytes of all tensors on one rank, after every operation of a step; one line per way of training.
 
-    `held` is what each of them keeps between steps: where its line begins.
+    `held` is what each of them keeps between steps: where its line begins. The peaks of the first and the
+    last are marked.
     """
     title = live_title(live, held)
     figure, (axes,) = new_panels(title, height=4.4)
@@ -174,19 +176,31 @@ def live_lines(live: Mapping[str, Sequence[int]], held: Mapping[str, int]) -> Pi
         look = {key: value for key, value in series_style(index).items() if key != "marker"}
         progress = [100 * place / max(len(values) - 1, 1) for place in range(len(values))]
         axes.plot(progress, [value / 1e6 for value in values], label=name, linewidth=1.8, **look)
+        if index in (0, len(live) - 1):
+            peak = max(values)
+            where = progress[list(values).index(peak)], peak / 1e6
+            axes.plot(*where, "o", color=look["color"])
+            words: Look = {"xytext": (6, 4) if index == 0 else (12, -80), "textcoords": "offset points"}
+            words |= {"fontsize": FONT_SIZE, "color": INK} | ({"arrowprops": ARROW} if index else {})
+            axes.annotate(f"peak {_mb(peak)}", where, **words)
+    axes.margins(y=0.1)
     axes.set(xlabel="percent of the step's operations", ylabel="MB of live tensors, rank 0", ylim=(0, None))
     figure.legend(loc="outside lower left", ncols=4, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, live_alt(live, held, title))
 
 
 def live_title(live: Mapping[str, Sequence[int]], held: Mapping[str, int]) -> str:
-    """How much comes and goes within a step, in the first way and in the last."""
+    """By how much held memory and the peak change from the first way to the last."""
     first, *_, last = live
-    above = {name: (max(live[name]) - held[name]) / 1e6 for name in (first, last)}
     return (
-        f"From {first} to {last}, what is held falls from {_mb(held[first])} to {_mb(held[last])}; "
-        f"what comes and goes on top is {three_digits(above[first])} MB and {three_digits(above[last])} MB"
+        f"From {first} to {last}, held memory {_fall(held[first], held[last])},\n"
+        f"the peak of a step {_fall(max(live[first]), max(live[last]))}"
     )
+
+
+def _fall(before: float, after: float) -> str:
+    percent = round(100 * (1 - after / before))
+    return f"falls by {percent} %" if percent >= 0 else f"rises by {-percent} %"
 
 
 def live_alt(live: Mapping[str, Sequence[int]], held: Mapping[str, int], title: str) -> str:
