@@ -294,7 +294,9 @@ def tokens(step: int) -> torch.Tensor:
     return torch.randint(0, 16, (3, 9), generator=torch.Generator().manual_seed(step))
 
 
-def trained_transformer(make: Callable[[nn.Module], nn.Module], losses: Callable[..., torch.Tensor]) -> nn.Module:
+def trained_transformer(
+    make: Callable[[nn.Module], nn.Module], losses: Callable[..., torch.Tensor]
+) -> nn.Module:
     """A small Transformer that `make` cut, after all steps; `losses` are of logits and targets."""
     sizes = {"vocabulary": 16, "length": 8, "width": 16, "heads": 4, "layers": 2}
     model = make(build_transformer(**sizes, seed=0).double())
@@ -362,7 +364,9 @@ def experts(comm: MPI.Intracomm) -> float:
     for index in range(STEPS):
         generator = torch.Generator().manual_seed(index)
         x = torch.randn(SAMPLES, 4, generator=generator, dtype=torch.float64)
-        for net, optimizer, part in zip((ours, whole), optimizers, (x[mine.start : mine.stop], x), strict=True):
+        for net, optimizer, part in zip(
+            (ours, whole), optimizers, (x[mine.start : mine.stop], x), strict=True
+        ):
             optimizer.zero_grad()
             (net(part).square().sum() / SAMPLES).backward()
             optimizer.step()
@@ -402,7 +406,9 @@ def hybrid(shape: HybridShape, comm: MPI.Intracomm) -> float:
 def body_and_head(net: nn.Module, stages: int) -> list[nn.Module]:
     """`net` in one stage or two; the second begins where the image gets smaller."""
     layers = list(net.children())
-    return [nn.Sequential(*layers)] if stages == 1 else [nn.Sequential(*layers[:8]), nn.Sequential(*layers[8:])]
+    return (
+        [nn.Sequential(*layers)] if stages == 1 else [nn.Sequential(*layers[:8]), nn.Sequential(*layers[8:])]
+    )
 
 
 # ---------------------------------------------------------------- the table
