@@ -129,7 +129,8 @@ def halo_nbytes(
 
     `image` is (H, W); it is cut evenly into `tiles` = (rows, columns) tiles. Only real neighbours count: at
     the edge of the image nothing is sent. A tile with neighbours on all sides sends N·C·[2o(h+w) + 4o²]
-    numbers, its corners included (Dryden et al. 2019). Raises ValueError if a tile that has a neighbour is
+    numbers, its corners included (Dryden et al. 2019). The padding that `padded_tile` sends along with rows
+    at the sides of an image is not counted. Raises ValueError if a tile that has a neighbour is
     smaller than the halo.
     """
     along = [even_ranges(length, parts) for length, parts in zip(image, tiles, strict=True)]
