@@ -108,7 +108,8 @@ def kept_mib(comm: MPI.Intracomm, side: int) -> tuple[float, float]:
     """
     import torch
 
-    from course_lib.parallel.spatial_parallel import make_tiles, tile_model, tile_of
+    from course_lib.fast.spatial_parallel import tile_model
+    from course_lib.parallel.spatial_parallel import make_tiles, tile_of
     from course_lib.training.kept import kept_bytes
 
     image, net = torch.zeros(1, 1, side, side), network()
@@ -126,7 +127,8 @@ def train(comm: MPI.Intracomm, side: int, steps: int) -> list[float]:
     import torch
     from torch.nn import functional as F
 
-    from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_model, tile_of
+    from course_lib.fast.spatial_parallel import tile_model
+    from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_of
 
     tiles = make_tiles(comm, comm.size, 1)
     image, nuclei = (tile_of(tiles, each).clone() for each in slide(side))
@@ -150,7 +152,7 @@ def update(parameters: Sequence[nn.Parameter], velocity: Sequence[torch.Tensor])
     with torch.no_grad():
         for parameter, speed in zip(parameters, velocity, strict=True):
             assert parameter.grad is not None
-            parameter -= LEARNING_RATE * speed.mul_(0.9).add_(parameter.grad)
+            parameter.sub_(LEARNING_RATE * speed.mul_(0.9).add_(parameter.grad))
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -232,8 +232,8 @@ strips = {side: max(kept[side][1] for kept in cluster["kept"]) for side in whole
 memory_and_loss(whole, strips, together.losses, ranks=4)
 
 # %% [markdown]
-# Twice the side means four times the pixels and four times the memory, on any number of ranks. A strip keeps a little more than a quarter of
-# the image here, because the padded copy of a tile is kept, too. Temporary arrays of backward come on top of what the figure counts.
+# Twice the side means four times the pixels and about four times the memory, on any number of ranks. A strip keeps little more than a quarter of the
+# image's outputs: its ghosts come on top. Temporary arrays of backward need memory, too; the figure does not count them.
 
 # %% [markdown] tags=["notes"]
 # Let the room guess the memory of 2048² from the figure, then of a slide with 100 000 pixels per side. Then ask how many ranks that takes.

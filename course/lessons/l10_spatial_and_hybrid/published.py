@@ -11,7 +11,7 @@ from course_lib.theory.hockney import Hockney
 from course_lib.theory.schedules import gems_basic, gems_mast, gpipe, makespan, naive, simulate
 
 BASIC, MAST, MASTER, HYBRID = 7.25, 6.28, 4.21, 27 / 60  # hours on slides of tissue
-WEIGHTS, STEP, NETWORK = 100e6, 0.5, Hockney(alpha=5e-6, beta=1 / 10e9)  # assumed for 2 048 GPUs
+WEIGHTS, STEP, NETWORK = 100e6, 0.5, Hockney(5e-6, 1 / 10e9)  # assumed for 2 048 GPUs
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from mpi4py import MPI
@@ -243,7 +244,7 @@ def sub_graphs(comm: MPI.Intracomm) -> float:
     whole = nn.Sequential(Branches(MPI.COMM_SELF, branches), head).double()
 
     def cut(model: nn.Module) -> nn.Module:
-        return nn.Sequential(Branches(comm, model[0].branches), copy.deepcopy(model[1]))  # type: ignore[index, arg-type]
+        return nn.Sequential(Branches(comm, model[0].branches), copy.deepcopy(model[1]))  # type: ignore[index]
 
     return cut_alike(cut, whole)
 
@@ -319,7 +320,7 @@ def transformer(sequence: bool, comm: MPI.Intracomm) -> float:
     losses = partial(vocabulary_cross_entropy, comm)
     ours = trained_transformer(cut, lambda logits, targets: losses(logits, targets, 16))  # type: ignore[arg-type]
     theirs = trained_transformer(lambda model: model, token_losses)
-    return apart(ours.parameters(), cut(theirs).parameters())  # type: ignore[arg-type]
+    return apart(ours.parameters(), cut(theirs).parameters())
 
 
 def dtensor(comm: MPI.Intracomm) -> float:
@@ -342,7 +343,7 @@ def sequence_ring(comm: MPI.Intracomm) -> float:
     """Ring attention: outputs, and gradients of queries, keys and values."""
     generator = torch.Generator().manual_seed(0)
     whole = torch.randn(3, 2, 2, 12, 5, generator=generator, dtype=torch.float64).requires_grad_()
-    expected = F.scaled_dot_product_attention(*whole, is_causal=True)
+    expected = F.scaled_dot_product_attention(whole[0], whole[1], whole[2], is_causal=True)
     expected.square().sum().backward()
     mine = even_range(12, comm.size, comm.rank)
     part = slice(mine.start, mine.stop)
@@ -493,6 +494,6 @@ def measure(comm: MPI.Intracomm, strategy: Strategy) -> dict[int, float]:
     found: dict[int, float] = {}
     for n in (n for n in strategy.ranks if n <= comm.size):
         team = comm.Split(0 if comm.rank < n else MPI.UNDEFINED, comm.rank)
-        mine = strategy.difference(team) if team != MPI.COMM_NULL else 0.0
+        mine = strategy.difference(cast(MPI.Intracomm, team)) if team != MPI.COMM_NULL else 0.0
         found[n] = comm.allreduce(mine, MPI.MAX)
     return found
