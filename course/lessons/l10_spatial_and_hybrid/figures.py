@@ -205,7 +205,7 @@ def _blocks(axes: Axes, name: str, blocks: Sequence[Block]) -> None:
     for x, y, width, height, rank in blocks:
         colour = rank_colour(rank)
         axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK, linewidth=0.8))
-        middle = (x + 0.25, y + height - 0.3) if name == "channel" else (x + width / 2, y + height / 2)
+        middle = (x + width - 0.25, y + 0.2) if name == "channel" else (x + width / 2, y + height / 2)
         look: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": ink_on(colour)}
         axes.text(*middle, str(rank), **look)
         if name in ("expert", "sub-graph"):
