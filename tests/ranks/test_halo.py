@@ -5,9 +5,11 @@ import torch
 from mpi4py import MPI
 
 from course_lib.comm import halo
+from course_lib.comm.counting import counted
 from course_lib.comm.halo import ghost_rows, halo_exchange, owned_ranges, return_ghost_rows, with_ghost_rows
+from course_lib.parallel.spatial_parallel import Tiles, make_tiles, padded_tile, tile_of
 from course_lib.theory.partition import even_range, even_ranges
-from course_lib.theory.tiles import Window
+from course_lib.theory.tiles import Window, halo_nbytes
 from tests.ranks.tiled import dropping_what_returned
 
 WINDOWS = [
@@ -175,3 +177,17 @@ def test_ghost_rows_that_a_strip_does_not_have_are_refused_on_every_rank(comm: M
     x = torch.zeros(1, 1, 1 if comm.rank == comm.size - 1 else 4, 2)
     with pytest.raises(ValueError, match="a strip of 1 rows has no 2 rows to send"):
         ghost_rows(comm, x, 2)
+
+
+def test_a_tile_sends_as_many_bytes_as_the_theory_says(comm: MPI.Intracomm) -> None:
+    for rows in (rows for rows in range(1, comm.size + 1) if comm.size % rows == 0):
+        made = make_tiles(comm, rows, comm.size // rows)
+        tiles = Tiles(comm, counted(made.height), counted(made.width))
+        image = numbers(2, 3, 13, 11, seed=2).float()
+        padded_tile(tiles, tile_of(tiles, image), [Window(5, before=2, after=2)] * 2)
+        sent = sum(axis.sent.nbytes for axis in (tiles.height, tiles.width))  # type: ignore[attr-defined]
+        above_and_below = (made.height.rank > 0) + (made.height.rank < made.height.size - 1)
+        at_the_sides = (made.width.rank == 0) + (made.width.rank == made.width.size - 1)
+        padding = above_and_below * at_the_sides * 2 * 2 * 2 * 3 * 4  # rows are sent with their padding
+        theory = halo_nbytes((13, 11), (rows, comm.size // rows), 2, channels=3, batch=2)
+        assert sent == theory[comm.rank] + padding

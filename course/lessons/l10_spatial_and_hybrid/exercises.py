@@ -32,14 +32,13 @@ def _check_returned(answer: SimpleNamespace, comm: Any, rows: Sequence[int]) -> 
         return result
 
     lookalikes = {
-        "returned its own rows only: what the ghosts collected on the neighbours is lost.": own,
-        "wrote what it received over the gradients of its own rows. Both are true: what happens to a "
-        "pixel that "
-        "is used in two places?": returned(from_above, from_below, add=False),
+        "returned its own rows only: the gradients of the ghosts on the neighbours are lost.": own,
+        "wrote what it received over the gradients of its own rows. Both count: what is the gradient of a "
+        "pixel that is used in two places?": returned(from_above, from_below, add=False),
         "added what it received from below to its first row, and what it received from above to its "
         "last.": returned(from_below, from_above),
-        "returned the ghosts, too; they belong to the neighbours.": gradients[rank],
-        "took the mean; a pixel used in two places has the sum of both gradients.": returned(
+        "returned the ghosts, too; those rows belong to the neighbours.": gradients[rank],
+        "took the mean; the gradient of a pixel that is used in two places is the sum of both.": returned(
             from_above, from_below
         )
         / 2,
@@ -72,14 +71,14 @@ _ADD_FIRST, _ADD_LAST = "    own[0] += from_above\n", "    own[-1] += from_below
 RETURN_GHOSTS = Exercise(
     id="10.1",
     title="The halo's backward",
-    task="For one image of one channel, in NumPy. The gradients of all rows, ghosts included, are "
-    "given; return those of the ghosts to their owners.",
+    task="`gradient` is a NumPy array of rows: a ghost row, this rank's own rows, and a ghost row. Send the "
+    "two ghosts' gradients to the ranks that own those rows, and return the gradient of your own rows.",
     objectives=(2,),
     targets=("halos-are-forward-only",),
     stub=changed(_RETURN, (_UP, ""), (_DOWN, ""), (_ADD_FIRST, ""), (_ADD_LAST, "")),
     hints=(
-        "Every arrow of the picture turns round. Who sent the pixels of my upper ghost? There its "
-        "gradient goes.",
+        "Every arrow of the picture turns round. Which rank sent the pixels of my upper ghost? Its gradient "
+        "goes to that rank.",
         "forward    last row of rank 0  ──→  upper ghost of rank 1\n"
         "backward   last row of rank 0  ←──  gradient of that ghost, and it is ADDED",
         "comm.Sendrecv(gradient[0], above, recvbuf=from_below, source=…)   and   own[-1] += …",
@@ -109,7 +108,7 @@ RETURN_GHOSTS = Exercise(
         WrongAnswer(changed(_RETURN, ("return own", "return gradient")), "returned the ghosts, too"),
         WrongAnswer(changed(_RETURN, ("return own", "return own / 2")), "took the mean"),
     ),
-    why="forward, rows were copied, and nothing was added. Where does the addition in backward come from?",
+    why="forward only copied rows. Where does the addition in backward come from?",
 )
 
 # -------------------------------------------------------------------- 10.2 two layers, one exchange
@@ -123,12 +122,14 @@ def _check_smooth(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) ->
     wide = np.concatenate([np.zeros(2), signal, np.zeros(2)])[start : mine.stop + 4]  # two ghosts per side
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     expected = _twice(wide, first, last)
-    ends = "is wrong at the {} of the signal: what is outside must be zero again before the second layer."
+    ends = "is wrong at the {} of the signal: numbers outside it must be zero again before the second layer."
     lookalikes = {
         ends.format("ends"): _twice(wide, False, False),
         ends.format("start"): _twice(wide, False, last),
         ends.format("end"): _twice(wide, first, False),
-        "has zeros between neighbours, too: those ghosts are no padding.": _twice(wide, True, True),
+        "has zeros between neighbours, too: those ghosts are real numbers, not padding.": _twice(
+            wide, True, True
+        ),
     }
     differs = {words: value for words, value in lookalikes.items() if not np.allclose(value, expected)}
     expect_array(answer.smooth_twice(comm, signal[mine].copy()), expected, differs)
@@ -168,15 +169,16 @@ _MASK = """\
 SMOOTH_TWICE = Exercise(
     id="10.2",
     title="Spot the bug: two layers, one exchange",
-    task="A signal in place of an image, distributed over the ranks. The result is right between neighbours.",
-    objectives=(4,),
+    task="A signal takes the place of an image: each rank has a part of it. Two convolutions follow one "
+    "exchange, but the result differs from one process's. Find out where, and repair it.",
+    objectives=(5,),
     targets=("padding-stays-zero",),
     stub=changed(_SMOOTH, (_MASK, "")),
     hints=(
         "Between neighbours it is right. Compare the first number of rank 0 with that of one process.",
         "wide   0 0 | a b c …      once   a | 2a+b …\n"
-        "           padding               ↑ this is outside the signal, and was to be padding: 0",
-        "Where there is no neighbour before, `once[0]` is outside the signal; where there is none after, …",
+        "           padding               ↑ outside the signal, where the second layer expects padding: 0",
+        "Where no neighbour comes before, `once[0]` is outside the signal; where none comes after, …",
     ),
     solution=_SMOOTH,
     check=_check_smooth,
@@ -190,7 +192,7 @@ SMOOTH_TWICE = Exercise(
             changed(_SMOOTH, (_MASK, "    once[0] = once[-1] = 0\n")), "has zeros between neighbours"
         ),
     ),
-    why="with a kernel that leaves zeros zero at every place, no mask would be needed. Is there such a one?",
+    why="a ReLU between the two layers would need no mask of its own. Why does a convolution need one?",
 )
 
 EXERCISES = (RETURN_GHOSTS, *QUESTIONS, SMOOTH_TWICE)

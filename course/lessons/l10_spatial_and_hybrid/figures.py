@@ -1,4 +1,4 @@
-"""Tiles of an image: a halo and both of its arrows, and how accuracy depends on the size of tiles."""
+"""Tiles: a halo and its arrows, ways to split a training, memory by image size, accuracy by tile size."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,8 +11,10 @@ from mpi_classroom.figures import (
     INK,
     Look,
     Picture,
+    ink_on,
     listed,
     new_figure,
+    new_panels,
     rank_colour,
     series_style,
 )
@@ -32,7 +34,7 @@ def halo_arrows(rows: Sequence[int], width: int = 1) -> Picture:
         raise ValueError(
             f"strips of {list(rows)} rows have no halo of {width}; use two or more, large enough"
         )
-    title = "Forward, a halo copies edge rows to the neighbours; backward, their gradients return and add up"
+    title = "Forward, edge rows are copied to the neighbours; backward, the ghosts' gradients return"
     total = sum(rows) + 2 * width * (len(rows) - 1)
     height = total * ROW + GAP * (len(rows) - 1)
     figure, axes = new_figure(title, width=8.0, height=1.0 + 0.36 * height)
@@ -105,21 +107,111 @@ def _arrow(axes: Axes, x: float, start: float, end: float, colour: str, line: st
 # ---------------------------------------------------------------- accuracy against the size of tiles
 
 
-def accuracy_by_tile(accuracy: Mapping[int, float], *, side: int, chance: float = 0.5) -> Picture:
-    """Accuracy (0 to 1) by tile size in pixels, on images of `side` pixels, with what guessing gives."""
+def accuracy_by_tile(
+    accuracy: Mapping[int, float], *, side: int, with_halos: float | None = None, chance: float = 0.5
+) -> Picture:
+    """Accuracy (0 to 1) by tile size in pixels, on images of `side` pixels, with what guessing gives.
+
+    `with_halos` is that of the whole image, cut into tiles of half its side that exchange halos.
+    """
     sizes = sorted(accuracy)
-    best = max(sizes, key=lambda size: accuracy[size])
-    title = (
-        f"With tiles of {best} of {side} pixels, {100 * accuracy[best]:.0f} % are right; "
-        f"with tiles of {sizes[0]}, {100 * accuracy[sizes[0]]:.0f} %"
+    smallest = sizes[0]
+    title = f"Judged one by one, tiles of {smallest} pixels reach {100 * accuracy[smallest]:.0f} %"
+    if with_halos is not None:
+        title += f"; tiles with halos reach {100 * with_halos:.0f} %"
+    figure, axes = new_figure(title, width=7.6, height=3.8)
+    measured = [100 * accuracy[size] for size in sizes]
+    axes.plot(sizes, measured, label="each tile judged by itself", **series_style(0))
+    said = ", ".join(
+        f"{value:.0f} % with tiles of {size}" for size, value in zip(sizes, measured, strict=True)
     )
-    figure, axes = new_figure(title, width=7.0, height=3.6)
-    axes.plot(sizes, [100 * accuracy[size] for size in sizes], label="measured", **series_style(0))
+    if with_halos is not None:
+        look = series_style(1) | {"linestyle": "", "markersize": 11}
+        axes.plot([side / 2], [100 * with_halos], label=f"tiles of {side // 2} with halos", **look)
+        said += f"; {100 * with_halos:.0f} % with tiles of {side // 2} and halos"
     axes.axhline(100 * chance, label="guessing", color=INK, linestyle=":", linewidth=1.5)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
     axes.set(xlabel="side of a tile, pixels", ylabel="accuracy, %", ylim=(0, 105))
     axes.legend(fontsize=FONT_SIZE, frameon=False, loc="lower right")
-    points = ", ".join(f"{100 * accuracy[size]:.0f} % with tiles of {size}" for size in sizes)
-    return Picture(figure, f"Line chart of accuracy against the side of a tile: {title}. Measured: {points}.")
+    return Picture(figure, f"Line chart of accuracy against the side of a tile: {title}. Measured: {said}.")
+
+
+# ---------------------------------------------------------------- memory by image size, and the loss
+
+
+def memory_and_loss(
+    whole: Mapping[int, float], strip: Mapping[int, float], losses: Sequence[float], *, ranks: int
+) -> Picture:
+    """MiB kept for backward by the side of an image, on one rank and on each of `ranks`; loss by step."""
+    largest = max(whole)
+    title = (
+        f"At {largest}², one process keeps {whole[largest]:.0f} MiB for backward, "
+        f"each of {ranks} ranks {strip[largest]:.0f} MiB"
+    )
+    if losses:
+        title += f"; their loss goes from {losses[0]:.2f} to {losses[-1]:.2f}"
+    figure, (memory, training) = new_panels(title, columns=2, height=4.0)
+    for index, (name, kept) in enumerate((("one process", whole), (f"each of {ranks} ranks", strip))):
+        memory.plot(list(kept), list(kept.values()), label=name, **series_style(index))
+    memory.set_xscale("log", base=2)
+    memory.set_yscale("log", base=2)
+    memory.set_xticks(list(whole), [str(side) for side in whole])
+    memory.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    memory.minorticks_off()
+    memory.set(xlabel="side of the image, pixels", ylabel="MiB kept for backward")
+    memory.legend(fontsize=FONT_SIZE, frameon=False)
+    training.plot(range(1, len(losses) + 1), losses, **series_style(1))
+    training.set(xlabel="step", ylabel=f"loss on {ranks} ranks", ylim=(0, None))
+    said = ", ".join(f"{side} pixels {whole[side]:.0f} and {strip[side]:.0f} MiB" for side in whole)
+    return Picture(figure, f"Two line charts. {title}. Kept by one process and by each rank: {said}.")
+
+
+# ---------------------------------------------------------------- ways to split a training
+
+Block = tuple[float, float, float, float, int]  # x, y, width, height in [0, 4], and the rank
+
+
+def ways_to_split() -> Picture:
+    """Eight ways to split a training over four ranks: what is cut, and which rank gets which part."""
+    square = [(0.6 + 1.4 * (r % 2), 0.4 + 1.4 * (r // 2), 1.4, 1.4, r) for r in range(4)]
+    rows = [(0.5, 0.3 + 0.85 * r, 3.0, 0.7, r) for r in range(4)]
+    columns = [(0.3 + 0.85 * r, 0.6, 0.85, 2.6, r) for r in range(4)]
+    sheets = [(0.3 + 0.5 * r, 1.5 - 0.4 * r, 1.8, 1.8, r) for r in range(4)][::-1]
+    tokens = [(0.05 + 0.49 * i, 1.5, 0.45, 0.8, i // 2) for i in range(8)]
+    steps = [(0.1 + 0.97 * r, 1.2, 0.8, 1.4, r) for r in range(4)]
+    panels: dict[str, tuple[str, Sequence[Block]]] = {
+        "data": ("the batch", rows),
+        "spatial": ("each image", square),
+        "sequence": ("each sequence", tokens),
+        "expert": ("tokens by expert", [(2.2, y, 1.6, h, r) for _, y, _, h, r in rows]),
+        "pipeline": ("the layers", steps),
+        "sub-graph": ("branches of a layer", [(1.2, y, 1.6, h, r) for _, y, _, h, r in rows]),
+        "channel": ("channels of a layer", sheets),
+        "tensor": ("a weight matrix", columns),
+    }
+    title = "Eight ways to split a training over four ranks, by what is cut"
+    figure, axes = new_panels(title, rows=2, columns=4, height=5.2)
+    for panel, (name, (what, blocks)) in zip(axes, panels.items(), strict=True):
+        _blocks(panel, name, blocks)
+        panel.set_title(f"{name}\n{what}", fontsize=FONT_SIZE, color=INK)
+    said = "; ".join(f"{name} cuts {what}" for name, (what, _) in panels.items())
+    return Picture(figure, f"Eight small diagrams, each with parts for ranks 0 to 3. {title}: {said}.")
+
+
+def _blocks(axes: Axes, name: str, blocks: Sequence[Block]) -> None:
+    """The parts, with the arrows that lead to them where they run one after the other or side by side."""
+    for x, y, width, height, rank in blocks:
+        colour = rank_colour(rank)
+        axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=INK, linewidth=0.8))
+        middle = (x + width - 0.25, y + 0.2) if name == "channel" else (x + width / 2, y + height / 2)
+        look: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": ink_on(colour)}
+        axes.text(*middle, str(rank), **look)
+        if name in ("expert", "sub-graph"):
+            start = 0.5 if name == "expert" else 0.2
+            axes.plot([start, x], [1.9, y + height / 2], color=INK, linewidth=1)
+        if name == "sub-graph":
+            axes.plot([x + width, 3.8], [y + height / 2, 1.9], color=INK, linewidth=1)
+    axes.set(xlim=(0, 4), ylim=(4, 0))
+    axes.axis("off")

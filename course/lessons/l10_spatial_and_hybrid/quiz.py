@@ -9,26 +9,26 @@ HOW_WIDE = Question(
     options=(
         Option(
             "5 rows",
-            reply="Five rows would be the whole kernel. In section 2 a kernel of 3 needed one row: its "
-            "centre lies on a row of our own, and (k−1)/2 rows reach beyond.",
+            reply="Five rows would be the whole kernel. A kernel of 3 needed one row in section 2: its "
+            "centre stays on our own rows, and (k−1)/2 rows reach beyond them.",
             belief="halo-is-the-kernel",
         ),
         Option(
             "2 rows",
-            reply="The kernel's centre lies on our last row, and (5−1)/2 = 2 rows reach beyond it.",
+            reply="When the kernel's centre is on our last row, (5−1)/2 = 2 of its rows reach beyond it.",
             right=True,
         ),
         Option(
             "0 rows",
-            reply="Padding fills in zeros, and beside a cut there are real pixels. In section 1 zeros "
-            "in their place made the rows at every cut wrong.",
+            reply="Then padding would stand where the neighbour has pixels. In section 1 that made both rows "
+            "at every cut wrong.",
             belief="padding-is-enough",
         ),
     ),
     objectives=(1,),
 )
 
-NO_WAY_HOME = Question(
+LOST_GRADIENTS = Question(
     id="10.q2",
     question="A library exchanges halos forward, and does nothing about them backward. The network has"
     " five convolutions. What is wrong?",
@@ -36,53 +36,53 @@ NO_WAY_HOME = Question(
         Option(
             "no number, since backward uses what forward computed",
             reply="In section 3 a pixel beside a cut got 6 instead of 9: the three outputs on the other"
-            " side never sent their share back.",
+            " side never sent their gradients back.",
             belief="halos-are-forward-only",
         ),
         Option(
             "the outputs near the cuts, in the forward pass",
-            reply="Outputs need pixels only, and those arrived. The error is in the gradients; the test"
-            " with ⟨Hx, y⟩ and ⟨x, Hᵀy⟩ finds it.",
+            reply="Outputs need only pixels, and all of those arrived. The error is in the gradients; the "
+            "test with ⟨Hx, y⟩ and ⟨x, Hᵀy⟩ finds it.",
             belief="wrong-gradients-show",
         ),
         Option(
             "the gradients of all layers except the last one",
-            reply="The last layer's weights see correct pixels and correct gradients. What it passes "
-            "back lacks the ghost rows' share, and no error says so.",
+            reply="The last layer's weights see correct pixels and correct gradients. What that layer passes "
+            "back lacks the ghosts' gradients, and no error is raised.",
             right=True,
         ),
     ),
     objectives=(2,),
 )
 
-SUM_OR_MEAN = Question(
+WHICH_SUM = Question(
     id="10.q3",
-    question="An image is cut into 4 tiles, one per rank. After backward, every rank has a gradient of"
-    " the same weights. Which gradient updates them?",
+    question="Eight ranks form a grid of 2 data × 4 tiles. Which ranks' gradients of a weight have to be "
+    "added up before the update?",
     options=(
         Option(
-            "the mean of the four gradients",
-            reply="The loss of an image is one number. In section 4 the mean of the tiles' parts was a "
-            "quarter of its gradient.",
-            belief="average-over-tiles",
+            "those of the 4 tiles of one image",
+            reply="Then the two data ranks would update with the gradients of different images, and their "
+            "weights would drift apart.",
+            belief="tiles-train-alone",
         ),
         Option(
-            "the sum of the four gradients",
-            reply="A weight works at every pixel, and its gradient sums over all of them. Each tile has"
-            " one part of that sum.",
+            "those of all 8 ranks of the grid",
+            reply="Each rank has one part of the sum: its tile of its images. In section 6 one sum per axis "
+            "added up all of them.",
             right=True,
         ),
         Option(
-            "on each rank, its own gradient",
-            reply="After one step the ranks would hold different weights, and four different networks "
-            "would see the image.",
-            belief="tiles-train-alone",
+            "none, since each rank averages its own",
+            reply="An average over one rank's pixels is the gradient of its tile. In section 4 only the sum "
+            "over the tiles was the gradient of the image.",
+            belief="average-over-tiles",
         ),
     ),
-    objectives=(3,),
+    objectives=(4,),
 )
 
-QUESTIONS = (HOW_WIDE, NO_WAY_HOME, SUM_OR_MEAN)
+QUESTIONS = (HOW_WIDE, LOST_GRADIENTS, WHICH_SUM)
 
 PREDICTIONS = (
     Prediction(
@@ -100,13 +100,13 @@ PREDICTIONS = (
     Prediction(
         id="10.p3",
         question="What is the speed-up of GEMS, with two batches?",
-        objectives=(5,),
+        objectives=(6,),
         targets=("two-replicas-twice-as-fast",),
     ),
     Prediction(
         id="10.p4",
         question="Of 8 ranks in five dimensions, how many hold a part of the first stage?",
-        objectives=(6,),
+        objectives=(7,),
         targets=("one-rank-one-place",),
     ),
 )

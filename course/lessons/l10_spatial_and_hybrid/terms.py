@@ -3,19 +3,38 @@
 from course.lessons.shared.glossary import Term
 
 TERMS = (
-    Term("halo", "The rows or columns of a neighbour's tile that a convolution needs beside its own."),
     Term(
         "spatial parallelism",
         "Each rank holds one tile of every image, and exchanges halos with its neighbours.",
     ),
+    Term("tile", "The part of an image that one rank owns.", forms=r"tiles?"),
     Term(
-        "GEMS",
-        "Two replicas of a pipeline on the same ranks in opposite directions, so that one works while "
-        "the other waits.",
+        "halo",
+        "The pixels of neighbouring tiles that a convolution needs beside its own tile.",
+        forms=r"halos?",
+    ),
+    Term(
+        "ghost",
+        "A copy of a pixel that another rank owns; the ghosts around a tile are its halo.",
+        forms=r"ghosts?",
     ),
     Term(
         "hybrid parallelism",
         "Several ways of splitting at once, for example data, pipeline and spatial parallelism on a grid"
         " of ranks.",
+    ),
+    Term(
+        "sub-graph parallelism",
+        "Each rank computes some of the parallel branches of a layer.",
+    ),
+    Term(
+        "fused halo",
+        "One wide halo exchange for several layers, instead of one exchange per layer.",
+        forms=r"fused halos?",
+    ),
+    Term(
+        "GEMS",
+        "Two replicas of a pipeline on the same ranks in opposite directions, so that one works while "
+        "the other waits.",
     ),
 )

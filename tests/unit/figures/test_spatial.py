@@ -3,7 +3,13 @@
 import pytest
 from matplotlib.patches import FancyArrowPatch
 
-from course.lessons.l10_spatial_and_hybrid.figures import accuracy_by_tile, halo_arrows
+from course.lessons.l10_spatial_and_hybrid.figures import (
+    accuracy_by_tile,
+    halo_arrows,
+    memory_and_loss,
+    ways_to_split,
+)
+from mpi_classroom.figures import Picture
 from tests.unit.figures.pictures import check_legible, title_of
 
 
@@ -23,8 +29,31 @@ def test_strips_without_a_halo_are_refused() -> None:
         halo_arrows([3])
 
 
-def test_accuracy_by_tile_says_the_best_and_the_smallest() -> None:
-    picture = accuracy_by_tile({8: 0.51, 32: 1.0, 16: 0.6}, side=32)
+def test_accuracy_by_tile_says_the_smallest_and_that_with_halos() -> None:
+    picture = accuracy_by_tile({8: 0.51, 32: 1.0, 16: 0.6}, side=32, with_halos=0.98)
     check_legible(picture)
-    assert "tiles of 32 of 32 pixels, 100 % are right" in title_of(picture)
-    assert "51 % with tiles of 8" in picture.alt
+    assert "tiles of 8 pixels reach 51 %; tiles with halos reach 98 %" in title_of(picture)
+    assert "60 % with tiles of 16" in picture.alt and "98 % with tiles of 16 and halos" in picture.alt
+
+
+def headline(picture: Picture) -> str:
+    return " ".join(picture.figure.get_suptitle().split())
+
+
+def test_memory_and_loss_says_both_and_nothing_of_a_loss_that_was_not_measured() -> None:
+    whole, strip = {256: 4.0, 512: 16.0}, {256: 1.0, 512: 4.2}
+    picture = memory_and_loss(whole, strip, [0.7, 0.2], ranks=4)
+    check_legible(picture)
+    assert "At 512², one process keeps 16 MiB for backward, each of 4 ranks 4 MiB" in headline(picture)
+    assert "their loss goes from 0.70 to 0.20" in headline(picture)
+    assert "256 pixels 4 and 1 MiB" in picture.alt
+    assert "loss" not in headline(memory_and_loss(whole, strip, [], ranks=4))
+
+
+def test_every_way_to_split_has_a_part_for_each_rank() -> None:
+    picture = ways_to_split()
+    check_legible(picture)
+    panels = picture.figure.axes
+    assert len(panels) == 8
+    for panel in panels:
+        assert {text.get_text() for text in panel.texts} == {"0", "1", "2", "3"}
