@@ -1,7 +1,7 @@
 """Pipelines: who does what when, as predicted and as measured, and how many micro-batches a stage holds.
 
-A forward is light with dark digits, a backward is dark with white ones; the digit is the micro-batch. A rank
-with several stages (chunks) has a colour for each. White is time in which a rank has nothing to do: the bubble.
+A forward is light with dark digits, a backward is dark with white ones; the digit is the micro-batch. If a
+rank has several stages (chunks), each has its colour. White is time without work: the bubble.
 """
 
 from collections import Counter
