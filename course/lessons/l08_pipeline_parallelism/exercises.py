@@ -86,9 +86,9 @@ def _run(comm: Any, schedule: list[list[Action]], microbatches: int) -> None:
 RANK_1 = Exercise(
     id="08.1",
     title="Put in order: what rank 1 does in 1F1B",
-    task="There are three stages, and rank 1 has the middle one. `F(i)` takes micro-batch i forward and `B(i)` "
-    "takes it backward, messages included. Two of the seven lines are not needed, and no line is used twice. "
-    "The function begins:",
+    task="There are three stages, and rank 1 has the middle one. `F(i)` takes micro-batch i forward and "
+    "`B(i)` takes it backward, messages included. Two of the seven lines are not needed, and no line is used "
+    "twice. The function begins:",
     objectives=(2, 4),
     stub='order("")\n',
     opening='''\
@@ -213,8 +213,8 @@ def schedule_of(stage, stages, microbatches):
             changed(_SCHEDULE, ("min(stages - 1 - stage, microbatches)", "stages - 1 - stage")), "no forward"
         ),
     ),
-    why="with 1F1B, stage 0 holds at most as many micro-batches as there are stages. How many does it hold with "
-    "GPipe?",
+    why="with 1F1B, stage 0 holds at most as many micro-batches as there are stages. How many does it hold "
+    "with GPipe?",
 )
 
 # -------------------------------------------------------------------- 08.3 a loss that is too large
@@ -250,7 +250,7 @@ def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]
     expect(not same([1.0] * count), f"got about {count} times the gradient: the means were added up.")
     expect(
         not same([1 / count] * count),
-        f"got the mean of the means: micro-batches of {lengths[0]} and of {lengths[-1]} samples weigh the same.",
+        f"got the mean of the means: micro-batches of {lengths[0]} and {lengths[-1]} samples weigh the same.",
     )
     expect(not same([*[0.0] * (count - 1), 1.0]), "got the gradient of the last micro-batch only.")
     expect(
@@ -312,8 +312,8 @@ def accumulate(model, loss_fn, microbatches):
             "gradient",
         ),
     ),
-    why="the lesson's loss is a sum over samples, divided by the size of the global batch. Why does it need no "
-    "weights?",
+    why="the lesson's loss is a sum over samples, divided by the size of the global batch. Why need nothing "
+    "be weighed there?",
 )
 
 EXERCISES = (RANK_1, *QUESTIONS, SCHEDULE, ACCUMULATE)

@@ -625,27 +625,28 @@ for name in ("GPipe", "1F1B", "1F1B, recomputed"):
 # computes the loss, whose tensors are not recomputed.)
 #
 # And the weights? We train models of layers that take 16 MiB each, with gradients and Adam's state, in processes that may use 192 MiB
-# each. They are started for this and have a memory limit; the ranks of this notebook have none. (Linux only.) How many layers can 1, 2
-# and 4 ranks train?
-
-# %%
-predict("Times as many layers on 4 ranks as on 1?", None)
+# each. They are started for this and have a memory limit; the ranks of this notebook have none. (Linux only.) `boundary` looks for the
+# deepest model that trains, and tries one layer more.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.boundary import boundary
 
 tried = []
 try:
-    tried = boundary((1, 2, 4), limit_mib=192)
+    tried = boundary((1, 2), limit_mib=192)
 except OSError as error:
     print(error)
 for fit in tried:
-    print(f"{fit.layers:2} layers on {fit.ranks}: {fit.story}")
+    print(f"{fit.layers:2} layers on {fit.ranks} rank{'s' * (fit.ranks > 1)}: {fit.story}")
+
+# %%
+predict("Times as many layers on 4 ranks as on 1?", None)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.figures import depth_boundary
 
 if tried:
+    tried += boundary((4,), limit_mib=192)
     deepest = {fit.ranks: fit.layers for fit in tried if fit.trained}
     outcome("Times as many layers on 4 ranks as on 1?", deepest[4] / deepest[1])
     display(depth_boundary(tried))

@@ -32,8 +32,8 @@ ONE_BATCH = Question(
 
 WHAT_CHANGES = Question(
     id="08.q2",
-    question="Four stages take equally long, there are 32 micro-batches, and messages take no time. You replace "
-    "GPipe by 1F1B. What changes?",
+    question="Four stages take equally long, there are 32 micro-batches, and messages take no time. You "
+    "replace GPipe by 1F1B. What changes?",
     options=(
         Option(
             "every rank is idle for less of the time",
@@ -49,7 +49,7 @@ WHAT_CHANGES = Question(
         Option(
             "every rank keeps activations of at most 1 micro-batch",
             reply="That would mean that rank 0 waits for the gradient of micro-batch 0 before it starts "
-            "micro-batch 1. Only the last rank holds one; rank 0 takes 4 forward before a gradient comes back.",
+            "micro-batch 1. Only the last rank holds one; rank 0 holds 4 before a gradient comes back.",
             belief="one-f-one-b-holds-one",
         ),
     ),
@@ -58,8 +58,8 @@ WHAT_CHANGES = Question(
 
 THE_PACE = Question(
     id="08.q3",
-    question="A forward and a backward of a micro-batch together take 1, 1, 1 and 3 ms on the four stages. Many "
-    "micro-batches go through, and messages take no time. How often is one finished?",
+    question="A forward and a backward of a micro-batch together take 1, 1, 1 and 3 ms on the four stages. "
+    "Many micro-batches go through, and messages take no time. How often is one finished?",
     options=(
         Option(
             "every 1.5 ms",
