@@ -77,11 +77,11 @@ def depth_boundary(tried: Sequence[Fit]) -> Picture:
     """Bars: the deepest model that trained, by number of ranks; above each, the first that did not."""
     trained = {fit.ranks: fit.layers for fit in tried if fit.trained}
     refused = {fit.ranks: fit.layers for fit in tried if not fit.trained}
-    who = listed([f"{n} rank{'s' * (n > 1)} {layers}" for n, layers in trained.items()])
-    title = f"With {tried[0].limit_mib} MiB per rank, at most so many layers can be trained: {who}"
+    where = listed([f"{layers} on {n}" for n, layers in trained.items()])
+    title = f"Layers of the deepest model that trains with {tried[0].limit_mib} MiB per rank: {where}"
     figure, axes = new_figure(title, width=8.0, height=4.4)
     places = range(len(trained))
-    axes.bar(places, trained.values(), width=0.6, color=BAR, edgecolor=INK)
+    axes.bar(places, list(trained.values()), width=0.6, color=BAR, edgecolor=INK)
     for place, (n, layers) in enumerate(trained.items()):
         axes.text(place, layers / 2, f"{layers}", ha="center", va="center", fontsize=FONT_SIZE, color=INK)
         axes.plot(place, refused[n], "X", color=REFUSED, markersize=10, clip_on=False)

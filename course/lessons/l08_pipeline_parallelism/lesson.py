@@ -131,30 +131,12 @@ why = explain_difference(difference)
 outcome("Largest difference from the gradients of one process?", difference, because=why)
 
 # %% [markdown]
-# A model that is cut *between* layers computes what it computed before, only elsewhere. Add an optimizer per rank, and it trains:
-
-# %%
-# %%px
-losses = []
-if rank <= last:
-    optimizer = torch.optim.SGD(stage.parameters(), lr=0.03, momentum=0.9)
-    for _ in range(200):
-        optimizer.zero_grad()
-        x, y = forward(inputs)
-        backward(x, y)
-        optimizer.step()
-        losses.append(y.item() if rank == last else None)
-
-# %% tags=["nbval-ignore-output"]
-on_last = cluster["losses"][1]
-print("loss after 0, 50, 100 and 199 steps:", *(f"{on_last[step]:.4f}" for step in (0, 50, 100, 199)))
-
-# %% [markdown]
-# Per step, 64 × 32 numbers cross the boundary forward, and as many gradients backward. The price is time: while rank 1 computes, what
-# does rank 0 do?
+# A model that is cut *between* layers computes what it computed before, only elsewhere. (To train it, each rank lets an optimizer update
+# its own stage.) Per step, 64 × 32 numbers cross the boundary forward, and as many gradients backward. The other price is time: while
+# rank 1 computes, what does rank 0 do?
 
 # %% [markdown] tags=["notes"]
-# Six minutes. Ask before the second function: "Rank 0 has no loss. From what does it start its backward pass?" Let somebody remove
+# Five minutes. Ask before the second function: "Rank 0 has no loss. From what does it start its backward pass?" Let somebody remove
 # `requires_grad_()`: `x.grad` is None on rank 1, the cell fails there, and rank 0 waits for a gradient.
 
 # %% [markdown] tags=["slide"]
@@ -192,25 +174,21 @@ predicted_and_measured(simulate(naive(4, 1), 0.16, 0.32), cluster["spans"][0], c
 # %% [markdown]
 # Stages make room for a larger model. They do not make one batch faster: at any moment one rank computes and three are idle.
 
-# %% tags=["exercise: 08.q1"]
-
 # %% [markdown] tags=["slide"]
 # ## 3 · Micro-batches
 #
 # Cut the batch into micro-batches, whose gradients add up (lesson 05). As soon as rank 0 has sent the first one on, it can start the
 # second. A **schedule** lists what each rank does, in order: `F0` is the forward pass of micro-batch 0, `B0` its backward pass. The
-# schedule **GPipe** takes all micro-batches forward, then all of them backward:
-
-# %% tags=["source: course_lib.theory.schedules:gpipe"]
-# %%px --local
-
-# %% [markdown]
+# schedule **GPipe** takes all micro-batches forward, then all of them backward.
+#
 # `simulate` plays a schedule: each action starts as soon as its rank is free and its input is there. Messages take no time. All stages
 # are equally long, and a backward takes as long as two forwards.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import schedule_grids
+from course_lib.theory.schedules import gpipe
 
+print("GPipe, rank 0:", *gpipe(4, 4)[0])
 four = {"one at a time": naive(4, 4), "GPipe": gpipe(4, 4)}
 schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items()})
 
@@ -227,6 +205,8 @@ predict("Percent of the ranks' time idle, eight micro-batches in four stages?", 
 
 # %%
 # %%px
+from course_lib.theory.schedules import gpipe
+
 _, spans = emulate(comm, gpipe(4, 8), forward_seconds=0.02, backward_seconds=0.04)
 
 # %% tags=["nbval-ignore-output"]
@@ -243,7 +223,7 @@ predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), cluster["spans"][0], c
 # one.
 
 # %% [markdown] tags=["notes"]
-# Seven minutes for sections 2 and 3. Derive the formula at the board: colour the triangle at the left and the triangle at the right,
+# Six minutes for sections 2 and 3. Derive the formula at the board: colour the triangle at the left and the triangle at the right,
 # push them together, count p − 1 columns.
 
 # %% [markdown] tags=["slide"]
@@ -259,18 +239,17 @@ predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), cluster["spans"][0], c
 continue_with("08.1")
 
 # %% [markdown]
-# We let `rank_1` write down what it does with eight micro-batches. The course adds ranks 0 and 2.
+# `noted` calls `rank_1` and notes what it does with eight micro-batches. The course adds ranks 0 and 2.
 
 # %%
 # %%px
-from course_lib.theory.schedules import Action, one_f_one_b
+from course.lessons.l08_pipeline_parallelism.runs import noted
+from course_lib.theory.schedules import one_f_one_b
 
-mine = []
-rank_1(lambda i: mine.append(Action("F", 1, i)), lambda i: mine.append(Action("B", 1, i)), 8)
 schedule = one_f_one_b(3, 8)
-schedule[1] = mine  # yours, if 08.1 is right
+schedule[1] = noted(rank_1, stage=1, microbatches=8)  # yours, if 08.1 is right
 if rank == 1:
-    print("rank 1:", *mine)
+    print("rank 1:", *schedule[1])
 
 # %% [markdown]
 # Three ranks run GPipe, then this schedule: same stages, same micro-batches, a different order. How much shorter is the step?
@@ -337,9 +316,14 @@ live_activations(both)
 # %% [markdown] tags=["more"]
 # ## More
 #
+# First a question about section 2.
+
+# %% tags=["exercise: 08.q1"]
+
+# %% [markdown] tags=["slide"]
 # ### A real model on real cores
 #
-# First the schedule of any rank, not only of rank 1 of three:
+# The schedule of rank 1 of three is one case. Write that of any rank:
 
 # %% tags=["exercise: 08.2"]
 
@@ -404,7 +388,7 @@ for n in (1, 2, 3, 4):
 # %%
 for n, difference in cluster["differences"][0].items():
     stages = f"{n} stage{'s' * (n > 1)}"
-    print(f"{stages:8}, 1, 3 and 7 micro-batches: as one process, to 1e-10: {difference < 1e-10}")
+    print(f"{stages:8} with 1, 3 and 7 micro-batches: as one process, to 1e-10: {difference < 1e-10}")
 
 # %% [markdown]
 # Here not every bit is equal: micro-batches add the same gradients in a different order. Two kinds of layers need care. **Dropout** draws
