@@ -28,7 +28,7 @@ def explain_one_batch(speedup: float) -> str:
     """Why stages do not make one batch faster."""
     if speedup > 0.5:
         return "Each stage needs the result of another one, so they work one after the other."
-    return "Stages work one after the other, and something else used this machine during the run."
+    return "Stages work one after the other, and probably something else used this machine as well."
 
 
 def bubble(stages: int, microbatches: int) -> float:
@@ -42,14 +42,14 @@ def explain_idle(share: float, *, stages: int, microbatches: int) -> str:
     said = f"The formula says {stages - 1}/{microbatches + stages - 1}, or {formula:.0%}"
     if abs(share - formula) < CLOSE:
         return f"{said}, with free messages; real messages, and ranks that wake up late, change it a little."
-    return f"{said}, with free messages; something else used this machine, so ranks or messages were late."
+    return f"{said}, with free messages. Probably something else used this machine, so ranks were late."
 
 
 def explain_saved(percent: float) -> str:
     """Why 1F1B takes as long as GPipe, from the percent of time that it saved."""
     if abs(percent) < 100 * CLOSE:
         return "Both orders have the same bubble; what is left is noise and messages."
-    return "The simulation says 0: something else used this machine in one of the two runs."
+    return "The simulation says 0. Probably something else used this machine in at least one of the runs."
 
 
 def compare_orders(runs: Mapping[str, Sequence[Span]], microbatches: int, *, cores: int) -> str:

@@ -47,14 +47,15 @@ torch.set_num_threads(1)
 # ## 1 · One stage per rank
 #
 # Suppose a model does not fit into the memory of one rank. In **pipeline parallelism** each rank keeps some consecutive layers, a
-# **pipeline stage**. We start with two stages on ranks 0 and 1. The network shall learn to multiply two numbers.
+# **pipeline stage**. We start with two stages, on ranks 0 and 1. (All ranks build both stages here, so that we can compare
+# at the end. Each of the two uses only its own.)
 
 # %%
 # %%px
 from torch import nn
 from torch.nn.functional import mse_loss
 
-torch.manual_seed(8)  # the same weights and numbers on all ranks
+torch.manual_seed(8)  # the same numbers on all ranks
 first = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh())
 second = nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
 inputs = torch.randn(64, 8)
@@ -106,7 +107,7 @@ def backward(x, y):
 
 
 # %% [markdown]
-# Neither rank uses the other's weights. How far are the gradients from those of one process that runs all layers?
+# Neither rank uses the other's weights. How far from each other are their gradients and those of one process that runs all layers?
 
 # %%
 predict("Largest difference from the gradients of one process?", None)
@@ -289,8 +290,8 @@ live_activations(both)
 # %% tags=["exercise: 08.q2"]
 
 # %% [markdown] tags=["notes"]
-# Eight minutes with exercise and question. Whoever is done early changes the 8 to 16 in the three cells and says first what will change
-# in the last figure.
+# Eight minutes with exercise and question. Whoever is done early changes each 8 to 16 in the last cells of the ranks, and
+# says first what will change in the last figure.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -489,7 +490,7 @@ if team != MPI.COMM_NULL:
 print("PyTorch's gradients agree with ours:", cluster["agree"][0])
 
 # %% [markdown]
-# Which is faster? On the **reference machine** (lesson 02) we timed our fast pipeline, PyTorch's, and one process with one and with two
+# Which is faster? On the reference machine (lesson 02) we timed our fast pipeline, PyTorch's, and one process with one and with two
 # threads, in turn. A ratio above 1 means that ours was faster.
 
 # %% tags=["nbval-ignore-output"]
@@ -507,8 +508,8 @@ print(table())
 #
 # Cut the model into eight stages instead of four, and give rank r the stages r and r + 4: two **chunks** per rank. This is called
 # **interleaving**. A micro-batch passes the ranks twice, in steps half as long, so the first one reaches the last rank sooner. With v
-# chunks per rank, equal stages and free messages, the idle share becomes (p − 1) / (v · m + p − 1). The price: about v times as many
-# messages.
+# chunks per rank, equal stages and free messages, the idle share becomes (p − 1) / (v · m + p − 1). The price is messages: four
+# stages have three boundaries, eight have seven.
 
 # %% tags=["nbval-ignore-output"]
 from course_lib.theory.schedules import interleaved_one_f_one_b
@@ -643,8 +644,8 @@ if tried:
 # %% [markdown]
 # ## On GPUs
 #
-# The schedules are the same. A stage is a GPU or a whole machine, and because only activations cross the boundary between
-# stages, pipelines go *between* machines, where the network is slow. Large runs interleave, recompute, and use far more
+# The schedules are the same. A stage is a GPU or a whole machine, and because only activations and their gradients cross
+# the boundary between stages, pipelines go *between* machines, where the network is slow. Large runs interleave, recompute, and use far more
 # micro-batches than stages.
 #
 # Pipelines are often combined with data parallelism. A global batch of 1024 goes to 4 replicas, 256 samples each; each replica is a
