@@ -180,7 +180,8 @@ predicted_and_measured(simulate(naive(4, 1), 0.16, 0.32), cluster["spans"][0], c
 #
 # Cut the batch into micro-batches, whose gradients add up (lesson 05). As soon as rank 0 has sent the first one on, it can start the
 # second. A **schedule** lists what each rank does, in order: `F0` is the forward pass of micro-batch 0, `B0` its backward pass. The
-# schedule **GPipe** takes all micro-batches forward, then all of them backward.
+# schedule **GPipe** takes all micro-batches forward, then all of them backward, the last one
+# first.
 #
 # `simulate` plays a schedule: each action starts as soon as its rank is free and its input is there. Messages take no time. All stages
 # are equally long, and a backward takes as long as two forwards.
@@ -220,8 +221,8 @@ outcome("Percent of the ranks' time idle, eight micro-batches in four stages?", 
 predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), cluster["spans"][0], cores=cores, emulated=True)
 
 # %% [markdown]
-# Now look at rank 0. When its first backward begins, all eight micro-batches have gone forward, and it holds the activations of every
-# one.
+# Now look at rank 0. When its first backward begins, all eight micro-batches have gone forward, so it holds the activations of all
+# eight.
 
 # %% [markdown] tags=["notes"]
 # Six minutes for sections 2 and 3. Derive the formula at the board: colour the triangle at the left and the triangle at the right,
@@ -253,7 +254,8 @@ if rank == 1:
     print("rank 1:", *schedule[1])
 
 # %% [markdown]
-# Three ranks run GPipe, then this schedule: same stages, same micro-batches, a different order. How much shorter is the step?
+# Three ranks run GPipe, then this schedule: same stages, same micro-batches, a different order. How much shorter does that make the
+# step?
 
 # %%
 predict("Percent of time that 1F1B saves, compared with GPipe?", None)
@@ -337,7 +339,7 @@ live_activations(both)
 
 # %% [markdown]
 # One more thing is different: `neighbours` sends with `Isend`. In 1F1B, two neighbours send to each other at the same moment, an
-# activation to the next rank, a gradient to the previous one. With `Send` and long messages, both would wait forever (lesson 01).
+# activation to the next rank, a gradient to the previous one. With `Send` and long messages, both may wait forever (lesson 01).
 #
 # Now the check: a Transformer of four blocks, cut into one to four stages, in float64. It trains for three steps, beside a
 # copy that is not cut. Losses and weights have to agree.
@@ -506,8 +508,8 @@ print(table())
 # %% [markdown] tags=["slide"]
 # ### Two chunks per rank
 #
-# Cut the model into eight stages instead of four, and give rank r the stages r and r + 4: two **chunks** per rank. This is called
-# **interleaving**. A micro-batch passes the ranks twice, in steps half as long, so the first one reaches the last rank sooner. With v
+# Cut the model into eight stages instead of four, and give rank r the stages r and r + 4: two *chunks* of the model per rank. This is
+# called **interleaving**. A micro-batch passes the ranks twice, in steps half as long, so the first one reaches the last rank sooner. With v
 # chunks per rank, equal stages and free messages, the idle share becomes (p − 1) / (v · m + p − 1). The price is messages: four
 # stages have three boundaries, eight have seven.
 
