@@ -1,6 +1,6 @@
-"""Exercises of lesson 08, pipeline parallelism: the 1F1B of one rank and of any, and losses added up.
+"""Exercises of lesson 08, pipeline parallelism: the 1F1B of one rank and of any rank, and losses that add up.
 
-torch is imported where a check needs it, so that exercises without it are checked sooner.
+torch is imported only where a check needs it: exercises without it are checked sooner.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ STAGES = 3
 
 
 def _check_rank_1(answer: SimpleNamespace, comm: Any, microbatches: int) -> None:
-    """All ranks look at what the function would do; if that can work, they do it, with real messages."""
+    """All ranks look at what the function would do; if that can work, they run it with real messages."""
     done: list[Action] = []
     answer.rank_1(
         lambda i: done.append(Action("F", 1, i)), lambda i: done.append(Action("B", 1, i)), microbatches
@@ -29,7 +29,8 @@ def _check_rank_1(answer: SimpleNamespace, comm: Any, microbatches: int) -> None
     peak = peak_activations(done)
     expect(
         peak <= min(STAGES - 1, microbatches),
-        f"holds {peak} micro-batches at once: {done}. Which backward could come sooner?",
+        f"holds {peak} micro-batches at once, and {STAGES - 1} are enough: {done}. Which backward could come "
+        "sooner?",
     )
     schedule = one_f_one_b(STAGES, microbatches)
     best, schedule[1] = makespan(simulate(schedule, 1, 2)), done
@@ -39,31 +40,31 @@ def _check_rank_1(answer: SimpleNamespace, comm: Any, microbatches: int) -> None
         raise Wrong(str(error)) from None
     expect(
         took <= best,
-        f"takes {took:g} units of time, 1F1B {best:g}: {done}. Rank 1 waits for a gradient while it could go "
-        "forward with the next micro-batch.",
+        f"the step lasts {took:g} times as long as a forward, with 1F1B {best:g} times: {done}. Rank 1 waits "
+        "for a gradient while it could take the next micro-batch forward.",
     )
     _run(comm, schedule, microbatches)
 
 
 def _check_order(done: Sequence[Action], microbatches: int) -> None:
-    """Raise Wrong for what could not work."""
+    """Raise Wrong for an order that could not work."""
     seen: set[Action] = set()
     for action in done:
         i = action.microbatch
-        expect(0 <= i < microbatches, f"calls {action}, and the micro-batches are 0 to {microbatches - 1}.")
+        expect(0 <= i < microbatches, f"calls {action}, but the micro-batches are 0 to {microbatches - 1}.")
         expect(action not in seen, f"does {action} twice: {list(done)}.")
         expect(
             action.kind == "F" or Action("F", 1, i) in seen,
-            f"does {action} before F{i}: there is nothing yet to go back through. {list(done)}",
+            f"does {action} before F{i}, so there is nothing yet to go backward through: {list(done)}.",
         )
         seen.add(action)
     for i in range(microbatches):
-        expect(Action("F", 1, i) in seen, f"never does F{i}; rank 2 waits for its activations.")
-        expect(Action("B", 1, i) in seen, f"never does B{i}; rank 0 waits for its gradient.")
+        expect(Action("F", 1, i) in seen, f"never does F{i}, so rank 2 waits for its activations.")
+        expect(Action("B", 1, i) in seen, f"never does B{i}, so rank 0 waits for its gradient.")
 
 
 def _run(comm: Any, schedule: list[list[Action]], microbatches: int) -> None:
-    """Train three stages of one weight each with it; gradients of their product, 2 · 3 · 5, are known."""
+    """Run the schedule on three stages of one weight each: the model is their product, 2 · 3 · 5."""
     import torch
 
     from course_lib.parallel.pipeline import run_schedule, split_batch
@@ -85,45 +86,45 @@ def _run(comm: Any, schedule: list[list[Action]], microbatches: int) -> None:
 RANK_1 = Exercise(
     id="08.1",
     title="Put in order: what rank 1 does in 1F1B",
-    task="There are three stages, and this is the middle one. `F(i)` and\n"
-    "`B(i)` also receive and send. Two lines are too many. The function begins:",
+    task="There are three stages, and rank 1 has the middle one. `F(i)` takes micro-batch i forward and "
+    "`B(i)` takes it backward, messages included. Two of the seven lines are not needed, and no line is used "
+    "twice. The function begins:",
     objectives=(2, 4),
     stub='order("")\n',
     opening='''\
 def rank_1(F, B, m):
-    """Stage 1 of 3, in 1F1B: F(i) takes micro-batch i forward, B(i) backward; there are m of them."""''',
+    """Do in 1F1B what stage 1 of 3 has to do with micro-batches 0 to m - 1."""''',
     blocks={
-        "A": "        B(i - 1)",
-        "B": "    B(m - 1)",
-        "C": "    for i in range(m):",
-        "D": "        F(i)",
-        "E": "    F(0)",
-        "F": "        B(i)",
-        "G": "    for i in range(1, m):",
+        "P": "        B(i - 1)",
+        "Q": "    B(m - 1)",
+        "R": "    for i in range(m):",
+        "S": "        F(i)",
+        "T": "    F(0)",
+        "U": "        B(i)",
+        "V": "    for i in range(1, m):",
     },
     hints=(
-        "Two of the seven lines are too many. Find rank 1 of three in the picture in your head: how "
-        "many forwards "
-        "come before its first backward?",
+        "How many stages are behind rank 1? So many forwards come first. Then one forward and one backward "
+        "follow in turn.",
         "rank 0  F0 F1 F2 B0 F3 B1 …\nrank 1     F0 F1 B0 F2 B1 …\nrank 2        F0 B0 F1 B1 …\n"
-        "After the first forward: a forward and a backward in turn, and one backward is left over.",
-        'order("E G … … B")',
+        "After F0: a forward and a backward in turn, and at the end one backward is left over.",
+        'order("T V … … Q")',
     ),
-    solution='order("E G D A B")\n',
+    solution='order("T V S P Q")\n',
     check=_check_rank_1,
     cases=(4, 1, 2),
     describe=lambda m: f"{m} micro-batch{'es' * (m > 1)}",
     sizes=(STAGES,),
     imports="import torch",
     wrong=(
-        WrongAnswer('order("C D F")', "Rank 1 waits for a gradient"),
-        WrongAnswer('order("C D C F")', "holds 4 micro-batches at once"),
-        WrongAnswer('order("E G D A")', "never does B3"),
-        WrongAnswer('order("G D A B")', "before F0"),
-        WrongAnswer('order("E C D A B")', "does F0 twice"),
+        WrongAnswer('order("R S U")', "Rank 1 waits for a gradient"),
+        WrongAnswer('order("R S R U")', "holds 4 micro-batches at once"),
+        WrongAnswer('order("T V S P")', "never does B3"),
+        WrongAnswer('order("V S P Q")', "before F0"),
+        WrongAnswer('order("T R S P Q")', "does F0 twice"),
     ),
-    why="rank 1 holds two micro-batches at most. Which line would you repeat if there were five "
-    "stages behind it?",
+    why="rank 1 holds at most two micro-batches. Which of your lines would change if five stages came behind "
+    "it, and how?",
 )
 
 # -------------------------------------------------------------------- 08.2 the schedule of any rank
@@ -142,22 +143,20 @@ def _check_schedule(answer: SimpleNamespace, comm: Any, microbatches: int) -> No
     expect(not strange, f"{where}: {strange[:1]} is no forward or backward of these micro-batches.")
     missing = [name for name in wanted if name not in got]
     expect(not missing, f"{where}: {missing[:1]} is missing in {got}.")
-    expect(len(got) == len(wanted), f"{where}: something comes twice in {got}.")
+    expect(len(got) == len(wanted), f"{where}: an action comes twice in {got}.")
     warmup = next(place for place, name in enumerate(got) if name.startswith("B"))
     right = next(place for place, name in enumerate(wanted) if name.startswith("B"))
     expect(
         warmup == right,
         f"{where}: {warmup} forwards come before the first backward, expected {right}. How many "
-        f"stages are below?",
+        f"stages come behind this one?",
     )
-    raise Wrong(
-        f"{where}: the order is {got}, expected a forward and a backward in turn after the first backward."
-    )
+    raise Wrong(f"{where}: the order is {got}. After the warm-up, expected a forward and a backward in turn.")
 
 
 _SCHEDULE = '''\
 def schedule_of(stage, stages, microbatches):
-    """What `stage` of `stages` does in 1F1B, such as ["F0", "B0"], in order."""
+    """List what `stage` of `stages` does in 1F1B, in order, such as ["F0", "B0"]."""
     warmup = min(stages - 1 - stage, microbatches)
     todo = [f"F{i}" for i in range(warmup)]
     for i in range(microbatches):
@@ -170,11 +169,12 @@ def schedule_of(stage, stages, microbatches):
 SCHEDULE = Exercise(
     id="08.2",
     title="The 1F1B of any rank",
-    task="Write it without looking up. The warm-up is missing, and so are forwards.",
-    objectives=(2, 4),
+    task="`warmup` is the number of forwards before the first backward; here it is wrong. And forwards are "
+    "missing in the second loop.",
+    objectives=(2,),
     stub='''\
 def schedule_of(stage, stages, microbatches):
-    """What `stage` of `stages` does in 1F1B, such as ["F0", "B0"], in order."""
+    """List what `stage` of `stages` does in 1F1B, in order, such as ["F0", "B0"]."""
     warmup = 0
     todo = [f"F{i}" for i in range(warmup)]
     for i in range(microbatches):
@@ -182,14 +182,13 @@ def schedule_of(stage, stages, microbatches):
     return todo
 ''',
     hints=(
-        "Two things are missing: how many forwards come first, and the forward that goes with each "
-        "backward, as "
-        "long as there are any.",
-        "3 stages, 4 micro-batches   warm-up   then forward and backward in turn   forwards are over\n"
+        "Find two numbers: how many forwards come first, and which forward goes with backward i, as long as "
+        "there is one left.",
+        "3 stages, 4 micro-batches   warm-up   then forward and backward in turn   no forwards left\n"
         "stage 0                     F0 F1     F2 B0  F3 B1                        B2 B3\n"
         "stage 1                     F0        F1 B0  F2 B1  F3 B2                 B3\n"
         "stage 2                               F0 B0  F1 B1  F2 B2  F3 B3",
-        "warmup = min(stages - 1 - …, microbatches)   and   if warmup + i < …: another forward comes first",
+        "warmup = min(stages - 1 - …, microbatches)   and   if warmup + i < …: append F{warmup + i} first",
     ),
     solution=_SCHEDULE,
     check=_check_schedule,
@@ -200,7 +199,9 @@ def schedule_of(stage, stages, microbatches):
         WrongAnswer(
             changed(_SCHEDULE, ("stages - 1 - stage", "stages - stage")), "forwards come before the first"
         ),
-        WrongAnswer(changed(_SCHEDULE, ("stages - 1 - stage", "stage")), "How many stages are below?"),
+        WrongAnswer(
+            changed(_SCHEDULE, ("stages - 1 - stage", "stage")), "How many stages come behind this one?"
+        ),
         WrongAnswer(
             changed(_SCHEDULE, ("min(stages - 1 - stage, microbatches)", "microbatches")), "expected 2"
         ),
@@ -212,8 +213,8 @@ def schedule_of(stage, stages, microbatches):
             changed(_SCHEDULE, ("min(stages - 1 - stage, microbatches)", "stages - 1 - stage")), "no forward"
         ),
     ),
-    why="with 1F1B, stage 0 holds as many micro-batches as there are stages. How many does GPipe let "
-    "it hold?",
+    why="with 1F1B, stage 0 holds at most as many micro-batches as there are stages. How many does it hold "
+    "with GPipe?",
 )
 
 # -------------------------------------------------------------------- 08.3 a loss that is too large
@@ -232,9 +233,9 @@ def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]
     answer.accumulate(model, F.cross_entropy, parts)
     got = [p.grad for p in model.parameters() if p.grad is not None]
     if len(got) < len(weights):
-        raise Wrong("some parameter got no gradient; was backward called?")
+        raise Wrong("a parameter has no gradient; was backward called?")
     moved = any(not torch.equal(p, before) for p, before in zip(model.parameters(), weights, strict=True))
-    expect(not moved, "changed the weights; this is about gradients only.")
+    expect(not moved, "changed the weights; leave them, only .grad is asked for.")
 
     def of(shares: Sequence[float]) -> list[Any]:
         losses = [s * F.cross_entropy(model(x), y) for s, (x, y) in zip(shares, parts, strict=True)]
@@ -246,25 +247,26 @@ def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]
     count, total = len(lengths), sum(lengths)
     if same([length / total for length in lengths]):
         return
-    expect(not same([1.0] * count), f"got {count} times the gradient, or nearly: the means were added up.")
+    expect(not same([1.0] * count), f"got about {count} times the gradient: the means were added up.")
     expect(
         not same([1 / count] * count),
-        f"got the mean of the means: micro-batches of {lengths[0]} and of {lengths[-1]} samples count alike.",
+        f"got the mean of the means: micro-batches of {lengths[0]} and {lengths[-1]} samples weigh the same.",
     )
     expect(not same([*[0.0] * (count - 1), 1.0]), "got the gradient of the last micro-batch only.")
     expect(
-        not same([1 / total] * count), "a mean over a micro-batch was divided by the batch: divided twice."
+        not same([1 / total] * count),
+        "the mean over a micro-batch was divided by the size of the batch: divided twice.",
     )
     expect(
         not same([float(n) for n in lengths]),
-        "got the gradient of the sum over the batch; the mean is asked.",
+        "got the gradient of the sum over the batch, expected that of the mean.",
     )
-    raise Wrong("got a gradient that is not that of the mean loss of the whole batch.")
+    raise Wrong("the gradient is not that of the mean loss of the whole batch.")
 
 
 _ACCUMULATE = '''\
 def accumulate(model, loss_fn, microbatches):
-    """Leave in .grad the gradients of the mean loss of the batch; `loss_fn` is the mean of its samples."""
+    """Leave the gradient of the batch's mean loss in .grad; `loss_fn` returns the mean over its samples."""
     total = sum(len(targets) for _, targets in microbatches)
     for inputs, targets in microbatches:
         loss = loss_fn(model(inputs), targets) * len(targets) / total
@@ -273,14 +275,14 @@ def accumulate(model, loss_fn, microbatches):
 
 ACCUMULATE = Exercise(
     id="08.3",
-    title="Spot the bug: more micro-batches, larger steps",
-    task="Somebody accumulates gradients with a loss that is a *mean*. With eight micro-batches, "
-    "training diverges; with one it does not.",
-    objectives=(2,),
+    title="Spot the bug",
+    task="Somebody accumulates the gradients of micro-batches. With one micro-batch the training converges. "
+    "With eight it diverges.",
+    objectives=(5,),
     targets=("backward-adds-means",),
     stub='''\
 def accumulate(model, loss_fn, microbatches):
-    """Leave in .grad the gradients of the mean loss of the batch; `loss_fn` is the mean of its samples."""
+    """Leave the gradient of the batch's mean loss in .grad; `loss_fn` returns the mean over its samples."""
     total = sum(len(targets) for _, targets in microbatches)
     for inputs, targets in microbatches:
         loss = loss_fn(model(inputs), targets)
@@ -290,7 +292,7 @@ def accumulate(model, loss_fn, microbatches):
         "Every backward adds to .grad. What do the gradients of eight means add up to?",
         "mean of the batch = (a + b + c + d + e) / 5\n"
         "micro-batch 0: (a + b + c) / 3        micro-batch 1: (d + e) / 2\n"
-        "What do you multiply each with, so that the two add up to the first line?",
+        "By what must you multiply each, so that the two add up to the first line?",
         "loss = loss_fn(model(inputs), targets) * len(…) / …",
     ),
     solution=_ACCUMULATE,
@@ -300,7 +302,9 @@ def accumulate(model, loss_fn, microbatches):
     sizes=(3,),
     imports="import torch",
     wrong=(
-        WrongAnswer(changed(_ACCUMULATE, ("* len(targets) / total", "/ len(microbatches)")), "count alike"),
+        WrongAnswer(
+            changed(_ACCUMULATE, ("* len(targets) / total", "/ len(microbatches)")), "weigh the same"
+        ),
         WrongAnswer(changed(_ACCUMULATE, ("* len(targets) / total", "/ total")), "divided twice"),
         WrongAnswer(changed(_ACCUMULATE, (" / total", "")), "gradient of the sum"),
         WrongAnswer(
@@ -308,8 +312,8 @@ def accumulate(model, loss_fn, microbatches):
             "gradient",
         ),
     ),
-    why="the lesson's loss is a sum over samples, divided by the global batch. Why is there nothing "
-    "to weigh then?",
+    why="the lesson's loss is a sum over samples, divided by the size of the global batch. Why need nothing "
+    "be weighed there?",
 )
 
 EXERCISES = (RANK_1, *QUESTIONS, SCHEDULE, ACCUMULATE)

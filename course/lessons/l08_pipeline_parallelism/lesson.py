@@ -1,13 +1,14 @@
 # %% [markdown]
 # # 08 · Pipeline parallelism
 #
-# *Cut a model into stages, one on each rank, and keep all of them busy.*
+# *Cut a model into stages, one per rank, and keep all of them busy.*
 #
 # | | |
 # |---|---|
-# | **You will be able to** | cut a model into stages that take equally long; read and write the schedules GPipe and 1F1B; predict the bubble, and measure it; say how many micro-batches a stage holds, and what to do when that is too many |
+# | **You will be able to** | carry a forward and a backward pass across ranks; read and write the schedules GPipe and 1F1B; predict and measure how long the ranks of a pipeline are idle; say how many micro-batches a stage holds |
+# | **With More** | run a schedule on a real model, with the gradients of one process; cut a model into stages that take equally long; find out how deep a model may be, and recompute activations |
 # | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [05 · Training in one process](05_training_one_process.ipynb) |
-# | **Time** | core 20 min · more 50 min |
+# | **Time** | core 20 min · more 45 min |
 # | **Ranks** | 4 |
 #
 # [← 07 · DDP on MNIST](07_ddp_on_mnist.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [09 · Tensor parallelism →](09_tensor_parallelism.ipynb)
@@ -17,15 +18,15 @@
 #
 # Answer from memory, then open the answer.
 #
-# 1. You cut a batch into micro-batches, and call `backward` for each. What has to be true of the loss, so that `.grad`
-#    ends with the gradient of the batch?
-#    <details><summary>Answer</summary>It is a sum over samples, divided once by the size of the whole batch. Then the gradients add up.</details>
+# 1. You cut a batch into micro-batches and call `backward` for each. What must be true of each loss, so that `.grad` ends with the
+#    gradient of the whole batch?
+#    <details><summary>Answer</summary>It is a sum over samples, divided by the size of the whole batch. Then the gradients add up.</details>
 # 2. Two ranks call `Send` to each other at the same moment, with 1 MB each. What happens?
-#    <details><summary>Answer</summary>Both wait for a receiver that never comes. <code>Isend</code> begins to send, and returns.</details>
-# 3. Every rank has the whole model, and a part of every batch. What do the ranks send each other?
-#    <details><summary>Answer</summary>Gradients, which are summed. That was data parallelism; today nobody has the whole model.</details>
+#    <details><summary>Answer</summary>Most MPI libraries hang: each Send waits for a receiver that never comes. <code>Isend</code> starts to send and returns at once.</details>
+# 3. In data parallelism every rank holds the whole model. What do the ranks send each other in a step?
+#    <details><summary>Answer</summary>Gradients, which are summed. Today no rank needs the whole model.</details>
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Setup
 
 # %% tags=["nbval-ignore-output"]
@@ -42,116 +43,241 @@ comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 torch.set_num_threads(1)
 
-# %% [markdown]
-# ## 1 · A model in stages
+# %% [markdown] tags=["slide"]
+# ## 1 · One stage per rank
 #
-# Suppose a model does not fit into one rank's memory. Then give every rank some of its layers. These are **pipeline stages**:
-# going forward, a rank receives activations from the rank before it, computes, and sends the result on. Going
-# backward, gradients come the other way.
-#
-# To time four ranks we need four cores, and your laptop may have two. So our stages *sleep* for as long as they would
-# compute, which needs no core, and send real messages: **emulated**.
-#
-# One rank with all four stages would need 4 · (160 + 320) ms for a batch, 1.92 s. Now the batch goes through four ranks.
+# Suppose a model does not fit into the memory of one rank. In **pipeline parallelism** each rank keeps some consecutive layers, a
+# **pipeline stage**. We start with two stages, on ranks 0 and 1. (All ranks build both stages here, so that we can compare
+# at the end. Each of the two uses only its own.)
 
 # %%
-predict("Times faster, one batch in four stages on four ranks?", None)
+# %%px
+from torch import nn
+from torch.nn.functional import mse_loss
+
+torch.manual_seed(8)  # the same numbers on all ranks
+first = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh())
+second = nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
+inputs = torch.randn(64, 8)
+target = inputs[:, :1] * inputs[:, 1:2]
+
+# %% [markdown]
+# The forward pass is easy to guess. A rank receives the output of the previous stage, runs its own layers, and sends the result on.
+# Rank 1 is last, so it computes the loss instead.
+
+
+# %%
+# %%px
+last, stage = 1, (first if rank == 0 else second)
+
+
+def forward(x):
+    """Take a batch through this rank's stage; return its input and its output, or the loss."""
+    if rank > 0:
+        x = torch.empty(64, 32)
+        comm.Recv(x.numpy(), source=rank - 1)
+        x.requires_grad_()  # the previous stage will need this gradient
+    y = stage(x)
+    if rank < last:
+        comm.Send(y.detach().numpy(), dest=rank + 1)
+    else:
+        y = mse_loss(y, target)
+    return x, y
+
+
+# %% [markdown]
+# Look at `requires_grad_()`. For autograd, what arrives in a message is a new tensor without a history. Why ask for its gradient?
+#
+# Because the previous stage is waiting for exactly that: the only path from the loss to its weights leads through `x`. So the backward
+# pass takes the same way in the other direction. A rank receives the gradient of its *output*, autograd computes the gradient of
+# its *input*, and the rank sends that one back.
+
+
+# %%
+# %%px
+def backward(x, y):
+    """Add the gradients of this stage's weights to .grad, and send the input's gradient back."""
+    gradient = None  # the last stage starts from the loss
+    if rank < last:
+        gradient = torch.empty_like(y)
+        comm.Recv(gradient.numpy(), source=rank + 1)
+    y.backward(gradient)
+    if rank > 0:
+        comm.Send(x.grad.numpy(), dest=rank - 1)
+
+
+# %% [markdown]
+# Neither rank uses the other's weights. How far from each other are their gradients and those of one process that runs all layers?
+
+# %%
+predict("Largest difference from the gradients of one process?", None)
+
+# %%
+# %%px
+import copy
+
+whole = copy.deepcopy(nn.Sequential(first, second))
+mse_loss(whole(inputs), target).backward()  # one process
+difference = 0.0
+if rank <= last:
+    backward(*forward(inputs))  # two stages
+    pairs = zip(stage.parameters(), whole[rank].parameters(), strict=True)
+    difference = max((p.grad - q.grad).abs().max().item() for p, q in pairs)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l08_pipeline_parallelism.figures import explain_difference
+
+difference = max(cluster["difference"])
+why = explain_difference(difference)
+outcome("Largest difference from the gradients of one process?", difference, because=why)
+
+# %% [markdown]
+# A model that is cut *between* layers computes what it computed before, only elsewhere. (To train it, each rank lets an optimizer update
+# its own stage.) Per step, 64 × 32 numbers cross the boundary forward, and as many gradients backward. The other price is time: while
+# rank 1 computes, what does rank 0 do?
+
+# %% [markdown] tags=["notes"]
+# Five minutes. Ask before the second function: "Rank 0 has no loss. From what does it start its backward pass?" Let somebody remove
+# `requires_grad_()`: `x.grad` is None on rank 1, the cell fails there, and rank 0 waits for a gradient.
+
+# %% [markdown] tags=["slide"]
+# ## 2 · One batch at a time
+#
+# Now four stages on four ranks. To time them we need four cores, and your laptop may have two. So the stages of this section *sleep*
+# for as long as they would compute, which needs no core, and send real messages. We call such times **emulated**.
+#
+# We choose the times: a batch takes 0.16 s forward through a stage, and 0.32 s backward, which computes two products where
+# forward computes one. One rank with all four stages needs 4 · (0.16 + 0.32) s = 1.92 s. How many times as fast are four ranks?
+
+# %%
+predict("Speed-up of one batch through four stages on four ranks?", None)
 
 # %%
 # %%px
 from course.lessons.l08_pipeline_parallelism.runs import emulate
 from course_lib.theory.schedules import naive
 
-step, spans = emulate(comm, naive(4, 1), forward_seconds=0.16, backward_seconds=0.32)
+_, spans = emulate(comm, naive(4, 1), forward_seconds=0.16, backward_seconds=0.32)
 
 # %% tags=["nbval-ignore-output"]
+from course.lessons.l08_pipeline_parallelism.figures import explain_one_batch
 from course.lessons.shared.figures.schedules import predicted_and_measured
 from course_lib.comm.spans import duration
 from course_lib.theory.schedules import naive, simulate
 from mpi_classroom.launch import available_cores
 
-cores, alone = available_cores(), 1.92
-faster = alone / duration(cluster["spans"][0])
-why = "Each stage waits for the one before it." if faster > 0.5 else "And this machine is busy elsewhere."
-outcome("Times faster, one batch in four stages on four ranks?", faster, because=why)
+cores, speedup = available_cores(), 1.92 / duration(cluster["spans"][0])
+outcome(
+    "Speed-up of one batch through four stages on four ranks?", speedup, because=explain_one_batch(speedup)
+)
 predicted_and_measured(simulate(naive(4, 1), 0.16, 0.32), cluster["spans"][0], cores=cores, emulated=True)
 
 # %% [markdown]
-# Stages give you room for a larger model. They do not make one batch faster: at any moment, three of four ranks are idle.
+# Stages make room for a larger model. They do not make one batch faster: at any moment one rank computes and three are idle.
 
-# %% [markdown]
-# ## 2 · Micro-batches fill the pipeline
+# %% [markdown] tags=["slide"]
+# ## 3 · Micro-batches
 #
-# You know from lesson 05 that a batch can be cut into **micro-batches** whose gradients add up. So let rank 0 begin with the
-# second micro-batch as soon as it has passed the first one on. A **schedule** is a list of what each rank does, in order:
-# `F0` takes micro-batch 0 forward, `B0` takes it backward. **GPipe** goes forward with all, then backward with all:
-
-# %% tags=["source: course_lib.theory.schedules:gpipe"]
-# %%px --local
-
-# %% [markdown]
-# `simulate` plays a schedule: every action starts as soon as its rank is free and its input is there. Here a forward takes
-# one unit of time, a backward two.
+# Cut the batch into micro-batches, whose gradients add up (lesson 05). As soon as rank 0 has sent the first one on, it can start the
+# second. A **schedule** lists what each rank does, in order: `F0` is the forward pass of micro-batch 0, `B0` its backward pass. The
+# schedule **GPipe** takes all micro-batches forward, then all of them backward, the last one
+# first.
+#
+# `simulate` plays a schedule: each action starts as soon as its rank is free and its input is there. Messages take no time. All stages
+# are equally long, and a backward takes as long as two forwards.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import schedule_grids
+from course_lib.theory.schedules import gpipe
 
+print("GPipe, rank 0:", *gpipe(4, 4)[0])
 four = {"one at a time": naive(4, 4), "GPipe": gpipe(4, 4)}
 schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items()})
 
 # %% [markdown]
-# The white part is the **bubble**. With p stages and m micro-batches, a rank is busy for m forwards and backwards, and idle
-# while p − 1 others begin or end. So the idle share is **(p − 1) / (m + p − 1)**: for four and four, 3/7 or 43 %. What will
-# it be with *eight* micro-batches, half as long each?
+# The white part is the **bubble**: the time in which a rank has nothing to do. With p stages and m micro-batches, a rank works for m
+# forwards and backwards, and is idle for p − 1 of each. So, with equal stages and free messages, the idle share is
+#
+# **(p − 1) / (m + p − 1)**
+#
+# For p = 4 and m = 4 that is 3/7, or 43 %. Now cut the same batch into *eight* micro-batches: 0.02 s forward, 0.04 s backward.
 
 # %%
 predict("Percent of the ranks' time idle, eight micro-batches in four stages?", None)
 
 # %%
 # %%px
-step, gpipe_spans = emulate(comm, gpipe(4, 8), 0.02, 0.04)
+from course_lib.theory.schedules import gpipe
+
+_, spans = emulate(comm, gpipe(4, 8), forward_seconds=0.02, backward_seconds=0.04)
 
 # %% tags=["nbval-ignore-output"]
+from course.lessons.l08_pipeline_parallelism.figures import explain_idle
 from course.lessons.shared.figures.schedules import boxes, idle
 
-share = 100 * idle(boxes(cluster["gpipe_spans"][0]))
-why = "The formula says 3/11, 27 %; messages, and ranks that wake up late, come on top."
-outcome("Percent of the ranks' time idle, eight micro-batches in four stages?", share, "%", because=why)
-predicted_and_measured(
-    simulate(gpipe(4, 8), 0.02, 0.04), cluster["gpipe_spans"][0], cores=cores, emulated=True
-)
+share = idle(boxes(cluster["spans"][0]))
+why = explain_idle(share, stages=4, microbatches=8)
+outcome("Percent of the ranks' time idle, eight micro-batches in four stages?", 100 * share, "%", because=why)
+predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), cluster["spans"][0], cores=cores, emulated=True)
 
 # %% [markdown]
-# More micro-batches, smaller bubble. But look at rank 0: when its first backward begins, all eight micro-batches have gone
-# forward, and it holds the activations of every one.
+# Now look at rank 0. When its first backward begins, all eight micro-batches have gone forward, so it holds the activations of all
+# eight.
 
-# %% [markdown]
-# ## 3 · One forward, one backward
+# %% [markdown] tags=["notes"]
+# Six minutes for sections 2 and 3. Derive the formula at the board: colour the triangle at the left and the triangle at the right,
+# push them together, count p − 1 columns.
+
+# %% [markdown] tags=["slide"]
+# ## 4 · One forward, one backward
 #
-# **1F1B** goes backward as early as it can. Each rank first sends just enough micro-batches on their way, and then does one
-# forward and one backward in turn. Same work, same ranks, another order. How much sooner is the step done?
+# **1F1B** lets every rank go backward as early as it can. First a rank takes just enough micro-batches forward that the stages behind it
+# have work: one for each of them. From then on it does *one forward, one backward* in turn. When the forwards run out, the remaining
+# backwards follow.
+
+# %% tags=["exercise: 08.1"]
+
+# %%
+continue_with("08.1")
+
+# %% [markdown]
+# `noted` calls `rank_1` and notes what it does with eight micro-batches. The course adds ranks 0 and 2.
+
+# %%
+# %%px
+from course.lessons.l08_pipeline_parallelism.runs import noted
+from course_lib.theory.schedules import one_f_one_b
+
+schedule = one_f_one_b(3, 8)
+schedule[1] = noted(rank_1, stage=1, microbatches=8)  # yours, if 08.1 is right
+if rank == 1:
+    print("rank 1:", *schedule[1])
+
+# %% [markdown]
+# Three ranks run GPipe, then this schedule: same stages, same micro-batches, a different order. How much shorter does that make the
+# step?
 
 # %%
 predict("Percent of time that 1F1B saves, compared with GPipe?", None)
 
 # %%
 # %%px
-from course_lib.theory.schedules import one_f_one_b
-
-step, spans_1f1b = emulate(comm, one_f_one_b(4, 8), 0.02, 0.04)
+three = comm.Split(0 if rank < 3 else MPI.UNDEFINED, rank)
+gpipe_spans = spans_1f1b = None
+if rank < 3:
+    _, gpipe_spans = emulate(three, gpipe(3, 8), forward_seconds=0.02, backward_seconds=0.04)
+    _, spans_1f1b = emulate(three, schedule, forward_seconds=0.02, backward_seconds=0.04)
 
 # %% tags=["nbval-ignore-output"]
-from course_lib.theory.schedules import one_f_one_b
+from course.lessons.l08_pipeline_parallelism.figures import explain_saved
 
 both = {"GPipe": cluster["gpipe_spans"][0], "1F1B": cluster["spans_1f1b"][0]}
 saved = 100 * (1 - duration(both["1F1B"]) / duration(both["GPipe"]))
-same = "The bubble is the same: a rank waits before its first backward, or between the last ones."
-why = same if abs(saved) < 10 else "It would be 0, but this machine was busy elsewhere in one of the runs."
-outcome("Percent of time that 1F1B saves, compared with GPipe?", saved, "%", because=why)
-predicted_and_measured(simulate(one_f_one_b(4, 8), 0.02, 0.04), both["1F1B"], cores=cores, emulated=True)
+outcome("Percent of time that 1F1B saves, compared with GPipe?", saved, "%", because=explain_saved(saved))
+predicted_and_measured(simulate(cluster["schedule"][0], 0.02, 0.04), both["1F1B"], cores=cores, emulated=True)
 
 # %% [markdown]
-# So what is it good for? Count the micro-batches that each rank holds, from the same two runs:
+# So what is 1F1B good for? In the same two runs, count the micro-batches that have gone forward on a rank but not yet backward.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import live_activations
@@ -159,90 +285,67 @@ from course.lessons.shared.figures.schedules import live_activations
 live_activations(both)
 
 # %% [markdown]
-# 1F1B does not shrink the bubble. **It cuts memory**: rank s holds p − s micro-batches at most, however many there are. And
-# what you save, you can spend on more micro-batches, which do shrink the bubble.
+# With equal stages and free messages, 1F1B has the same bubble as GPipe. **It saves memory**: of p stages, stage s holds at most
+# p − s micro-batches, however many there are. With the memory that it saves you can afford more micro-batches, and those do shrink the
+# bubble.
 
-# %% tags=["exercise: 08.1"]
+# %% tags=["exercise: 08.q2"]
 
-# %% tags=["exercise: 08.q1"]
+# %% [markdown] tags=["notes"]
+# Eight minutes with exercise and question. Whoever is done early changes each 8 to 16 in the last cells of the ranks, and
+# says first what will change in the last figure.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Key points
 #
+# - A stage receives its input, computes, sends its output; then it receives the output's gradient and sends the input's gradient back.
 # - Stages make room for a larger model. They do not make one batch faster; micro-batches keep the stages busy.
-# - Idle share of GPipe and of 1F1B: (p − 1) / (m + p − 1). More micro-batches shrink it.
-# - 1F1B cuts memory: rank s holds min(p − s, m) micro-batches, in place of m.
-# - The slowest stage sets the pace: cut by work, not by number of layers.
-# - Gradients of micro-batches add up to that of the batch, if the loss is divided by the batch once.
+# - With equal stages and free messages, GPipe and 1F1B are idle for (p − 1) / (m + p − 1) of the time.
+# - Of p stages, stage s holds min(p − s, m) micro-batches with 1F1B, and all m with GPipe.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your pipeline has 8 stages and 8 micro-batches, and you may change one thing. What do you do first? Vote, talk to your
-# neighbour for two minutes, vote again: (a) GPipe to 1F1B, (b) 32 micro-batches, (c) a network twice as fast.
+# neighbour for two minutes, vote again: (a) 1F1B instead of GPipe, (b) 32 micro-batches instead of 8, (c) links with twice the bandwidth.
 #
-# <details><summary>What to listen for</summary>(b): the bubble goes from 7/15 to 7/39. (a) leaves it as it is; but without
-# it, 32 micro-batches may not fit into memory, so the best answer is "(b), and (a) if I must". (c) helps little: the
-# bubble is waiting, not transfer. Who asks whether a quarter of a micro-batch still fills the cores has thought furthest.</details>
+# <details><summary>What to listen for</summary>(b): the idle share falls from 7/15 to 7/39. (a) leaves it as it is; but without
+# (a), 32 micro-batches may not fit into memory, so the best answer is "(b), and (a) if I must". (c) helps little: most of the
+# bubble is waiting, not transfer. A good question to hear: does a micro-batch a quarter as large still keep a core or GPU busy?</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More is pipeline-parallel training of a real model, on real cores, in less memory.
+# **Stop here in a short workshop.** More is a real model on real cores, smaller bubbles, and how deep a model may be.
 
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### Three questions
+# First a question about section 2.
+
+# %% tags=["exercise: 08.q1"]
+
+# %% [markdown] tags=["slide"]
+# ### A real model on real cores
 #
-# Write your letter between the quotes, and run the cell.
+# The schedule of rank 1 of three is one case. Write that of any rank:
 
-# %% tags=["exercise: 08.q2"]
-
-# %% tags=["exercise: 08.q3"]
+# %% tags=["exercise: 08.2"]
 
 # %% [markdown]
-# ### Both schedules, and what runs them
-#
-# 1F1B is as short as GPipe. `warmup` is how many micro-batches a stage sends on their way first: one for each stage below it.
-
-# %% tags=["source: course_lib.theory.schedules:one_f_one_b"]
-# %%px --local
-
-# %% [markdown]
-# Each action takes one micro-batch through one stage. Going forward, a stage receives the output of the previous stage,
-# computes, and sends the result to the next one. Look at `requires_grad_`: for autograd, what arrives in a message is a new
-# tensor without a history. The previous stage will need its gradient, so we ask for it.
-
-# %% tags=["source: course_lib.parallel.pipeline:stage_forward"]
-# %%px
-
-# %% [markdown]
-# Going backward, a stage receives the gradient of its outputs. Autograd turns it into the gradient of its inputs, and adds the
-# gradients of the weights to `.grad` on the way. The gradient of the inputs is what the previous stage waits for.
-
-# %% tags=["source: course_lib.parallel.pipeline:stage_backward"]
-# %%px
-
-# %% [markdown]
-# A rank executes the same list that was drawn, action by action:
+# And here is what executes it. A rank goes through its list and calls `stage_forward` or `stage_backward`. They are `forward` and
+# `backward` of section 1, for any number of stages and micro-batches; `held` is what the last figure of the core counted.
 
 # %% tags=["source: course_lib.parallel.pipeline:run_actions"]
 # %%px
 
 # %% [markdown]
-# `neighbours` receives with `Recv` and sends with `Isend`. If a send waited until its message is received, two neighbours that
-# send to each other at the same moment would wait forever. `run_schedule` checks that schedule, modules and micro-batches fit
-# each other, that no action is missing and that the schedule can finish, and runs the actions of each rank.
-
-# %% [markdown]
-# ### The same numbers
+# One more thing is different: `neighbours` sends with `Isend`. In 1F1B, two neighbours send to each other at the same moment, an
+# activation to the next rank, a gradient to the previous one. With `Send` and long messages, both may wait forever (lesson 01).
 #
-# Now a real model: a Transformer of four blocks, cut into one to four stages, in 64-bit numbers. It trains for three steps,
-# beside a copy that nobody has cut. Loss and weights have to be the same.
+# Now the check: a Transformer of four blocks, cut into one to four stages, in float64. It trains for three steps, beside a
+# copy that is not cut. Losses and weights have to agree.
 
 # %%
 # %%px
-import copy
-
 from course_lib.parallel.pipeline import make_pipeline_step, run_schedule, split_layers
 from course_lib.training.loop import Batch, make_step
 from course_lib.training.transformer import build_transformer
@@ -254,25 +357,25 @@ def token_loss(logits, targets):
 
 
 torch.manual_seed(0)
-tokens = torch.randint(64, (7, 17))  # seven sequences: no number of micro-batches but 1 and 7 divides them
+tokens = torch.randint(64, (7, 17))  # seven sequences, which 3 micro-batches cannot divide evenly
 text = Batch(tokens[:, :-1], tokens[:, 1:], 7 * 16)
-whole = build_transformer(vocabulary=64, length=16, width=32, layers=4, seed=0).stack().double()
+uncut = build_transformer(vocabulary=64, length=16, width=32, layers=4, seed=0).stack().double()
 
 # %% [markdown]
-# `split_layers` cuts the layers of `whole` into stages so that the most expensive stage is as cheap as possible. Only the last
-# stage computes the loss, so a rank's step returns the sum over all ranks.
+# `make_pipeline_step` runs a schedule and then the optimizer. Only the last stage computes the loss, so each rank's step returns the sum
+# over all ranks.
 
 
 # %%
 # %%px
 def compare(team, microbatches):
     """The largest difference of losses and weights after three steps, over all ranks of `team`."""
-    model, uncut = copy.deepcopy(whole), copy.deepcopy(whole)
-    mine, same = (split_layers(each, team.size)[team.rank] for each in (model, uncut))
+    cut, one = copy.deepcopy(uncut), copy.deepcopy(uncut)
+    mine, same = (split_layers(each, team.size)[team.rank] for each in (cut, one))
     sgd = torch.optim.SGD(mine.parameters(), lr=0.1, momentum=0.9)
     schedule = one_f_one_b(team.size, microbatches)
     step = make_pipeline_step(team, schedule, {(0, team.rank): mine}, token_loss, sgd)
-    expected = make_step(uncut, token_loss, torch.optim.SGD(uncut.parameters(), lr=0.1, momentum=0.9))
+    expected = make_step(one, token_loss, torch.optim.SGD(one.parameters(), lr=0.1, momentum=0.9))
     losses = max(abs(step(text) - expected(text)) for _ in range(3))
     pairs = zip(mine.parameters(), same.parameters(), strict=True)
     weights = ((a - b).abs().max().item() for a, b in pairs)
@@ -287,20 +390,22 @@ for n in (1, 2, 3, 4):
 
 # %%
 for n, difference in cluster["differences"][0].items():
-    print(f"{n} stages, 1, 3 and 7 micro-batches: the same as uncut, to 1e-10: {difference < 1e-10}")
+    stages = f"{n} stage{'s' * (n > 1)}"
+    print(f"{stages:8} with 1, 3 and 7 micro-batches: as one process, to 1e-10: {difference < 1e-10}")
 
 # %% [markdown]
-# Two kinds of layers ask for care. **Dropout** draws random numbers, and every rank has its own: `with_repeatable_dropout`
-# makes those of a layer depend on its name and on how often it ran, so they are the same on any number of stages. **Batch-norm**
-# takes the mean over what it sees, a micro-batch: so a pipeline equals one process that accumulates the same
-# micro-batches, and neither equals a single pass over the batch.
-
-# %% [markdown]
-# ### On real cores
+# Here not every bit is equal: micro-batches add the same gradients in a different order. Two kinds of layers need care. **Dropout** draws
+# random numbers, and every rank has its own: with `with_repeatable_dropout` they depend on the layer's name and on how often it ran, so
+# they are the same on any number of stages. **Batch-norm** takes the mean over what it sees, a micro-batch: a pipeline equals one process
+# that accumulates the same micro-batches, and neither equals a single pass over the batch.
 #
-# Now one rank per core, and real computing: a Transformer that is wide enough to be worth it. We time the optimised twin of
-# our pipeline, `course_lib.fast.pipeline`: it has the same `run_schedule`, and computes the same. Each action is timed, and
-# `simulate` is given those times. Does it predict how long the whole step takes?
+# Gradients add up only if each loss is right. Here is one that is not:
+
+# %% tags=["exercise: 08.3"]
+
+# %% [markdown]
+# How fast is it, with one rank per core and real computing? We time the optimised twin of our pipeline, `course_lib.fast.pipeline`. Each
+# action is timed by itself, and `simulate` is given those times. Does it predict how long the whole step takes?
 
 # %%
 # %%px
@@ -338,6 +443,7 @@ if team != MPI.COMM_NULL:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import measured_seconds, measured_weights
+from course_lib.theory.schedules import one_f_one_b
 
 spans = cluster["measured"][0]["1F1B"]
 stages = 1 + max(span.rank for span in spans)
@@ -347,26 +453,20 @@ predicted = simulate(one_f_one_b(stages, 8), seconds, seconds, deferred=weights)
 predicted_and_measured(predicted, spans, cores=cores)
 
 # %% [markdown]
-# A model of the schedule, fed with the times of single actions, predicts the time of the step. When it does not, something that
-# it does not know took time: messages, or ranks that share a core.
+# If the two lengths differ, something took time that the simulation does not know: messages, or ranks that share a core.
 #
-# Look closely: a backward of rank 0 may begin *before* that of rank 1 has ended. The fast pipeline defers the gradients of its
-# weights: it first sends the gradient of its inputs, for which a rank waits. Zero-bubble schedules (Qi et al., 2024) take this
-# idea to its end. And does one order take longer than the other?
+# With two stages or more, look closely: a backward of rank 0 may begin *before* that of rank 1 has ended. The fast pipeline first computes
+# and sends the gradient of its input, for which a rank waits, and defers the gradients of its weights. Zero-bubble schedules
+# (Qi et al., 2024) develop this idea. Does one of the two orders take longer?
 
 # %% tags=["nbval-ignore-output"]
-for name in ("GPipe", "1F1B"):
-    drawn = boxes(cluster["measured"][0][name])
-    took = 1e3 * max(box.end for box in drawn)
-    print(f"{name:6} {took:6.0f} ms, {idle(drawn):.0%} idle (measured, {stages} ranks on {cores} cores)")
+from course.lessons.l08_pipeline_parallelism.figures import compare_orders
+
+print(compare_orders(cluster["measured"][0], 8, cores=cores))
 
 # %% [markdown]
-# The bubble is the same, and so is the work. What differs is memory: where it is short or slow, GPipe is the longer one.
-#
-# ### PyTorch's own
-#
 # `torch.distributed.pipelining` has the same schedules, on any backend: here on the one that this course has written for
-# MPI. We give it the same stage and micro-batches. Its gradients have to be ours.
+# MPI. We give PyTorch's 1F1B the same stage and micro-batches, and compare its gradients with ours.
 
 # %%
 # %%px --timeout 120
@@ -389,55 +489,69 @@ if team != MPI.COMM_NULL:
     dist.destroy_process_group()
 
 # %%
-print("the gradients agree:", cluster["agree"][0])
+print("PyTorch's gradients agree with ours:", cluster["agree"][0])
 
 # %% [markdown]
-# Which of the two is faster, and by how much, is a row of `python -m benchmarks.pipeline`; the reference machine's figures are
-# at the end.
+# Which is faster? On the reference machine (lesson 02) we timed our fast pipeline, PyTorch's, and one process with one and with two
+# threads, in turn. A ratio above 1 means that ours was faster.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l08_pipeline_parallelism.reference import table
+
+print(table())
 
 # %% [markdown]
-# ### Interleaving: two small stages per rank
+# On one machine, threads are a good rival: they share the memory, so nothing has to be sent and nothing has to be cut. Stages go beyond one
+# machine. A part of our own speed has nothing to do with messages: with small micro-batches, adding a weight's gradient to the sum
+# so far costs a second pass over the whole weight, and `course_lib.fast.pipeline` lets the matrix product itself add.
+
+# %% [markdown] tags=["slide"]
+# ### Two chunks per rank
 #
-# Cut the model into eight stages, and give rank r the stages r and r + 4. A micro-batch now goes round twice, in steps half as
-# long, so the first one arrives at the last rank sooner. The bubble becomes (p − 1) / (v · m + p − 1), with v stages per
-# rank; the price is v times the messages.
+# Cut the model into eight stages instead of four, and give rank r the stages r and r + 4: two *chunks* of the model per rank. This is
+# called **interleaving**. A micro-batch passes the ranks twice, in steps half as long, so the first one reaches the last rank sooner. With v
+# chunks per rank, equal stages and free messages, the idle share becomes (p − 1) / (v · m + p − 1). The price is messages: four
+# stages have three boundaries, eight have seven.
 
 # %% tags=["nbval-ignore-output"]
 from course_lib.theory.schedules import interleaved_one_f_one_b
 
 schedule_grids(
     {
-        "1F1B": simulate(one_f_one_b(4, 8), 1, 2),
-        "interleaved": simulate(interleaved_one_f_one_b(4, 8, chunks=2), 0.5, 1),
-    }
+        "1F1B": simulate(one_f_one_b(4, 4), 1, 2),
+        "interleaved 1F1B": simulate(interleaved_one_f_one_b(4, 4, chunks=2), 0.5, 1),
+    },
+    unit="time (1 = a forward through one of four stages)",
 )
 
 # %% [markdown]
-# `run_schedule` runs this one as well, for it is only another list. Emulated, with stages half as long:
+# `run_schedule` also runs this schedule, which is only a different list. Emulated, with stages half as long:
 
 # %%
 # %%px
 from course_lib.theory.schedules import interleaved_one_f_one_b
 
-step, spans = emulate(comm, interleaved_one_f_one_b(4, 8, chunks=2), 0.01, 0.02)
+chunked = interleaved_one_f_one_b(4, 4, chunks=2)
+_, spans = emulate(comm, chunked, forward_seconds=0.02, backward_seconds=0.04)
 
 # %% tags=["nbval-ignore-output"]
-schedule = interleaved_one_f_one_b(4, 8, chunks=2)
-predicted_and_measured(simulate(schedule, 0.01, 0.02), cluster["spans"][0], cores=cores, emulated=True)
+predicted_and_measured(
+    simulate(cluster["chunked"][0], 0.02, 0.04), cluster["spans"][0], cores=cores, emulated=True
+)
 
-# %% tags=["exercise: 08.2"]
-
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ### Stages that take equally long
 #
-# A pipeline goes as fast as its slowest stage. As many layers for each is not as much work for each: convolutions have few
-# weights and much to compute. `layer_flops` counts the floating-point operations of each layer, and `split_layers` balances
-# what it is given.
+# So far all stages took equally long. In a real model they do not:
+
+# %% tags=["exercise: 08.q3"]
+
+# %% [markdown]
+# Stages with equally many weights need not take equally long: convolutions have few weights and much to compute. `layer_flops` counts the
+# floating-point operations of each layer, and `split_layers` makes the most expensive stage as cheap as possible.
 
 # %%
 # %%px --targets 0
-from torch import nn
-
 from course_lib.parallel.pipeline import layer_flops
 
 layers = nn.Sequential(
@@ -447,28 +561,30 @@ layers = nn.Sequential(
 )
 flops = layer_flops(layers, torch.ones(8, 1, 28, 28))
 for name, costs in {"weights": None, "operations": flops}.items():
-    first, second = split_layers(layers, 2, costs)
-    share = sum(flops[: len(first)]) / sum(flops)
-    print(f"by {name:10}: {len(first)} and {len(second)} layers, {share:.0%} and {1 - share:.0%} of the work")
+    front, back = split_layers(layers, 2, costs)
+    share = sum(flops[: len(front)]) / sum(flops)
+    print(
+        f"by {name:10}: {len(front)} and {len(back)} layers, {share:.0%} and {1 - share:.0%} of the operations"
+    )
 
-# %% [markdown]
-# ### When even 1F1B holds too much
+# %% [markdown] tags=["slide"]
+# ### How much memory a stage needs
 #
-# What a stage holds for a micro-batch is every tensor that its backward will need. **Recomputation** keeps only what came into
-# the stage, and goes forward a second time when the gradient arrives: a third more computing, for a fraction of the
-# memory. The random-number state and the running means are kept too, so that the second time is like the first:
+# For each micro-batch that it holds, a stage keeps every tensor that its backward will need. **Recomputation** keeps only the
+# input of the stage, and runs the forward pass a second time when the gradient arrives. A backward takes about as long as two forwards,
+# so this is a third more computing. The random-number state and the running means of batch-norm are kept too, so the second forward
+# repeats the first:
 
 # %% tags=["source: course_lib.parallel.pipeline:_Recomputed"]
 # %%px
 
-# %% tags=["source: course_lib.parallel.pipeline:Recomputed"]
-# %%px
-
 # %% [markdown]
-# `SavedBytes` counts what autograd keeps, at most, in a step of four stages. (It needs no clock, so four ranks may share cores.)
+# `Recomputed` is a module that wraps a stage's layers and calls this function. `SavedBytes` counts what autograd keeps at most, in a step
+# of four stages. (This needs no clock, so four ranks may share cores.)
 
 # %%
 # %%px
+from course_lib.parallel.pipeline import Recomputed
 from course_lib.training.kept import SavedBytes
 
 narrow = build_transformer(vocabulary=64, length=64, width=32, layers=4, seed=0).stack()
@@ -486,81 +602,66 @@ for name, schedule, wrap in (
     kept[name] = counter.peak
 
 # %% tags=["nbval-ignore-output"]
+print(f"{'kB kept at most':17}", *(f"rank {r:<4}" for r in range(4)))
 for name in ("GPipe", "1F1B", "1F1B, recomputed"):
-    kilobytes = [f"rank {r} {kept[name] / 1000:6.0f} kB" for r, kept in enumerate(cluster["kept"])]
-    print(f"{name:17} {', '.join(kilobytes)}")
+    print(f"{name:17}", *(f"{kept[name] / 1000:6.0f}   " for kept in cluster["kept"]))
 
 # %% [markdown]
-# GPipe keeps all eight micro-batches on every rank. 1F1B keeps fewer the further down a rank is; and recomputation keeps the
-# stage's inputs, and the rest of one micro-batch at a time. Large models use it together with 1F1B.
-
-# %% [markdown]
-# ### A model that one rank cannot hold
+# Read the table by columns. GPipe keeps all eight micro-batches on every rank. 1F1B keeps fewer, the closer a rank is to the end. With
+# recomputation a rank keeps the inputs of its micro-batches, and everything else for only one micro-batch at a time. (The last rank also
+# computes the loss, whose tensors are not recomputed.)
 #
-# Why cut a model at all? We train one with 16 layers, of 16 MiB each with gradients and Adam's state, in processes that
-# may use 192 MiB each. They are started for this and have a **memory limit**; the ranks of this notebook have none. (Linux
-# only.)
+# And the weights? We train models of layers that take 16 MiB each, with gradients and Adam's state, in processes that may use 192 MiB
+# each. They are started for this and have a memory limit; the ranks of this notebook have none. (Linux only.) `boundary` looks for the
+# deepest model that trains, and tries one layer more.
 
-# %%
-from course.lessons.shared.memory_limit import fits
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l08_pipeline_parallelism.boundary import boundary
 
-stories = []
+tried = []
 try:
-    for ranks in (1, 2):
-        found = fits(ranks, limit_mib=192)
-        stories.append(found.story)
-        print(f"{ranks} rank{'s' * (ranks > 1)} of {found.limit_mib} MiB: trained = {found.trained}")
+    tried = boundary((1, 2), limit_mib=192)
 except OSError as error:
     print(error)
+for fit in tried:
+    print(f"{fit.layers:2} layers on {fit.ranks} rank{'s' * (fit.ranks > 1)}: {fit.story}")
 
-# %% [markdown]
-# And what did the two runs say?
-
-# %% tags=["nbval-ignore-output"]
-print("\n".join(stories))
-
-# %% [markdown]
-# A model whose training does not fit into one device is called **out-of-core** there. Stages are one way out. Recomputation
-# is another, if it is the activations that are too many; here it would not have helped: it is the weights.
-
-# %% tags=["exercise: 08.3"]
-
-# %% [markdown]
-# ### The reference machine
-#
-# `python -m benchmarks.pipeline` runs our fast pipeline, the plain one and PyTorch's in turn, two stages on two cores. These are
-# the figures of the **reference machine**.
+# %%
+predict("Times as many layers on 4 ranks as on 1?", None)
 
 # %% tags=["nbval-ignore-output"]
-import json
+from course.lessons.l08_pipeline_parallelism.figures import depth_boundary
 
-from course.paths import ROOT
-
-results = ROOT / "benchmarks" / "results" / "pipeline.json"
-rows = json.loads(results.read_text()) if results.exists() else []
-for row in rows:
-    print(f"{row['case']:52} {row['ours']:8.1f} {row['unit']:3} {row['peer_name']:42} {row['peer']:8.1f}")
-print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
+if tried:
+    tried += boundary((4,), limit_mib=192)
+    deepest = {fit.ranks: fit.layers for fit in tried if fit.trained}
+    outcome("Times as many layers on 4 ranks as on 1?", deepest[4] / deepest[1])
+    display(depth_boundary(tried))
 
 # %% [markdown]
-# Part of our speed-up has nothing to do with messages. With small micro-batches, adding a weight's gradient to the others costs a second
-# pass over the whole weight; `course_lib.fast.pipeline` lets the matrix product itself add.
+# Each rank holds its own layers and nothing of the others, so the boundary rises with the number of ranks. Recomputation would not help
+# here: the weights and their state fill the memory, not the activations. (Some papers call a model *out-of-core* when it does not fit
+# into one device. Elsewhere the word means that data are read from slower storage as they are needed.)
 
 # %% [markdown]
 # ## On GPUs
 #
-# The schedules are the same. A stage is a GPU or a whole machine, and because only activations cross the border between
-# stages, pipelines go *between* machines, where the network is slow. Large runs interleave, recompute, and use far more
+# The schedules are the same. A stage is a GPU or a whole machine, and because only activations and their gradients cross
+# the boundary between stages, pipelines go *between* machines, where the network is slow. Large runs interleave, recompute, and use far more
 # micro-batches than stages.
+#
+# Pipelines are often combined with data parallelism. A global batch of 1024 goes to 4 replicas, 256 samples each; each replica is a
+# pipeline, which cuts its 256 samples into 32 micro-batches of 8. (PyTorch's first pipeline called the number of micro-batches `chunks`.
+# In this lesson, as in the papers on interleaving, chunks are stages of one rank.)
 
 # %% [markdown]
 # ## Pitfalls
 #
-# - Adding up means of micro-batches: the steps grow with their number.
-# - Blocking sends between neighbours: fine with small activations, a deadlock with large ones.
+# - Adding up the *means* of micro-batches: the gradient grows with their number.
+# - Blocking sends between neighbours in 1F1B: short messages pass, long ones deadlock.
 # - A weight that two stages share, such as an embedding used twice: each stage would train its own. `split_layers` refuses.
-# - Batch-norm over very small micro-batches.
-# - Timing four stages on two cores: ranks share a core, and no bubble can be seen.
+# - Batch-norm over very small micro-batches: their means are noisy.
+# - Timing four stages on two cores: ranks share a core, and the bubble that you measure is not the pipeline's.
 
 # %% [markdown]
 # ## References
@@ -568,16 +669,16 @@ print(f"{len(rows)} rows in {results.name}" if rows else "not measured yet")
 # - Y. Huang and others, [GPipe](https://arxiv.org/abs/1811.06965), 2019: micro-batches, and recomputation with them.
 # - D. Narayanan and others, [PipeDream](https://doi.org/10.1145/3341301.3359646), 2019: one forward, one backward.
 # - D. Narayanan and others, [Efficient large-scale language model training on GPU clusters using
-#   Megatron-LM](https://arxiv.org/abs/2104.04473), 2021: 1F1B with a flush, which is ours, and interleaving.
+#   Megatron-LM](https://arxiv.org/abs/2104.04473), 2021: 1F1B with one update per batch, which is ours, and interleaving.
 # - T. Chen and others, [Training deep nets with sublinear memory cost](https://arxiv.org/abs/1604.06174), 2016: recomputation.
 # - PyTorch, [Pipeline parallelism](https://docs.pytorch.org/docs/stable/distributed.pipelining.html).
 
 # %% [markdown]
 # ## Stretch
 #
-# In a backward, the gradient of the input is urgent: the stage above waits for it. The gradient of the weights is not. Split
+# In a backward, the gradient of the input is urgent: the previous stage waits for it. The gradient of the weights is not. Split
 # `B` into the two, and put the second where the bubble was. (Qi and others, [Zero bubble pipeline
-# parallelism](https://arxiv.org/abs/2401.10241), 2023.)
+# parallelism](https://arxiv.org/abs/2401.10241), 2024.)
 
 # %% [markdown]
 # ## Teardown

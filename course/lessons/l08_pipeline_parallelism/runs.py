@@ -1,8 +1,10 @@
 """Pipelines with more ranks than cores: stages that sleep as long as they would compute, and real messages.
 
 A rank that sleeps needs no core, so a laptop with two cores shows what four ranks would do on four. All is
-measured but the computing: call such figures emulated.
+measured except the computing, so such figures are called emulated.
 """
+
+from collections.abc import Callable
 
 import torch
 from mpi4py import MPI
@@ -10,9 +12,12 @@ from mpi4py import MPI
 from course_lib.comm.spans import Span
 from course_lib.comm.trace import Recorder
 from course_lib.parallel.pipeline import Modules, StepResult, run_schedule, split_batch
-from course_lib.theory.schedules import Schedule, microbatch_count
+from course_lib.theory.schedules import Action, Actions, Schedule, microbatch_count
 from course_lib.training.layers import Sleep
 from course_lib.training.loop import Batch
+
+Pass = Callable[[int], None]
+Program = Callable[[Pass, Pass, int], None]
 
 NUMBERS = 1000  # in the activations of a micro-batch
 
@@ -34,6 +39,17 @@ def emulate(
     comm.Barrier()
     step = run_schedule(comm, schedule, slow, _summed, parts, recorder)
     return step, recorder.gather()
+
+
+def noted(program: Program, stage: int, microbatches: int) -> Actions:
+    """What `program(F, B, microbatches)` does on `stage`: the actions that it calls, in order."""
+    done: Actions = []
+    program(
+        lambda i: done.append(Action("F", stage, i)),
+        lambda i: done.append(Action("B", stage, i)),
+        microbatches,
+    )
+    return done
 
 
 def _summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -9,16 +9,32 @@ TERMS = (
         "stage, gradients travel back.",
         forms=r"pipeline[- ]parallel(ism)?",
     ),
+    Term("pipeline stage", "The consecutive layers that one rank of a pipeline holds."),
+    Term(
+        "emulated",
+        "Measured with ranks that sleep for as long as they would compute; their messages are real.",
+        forms="",
+    ),
+    Term("schedule", "The list of what each rank of a pipeline does, in order.", forms=""),
     Term("GPipe", "The pipeline schedule in which all micro-batches go forward first, then all go backward."),
     Term(
         "1F1B",
         "The pipeline schedule that alternates one forward and one backward pass, so that few micro-"
         "batches are kept.",
     ),
-    Term("pipeline stage", "The consecutive layers that one rank of a pipeline holds."),
     Term(
         "bubble",
         "The time in which a stage of a pipeline is idle, because its input or its gradient is not there"
         " yet.",
+    ),
+    Term(
+        "interleaving",
+        "A pipeline in which each rank holds several short stages, called chunks, for a smaller bubble.",
+        forms="",
+    ),
+    Term(
+        "recomputation",
+        "Keeping only a stage's input, and computing its activations a second time when backward needs them.",
+        forms="",
     ),
 )

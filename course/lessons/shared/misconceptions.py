@@ -92,6 +92,8 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "bubble-is-transfer": "what a pipeline loses, it loses to messages",
         "average-sets-the-pace": "a pipeline goes as fast as its average stage",
         "backward-adds-means": "gradients of the means of micro-batches add up to that of the batch",
+        "cut-is-another-model": "a model that is cut into stages computes other gradients",
+        "ranks-add-no-memory": "each rank holds the whole model, so more ranks make no room for a larger one",
     },
     "09": {
         "gather-after-every-column": "every column layer needs an all-gather after it",

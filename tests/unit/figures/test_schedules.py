@@ -71,7 +71,27 @@ def test_what_ranks_hold_is_counted_from_the_spans() -> None:
         {"GPipe": recorded(gpipe(4, 8), 1, 2), "1F1B": recorded(one_f_one_b(4, 8), 1, 2)}
     )
     check_legible(picture)
-    assert title_of(picture) == "Held at most, rank by rank: GPipe 8, 8, 8, 8; 1F1B 4, 3, 2, 1"
+    assert title_of(picture) == (
+        "Micro-batches on ranks 0, 1, 2 and 3: GPipe holds at most 8, 8, 8 and 8; "
+        "1F1B holds at most 4, 3, 2 and 1"
+    )
+    assert "time in s" in {axes.get_xlabel() for axes in picture.figure.axes}
+
+
+def test_chunks_of_a_rank_differ_in_colour_and_every_pass_has_its_number() -> None:
+    schedule = interleaved_one_f_one_b(4, 4, chunks=2)
+    simulated = simulate(schedule, 0.5, 1)
+    assert [box.chunk for box in boxes(simulated)] == [one.action.stage // 4 for one in simulated]
+    assert [b.chunk for b in boxes(recorded(schedule, 0.5, 1))] == [b.chunk for b in boxes(simulated)]
+    picture = schedule_grids({"1F1B": simulate(one_f_one_b(4, 4), 1, 2), "interleaved": simulated})
+    check_legible(picture)
+    panel = picture.figure.axes[1]
+    assert len(panel.texts) == len(simulated)
+    assert len({str(bar.get_facecolor()) for bar in panel.collections}) == 4
+    (legend,) = picture.figure.legends
+    assert [entry.get_text() for entry in legend.get_texts()] == [
+        f"{kind}, chunk {chunk}" for chunk in (0, 1) for kind in ("forward", "backward")
+    ]
 
 
 @pytest.mark.parametrize("schedule", [gpipe(2, 3), interleaved_one_f_one_b(2, 4, chunks=2)])

@@ -1,9 +1,10 @@
 """Pipelines: who does what when, as predicted and as measured, and how many micro-batches a stage holds.
 
-A forward is light with dark digits, a backward is dark with white ones; the digit is the micro-batch. White
-is time in which a rank has nothing to do: the bubble.
+A forward is light with dark digits, a backward is dark with white ones; the digit is the micro-batch. If a
+rank has several stages (chunks), each has its colour. White is time without work: the bubble.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,24 +27,31 @@ from mpi_classroom.figures import (
     time_unit,
 )
 
-PASSES: Mapping[str, Look] = {
-    "forward": {"facecolor": "#BFE3F7", "hatch": ""},
-    "backward": {"facecolor": "#0072B2", "hatch": ""},
-}
+# The looks of the passes through a rank's first stage; through its second stage, where it has one; and so on.
+PASSES: Sequence[Mapping[str, Look]] = (
+    {"forward": {"facecolor": "#BFE3F7", "hatch": ""}, "backward": {"facecolor": "#0072B2", "hatch": ""}},
+    {"forward": {"facecolor": "#FBE0B0", "hatch": ""}, "backward": {"facecolor": "#A85400", "hatch": ""}},
+    {"forward": {"facecolor": "#BDE9DA", "hatch": ""}, "backward": {"facecolor": "#00664A", "hatch": ""}},
+)
 LETTERS = {"forward": INK, "backward": "white"}
+ONE_FORWARD = "time (1 = one forward)"  # the unit of simulations
 WIDE_ENOUGH = 0.019  # of the panel: a box that has room for its digit
 Spans = Sequence[TimedAction] | Sequence[Span]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A forward or backward of a micro-batch on a rank; time counts from the first box."""
+    """A forward or backward of a micro-batch on a rank; time counts from the first box.
+
+    `chunk` numbers the stages of this rank from the first: always 0 where each rank has one stage.
+    """
 
     rank: int
     kind: str  # of PASSES
     label: str
     start: float
     end: float
+    chunk: int = 0
 
 
 def boxes(spans: Spans) -> list[Box]:
@@ -60,8 +68,22 @@ def boxes(spans: Spans) -> list[Box]:
             "there is no forward and no backward to draw; pass spans of simulate or run_schedule"
         )
     first = min(box.start for box in found)
-    moved = (Box(b.rank, b.kind, b.label, b.start - first, b.end - first) for b in found)
-    return sorted(moved, key=lambda box: (box.start, box.rank))
+    moved = (replace(box, start=box.start - first, end=box.end - first) for box in found)
+    return _in_chunks(sorted(moved, key=lambda box: (box.start, box.rank)))
+
+
+def _in_chunks(drawn: Sequence[Box]) -> list[Box]:
+    """The same boxes with their chunks: a micro-batch goes forward through a rank's stages in their order,
+    and backward in the opposite one."""
+    passes = Counter((box.rank, box.kind, box.label) for box in drawn)
+    before: Counter[tuple[int, str, str]] = Counter()
+    found = []
+    for box in drawn:
+        key = box.rank, box.kind, box.label
+        chunk = before[key] if box.kind == "forward" else passes[key] - 1 - before[key]
+        before[key] += 1
+        found.append(replace(box, chunk=chunk))
+    return found
 
 
 def computed(spans: Sequence[Span]) -> list[tuple[int, str, float, float]]:
@@ -117,14 +139,17 @@ def measured_weights(schedule: Schedule, spans: Sequence[Span]) -> Callable[[Act
 # ---------------------------------------------------------------- who does what when
 
 
-def schedule_grids(schedules: Mapping[str, Spans]) -> Picture:
-    """A panel for each schedule, one row per rank, on one scale of time; schedules by name, as simulated."""
+def schedule_grids(schedules: Mapping[str, Spans], *, unit: str = ONE_FORWARD) -> Picture:
+    """A panel for each schedule, one row per rank, on one scale of time; schedules by name, as simulated.
+
+    `unit` stands below the axis of time: what lasts 1 in the simulation.
+    """
     drawn = {name: boxes(spans) for name, spans in schedules.items()}
     shares = [f"{name} {idle(found):.0%}" for name, found in drawn.items()]
     title = f"Idle: {listed(shares)} of the ranks' time"
     labels = {name: f"{name}: {idle(found):.0%} idle" for name, found in drawn.items()}
     said = "; ".join(f"{name} ends at {length(found):g}" for name, found in drawn.items())
-    return _panels(drawn, labels, title, "units of time", 1.0, f"{title}. {said}")
+    return _panels(drawn, labels, title, unit, 1.0, f"{title}. {said}")
 
 
 def predicted_and_measured(
@@ -140,10 +165,10 @@ def predicted_and_measured(
     who = f"{ranks} ranks, emulated compute, real messages" if emulated else say_ranks(ranks, cores)
     title = f"{who}: predicted {say_seconds(said)}, measured {say_seconds(took)} ({took / said - 1:+.1%})"
     word = "measured, compute emulated by sleeping" if emulated else "measured"
-    labels = {"predicted": f"predicted: {idle(drawn['predicted']):.0%} idle"}
+    labels = {"predicted": f"predicted, if messages took no time: {idle(drawn['predicted']):.0%} idle"}
     labels["measured"] = f"{word}: {idle(drawn['measured']):.0%} idle"
     factor, unit = time_unit(max(said, took))
-    return _panels(drawn, labels, title, unit, factor, title)
+    return _panels(drawn, labels, title, f"time in {unit}", factor, title)
 
 
 def _panels(
@@ -155,14 +180,19 @@ def _panels(
     conclusion: str,
 ) -> Picture:
     ranks = 1 + max(box.rank for found in drawn.values() for box in found)
-    height = 1.35 + len(drawn) * (0.55 + 0.34 * ranks)
+    chunks = 1 + max(box.chunk for found in drawn.values() for box in found)
+    height = 1.35 + 0.25 * (chunks > 1) + len(drawn) * (0.55 + 0.34 * ranks)
     figure, panels = new_panels(title, rows=len(drawn), height=height, sharex=True)
     longest = factor * max(length(found) for found in drawn.values())
     for panel, (name, found) in zip(panels, drawn.items(), strict=True):
         _grid(panel, found, factor, longest, ranks)
         panel.set_title(labels[name], fontsize=FONT_SIZE, color=INK, loc="left")
     panels[-1].set_xlabel(unit)
-    keys = [Patch(label=kind, edgecolor=INK, **look) for kind, look in PASSES.items()]
+    keys = [
+        Patch(label=f"{kind}, chunk {chunk}" if chunks > 1 else kind, edgecolor=INK, **look)
+        for chunk in range(chunks)
+        for kind, look in PASSES[chunk % len(PASSES)].items()
+    ]
     figure.legend(handles=keys, loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     rows = "; ".join(f"{name}, {row}" for name, found in drawn.items() for row in in_words(found))
     kind = f"Grid of forwards and backwards, one row per rank, {len(drawn)} panels"
@@ -172,9 +202,8 @@ def _panels(
 def _grid(axes: Axes, found: Sequence[Box], factor: float, longest: float, ranks: int) -> None:
     for box in found:
         start, width = factor * box.start, factor * (box.end - box.start)
-        axes.broken_barh(
-            [(start, width)], (box.rank - 0.4, 0.8), edgecolor=INK, linewidth=0.6, **PASSES[box.kind]
-        )
+        look = PASSES[box.chunk % len(PASSES)][box.kind]
+        axes.broken_barh([(start, width)], (box.rank - 0.4, 0.8), edgecolor=INK, linewidth=0.6, **look)
         if width > WIDE_ENOUGH * longest:
             middle: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": LETTERS[box.kind]}
             axes.text(start + width / 2, box.rank, box.label, **middle)
@@ -203,9 +232,12 @@ def live_activations(schedules: Mapping[str, Spans]) -> Picture:
     curves = {name: [alive(found, rank) for rank in range(ranks)] for name, found in drawn.items()}
     peaks = {name: [max(counts) for _, counts in mine] for name, mine in curves.items()}
     most = max(max(found) for found in peaks.values())
-    title = "Held at most, rank by rank: " + "; ".join(
-        f"{name} {', '.join(map(str, found))}" for name, found in peaks.items()
-    )
+    who = f"ranks {listed([str(rank) for rank in range(ranks)])}" if ranks > 1 else "rank 0"
+    holds = [f"{name} holds at most {listed([str(n) for n in found])}" for name, found in peaks.items()]
+    title = f"Micro-batches on {who}: {'; '.join(holds)}"
+    longest = max(length(found) for found in drawn.values())
+    simulated = any(isinstance(one, TimedAction) for spans in schedules.values() for one in spans)
+    factor, unit = (1.0, ONE_FORWARD) if simulated else time_unit(longest)
     figure, panels = new_panels(
         title, rows=ranks, columns=len(drawn), height=1.3 + 0.75 * ranks, sharex=True, sharey=True
     )
@@ -213,13 +245,14 @@ def live_activations(schedules: Mapping[str, Spans]) -> Picture:
         panels[column].set_title(name, fontsize=FONT_SIZE, color=INK, loc="left")
         for rank, (times, counts) in enumerate(mine):
             panel = panels[rank * len(drawn) + column]
-            panel.fill_between(times, counts, step="post", color=rank_colour(rank), alpha=0.9, linewidth=0)
+            moments = [factor * time for time in times]
+            panel.fill_between(moments, counts, step="post", color=rank_colour(rank), alpha=0.9, linewidth=0)
             panel.set_ylim(0, most + 0.5)
             panel.set_yticks([0, most])
             if column == 0:
                 panel.set_ylabel(f"rank {rank}", rotation=0, ha="right", va="center")
     for panel in panels[-len(drawn) :]:
-        panel.set_xlabel("time")
+        panel.set_xlabel(unit if simulated else f"time in {unit}")
     words = f"Step curves: micro-batches that a rank holds, over time, {len(drawn)} schedules side by side"
     return Picture(figure, f"{words}. {title}.")
 
