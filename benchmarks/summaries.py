@@ -173,11 +173,14 @@ def train(ranks: int, recipe: ExtractRecipe, seed: int, quick: bool) -> Run:
 
 def train_and_pick(comm: MPI.Intracomm, settings: dict[str, Any], seed: int, quick: bool) -> dict[str, Any]:
     """Train on all ranks of `comm`, and pick sentences from the articles that are not trained on."""
+    import torch
+
     from course.lessons.l13_deepspeed_summarization.extracts import pick_together, train_extractor
     from course_lib.parallel.deepspeed_engine import deepspeed_world
 
     news, recipe = read_news(quick), ExtractRecipe(**settings)
     training = prepare_cached(news.training, news.training)
+    torch.set_num_threads(1)  # a model this small would spend most CPU seconds waiting for its threads
     start = time.process_time()
     with deepspeed_world(comm):
         model, _ = train_extractor(comm, training, recipe, seed=seed)

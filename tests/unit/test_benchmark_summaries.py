@@ -12,9 +12,13 @@ from benchmarks import summaries
 from benchmarks.summaries import METRICS, Run, ScoreRow
 from course.paths import ROOT
 from course_lib.data.cnn_dailymail import find
-from course_lib.data.generated_news import make_news
+from course_lib.data.generated_news import Article, make_news
 
-NEWS = make_news(6, seed=0)
+# The lead repeats some of the summary, so that no score is 0.
+NEWS = [
+    Article(f"{' '.join(each.summary.split()[:4])}. {each.text}", each.summary)
+    for each in make_news(6, seed=0)
+]
 
 
 def test_every_seed_the_mean_and_the_oracle_stand_beside_lead_3() -> None:
