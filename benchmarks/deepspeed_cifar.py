@@ -143,7 +143,7 @@ def with_deepspeed(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **im
 
 
 def in_one_process(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
-    """The same training without DeepSpeed and without ranks."""
+    """The same training without DeepSpeed and without ranks, on one core."""
     import numpy as np
     import torch
 
@@ -151,6 +151,7 @@ def in_one_process(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **im
     from course_lib.training.loop import Batch, evaluate, image_batches, make_step, summed_cross_entropy
     from course_lib.training.models import build
 
+    torch.set_num_threads(1)  # one core, as each rank has
     chosen, net = the_images(**images), build(model, seed=seed)
     optimizer = torch.optim.AdamW(net.parameters(), lr=RATES[model])
     total = updates(chosen.data) * epochs

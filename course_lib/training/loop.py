@@ -66,10 +66,7 @@ def make_step(
     *,
     device: str = "cpu",
 ) -> Step:
-    """A function that trains `model` on one batch and returns its loss; for a shard, its part of the loss.
-
-    `device` is where the model is; each batch is copied there. On "cpu" nothing is copied.
-    """
+    """A function that trains `model` (on `device`) on one batch: returns its loss; of a shard, its part."""
 
     def step(batch: Batch) -> float:
         optimizer.zero_grad(set_to_none=False)  # in place: the gradients may live in a bucket
