@@ -87,7 +87,7 @@ def deep_net():
 
 
 # %% [markdown]
-# `deepspeed.initialize` takes a model and a configuration. It returns an **engine**: the model, its optimizer and all communication in one
+# `deepspeed.initialize` takes a model and a configuration, and returns an **engine**: the model, its optimizer and all communication in one
 # object.
 
 # %% tags=["source: course_lib.parallel.deepspeed_engine:start_engine"]
@@ -120,7 +120,7 @@ for step in range(10):
 end_engine(engine)
 
 # %% [markdown]
-# The loss falls. Nothing in the loop says how many ranks there are, or which stage. All of that is in the configuration.
+# The loss falls. The loop names neither ranks nor stage: both are in the configuration.
 
 # %% [markdown] tags=["notes"]
 # Three minutes. Ask which line of the loop communicates: backward (the gradients) and step (the new weights). Whoever knows DDP asks why the
@@ -149,8 +149,8 @@ json_effects(explained(stage_config(2, ranks=4, micro_batch=8)))
 #
 # **global batch = micro-batch × accumulation steps × ranks**
 #
-# The micro-batch is what a rank computes at a time, so it decides about memory. The global batch is what one update is computed from, so it
-# decides about learning. If you omit one of the three, DeepSpeed computes it from the others.
+# The micro-batch, what a rank computes at a time, decides about memory. The global batch, what one update is computed from, decides about learning.
+# If you omit one of the three keys, DeepSpeed computes it from the others.
 
 # %% tags=["exercise: 12.q1"]
 
@@ -274,8 +274,6 @@ stage_bars(counted, timed, cores=available_cores())
 #
 # So take the lowest stage that fits.
 
-# %% tags=["exercise: 12.q2"]
-
 # %% [markdown] tags=["notes"]
 # Five minutes. Collect guesses for both predictions before the cell runs. 10 is the right answer to the first from lesson 11's formula: praise it, and
 # ask what a library might keep in addition. On a busy machine the times mean little; the bytes never change.
@@ -374,6 +372,8 @@ for stage in (1, 2, 3):
 # %% [markdown]
 # Stage 1 holds its gradients until the last micro-batch and sends them once. Stage 2 holds only its shard, so it must send after every micro-batch.
 # Stage 3 also gathers its weights every time. With accumulation, a higher stage costs even more: a second reason for the lowest that fits.
+
+# %% tags=["exercise: 12.q2"]
 
 # %% [markdown]
 # ### 6 · A file for a larger model
