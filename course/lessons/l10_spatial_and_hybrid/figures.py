@@ -34,7 +34,7 @@ def halo_arrows(rows: Sequence[int], width: int = 1) -> Picture:
         raise ValueError(
             f"strips of {list(rows)} rows have no halo of {width}; use two or more, large enough"
         )
-    title = "Forward, edge rows are copied to the neighbours; backward, the ghosts' gradients return"
+    title = "Forward copies edge rows to the neighbours; backward returns gradients"
     total = sum(rows) + 2 * width * (len(rows) - 1)
     height = total * ROW + GAP * (len(rows) - 1)
     figure, axes = new_figure(title, width=8.0, height=1.0 + 0.36 * height)

@@ -115,7 +115,7 @@ def kept_mib(comm: MPI.Intracomm, side: int) -> tuple[float, float]:
     image, net = torch.zeros(1, 1, side, side), network()
     whole = kept_bytes(net, lambda: net(image)) if comm.rank == 0 else 0
     tiles = make_tiles(comm, comm.size, 1)
-    tiled, strip = tile_model(tiles, copy.deepcopy(net)), tile_of(tiles, image)
+    tiled, strip = tile_model(tiles, copy.deepcopy(net)), tile_of(tiles, image).clone()
     return whole / MIB, kept_bytes(tiled, lambda: tiled(strip)) / MIB
 
 

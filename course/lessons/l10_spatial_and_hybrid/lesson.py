@@ -64,7 +64,7 @@ whole = F.conv2d(image, weight, padding=1)
 # What happens if each rank simply convolves its own strip?
 
 # %%
-predict("Of 12 rows, how many are wrong without the neighbours' pixels?", None)
+predict("Of 12 rows, how many are wrong?", None)
 
 # %%
 # %%px
@@ -73,14 +73,10 @@ wrong = [3 * rank + row for row in range(3) if not torch.allclose(alone[row], ri
 
 # %%
 wrong = sum(cluster["wrong"], [])
-why = f"They are rows {wrong}."
-outcome(
-    "Of 12 rows, how many are wrong without the neighbours' pixels?", len(wrong), word="counted", because=why
-)
+outcome("Of 12 rows, how many are wrong?", len(wrong), word="counted", because=f"They are rows {wrong}.")
 
 # %% [markdown]
-# The two rows at every cut are wrong. Their outputs need pixels from one row beyond the cut. The convolution put zeros there, its padding, but the
-# neighbour has real pixels.
+# The two rows at every cut are wrong. They need one row from beyond the cut. The convolution put zeros there, but the neighbour has pixels.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The halo, forward
@@ -175,10 +171,10 @@ def whole_loss(image, weight):
 
 
 # %% [markdown]
-# So each rank ends with a different gradient. If we take the mean of the four, what share of the image's gradient is it?
+# So each rank ends with a different gradient. What share of the image's gradient is the mean of the four?
 
 # %%
-predict("The mean of the tiles' gradients, as a share of the gradient of the image?", None)
+predict("The mean, as a share of the image's gradient?", None)
 
 # %%
 # %%px
@@ -191,12 +187,11 @@ share = (w.grad / size / expected.grad).mean().item()
 
 # %%
 share, sums_agree = round(cluster["share"][0], 6), all(cluster["same"])
-outcome("The mean of the tiles' gradients, as a share of the gradient of the image?", share, word="computed")
+outcome("The mean, as a share of the image's gradient?", share, word="computed")
 print("The sum over the tiles is the gradient of the image, on every rank:", sums_agree)
 
 # %% [markdown]
-# A mean over a batch is divided once, by the global batch. Tiles are parts of one sample: dividing by their number would make the
-# learning rate depend on the number of ranks.
+# Tiles are parts of one sample. Dividing by their number would make the learning rate depend on the number of ranks.
 
 # %% [markdown] tags=["slide"]
 # ## 5 · An image that one rank cannot train on
@@ -216,7 +211,7 @@ together = train_limited(4)
 print(f"4 ranks, at most {together.limit_mib} MiB each: {together.story}")
 
 # %% [markdown]
-# Where does the memory go? Into the layers' outputs, which backward needs. We count them for three sizes of image.
+# The memory goes into the layers' outputs, which backward needs. We count them for three sizes of image.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 120
@@ -274,7 +269,8 @@ expected = weight.clone().requires_grad_()
 print(f"rank {rank}: the gradient of both images: {torch.allclose(w.grad, expected.grad)}")
 
 # %% [markdown]
-# The loss was divided once, by the number of images. More axes work in the same way: pipeline stages, tensor shards.
+# The loss was divided once, by the number of images. More axes can join the grid, such as pipeline stages or tensor shards. Each axis brings messages
+# of its own.
 
 # %% tags=["exercise: 10.q3"]
 
@@ -284,8 +280,8 @@ print(f"rank {rank}: the gradient of both images: {torch.allclose(w.grad, expect
 # - A tile needs (k−1)/2 rows from each neighbour: its halo.
 # - Forward copies pixels. Backward sends the ghosts' gradients to the owners, who add them.
 # - Gradients of weights are summed over tiles, and divided by nothing.
-# - Activations are distributed with the pixels, so ranks together can train on an image that none of them could hold.
-# - On a grid of ranks, every axis splits something else, and has its own communicator and its own sum.
+# - Memory is split with the pixels: ranks together can train on an image that is too large for one.
+# - On a grid of ranks, every axis has its own communicator and its own sum.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -293,21 +289,19 @@ print(f"rank {rank}: the gradient of both images: {torch.allclose(w.grad, expect
 # A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Would you exchange halos twenty times, or once, with a halo of 20
 # rows? Vote, talk to your neighbour for two minutes, vote again: (a) twenty times; (b) once; (c) something in between.
 #
-# <details><summary>What to listen for</summary>(c): with one exchange, the first layer must compute 102 × 102 outputs instead of 64 × 64, which is
-# (102/64)² = 2.54 times the work, because 19 layers still follow. A few layers at a time save most messages and cost little. (b) is right
-# where messages are very slow, (a) where they cost almost nothing.</details>
+# <details><summary>What to listen for</summary>(c): with one exchange, 19 layers still follow the first, so it computes 102 × 102 outputs instead of 64 × 64:
+# (102/64)² = 2.54 times the work. A few layers at a time save most messages. (b) is right where messages are very slow, (a) where they are nearly free.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More: which of all strategies equal one process, one halo for several layers, two replicas in opposite
-# directions, and what is lost when tiles are judged one by one.
+# **Stop here in a short workshop.**
 
 # %% [markdown] tags=["more"]
 # ## More
 #
 # ### All ways to split, and one process
 #
-# You have now met every way to split a training that this course builds. In **sub-graph parallelism**, which is new, each rank computes some of
-# the parallel branches of a layer.
+# The picture shows what each way to split a training cuts. In **sub-graph parallelism**, which no lesson has shown yet, each rank computes some of the
+# parallel branches of a layer.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.figures import ways_to_split
@@ -347,11 +341,11 @@ differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIE
 from course.lessons.l10_spatial_and_hybrid.strategies import ROUNDING, STRATEGIES
 
 differences = cluster["differences"][0]
-print(f"{'strategy':27}{'what is split':32}{'what ranks send':24}{'ranks':9}difference")
+print(f"{'strategy':27}{'what is split':34}{'what ranks send':24}{'ranks':9}difference")
 for strategy in STRATEGIES:
     found = differences[strategy.name]
     ranks = ", ".join(str(n) for n in found) if len(found) < 4 else "1 to 4"
-    print(f"{strategy.name:27}{strategy.splits:32}{strategy.sends:24}{ranks:9}{max(found.values()):.0e}")
+    print(f"{strategy.name:27}{strategy.splits:34}{strategy.sends:24}{ranks:9}{max(found.values()):.0e}")
 
 # %%
 equal = [name for name, found in differences.items() if max(found.values()) < ROUNDING]
@@ -369,13 +363,21 @@ print(f"equal to one process within rounding: {len(equal)} of {len(differences)}
 
 # %%
 # %%px
-x = strip.clone().requires_grad_()
-Hx = Ghosts.apply(comm, x)
-y = torch.sin(Hx.detach() + rank)  # any numbers will do
-Hx.backward(y)
-left, right = comm.allreduce((Hx * y).sum().item()), comm.allreduce((x * x.grad).sum().item())
+from course_lib.comm.halo import ghost_rows
+
+
+def is_adjoint(exchange):
+    """Whether backward of `exchange`, from a strip to a strip with ghosts, is the transpose of forward."""
+    x = strip.clone().requires_grad_()
+    Hx = exchange(comm, x)
+    y = torch.sin(Hx.detach() + rank)  # any numbers will do
+    Hx.backward(y)
+    return abs(comm.allreduce((Hx * y).sum().item() - (x * x.grad).sum().item())) < 1e-10
+
+
+ours, library = is_adjoint(Ghosts.apply), is_adjoint(lambda team, x: ghost_rows(team, x, 1))
 if rank == 0:
-    print("⟨Hx, y⟩ = ⟨x, Hᵀy⟩:", abs(left - right) < 1e-10)
+    print(f"⟨Hx, y⟩ = ⟨x, Hᵀy⟩: {ours} for section 3, {library} for the library's ghost_rows")
 
 # %% tags=["exercise: 10.q2"]
 
@@ -403,7 +405,8 @@ for tiles in (4, 16, 64):
 
 # %% [markdown]
 # `FusedHalos` does this for a stack of layers, on rows and columns. From the last layer to the first, the halo grows:
-# h ← s·h + (k−1)/2, with the stride s of the layer. We run four convolutions both ways on 2 × 2 tiles and count.
+# h ← s·h + (k−1)/2, with the stride s of the layer. We run four convolutions both ways on 2 × 2 tiles. Then we count what rank 0 sent, and what deeper
+# stacks would cost on a tile that has neighbours on all sides.
 
 # %%
 # %%px
@@ -427,8 +430,9 @@ for name, make in (("layer by layer", tile_model), ("fused", FusedHalos)):
 # %%
 from course_lib.theory.tiles import Window, extra_pixels, fused_halo
 
-for name, (messages, nbytes, close) in cluster["sent"][0].items():
-    print(f"{name:15} {messages} messages, {nbytes} bytes per rank; equal to the whole image: {close}")
+for name in ("layer by layer", "fused"):
+    messages, nbytes, close = cluster["sent"][0][name]
+    print(f"{name:15} {messages} messages, {nbytes} bytes from rank 0; equal to the whole image: {close}")
 for layers in (1, 2, 4, 8, 20):
     layer_windows = [Window(3, before=1, after=1)] * layers
     rows, extra = fused_halo(layer_windows), extra_pixels(layer_windows, (64, 64))
@@ -527,7 +531,7 @@ for row in published_rows():
 # %% [markdown]
 # MAST fits the model. MASTER's 1.72 does not: with b = 2f and four stages, no number of batches takes this schedule beyond
 # (f + b)/(b + f/p) = 1.33, so something else must have helped, such as the larger batch that the freed memory allows. The source calls the Hybrid's
-# 7.25 h against 27 minutes "15x"; its own figures give 16.1, on 32 times as many GPUs. A ratio of 2.26 needs more than two directions.
+# 7.25 h against 27 minutes "15x"; its own figures give 16.1, on 32 times as many GPUs. And two directions alone cannot explain the ratio of 2.26.
 
 # %% [markdown]
 # ### Judging tiles one by one

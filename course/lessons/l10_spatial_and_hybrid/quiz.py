@@ -87,13 +87,13 @@ QUESTIONS = (HOW_WIDE, LOST_GRADIENTS, WHICH_SUM)
 PREDICTIONS = (
     Prediction(
         id="10.p1",
-        question="Of 12 rows, how many are wrong without the neighbours' pixels?",
+        question="Of 12 rows, how many are wrong?",
         objectives=(1,),
         targets=("padding-is-enough",),
     ),
     Prediction(
         id="10.p2",
-        question="The mean of the tiles' gradients, as a share of the gradient of the image?",
+        question="The mean, as a share of the image's gradient?",
         objectives=(3,),
         targets=("average-over-tiles",),
     ),

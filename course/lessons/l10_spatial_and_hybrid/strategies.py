@@ -55,7 +55,7 @@ from course_lib.theory.schedules import (
     one_f_one_b,
 )
 from course_lib.training.loop import Batch, make_step, summed_cross_entropy
-from course_lib.training.transformer import build_transformer
+from course_lib.training.transformer import Transformer, build_transformer
 
 STEPS, SAMPLES, CLASSES, SIDE = 3, 16, 4, 8
 ROUNDING = 1e-10  # weights are about 0.1, in float64
@@ -296,7 +296,7 @@ def tokens(step: int) -> torch.Tensor:
 
 
 def trained_transformer(
-    make: Callable[[nn.Module], nn.Module], losses: Callable[..., torch.Tensor]
+    make: Callable[[Transformer], nn.Module], losses: Callable[..., torch.Tensor]
 ) -> nn.Module:
     """A small Transformer that `make` cut, after all steps; `losses` are of logits and targets."""
     sizes = {"vocabulary": 16, "length": 8, "width": 16, "heads": 4, "layers": 2}
@@ -318,9 +318,9 @@ def transformer(sequence: bool, comm: MPI.Intracomm) -> float:
     """Megatron's Transformer; with `sequence`, what lies between the cut layers is cut along the tokens."""
     cut = partial(ParallelTransformer, comm, sequence=sequence)
     losses = partial(vocabulary_cross_entropy, comm)
-    ours = trained_transformer(cut, lambda logits, targets: losses(logits, targets, 16))  # type: ignore[arg-type]
+    ours = trained_transformer(cut, lambda logits, targets: losses(logits, targets, 16))
     theirs = trained_transformer(lambda model: model, token_losses)
-    return apart(ours.parameters(), cut(theirs).parameters())
+    return apart(ours.parameters(), cut(cast(Transformer, theirs)).parameters())
 
 
 def dtensor(comm: MPI.Intracomm) -> float:
