@@ -73,10 +73,10 @@ def _counting(comm: Any) -> Any:
 
 _MLP = '''\
 def mlp_step(comm, x, up, down, target):
-    """Return y = relu(x @ A) @ B and the gradients of the squared error: of x, and of this rank's shards.
+    """Return y = relu(x @ A) @ B and these gradients: of x, and of this rank's shards.
 
-    `up` holds this rank's columns of A, `down` its rows of B. x and target are the same on all ranks;
-    so must y and d_x be.
+    They are the gradients of half the mean squared error. `up` holds this rank's columns of A, `down`
+    its rows of B. x and target are the same on all ranks; so must y and d_x be.
     """
     hidden = np.maximum(x @ up, 0)
     y = hidden @ down
@@ -163,9 +163,10 @@ def product(comm, A, B):
 A_SENTENCE = Exercise(
     id="09.2",
     title="Spot the bug",
-    task="A guide to parallel training computes the product of section 1, and says that it can be done *by "
-    "splitting matrix A by rows and matrix B by columns before summing the results*. Somebody made a program "
-    "of that sentence. On two ranks it does not return the guide's Y.",
+    task="A guide to parallel training (Kolly, see References) computes the product of section 1. It calls "
+    "our `x` A and our `A` B. It says that the product can be computed *by splitting matrix A by rows and "
+    "matrix B by columns before summing the results*. Somebody wrote a program that does so. On two ranks "
+    "it does not return A @ B.",
     objectives=(1,),
     targets=("any-split-can-be-summed",),
     stub=changed(_PRODUCT, ("axis=1", "axis=first"), ("axis=0", "axis=1"), ("axis=first", "axis=0")),

@@ -24,9 +24,10 @@ from mpi_classroom.figures import (
 
 WHOLE = "#e6e6e6"  # what every rank has
 SUM: Look = {"facecolor": "#fff3c4", "edgecolor": INK, "boxstyle": "round,pad=0.35", "linewidth": 1.5}
-WIDTHS = {"x": 1.5, "A": 3.0, "hidden": 3.0, "B": 1.5, "y": 1.5}  # of the blocks, as drawn
-HEIGHTS = {"x": 1.6, "A": 1.5, "hidden": 1.6, "B": 3.0, "y": 1.6}
-GAP, MIDDLE = 0.75, 3.1
+SAMPLES, WIDTH, HIDDEN = 1.8, 1.3, 3.0  # as drawn; a block's width is the height of its factor on the right
+WIDTHS = {"x": WIDTH, "A": HIDDEN, "hidden": HIDDEN, "B": WIDTH, "y": WIDTH}
+HEIGHTS = {"x": SAMPLES, "A": WIDTH, "hidden": SAMPLES, "B": HIDDEN, "y": SAMPLES}
+GAP, LOW, MIDDLE = 0.75, 0.4, 2.9
 
 
 def cut_layers(columns: Sequence[int], *, forward: int, backward: int) -> Picture:
@@ -35,16 +36,16 @@ def cut_layers(columns: Sequence[int], *, forward: int, backward: int) -> Pictur
     `forward` and `backward` are the all-reduces that were counted each way.
     """
     title = layers_title(columns, forward, backward)
-    figure, (axes,) = new_panels(title, height=4.6)
+    figure, (axes,) = new_panels(title, height=3.5)
     lefts, left = {}, 0.0
     for name, width in WIDTHS.items():
         lefts[name] = left
-        left += width + (2.3 if name == "B" else GAP)
+        left += width + (2.6 if name == "B" else GAP)
     shares = [count / sum(columns) for count in columns]
     for name, note in (
         ("x", "x\non all ranks"),
         ("A", "A\nby columns"),
-        ("hidden", "gelu(x @ A)\nby columns"),
+        ("hidden", "hidden = gelu(x @ A)\nby columns"),
         ("B", "B\nby rows"),
         ("y", "y\non all ranks"),
     ):
@@ -52,14 +53,15 @@ def cut_layers(columns: Sequence[int], *, forward: int, backward: int) -> Pictur
         _write(axes, lefts[name] + WIDTHS[name] / 2, MIDDLE + HEIGHTS[name] / 2 + 0.15, note, va="bottom")
     for before, sign in (("x", "@"), ("A", "→"), ("hidden", "@")):
         _write(axes, lefts[before] + WIDTHS[before] + GAP / 2, MIDDLE, sign)
-    reduce_at = lefts["B"] + WIDTHS["B"] + 1.15
-    _sum(axes, reduce_at, MIDDLE, forward)
-    low = 0.55
-    _arrow(axes, lefts["y"] + WIDTHS["y"] / 2, lefts["x"] + 2.5, low)
-    _write(axes, (lefts["A"] + lefts["y"]) / 2 + 1, low + 0.12, "backward: gradients", va="bottom")
-    _sum(axes, lefts["x"] + 1.0, low, backward)
-    _write(axes, lefts["x"] + 0.75, low + 0.5, "gradient of x", va="bottom")
-    axes.set(xlim=(-0.1, lefts["y"] + WIDTHS["y"] + 0.1), ylim=(0, MIDDLE + 2.6), xticks=[], yticks=[])
+    _write(axes, lefts["hidden"] - GAP / 2, MIDDLE - SAMPLES / 2 - 0.35, "number = rank")
+    _sum(axes, lefts["B"] + WIDTHS["B"] + 1.3, MIDDLE, forward)
+    reduce_at, right = lefts["A"] + HIDDEN / 2 + 0.6, lefts["y"] + WIDTHS["y"]
+    _write(axes, WIDTH / 2, LOW, "gradient of x")
+    _arrow(axes, reduce_at, WIDTH / 2 + 1.2, LOW)
+    _arrow(axes, right, reduce_at + 1.2, LOW)
+    _sum(axes, reduce_at, LOW, backward)
+    _write(axes, (reduce_at + 1.2 + right) / 2, LOW + 0.12, "backward: gradients", va="bottom")
+    axes.set(xlim=(-0.6, right + 0.6), ylim=(0, MIDDLE + 2.5), xticks=[], yticks=[], aspect="equal")
     axes.grid(False)
     axes.spines[:].set_visible(False)
     return Picture(figure, layers_alt(columns, title))

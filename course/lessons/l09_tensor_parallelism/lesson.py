@@ -19,7 +19,7 @@
 # Answer from memory, then open the answer.
 #
 # 1. Four ranks all-reduce 100 MB in a ring. How much does each rank send?
-#    <details><summary>Answer</summary>150 MB: 2(n−1)/n arrays. The reduce-scatter sends half of it, the all-gather the other half.</details>
+#    <details><summary>Answer</summary>150 MB: 2(n−1)/n times 100 MB. The reduce-scatter sends half of it, the all-gather the other half.</details>
 # 2. In data parallelism, what does every rank hold completely, and what is divided among the ranks?
 #    <details><summary>Answer</summary>Every rank holds the complete network. The batch is divided.</details>
 # 3. Which test shows that data-parallel training on four ranks is right?
@@ -89,21 +89,21 @@ if rank < 2:
     print(f"rank {rank} now has\n{y}")
 
 # %% [markdown]
-# | layer | input | output | to send |
+# | layer | input | output | communication |
 # |---|---|---|---|
 # | **column-parallel** | all of x, on every rank | a shard of y, complete | nothing |
-# | **row-parallel** | a shard of x | a part of a sum | an all-reduce |
+# | **row-parallel** | a shard of x | parts of y, to be summed | an all-reduce |
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Ask the room what rank 0 gets by rows before the cell runs. Many say "the first row of y". Let somebody
 # compute 0·8 + 1·10 aloud: it is a part of 76, and nothing else.
 
 # %% [markdown] tags=["slide"]
-# ## 2 · Two layers in a row
+# ## 2 · Two layers, one after the other
 #
-# A Transformer has pairs of linear layers: `A` leads from the width of the network to a wider hidden layer, a function such as GeLU (a
-# smooth ReLU) changes each hidden number, and `B` leads back. We split `A` by columns and `B` by rows. How often do the ranks meet? We let a
-# communicator count.
+# Most language models are **Transformers**, networks that contain many pairs of linear layers. `A` leads from the width of the network to a
+# wider hidden layer, **GeLU** (a smooth ReLU) is applied to each hidden number, and `B` leads back to the width. We split `A` by columns and
+# `B` by rows. How many times do the ranks have to communicate? We let a communicator count its all-reduces.
 
 
 # %%
@@ -120,7 +120,7 @@ class Counting(MPI.Intracomm):
 
 # %% [markdown]
 # Our pair has a width of 8 and 32 hidden numbers, eight per rank. All ranks draw the same weights and the same `x` from one seed, and
-# each keeps its shard.
+# each keeps its shard. In the code, A is `up` and B is `down`.
 
 # %%
 predict("All-reduces in the forward pass of both layers?", None)
@@ -135,7 +135,8 @@ whole, counting = FeedForward(8).double(), Counting(comm)
 x = torch.randn(5, 8, dtype=torch.float64).requires_grad_()
 pair = parallel_feed_forward(counting, whole)  # this rank's shard of both layers
 y = pair(x)
-forward, columns = counting.count, len(pair[0].weight)
+forward = counting.count
+columns = len(pair[0].weight)  # PyTorch stores A transposed: the rows of `weight` are columns of A
 
 # %%
 why = "A rank's columns of the hidden layer are exactly the inputs of its rows of B."
@@ -150,9 +151,9 @@ outcome("All-reduces in the forward pass of both layers?", cluster["forward"][0]
 # %% [markdown] tags=["slide"]
 # ## 3 · The backward pass
 #
-# Gradients go through the same layers from right to left. Every rank holds all of y, so it knows the gradient of y. From that it
-# computes the gradients of its rows of B, its hidden numbers and its columns of A. Last comes the gradient of `x`, which the layers before
-# this pair need.
+# Gradients go through the same layers from right to left. Every rank holds all of y, so it knows the full gradient of y. With it, the rank
+# computes the gradients of its rows of B, then of its hidden numbers, then of its columns of A, all from what it has. The gradient of `x`
+# comes last; the layers before this pair need it.
 
 # %%
 predict("All-reduces in the backward pass of both layers?", None)
@@ -163,7 +164,7 @@ y.square().sum().backward()
 backward = counting.count - forward
 
 # %%
-why = "All columns of A have used x. Each rank knows only what its own columns did with it."
+why = "Every column of A contributes to the gradient of x. Each rank has only the contribution of its own columns."
 outcome(
     "All-reduces in the backward pass of both layers?", cluster["backward"][0], word="counted", because=why
 )
@@ -191,7 +192,7 @@ continue_with("09.1")
 # %% [markdown] tags=["slide"]
 # ## 4 · Test every gradient
 #
-# **On 1, 2, 3 and 4 ranks, the output and all gradients must equal those of one process.** `by_autograd` computes them once, from the full
+# **On 1, 2, 3 and 4 ranks, the output and all gradients must equal those of one process up to rounding (1e-12).** `by_autograd` computes them once, from the full
 # matrices. Three ranks hold 11, 11 and 10 of the 32 hidden numbers.
 
 # %%
@@ -224,11 +225,13 @@ for n in (1, 2, 3, 4):
         got = mlp_step(team, points, up, down, target)  # yours, if 09.1 is right
         right = all_equal(team, got, [full_y, d_x, d_A[:, mine], d_B[mine]])
         if rank == 0:
-            print(f"on {n}: y {right[0]}, gradients of x {right[1]}, A {right[2]}, B {right[3]}")
+            print(
+                f"{n} rank{'s' * (n > 1)}: y {right[0]}, gradients of x {right[1]}, A {right[2]}, B {right[3]}"
+            )
 
 # %% [markdown]
-# A forgotten sum raises no error; only such a test shows it. (To see it fail, put a `#` before one of your two lines in 09.1, and run that
-# cell and the test again. Then remove it and run both once more.)
+# A forgotten sum raises no error; only such a test shows it. If you solved 09.1, you can see the test fail: put a `#` before one of your two
+# lines, and run that cell and the test again. Then remove the `#` and run both once more.
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Train
@@ -258,12 +261,12 @@ for step in (0, 50, 100, 300):
     print(f"step {step:3}: loss in one process {one:.6f}, on four ranks {four:.6f}")
 
 # %% [markdown]
-# Look at what `train` never sends: a weight, or the gradient of a weight. Each rank updates its shard by itself.
+# `train` never sends a weight or the gradient of a weight. Each rank updates its shard by itself.
 #
-# What travels are *activations* and their gradients: one all-reduce sums all of y, the other the gradient of all of x. Both grow with the
-# batch, and both stand in the middle of computing: no rank can go on before the sum is done. Data parallelism sums the gradients of the
-# weights, which can overlap with the backward pass (lesson 06). So tensor parallelism needs ranks with fast links between them: the GPUs
-# of one machine.
+# The ranks send *activations* and their gradients: the forward all-reduce sums y, and the backward one sums the gradient of x. Both grow with
+# the batch. And the next layer cannot start before the sum is done, so there is little to overlap it with. Data parallelism sums
+# gradients of weights, which nothing waits for until the optimizer's step (lesson 06). So tensor parallelism needs ranks with fast links
+# between them: the GPUs of one machine.
 
 # %% [markdown] tags=["notes"]
 # Five minutes for sections 4 and 5. Let somebody remove the first line and then the second, and read the verdicts aloud: without the first
@@ -272,9 +275,9 @@ for step in (0, 50, 100, 300):
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Split by columns: all of the input, a shard of the output, nothing to send. Split by rows: a shard of the input, a part of a sum, an
-#   all-reduce.
-# - A pair, columns then rows, costs one all-reduce forward and one backward, in the middle of computing.
+# - Split by columns: all of the input, a shard of the output, nothing to send. Split by rows: a shard of the input, parts of the output, an
+#   all-reduce that sums them.
+# - A pair, columns then rows, costs one all-reduce forward and one backward, and the next layer waits for each.
 # - GeLU may follow a column-parallel layer. After a row-parallel layer, sum first.
 # - The test: output and every gradient equal those of one process, on 1, 2, 3 and 4 ranks.
 
@@ -287,7 +290,8 @@ for step in (0, 50, 100, 300):
 #
 # <details><summary>What to listen for</summary>(b), nearly always. In (a) every pair of layers sends its sums over the slow network while all
 # GPUs wait. In (b) that network carries the gradients of the weights, once per step. (c) has a point: with a batch of one there is
-# nothing to halve.</details>
+# nothing to halve. Somebody will propose two pipeline stages, one per machine. That is also good: only activations and their gradients cross
+# the slow network.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.** More splits a complete Transformer, then the sequence, and compares with PyTorch.
@@ -297,7 +301,7 @@ for step in (0, 50, 100, 300):
 #
 # ### From two layers to a Transformer
 #
-# First back to the product of section 1. There `x` is the guide's A, and `A` its B.
+# First back to the product of section 1.
 
 # %% tags=["exercise: 09.2"]
 
@@ -343,14 +347,15 @@ def compare(name, enter):
 compare("with copy_to   ", copy_to)
 compare("without copy_to", lambda comm, x: x)
 
-# %% tags=["exercise: 09.q3"]
-
 # %% tags=["exercise: 09.q2"]
+
+# %% tags=["exercise: 09.q3"]
 
 # %% [markdown]
 # **Heads.** In attention, each position of a text mixes in what it finds at earlier positions. Several heads do this side by side, and a head
 # needs nothing from the others. So each rank gets complete heads. Query, key and value become one column-parallel layer that is split
-# between heads; the projection after them is row-parallel. That is a pair again. Six heads on four ranks:
+# between heads; the projection after them is row-parallel. So attention, too, is a column-parallel layer followed by a row-parallel one. Here
+# are six heads on four ranks:
 
 # %%
 # %%px
@@ -439,21 +444,21 @@ losses, held = train_transformer(comm)
 for step in (0, 1, 2, 9, 29):
     one, four = cluster["alone"][0][step], cluster["losses"][0][step]
     print(f"step {step:2}: loss in one process {one:.6f}, on four ranks {four:.6f}")
-print(f"weights in one process: {cluster['weights'][0]}, on each rank: {cluster['held']}")
+held = cluster["held"]
+print(f"weights in one process: {cluster['weights'][0]}; on each rank: {held}, together {sum(held)}")
 
 # %% [markdown]
-# A rank holds a little more than a quarter. Norms, positions and the biases of row-parallel layers are small, and every rank holds all of
-# them. Ranks with two heads hold more than ranks with one.
+# Each rank holds about a quarter: ranks with two heads hold more than that, and ranks with one head hold less. Together the ranks hold more
+# weights than one process, because every rank has all norms, all positions and all biases of row-parallel layers.
 
 # %% [markdown] tags=["slide"]
 # ### Split the sequence, too
 #
 # Weights are not all that fills the memory. A forward pass keeps activations for the backward pass. Tensor parallelism splits them inside a
-# pair. Between the pairs, at the norms and additions, every rank keeps all of them. `kept_bytes` counts what autograd keeps. How much of it
-# does one of four ranks keep, compared with one process?
+# pair. Between the pairs, at the norms and additions, every rank keeps all of them. `kept_bytes` counts what autograd keeps.
 
 # %%
-predict("Percent of the activations that one of four ranks keeps?", None)
+predict("What percent of one process's activations does one of four ranks keep?", None)
 
 # %%
 # %%px
@@ -478,7 +483,7 @@ from course.lessons.l09_tensor_parallelism.figures import kept_bars
 ways = ("one process", "tensor parallel", "tensor and sequence parallel")
 most = {way: max(kept[way] for kept in cluster["bytes_kept"]) for way in ways}
 outcome(
-    "Percent of the activations that one of four ranks keeps?",
+    "What percent of one process's activations does one of four ranks keep?",
     100 * most["tensor parallel"] / most["one process"],
     "%",
     word="counted",
@@ -582,7 +587,8 @@ print(reference_table())
 
 # %% [markdown]
 # The table is from the reference machine (lesson 02), with a wider model and a step of the optimizer. DTensor works for any model and any
-# layout, and looks up at every operation what the layouts mean. That costs time per operation, not per number.
+# layout, and looks up at every operation what the layouts mean. That cost is the same for a small and a large tensor, so it weighs most in
+# small models.
 
 # %% [markdown] tags=["slide"]
 # ### Channels, long texts, experts

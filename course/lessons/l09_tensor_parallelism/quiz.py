@@ -4,36 +4,62 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 BETWEEN = Question(
     id="09.q1",
-    question="Four ranks hold a column-parallel layer, then GeLU, then a row-parallel layer. What do the "
-    "ranks send each other between the two layers in the forward pass?",
+    question="Somebody splits both A and B by columns. What do the ranks have to send between the two "
+    "layers in the forward pass?",
     options=(
         Option(
-            "an all-gather of the hidden numbers",
-            reply="Then every rank would hold all 32 hidden numbers, and its rows of B would use only 8 of "
-            "them. Those 8 are the ones that it has computed itself.",
-            belief="gather-after-every-column",
+            "no message at all before the next product",
+            reply="Each hidden number is complete, but on one rank only. A column of B needs all 32 of them.",
+            belief="complete-is-everywhere",
         ),
         Option(
-            "no message at all before the next product",
-            reply="The columns that a rank computed are the inputs of its rows of B, and GeLU treats each "
-            "number separately.",
+            "an all-gather of the hidden numbers",
+            reply="A column-parallel layer needs all of its input. That is why Megatron splits the second "
+            "layer by rows.",
             right=True,
         ),
         Option(
             "an all-reduce of the hidden numbers",
-            reply="A sum is needed where ranks hold parts of a sum. A hidden number comes from all of x and "
-            "one whole column of A, so it is complete on its rank. Only the row-parallel layer leaves parts.",
+            reply="An all-reduce adds parts of a sum. Here each rank has different, complete numbers.",
             belief="every-layer-needs-a-sum",
         ),
     ),
     objectives=(1, 2),
 )
 
-ROW_FIRST = Question(
+FORGOTTEN = Question(
     id="09.q2",
+    question="You forget the all-reduce of the backward pass. The one of the forward pass is there. Other "
+    "layers stand before these two. What is wrong after the first backward pass?",
+    options=(
+        Option(
+            "the loss that this first step reports",
+            reply="The forward pass is complete, so the first loss is right. From the second step on the "
+            "training drifts away, and no error says so.",
+            belief="wrong-gradients-wrong-loss",
+        ),
+        Option(
+            "nothing yet, as every rank has a gradient of x",
+            reply="It has one, but only with the contribution of its own columns of A. The other ranks' "
+            "contributions are missing, and every layer before these two then computes from this incomplete "
+            "gradient.",
+            belief="gradient-of-a-shard-is-whole",
+        ),
+        Option(
+            "the gradients of the layers before these two",
+            reply="These gradients are incomplete and differ from rank to rank. The gradients of A and B are "
+            "right, so a test that looks only at these two layers' weights would not find it.",
+            right=True,
+        ),
+    ),
+    objectives=(2, 3),
+)
+
+ROW_FIRST = Question(
+    id="09.q3",
     question="A program splits the *first* layer by rows, applies GeLU to the part on each rank, and then "
-    "sums with one all-reduce. The parts of one hidden number are 3 on rank 0 and −3 on rank 1. What is the "
-    "sum?",
+    "sums with one all-reduce. The parts of one hidden number are 3 on rank 0 and −3 on rank 1. What does "
+    "every rank have after the all-reduce?",
     options=(
         Option(
             "0, which is also what one process computes",
@@ -48,43 +74,15 @@ ROW_FIRST = Question(
             right=True,
         ),
         Option(
-            "3 on rank 0 and −3 on rank 1, a shard each",
-            reply="After an all-reduce every rank has the same number. And 3 and −3 are no shards: a shard "
-            "is correct by itself, while a part of a sum means nothing before it is added to the others.",
-            belief="parts-of-a-sum-are-shards",
+            "about 3, which is also what one process computes",
+            reply="One process adds first: 3 − 3 = 0, and GeLU(0) = 0.",
+            belief="gelu-before-the-row-sum",
         ),
     ),
     objectives=(1,),
 )
 
-FORGOTTEN = Question(
-    id="09.q3",
-    question="You forget the all-reduce of the backward pass. The one of the forward pass is there. Other "
-    "layers stand before these two. What is wrong after the first backward pass?",
-    options=(
-        Option(
-            "the loss that this first step reports",
-            reply="The forward pass is complete, so the first loss is right. From the second step on the "
-            "training drifts away, and no error says so.",
-            belief="wrong-gradients-wrong-loss",
-        ),
-        Option(
-            "nothing yet, as every rank has a gradient of x",
-            reply="It has one, and that covers only what its own columns of A did with x. The other ranks' "
-            "parts are missing, and every layer before these two goes on with them.",
-            belief="gradient-of-a-shard-is-whole",
-        ),
-        Option(
-            "the gradients of the layers before these two",
-            reply="They also differ from rank to rank. The gradients of A and B are right, so a test that "
-            "looks only at these two layers' weights would not find it.",
-            right=True,
-        ),
-    ),
-    objectives=(2, 3),
-)
-
-QUESTIONS = (BETWEEN, ROW_FIRST, FORGOTTEN)
+QUESTIONS = (BETWEEN, FORGOTTEN, ROW_FIRST)
 
 PREDICTIONS = (
     Prediction(
@@ -107,7 +105,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="09.p4",
-        question="Percent of the activations that one of four ranks keeps?",
+        question="What percent of one process's activations does one of four ranks keep?",
         objectives=(5,),
         targets=("four-ranks-a-quarter",),
     ),

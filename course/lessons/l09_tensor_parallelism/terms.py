@@ -21,6 +21,12 @@ TERMS = (
         forms=r"row[- ]parallel",
     ),
     Term(
+        "Transformer",
+        "A network for sequences: its blocks are attention and a pair of linear layers, one after the other.",
+        forms=r"Transformers?",
+    ),
+    Term("GeLU", "A smooth form of ReLU, used between the two linear layers of a Transformer's block."),
+    Term(
         "DTensor",
         "PyTorch's tensor that knows its layout on the ranks; its operations communicate where needed.",
     ),

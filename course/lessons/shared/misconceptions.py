@@ -97,6 +97,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "09": {
         "gather-after-every-column": "every column layer needs an all-gather after it",
+        "complete-is-everywhere": "a number that is complete on one rank is at hand on every rank",
         "gelu-before-the-row-sum": "GeLU may come before the sum of a row layer",
         "every-layer-needs-a-sum": "every layer that is cut ends with a sum over the ranks",
         "parts-of-a-sum-are-shards": "a part of a sum can be used like a shard of the result",

@@ -30,6 +30,10 @@ def test_blocks_are_told_from_strides() -> None:
     assert title_of(owner_map([0, 0, 0, 1, 1, 1], what="sample")) == (
         "Every rank has one block of samples: 2 ranks, 3 each"
     )
+    assert title_of(owner_map([0, 0, 1, 1, 2, 3], what="head")) == (
+        "6 heads on 4 ranks: ranks 0 and 1 have 2, ranks 2 and 3 have 1"
+    )
+    assert title_of(owner_map([0, 0, 1])) == "3 terms on 2 ranks: rank 0 has 2, rank 1 has 1"
     assert title_of(owner_map([0, 1, 1, 0, 2, 2, 2])) == (
         "3 ranks have 2 to 3 each of 7 terms, neither in strides nor in blocks"
     )

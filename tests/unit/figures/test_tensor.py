@@ -21,6 +21,15 @@ def test_every_rank_has_its_share_of_both_matrices(columns: list[int]) -> None:
         assert f"rank {rank} has {count}" in picture.alt
 
 
+def test_the_blocks_fit_as_matrices() -> None:
+    axes = cut_layers([8], forward=1, backward=1).figure.axes[0]
+    x, A, hidden, B, y = [p for p in axes.patches if hasattr(p, "get_x")]
+    assert axes.get_aspect() == 1
+    for left, right, product in ((x, A, hidden), (hidden, B, y)):
+        assert left.get_width() == right.get_height()
+        assert (product.get_height(), product.get_width()) == (left.get_height(), right.get_width())
+
+
 def test_the_title_says_what_was_counted() -> None:
     assert title_of(cut_layers([2, 2], forward=1, backward=0)) == (
         "2 ranks share two layers: 1 all-reduce forward, 0 all-reduces backward"
@@ -48,3 +57,4 @@ def test_the_reference_compares_over_mpi_only() -> None:
     table = reference_table()
     assert "DTensor" in table and "Gloo" not in table and "sequence" not in table
     assert table.count("times as long") == 2
+    assert "median (slowest minus fastest)" in table and "the ratio says little" in table

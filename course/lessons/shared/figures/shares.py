@@ -7,6 +7,7 @@ from matplotlib.patches import Rectangle
 
 from mpi_classroom.figures import FONT_SIZE, Look, Picture, ink_on, listed, new_panels, rank_colour
 
+FEW = 6  # ranks that a title names one by one
 IN_A_ROW = 24
 MOST = 480  # items; more would not fit on a screen
 
@@ -61,8 +62,20 @@ def owner_title(owners: Sequence[int], what: str) -> str:
     if all(rank == index % size for index, rank in enumerate(owners)):
         return f"Every rank has every {_th(size)} {what}: {size} ranks, {each}"
     if list(owners) == sorted(owners):
+        if low < high and size <= FEW:
+            return f"{len(owners)} {what}s on {size} ranks: {_blocks(counts)}"
         return f"Every rank has one block of {what}s: {size} ranks, {each}"
     return f"{size} ranks have {each} of {len(owners)} {what}s, neither in strides nor in blocks"
+
+
+def _blocks(counts: Counter[int]) -> str:
+    """How many each rank has, the ranks with equally many together: `rank 0 has 2, ranks 1 and 2 have 1`."""
+    parts = []
+    for count in sorted(set(counts.values()), reverse=True):
+        ranks = [str(rank) for rank in sorted(counts) if counts[rank] == count]
+        who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {listed(ranks)} have"
+        parts.append(f"{who} {count}")
+    return ", ".join(parts)
 
 
 def _th(number: int) -> str:
