@@ -403,16 +403,18 @@ if news:
 # One training with one seed proves little. The benchmark `benchmarks/summaries.py` of the course trains with three seeds, on two
 # ranks each, and with more passes. It chooses all settings on 200 other articles, and tests each seed once. The intervals come
 # from a **paired bootstrap**: draw 500 of the test articles with replacement, take the mean difference to lead-3, repeat that
-# 10 000 times, and keep the middle 95 % of the means.
+# 10 000 times, and keep the middle 95 % of the means. If 0 is in that interval, the difference may be chance.
 
 # %% tags=["nbval-ignore-output"]
-measured = real_news.reference_rows()
+from course.lessons.shared.reference import rows
+
+measured = rows("summaries")
 results = real_news.committed(measured)
 if news:
     lead, ours = real_scores["lead-3"], real_scores["4 passes, 4 ranks"]
     results += real_news.above_lead(real_news.THIS_RUN, ours, lead)
 print(real_news.say_reference(measured))
-real_news.seeds_picture(results) if results else None
+real_news.seeds_picture(results)
 
 # %% [markdown]
 # The oracle shows how much a perfect choice would gain. What everybody else lacks is knowing what the editor found important.

@@ -12,7 +12,6 @@ import numpy as np
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
-from course.lessons.shared.reference import rows
 from course_lib.data.cnn_dailymail import load_news
 from course_lib.data.generated_news import Article
 from course_lib.training.summaries.bootstrap import mean_interval
@@ -127,14 +126,6 @@ def above_lead(name: str, ours: Scores, lead: Scores) -> list[Above]:
     return [Above(metric, name, float(each.mean()), *mean_interval(each)) for metric, each in pairs]
 
 
-def reference_rows() -> list[dict[str, Any]]:
-    """What the benchmark `summaries` measured on the reference machine; empty until it is committed."""
-    try:
-        return rows("summaries")
-    except FileNotFoundError:
-        return []
-
-
 def committed(measured: Sequence[Mapping[str, Any]]) -> list[Above]:
     """The seeds and their mean from the rows of the benchmark `summaries`."""
     found = []
@@ -180,14 +171,12 @@ def seeds_picture(results: Sequence[Above]) -> Picture:
 
 
 def seeds_title(results: Sequence[Above]) -> str:
-    """How far the mean of the seeds, or this run, is above lead-3 in each metric; which intervals hold 0."""
+    """How far the mean of the seeds is above lead-3 in each metric, and which intervals hold 0."""
     means = [each for each in results if each.name.startswith("mean")]
-    shown = means or results
-    points = listed(signed(each.points, 1) for each in shown)
-    unsure = [each.metric for each in shown if each.low <= 0 <= each.high]
+    points = listed(signed(each.points, 1) for each in means)
+    unsure = [each.metric for each in means if each.low <= 0 <= each.high]
     sure = f"0 is in the interval of {listed(unsure)}" if unsure else "no interval holds 0"
-    who = "Mean of three seeds on the reference machine" if means else "This run"
-    return f"{who}: {points} points against lead-3 ({sure})"
+    return f"Mean of three seeds on the reference machine: {points} points against lead-3 ({sure})"
 
 
 def signed(value: float, digits: int) -> str:
@@ -197,8 +186,6 @@ def signed(value: float, digits: int) -> str:
 
 def say_reference(measured: Sequence[Mapping[str, Any]]) -> str:
     """What the committed rows say besides the seeds: the oracle, and one process beside two ranks."""
-    if not measured:
-        return ""
     cases = {row["case"]: row for row in measured}
     oracle = [cases[f"test, {metric}, greedy oracle"] for metric in METRICS]
     lead = ", ".join(f"{row['peer']:.1f}" for row in oracle)

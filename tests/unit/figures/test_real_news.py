@@ -73,17 +73,8 @@ def test_the_seeds_stand_beside_this_run() -> None:
     assert "ROUGE-2, this run: −0.20 (−0.80 to +0.40)" in picture.alt
 
 
-def test_a_run_without_seeds_speaks_for_itself() -> None:
-    alone = [Above(metric, real_news.THIS_RUN, -0.2, -0.8, 0.4) for metric in real_news.METRICS]
-    picture = real_news.seeds_picture(alone)
-    check_legible(picture)
-    assert "This run: −0.2, −0.2 and −0.2 points" in " ".join(title_of(picture).split())
-    assert "0 is in the interval of ROUGE-1, ROUGE-2 and ROUGE-Lsum" in picture.alt
-
-
 def test_the_reference_is_said_in_numbers() -> None:
     said = real_news.say_reference(rows())
     assert "lead-3          30.5, 30.5, 30.5" in said and "99.8 % of the test articles" in said
     assert "20 s of CPU time on two ranks together, 15 s in one process" in said
-    assert real_news.say_reference([]) == ""
     assert np.isfinite(real_news.committed(rows())[0].low)
