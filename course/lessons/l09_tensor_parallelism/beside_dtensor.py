@@ -13,6 +13,8 @@ def explain_dtensor(ratio: float, ours: int, theirs: int) -> str:
         counted += " It splits query, key and value as three layers, each with a sum in the backward pass."
     if ratio > 1.1:
         return f"{counted} The products are the same; DTensor also looks up the layouts at every operation."
+    if ratio < 0.9:
+        return f"{counted} In this run DTensor was faster all the same; try it on a quiet machine."
     return f"{counted} In this run that made no clear difference."
 
 

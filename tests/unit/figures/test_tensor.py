@@ -49,6 +49,7 @@ def test_dtensor_is_explained_by_what_was_measured() -> None:
     slower = explain_dtensor(2.0, 13, 17)
     assert "ours has 13 all-reduces, one of DTensor's has 17" in slower and "three layers" in slower
     assert "looks up the layouts" in slower
+    assert "faster all the same" in explain_dtensor(0.8, 13, 17)
     assert explain_dtensor(0.9, 13, 17).endswith("no clear difference.")
     assert "three layers" not in explain_dtensor(2.0, 13, 13)
 
