@@ -62,7 +62,7 @@ inputs = torch.randn(64, 8)
 target = inputs[:, :1] * inputs[:, 1:2]
 
 # %% [markdown]
-# The forward pass is easy to guess. A rank receives the output of the previous stage, runs its own layers, and sends the result on.
+# In the forward pass, a rank receives the output of the previous stage, runs its own layers, and sends the result on.
 # Rank 1 is last, so it computes the loss instead.
 
 
@@ -132,9 +132,9 @@ why = explain_difference(difference)
 outcome("Largest difference from the gradients of one process?", difference, because=why)
 
 # %% [markdown]
-# A model cut *between* layers computes the same numbers; the computation just happens on two ranks. (To train it, each rank lets an
-# optimizer update its own stage.) This has two prices. One is messages: 64 × 32 numbers per step forward, as many gradients backward.
-# The other is time: while rank 1 computes, what does rank 0 do?
+# A model cut *between* layers computes the same numbers; the computation just happens on two ranks. This has two
+# prices. One is messages: 64 × 32 numbers per step forward, as many gradients backward. The other is time: while rank 1 computes, what
+# does rank 0 do?
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Ask before the second function: "Rank 0 has no loss. From what does it start its backward pass?" Let somebody remove
@@ -202,8 +202,8 @@ schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items(
 #
 # **(p − 1) / (m + p − 1)**
 #
-# For p = 4 and m = 4 that is 3/7, or 43 %. Now cut the same batch into *eight* micro-batches: 0.02 s forward, 0.04 s backward. We run
-# this three times and look at the shortest run.
+# For p = 4 and m = 4 that is 3/7, or 43 %. Now cut the same batch into *eight* micro-batches: 0.02 s forward, 0.04 s backward. We look
+# at the shortest of three runs.
 
 # %%
 predict("Percent of the ranks' time idle, eight micro-batches in four stages?", None)
@@ -237,7 +237,7 @@ predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), spans, cores=cores, em
 #
 # **1F1B** lets every rank go backward as early as it can. First come the warm-up forwards: one for each stage after this one, so that
 # those stages get work. Then the rank alternates: *one forward, one backward*. When no forwards are left, the remaining backwards
-# follow. On rank 0 of three, the warm-up is F0 F1; then come F2 B0 F3 B1 and so on. Its first backward is its fourth action.
+# follow. On rank 0 of three, the warm-up is F0 F1; then come F2 B0 F3 B1 …
 
 # %% tags=["exercise: 08.1"]
 
@@ -245,7 +245,7 @@ predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), spans, cores=cores, em
 continue_with("08.1")
 
 # %% [markdown]
-# `noted` calls `rank_1` and notes what it does with eight micro-batches. The course adds ranks 0 and 2.
+# `noted` calls `rank_1` and notes what it does with eight micro-batches.
 
 # %%
 # %%px
@@ -258,8 +258,8 @@ if rank == 1:
     print("rank 1:", *schedule[1])
 
 # %% [markdown]
-# Three ranks run GPipe and this schedule in turn, three times each, and we look at the shortest run of each. Stages and micro-batches
-# are the same, only the order differs. How much shorter does it make the step?
+# Three ranks run GPipe and this schedule in turn, three times each, and we look at the shortest. How much shorter is
+# the step of 1F1B?
 
 # %%
 predict("Percent of time that 1F1B saves, compared with GPipe?", None)
@@ -269,8 +269,7 @@ predict("Percent of time that 1F1B saves, compared with GPipe?", None)
 three = comm.Split(0 if rank < 3 else MPI.UNDEFINED, rank)
 both = {}
 if rank < 3:
-    orders = {"GPipe": gpipe(3, 8), "1F1B": schedule}
-    both = shortest(three, orders, forward_seconds=0.02, backward_seconds=0.04)
+    both = shortest(three, {"GPipe": gpipe(3, 8), "1F1B": schedule}, 0.02, 0.04)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.figures import explain_saved
@@ -281,7 +280,7 @@ outcome("Percent of time that 1F1B saves, compared with GPipe?", saved, "%", bec
 schedule_grids(both, unit="measured seconds, compute emulated by sleeping")
 
 # %% [markdown]
-# So what is 1F1B good for? In the same two runs, count the micro-batches that have gone forward on a rank but not yet backward.
+# So what is 1F1B good for? In both runs, count the micro-batches that have gone forward on a rank but not yet backward.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import live_activations
@@ -302,7 +301,7 @@ live_activations(both)
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A stage receives its input, computes, sends its output; then it receives the output's gradient and sends the input's gradient back.
+# - Activations travel forward from stage to stage; their gradients travel back the same way.
 # - More stages let you train a larger model. One batch takes as long as before; micro-batches keep the stages busy.
 # - With equal stages and free messages, GPipe and 1F1B are idle for (p − 1) / (m + p − 1) of the time.
 # - Counting stages from 0, stage s of p holds min(p − s, m) micro-batches with 1F1B, and all m with GPipe.
@@ -310,16 +309,16 @@ live_activations(both)
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your pipeline has 8 stages and 8 micro-batches, and you may change one thing. What do you do first? Vote, talk to your
-# neighbour for two minutes, vote again: (a) 1F1B instead of GPipe, (b) 32 micro-batches instead of 8, (c) links with twice the bandwidth.
+# Your pipeline has 8 stages and 8 micro-batches, and you may change one thing. What do you do first? Vote, discuss for
+# two minutes, vote again: (a) 1F1B instead of GPipe, (b) 32 micro-batches instead of 8, (c) links with twice the bandwidth.
 #
 # <details><summary>What to listen for</summary>(b): the idle share falls from 7/15 to 7/39; (a) leaves it as it is. Ask where the 32
 # come from. If the batch stays the same, each is a quarter as large: GPipe still holds the whole batch, 1F1B on rank 0 only 8/32 of it. If
 # the batch grows fourfold, GPipe needs four times the memory for activations, and (a) may become necessary. (c) helps little: most of
-# the bubble is waiting, not transfer. A good question to hear: does a micro-batch a quarter as large still keep a core or GPU busy?</details>
+# the bubble is waiting, not transfer.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More is a real model on real cores, smaller bubbles, and how deep a model may be.
+# **Stop here in a short workshop.**
 
 # %% [markdown] tags=["more"]
 # ## More
