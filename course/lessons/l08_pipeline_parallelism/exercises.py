@@ -104,8 +104,8 @@ def rank_1(F, B, m):
         "V": "    for i in range(1, m):",
     },
     hints=(
-        "How many stages are behind rank 1? So many forwards come first. Then one forward and one backward "
-        "follow in turn.",
+        "How many stages come after rank 1? That many forwards are its warm-up. Then one forward and one "
+        "backward follow in turn.",
         "rank 0  F0 F1 F2 B0 F3 B1 …\nrank 1     F0 F1 B0 F2 B1 …\nrank 2        F0 B0 F1 B1 …\n"
         "After F0: a forward and a backward in turn, and at the end one backward is left over.",
         'order("T V … … Q")',
@@ -123,7 +123,7 @@ def rank_1(F, B, m):
         WrongAnswer('order("V S P Q")', "before F0"),
         WrongAnswer('order("T R S P Q")', "does F0 twice"),
     ),
-    why="rank 1 holds at most two micro-batches. Which of your lines would change if five stages came behind "
+    why="rank 1 holds at most two micro-batches. Which of your lines would change if five stages came after "
     "it, and how?",
 )
 
@@ -148,8 +148,8 @@ def _check_schedule(answer: SimpleNamespace, comm: Any, microbatches: int) -> No
     right = next(place for place, name in enumerate(wanted) if name.startswith("B"))
     expect(
         warmup == right,
-        f"{where}: {warmup} forwards come before the first backward, expected {right}. How many "
-        f"stages come behind this one?",
+        f"{where}: {warmup} forwards come before the first backward, expected {right}: one for each "
+        "later stage and the one of the first pair, or fewer where micro-batches are fewer.",
     )
     raise Wrong(f"{where}: the order is {got}. After the warm-up, expected a forward and a backward in turn.")
 
@@ -169,8 +169,8 @@ def schedule_of(stage, stages, microbatches):
 SCHEDULE = Exercise(
     id="08.2",
     title="The 1F1B of any rank",
-    task="`warmup` is the number of forwards before the first backward; here it is wrong. And forwards are "
-    "missing in the second loop.",
+    task="`warmup` is the number of forwards before forward and backward alternate: one for each later "
+    "stage. Here it is wrong. And the loop has no forwards yet.",
     objectives=(2,),
     stub='''\
 def schedule_of(stage, stages, microbatches):
@@ -199,9 +199,7 @@ def schedule_of(stage, stages, microbatches):
         WrongAnswer(
             changed(_SCHEDULE, ("stages - 1 - stage", "stages - stage")), "forwards come before the first"
         ),
-        WrongAnswer(
-            changed(_SCHEDULE, ("stages - 1 - stage", "stage")), "How many stages come behind this one?"
-        ),
+        WrongAnswer(changed(_SCHEDULE, ("stages - 1 - stage", "stage")), "one for each later stage"),
         WrongAnswer(
             changed(_SCHEDULE, ("min(stages - 1 - stage, microbatches)", "microbatches")), "expected 2"
         ),

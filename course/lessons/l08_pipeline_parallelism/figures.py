@@ -77,8 +77,8 @@ def depth_boundary(tried: Sequence[Fit]) -> Picture:
     """Bars: the deepest model that trained, by number of ranks; above each, the first that did not."""
     trained = {fit.ranks: fit.layers for fit in tried if fit.trained}
     refused = {fit.ranks: fit.layers for fit in tried if not fit.trained}
-    where = listed([f"{layers} on {n}" for n, layers in trained.items()])
-    title = f"Layers of the deepest model that trains with {tried[0].limit_mib} MiB per rank: {where}"
+    most = listed([str(layers) for layers in trained.values()])
+    title = f"Deepest model that trains, {tried[0].limit_mib} MiB per rank: {most} layers"
     figure, axes = new_figure(title, width=8.0, height=4.4)
     places = range(len(trained))
     axes.bar(places, list(trained.values()), width=0.6, color=BAR, edgecolor=INK)

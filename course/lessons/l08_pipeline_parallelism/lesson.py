@@ -22,7 +22,7 @@
 #    gradient of the whole batch?
 #    <details><summary>Answer</summary>It is a sum over samples, divided by the size of the whole batch. Then the gradients add up.</details>
 # 2. Two ranks call `Send` to each other at the same moment, with 1 MB each. What happens?
-#    <details><summary>Answer</summary>Most MPI libraries hang: each Send waits for a receiver that never comes. <code>Isend</code> starts to send and returns at once.</details>
+#    <details><summary>Answer</summary>With most MPI libraries the program hangs: each rank waits in Send, and neither reaches its Recv. <code>Isend</code> starts to send and returns at once.</details>
 # 3. In data parallelism every rank holds the whole model. What do the ranks send each other in a step?
 #    <details><summary>Answer</summary>Gradients, which are summed. Today no rank needs the whole model.</details>
 
@@ -47,8 +47,8 @@ torch.set_num_threads(1)
 # ## 1 · One stage per rank
 #
 # Suppose a model does not fit into the memory of one rank. In **pipeline parallelism** each rank keeps some consecutive layers, a
-# **pipeline stage**. We start with two stages, on ranks 0 and 1. (All ranks build both stages here, so that we can compare
-# at the end. Each of the two uses only its own.)
+# **pipeline stage**. We start with two stages, on ranks 0 and 1. The network is to learn the product of the first two of its eight
+# inputs. (Here every rank builds both stages, so that we can check. A real program builds only its own.)
 
 # %%
 # %%px
@@ -62,7 +62,7 @@ inputs = torch.randn(64, 8)
 target = inputs[:, :1] * inputs[:, 1:2]
 
 # %% [markdown]
-# The forward pass is easy to guess. A rank receives the output of the previous stage, runs its own layers, and sends the result on.
+# In the forward pass, a rank receives the output of the previous stage, runs its own layers, and sends the result on.
 # Rank 1 is last, so it computes the loss instead.
 
 
@@ -132,9 +132,9 @@ why = explain_difference(difference)
 outcome("Largest difference from the gradients of one process?", difference, because=why)
 
 # %% [markdown]
-# A model that is cut *between* layers computes what it computed before, only elsewhere. (To train it, each rank lets an optimizer update
-# its own stage.) Per step, 64 × 32 numbers cross the boundary forward, and as many gradients backward. The other price is time: while
-# rank 1 computes, what does rank 0 do?
+# A model cut *between* layers computes the same numbers; the computation just happens on two ranks. This has two
+# prices. One is messages: 64 × 32 numbers per step forward, as many gradients backward. The other is time: while rank 1 computes, what
+# does rank 0 do?
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Ask before the second function: "Rank 0 has no loss. From what does it start its backward pass?" Let somebody remove
@@ -143,11 +143,11 @@ outcome("Largest difference from the gradients of one process?", difference, bec
 # %% [markdown] tags=["slide"]
 # ## 2 · One batch at a time
 #
-# Now four stages on four ranks. To time them we need four cores, and your laptop may have two. So the stages of this section *sleep*
-# for as long as they would compute, which needs no core, and send real messages. We call such times **emulated**.
+# Now four stages on four ranks. To time them we need four cores, and your laptop may have two. So from here on our stages *sleep*
+# for as long as they would compute. Sleeping needs no core; the messages are real. We call such times **emulated**.
 #
-# We choose the times: a batch takes 0.16 s forward through a stage, and 0.32 s backward, which computes two products where
-# forward computes one. One rank with all four stages needs 4 · (0.16 + 0.32) s = 1.92 s. How many times as fast are four ranks?
+# We choose the times: a batch takes 0.16 s forward through a stage, and 0.32 s backward, because a backward computes two products (for
+# the gradients of input and weights) where a forward computes one. One rank with all four stages needs 4 · (0.16 + 0.32) s = 1.92 s. How many times as fast are four ranks?
 
 # %%
 predict("Speed-up of one batch through four stages on four ranks?", None)
@@ -157,6 +157,7 @@ predict("Speed-up of one batch through four stages on four ranks?", None)
 from course.lessons.l08_pipeline_parallelism.runs import emulate
 from course_lib.theory.schedules import naive
 
+# naive(4, 1): 4 stages, 1 micro-batch
 _, spans = emulate(comm, naive(4, 1), forward_seconds=0.16, backward_seconds=0.32)
 
 # %% tags=["nbval-ignore-output"]
@@ -173,15 +174,14 @@ outcome(
 predicted_and_measured(simulate(naive(4, 1), 0.16, 0.32), cluster["spans"][0], cores=cores, emulated=True)
 
 # %% [markdown]
-# Stages make room for a larger model. They do not make one batch faster: at any moment one rank computes and three are idle.
+# More stages let you train a larger model, but one batch takes as long as before: at any moment one rank computes and three are idle.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Micro-batches
 #
 # Cut the batch into micro-batches, whose gradients add up (lesson 05). As soon as rank 0 has sent the first one on, it can start the
 # second. A **schedule** lists what each rank does, in order: `F0` is the forward pass of micro-batch 0, `B0` its backward pass. The
-# schedule **GPipe** takes all micro-batches forward, then all of them backward, the last one
-# first.
+# schedule **GPipe** takes all micro-batches forward, then all of them backward, the last one first.
 #
 # `simulate` plays a schedule: each action starts as soon as its rank is free and its input is there. Messages take no time. All stages
 # are equally long, and a backward takes as long as two forwards.
@@ -195,34 +195,38 @@ four = {"one at a time": naive(4, 4), "GPipe": gpipe(4, 4)}
 schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items()})
 
 # %% [markdown]
-# The white part is the **bubble**: the time in which a rank has nothing to do. With p stages and m micro-batches, a rank works for m
-# forwards and backwards, and is idle for p − 1 of each. So, with equal stages and free messages, the idle share is
+# The white part until the last box ends is the **bubble**: time in which a rank has nothing to do. Take p stages and m micro-batches,
+# and look at rank 0. After its last forward, that micro-batch still has to pass p − 1 stages forward and the same p − 1 backward. So
+# rank 0 works for m forwards and m backwards, and waits for p − 1 of each. Every other rank waits as long, split between start, middle
+# and end. With equal stages and free messages, the idle share is therefore
 #
 # **(p − 1) / (m + p − 1)**
 #
-# For p = 4 and m = 4 that is 3/7, or 43 %. Now cut the same batch into *eight* micro-batches: 0.02 s forward, 0.04 s backward.
+# For p = 4 and m = 4 that is 3/7, or 43 %. Now cut the same batch into *eight* micro-batches: 0.02 s forward, 0.04 s backward. We look
+# at the shortest of three runs.
 
 # %%
 predict("Percent of the ranks' time idle, eight micro-batches in four stages?", None)
 
 # %%
 # %%px
+from course.lessons.l08_pipeline_parallelism.runs import shortest
 from course_lib.theory.schedules import gpipe
 
-_, spans = emulate(comm, gpipe(4, 8), forward_seconds=0.02, backward_seconds=0.04)
+eight = shortest(comm, {"GPipe": gpipe(4, 8)}, forward_seconds=0.02, backward_seconds=0.04)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.figures import explain_idle
 from course.lessons.shared.figures.schedules import boxes, idle
 
-share = idle(boxes(cluster["spans"][0]))
+spans = cluster["eight"][0]["GPipe"]
+share = idle(boxes(spans))
 why = explain_idle(share, stages=4, microbatches=8)
 outcome("Percent of the ranks' time idle, eight micro-batches in four stages?", 100 * share, "%", because=why)
-predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), cluster["spans"][0], cores=cores, emulated=True)
+predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), spans, cores=cores, emulated=True)
 
 # %% [markdown]
-# Now look at rank 0. When its first backward begins, all eight micro-batches have gone forward, so it holds the activations of all
-# eight.
+# When rank 0 begins its first backward, all eight micro-batches have gone forward. So it holds the activations of all eight.
 
 # %% [markdown] tags=["notes"]
 # Six minutes for sections 2 and 3. Derive the formula at the board: colour the triangle at the left and the triangle at the right,
@@ -231,9 +235,9 @@ predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), cluster["spans"][0], c
 # %% [markdown] tags=["slide"]
 # ## 4 · One forward, one backward
 #
-# **1F1B** lets every rank go backward as early as it can. First a rank takes just enough micro-batches forward that the stages behind it
-# have work: one for each of them. From then on it does *one forward, one backward* in turn. When the forwards run out, the remaining
-# backwards follow.
+# **1F1B** lets every rank go backward as early as it can. First come the warm-up forwards: one for each stage after this one, so that
+# those stages get work. Then the rank alternates: *one forward, one backward*. When no forwards are left, the remaining backwards
+# follow. On rank 0 of three, the warm-up is F0 F1; then come F2 B0 F3 B1 …
 
 # %% tags=["exercise: 08.1"]
 
@@ -241,7 +245,7 @@ predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), cluster["spans"][0], c
 continue_with("08.1")
 
 # %% [markdown]
-# `noted` calls `rank_1` and notes what it does with eight micro-batches. The course adds ranks 0 and 2.
+# `noted` calls `rank_1` and notes what it does with eight micro-batches.
 
 # %%
 # %%px
@@ -254,8 +258,8 @@ if rank == 1:
     print("rank 1:", *schedule[1])
 
 # %% [markdown]
-# Three ranks run GPipe, then this schedule: same stages, same micro-batches, a different order. How much shorter does that make the
-# step?
+# Three ranks run GPipe and this schedule in turn, three times each, and we look at the shortest. How much shorter is
+# the step of 1F1B?
 
 # %%
 predict("Percent of time that 1F1B saves, compared with GPipe?", None)
@@ -263,21 +267,20 @@ predict("Percent of time that 1F1B saves, compared with GPipe?", None)
 # %%
 # %%px
 three = comm.Split(0 if rank < 3 else MPI.UNDEFINED, rank)
-gpipe_spans = spans_1f1b = None
+both = {}
 if rank < 3:
-    _, gpipe_spans = emulate(three, gpipe(3, 8), forward_seconds=0.02, backward_seconds=0.04)
-    _, spans_1f1b = emulate(three, schedule, forward_seconds=0.02, backward_seconds=0.04)
+    both = shortest(three, {"GPipe": gpipe(3, 8), "1F1B": schedule}, 0.02, 0.04)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.figures import explain_saved
 
-both = {"GPipe": cluster["gpipe_spans"][0], "1F1B": cluster["spans_1f1b"][0]}
+both = cluster["both"][0]
 saved = 100 * (1 - duration(both["1F1B"]) / duration(both["GPipe"]))
 outcome("Percent of time that 1F1B saves, compared with GPipe?", saved, "%", because=explain_saved(saved))
-predicted_and_measured(simulate(cluster["schedule"][0], 0.02, 0.04), both["1F1B"], cores=cores, emulated=True)
+schedule_grids(both, unit="measured seconds, compute emulated by sleeping")
 
 # %% [markdown]
-# So what is 1F1B good for? In the same two runs, count the micro-batches that have gone forward on a rank but not yet backward.
+# So what is 1F1B good for? In both runs, count the micro-batches that have gone forward on a rank but not yet backward.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import live_activations
@@ -285,9 +288,9 @@ from course.lessons.shared.figures.schedules import live_activations
 live_activations(both)
 
 # %% [markdown]
-# With equal stages and free messages, 1F1B has the same bubble as GPipe. **It saves memory**: of p stages, stage s holds at most
-# p − s micro-batches, however many there are. With the memory that it saves you can afford more micro-batches, and those do shrink the
-# bubble.
+# With equal stages and free messages, 1F1B has the same bubble as GPipe. **It saves memory**: counting stages from 0, stage s of p
+# holds at most p − s micro-batches, however many there are; with GPipe it holds the whole batch. So with 1F1B you can enlarge the
+# batch: more micro-batches of the same size, no more memory for activations, a smaller bubble.
 
 # %% tags=["exercise: 08.q2"]
 
@@ -298,23 +301,24 @@ live_activations(both)
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A stage receives its input, computes, sends its output; then it receives the output's gradient and sends the input's gradient back.
-# - Stages make room for a larger model. They do not make one batch faster; micro-batches keep the stages busy.
+# - Activations travel forward from stage to stage; their gradients travel back the same way.
+# - More stages let you train a larger model. One batch takes as long as before; micro-batches keep the stages busy.
 # - With equal stages and free messages, GPipe and 1F1B are idle for (p − 1) / (m + p − 1) of the time.
-# - Of p stages, stage s holds min(p − s, m) micro-batches with 1F1B, and all m with GPipe.
+# - Counting stages from 0, stage s of p holds min(p − s, m) micro-batches with 1F1B, and all m with GPipe.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your pipeline has 8 stages and 8 micro-batches, and you may change one thing. What do you do first? Vote, talk to your
-# neighbour for two minutes, vote again: (a) 1F1B instead of GPipe, (b) 32 micro-batches instead of 8, (c) links with twice the bandwidth.
+# Your pipeline has 8 stages and 8 micro-batches, and you may change one thing. What do you do first? Vote, discuss for
+# two minutes, vote again: (a) 1F1B instead of GPipe, (b) 32 micro-batches instead of 8, (c) links with twice the bandwidth.
 #
-# <details><summary>What to listen for</summary>(b): the idle share falls from 7/15 to 7/39. (a) leaves it as it is; but without
-# (a), 32 micro-batches may not fit into memory, so the best answer is "(b), and (a) if I must". (c) helps little: most of the
-# bubble is waiting, not transfer. A good question to hear: does a micro-batch a quarter as large still keep a core or GPU busy?</details>
+# <details><summary>What to listen for</summary>(b): the idle share falls from 7/15 to 7/39; (a) leaves it as it is. Ask where the 32
+# come from. If the batch stays the same, each is a quarter as large: GPipe still holds the whole batch, 1F1B on rank 0 only 8/32 of it. If
+# the batch grows fourfold, GPipe needs four times the memory for activations, and (a) may become necessary. (c) helps little: most of
+# the bubble is waiting, not transfer.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More is a real model on real cores, smaller bubbles, and how deep a model may be.
+# **Stop here in a short workshop.**
 
 # %% [markdown] tags=["more"]
 # ## More
@@ -457,7 +461,9 @@ predicted_and_measured(predicted, spans, cores=cores)
 #
 # With two stages or more, look closely: a backward of rank 0 may begin *before* that of rank 1 has ended. The fast pipeline first computes
 # and sends the gradient of its input, for which a rank waits, and defers the gradients of its weights. Zero-bubble schedules
-# (Qi et al., 2024) develop this idea. Does one of the two orders take longer?
+# (Qi et al., 2024) develop this idea.
+#
+# Back to GPipe and 1F1B: does one take longer on real cores?
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.figures import compare_orders
@@ -607,12 +613,12 @@ for name in ("GPipe", "1F1B", "1F1B, recomputed"):
     print(f"{name:17}", *(f"{kept[name] / 1000:6.0f}   " for kept in cluster["kept"]))
 
 # %% [markdown]
-# Read the table by columns. GPipe keeps all eight micro-batches on every rank. 1F1B keeps fewer, the closer a rank is to the end. With
+# Within a column, GPipe keeps most: all eight micro-batches. Along the row of 1F1B, ranks closer to the end keep fewer. With
 # recomputation a rank keeps the inputs of its micro-batches, and everything else for only one micro-batch at a time. (The last rank also
 # computes the loss, whose tensors are not recomputed.)
 #
-# And the weights? We train models of layers that take 16 MiB each, with gradients and Adam's state, in processes that may use 192 MiB
-# each. They are started for this and have a memory limit; the ranks of this notebook have none. (Linux only.) `boundary` looks for the
+# And the weights? Each layer takes 16 MiB, its gradients and Adam's state included. We train models of such layers in processes that may
+# use 192 MiB each. They are started for this and have a memory limit; the ranks of this notebook have none. (Linux only.) `boundary` looks for the
 # deepest model that trains, and tries one layer more.
 
 # %% tags=["nbval-ignore-output"]

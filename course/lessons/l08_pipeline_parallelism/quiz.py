@@ -11,7 +11,8 @@ ONE_BATCH = Question(
         Option(
             "a quarter of the time",
             reply="That would mean that the four stages compute at the same time. They cannot: stage 1 needs "
-            "the output of stage 0. In the figure above, at any moment one stage works and three are idle.",
+            "the output of stage 0. In the figure of section 2, at any moment one stage works and three "
+            "are idle.",
             belief="stages-speed-up-one-batch",
         ),
         Option(
@@ -36,7 +37,7 @@ WHAT_CHANGES = Question(
     "replace GPipe by 1F1B. What changes?",
     options=(
         Option(
-            "every rank is idle for less of the time",
+            "rank 0 is idle for less of the time",
             reply="That would mean that the step gets shorter. With equal stages and free messages the idle "
             "share of both schedules is 3/35. 1F1B changes the order of the work, and with it the memory.",
             belief="one-f-one-b-shrinks-the-bubble",
@@ -47,7 +48,7 @@ WHAT_CHANGES = Question(
             right=True,
         ),
         Option(
-            "every rank keeps activations of at most 1 micro-batch",
+            "rank 0 keeps activations of at most 1 micro-batch",
             reply="That would mean that rank 0 waits for the gradient of micro-batch 0 before it starts "
             "micro-batch 1. Only the last rank holds one; rank 0 holds 4 before a gradient comes back.",
             belief="one-f-one-b-holds-one",

@@ -51,7 +51,7 @@ def test_boxes_of_a_recording_are_those_of_its_simulation() -> None:
 def test_grids_say_how_idle_each_schedule_is() -> None:
     picture = schedule_grids({"naive": simulate(naive(4, 4), 1, 2), "GPipe": simulate(gpipe(4, 4), 1, 2)})
     check_legible(picture)
-    assert title_of(picture) == "Idle: naive 75% and GPipe 43% of the ranks' time"
+    assert title_of(picture) == "Idle share of the ranks' time: naive 75% and GPipe 43%"
     assert "GPipe, rank 1 F0 F1 F2 F3 B3 B2 B1 B0" in picture.alt
 
 
@@ -62,7 +62,7 @@ def test_measured_stands_beside_predicted_and_says_how_it_was_measured(emulated:
     check_legible(picture)
     title = title_of(picture)
     assert "predicted 330 ms, measured 363 ms (+10.0%)" in title
-    assert ("emulated" in title) == emulated
+    assert ("Emulated" in title) == emulated
     assert ("sharing" in title) != emulated
 
 

@@ -146,9 +146,9 @@ def schedule_grids(schedules: Mapping[str, Spans], *, unit: str = ONE_FORWARD) -
     """
     drawn = {name: boxes(spans) for name, spans in schedules.items()}
     shares = [f"{name} {idle(found):.0%}" for name, found in drawn.items()]
-    title = f"Idle: {listed(shares)} of the ranks' time"
+    title = f"Idle share of the ranks' time: {listed(shares)}"
     labels = {name: f"{name}: {idle(found):.0%} idle" for name, found in drawn.items()}
-    said = "; ".join(f"{name} ends at {length(found):g}" for name, found in drawn.items())
+    said = "; ".join(f"{name} ends at {length(found):.3g}" for name, found in drawn.items())
     return _panels(drawn, labels, title, unit, 1.0, f"{title}. {said}")
 
 
@@ -162,7 +162,7 @@ def predicted_and_measured(
     drawn = {"predicted": boxes(predicted), "measured": boxes(measured)}
     ranks = 1 + max(box.rank for box in drawn["measured"])
     said, took = (length(drawn[name]) for name in ("predicted", "measured"))
-    who = f"{ranks} ranks, emulated compute, real messages" if emulated else say_ranks(ranks, cores)
+    who = f"Emulated, {ranks} ranks" if emulated else say_ranks(ranks, cores)
     title = f"{who}: predicted {say_seconds(said)}, measured {say_seconds(took)} ({took / said - 1:+.1%})"
     word = "measured, compute emulated by sleeping" if emulated else "measured"
     labels = {"predicted": f"predicted, if messages took no time: {idle(drawn['predicted']):.0%} idle"}
@@ -210,7 +210,7 @@ def _grid(axes: Axes, found: Sequence[Box], factor: float, longest: float, ranks
     name_ranks(axes, range(ranks))
     axes.grid(False)
     axes.set_ylim(ranks - 0.5, -0.5)
-    axes.set_xlim(0, longest)
+    axes.set_xlim(0, 1.01 * longest)  # room for the last edge
 
 
 def in_words(found: Sequence[Box]) -> list[str]:
@@ -248,9 +248,10 @@ def live_activations(schedules: Mapping[str, Spans]) -> Picture:
             moments = [factor * time for time in times]
             panel.fill_between(moments, counts, step="post", color=rank_colour(rank), alpha=0.9, linewidth=0)
             panel.set_ylim(0, most + 0.5)
-            panel.set_yticks([0, most])
+            panel.set_yticks(sorted({0, most // 2, most}))
             if column == 0:
                 panel.set_ylabel(f"rank {rank}", rotation=0, ha="right", va="center")
+    figure.supylabel("micro-batches held", fontsize=FONT_SIZE, color=INK)
     for panel in panels[-len(drawn) :]:
         panel.set_xlabel(unit if simulated else f"time in {unit}")
     words = f"Step curves: micro-batches that a rank holds, over time, {len(drawn)} schedules side by side"
