@@ -345,7 +345,7 @@ live_activations(both)
 # One more thing is different: `neighbours` sends with `Isend`. In 1F1B, two neighbours send to each other at the same moment, an
 # activation to the next rank, a gradient to the previous one. With `Send` and long messages, both may wait forever (lesson 01).
 #
-# Now the check: a Transformer of four blocks, cut into one to four stages, in float64. It trains for three steps, beside a
+# Now the check: a small language model of four blocks, cut into one to four stages, in float64. It trains for three steps, beside a
 # copy that is not cut. Losses and weights have to agree.
 
 # %%
