@@ -243,12 +243,12 @@ looks = [look_into_step(comm, model, batches[0], stage) for stage in (0, 1, 2, 3
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l11_zero_from_scratch.pictures import peak_picture
-from course.lessons.l11_zero_from_scratch.words import explain_peak, memory_table
+from course.lessons.l11_zero_from_scratch.words import compare_last_stages, explain_peak, memory_table
 
 looks = cluster["looks"][0]
 fall, why = 100 * (1 - looks[3].peak / looks[0].peak), explain_peak(looks)
 outcome("By how many percent does the peak of a step fall, from stage 0 to stage 3?", fall, "%", because=why)
-print(memory_table(looks))
+print(memory_table(looks), compare_last_stages(looks), sep="\n")
 peak_picture(looks)
 
 # %% [markdown]
