@@ -108,9 +108,9 @@ _SUM = "        comm.Reduce_scatter(gradient, mine, counts)\n"
 SHARDS = Exercise(
     id="11.1",
     title="Stage 2, with two gaps",
-    task="This function gets one bucket after the other. Of each, it should keep this rank's shard, summed "
-    "over all ranks. Two things are missing: the array `mine` has no room for the shard, and nothing is "
-    "summed.",
+    task="This function gets one bucket after the other. From each bucket it should keep this rank's shard "
+    "of the sum over all ranks. Two things are missing: the array `mine` has no room for the shard, and "
+    "nothing is summed.",
     objectives=(1, 3),
     targets=("view-is-small",),
     stub=changed(_SHARDS, ("counts[comm.rank]", "0"), (_SUM, "        ...\n")),

@@ -1,7 +1,7 @@
 # %% [markdown] tags=["slide"]
 # # 11 · ZeRO from scratch
 #
-# *Train a model that is too large for any single rank, and end with the weights that one process would have.*
+# *Train with less memory per rank, and end with the weights that one process would have.*
 #
 # | | |
 # |---|---|
@@ -48,8 +48,8 @@ torch.set_num_threads(1)
 # %% [markdown] tags=["slide"]
 # ## 1 · A model that does not fit
 #
-# Here is a model that is too large: 16 layers with 4 MiB of weights each. With gradients and Adam's two averages, training takes four times that, 256 MiB. No
-# process may allocate more than 192 MiB for it.
+# Here is a model that is too large: 16 layers with 4 MiB of weights each, 64 MiB in all. With gradients and Adam's two averages,
+# training takes four times as much: 256 MiB. No process may allocate more than 192 MiB.
 #
 # We try to train one step in three ways: on one rank; on four ranks with data parallelism; on four ranks with ZeRO, the method of this lesson. How
 # many of the three have enough memory?
@@ -65,7 +65,8 @@ if tries := three_tries():
     outcome("Of the three runs, how many have enough memory?", trained, word="counted")
 
 # %% [markdown]
-# Data parallelism does not save memory: each rank holds a full copy of everything. ZeRO keeps everything once, distributed over the ranks. Let us build it.
+# Data parallelism does not save memory: each rank holds a full copy of everything. The run with ZeRO used its last stage,
+# which keeps everything once, distributed over the ranks. Let us build it, stage by stage.
 
 # %% [markdown] tags=["notes"]
 # Four minutes. Many say 2: they add up the memory of four ranks. Ask them what exactly would lie where. The limit holds in
@@ -78,8 +79,8 @@ if tries := three_tries():
 # With Adam in float32, training takes 16 bytes per parameter. With data parallelism on four ranks that makes 64, and 48 of them are
 # copies. **ZeRO**, the *Zero Redundancy Optimizer*, removes them in three stages.
 #
-# All stages begin alike. Put all parameters into one flat buffer, and cut it into one shard per rank. The rank that keeps and updates
-# a shard is its **owner**. Here are the four parameters of a small network:
+# All stages begin alike. Put parameters into a flat buffer, one after the other, and cut the buffer into one shard per rank. The rank
+# that keeps and updates a shard is its **owner**. Here are the four parameters of a small network:
 
 # %%
 # %%px
@@ -126,8 +127,8 @@ zero1_step(comm, weights, np.full(6, 10.0**rank), momentum)
 print(f"rank {rank}: momentum {momentum}, weights {weights}")
 
 # %% [markdown]
-# Every rank has all new weights, and no rank had all momenta. The price is two collectives in place of one. The *bytes* are equal, because an
-# all-reduce moves what its two halves move.
+# Every rank has all new weights, but each kept only its shard of the momentum. We call two collectives instead of one. They move as many
+# bytes as the all-reduce, because they are its two halves.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Stage 2: shard the gradients
@@ -135,7 +136,8 @@ print(f"rank {rank}: momentum {momentum}, weights {weights}")
 # In stage 1, each rank still holds a full buffer of gradients, although it needs only its shard of their sums. Can we avoid it?
 #
 # Backward computes gradients from the last layer to the first. We collect them in buckets. As soon as a bucket is full, a
-# reduce-scatter sums it, each rank keeps its shard, and the bucket is freed.
+# reduce-scatter sums it, each rank keeps its shard, and the bucket is freed. Each bucket is a flat buffer of its own and is cut the
+# same way, so every rank owns a shard of every bucket.
 
 # %% tags=["exercise: 11.1"]
 
@@ -149,8 +151,8 @@ continue_with("11.1")
 # %% [markdown] tags=["slide"]
 # ## 5 · Stage 3: shard the weights
 #
-# In stage 2, every rank still holds all weights. A layer needs all of *its* weights, but only while it runs. So in stage 3 the ranks gather a layer just
-# before it runs, and free it right after:
+# In stage 2, every rank still holds all weights. A layer needs all of *its* weights, but only while it runs. Now each layer is one flat
+# buffer, and every rank owns a shard of every layer. So in stage 3 the ranks gather a layer just before it runs, and free it right after:
 #
 # ```
 # forward    gather 0 · run 0 · free 0    gather 1 · run 1 · free 1    …
@@ -159,8 +161,8 @@ continue_with("11.1")
 #
 # Every rank still runs the full model on its own samples. ZeRO distributes what is *kept*, not what is computed.
 #
-# Now we train a Transformer for 40 steps in each stage; stage 0 is plain data parallelism. In stage 2, `shard_gradients` sums the buckets. The text to
-# learn is a program: the file with the library's ZeRO. **Predict:** how many bytes per parameter does a rank hold between two steps of stage 2?
+# Now we train a Transformer for 40 steps in each stage; stage 0 is plain data parallelism. In stage 2, `shard_gradients` sums the buckets. The training
+# text is the source file of the library's ZeRO. **Predict:** how many bytes per parameter does a rank hold between two steps of stage 2?
 
 # %%
 predict("Bytes per parameter that each of four ranks holds in stage 2?", None)
@@ -185,28 +187,40 @@ outcome("Bytes per parameter that each of four ranks holds in stage 2?", each, w
 held_picture(runs, parameters)
 
 # %% [markdown]
-# The counts include the memory behind every tensor that a rank keeps between two steps. And do the stages train alike?
+# We counted the memory behind every tensor that a rank keeps between two steps. The dashed lines are the formula: on N ranks,
+# 16, 8 + 8/N, 4 + 12/N and 16/N bytes per parameter in stages 0 to 3.
+#
+# In section 1, stage 3 held a quarter of 256 MiB, 64 MiB, on each of four ranks. One layer's gathered weights and full gradients came
+# on top.
+#
+# Do the stages also train alike?
 
 # %% tags=["nbval-ignore-output"]
 loss_picture(runs[0])
 
 # %% [markdown]
-# They add the same gradients, up to rounding. In section 1, each of four ranks held a quarter of 256 MiB, plus one layer at a time.
+# The four curves coincide: all stages add the same gradients, up to rounding.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · The price in bytes
 #
-# Stages 1 and 2 gather the weights once per step, after the update. How many bytes does a rank receive in stage 3, for each byte in stage 2?
+# Stages 1 and 2 gather the weights once per step, after the update. How many times as many
+# bytes does a rank receive in stage 3 as in stage 2?
 
 # %%
-predict("Bytes received in stage 3, for each byte in stage 2?", None)
+predict("How many times as many bytes does a rank receive in stage 3 as in stage 2?", None)
 
 # %%
 received = [sum(run[stage].received for run in runs) / 4e6 for stage in (0, 1, 2, 3)]
 print("MB per rank and step, in stages 0 to 3:", *(f"{mb:.2f}" for mb in received))
 why = "One reduce-scatter and two all-gathers, before forward and before backward."
 ratio = received[3] / received[2]
-outcome("Bytes received in stage 3, for each byte in stage 2?", ratio, word="counted", because=why)
+outcome(
+    "How many times as many bytes does a rank receive in stage 3 as in stage 2?",
+    ratio,
+    word="counted",
+    because=why,
+)
 
 # %% [markdown]
 # For Ψ parameters on N ranks, a rank receives (N−1)/N of 2Ψ numbers in stages 0 to 2, and of 3Ψ in stage 3.
@@ -229,12 +243,12 @@ looks = [look_into_step(comm, model, batches[0], stage) for stage in (0, 1, 2, 3
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l11_zero_from_scratch.pictures import peak_picture
-from course.lessons.l11_zero_from_scratch.words import explain_peak, memory_table
+from course.lessons.l11_zero_from_scratch.words import compare_last_stages, explain_peak, memory_table
 
 looks = cluster["looks"][0]
 fall, why = 100 * (1 - looks[3].peak / looks[0].peak), explain_peak(looks)
 outcome("By how many percent does the peak of a step fall, from stage 0 to stage 3?", fall, "%", because=why)
-print(memory_table(looks))
+print(memory_table(looks), compare_last_stages(looks), sep="\n")
 peak_picture(looks)
 
 # %% [markdown]
@@ -290,8 +304,8 @@ peak_picture(looks)
 # %% [markdown]
 # ### Save on four ranks, resume on two
 #
-# In stage 3 no rank can write the model to a file, because none holds it. So every rank saves its own shards, and notes where in its parameter each one
-# begins. A rank that resumes collects the numbers that it owns from all files. So the number of ranks may change.
+# In stage 3 no rank can write the model to a file, because none holds it. Every rank saves its own shards, and for each shard the
+# parameter and the position where it begins. A rank that resumes collects the numbers that it owns from all files. So the number of ranks may change.
 #
 # This training saves every four steps. When it starts, it looks for a checkpoint:
 

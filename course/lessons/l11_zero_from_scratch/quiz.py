@@ -4,24 +4,23 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 WHO_COMPUTES = Question(
     id="11.q1",
-    question="One process computes a step with 8 samples in 80 ms. Now four ranks train with stage 3, each "
-    "on 8 samples of its own and on a core of its own. How long does each of them compute per step, without "
-    "communication?",
+    question="Four ranks train with stage 3, each on 8 samples of its own. What does each rank compute in a "
+    "step?",
     options=(
         Option(
-            "20 ms, on a quarter of every layer",
+            "a quarter of every layer, on its own samples",
             reply="That would mean a rank computes with its shard only. It doesn't: before a layer runs, "
             "each rank gathers all of the layer's weights, and computes as one process would.",
             belief="zero-splits-computation",
         ),
         Option(
-            "80 ms, on all the layers in turn",
+            "all layers in full, on its own samples",
             reply="Every rank runs the full model on its own samples, as in data parallelism. Owners keep "
             "and update numbers; computing is not divided among them.",
             right=True,
         ),
         Option(
-            "20 ms, on the layers that it owns",
+            "all layers that it owns, on all samples",
             reply="That would be a pipeline, as in lesson 08: its ranks own layers, and activations "
             "travel. In ZeRO every rank owns a shard of every layer, and weights travel.",
             belief="owner-runs-the-layer",
@@ -73,7 +72,7 @@ THE_PRICE = Question(
             right=True,
         ),
         Option(
-            "more, the more ranks there are",
+            "N times as many on N ranks",
             reply="That would mean an all-gather brings the model once per rank. It brings it once: of N "
             "shards, a rank receives the N − 1 that it does not own.",
             belief="gather-grows-with-n",
@@ -99,7 +98,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="11.p3",
-        question="Bytes received in stage 3, for each byte in stage 2?",
+        question="How many times as many bytes does a rank receive in stage 3 as in stage 2?",
         objectives=(3,),
         targets=("stage-3-is-free",),
     ),

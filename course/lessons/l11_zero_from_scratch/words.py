@@ -40,6 +40,17 @@ def memory_table(looks: Sequence[Look]) -> str:
     return "\n".join(rows)
 
 
+def compare_last_stages(looks: Sequence[Look]) -> str:
+    """How much less the last stage holds than the one before it, and how much lower its peak is."""
+    (before, last), stage = looks[-2:], len(looks) - 1
+    held, peak = before.held - last.held, before.peak - last.peak
+    lower = f"{_mb(peak)} lower" if peak >= 0 else f"{_mb(-peak)} higher"
+    found = f"Stage {stage} holds {_mb(held)} less than stage {stage - 1}, and its peak is {lower}."
+    if peak >= held:
+        return found
+    return f"{found}\nThe gathered weights and full gradients of a layer use up the rest."
+
+
 def _mb(nbytes: int) -> str:
     return f"{nbytes / 1e6:.2f} MB"
 

@@ -24,6 +24,12 @@ def test_the_title_of_the_curves_says_how_far_the_loss_falls_and_how_far_they_ar
     assert "on 4 ranks: from 4.000 to 1.020" in picture.alt
 
 
+def test_curves_that_are_equal_at_every_step_are_said_to_coincide() -> None:
+    losses = {"stage 0": [4.0, 1.0], "stage 3": [4.0, 1.0001]}
+    title = training.loss_curves(losses, window=1).figure.axes[0].get_title(loc="left")
+    assert title == "The loss falls from 4.00 to 1.00; the 2 curves coincide"
+
+
 def test_different_trainings_are_compared_by_how_they_end() -> None:
     losses = {"with the broadcast": [2.0, 0.6, 0.35], "without": [2.0, 1.2, 0.77]}
     title = training.loss_curves(losses, window=1).figure.axes[0].get_title(loc="left")

@@ -23,6 +23,11 @@ def test_every_rank_has_one_slice_of_the_buffer(ranks: int, longest: int) -> Non
     assert "down.bias with 5" in picture.alt
 
 
+def test_parameters_too_narrow_for_their_names_are_named_above() -> None:
+    words = {text.get_text() for text in letters_of(slice_owners(SIZES, 4))}
+    assert {"up.weight\n40", "up.bias 8", "down.bias 5"} <= words
+
+
 def test_the_title_names_the_parameters_that_are_cut() -> None:
     assert cut_parameters(SIZES, 4) == ["up.weight", "up.bias", "down.weight"]
     assert cut_parameters({"a": 5, "b": 5}, 2) == []

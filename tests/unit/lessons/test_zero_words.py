@@ -8,6 +8,7 @@ from course.lessons.l11_zero_from_scratch.records import Look
 from course.lessons.l11_zero_from_scratch.resume_jobs import largest_difference, run_job, side_by_side
 from course.lessons.l11_zero_from_scratch.words import (
     benchmark_table,
+    compare_last_stages,
     explain_peak,
     explain_seconds,
     memory_table,
@@ -22,6 +23,16 @@ def test_the_peak_is_explained_by_what_comes_on_top() -> None:
     words = explain_peak(looks)
     assert "What is held falls by 75 %" in words and "0.90 MB of activations, as before" in words
     assert memory_table(looks).splitlines()[2].split() == ["stage", "1", "1.00", "2.75", "0.90"]
+
+
+def test_stage_3_saves_less_of_the_peak_than_of_what_is_held() -> None:
+    before, last = Look([2_980_000], 1_640_000, 10), Look([2_820_000], 940_000, 10)
+    first, second = compare_last_stages([before, before, before, last]).splitlines()
+    assert first == "Stage 3 holds 0.70 MB less than stage 2, and its peak is 0.16 MB lower."
+    assert "use up the rest" in second
+    higher = Look([3_000_000], 940_000, 10)
+    assert "its peak is 0.02 MB higher" in compare_last_stages([before, higher])
+    assert "use up" not in compare_last_stages([before, Look([2_000_000], 940_000, 10)])
 
 
 def test_a_peak_that_falls_as_much_as_what_is_held_is_not_explained_by_activations() -> None:

@@ -145,6 +145,8 @@ def curves_title(smooth: Mapping[str, Sequence[float]], window: int) -> str:
         steps = len(next(iter(smooth.values()))) + window - 1
         ends = ", ".join(f"{values[-1]:.2f} {name}" for name, values in smooth.items())
         return f"After {steps} steps: loss {ends}"
+    if all(max(values) < 1.0005 * min(values) for values in zip(*smooth.values(), strict=False)):
+        return f"{found}; the {len(smooth)} curves coincide"
     return f"{found}; the {len(smooth)} runs typically differ by {spread:.1%}"
 
 

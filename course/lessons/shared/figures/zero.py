@@ -39,22 +39,29 @@ def slice_owners(sizes: Mapping[str, int], ranks: int) -> Picture:
     total = sum(sizes.values())
     slices = even_ranges(total, ranks)
     title = owner_title(sizes, ranks)
-    figure, (axes,) = new_panels(title, height=2.9)
+    figure, (axes,) = new_panels(title, height=3.3)
     start = 0
     for name, size in sizes.items():
         axes.add_patch(Rectangle((start, 1.15), size, 0.7, facecolor="#eeeeee", edgecolor=INK))
-        label = f"{name}\n{size}" if size > 0.09 * total else str(size) if size > 0.03 * total else ""
-        where: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": INK}
-        axes.text(start + size / 2, 1.5, label, bbox={"fc": "#eeeeee", "ec": "none", "pad": 1}, **where)
+        middle = start + size / 2
+        words: Look = {"va": "center", "fontsize": FONT_SIZE, "color": INK}
+        if size > 0.15 * total:
+            box = {"fc": "#eeeeee", "ec": "none", "pad": 1}
+            axes.text(middle, 1.5, f"{name}\n{size}", bbox=box, ha="center", **words)
+        else:  # too narrow for its name, which goes above it
+            side = "left" if middle < 0.15 * total else "right" if middle > 0.85 * total else "center"
+            axes.annotate(
+                f"{name} {size}", (middle, 1.85), (middle, 2.35), ha=side, arrowprops=ARROW, **words
+            )
         start += size
     for rank, part in enumerate(slices):
         colour = rank_colour(rank)
         axes.add_patch(Rectangle((part.start, 0.1), len(part), 0.7, facecolor=colour, edgecolor="white"))
-        words: Look = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": ink_on(colour)}
+        words = {"ha": "center", "va": "center", "fontsize": FONT_SIZE, "color": ink_on(colour)}
         axes.text((part.start + part.stop) / 2, 0.45, f"rank {rank}\n{len(part)}", **words)
     for part in slices[1:]:
         axes.plot([part.start, part.start], [0.8, 1.85], color=INK, linestyle="--", linewidth=1.5)
-    axes.set(xlim=(0, total), ylim=(0, 1.95), yticks=[0.45, 1.5], yticklabels=["owners", "parameters"])
+    axes.set(xlim=(0, total), ylim=(0, 2.6), yticks=[0.45, 1.5], yticklabels=["owners", "parameters"])
     axes.set_xlabel("index in the flat buffer")
     axes.grid(False)
     axes.spines[:].set_visible(False)
