@@ -30,7 +30,7 @@ class Key:
     path: str
     value: Any
     effect: str
-    group: str  # batch, update, memory or messages: what it is about
+    group: str  # batch, update, memory, communication or log: what it is about
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ EFFECTS: Mapping[str, Mapping[str, str]] = {
         "scheduler.params.warmup_num_steps": "updates during which it climbs",
         "scheduler.params.warmup_type": "in equal steps",
         "scheduler.params.total_num_steps": "updates until it has fallen to 0",
-        "gradient_clipping": "the largest norm of the gradient; 0: no limit. If omitted, 1!",
+        "gradient_clipping": "the largest norm of the gradient; 0: no limit. "
+        "If omitted, DeepSpeed clips to 1.",
     },
     "memory": {
         "zero_optimization.stage": "the ZeRO stage: what is sharded",
@@ -74,9 +75,11 @@ EFFECTS: Mapping[str, Mapping[str, str]] = {
         "zero_optimization.stage3_max_reuse_distance": "stay when needed that soon; 0: never",
         "zero_optimization.reduce_bucket_size": "gradients per bucket: they are sent together",
     },
-    "messages": {
+    "communication": {
         "zero_optimization.use_multi_rank_bucket_allreduce": "false: a gradient goes to its owner only",
         "zero_optimization.stage3_prefetch_bucket_size": "weights gathered ahead; 0: none",
+    },
+    "log": {
         "steps_per_print": "steps between two lines of the log",
     },
 }

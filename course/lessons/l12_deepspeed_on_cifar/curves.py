@@ -119,11 +119,30 @@ def curves_title(today: Training, long: Sequence[Training]) -> str:
     found = groups(long)
     if "ranks" in found:
         first = found["ranks"][0]
-        ends = f"{fmean(run.accuracies[-1] for run in found['ranks']):.1%} on {first.ranks} ranks"
+        ends = f"{mean_end(found['ranks']):.1%} on {first.ranks} ranks"
         if "alone" in found:
-            ends += f", {fmean(run.accuracies[-1] for run in found['alone']):.1%} in one process"
+            ends += f", {mean_end(found['alone']):.1%} in one process"
         title += f";\nmeasured earlier ({first.data}): {ends}"
     return title
+
+
+def explain_lines(long: Sequence[Training]) -> str:
+    """What the lines of the figure are, and what can be compared with the long trainings."""
+    found = groups(long)
+    said = "The thick lines are what you have just watched."
+    if not found:
+        return said
+    said += f" The lines measured earlier are longer trainings ({long[0].data})."
+    if "ranks" in found and "alone" in found:
+        said += f"\nWith them you can compare {found['ranks'][0].ranks} ranks with one process."
+    if "small" in found:
+        said += f"\nThe net of DeepSpeed's own example ends at {mean_end(found['small']):.1%}."
+    return said
+
+
+def mean_end(runs: Sequence[Training]) -> float:
+    """The accuracy at the end, on average over the `runs`."""
+    return fmean(run.accuracies[-1] for run in runs)
 
 
 def curves_alt(today: Training, long: Sequence[Training], title: str) -> str:

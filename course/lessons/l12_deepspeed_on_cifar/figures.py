@@ -15,14 +15,19 @@ from mpi_classroom.figures import (
     Picture,
     new_figure,
     new_panels,
-    say_bytes,
     say_ranks,
     say_seconds,
     three_digits,
     time_unit,
 )
 
-GROUPS = {"batch": "#56B4E9", "update": "#009E73", "memory": "#E69F00", "messages": "#CC79A7"}
+GROUPS = {
+    "batch": "#56B4E9",
+    "update": "#009E73",
+    "memory": "#E69F00",
+    "communication": "#CC79A7",
+    "log": "#999999",
+}
 LETTERS = 40  # of an effect, in a line
 LINE, GAP = 0.21, 0.09  # inches
 
@@ -120,7 +125,7 @@ def stage_bars(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], c
 
 
 def held_per_parameter(run: StageRun) -> float:
-    """The most bytes per parameter that a rank holds during a step."""
+    """The most bytes per parameter that a rank holds during backward."""
     return run.held.total / run.parameters
 
 
@@ -144,12 +149,17 @@ def bars_title(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], c
 def bars_alt(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], title: str) -> str:
     """The same in words, stage by stage."""
     lines = [
-        f"stage {stage}: holds {say_bytes(run.held.total)}, of which weights {say_bytes(run.held.weights)}, "
-        f"gradients {say_bytes(run.held.gradients)}, optimizer {say_bytes(run.held.optimizer)}; sends "
-        f"{say_bytes(run.sent)} per step; a step takes {say_seconds(timed[stage].seconds)}"
+        f"stage {stage}: holds {megabytes(run.held.total)}, of which weights {megabytes(run.held.weights)}, "
+        f"gradients {megabytes(run.held.gradients)}, optimizer {megabytes(run.held.optimizer)}; sends "
+        f"{megabytes(run.sent)} per step; a step takes {say_seconds(timed[stage].seconds)}"
         for stage, run in counted.items()
     ]
     return f"Three bar charts over the ZeRO stages. {title}. {'; '.join(lines)}."
+
+
+def megabytes(nbytes: float) -> str:
+    """A size in the unit of the axes."""
+    return f"{three_digits(nbytes / 1e6)} MB"
 
 
 def stage_table(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun]) -> str:
@@ -173,6 +183,17 @@ def explain_times(timed: Mapping[int, StageRun]) -> str:
             "do, because it updates a slice."
         )
     return "Every rank computes as much as before; messages are cheap on one machine, or the machine is busy."
+
+
+def compare_stages(timed: Mapping[int, StageRun]) -> str:
+    """How long a step of stage 2 takes in steps of stage 1, which sends as many bytes."""
+    ratio = times_as(timed, 2, 1)
+    how = (
+        "takes as long as a step of stage 1, up to the noise of this run"
+        if 0.9 < ratio < 1.1
+        else f"takes {three_digits(ratio)} times as long as a step of stage 1"
+    )
+    return f"A step of stage 2 {how}. They send equally many bytes."
 
 
 def how_well(difference: float) -> str:

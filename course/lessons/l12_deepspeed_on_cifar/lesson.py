@@ -45,8 +45,8 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · An engine
 #
-# In lesson 11 we wrote ZeRO ourselves. **DeepSpeed** is the library that most people use for it. It was made for many GPUs and does not
-# need one: here it runs on CPUs and sends over MPI. It sits on `torch.distributed`, so any backend will do.
+# In lesson 11 we wrote ZeRO ourselves. **DeepSpeed** is the library that most people use for it. It was made for many GPUs, but it also
+# runs on CPUs; here it sends over MPI. It sits on `torch.distributed`, so any backend will do.
 #
 # Our images are those of CIFAR-10: 32 × 32 pixels, in colour, ten classes. If the data set is not on this machine, the course draws
 # shapes itself. The output says which you have.
@@ -70,7 +70,7 @@ from torch import nn
 
 
 class Block(nn.Module):
-    """Adds to its input what a convolution makes of it: 36 928 parameters."""
+    """A residual block: x + relu(conv(x)), with 36 928 parameters."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,7 @@ def deep_net():
 # A step is three calls. `engine(…)` is the forward pass; `engine.backward` replaces `loss.backward`; `engine.step` replaces the
 # optimizer's step. DeepSpeed averages the gradients over the ranks, so each rank's loss is a mean over its own samples.
 #
-# To see the engine work, every rank takes ten steps on the same eight images, in stage 2.
+# To see the engine work, in stage 2 each rank takes ten steps on eight images of its own, the same eight in every step.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -120,7 +120,8 @@ for step in range(10):
 end_engine(engine)
 
 # %% [markdown]
-# The loss falls. The loop names neither ranks nor stage: both are in the configuration.
+# The loss falls. The three calls name neither ranks nor stage: both are in the configuration. The all-reduce in the loop only averages the
+# loss that we print.
 
 # %% [markdown] tags=["notes"]
 # Three minutes. Ask which line of the loop communicates: backward (the gradients) and step (the new weights). Whoever knows DDP asks why the
@@ -149,7 +150,8 @@ json_effects(explained(stage_config(2, ranks=4, micro_batch=8)))
 #
 # **global batch = micro-batch × accumulation steps × ranks**
 #
-# The micro-batch, what a rank computes at a time, decides about memory. The global batch, what one update is computed from, decides about learning.
+# The micro-batch is what a rank computes at a time; it sets the memory for activations. The global batch is what one update is computed from; it
+# affects how well the net learns.
 # If you omit one of the three keys, DeepSpeed computes it from the others.
 
 # %% tags=["exercise: 12.q1"]
@@ -184,14 +186,18 @@ if team != MPI.COMM_NULL:
     learned = (data.name, team.size, 120, curve.losses, curve.accuracies, updates)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l12_deepspeed_on_cifar.curves import Training, learning_curves, long_trainings
+from course.lessons.l12_deepspeed_on_cifar.curves import (
+    Training,
+    explain_lines,
+    learning_curves,
+    long_trainings,
+)
 
-learning_curves(Training(*cluster["learned"][0]), long_trainings())
+today, earlier = Training(*cluster["learned"][0]), long_trainings()
+print(explain_lines(earlier))
+learning_curves(today, earlier)
 
 # %% [markdown]
-# The thick line is what you have just watched. The lines that the legend calls *measured earlier* are long trainings on real CIFAR-10, whose results
-# are part of the course. With them you can compare two ranks with one process, and this network with the one of DeepSpeed's own example.
-#
 # Batch-norm computes its statistics on each rank alone, as in DDP. So two ranks and one process do not train exactly alike here. Section 5 compares
 # them with a network without batch-norm.
 
@@ -202,8 +208,10 @@ learning_curves(Training(*cluster["learned"][0]), long_trainings())
 # %% [markdown] tags=["slide"]
 # ## 4 · Stages compared
 #
-# One number in the file chooses the stage. What does each stage cost? We take the deep net again, without accumulation, and count on four ranks:
-# the most bytes that a rank holds at any moment of a step, and the bytes that it sends. `bucket=40_000` lets gradients leave block by block.
+# One number in the file chooses the stage. What does each stage cost? We take the deep net again, without accumulation, and count on four ranks,
+# without activations: the most bytes of weights, gradients and optimizer state that a rank holds during backward, and the bytes that it sends
+# per step. `bucket=40_000` sets `reduce_bucket_size` to little more than a block's 36 928 parameters, so from stage 1 on the gradients are sent
+# block by block.
 #
 # In lesson 11, stage 1 held 8 + 8/N bytes per parameter on N ranks. How many does DeepSpeed's hold on four?
 
@@ -236,6 +244,7 @@ timed = all_stages(team, steps=10) if team != MPI.COMM_NULL else None
 
 # %%
 from course.lessons.l12_deepspeed_on_cifar.figures import (
+    compare_stages,
     explain_times,
     held_per_parameter,
     stage_bars,
@@ -263,16 +272,19 @@ outcome(
     times_as(timed, 3),
     because=explain_times(timed),
 )
-print(stage_table(counted, timed))
+print(stage_table(counted, timed), compare_stages(timed), sep="\n\n")
 stage_bars(counted, timed, cores=available_cores())
 
 # %% [markdown]
 # The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, half as much again in stage 3. The bytes held fall from stage to stage as in lesson
-# 11, but every stage with a copy holds more: 8 + 12/N, 4 + 16/N and 20/N bytes per parameter. From stage 2 on, the bucket comes on top. Stage 2 also keeps
-# whole gradients of the blocks that two shards share, and stage 3 the weights of the block that is running. Activations are not counted: no stage shards
-# them.
+# 11, but every stage with a copy holds more: 8 + 12/N, 4 + 16/N and 20/N bytes per parameter. In stages 2 and 3 our count includes the bucket. Stage 2 also
+# keeps whole gradients of the blocks that two shards share, and stage 3 the weights of the block that is running. Activations are not counted: no stage
+# shards them.
 #
-# So take the lowest stage that fits.
+# Equal bytes need not take equal time. Stage 0 sends its gradients in large pieces; stages 1 and 2 send them block by block, to one owner after another;
+# stage 3 also gathers every layer twice.
+#
+# Bytes sent do not separate stages 1 and 2 here; with accumulation, stage 2 sends more (section 5). So take the lowest stage that fits.
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Collect guesses for both predictions before the cell runs. 10 is the right answer to the first from lesson 11's formula: praise it, and
@@ -283,17 +295,19 @@ stage_bars(counted, timed, cores=available_cores())
 #
 # - An engine is model, optimizer and communication; a step is `engine(…)`, `engine.backward(loss)`, `engine.step()`.
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - Without accumulation, stages 0 to 2 send equal bytes, and stage 3 half as much again. Every stage computes the same.
+# - Without accumulation, stages 0 to 2 send equal bytes, and stage 3 half as much again. In every stage each rank
+#   computes as much, and the weights come out equal up to rounding.
 # - Memory decides: take the lowest stage that fits.
 
 # %% [markdown]
 # ## Discuss
 #
-# A model needs 30 GB for weights, gradients and optimizer state in stage 0 (AdamW, float32). You have four machines with 24 GB each. Vote, talk to
-# your neighbour for two minutes, vote again: (a) stage 3, (b) stage 1, (c) smaller micro-batches.
+# A model needs 30 GB for weights, gradients and optimizer state in stage 0 (AdamW, float32). You have four machines with 24 GB each. Activations need
+# 2 GB. Vote, talk to your neighbour for two minutes, vote again: (a) stage 3, (b) stage 1, (c) smaller micro-batches.
 #
 # <details><summary>What to listen for</summary>(b): on four ranks, DeepSpeed's stage 1 holds 11 of 16 bytes per parameter, so 21 GB. What is left is
-# for activations, which is where (c) helps. (a) leaves more room and sends more.</details>
+# for activations, which is where (c) helps. (a) leaves more room and sends more. With 5 GB of activations, stage 2 would be next: 15 GB,
+# and as many bytes sent.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -304,8 +318,8 @@ stage_bars(counted, timed, cores=available_cores())
 # ### 5 · Accumulation
 #
 # First the check that section 3 left open: are the weights in every stage those of one process? The training loop of this course uses the following
-# step. It also takes batches of several micro-batches. Our loss is divided by the *global* batch, and DeepSpeed divides by ranks and
-# micro-batches, so the step multiplies by both.
+# step. It also takes batches of several micro-batches. Our loss is divided by the *global* batch. DeepSpeed divides once more, by ranks
+# and by micro-batches. So `deepspeed_step` first multiplies the loss by both.
 
 # %% tags=["source: course_lib.parallel.deepspeed_engine:deepspeed_step"]
 # %%px
@@ -428,12 +442,14 @@ end_engine(engine)
 print(f"rank {rank}: {here} of {full} bytes right after deep_net()")
 
 # %% [markdown]
+# A quarter of the bytes, plus padding so that four shards are equal.
+#
 # You will meet two more things in other people's files:
 #
 # - **`"auto"`** as a value is for the program that reads the file: it must put in a number before DeepSpeed sees it, as Hugging Face's Trainer does
 #   (lesson 13). Given to DeepSpeed itself, an `"auto"` batch size ends in a `TypeError`.
-# - **`"overlap_comm": true`** sends gradients on a second stream of the GPU while backward goes on. A CPU has no streams: the key is accepted and
-#   changes nothing here, so our files leave it out.
+# - **`"overlap_comm": true`** sends gradients on a second stream of the GPU while backward goes on. A CPU has no streams, so nothing overlaps
+#   here. In stages 1 and 2 the key still costs a second bucket, so our files leave it out. In stage 3 it is on by default.
 
 # %% [markdown]
 # ### 7 · Everybody saves
@@ -547,7 +563,7 @@ text = (code / "train_cifar_deepspeed.py").read_text()
 print(text[text.index("    config = json.loads") : text.index("    weights = deepspeed_engine")].rstrip())
 
 # %% [markdown]
-# DeepSpeed has its own launcher. It starts the ranks and tells each its number; `run_ds.sh` calls it. Under the launcher the script sends over Gloo, under
+# DeepSpeed has its own launcher. It starts the processes and gives each its rank; `run_ds.sh` calls it. Under the launcher the script sends over Gloo, under
 # `mpiexec` over MPI. Do both end with the same weights? A few steps on 512 images are enough to compare; in a terminal and without options, the script
 # trains on all images. Each run prints a hash of its weights.
 

@@ -15,8 +15,9 @@ AN_UPDATE = Question(
         ),
         Option(
             "128 samples",
-            reply="8 × 4 × 4. Start the same file on 8 ranks and one update is made from 256: then the "
-            "learning rate may need a change as well.",
+            reply="8 × 4 × 4. On 8 ranks the same two keys make 256, unless the file also has "
+            "`train_batch_size`: then DeepSpeed stops, because the keys do not agree. A larger batch may "
+            "need a different learning rate.",
             right=True,
         ),
         Option(

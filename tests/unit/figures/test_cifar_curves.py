@@ -4,7 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from course.lessons.l12_deepspeed_on_cifar.curves import Training, learning_curves, long_trainings
+from course.lessons.l12_deepspeed_on_cifar.curves import (
+    Training,
+    explain_lines,
+    learning_curves,
+    long_trainings,
+)
 from tests.unit.figures.pictures import check_legible, title_of
 
 TODAY = Training("drawn shapes", 2, 100, [2.3 - 0.01 * step for step in range(60)], [0.3, 0.5], 60)
@@ -42,3 +47,13 @@ def test_without_long_trainings_only_todays_is_drawn() -> None:
     picture = learning_curves(replace(TODAY, data="CIFAR-10"), [])
     check_legible(picture)
     assert "measured earlier" not in picture.alt
+    assert explain_lines([]) == "The thick lines are what you have just watched."
+
+
+def test_the_text_names_the_comparisons_that_the_file_allows(tmp_path: Path) -> None:
+    saved = [SAVED, SAVED | {"ranks": 1}, SAVED | {"model": "cifar", "validation": [50.0, 55.0]}]
+    (tmp_path / "curves.json").write_text(json.dumps(saved))
+    said = explain_lines(long_trainings(tmp_path / "curves.json"))
+    assert "CIFAR-10, 40000 images" in said and "compare 2 ranks with one process" in said
+    assert "ends at 55.0%" in said
+    assert "one process" not in explain_lines(long_trainings(tmp_path / "curves.json")[:1])

@@ -6,6 +6,7 @@ import pytest
 
 from course.lessons.l12_deepspeed_on_cifar.figures import (
     bars_title,
+    compare_stages,
     explain_times,
     json_effects,
     stage_bars,
@@ -38,7 +39,7 @@ def test_a_title_says_what_the_highest_stage_saves_and_costs() -> None:
     assert "3 times as long" in title
     picture = stage_bars(RUNS, TIMED, cores=2)
     check_legible(picture)
-    assert picture.alt.count("stage 3: holds") == 1
+    assert picture.alt.count("stage 3: holds 0.008 MB") == 1
     assert times_as(TIMED, 3) == pytest.approx(3)
 
 
@@ -48,6 +49,12 @@ def test_a_title_says_what_the_highest_stage_saves_and_costs() -> None:
 )
 def test_the_explanation_follows_the_measurement(seconds: float, words: str) -> None:
     assert words in explain_times({0: RUN, 3: replace(RUNS[3], seconds=seconds)})
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.012, "takes 1.2 times"), (0.0102, "as long as a step")])
+def test_stages_1_and_2_are_compared_by_their_times(seconds: float, words: str) -> None:
+    timed = {1: replace(RUN, stage=1), 2: replace(RUN, stage=2, seconds=seconds)}
+    assert words in compare_stages(timed)
 
 
 def test_the_table_has_a_line_for_each_stage_with_bytes_per_parameter() -> None:
