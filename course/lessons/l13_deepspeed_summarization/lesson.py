@@ -199,8 +199,8 @@ def train(engine, batches):
 
 
 # %% [markdown]
-# Every step reads 32 articles that the model has not seen. The first 460 steps brought the facts to what we saw. What will
-# the last 100 bring?
+# The first 460 steps read short *excerpts*: the news with a few sentences around it. The last 100 read whole articles, 32 new
+# ones per step, and the learning rate falls to 0. What will they bring?
 
 # %%
 predict("Percent of the facts right, after the last 100 steps?", None)
@@ -426,9 +426,9 @@ real_news.seeds_picture(results)
 # %% [markdown]
 # ### 6 · Was it the falling rate?
 #
-# In section 4 two things happened at once. The model read 3 200 whole articles for the first time: until step 460 it had
-# seen *excerpts*, the news with a few sentences around it. And the learning rate fell to 0. Which of the two brought the
-# facts? Keep one and drop the other. In the config, it is a matter of the scheduler:
+# In section 4 three things happened at once: the model read whole articles for the first time, the learning rate fell to 0,
+# and it trained for 100 more steps. Is it the rate? Keep the rest and drop that. In the config, it is a matter of the
+# scheduler:
 
 # %%
 # %%px
@@ -514,7 +514,11 @@ print(
     f"loss per token: {cluster['losses'][0][0]:.2f} in the first step, {cluster['losses'][0][-1]:.2f} in the last"
 )
 for text in cluster["written"][0][:3]:
-    print("written:", text)
+    print("repaired:", text)
+
+# %% [markdown]
+# The loss is higher now, and the summaries are sentences again. A low loss says something only if the decoder cannot see the
+# answer.
 
 # %% [markdown]
 # ### 8 · ROUGE by hand

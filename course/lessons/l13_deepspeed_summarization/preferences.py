@@ -48,7 +48,7 @@ def explain_control(before: float, falling: float, constant: float) -> str:
         return f"{percent} The falling rate brought nothing that needs a cause."
     share = f"{min(max(kept / gained, 0), 1):.0%}" if kept < gained else "all"
     words = (
-        "It was not the rate"
+        "It was not the rate. Longer training on excerpts would be the next control"
         if kept >= 0.8 * gained
         else "Both matter"
         if kept >= 0.3 * gained
