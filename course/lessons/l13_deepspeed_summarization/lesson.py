@@ -232,7 +232,8 @@ marked_article(article, {"before": cluster["before"][0][0], "after": cluster["af
 
 # %% [markdown]
 # Which score should we trust? Compare the model with somebody who cannot invent anything. The **oracle extract** is one to
-# three sentences, copied from the article. Whoever chooses them knows the reference, and takes those with the best ROUGE.
+# three sentences, copied from the article. Whoever chooses them knows the reference, and adds sentences one by one while ROUGE
+# grows.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l13_deepspeed_summarization.figures import score_bars
@@ -356,6 +357,7 @@ if news:
 # %% [markdown]
 # Training is what you know: ZeRO stage 2 on four ranks, four passes over the articles. The loss is a mean over the *sentences*
 # of all ranks, for the reason of section 3. So each step gets the number of sentences in the global batch, `count`.
+# `deepspeed_step` multiplies by the number of ranks, as we did in section 4.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -417,11 +419,19 @@ print(real_news.say_reference(measured))
 real_news.seeds_picture(results)
 
 # %% [markdown]
-# The oracle shows how much a perfect choice would gain. What everybody else lacks is knowing what the editor found important.
+# Can a trained model beat lead-3 at all?
+
+# %%
+print(real_news.say_answer(measured))
+
+# %% [markdown]
+# The oracle shows how much a choice that knows the highlights would gain. What everybody else lacks is knowing what the editor
+# found important.
 #
 # Abstractive models for real news have read gigabytes of text before. `load_pretrained("t5-small")` in
 # `course_lib.training.summaries.pretrained` loads such a model, a T5 or a BART, from a folder, from the cache of Hugging
-# Face's hub, or from the hub itself. The loop of section 4 can train it on.
+# Face's hub, or from the hub itself. With articles encoded by its own tokenizer, the loop of section 4 can continue the
+# training of a T5. A BART starts and pads with other tokens.
 
 # %% [markdown]
 # ### 6 · Was it the falling rate?
@@ -457,10 +467,9 @@ steady = score(cluster["control"][0], held_out)
 print(explain_control(first.facts, last.facts, steady.facts))
 
 # %% [markdown]
-# Why excerpts first? On whole articles alone, the same number of steps teaches this model next to nothing: what it must
-# copy is quickly found among 20 words, and hard to find among 100. Short sequences first is called a *curriculum*. The
-# program that made the checkpoint is part of the course. It takes some minutes on two cores, and `--save` writes the
-# checkpoint:
+# Why excerpts first? What the model must copy is quickly found among 20 words, and hard to find among 100. Short sequences
+# first is called a *curriculum*. The program that made the checkpoint is part of the course. It takes some minutes on two
+# cores, and `--save` writes the checkpoint:
 #
 # ```
 # .venv/bin/python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training
