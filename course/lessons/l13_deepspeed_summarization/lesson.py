@@ -1,7 +1,7 @@
 # %% [markdown] tags=["slide"]
 # # 13 · DeepSpeed summarization
 #
-# *Train a model that summarizes news for its last 100 steps, and find out whether what it writes is true.*
+# *Finish the training of a model that summarizes news, and find out whether what it writes is true.*
 #
 # | | |
 # |---|---|
@@ -72,8 +72,8 @@ article = held_out[0]
 marked_article(article, {"reference": article.summary, "lead-3": lead_3(article.text)})
 
 # %% [markdown]
-# Don't blame lead-3. These articles are built so: our generator rarely reports the news in the first three sentences, because
-# a model should have to find it. Real reporters put the news first, and on their articles lead-3 is hard to beat. Section 5
+# Don't blame lead-3. We built the articles this way: the generator rarely reports the news in the first three sentences, so
+# that a model has to find it. Real reporters put the news first, and on their articles lead-3 is hard to beat. Section 5
 # tries, on real news.
 
 # %% [markdown] tags=["slide"]
@@ -169,7 +169,7 @@ with torch.no_grad():
         print(f"one process {alone:.5f}   parts added {parts:.5f}   mean of means {means:.5f}")
 
 # %% [markdown]
-# The difference looks small, and nothing reports it. It is there in every step, and it grows with the spread of lengths: real
+# The difference looks small, and nothing reports it. It occurs in every step and grows when the lengths differ more: real
 # summaries have from ten to more than a hundred tokens.
 
 # %% [markdown] tags=["notes"]
@@ -243,8 +243,8 @@ scores = score_baselines(held_out) | {"T5 before": first, "T5 after": last}
 score_bars({name: (each.rouge, each.facts) for name, each in scores.items()})
 
 # %% [markdown]
-# These are means. Now article by article: take "T5 before" and the oracle extract, and keep the articles in which one of the
-# two states more facts. How often does ROUGE-1 prefer the other one?
+# These are means. Take the articles in which *T5 before* and the oracle extract state different numbers of facts. How often
+# does ROUGE-1 prefer the summary with fewer facts?
 
 # %%
 predict("In what percent of those articles does ROUGE-1 prefer fewer facts?", None)
@@ -263,8 +263,8 @@ outcome(
 )
 
 # %% [markdown]
-# The T5 learned early to write in the form of the references, and the form alone brings words. The extract is taken from the
-# article, and says the truth with some words that the reference does not have. ROUGE-1 cannot tell a different wording from
+# The T5 learned the form of the references early, and the form alone already shares many words with them. The extract is taken
+# from the article, and says the truth with some words that the reference does not have. ROUGE-1 cannot tell a different wording from
 # a wrong name. Whether a summary is true must be checked separately.
 
 # %% tags=["exercise: 13.q1"]
@@ -541,10 +541,13 @@ for text in cluster["written"][0][:3]:
 # Do the other two notice the facts?
 
 # %% tags=["nbval-ignore-output"]
+from course.lessons.l13_deepspeed_summarization.figures import explain_rouges
+
 print(f"{'':15}{'ROUGE-1':>9}{'ROUGE-2':>9}{'ROUGE-L':>9}{'facts':>9}   in percent")
 for name, each in scores.items():
     columns = (each.rouge.one, each.rouge.two, each.rouge.l, each.facts)
     print(f"{name:15}" + "".join(f"{100 * value:9.0f}" for value in columns))
+print(explain_rouges(scores))
 
 # %% [markdown]
 # ### 9 · The same JSON, other loops
@@ -596,8 +599,8 @@ if rank == 0:
 # trainer.fit(module, loader)
 # ```
 #
-# This code is not run here, and the course does not install Lightning: on a CPU, its DeepSpeed strategy raises a RuntimeError
-# that says that it supports GPUs only. On GPUs, mind the loss. `training_step` sees one rank's batch, so it has to count the
+# This code is not run here, and the course does not install Lightning: on a CPU, its DeepSpeed strategy raises a RuntimeError:
+# it supports GPUs only. On GPUs, mind the loss. `training_step` sees one rank's batch, so it has to count the
 # tokens of all ranks itself, as in exercise 13.1, and to multiply its part by the number of ranks.
 
 # %% tags=["exercise: 13.q2"]
@@ -616,7 +619,7 @@ if rank == 0:
 #   smaller steps; Adam hides it.
 # - A decoder that reads what it must predict: the loss is near 0, and the model cannot write.
 # - One score on articles of one source, reported as if it held for all articles.
-# - `transformers` asks the network by default. The course sets `HF_HUB_OFFLINE=1`, which forbids it.
+# - By default, `transformers` contacts the Hugging Face hub. The course sets `HF_HUB_OFFLINE=1`, which forbids it.
 #
 # ## References
 #
