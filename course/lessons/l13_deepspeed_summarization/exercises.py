@@ -87,7 +87,7 @@ def loss_share(comm, losses, labels):
 LOSS_SHARE = Exercise(
     id="13.1",
     title="A loss over tokens",
-    task="The cell computes a part of the mean of means. Change it, so that the parts of all ranks add up to "
+    task="The cell computes a part of the mean of means. Change it so that the parts of all ranks add up to "
     "the mean over all tokens. Some positions are only padding; they have the label −100.",
     objectives=(2,),
     targets=("token-counts-do-not-matter",),

@@ -15,6 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from course_lib.data.generated_news import Article
 from course_lib.training.summaries.rouge import Rouge, facts_found, sentences
+from course_lib.training.summaries.scores import Scores
 from mpi_classroom.figures import (
     FONT_SIZE,
     GRID,
@@ -209,19 +210,46 @@ def score_bars(scores: Mapping[str, tuple[Rouge, float]]) -> Picture:
 def scores_title(scores: Mapping[str, tuple[Rouge, float]]) -> str:
     """The two rows that ROUGE-1 and facts rank in opposite orders, if there are any."""
     points = {name: (100 * score.one, 100 * right) for name, (score, right) in scores.items()}
-    swapped = [
-        (min(a[0] - b[0], b[1] - a[1]), one, other)
-        for (one, a), (other, b) in product(points.items(), repeat=2)
-        if a[0] > b[0] and a[1] < b[1]
-    ]
-    if not swapped:
+    swapped = most_swapped(points)
+    if swapped is None:
         return "Here, whoever shares more words with the references also states more facts"
-    _, one, other = max(swapped)
+    one, other = swapped
     (words, facts), (fewer, more) = points[one], points[other]
     return (
         f"“{one}” has more words right than “{other}” (ROUGE-1 {words:.0f}\u00a0% and {fewer:.0f}\u00a0%), "
         f"and fewer facts ({facts:.0f}\u00a0% and {more:.0f}\u00a0%)"
     )
+
+
+def most_swapped(points: Mapping[str, tuple[float, float]]) -> tuple[str, str] | None:
+    """The pair that ROUGE-1 and facts order most differently; the one with fewer facts comes first."""
+    swapped = [
+        (min(a[0] - b[0], b[1] - a[1]), one, other)
+        for (one, a), (other, b) in product(points.items(), repeat=2)
+        if a[0] > b[0] and a[1] < b[1]
+    ]
+    return max(swapped)[1:] if swapped else None
+
+
+def explain_rouges(scores: Mapping[str, Scores]) -> str:
+    """Whether ROUGE-2 and ROUGE-L notice the facts where ROUGE-1 prefers the summaries with fewer."""
+    swapped = most_swapped({name: (each.rouge.one, each.facts or 0.0) for name, each in scores.items()})
+    if swapped is None:
+        return "ROUGE-1 and the facts rank these alike, so there is nothing to notice."
+    fewer, more = (scores[name] for name in swapped)
+    pairs = {"ROUGE-2": (fewer.rouge.two, more.rouge.two), "ROUGE-L": (fewer.rouge.l, more.rouge.l)}
+    said, noticed = [], []
+    for metric, pair in pairs.items():
+        low, high = sorted(round(100 * value) for value in pair)
+        if low == high:
+            said.append(f"{metric} gives both {high} %")
+            continue
+        right = pair[1] > pair[0]
+        said.append(f"{metric} prefers “{swapped[right]}” ({high} % to {low} %)")
+        noticed += [metric] if right else []
+    answer = "No" if not noticed else "Yes" if len(noticed) == len(pairs) else f"Only {noticed[0]} does"
+    facts = f"Facts right: “{swapped[0]}” {100 * (fewer.facts or 0):.0f} %"
+    return f"{answer}. {', and '.join(said)}.\n{facts}, “{swapped[1]}” {100 * (more.facts or 0):.0f} %."
 
 
 def explain_facts(rouge: Rouge, facts: float) -> str:
@@ -249,7 +277,7 @@ def loss_curve(losses: Sequence[float], *, name: str, unit: str) -> Picture:
     title = f"{name}: the loss goes from {smooth[0]:.2f} to {smooth[-1]:.2f} in {len(losses)} steps"
     figure, (axes,) = new_panels(title, width=7.5, height=3.4)
     axes.plot(range(1, len(losses) + 1), losses, color="#56B4E9", linewidth=1, label="one step")
-    axes.plot(list(ends), smooth, color=INK, linewidth=2.5, label=f"mean of {SMOOTH} steps")
+    axes.plot(list(ends), smooth, color=INK, linewidth=2.5, label=f"mean of the last {SMOOTH} steps")
     axes.set(xlabel="step", ylabel=f"loss per {unit}", ylim=(0, None))
     axes.legend(fontsize=FONT_SIZE, frameon=False, loc="upper right")
     return Picture(

@@ -1,7 +1,7 @@
 # %% [markdown] tags=["slide"]
 # # 13 · DeepSpeed summarization
 #
-# *Train a model that summarizes news for its last 100 steps, and find out whether what it writes is true.*
+# *Finish the training of a model that summarizes news, and find out whether what it writes is true.*
 #
 # | | |
 # |---|---|
@@ -72,8 +72,8 @@ article = held_out[0]
 marked_article(article, {"reference": article.summary, "lead-3": lead_3(article.text)})
 
 # %% [markdown]
-# Don't blame lead-3. These articles are built so: our generator rarely reports the news in the first three sentences, because
-# a model should have to find it. Real reporters put the news first, and on their articles lead-3 is hard to beat. Section 5
+# Don't blame lead-3. We built the articles this way: the generator rarely reports the news in the first three sentences, so
+# that a model has to find it. Real reporters put the news first, and on their articles lead-3 is hard to beat. Section 5
 # tries, on real news.
 
 # %% [markdown] tags=["slide"]
@@ -169,7 +169,7 @@ with torch.no_grad():
         print(f"one process {alone:.5f}   parts added {parts:.5f}   mean of means {means:.5f}")
 
 # %% [markdown]
-# The difference looks small, and nothing reports it. It is there in every step, and it grows with the spread of lengths: real
+# The difference looks small, and nothing reports it. It occurs in every step and grows when the lengths differ more: real
 # summaries have from ten to more than a hundred tokens.
 
 # %% [markdown] tags=["notes"]
@@ -199,8 +199,8 @@ def train(engine, batches):
 
 
 # %% [markdown]
-# Every step reads 32 articles that the model has not seen. The first 460 steps brought the facts to what we saw. What will
-# the last 100 bring?
+# The first 460 steps read short *excerpts*: the news with a few sentences around it. The last 100 read whole articles, 32 new
+# ones per step, and the learning rate falls to 0. What will they bring?
 
 # %%
 predict("Percent of the facts right, after the last 100 steps?", None)
@@ -232,7 +232,8 @@ marked_article(article, {"before": cluster["before"][0][0], "after": cluster["af
 
 # %% [markdown]
 # Which score should we trust? Compare the model with somebody who cannot invent anything. The **oracle extract** is one to
-# three sentences, copied from the article. Whoever chooses them knows the reference, and takes those with the best ROUGE.
+# three sentences, copied from the article. Whoever chooses them knows the reference, and adds sentences one by one while ROUGE
+# grows.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l13_deepspeed_summarization.figures import score_bars
@@ -242,8 +243,8 @@ scores = score_baselines(held_out) | {"T5 before": first, "T5 after": last}
 score_bars({name: (each.rouge, each.facts) for name, each in scores.items()})
 
 # %% [markdown]
-# These are means. Now article by article: take "T5 before" and the oracle extract, and keep the articles in which one of the
-# two states more facts. How often does ROUGE-1 prefer the other one?
+# These are means. Take the articles in which *T5 before* and the oracle extract state different numbers of facts. How often
+# does ROUGE-1 prefer the summary with fewer facts?
 
 # %%
 predict("In what percent of those articles does ROUGE-1 prefer fewer facts?", None)
@@ -262,8 +263,8 @@ outcome(
 )
 
 # %% [markdown]
-# The T5 learned early to write in the form of the references, and the form alone brings words. The extract is taken from the
-# article, and says the truth with some words that the reference does not have. ROUGE-1 cannot tell a different wording from
+# The T5 learned the form of the references early, and the form alone already shares many words with them. The extract is taken
+# from the article, and says the truth with some words that the reference does not have. ROUGE-1 cannot tell a different wording from
 # a wrong name. Whether a summary is true must be checked separately.
 
 # %% tags=["exercise: 13.q1"]
@@ -356,6 +357,7 @@ if news:
 # %% [markdown]
 # Training is what you know: ZeRO stage 2 on four ranks, four passes over the articles. The loss is a mean over the *sentences*
 # of all ranks, for the reason of section 3. So each step gets the number of sentences in the global batch, `count`.
+# `deepspeed_step` multiplies by the number of ranks, as we did in section 4.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -417,18 +419,26 @@ print(real_news.say_reference(measured))
 real_news.seeds_picture(results)
 
 # %% [markdown]
-# The oracle shows how much a perfect choice would gain. What everybody else lacks is knowing what the editor found important.
+# Can a trained model beat lead-3 at all?
+
+# %%
+print(real_news.say_answer(measured))
+
+# %% [markdown]
+# The oracle shows how much a choice that knows the highlights would gain. What everybody else lacks is knowing what the editor
+# found important.
 #
 # Abstractive models for real news have read gigabytes of text before. `load_pretrained("t5-small")` in
 # `course_lib.training.summaries.pretrained` loads such a model, a T5 or a BART, from a folder, from the cache of Hugging
-# Face's hub, or from the hub itself. The loop of section 4 can train it on.
+# Face's hub, or from the hub itself. With articles encoded by its own tokenizer, the loop of section 4 can continue the
+# training of a T5. A BART starts and pads with other tokens.
 
 # %% [markdown]
 # ### 6 · Was it the falling rate?
 #
-# In section 4 two things happened at once. The model read 3 200 whole articles for the first time: until step 460 it had
-# seen *excerpts*, the news with a few sentences around it. And the learning rate fell to 0. Which of the two brought the
-# facts? Keep one and drop the other. In the config, it is a matter of the scheduler:
+# In section 4 three things happened at once: the model read whole articles for the first time, the learning rate fell to 0,
+# and it trained for 100 more steps. Is it the rate? Keep the rest and drop that. In the config, it is a matter of the
+# scheduler:
 
 # %%
 # %%px
@@ -457,10 +467,9 @@ steady = score(cluster["control"][0], held_out)
 print(explain_control(first.facts, last.facts, steady.facts))
 
 # %% [markdown]
-# Why excerpts first? On whole articles alone, the same number of steps teaches this model next to nothing: what it must
-# copy is quickly found among 20 words, and hard to find among 100. Short sequences first is called a *curriculum*. The
-# program that made the checkpoint is part of the course. It takes some minutes on two cores, and `--save` writes the
-# checkpoint:
+# Why excerpts first? What the model must copy is quickly found among 20 words, and hard to find among 100. Short sequences
+# first is called a *curriculum*. The program that made the checkpoint is part of the course. It takes some minutes on two
+# cores, and `--save` writes the checkpoint:
 #
 # ```
 # .venv/bin/python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training
@@ -514,7 +523,11 @@ print(
     f"loss per token: {cluster['losses'][0][0]:.2f} in the first step, {cluster['losses'][0][-1]:.2f} in the last"
 )
 for text in cluster["written"][0][:3]:
-    print("written:", text)
+    print("repaired:", text)
+
+# %% [markdown]
+# The loss is higher now, and the summaries are sentences again. A low loss says something only if the decoder cannot see the
+# answer.
 
 # %% [markdown]
 # ### 8 · ROUGE by hand
@@ -528,10 +541,13 @@ for text in cluster["written"][0][:3]:
 # Do the other two notice the facts?
 
 # %% tags=["nbval-ignore-output"]
+from course.lessons.l13_deepspeed_summarization.figures import explain_rouges
+
 print(f"{'':15}{'ROUGE-1':>9}{'ROUGE-2':>9}{'ROUGE-L':>9}{'facts':>9}   in percent")
 for name, each in scores.items():
     columns = (each.rouge.one, each.rouge.two, each.rouge.l, each.facts)
     print(f"{name:15}" + "".join(f"{100 * value:9.0f}" for value in columns))
+print(explain_rouges(scores))
 
 # %% [markdown]
 # ### 9 · The same JSON, other loops
@@ -583,8 +599,8 @@ if rank == 0:
 # trainer.fit(module, loader)
 # ```
 #
-# This code is not run here, and the course does not install Lightning: on a CPU, its DeepSpeed strategy raises a RuntimeError
-# that says that it supports GPUs only. On GPUs, mind the loss. `training_step` sees one rank's batch, so it has to count the
+# This code is not run here, and the course does not install Lightning: on a CPU, its DeepSpeed strategy raises a RuntimeError:
+# it supports GPUs only. On GPUs, mind the loss. `training_step` sees one rank's batch, so it has to count the
 # tokens of all ranks itself, as in exercise 13.1, and to multiply its part by the number of ranks.
 
 # %% tags=["exercise: 13.q2"]
@@ -603,7 +619,7 @@ if rank == 0:
 #   smaller steps; Adam hides it.
 # - A decoder that reads what it must predict: the loss is near 0, and the model cannot write.
 # - One score on articles of one source, reported as if it held for all articles.
-# - `transformers` asks the network by default. The course sets `HF_HUB_OFFLINE=1`, which forbids it.
+# - By default, `transformers` contacts the Hugging Face hub. The course sets `HF_HUB_OFFLINE=1`, which forbids it.
 #
 # ## References
 #

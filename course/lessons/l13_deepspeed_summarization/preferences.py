@@ -37,7 +37,8 @@ def explain_preferences(found: Preferences) -> str:
     counted = f"In {found.differing} of {found.articles} articles, one summary states more facts."
     if not found.differing:
         return f"{counted} There is nothing to prefer."
-    return f"{counted} In {found.against_facts} of these, ROUGE-1 is higher for the other one."
+    fewer = "ROUGE-1 is higher for the one with fewer (ties count for neither)."
+    return f"{counted} In {found.against_facts} of these, {fewer}"
 
 
 def explain_control(before: float, falling: float, constant: float) -> str:
@@ -48,7 +49,7 @@ def explain_control(before: float, falling: float, constant: float) -> str:
         return f"{percent} The falling rate brought nothing that needs a cause."
     share = f"{min(max(kept / gained, 0), 1):.0%}" if kept < gained else "all"
     words = (
-        "It was not the rate"
+        "It was not the rate. Longer training on excerpts would be the next control"
         if kept >= 0.8 * gained
         else "Both matter"
         if kept >= 0.3 * gained

@@ -55,11 +55,8 @@ def feature_picture(article: Article, rarity: Rarity) -> Picture:
     parts = sentences(article.text)
     values = sentence_features(parts, rarity)[:SHOWN]
     chosen = oracle_sentences(parts, article.summary)
-    title = (
-        f"An article of {len(parts)} sentences: the oracle takes "
-        f"{listed(place + 1 for place in chosen) if chosen else 'none'}, lead-3 takes 1, 2 and 3"
-    )
-    figure, (axes,) = new_panels(title, height=0.27 * len(values) + 3.1)
+    title = feature_title(chosen, len(values), len(parts))
+    figure, (axes,) = new_panels(title, height=0.27 * len(values) + 3.6)
     low, high = values.min(axis=0), values.max(axis=0)
     axes.imshow((values - low) / np.maximum(high - low, 1e-6), cmap="Greys", aspect="auto", vmin=0, vmax=1.6)
     axes.set_xticks(range(len(NAMES)), NAMES, rotation=60, ha="right", rotation_mode="anchor")
@@ -70,10 +67,26 @@ def feature_picture(article: Article, rarity: Rarity) -> Picture:
     for place in chosen:
         if place < len(values):
             axes.add_patch(Rectangle((-0.5, place - 0.5), len(NAMES), 1, **frame))
-    patch = Patch(label="chosen by the oracle (label 1)", **frame)
-    figure.legend(handles=[patch], fontsize=FONT_SIZE, frameon=False, loc="outside lower center")
+    patches = [
+        Patch(label="chosen by the oracle (label 1)", **frame),
+        Patch(label="darker = larger", facecolor="#9a9a9a", edgecolor=INK),
+    ]
+    if (low == high).any():
+        white: Look = {"facecolor": "#ffffff", "edgecolor": INK}
+        patches.append(Patch(label="a white column is the same for all sentences", **white))
+    figure.legend(handles=patches, fontsize=FONT_SIZE, frameon=False, loc="outside lower center")
     kind = f"Table of grey fields: {len(values)} sentences by {len(NAMES)} features ({', '.join(NAMES)})"
     return Picture(figure, f"{kind}, darker for larger values. {title}.")
+
+
+def feature_title(chosen: Sequence[int], shown: int, sentences: int) -> str:
+    """What the oracle takes (`chosen`, counted from 0) of the first `shown` sentences and of the rest."""
+    drawn = [place + 1 for place in chosen if place < shown]
+    hidden = [place + 1 for place in chosen if place >= shown]
+    taken = listed(drawn) if drawn else "none of them"
+    taken += f" (and {listed(hidden)}, not shown)" if hidden else ""
+    part = f"The first {shown} of {sentences} sentences" if shown < sentences else f"All {shown} sentences"
+    return f"{part}: the oracle takes {taken}; lead-3 takes 1, 2 and 3"
 
 
 # -------------------------------------------------------------------- scores
@@ -167,16 +180,30 @@ def seeds_picture(results: Sequence[Above]) -> Picture:
         f"{e.metric}, {e.name}: {signed(e.points, 2)} ({signed(e.low, 2)} to {signed(e.high, 2)})"
         for e in results
     ]
-    return Picture(figure, f"Points with intervals. {title}. {'; '.join(words)}.")
+    kind = f"Points with intervals, for {listed(METRICS)}"
+    return Picture(figure, f"{kind}. {title}. {'; '.join(words)}.")
 
 
 def seeds_title(results: Sequence[Above]) -> str:
     """How far the mean of the seeds is above lead-3 in each metric, and which intervals hold 0."""
     means = [each for each in results if each.name.startswith("mean")]
-    points = listed(signed(each.points, 1) for each in means)
+    points = listed(signed(each.points, 2) for each in means)
     unsure = [each.metric for each in means if each.low <= 0 <= each.high]
     sure = f"0 is in the interval of {listed(unsure)}" if unsure else "no interval holds 0"
-    return f"Mean of three seeds on the reference machine: {points} points against lead-3 ({sure})"
+    return f"Mean of three seeds: {points} points above lead-3 ({sure})"
+
+
+def say_answer(measured: Sequence[Mapping[str, Any]]) -> str:
+    """Whether the mean of the seeds beats lead-3 in the benchmark's rows, and how far above the oracle is."""
+    means = [each for each in committed(measured) if each.name.startswith("mean")]
+    one = means[0]  # of ROUGE-1
+    unsure = [each.metric for each in means if each.low <= 0 <= each.high]
+    (oracle,) = (row for row in measured if row["case"] == f"test, {one.metric}, greedy oracle")
+    answer = "Yes, barely" if one.low > 0 else "No" if one.high < 0 else "Perhaps"
+    points = f"{signed(one.points, 2)} points of {one.metric} on average over three seeds"
+    chance = f", and for {listed(unsure)} the interval contains 0" if unsure else ""
+    above = f"The oracle is {oracle['ours'] - oracle['peer']:.0f} points above lead-3."
+    return f"{answer}: {points}{chance}.\n{above}"
 
 
 def signed(value: float, digits: int) -> str:

@@ -16,8 +16,8 @@ TERMS = (
     Term("token", "What a language model reads and writes: a word, or a piece of one.", forms=""),
     Term(
         "oracle extract",
-        "The sentences of an article that score best against its reference summary, chosen by whoever "
-        "knows the reference.",
+        "Sentences of an article, chosen by whoever knows the reference summary: they are added one by one "
+        "while their ROUGE grows.",
     ),
     Term(
         "extractive",

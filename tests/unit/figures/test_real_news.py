@@ -28,10 +28,22 @@ def test_the_features_are_drawn_with_what_the_oracle_takes() -> None:
     )
     picture = real_news.feature_picture(article, count_rarity([article.text]))
     check_legible(picture)
-    assert title_of(picture).startswith("An article of 4 sentences: the oracle takes 2, lead-3 takes")
+    assert title_of(picture).startswith("All 4 sentences: the oracle takes 2; lead-3 takes")
+    (legend,) = picture.figure.legends
+    assert [text.get_text() for text in legend.get_texts()][1:] == [
+        "darker = larger",
+        "a white column is the same for all sentences",
+    ]
     (frame,) = picture.figure.axes[0].patches
     assert frame.get_y() == 0.5
     check_legible(real_news.feature_picture(Article("Dry. Wet.", "snow"), count_rarity(["Dry. Wet."])))
+
+
+def test_the_title_names_what_the_oracle_takes_out_of_sight() -> None:
+    assert real_news.feature_title([3, 5, 24], 16, 27) == (
+        "The first 16 of 27 sentences: the oracle takes 4 and 6 (and 25, not shown); lead-3 takes 1, 2 and 3"
+    )
+    assert "takes none of them (and 20, not shown)" in real_news.feature_title([19], 16, 27)
 
 
 def test_the_oracle_is_what_the_labels_say_and_scores_above_lead() -> None:
@@ -67,10 +79,18 @@ def test_the_seeds_stand_beside_this_run() -> None:
     results += [Above(metric, real_news.THIS_RUN, -0.2, -0.8, 0.4) for metric in real_news.METRICS]
     picture = real_news.seeds_picture(results)
     check_legible(picture)
-    assert "+0.5, +0.5 and +0.5 points against lead-3 (no interval holds 0)" in " ".join(
-        title_of(picture).split()
-    )
+    title = " ".join(title_of(picture).split())
+    assert "+0.50, +0.50 and +0.50 points above lead-3 (no interval holds 0)" in title
+    assert picture.alt.startswith("Points with intervals, for ROUGE-1, ROUGE-2 and ROUGE-Lsum.")
     assert "ROUGE-2, this run: −0.20 (−0.80 to +0.40)" in picture.alt
+
+
+def test_the_answer_follows_the_intervals() -> None:
+    said = real_news.say_answer(rows())
+    assert said.startswith("Yes, barely: +0.50 points of ROUGE-1 on average over three seeds.")
+    unsure = [row | {"low": -0.1} if "ROUGE-2" in str(row["case"]) else row for row in rows()]
+    assert "seeds, and for ROUGE-2 the interval contains 0." in real_news.say_answer(unsure)
+    assert real_news.say_answer([row | {"low": -0.1} for row in rows()]).startswith("Perhaps: +0.50")
 
 
 def test_the_reference_is_said_in_numbers() -> None:

@@ -3,6 +3,7 @@
 from course.lessons.l13_deepspeed_summarization.figures import (
     KINDS,
     explain_facts,
+    explain_rouges,
     explain_training,
     lines_of,
     loss_curve,
@@ -12,6 +13,7 @@ from course.lessons.l13_deepspeed_summarization.figures import (
 )
 from course_lib.data.generated_news import Article, make_news
 from course_lib.training.summaries.rouge import Rouge
+from course_lib.training.summaries.scores import Scores
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
 
 ARTICLE = Article(
@@ -97,6 +99,23 @@ def test_bars_are_rouge_and_facts_and_the_title_what_they_rank_differently() -> 
     assert widths == [15, 50, 55, 92, 4, 95, 10, 90]
     agreeing = {name: scores[name] for name in ("lead-3", "before", "after")}
     assert "also states more facts" in title_of(score_bars(agreeing))
+
+
+def test_the_other_rouges_are_judged_where_rouge_1_and_facts_disagree() -> None:
+    scores = {
+        "oracle": Scores(Rouge(0.75, 0.64, 0.68), 0.95),
+        "before": Scores(Rouge(0.79, 0.642, 0.79), 0.56),
+        "after": Scores(Rouge(0.97, 0.93, 0.97), 0.96),
+    }
+    assert explain_rouges(scores) == (
+        "No. ROUGE-2 gives both 64 %, and ROUGE-L prefers “before” (79 % to 68 %).\n"
+        "Facts right: “before” 56 %, “oracle” 95 %."
+    )
+    scores["oracle"] = Scores(Rouge(0.75, 0.70, 0.68), 0.95)
+    assert explain_rouges(scores).startswith("Only ROUGE-2 does. ROUGE-2 prefers “oracle” (70 % to 64 %)")
+    scores["oracle"] = Scores(Rouge(0.75, 0.70, 0.80), 0.95)
+    assert explain_rouges(scores).startswith("Yes. ")
+    assert "nothing to notice" in explain_rouges({"after": scores["after"]})
 
 
 def test_the_loss_curve_says_where_it_begins_and_ends() -> None:

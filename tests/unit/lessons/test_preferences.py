@@ -22,6 +22,7 @@ def test_an_article_counts_against_the_facts_where_the_words_do() -> None:
     assert found == Preferences(articles=3, differing=2, against_facts=1)
     assert found.percent == 50
     assert explain_preferences(found).startswith("In 2 of 3 articles")
+    assert explain_preferences(found).endswith("higher for the one with fewer (ties count for neither).")
     assert compare([IN_OTHER_WORDS], [WRONG_NAME], [ARTICLE]) == Preferences(1, 1, 1)
 
 
