@@ -197,7 +197,7 @@ print("The sum over the tiles is the gradient of the image, on every rank:", sum
 # %% [markdown] tags=["slide"]
 # ## 5 · An image that one rank cannot train on
 #
-# Now we need it. Our slide has 1024 × 1024 pixels: nuclei in noise, drawn for this lesson. A network of four convolutions learns to mark the
+# Our slide has 1024 × 1024 pixels: nuclei in noise, drawn for this lesson. A network of four convolutions learns to mark the
 # pixels of nuclei. We start two jobs beside the cluster. In both, a rank may allocate **96 MiB**: first one rank with the
 # whole image, then four ranks with a strip each. The limit includes temporary arrays. (This works on Linux only.)
 
