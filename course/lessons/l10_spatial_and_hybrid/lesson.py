@@ -463,8 +463,8 @@ schedule_grids({"one replica": one_way, "GEMS": both_ways})
 # %%
 speedup = makespan(one_way) / makespan(both_ways)
 hidden = makespan(one_way) - makespan(both_ways)  # a forward lasts one unit
-why = f"""{hidden:g} of the second replica's 4 forwards hide behind the first replica's backward:
-{makespan(both_ways):g} units instead of {makespan(one_way):g}."""
+why = f"{hidden:g} of the second replica's 4 forwards hide behind the first replica's backward: "
+why += f"{makespan(both_ways):g} units instead of {makespan(one_way):g}."
 outcome("What is the speed-up of GEMS, with two batches?", round(speedup, 3), word="replayed", because=why)
 
 # %% [markdown]
