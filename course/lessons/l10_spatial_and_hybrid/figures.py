@@ -60,7 +60,8 @@ def halo_arrows(rows: Sequence[int], width: int = 1) -> Picture:
     alt = (
         f"Diagram, {len(rows)} strips of {lengths} rows from top to bottom, one per rank, each with "
         f"{width} hatched "
-        f"ghost rows towards its neighbours: {title}. {pairs} solid arrows lead from edge rows to the "
+        f"ghost row{'s' if width > 1 else ''} towards each neighbour: {title}. "
+        f"{pairs} solid arrows lead from edge rows to the "
         f"neighbours' "
         f"ghosts, and {pairs} dashed arrows from the ghosts back to those rows."
     )
@@ -69,7 +70,7 @@ def halo_arrows(rows: Sequence[int], width: int = 1) -> Picture:
 
 def _legend(axes: Axes) -> None:
     keys = [
-        Patch(label="own rows", facecolor="#cccccc", edgecolor=INK),
+        Patch(label="own rows (in the rank's colour)", facecolor="#cccccc", edgecolor=INK),
         Patch(label="ghosts", facecolor="white", edgecolor=INK, hatch="///"),
     ]
     axes.legend(handles=keys, loc="lower left", bbox_to_anchor=(0.7, 0.75), fontsize=FONT_SIZE, frameon=False)
@@ -112,23 +113,23 @@ def accuracy_by_tile(
 ) -> Picture:
     """Accuracy (0 to 1) by tile size in pixels, on images of `side` pixels, with what guessing gives.
 
-    `with_halos` is that of the whole image, cut into tiles of half its side that exchange halos.
+    `with_halos` is that of one judgement from all tiles of an image, of half its side, which exchange halos.
     """
     sizes = sorted(accuracy)
     smallest = sizes[0]
-    title = f"Judged one by one, tiles of {smallest} pixels reach {100 * accuracy[smallest]:.0f} %"
+    title = f"One judgement per tile: {100 * accuracy[smallest]:.0f} % with tiles of {smallest} pixels"
     if with_halos is not None:
-        title += f"; tiles with halos reach {100 * with_halos:.0f} %"
+        title += f"; one judgement from all tiles: {100 * with_halos:.0f} %"
     figure, axes = new_figure(title, width=7.6, height=3.8)
     measured = [100 * accuracy[size] for size in sizes]
-    axes.plot(sizes, measured, label="each tile judged by itself", **series_style(0))
+    axes.plot(sizes, measured, label="one judgement per tile", **series_style(0))
     said = ", ".join(
         f"{value:.0f} % with tiles of {size}" for size, value in zip(sizes, measured, strict=True)
     )
     if with_halos is not None:
         look = series_style(1) | {"linestyle": "", "markersize": 11}
-        axes.plot([side / 2], [100 * with_halos], label=f"tiles of {side // 2} with halos", **look)
-        said += f"; {100 * with_halos:.0f} % with tiles of {side // 2} and halos"
+        axes.plot([side / 2], [100 * with_halos], label=f"tiles of {side // 2}, halos, one judgement", **look)
+        said += f"; {100 * with_halos:.0f} % with tiles of {side // 2}, halos and one judgement"
     axes.axhline(100 * chance, label="guessing", color=INK, linestyle=":", linewidth=1.5)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])

@@ -61,7 +61,7 @@ strip = image[:, :, rows].clone()
 whole = F.conv2d(image, weight, padding=1)
 
 # %% [markdown]
-# What happens if each rank simply convolves its own strip?
+# What if each rank simply convolves its own strip?
 
 # %%
 predict("Of 12 rows, how many are wrong?", None)
@@ -82,7 +82,7 @@ outcome("Of 12 rows, how many are wrong?", len(wrong), word="counted", because=f
 # ## 2 · The halo, forward
 #
 # So each rank receives one row from each neighbour. These copies are **ghosts**, and all ghosts around a tile are its **halo**. For a
-# kernel of k rows, the halo is (k−1)/2 rows wide. At the top and the bottom of the image there is no neighbour: the partner is
+# kernel of k rows, with k odd and stride 1, the halo is (k−1)/2 rows wide. At the top and the bottom of the image there is no neighbour: the partner is
 # `PROC_NULL`, and the ghosts stay zero. That is exactly the padding.
 
 # %% tags=["source: course_lib.comm.halo:with_ghost_rows"]
@@ -101,7 +101,8 @@ print(f"rank {rank}: equal to the whole image's rows: {torch.allclose(tiled, who
 # ## 3 · The halo, backward
 #
 # The outputs are right. Are the gradients? Take the simplest convolution: all nine weights are 1, and the loss is the sum of all
-# outputs. Then the gradient of a pixel counts how many outputs used it: 9, or 6 in the first and last row of the image.
+# outputs. Then the gradient of a pixel counts how many outputs used it: in a column away from the left and right edges, 9, or 6 in the first and last
+# row.
 
 # %%
 # %%px
@@ -119,10 +120,10 @@ print(f"rank {rank}: gradients down a column: {pixels.grad[0, 0, :, 4].tolist()}
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.figures import halo_arrows
 
-halo_arrows([3, 3, 3])
+halo_arrows([3, 3, 3, 3])
 
 # %% [markdown]
-# So backward we turn every arrow round: each rank sends the gradients of its ghosts to the owners of those pixels, and the owners **add**
+# In the backward pass every arrow is reversed: each rank sends the gradients of its ghosts to the owners of those pixels, and the owners **add**
 # them to their own.
 
 # %% tags=["exercise: 10.1"]
@@ -153,8 +154,7 @@ class Ghosts(torch.autograd.Function):
 # %% [markdown] tags=["slide"]
 # ## 4 · The gradient of the weights
 #
-# Now a network of two convolutions, with the same weights on every rank. A weight works at every pixel of the image, but a rank sees only the
-# pixels of its tile.
+# Now a network of two convolutions, with the same weights on every rank. A rank sees only the pixels of its tile.
 
 
 # %%
@@ -171,7 +171,7 @@ def whole_loss(image, weight):
 
 
 # %% [markdown]
-# So each rank ends with a different gradient. What share of the image's gradient is the mean of the four?
+# So each rank ends with a different gradient. The mean of the four gradients: what fraction of the image's gradient is it?
 
 # %%
 predict("The mean, as a share of the image's gradient?", None)
@@ -191,14 +191,15 @@ outcome("The mean, as a share of the image's gradient?", share, word="computed")
 print("The sum over the tiles is the gradient of the image, on every rank:", sums_agree)
 
 # %% [markdown]
-# Tiles are parts of one sample. Dividing by their number would make the learning rate depend on the number of ranks.
+# Our loss is a sum over the image, so the tiles' gradients are its parts. If you want a mean, divide each rank's loss by the pixels of the *whole*
+# image, and still add. Only a loss that is a mean over each tile would have to be averaged.
 
 # %% [markdown] tags=["slide"]
 # ## 5 · An image that one rank cannot train on
 #
-# Now we need it. Our slide has 1024 × 1024 pixels: nuclei in noise, drawn for this lesson. A network of four convolutions learns to mark the
+# Our slide has 1024 × 1024 pixels: nuclei in noise, drawn for this lesson. A network of four convolutions learns to mark the
 # pixels of nuclei. We start two jobs beside the cluster. In both, a rank may allocate **96 MiB**: first one rank with the
-# whole image, then four ranks with a strip each. (This works on Linux only.)
+# whole image, then four ranks with a strip each. The limit includes temporary arrays. (This works on Linux only.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.large_image import train_limited
@@ -227,11 +228,11 @@ strips = {side: max(kept[side][1] for kept in cluster["kept"]) for side in whole
 memory_and_loss(whole, strips, together.losses, ranks=4)
 
 # %% [markdown]
-# Twice the side means four times the pixels and about four times the memory, on any number of ranks. A strip keeps little more than a quarter of the
-# image's outputs: its ghosts come on top. Temporary arrays of backward need memory, too; the figure does not count them.
+# Twice the side means four times the pixels and about four times the memory, on any number of ranks. A strip keeps slightly more than a quarter of
+# the image's outputs, because it also keeps ghosts.
 
 # %% [markdown] tags=["notes"]
-# Let the room guess the memory of 2048² from the figure, then of a slide with 100 000 pixels per side. Then ask how many ranks that takes.
+# Let the room guess the memory of 2048² from the figure, then of a slide with 100 000 pixels per side.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Two axes of one grid
@@ -245,8 +246,8 @@ memory_and_loss(whole, strips, together.losses, ranks=4)
 # | **image 1** | rank 2 | rank 3 |
 #
 # `make_grid` gives each rank one communicator per axis: `grid["tile"]` joins the ranks of a row, `grid["data"]` those of a column. Halos
-# travel in rows only, because the ranks of a column hold different images. But all four ranks hold a part of the gradient. So we sum along both
-# axes, one after the other:
+# travel only between the two tiles of one image, along the communicator `tile`: ranks in one column of the grid hold different images. But all four
+# ranks hold a part of the gradient. So we sum along both axes, one after the other:
 
 # %%
 # %%px
@@ -269,17 +270,16 @@ expected = weight.clone().requires_grad_()
 print(f"rank {rank}: the gradient of both images: {torch.allclose(w.grad, expected.grad)}")
 
 # %% [markdown]
-# The loss was divided once, by the number of images. More axes can join the grid, such as pipeline stages or tensor shards. Each axis brings messages
-# of its own.
+# The loss was divided once, by the number of images.
 
 # %% tags=["exercise: 10.q3"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A tile needs (k−1)/2 rows from each neighbour: its halo.
+# - A tile needs (k−1)/2 rows from each neighbour: its halo (k odd, stride 1).
 # - Forward copies pixels. Backward sends the ghosts' gradients to the owners, who add them.
-# - Gradients of weights are summed over tiles, and divided by nothing.
+# - Divide each loss by the pixels of the whole image and the images of the batch; then sum the gradients over all ranks.
 # - Memory is split with the pixels: ranks together can train on an image that is too large for one.
 # - On a grid of ranks, every axis has its own communicator and its own sum.
 
@@ -289,8 +289,8 @@ print(f"rank {rank}: the gradient of both images: {torch.allclose(w.grad, expect
 # A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Would you exchange halos twenty times, or once, with a halo of 20
 # rows? Vote, talk to your neighbour for two minutes, vote again: (a) twenty times; (b) once; (c) something in between.
 #
-# <details><summary>What to listen for</summary>(c): with one exchange, 19 layers still follow the first, so it computes 102 × 102 outputs instead of 64 × 64:
-# (102/64)² = 2.54 times the work. A few layers at a time save most messages. (b) is right where messages are very slow, (a) where they are nearly free.</details>
+# <details><summary>What to listen for</summary>(c): with one exchange, the first layer computes 102 × 102 outputs instead of 64 × 64, 2.54 times as many. The
+# last layer computes 64 × 64. All twenty together compute 1.71 times as many. A few layers at a time save most messages. (b) is right where messages are very slow, (a) where they are nearly free.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -320,14 +320,15 @@ differences = {strategy.name: measure(comm, strategy) for strategy in STRATEGIES
 
 # %%
 # %%px --timeout 110
-differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIES[8:16]}
+differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIES[8:15]}
 
 # %% [markdown]
-# These were the rows that split the batch or the layers. Now those that split the inside of layers, and those that split along several axes:
+# So far: strategies that split the batch or the layers. Next: those that split inside a layer, then those that split tokens or images, and those that
+# split along several axes.
 
 # %%
 # %%px --timeout 110
-differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIES[16:22]}
+differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIES[15:22]}
 
 # %%
 # %%px --timeout 110
@@ -335,30 +336,32 @@ differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIE
 
 # %% [markdown]
 # The table shows the largest difference of any weight on any number of ranks. (Ring attention has no weights: there we compare outputs and
-# gradients.)
+# gradients.) The column of what is sent leaves out one thing: backward, the gradients of the activations return the same way.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.strategies import ROUNDING, STRATEGIES
 
 differences = cluster["differences"][0]
-print(f"{'strategy':27}{'what is split':34}{'what ranks send':24}{'ranks':9}difference")
+print(f"{'strategy':27}{'what is split':34}{'sent forward, and per step':31}{'ranks':9}difference")
 for strategy in STRATEGIES:
     found = differences[strategy.name]
     ranks = ", ".join(str(n) for n in found) if len(found) < 4 else "1 to 4"
-    print(f"{strategy.name:27}{strategy.splits:34}{strategy.sends:24}{ranks:9}{max(found.values()):.0e}")
+    print(f"{strategy.name:27}{strategy.splits:34}{strategy.sends:31}{ranks:9}{max(found.values()):.0e}")
 
 # %%
 equal = [name for name, found in differences.items() if max(found.values()) < ROUNDING]
 print(f"equal to one process within rounding: {len(equal)} of {len(differences)}")
 
 # %% [markdown]
-# One row is missing: five dimensions at once, which need 8 ranks. It comes below. The four numbered stages in the table shard the optimizer's state and
-# more; lesson 11 is about them.
+# One row is missing: five dimensions at once, which need 8 ranks. It comes below. ZeRO stage 0 shards nothing, stages 1 to 3 shard the optimizer state
+# and more; lesson 11 is about them.
 
 # %% tags=["exercise: 10.q1"]
 
 # %% [markdown]
-# How would you find such a mistake? There is a test that needs no network. The exchange H is linear, and backward must be its transpose Hᵀ. So for any x and
+# ### A test for the halo
+#
+# A halo without backward raises no error (section 3). How would you find it? There is a test that needs no network. The exchange H is linear, and backward must be its transpose Hᵀ. So for any x and
 # y, **⟨Hx, y⟩ = ⟨x, Hᵀy⟩**: multiply, and add up over all pixels of all ranks.
 
 # %%
@@ -385,7 +388,7 @@ if rank == 0:
 # ### One halo for several layers
 #
 # How much is sent? A strip sends whole rows to two neighbours; a square tile has short edges, but more neighbours. We count for an image of 2048²
-# pixels with 16 channels. The rank with the most neighbours counts.
+# pixels with 16 channels in float32. The rank with the most neighbours counts.
 
 # %%
 from course_lib.theory.tiles import halo_nbytes
@@ -437,13 +440,15 @@ for layers in (1, 2, 4, 8, 20):
     layer_windows = [Window(3, before=1, after=1)] * layers
     rows, extra = fused_halo(layer_windows), extra_pixels(layer_windows, (64, 64))
     print(f"{layers:2} layers fused: {rows:2} rows of halo; {extra:.1%} more to compute on a tile of 64²")
+(many, apart, _), (few, joined, _) = cluster["sent"][0].values()
+print(f"Fused, {few / many:.0%} of the messages carry {joined / apart - 1:.0%} more bytes.")
 
 # %% [markdown]
 # ### GEMS and five dimensions
 #
 # Layers can be split even when only one batch fits into memory, but then one rank works at a time (lesson 08). **GEMS** puts a second replica of the
-# model on the same ranks in the opposite direction. When the backward of the first replica has left a rank, the second replica goes forward there,
-# in the memory that was freed. Take four stages, and a backward that lasts as long as two forwards. In the picture, a prime marks the second replica.
+# model on the same ranks in the opposite direction. As soon as a rank has finished the first replica's backward, the second replica starts its
+# forward there, in the memory that was freed. Take four stages, and a backward that lasts as long as two forwards. In the picture, a prime marks the second replica.
 
 # %%
 predict("What is the speed-up of GEMS, with two batches?", None)
@@ -457,13 +462,15 @@ schedule_grids({"one replica": one_way, "GEMS": both_ways})
 
 # %%
 speedup = makespan(one_way) / makespan(both_ways)
-why = "Only a forward hides behind a backward."
+hidden = makespan(one_way) - makespan(both_ways)  # a forward lasts one unit
+why = f"{hidden:g} of the second replica's 4 forwards hide behind the first replica's backward: "
+why += f"{makespan(both_ways):g} units instead of {makespan(one_way):g}."
 outcome("What is the speed-up of GEMS, with two batches?", round(speedup, 3), word="replayed", because=why)
 
 # %% [markdown]
 # The paper has four variants. *Basic* is the baseline, one replica. *MAST* is the picture above. *MASTER* repeats it before each update, here for
-# eight batches. *Hybrid* adds data parallelism: here two data ranks with two stages each, twice as long. We run all four with real
-# messages. The stages sleep instead of computing, so four ranks need no four cores: the compute is **emulated**.
+# eight batches. *Hybrid* adds data parallelism: two groups of two ranks; each rank has two of the four stages and runs MASTER on four
+# batches. We run all four variants with real messages. The stages sleep instead of computing, so four ranks need no four cores: the compute is **emulated**.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 120
@@ -480,8 +487,8 @@ for name in VARIANTS:
     print(f"{name:19} {predicted_seconds(name):9.3f}  {seconds[name]:.3f}")
 
 # %% [markdown]
-# Now everything at once, on 8 ranks: 2 **data** ranks, and on each four ranks with two **replicas** in opposite directions, of a **pipeline** of two
-# stages; the first stage on 2 **tiles**, the second on 2 **tensor** shards (lesson 09). Jain and others call five dimensions Hy-Fi.
+# Now everything at once, on 8 ranks. Two groups of four ranks each get half of the batch (**data**). In each group, two **replicas** of a two-stage
+# **pipeline** run in opposite directions. The first stage has 2 **tiles**, the second 2 **tensor** shards (lesson 09). Jain and others call five dimensions Hy-Fi.
 
 # %%
 predict("Of 8 ranks in five dimensions, how many hold a part of the first stage?", None)
@@ -518,8 +525,8 @@ except TimeoutExpired:
     print("not done after 100 s: this machine is too busy for 8 more ranks")
 
 # %% [markdown]
-# What was **published** on GPUs, beside what our models predict? The models' assumptions are ours: the published figures come without
-# them.
+# What was **published** on GPUs, beside what our models predict? The figures are from a talk by the authors' group. The models' assumptions are
+# ours: the published figures come without them.
 
 # %%
 from course.lessons.l10_spatial_and_hybrid.published import rows as published_rows
@@ -530,8 +537,9 @@ for row in published_rows():
 
 # %% [markdown]
 # MAST fits the model. MASTER's 1.72 does not: with b = 2f and four stages, no number of batches takes this schedule beyond
-# (f + b)/(b + f/p) = 1.33, so something else must have helped, such as the larger batch that the freed memory allows. The source calls the Hybrid's
-# 7.25 h against 27 minutes "15x"; its own figures give 16.1, on 32 times as many GPUs. And two directions alone cannot explain the ratio of 2.26.
+# (f + b)/(b + f/p) = 1.33, so something else must have helped, such as the larger batch that the freed memory allows. For the Hybrid, the talk gives
+# 7.25 h and 27 minutes, a ratio of 16.1; the paper's abstract says seven hours and 28 minutes, which is 15. Both use 32 times as many GPUs. And two
+# directions alone cannot explain the ratio of 2.26.
 
 # %% [markdown]
 # ### Judging tiles one by one
@@ -564,14 +572,15 @@ measured = {tile: value for tile, value in zip(cluster["tile"], cluster["accurac
 accuracy_by_tile(measured, side=32, with_halos=cluster["with_halos"][0])
 
 # %% [markdown]
-# A tile with one mark cannot know the other, and no mean of such judgements shows the answer. With halos and a sum over all tiles, cutting is
-# only a matter of memory: the network sees the whole image.
+# A tile with one mark cannot know the other, and no mean of such judgements shows the answer. The sum of features over all tiles brings the two
+# marks together before the judgement, and the halos make the features the same as on the whole image. Then cutting is only a matter of memory.
 
 # %% [markdown]
 # ## On GPUs
 #
 # The same code paths apply, with halos from GPU to GPU. There the exchange of a few rows costs mostly latency, so fusing pays. The reference machine's
-# CPU timings for two strips of a 2048² image, with the fast form of `tile_model`:
+# CPU timings for two strips of a 2048² image, with the fast form of `tile_model`, follow. The ratio is the peer's seconds divided by ours, or the
+# peer's memory divided by ours.
 
 # %%
 from course.lessons.shared.reference import rows as reference_rows
@@ -584,7 +593,7 @@ for row in reference_rows("spatial"):
 #
 # - A halo without backward: no error, right outputs, wrong gradients in all layers but the last.
 # - Batch-norm with the statistics of one tile: another layer than on the whole image. `SpatialBatchNorm` sums over all tiles.
-# - The mean over tiles: the learning rate then depends on the number of ranks.
+# - The mean over tiles of gradients of a sum: the learning rate then depends on the number of ranks.
 # - Two replicas whose gradients are summed in a different order on each side: both sides wait forever.
 
 # %% [markdown]
@@ -596,6 +605,7 @@ for row in reference_rows("spatial"):
 #   learning](https://arxiv.org/abs/2006.03108), 2020: adjoints of exchanges.
 # - A. Jain and others, *GEMS: GPU-enabled memory-aware model-parallelism system for distributed DNN training*, SC 2020.
 # - A. Jain and others, *Hy-Fi: Hybrid five-dimensional parallel DNN training on high-performance GPU clusters*, ISC 2022.
+# - A. Jain, *High-Performance Deep Learning*, slides of a talk at The Ohio State University: the published figures of GEMS and Hy-Fi.
 
 # %% [markdown]
 # ## Stretch

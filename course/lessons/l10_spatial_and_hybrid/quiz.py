@@ -57,8 +57,8 @@ LOST_GRADIENTS = Question(
 
 WHICH_SUM = Question(
     id="10.q3",
-    question="Eight ranks form a grid of 2 data × 4 tiles. Which ranks' gradients of a weight have to be "
-    "added up before the update?",
+    question="Eight ranks form a grid of 2 data × 4 tiles. Each computes a loss that is divided by the "
+    "global batch. Which ranks' gradients of a weight have to be added up before the update?",
     options=(
         Option(
             "those of the 4 tiles of one image",

@@ -417,7 +417,7 @@ def body_and_head(net: nn.Module, stages: int) -> list[nn.Module]:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A row of the table: what is split, what the ranks send, and on which numbers of ranks it runs."""
+    """A row of the table: what is split, what is sent forward and per step, and on how many ranks it runs."""
 
     name: str
     splits: str
@@ -461,11 +461,11 @@ STRATEGIES = (
         "activations",
         partial(pipeline, lambda p: interleaved_one_f_one_b(p, 2 * p, chunks=2), chunks=2),
     ),
-    Strategy("GEMS-MAST", "layers, both ways", "activations, gradients", partial(gems, gems_mast)),
+    Strategy("GEMS-MAST", "layers, both ways", "activations, weight gradients", partial(gems, gems_mast)),
     Strategy(
         "GEMS-MASTER",
         "layers, both ways",
-        "activations, gradients",
+        "activations, weight gradients",
         partial(gems, lambda p: gems_master(p, 4)),
     ),
     Strategy("sub-graph", "branches of a layer", "activations", sub_graphs),
