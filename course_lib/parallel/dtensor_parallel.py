@@ -18,7 +18,6 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -70,6 +69,9 @@ def dtensor_loss_backward(logits: torch.Tensor, targets: torch.Tensor) -> torch.
 
 def collectives_of(step: Callable[[], object]) -> int:
     """How many collectives DTensor calls on this rank while `step()` runs."""
+    # Not at the top: it imports torch's compiler, which takes seconds and more packages than torch itself.
+    from torch.distributed.tensor.debug import CommDebugMode
+
     with warnings.catch_warnings(), CommDebugMode() as counter:
         warnings.filterwarnings(
             "ignore", "Full backward hook"
