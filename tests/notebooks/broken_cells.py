@@ -462,7 +462,7 @@ DEATHS = [
     broken(
         "a rank that aborts itself",
         "if rank == 3: os.abort()",
-        row(3, "was ended by signal 6"),
+        row(3, r"crashed \(signal 6\)"),
         "Likely cause: rank 3 died",
         RESTARTED,
     ),

@@ -205,8 +205,11 @@ def death_words(death: Death) -> str:
         return f"ended itself with exit code {death.exit_code}"
     if death.how == "left":
         return "left Python without finishing MPI (os._exit)"
-    known = {9: "was killed (signal 9: by hand, or because memory ran out)", 11: "crashed (signal 11)"}
-    return known.get(death.signal or 0, f"was ended by signal {death.signal}")
+    if death.signal == signal.SIGKILL:
+        return "was killed (signal 9: by hand, or because memory ran out)"
+    if death.signal in CRASHES:
+        return f"crashed (signal {death.signal})"
+    return f"was ended by signal {death.signal}"
 
 
 # -------------------------------------------------------------------- source lines

@@ -378,7 +378,7 @@ def test_a_crash_is_explained_and_another_death_is_not():
         "holds: the counts and types of an MPI call must agree on all ranks."
     )
     truncated = RankState(2, "raised", error="raised MPI_ERR_TRUNCATE: message truncated")
-    aborted = RankState(1, "gone", error="was ended by signal 6")
+    aborted = RankState(1, "gone", error="crashed (signal 6)")
     assert "MPI then ends all the others. More data came than" in likely_cause([aborted, truncated])
     killed = RankState(1, "gone", error="was killed")
     assert likely_cause([killed, finished(0)]) == "rank 1 died; MPI then ends all the others."

@@ -164,7 +164,7 @@ SNAPSHOTS: dict[str, list[RankState]] = {
     "an interrupt of a computation": [computes(2)] * 4,
     "a rank killed in the cell": [gone(), gone(), KILLED, gone()],
     "a rank that leaves by os._exit": [gone(), gone("ended itself with exit code 1"), gone(), gone()],
-    "a rank that aborts itself": [DONE, DONE, DONE, gone("was ended by signal 6")],
+    "a rank that aborts itself": [DONE, DONE, DONE, gone("crashed (signal 6)")],
     "a crash in C": [gone("crashed (signal 11)"), DONE, DONE, DONE],
     "MPI_Abort": [DONE, gone("called Abort"), DONE, DONE],
     "all ranks killed": [KILLED, gone(), gone(), gone()],
