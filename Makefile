@@ -1,5 +1,5 @@
 # make course   set up, run every lesson on a 4-rank MPI cluster      make lab    set up, open JupyterLab
-# make test     set up, run the tests, 11 minutes (CI: make test-all)  make help   everything else
+# make test     set up, run the tests, 12 minutes (CI: make test-all)  make help   everything else
 PYTHON ?= python3
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Another place to install to, for example VENV="$$CONDA_PREFIX".
@@ -31,7 +31,7 @@ ON_RANKS = $(BIN)/python -m mpi_classroom.launch $$n -m pytest -p pytest_timeout
 help:
 	@echo 'make course      set up, run every lesson on a 4-rank MPI cluster, write build/'
 	@echo 'make lab         set up, open JupyterLab on my_course/, your own copy of the lessons'
-	@echo 'make test        set up, run the tests: about 11 minutes on 2 cores'
+	@echo 'make test        set up, run the tests: about 12 minutes on 2 cores'
 	@echo 'make test-all    run all that make test leaves out, but for the next: about 45 minutes more'
 	@echo 'make test-release  run what takes hours, before a release'
 	@echo 'make check       format, lint, types, layers, notebook drift, unused names: seconds'
