@@ -54,7 +54,7 @@ def test_the_search_ends_at_the_last_depth_that_trains_and_the_first_that_does_n
     ]
     picture = depth_boundary(found)
     check_legible(picture)
-    assert f"{per_rank} on 1, {2 * per_rank} on 2 and {4 * per_rank} on 4" in title_of(picture)
+    assert f"{per_rank}, {2 * per_rank} and {4 * per_rank} layers" in title_of(picture)
 
 
 def test_a_limit_too_small_for_any_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
