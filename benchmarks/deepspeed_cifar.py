@@ -112,7 +112,7 @@ def mean_row(kind: str, rows: Sequence[Row]) -> Row:
 
 def with_deepspeed(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **images: Any) -> dict[str, Any]:
     """Train `model` with DeepSpeed on all ranks of `comm`: its curve."""
-    from course.lessons.l12_deepspeed_on_cifar.runs import follow, score_whole
+    from course.lessons.l12_deepspeed_on_cifar.runs import score_whole
     from course_lib.parallel.deepspeed_engine import deepspeed_step, deepspeed_world, end_engine, start_engine
     from course_lib.training.loop import summed_cross_entropy
     from course_lib.training.models import build
@@ -127,17 +127,7 @@ def with_deepspeed(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **im
             return score_whole(comm, engine, model, data, len(data.test_labels))
 
         step = deepspeed_step(engine, summed_cross_entropy)
-        curve = follow(
-            comm,
-            step,
-            lambda: right(chosen.data),
-            chosen.data,
-            batch_size=BATCH,
-            epochs=epochs,
-            seed=seed,
-            augment=True,
-        )
-        result = described(f"DeepSpeed, ZeRO-{STAGE}", comm.size, model, seed, curve, chosen, right)
+        result = followed(f"DeepSpeed, ZeRO-{STAGE}", comm, model, seed, epochs, chosen, step, right)
         end_engine(engine)
     return result
 
@@ -147,7 +137,6 @@ def in_one_process(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **im
     import numpy as np
     import torch
 
-    from course.lessons.l12_deepspeed_on_cifar.runs import follow
     from course_lib.training.loop import Batch, evaluate, image_batches, make_step, summed_cross_entropy
     from course_lib.training.models import build
 
@@ -168,6 +157,25 @@ def in_one_process(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **im
         batches = image_batches(data.test_images, data.test_labels, order)
         return evaluate(net, summed_cross_entropy, batches).accuracy
 
+    return followed("one process", comm, model, seed, epochs, chosen, step, right)
+
+
+def followed(
+    how: str,
+    comm: MPI.Intracomm,
+    model: str,
+    seed: int,
+    epochs: int,
+    chosen: Images,
+    step: Callable[..., float],
+    right: Callable[[Dataset], float],
+) -> dict[str, Any]:
+    """Train with `step`, and return what is saved of it; the test images are scored once, at the end.
+
+    All ranks of `comm` call it. `right` is the share of a data set's test images that are right.
+    """
+    from course.lessons.l12_deepspeed_on_cifar.runs import follow
+
     curve = follow(
         comm,
         step,
@@ -178,25 +186,12 @@ def in_one_process(comm: MPI.Intracomm, model: str, seed: int, epochs: int, **im
         seed=seed,
         augment=True,
     )
-    return described("one process", 1, model, seed, curve, chosen, right)
-
-
-def described(
-    how: str,
-    ranks: int,
-    model: str,
-    seed: int,
-    curve: Any,
-    chosen: Images,
-    right: Callable[[Dataset], float],
-) -> dict[str, Any]:
-    """What is saved of a training; the test images are scored here, once, and on all ranks together."""
     every = max(1, updates(chosen.data) // POINTS)
     return {
         "data": chosen.name,
         "model": model,
         "how": how,
-        "ranks": ranks,
+        "ranks": comm.size,
         "seed": seed,
         "epochs": len(curve.accuracies),
         "batch_size": BATCH,

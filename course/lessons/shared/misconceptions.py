@@ -53,7 +53,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "mean-of-means": "the mean of the means is the mean",
         "bigger-batch-is-free": "a bigger batch is free",
         "short-batches-do-not-count": "a batch that is shorter than the others may be left out",
-        "small-steps-are-safe": "a small learning rate costs nothing but patience",
+        "small-steps-are-safe": "a small learning rate costs nothing but time",
         "exact-gradient-better-training": "a more exact gradient makes better training",
         "falling-loss-right-gradient": "when the loss falls, the gradient is right",
         "float32-checks-gradients": "float32 is fine enough to check a gradient",

@@ -203,7 +203,8 @@ class Channel:
         # A rank that was only told to give up may hear a moment later who died.
         wait_until(lambda: bool(dead_ranks(self.comm)), NEWS_SECONDS if is_death(error) else 0.0)
         dead = dead_ranks(self.comm)
-        who = f"rank {', '.join(map(str, dead))} of the group died" if dead else str(error)
+        ranks = "rank" if len(dead) == 1 else "ranks"
+        who = f"{ranks} {', '.join(map(str, dead))} of the group died" if dead else str(error)
         if not dead and is_death(error):
             who = "another rank met a failure and gave the group up"
         self.broken = f"{who} during {describe()}"

@@ -28,7 +28,7 @@ EVERY, SAMPLES, BATCH, WIDTH = 3, 48, 12, 17
 
 
 def build(stage: int) -> nn.Sequential:
-    """A network, and the dice from their start."""
+    """A network, and the random-number state from its start."""
     torch.manual_seed(stage)
     random.seed(stage)
     np.random.seed(stage)
