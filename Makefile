@@ -96,8 +96,8 @@ test: setup
 test-all: setup
 	@rm -f $(FAILED)
 	$(PYTEST) -n $(JOBS) $(BESIDE) -m slow $(UNIT_TESTS) || { $(few_failed) && $(AGAIN) -m slow $(UNIT_TESTS); }
-	@set -e; for n in $(OTHER_RANKS); do \
-	  echo "tests/ranks, $$n at once"; $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS); done
+	@set -e; for n in $(OTHER_RANKS); do echo "tests/ranks, $$n at once"; \
+	  $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS) || $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS); done
 	@rm -f $(FAILED)
 	$(PYTEST) -n $(LESSONS) $(BESIDE) --nbval notebooks || { $(lessons_failed) && $(PYTEST) --nbval $(FAILED_LESSONS); }
 
