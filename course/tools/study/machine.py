@@ -30,13 +30,25 @@ def about_this_study(data: str) -> dict[str, Any]:
     }
 
 
-def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """What of the machine, the versions and the data is another now; "" when results can be put together."""
-    for part in ("machine", "versions"):
+def difference(old: dict[str, Any], new: dict[str, Any], *, timed: bool = True) -> str:
+    """What of the machine, the versions and the data is another now; "" when results can be put together.
+
+    The machine counts only where something is `timed`: an accuracy may come from another one.
+    """
+    for part in ("machine", "versions") if timed else ("versions",):
         for name, value in new[part].items():
             if name != "memory_gb" and old[part].get(name) != value:
                 return f"{name} was {old[part].get(name)} and is {value}"
     return "" if old["data"] == new["data"] else f"the data were {old['data']} and are {new['data']}"
+
+
+def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """What describes results of `old` and `new` together: `others` lists what ran on another machine."""
+    others = list(old.get("others", ()))
+    if not difference(old, new):
+        return {**new, "others": others} if others else new
+    run = {key: new[key] for key in ("machine", "command", "date")}
+    return {**old, "others": [*others, run]}
 
 
 def processor() -> str:

@@ -65,6 +65,11 @@ def header(study: Study) -> str:
         f"{machine['processor']}, {cores}, {machine['memory_gb']} GB, {machine['system']}",
         ", ".join(f"{name} {value}" for name, value in versions.items()),
         f"Data: {study.about['data']}. Command: {study.about['command']}. {study.about['date']}.",
+        *(
+            f"Accuracy also measured on: {one['machine']['processor']}. "
+            f"Command: {one['command']}. {one['date']}."
+            for one in study.about.get("others", ())
+        ),
     ]
     labels = (
         f"<b>{MEASURED}</b>: on this machine, a core for each rank and thread. <b>{OVERSUBSCRIBED}</b>: "

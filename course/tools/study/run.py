@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import filelock
 
 from course.lessons.l07_ddp_on_mnist.study_results import (
+    ACCURACY,
     ENGINES,
     MEASUREMENTS,
     PARTS,
@@ -27,7 +28,7 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
     save,
 )
 from course.tools.study.job import Data, StudyError, run_job
-from course.tools.study.machine import difference
+from course.tools.study.machine import difference, joined
 from course.tools.study.plan import START_SECONDS, estimated_seconds, jobs
 from course_lib.data.storage import could_not_write, replace_file
 from course_lib.training.models import MNIST_MODELS
@@ -72,7 +73,8 @@ def run_study(
     StudyError, in one sentence, when it cannot go on; what was measured before is in `folder`.
     """
     with one_rank_in(folder):
-        kept = earlier_rows(folder, about)
+        earlier = earlier_study(folder, about, timed=any(case.part != ACCURACY for case in cases))
+        kept, about = list(earlier.rows), joined(earlier.about, about)
         store(folder, kept, about)  # a folder that cannot be written to says so before anything is measured
         done = {row.case for row in kept}
         left = [case for case in cases if case not in done]
@@ -119,17 +121,17 @@ def what_is_kept(folder: Path) -> str:
     return f"{runs}, and the same command goes on from there"
 
 
-def earlier_rows(folder: Path, about: dict[str, Any]) -> list[EpochRow]:
-    """The rows that are in `folder`; StudyError when they are damaged or of another machine."""
+def earlier_study(folder: Path, about: dict[str, Any], *, timed: bool) -> Study:
+    """What is in `folder`; StudyError when it is damaged, or of another machine and something is timed."""
     if not (folder / MEASUREMENTS).exists():
-        return []
+        return Study((), about)
     try:
         study = load(folder)
     except ResultsError as error:
         raise StudyError(str(error)) from None
-    if study.rows and (other := difference(study.about, about)):
+    if study.rows and (other := difference(study.about, about, timed=timed)):
         raise StudyError(f"{folder} holds other results ({other}); choose another folder with --results")
-    return list(study.rows)
+    return study if study.rows else Study((), about)
 
 
 def store(folder: Path, rows: Sequence[EpochRow], about: dict[str, Any]) -> None:

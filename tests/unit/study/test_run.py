@@ -7,11 +7,12 @@ from dataclasses import asdict
 import pytest
 from rows import ABOUT, a_case, a_row
 
-from course.lessons.l07_ddp_on_mnist.study_results import MEASUREMENTS, OWN_MPI, load
+from course.lessons.l07_ddp_on_mnist.study_results import ACCURACY, MEASUREMENTS, OWN_MPI, load
 from course.tools.study import job, run
 from course.tools.study.display import StudyDisplay, say_left
 from course.tools.study.job import StudyError, how_it_ended
 from course.tools.study.plan import DRAW
+from course.tools.study.report import header
 from course.tools.study.run import Clock, run_study
 
 DATA = (DRAW, 640, 100)
@@ -31,7 +32,7 @@ class Ranks:
             for epoch in range(1, case.epochs + 1):
                 if case == self.stop_in:
                     raise self.error
-                seconds = 1.0 + CASES.index(case)
+                seconds = 1.0 + (CASES.index(case) if case in CASES else 0)
                 yield {"case": number, "row": asdict(a_row(case, epoch=epoch, seconds=seconds))}
             self.measured.append(case)
             yield {"case": number, "done": True}
@@ -83,6 +84,23 @@ def test_results_of_another_machine_or_other_data_are_refused(tmp_path, monkeypa
         study(tmp_path, about=other)
     with pytest.raises(StudyError, match="the data were drawn digits and are MNIST"):
         study(tmp_path, about=ABOUT | {"data": "MNIST"})
+
+
+def test_an_accuracy_may_come_from_another_machine_and_is_said_to(tmp_path, monkeypatch):
+    other = ABOUT | {
+        "machine": ABOUT["machine"] | {"processor": "another"},
+        "command": "course study --only accuracy",
+    }
+    accuracy = [a_case(OWN_MPI, 2, part=ACCURACY)]
+    Ranks(monkeypatch)
+    study(tmp_path)
+    found = study(tmp_path, accuracy, about=other)
+    assert len(found.rows) == 9 + 1 and found.about["machine"] == ABOUT["machine"]
+    assert [one["machine"]["processor"] for one in found.about["others"]] == ["another"]
+    assert "Accuracy also measured on: another." in header(found)
+    with pytest.raises(StudyError, match=r"processor was a processor and is another"):
+        study(tmp_path, [*CASES, *accuracy], about=other)
+    assert study(tmp_path).about["others"] == found.about["others"]
 
 
 def test_two_studies_do_not_write_to_one_folder(tmp_path, monkeypatch):
