@@ -166,6 +166,7 @@ def test_an_interrupt_ends_with_the_table_so_far_and_nothing_running(home):
     assert marked_by(run.pid) == []
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_kernel(home):
     write_lesson(home, "01_mpi_basics", SLOW)
     run = start_course(home, "run")

@@ -45,10 +45,10 @@ def said(way: str) -> str:
 @pytest.mark.parametrize(
     "way",
     [
-        *("torchrun", "mpiexec", "spawn, tcp"),
+        *("mpiexec", "spawn, tcp"),
         *(
             pytest.param(way, marks=pytest.mark.slow)
-            for way in ("mpiexec, gloo", "spawn, file", "spawn, env")
+            for way in ("torchrun", "mpiexec, gloo", "spawn, file", "spawn, env")
         ),
     ],
 )

@@ -125,7 +125,7 @@ def ring(ranks: int) -> list[list[list[int]]]:
     return [[state[rank] for state in states] for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("ranks", [2, 3, 4, pytest.param(8, marks=pytest.mark.slow)])
 def test_every_rank_and_every_step_is_in_the_film(ranks: int) -> None:
     films = ring(ranks)
     assert [film[-1] for film in films] == ranks * [[2**ranks - 1] * ranks]

@@ -37,7 +37,7 @@ def test_gradients_are_float32_and_right_to_two_digits_and_no_more(name: str) ->
     assert 1e-4 < error < 0.05, "below 1e-4 it would not be bfloat16"
 
 
-@pytest.mark.parametrize("instructions", ["AVX2", "SSE41"])
+@pytest.mark.parametrize("instructions", ["AVX2", pytest.param("SSE41", marks=pytest.mark.slow)])
 def test_without_avx_512_an_lstm_computes_in_float32_and_says_so(instructions: str) -> None:
     """As on most laptops; torch itself raises an error there."""
     program = """
