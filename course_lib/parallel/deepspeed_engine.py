@@ -160,7 +160,7 @@ def start_engine(model: nn.Module, config: Config) -> Any:
     import deepspeed
 
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
-    ENGINES.add(engine)
+    ENGINES.add(engine)  # so that the next start_deepspeed can end it
     return engine
 
 

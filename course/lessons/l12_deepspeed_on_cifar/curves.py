@@ -122,19 +122,27 @@ def curves_title(today: Training, long: Sequence[Training]) -> str:
         ends = f"{mean_end(found['ranks']):.1%} on {first.ranks} ranks"
         if "alone" in found:
             ends += f", {mean_end(found['alone']):.1%} in one process"
-        title += f";\nmeasured earlier ({first.data}): {ends}"
+        title += f";\nearlier ({first.data}): {ends}"
     return title
 
 
 def explain_lines(long: Sequence[Training]) -> str:
     """What the lines of the figure are, and what can be compared with the long trainings."""
     found = groups(long)
-    said = "The thick lines are what you have just watched."
+    said = (
+        "The black lines are today's training. On the left, the pale line is the loss of every step, and the "
+        f"black line a mean of {SMOOTH} steps."
+    )
     if not found:
         return said
-    said += f" The lines measured earlier are longer trainings ({long[0].data})."
+    said += f"\nThe lines measured earlier are longer trainings ({long[0].data})."
     if "ranks" in found and "alone" in found:
-        said += f"\nWith them you can compare {found['ranks'][0].ranks} ranks with one process."
+        ranks, alone = found["ranks"], found["alone"]
+        most = max(spread(ranks), spread(alone))
+        said += (
+            f"\nThey end at {mean_end(ranks):.1%} on {ranks[0].ranks} ranks, {mean_end(alone):.1%} in one "
+        )
+        said += f"process; the seed alone changes that by up to {most:.1f} points."
     if "small" in found:
         said += f"\nThe net of DeepSpeed's own example ends at {mean_end(found['small']):.1%}."
     return said
@@ -143,6 +151,12 @@ def explain_lines(long: Sequence[Training]) -> str:
 def mean_end(runs: Sequence[Training]) -> float:
     """The accuracy at the end, on average over the `runs`."""
     return fmean(run.accuracies[-1] for run in runs)
+
+
+def spread(runs: Sequence[Training]) -> float:
+    """How many percentage points lie between the best and the worst end of the `runs`."""
+    ends = [100 * run.accuracies[-1] for run in runs]
+    return max(ends) - min(ends)
 
 
 def curves_alt(today: Training, long: Sequence[Training], title: str) -> str:

@@ -120,7 +120,8 @@ def _check_fits(answer: SimpleNamespace, comm: Any, lowest: int) -> None:
     least = min(each for each in range(4) if needs[each] <= room)
     expect(
         stage == least,
-        f"stage {stage} fits, but so does stage {least}, with {needs[least]:.1f} MiB; it never sends more.",
+        f"stage {stage} fits, but so does stage {least}, with {needs[least]:.1f} MiB; "
+        "a lower stage never sends more.",
     )
 
 

@@ -52,8 +52,8 @@ def json_effects(keys: Sequence[Key]) -> Picture:
         axes.add_patch(Rectangle((0, top), 0.008, tall + GAP / 2, facecolor=GROUPS[key.group]))
         name = f"{short_name(key.path)}: {as_json(key.value)}"
         axes.text(0.018, top, name, family="monospace", **look)
-        axes.text(0.535, top, "→", ha="center", **look)
-        axes.text(0.555, top, "\n".join(effect), linespacing=1.05, **look)
+        axes.text(0.545, top, "→", ha="center", **look)
+        axes.text(0.565, top, "\n".join(effect), linespacing=1.05, **look)
         top += tall + GAP
     axes.set(xlim=(0, 1), ylim=(top, 0), xticks=[], yticks=[])
     axes.grid(False)
@@ -154,7 +154,7 @@ def bars_alt(counted: Mapping[int, StageRun], timed: Mapping[int, StageRun], tit
         f"{megabytes(run.sent)} per step; a step takes {say_seconds(timed[stage].seconds)}"
         for stage, run in counted.items()
     ]
-    return f"Three bar charts over the ZeRO stages. {title}. {'; '.join(lines)}."
+    return f"Three bar charts over the ZeRO stages. {title.replace(chr(10), ' ')}. {'; '.join(lines)}."
 
 
 def megabytes(nbytes: float) -> str:
@@ -176,13 +176,19 @@ def explain_times(timed: Mapping[int, StageRun]) -> str:
     """Why the highest stage took as long as it did, compared with the lowest."""
     ratio = times_as(timed, max(timed), min(timed))
     if ratio > 1.1:
-        return "Every rank computes as much as before, sends more, and waits for many more messages."
+        return (
+            "Forward and backward compute as much as in stage 0. Stage 3 sends more, and waits for many more "
+            "messages."
+        )
     if ratio < 0.9:
         return (
-            "Do not count on it: every rank computes as much and sends more. Only the optimizer has less to "
-            "do, because it updates a slice."
+            "Do not count on it: forward and backward compute as much as in stage 0, and stage 3 sends more. "
+            "Only the optimizer has less to do, because it updates a shard."
         )
-    return "Every rank computes as much as before; messages are cheap on one machine, or the machine is busy."
+    return (
+        "Forward and backward compute as much as in stage 0; messages are cheap on one machine, or the "
+        "machine is busy."
+    )
 
 
 def compare_stages(timed: Mapping[int, StageRun]) -> str:

@@ -23,7 +23,7 @@
 #    <details><summary>Answer</summary>Stage 1 shards the optimizer state, stage 2 the gradients as well, stage 3 the weights as well.</details>
 # 2. A batch of 64 samples is computed in micro-batches of 16. What happens to their gradients?
 #    <details><summary>Answer</summary>They are added up. The update comes after the last of them.</details>
-# 3. On two ranks, how many bytes do float32 gradients of a million parameters take on each, in stage 0 and in stage 2?
+# 3. A model has a million float32 parameters. How many bytes of gradients does each of two ranks hold in stage 0, and in stage 2?
 #    <details><summary>Answer</summary>4 million in stage 0; 2 million in stage 2, where each rank keeps its shard only.</details>
 
 # %% [markdown] tags=["slide"]
@@ -45,7 +45,7 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · An engine
 #
-# In lesson 11 we wrote ZeRO ourselves. **DeepSpeed** is the library that most people use for it. It was made for many GPUs, but it also
+# In lesson 11 we wrote ZeRO ourselves. **DeepSpeed** is the library that ZeRO's authors wrote. It was made for many GPUs, but it also
 # runs on CPUs; here it sends over MPI. It sits on `torch.distributed`, so any backend will do.
 #
 # Our images are those of CIFAR-10: 32 × 32 pixels, in colour, ten classes. If the data set is not on this machine, the course draws
@@ -97,7 +97,7 @@ def deep_net():
 # A step is three calls. `engine(…)` is the forward pass; `engine.backward` replaces `loss.backward`; `engine.step` replaces the
 # optimizer's step. DeepSpeed averages the gradients over the ranks, so each rank's loss is a mean over its own samples.
 #
-# To see the engine work, in stage 2 each rank takes ten steps on eight images of its own, the same eight in every step.
+# To see the engine work, we train in stage 2: each rank takes ten steps on the same eight images of its own.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -120,8 +120,8 @@ for step in range(10):
 end_engine(engine)
 
 # %% [markdown]
-# The loss falls. The three calls name neither ranks nor stage: both are in the configuration. The all-reduce in the loop only averages the
-# loss that we print.
+# The loss falls. The three calls name neither ranks nor stage: the stage is in the configuration, and the ranks are those of
+# `start_deepspeed(comm)`. The all-reduce in the loop only averages the loss that we print.
 
 # %% [markdown] tags=["notes"]
 # Three minutes. Ask which line of the loop communicates: backward (the gradients) and step (the new weights). Whoever knows DDP asks why the
@@ -199,7 +199,7 @@ learning_curves(today, earlier)
 
 # %% [markdown]
 # Batch-norm computes its statistics on each rank alone, as in DDP. So two ranks and one process do not train exactly alike here. Section 5 compares
-# them with a network without batch-norm.
+# four ranks with one process, on a network without batch-norm.
 
 # %% [markdown] tags=["notes"]
 # Five minutes, one of them waiting. While it runs, let the room guess the accuracy: guessing gives 10 %. If the data are drawn shapes, say that
@@ -208,12 +208,12 @@ learning_curves(today, earlier)
 # %% [markdown] tags=["slide"]
 # ## 4 · Stages compared
 #
-# One number in the file chooses the stage. What does each stage cost? We take the deep net again, without accumulation, and count on four ranks,
-# without activations: the most bytes of weights, gradients and optimizer state that a rank holds during backward, and the bytes that it sends
-# per step. `bucket=40_000` sets `reduce_bucket_size` to little more than a block's 36 928 parameters, so from stage 1 on the gradients are sent
-# block by block.
+# One number in the file chooses the stage. What does each stage cost? We take the deep net again, without accumulation, on four ranks. In each
+# stage we count two things: the most bytes of weights, gradients and optimizer state that a rank holds during backward, without activations; and
+# the bytes that it sends per step. `bucket=40_000` sets `reduce_bucket_size` to little more than a block's 36 928 parameters, so from stage 1 on
+# the gradients are sent block by block.
 #
-# In lesson 11, stage 1 held 8 + 8/N bytes per parameter on N ranks. How many does DeepSpeed's hold on four?
+# In lesson 11, each of N ranks held 8 + 8/N bytes per parameter in stage 1. How many does each of four ranks hold in DeepSpeed's stage 1?
 
 # %%
 predict("Bytes per parameter on each of four ranks, DeepSpeed's stage 1?", None)
@@ -277,14 +277,14 @@ stage_bars(counted, timed, cores=available_cores())
 
 # %% [markdown]
 # The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, half as much again in stage 3. The bytes held fall from stage to stage as in lesson
-# 11, but every stage with a copy holds more: 8 + 12/N, 4 + 16/N and 20/N bytes per parameter. In stages 2 and 3 our count includes the bucket. Stage 2 also
-# keeps whole gradients of the blocks that two shards share, and stage 3 the weights of the block that is running. Activations are not counted: no stage
-# shards them.
+# 11. But from stage 1 on, each rank holds 4/N bytes per parameter more, for the float32 copy: 8 + 12/N, 4 + 16/N and 20/N. In stages 2 and 3 our count
+# includes the bucket. Stage 1 has one too, but fills it only after backward, so our count leaves it out. Stage 2 also keeps full gradients of the blocks
+# that two shards share, and stage 3 the weights of the block that is running. Activations are not counted: no stage shards them.
 #
 # Equal bytes need not take equal time. Stage 0 sends its gradients in large pieces; stages 1 and 2 send them block by block, to one owner after another;
 # stage 3 also gathers every layer twice.
 #
-# Bytes sent do not separate stages 1 and 2 here; with accumulation, stage 2 sends more (section 5). So take the lowest stage that fits.
+# Here stages 1 and 2 send equally many bytes; with accumulation, stage 2 sends more (section 5). So take the lowest stage that fits.
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Collect guesses for both predictions before the cell runs. 10 is the right answer to the first from lesson 11's formula: praise it, and
@@ -295,19 +295,20 @@ stage_bars(counted, timed, cores=available_cores())
 #
 # - An engine is model, optimizer and communication; a step is `engine(…)`, `engine.backward(loss)`, `engine.step()`.
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - Without accumulation, stages 0 to 2 send equal bytes, and stage 3 half as much again. In every stage each rank
-#   computes as much, and the weights come out equal up to rounding.
+# - Without accumulation, stages 0 to 2 send equal bytes, and stage 3 half as much again.
+# - In every stage, forward and backward compute as much on each rank; only the update is divided. The weights come out equal up to rounding
+#   (section 5 checks it).
 # - Memory decides: take the lowest stage that fits.
 
 # %% [markdown]
 # ## Discuss
 #
-# A model needs 30 GB for weights, gradients and optimizer state in stage 0 (AdamW, float32). You have four machines with 24 GB each. Activations need
+# A model needs 28 GB for weights, gradients and optimizer state in stage 0 (AdamW, float32). You have four machines with 24 GB each. Activations need
 # 2 GB. Vote, talk to your neighbour for two minutes, vote again: (a) stage 3, (b) stage 1, (c) smaller micro-batches.
 #
-# <details><summary>What to listen for</summary>(b): on four ranks, DeepSpeed's stage 1 holds 11 of 16 bytes per parameter, so 21 GB. What is left is
-# for activations, which is where (c) helps. (a) leaves more room and sends more. With 5 GB of activations, stage 2 would be next: 15 GB,
-# and as many bytes sent.</details>
+# <details><summary>What to listen for</summary>(b): on four ranks, DeepSpeed's stage 1 holds 11 of 16 bytes per parameter, so 19 GB; its bucket takes
+# 2 GB more unless you make it smaller. What is left is for activations, which is where (c) helps. (a) leaves more room and sends more. With 5 GB of
+# activations, stage 2 would be next: 14 GB and the bucket, and, without accumulation, as many bytes sent.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -318,8 +319,8 @@ stage_bars(counted, timed, cores=available_cores())
 # ### 5 · Accumulation
 #
 # First the check that section 3 left open: are the weights in every stage those of one process? The training loop of this course uses the following
-# step. It also takes batches of several micro-batches. Our loss is divided by the *global* batch. DeepSpeed divides once more, by ranks
-# and by micro-batches. So `deepspeed_step` first multiplies the loss by both.
+# step. It also takes batches of several micro-batches. Our loss is divided by the *global* batch. DeepSpeed divides again, by the number of ranks
+# and of micro-batches, so `deepspeed_step` first multiplies the loss by both numbers.
 
 # %% tags=["source: course_lib.parallel.deepspeed_engine:deepspeed_step"]
 # %%px
@@ -357,8 +358,8 @@ for stage in (0, 1, 2, 3):
         print(f"stage {stage}: the weights of one process, to 1e-5: {same}")
 
 # %% [markdown]
-# Accumulation saves activations. Does it also save messages? We split the same 16 samples per rank into four micro-batches of 4 and count the bytes
-# that a rank sends per update.
+# Accumulation saves memory for activations. Does it change how many bytes a rank sends? We split the same 16 samples per rank into four micro-batches
+# of 4 and count the bytes that a rank sends per update.
 
 # %%
 predict("Stage 2, bytes sent with 4 micro-batches instead of 1: how many times as many?", None)
@@ -385,7 +386,7 @@ for stage in (1, 2, 3):
 
 # %% [markdown]
 # Stage 1 holds its gradients until the last micro-batch and sends them once. Stage 2 holds only its shard, so it must send after every micro-batch.
-# Stage 3 also gathers its weights every time. With accumulation, a higher stage costs even more: a second reason for the lowest that fits.
+# Stage 3 also gathers its weights every time. So with accumulation, stages 2 and 3 cost even more: a second reason to take the lowest stage that fits.
 
 # %% tags=["exercise: 12.q2"]
 
@@ -428,7 +429,7 @@ richer = stage_config(2, 4, micro_batch=8, bf16=True, clip=1.0, warmup_steps=5, 
 print(json.dumps({key: richer[key] for key in ("bf16", "gradient_clipping", "scheduler")}, indent=2))
 
 # %% [markdown]
-# In stage 3 no rank needs room for the whole model, except at one moment: when the model is built. `zero.Init` shards each layer as soon as it exists:
+# In stage 3 no rank holds the full model, but every rank first builds all of it. With `zero.Init`, DeepSpeed shards each layer as soon as it exists:
 
 # %%
 # %%px
@@ -483,8 +484,8 @@ if rank == 0:
 # %% tags=["exercise: 12.q3"]
 
 # %% [markdown]
-# For inference you want one file of weights, without DeepSpeed. The program `zero_to_fp32.py`, which DeepSpeed puts beside every checkpoint, puts the
-# shards together in one process. Here is the function it calls:
+# For inference you want one file of weights, without DeepSpeed. DeepSpeed puts the program `zero_to_fp32.py` beside every checkpoint of stages 1 to 3.
+# It combines the shards in one process. Here is the function it calls:
 
 # %%
 # %%px --timeout 200
@@ -534,12 +535,12 @@ if two != MPI.COMM_NULL:
 
 # %% [markdown]
 # DeepSpeed reads checkpoints as pickles, which can run any code: load only what you have written. And it writes them in place: a kill at the wrong moment
-# damages them. Lesson 15 kills a training on purpose and resumes it.
+# damages them. So save each time under a new `tag`, and delete the old one afterwards.
 
 # %% [markdown]
 # ### 8 · As a script
 #
-# A guide to parallel training (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. Here is the heart of its training loop, as a function:
+# A report (Kolly, see References) ends with a DeepSpeed script for CIFAR-10. Here is the heart of its training loop, as a function:
 
 # %% tags=["exercise: 12.3"]
 
@@ -551,7 +552,7 @@ if two != MPI.COMM_NULL:
 # | a DataLoader that is overwritten two lines later | one, with a sampler, `set_epoch`, and the batch size of the file |
 # | rank 0 of the *world* downloads | the first rank of every machine downloads |
 # | no configuration file | `ds_config.json`, with an optimizer that needs no compiler |
-# | "ZeRO is 3 to 5 times faster", "64 times less memory" | a stage is not faster; 64 holds for stage 3 on 64 ranks, without activations |
+# | "ZeRO is 3 to 5 times faster", "64 times less memory" | a stage is not faster; 64 holds in stage 3 on 64 ranks, with 16-bit weights and without activations; with the float32 of section 6 it is 51 |
 #
 # The course's script is `notebooks/code/train_cifar_deepspeed.py`. Its middle part:
 
@@ -607,7 +608,8 @@ print((code / "hostfile").read_text())
 # %% [markdown]
 # ## Pitfalls
 #
-# - A file without `"gradient_clipping"`: DeepSpeed then clips to a norm of 1. Write 0.0 if you do not want that.
+# - A file without `"gradient_clipping"`: DeepSpeed clips to a norm of 1 since the middle of 2026; versions before that do not clip. Write the value that
+#   you want, 0.0 for none.
 # - A file without `"train_batch_size"`: changing the number of ranks silently changes the global batch.
 # - A bucket as large as the model: it takes the memory that stage 2 saves, and no gradient is freed before the end of backward.
 # - One layer with most of the parameters: in stage 2, its whole gradient stays on every rank that owns a part of it.
@@ -622,13 +624,13 @@ print((code / "hostfile").read_text())
 #   [configuration](https://www.deepspeed.ai/docs/config-json/), [launcher](https://www.deepspeed.ai/getting-started/), and
 #   [universal checkpoints](https://www.deepspeed.ai/tutorials/universal-checkpointing/).
 # - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020.
-# - F. Kolly, a guide to data parallelism in PyTorch, 2022: the script that section 8 corrects.
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the script that section 8 corrects.
 # - A. Krizhevsky, *Learning Multiple Layers of Features from Tiny Images*, 2009: CIFAR-10.
 
 # %% [markdown]
 # ## Stretch
 #
-# Count section 4 again with `bucket=500_000`, more than the deep net has parameters. Predict first which stages then hold more than they did, and by how much.
+# Count section 4 again with `bucket=500_000`, more than the deep net has parameters. Predict first in which stages our count rises, and by how much.
 
 # %% [markdown]
 # ## Teardown

@@ -31,24 +31,24 @@ AN_UPDATE = Question(
 
 SMALL_NET = Question(
     id="12.q2",
-    question="Your net fits on every rank in stage 0. A colleague sets the stage to 3. What happens to the "
-    "work of a step?",
+    question="Your net fits on every rank in stage 0. A colleague sets the stage to 3. What do forward and "
+    "backward then do on each rank?",
     options=(
         Option(
-            "each rank computes less and sends as much",
-            reply="Then the layers would be divided among the ranks. ZeRO divides memory only: every rank "
-            "runs its samples through the whole net.",
+            "they compute less and send as much",
+            reply="Then the layers would be divided among the ranks. They are not: every rank runs its "
+            "samples through the whole net. Only the update is divided.",
             belief="higher-stage-is-faster",
         ),
         Option(
-            "each rank computes as much and sends as much",
+            "they compute as much and send as much",
             reply="Stage 3 sent half as many bytes again in section 4: it gathers the weights twice, for "
             "forward and for backward.",
             belief="stage-3-is-free",
         ),
         Option(
-            "each rank computes as much and sends more",
-            reply="Nothing is gained but memory, which you did not need. A higher stage is for nets that do "
+            "they compute as much and send more",
+            reply="What you gain is memory, which you did not need. A higher stage is for nets that do "
             "not fit.",
             right=True,
         ),

@@ -40,20 +40,28 @@ def test_the_title_names_the_data_of_both(tmp_path: Path) -> None:
     check_legible(picture)
     title = " ".join(title_of(picture).split())
     assert "50.0% right after 2 short epochs (drawn shapes)" in title
-    assert "measured earlier (CIFAR-10, 40000 images): 80.0% on 2 ranks, 80.0% in one process" in title
+    assert "earlier (CIFAR-10, 40000 images): 80.0% on 2 ranks, 80.0% in one process" in title
 
 
 def test_without_long_trainings_only_todays_is_drawn() -> None:
     picture = learning_curves(replace(TODAY, data="CIFAR-10"), [])
     check_legible(picture)
     assert "measured earlier" not in picture.alt
-    assert explain_lines([]) == "The thick lines are what you have just watched."
+    assert explain_lines([]).startswith("The black lines are today's training.")
+    assert "earlier" not in explain_lines([])
 
 
 def test_the_text_names_the_comparisons_that_the_file_allows(tmp_path: Path) -> None:
-    saved = [SAVED, SAVED | {"ranks": 1}, SAVED | {"model": "cifar", "validation": [50.0, 55.0]}]
+    other = {"seed": 1, "validation": [60.0, 82.0]}
+    saved = [
+        SAVED,
+        SAVED | other,
+        SAVED | {"ranks": 1},
+        SAVED | {"model": "cifar", "validation": [50.0, 55.0]},
+    ]
     (tmp_path / "curves.json").write_text(json.dumps(saved))
     said = explain_lines(long_trainings(tmp_path / "curves.json"))
-    assert "CIFAR-10, 40000 images" in said and "compare 2 ranks with one process" in said
+    assert "CIFAR-10, 40000 images" in said and "81.0% on 2 ranks, 80.0% in one process" in said
+    assert "the seed alone changes that by up to 2.0 points" in said
     assert "ends at 55.0%" in said
     assert "one process" not in explain_lines(long_trainings(tmp_path / "curves.json")[:1])

@@ -33,13 +33,21 @@ def test_every_key_is_drawn_with_its_value_and_its_effect() -> None:
     assert title_of(picture) == "8 samples × 2 micro-batches × 4 ranks = 64 per update"
 
 
+def test_no_key_touches_its_arrow() -> None:
+    picture = json_effects(explained(stage_config(2, 4, micro_batch=8)))
+    texts = letters_of(picture)
+    arrow = min(text.get_window_extent().x0 for text in texts if text.get_text() == "→")
+    keys = [text.get_window_extent().x1 for text in texts if "monospace" in text.get_fontfamily()]
+    assert max(keys) + 4 < arrow
+
+
 def test_a_title_says_what_the_highest_stage_saves_and_costs() -> None:
     title = bars_title(RUNS, TIMED, cores=2)
     assert "stage 3 holds 50% of stage 0's bytes" in title and "2 times as many" in title
     assert "3 times as long" in title
     picture = stage_bars(RUNS, TIMED, cores=2)
     check_legible(picture)
-    assert picture.alt.count("stage 3: holds 0.008 MB") == 1
+    assert picture.alt.count("stage 3: holds 0.008 MB") == 1 and "\n" not in picture.alt
     assert times_as(TIMED, 3) == pytest.approx(3)
 
 
