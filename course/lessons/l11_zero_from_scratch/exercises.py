@@ -109,8 +109,8 @@ SHARDS = Exercise(
     id="11.1",
     title="Stage 2, with two gaps",
     task="This function gets one bucket after the other. From each bucket it should keep this rank's shard "
-    "of the sum over all ranks. Two things are missing: the array `mine` has no room for the shard, and "
-    "nothing is summed.",
+    "of the sum over all ranks. Fill two gaps: `mine` must be as long as the shard, and a call in place "
+    "of `...` must fill it.",
     objectives=(1, 3),
     targets=("view-is-small",),
     stub=changed(_SHARDS, ("counts[comm.rank]", "0"), (_SUM, "        ...\n")),

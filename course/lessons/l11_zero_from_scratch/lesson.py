@@ -49,7 +49,7 @@ torch.set_num_threads(1)
 # ## 1 · A model that does not fit
 #
 # Here is a model that is too large: 16 layers with 4 MiB of weights each, 64 MiB in all. With gradients and Adam's two averages,
-# training takes four times as much: 256 MiB. No process may allocate more than 192 MiB.
+# training takes four times as much: 256 MiB. On top of Python and its libraries, no process may allocate more than 192 MiB.
 #
 # We try to train one step in three ways: on one rank; on four ranks with data parallelism; on four ranks with ZeRO, the method of this lesson. How
 # many of the three have enough memory?
@@ -66,7 +66,7 @@ if tries := three_tries():
 
 # %% [markdown]
 # Data parallelism does not save memory: each rank holds a full copy of everything. The run with ZeRO used its last stage,
-# which keeps everything once, distributed over the ranks. Let us build it, stage by stage.
+# which keeps everything once, distributed over the ranks: 64 of the 256 MiB on each. Let us build it.
 
 # %% [markdown] tags=["notes"]
 # Four minutes. Many say 2: they add up the memory of four ranks. Ask them what exactly would lie where. The limit holds in
@@ -76,10 +76,10 @@ if tries := three_tries():
 # %% [markdown] tags=["slide"]
 # ## 2 · Four copies
 #
-# With Adam in float32, training takes 16 bytes per parameter. With data parallelism on four ranks that makes 64, and 48 of them are
+# With Adam in float32, training takes 16 bytes per parameter. Data parallelism on four ranks takes 64 in all, and 48 of them are
 # copies. **ZeRO**, the *Zero Redundancy Optimizer*, removes them in three stages.
 #
-# All stages begin alike. Put parameters into a flat buffer, one after the other, and cut the buffer into one shard per rank. The rank
+# All stages put parameters into a flat buffer, one after the other, and cut the buffer into one shard per rank. The rank
 # that keeps and updates a shard is its **owner**. Here are the four parameters of a small network:
 
 # %%
@@ -99,9 +99,9 @@ slice_owners(dict(cluster["sizes"][0]), ranks=4)
 # %% [markdown] tags=["slide"]
 # ## 3 · Stage 1: shard the optimizer state
 #
-# In data parallelism, an all-reduce brings the sum of every gradient to every rank. But only the owner of a number updates it, so only the owner needs that
-# sum. An all-reduce is a reduce-scatter followed by an all-gather. We take it apart and update in between. To keep it short, we use NumPy, and SGD with
-# momentum in place of Adam:
+# In data parallelism, an all-reduce brings the sum of every gradient to every rank, because every rank updates every number. In ZeRO only the owner
+# updates a number, so only the owner needs that sum. An all-reduce is a reduce-scatter followed by an all-gather. We take it apart and update in
+# between. To keep it short, we use NumPy, and SGD with momentum in place of Adam:
 
 
 # %%
@@ -127,8 +127,8 @@ zero1_step(comm, weights, np.full(6, 10.0**rank), momentum)
 print(f"rank {rank}: momentum {momentum}, weights {weights}")
 
 # %% [markdown]
-# Every rank has all new weights, but each kept only its shard of the momentum. We call two collectives instead of one. They move as many
-# bytes as the all-reduce, because they are its two halves.
+# Every rank has all new weights, but each kept only its shard of the momentum. The two collectives move as many bytes as
+# the all-reduce, because they are its two halves.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Stage 2: shard the gradients
@@ -156,13 +156,13 @@ continue_with("11.1")
 #
 # ```
 # forward    gather 0 · run 0 · free 0    gather 1 · run 1 · free 1    …
-# backward   …    gather 1 · backward 1 · sum its gradients, free 1    gather 0 · …
+# backward   …    gather 1 · backward 1 · reduce-scatter its gradients · free 1    gather 0 · …
 # ```
 #
 # Every rank still runs the full model on its own samples. ZeRO distributes what is *kept*, not what is computed.
 #
-# Now we train a Transformer for 40 steps in each stage; stage 0 is plain data parallelism. In stage 2, `shard_gradients` sums the buckets. The training
-# text is the source file of the library's ZeRO. **Predict:** how many bytes per parameter does a rank hold between two steps of stage 2?
+# Now we train a Transformer for 40 steps in each stage; stage 0 is plain data parallelism. In stage 2, `shard_gradients` sums the buckets.
+# **Predict:** how many bytes per parameter does a rank hold between two steps of stage 2?
 
 # %%
 predict("Bytes per parameter that each of four ranks holds in stage 2?", None)
@@ -187,11 +187,8 @@ outcome("Bytes per parameter that each of four ranks holds in stage 2?", each, w
 held_picture(runs, parameters)
 
 # %% [markdown]
-# We counted the memory behind every tensor that a rank keeps between two steps. The dashed lines are the formula: on N ranks,
+# We counted the bytes of every tensor that a rank keeps between two steps. The dashed lines are the formula: on N ranks,
 # 16, 8 + 8/N, 4 + 12/N and 16/N bytes per parameter in stages 0 to 3.
-#
-# In section 1, stage 3 held a quarter of 256 MiB, 64 MiB, on each of four ranks. One layer's gathered weights and full gradients came
-# on top.
 #
 # Do the stages also train alike?
 
@@ -253,7 +250,8 @@ peak_picture(looks)
 
 # %% [markdown]
 # Forward piles up activations and backward frees them, on every rank, as without ZeRO. In stage 3, a layer's gathered weights and full
-# gradients come and go as well. So plan with the peak, not with the formula for what is held.
+# gradients come and go as well. Parameters outside the layers (embedding, final norm, head) stay gathered throughout forward and backward. So plan with
+# the peak, not with the formula for what is held.
 
 # %% tags=["exercise: 11.q2"]
 
@@ -266,17 +264,18 @@ peak_picture(looks)
 #
 # - Data parallelism holds everything on every rank. ZeRO shards the optimizer state (stage 1), the gradients (2) and the weights (3).
 # - With Adam in float32 on N ranks, a rank holds 16, 8 + 8/N, 4 + 12/N or 16/N bytes per parameter, in stages 0 to 3.
-# - Stages 0, 1 and 2 move equal bytes. Stage 3 moves half as many again.
-# - ZeRO splits neither computing nor activations, so the peak falls less than what is held.
+# - Stages 0, 1 and 2 move equally many bytes. Stage 3 moves 1.5 times as many.
+# - ZeRO shards neither the computation nor the activations, so the peak falls by less than the held memory.
 
 # %% [markdown]
 # ## Discuss
 #
-# Each of your 8 GPUs has 10 GB to spare. A model twice as large would need 30 GB more on each. What first? Vote, talk to
-# your neighbour, vote again: (a) stage 1, (b) stage 3, (c) find out what fills the memory at the peak.
+# Each of your 8 GPUs has 10 GB to spare. A model twice as large would need 30 GB more on each. (a) Stage 1, (b) stage 3, (c) a smaller batch:
+# which do you try first, and what must you know to choose? Vote, talk to your neighbour, vote again.
 #
-# <details><summary>What to listen for</summary>(c). If it is the optimizer state, stage 1 may be enough, and it moves no more bytes. If it is
-# activations, no stage helps; a smaller batch or recomputation does. Then take the lowest stage that fits.</details>
+# <details><summary>What to listen for</summary>No letter is right before you know what fills the memory at the peak. If it is the optimizer state,
+# stage 1 may be enough, and it moves no more bytes. If it is activations, no stage makes them smaller; (c) or recomputation does. If it is something
+# else that ZeRO shards, take the lowest stage that fits.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -367,7 +366,8 @@ print(f"resumed on 2 ranks in step {min(resumed)}, with the losses of 4 ranks to
 # ### Fewer bytes: 16 bits, files, tiles
 #
 # **16 bits.** In mixed precision, weights and gradients have 2 bytes each. The owner of a shard also keeps it in float32, its *master* copy, because many updates are
-# too small for 16 bits. With Adam's averages that makes 2 + 2 + 12 bytes: 16 as before, but stages 1 and 2 shard more of them.
+# too small for 16 bits. With Adam's averages that makes 2 + 2 + 12 bytes: 16 as before, but stages 1 and 2 shard more of them. The formulas become
+# 16, 4 + 12/N, 2 + 14/N and 16/N; the ZeRO paper has these.
 
 # %%
 # %%px --timeout 200
@@ -382,7 +382,7 @@ for stage in (0, 1, 2, 3):
     print(f"{stage:5}{counted:22.2f}{bytes_per_parameter(stage, 4, ADAM_MIXED):17.2f}")
 
 # %% [markdown]
-# With float16, small gradients become zero. There the loss is first multiplied by a large factor (`LossScaler`), and when the gradients of any rank
+# With float16, small gradients become zero. So the loss is first multiplied by a large factor (`LossScaler`), and when the gradients of any rank
 # overflow, all ranks skip the step.
 #
 # **Files.** If a shard of the optimizer state is still too large, **offload** it: from a GPU to the host's memory, or to a disk. Our library keeps Adam's two averages in files,
@@ -410,11 +410,12 @@ with tempfile.TemporaryDirectory() as name:
 
 # %%
 same = abs(cluster["offloaded"][0] - runs[0][2].losses[2]) < 1e-4
-print("the loss of step 2 is that with the state in memory:", same)
+print("the loss of step 2 equals that with the state in memory:", same)
 print("bytes in the files of all ranks, per parameter:", sum(cluster["in_files"]) / parameters)
 
 # %% [markdown]
-# **Tiles.** In stage 3 the largest layer sets the peak. *Memory-centric tiling* cuts a linear layer into tiles of its outputs, and gathers one tile at a time:
+# **Tiles.** In stage 3 the peak includes all weights of the layer that runs, so a large layer makes a high peak. *Memory-centric tiling* cuts a linear
+# layer into tiles of its outputs, and gathers one tile at a time:
 
 # %%
 # %%px
@@ -444,7 +445,7 @@ for tiles, nbytes in cluster["peaks"][0].items():
 #
 # ### Stage 3 in time, and in PyTorch
 #
-# Stage 3 receives half as many bytes again. How long is a step, on one rank per core?
+# Stage 3 receives 1.5 times as many bytes as stage 2. How long is a step, on one rank per core?
 
 # %%
 predict("How many times as long is a stage-3 step as a stage-2 step?", None)
@@ -526,7 +527,8 @@ for name in ("sharded", "hybrid"):
     print(f"{name:8} loss of our stage 3: {same}; rank 0 keeps {numbers} of {parameters} numbers")
 
 # %% [markdown]
-# **ZeRO++** has the same aim: the ranks of each machine together keep a copy of the weights for the gathers of backward, and what does cross the network is packed: weights in 8 bits, gradients in 4.
+# **ZeRO++** has the same aim. The ranks of each machine together keep a copy of the weights, from which backward gathers. What still crosses the
+# network is packed: weights in 8 bits, gradients in 4.
 #
 # **On the reference machine.** `python -m benchmarks.zero` times our stages beside those of FSDP and of DeepSpeed, which lesson 12 uses:
 
@@ -538,8 +540,8 @@ print(benchmark_table(here=seconds[3] / seconds[2]))
 # %% [markdown]
 # ## On GPUs
 #
-# The bytes are the same. Inside a machine, links are fast, and stage 3 hides its gathers behind computing. Between machines it may not, and then stage 2, HSDP or ZeRO++ is
-# often faster. If activations fill the memory, recompute them (lesson 08).
+# The bytes are the same. Inside a machine, links are fast, and stage 3 can hide its gathers behind computing. Between machines the gathers may take
+# longer than the computing; then stage 2, HSDP or ZeRO++ is often faster. If activations fill the memory, recompute them (lesson 08).
 
 # %% [markdown]
 # ## Pitfalls
@@ -549,13 +551,13 @@ print(benchmark_table(here=seconds[3] / seconds[2]))
 # - Code that looks at all gradients or at a whole matrix, such as an optimizer with one rate per layer: it sees shards.
 # - A model that is built in full on every rank before it is sharded. It needs that memory once; lesson 12 names the remedy.
 #
-# *Published, and corrected here.* Kolly's report (see References) says that ZeRO reduces memory 64 times and retains the communication volume of data parallelism. The first is true of
-# held memory in stage 3 on 64 ranks, the second of stages 1 and 2. Stage 3 moves 1.5 times as many bytes; the ZeRO paper says so.
+# *Published, and corrected here.* Kolly's report (see References) says that ZeRO, sharding weights, gradients and optimizer state, claims 64 times less memory and retains the communication volume of data parallelism.
+# The first is true of held memory on 64 ranks, the second of stages 1 and 2 only: stage 3 moves 1.5 times as many bytes. The ZeRO paper says so.
 
 # %% [markdown]
 # ## References
 #
-# - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020: the three stages, and the formulas.
+# - S. Rajbhandari and others, [ZeRO](https://arxiv.org/abs/1910.02054), 2020: the three stages, and the formulas for mixed precision.
 # - J. Ren and others, [ZeRO-Offload](https://arxiv.org/abs/2101.06840), 2021; S. Rajbhandari and others,
 #   [ZeRO-Infinity](https://arxiv.org/abs/2104.07857), 2021: offloading, and tiles.
 # - G. Wang and others, [ZeRO++](https://arxiv.org/abs/2306.10209), 2023.
@@ -568,7 +570,7 @@ print(benchmark_table(here=seconds[3] / seconds[2]))
 # ## Stretch
 #
 # Stage 3 frees the last layer after forward and gathers it again at once for backward. Keep it gathered in between: what do you save, and what does it
-# cost? (PyTorch calls this `reshard_after_forward`.)
+# cost? (In PyTorch this is `reshard_after_forward=False`.)
 
 # %% [markdown]
 # ## Teardown

@@ -66,7 +66,7 @@ THE_PRICE = Question(
             belief="stage-3-is-free",
         ),
         Option(
-            "half as many again",
+            "1.5 times as many",
             reply="Stage 2 has one reduce-scatter and one all-gather, stage 3 one reduce-scatter and two "
             "all-gathers: 3Ψ in place of 2Ψ, for Ψ parameters.",
             right=True,

@@ -20,7 +20,7 @@ def explain_peak(looks: Sequence[Look]) -> str:
     if peak >= held:
         return "It falls as much as what is held: activations are small here."
     kept = (
-        f"{_mb(last.activations)} of activations, as before"
+        f"{_mb(last.activations)} of activations, as in stage 0"
         if last.activations == first.activations
         else f"activations: {_mb(first.activations)} and {_mb(last.activations)}"
     )
@@ -48,7 +48,8 @@ def compare_last_stages(looks: Sequence[Look]) -> str:
     found = f"Stage {stage} holds {_mb(held)} less than stage {stage - 1}, and its peak is {lower}."
     if peak >= held:
         return found
-    return f"{found}\nThe gathered weights and full gradients of a layer use up the rest."
+    rest = "Gathered weights and full gradients use up the rest: a layer's, and the embedding's and head's."
+    return f"{found}\n{rest}"
 
 
 def _mb(nbytes: int) -> str:
@@ -86,7 +87,12 @@ def benchmark_table(here: float, rows: Sequence[Mapping[str, Any]] | None = None
     lines.append(
         f"A stage-3 step takes {times:.2f} times as long as a stage-2 step there, {here:.2f} times here."
     )
-    if here > ALIKE * times:
+    spread = max(row[f"{who}_spread"] / row[who] for row in rows for who in ("ours", "peer"))
+    lines.append(
+        f"The slowest and the fastest step of one program were up to {100 * spread:.0f} % of a step apart:"
+    )
+    lines.append("ratios near 1 do not say which program is faster.")
+    if here > (1 + spread) * times:
         lines.append("That model is larger and its texts are longer: computing is more of a step, so")
         lines.append("the additional gathers weigh less.")
     return "\n".join(lines)
