@@ -276,7 +276,7 @@ print(stage_table(counted, timed), compare_stages(timed), sep="\n\n")
 stage_bars(counted, timed, cores=available_cores())
 
 # %% [markdown]
-# The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, half as much again in stage 3. The bytes held fall from stage to stage as in lesson
+# The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, and 1.5 times as many in stage 3. The bytes held fall from stage to stage as in lesson
 # 11. But from stage 1 on, each rank holds 4/N bytes per parameter more, for the float32 copy: 8 + 12/N, 4 + 16/N and 20/N. In stages 2 and 3 our count
 # includes the bucket. Stage 1 has one too, but fills it only after backward, so our count leaves it out. Stage 2 also keeps full gradients of the blocks
 # that two shards share, and stage 3 the weights of the block that is running. Activations are not counted: no stage shards them.
@@ -295,7 +295,7 @@ stage_bars(counted, timed, cores=available_cores())
 #
 # - An engine is model, optimizer and communication; a step is `engine(…)`, `engine.backward(loss)`, `engine.step()`.
 # - Global batch = micro-batch × accumulation steps × ranks.
-# - Without accumulation, stages 0 to 2 send equal bytes, and stage 3 half as much again.
+# - Without accumulation, stages 0 to 2 send equally many bytes, and stage 3 sends 1.5 times as many.
 # - In every stage, forward and backward compute as much on each rank; only the update is divided. The weights come out equal up to rounding
 #   (section 5 checks it).
 # - Memory decides: take the lowest stage that fits.

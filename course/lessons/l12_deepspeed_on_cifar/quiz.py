@@ -42,7 +42,7 @@ SMALL_NET = Question(
         ),
         Option(
             "they compute as much and send as much",
-            reply="Stage 3 sent half as many bytes again in section 4: it gathers the weights twice, for "
+            reply="Stage 3 sent 1.5 times as many bytes in section 4: it gathers the weights twice, for "
             "forward and for backward.",
             belief="stage-3-is-free",
         ),
