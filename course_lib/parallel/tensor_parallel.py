@@ -217,9 +217,9 @@ def vocabulary_cross_entropy(
     """The cross entropy of each token, from this rank's shard of the logits: three all-reduces of (B, T).
 
     `logits` (B, T, vocabulary / size), `targets` (B, T), the same on all ranks; the result (B, T), the same
-    on every rank. The full logits, the largest tensor of a language model, are never gathered. Raises, on all
-    ranks, ValueError for logits that are not the shards of the vocabulary and IndexError for a target outside
-    it: there is no `ignore_index`, so multiply the losses of padding by 0.
+    on every rank. The full logits, often the largest tensor of a language model, are never gathered. Raises,
+    on all ranks, ValueError for logits that are not the shards of the vocabulary and IndexError for a target
+    outside it: there is no `ignore_index`, so multiply the losses of padding by 0.
     """
     shards = even_ranges(vocabulary, comm.size)
     widths, expected = comm.allgather(logits.shape[-1]), [len(shard) for shard in shards]

@@ -30,6 +30,8 @@ def _check_pair(answer: SimpleNamespace, comm: Any, hidden: int) -> None:
     parts = [_step(x, up[:, shard], down[shard], target, y) for shard in shards]
     for number, (name, value) in enumerate(zip(right, got, strict=True)):
         wrong = _lookalikes(name, [part[number] for part in parts], comm.rank) if comm.size > 1 else {}
+        if name == "y" and comm.size > 1 and hidden % comm.size == 0:
+            wrong = {**wrong, **_summed_hidden(x, up, down, shards, comm.rank)}
         expect_array(value, right[name], wrong)
     expect(
         comm.size == 1 or counting.calls == 2,
@@ -54,6 +56,14 @@ def _lookalikes(name: str, parts: list[Any], rank: int) -> Mapping[str, Any]:
         f"got only this rank's own part of {name}: the other ranks' parts are missing.": parts[rank],
         f"got the mean of the ranks' parts of {name}; {name} is their sum.": np.mean(parts, axis=0),
     }
+
+
+def _summed_hidden(x: Any, up: Any, down: Any, shards: list[Any], rank: int) -> Mapping[str, Any]:
+    """What y is when hidden is summed over the ranks: this rank's part of it, and the sum of the parts."""
+    summed = np.sum([np.maximum(x @ up[:, shard], 0) for shard in shards], axis=0)
+    parts = [summed @ down[shard] for shard in shards]
+    words = "added up hidden over the ranks. Each rank has different hidden numbers, and each is complete."
+    return {f"{words} Is y complete?": parts[rank], words: np.sum(parts, axis=0)}
 
 
 def _counting(comm: Any) -> Any:
@@ -97,7 +107,8 @@ WHERE_THEY_MEET = Exercise(
     title="Where the ranks meet",
     task="This function takes both layers forward and backward on one rank's shards, with ReLU in place of "
     "GeLU. On one rank it is right. On several, two lines are missing; each is "
-    "`comm.Allreduce(MPI.IN_PLACE, …)`. Insert them where the ranks hold parts of a sum.",
+    "`comm.Allreduce(MPI.IN_PLACE, …)`, which replaces an array by its sum over the ranks. Insert them where "
+    "the ranks hold parts of a sum.",
     objectives=(2, 3),
     targets=("gather-after-every-column", "every-layer-needs-a-sum"),
     stub=changed(_MLP, (_SUM_Y, ""), (_SUM_DX, ""), (_FIRST, "    # two lines are missing below\n" + _FIRST)),
@@ -121,7 +132,11 @@ WHERE_THEY_MEET = Exercise(
         ),
         WrongAnswer(
             changed(_MLP, ("    y = hidden", "    hidden = comm.allreduce(hidden)\n    y = hidden")),
-            "rank",
+            "added up hidden",
+        ),
+        WrongAnswer(
+            changed(_MLP, (_FIRST, _FIRST + "    comm.Allreduce(MPI.IN_PLACE, hidden)\n"), (_SUM_Y, "")),
+            "Is y complete?",
         ),
         WrongAnswer(changed(_MLP, (_SUM_DX, _SUM_DX + "    comm.allreduce(0)\n")), "two are enough"),
         WrongAnswer(changed(_MLP, (_SUM_DX, _SUM_DX + "    d_up = comm.allreduce(d_up)\n")), "added up d_up"),
@@ -163,10 +178,10 @@ def product(comm, A, B):
 A_SENTENCE = Exercise(
     id="09.2",
     title="Spot the bug",
-    task="A guide to parallel training (Kolly, see References) computes the product of section 1. It calls "
-    "our `x` A and our `A` B. It says that the product can be computed *by splitting matrix A by rows and "
-    "matrix B by columns before summing the results*. Somebody wrote a program that does so. On two ranks "
-    "it does not return A @ B.",
+    task="A guide to parallel training (Kolly, see References) computes the product of section 1. "
+    "There, A is our `x`, and B is our `A`. The guide says that the product can be computed *by splitting "
+    "matrix A by rows and matrix B by columns before summing the results*. Somebody wrote a program that "
+    "does so. On two ranks it does not return A @ B.",
     objectives=(1,),
     targets=("any-split-can-be-summed",),
     stub=changed(_PRODUCT, ("axis=1", "axis=first"), ("axis=0", "axis=1"), ("axis=first", "axis=0")),

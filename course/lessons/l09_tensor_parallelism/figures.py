@@ -127,7 +127,7 @@ def layers_alt(columns: Sequence[int], title: str) -> str:
 
 
 def kept_bars(kept: Mapping[str, float], *, ranks: int) -> Picture:
-    """Bytes of activations that a rank keeps, one bar per way of splitting; the first is one process."""
+    """Bytes of activations on the rank that keeps most, one bar per way of splitting; first, one process."""
     title = kept_title(kept, ranks)
     figure, (axes,) = new_panels(title, height=1.5 + 0.55 * len(kept))
     whole = next(iter(kept.values()))
@@ -136,16 +136,19 @@ def kept_bars(kept: Mapping[str, float], *, ranks: int) -> Picture:
     for row, nbytes in enumerate(kept.values()):
         share = f" {nbytes / 1000:.0f} kB, {100 * nbytes / whole:.0f} %"
         axes.text(nbytes / 1000, row, share, va="center", fontsize=FONT_SIZE)
-    axes.set(xlim=(0, 1.4 * max(kept.values()) / 1000), xlabel="kB of activations kept per rank (counted)")
+    axes.set(
+        xlim=(0, 1.4 * max(kept.values()) / 1000),
+        xlabel="kB of activations on the rank that keeps most (counted)",
+    )
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     words = listed(f"{name} {nbytes / 1000:.0f} kB" for name, nbytes in kept.items())
-    kind = "Bar chart, one bar per way of splitting, kB of activations that a rank keeps"
-    return Picture(figure, f"{kind}. {title}. {words}.")
+    kind = "Bar chart, one bar per way of splitting, kB of activations on the rank that keeps most"
+    return Picture(figure, f"{kind}. {title}. Kept: {words}.")
 
 
 def kept_title(kept: Mapping[str, float], ranks: int) -> str:
     """Which way keeps least, and how far that is from an even share; the first is one process."""
     least = min(kept, key=lambda name: kept[name])
     share = 100 * kept[least] / next(iter(kept.values()))
-    return f"{least.capitalize()}: a rank keeps {share:.0f} % (an even share: {100 / ranks:.0f} %)"
+    return f"{least.capitalize()}: a rank keeps at most {share:.0f} % (an even share: {100 / ranks:.0f} %)"

@@ -46,7 +46,7 @@ rank, size = comm.rank, comm.size
 # ## 1 · One product, split in two ways
 #
 # A linear layer multiplies its input `x` by a matrix of weights: `y = x @ A`. Suppose the matrix is too large for one rank. In
-# **tensor parallelism** each rank holds a part of it, and all ranks work on the same input. Here are two samples and a small matrix:
+# **tensor parallelism** each rank holds a part of it, and all ranks work on the same samples. Here are two samples and a small matrix:
 
 # %%
 # %%px
@@ -89,7 +89,7 @@ if rank < 2:
     print(f"rank {rank} now has\n{y}")
 
 # %% [markdown]
-# | layer | input | output | communication |
+# | layer | input | output | communication, forward |
 # |---|---|---|---|
 # | **column-parallel** | all of x, on every rank | a shard of y, complete | nothing |
 # | **row-parallel** | a shard of x | parts of y, to be summed | an all-reduce |
@@ -101,9 +101,10 @@ if rank < 2:
 # %% [markdown] tags=["slide"]
 # ## 2 · Two layers, one after the other
 #
-# Most language models are **Transformers**, networks that contain many pairs of linear layers. `A` leads from the width of the network to a
-# wider hidden layer, **GeLU** (a smooth ReLU) is applied to each hidden number, and `B` leads back to the width. We split `A` by columns and
-# `B` by rows. How many times do the ranks have to communicate? We let a communicator count its all-reduces.
+# Most language models are **Transformers**, networks that contain many pairs of linear layers. In a pair, `A` turns the numbers of a sample
+# into more numbers, the hidden layer. How many numbers come in is the *width*. **GeLU** (a smooth ReLU) is applied to each hidden number, and
+# `B` leads back to the width. We split `A` by columns and `B` by rows. How many times do the ranks have to communicate? We let a communicator
+# count its all-reduces.
 
 
 # %%
@@ -139,12 +140,12 @@ forward = counting.count
 columns = len(pair[0].weight)  # PyTorch stores A transposed: the rows of `weight` are columns of A
 
 # %%
-why = "A rank's columns of the hidden layer are exactly the inputs of its rows of B."
+why = "Only the parts of y need a sum. A rank's hidden numbers are exactly the inputs of its rows of B."
 outcome("All-reduces in the forward pass of both layers?", cluster["forward"][0], word="counted", because=why)
 
 # %% [markdown]
-# Between the layers no rank sends anything. Each hidden number is complete on one rank, so that rank can apply GeLU to it. After a
-# row-parallel layer that would be wrong: the sum of GeLU of the parts is not GeLU of their sum.
+# Between the layers no rank sends anything. Each hidden number is complete on one rank, so that rank can apply GeLU to it. If the
+# first layer were row-parallel, the ranks would have to sum before GeLU: the sum of GeLU of the parts is not GeLU of their sum.
 
 # %% tags=["exercise: 09.q1"]
 
@@ -192,8 +193,8 @@ continue_with("09.1")
 # %% [markdown] tags=["slide"]
 # ## 4 · Test every gradient
 #
-# **On 1, 2, 3 and 4 ranks, the output and all gradients must equal those of one process up to rounding (1e-12).** `by_autograd` computes them once, from the full
-# matrices. Three ranks hold 11, 11 and 10 of the 32 hidden numbers.
+# **On 1, 2, 3 and 4 ranks, the output and all gradients must equal those of one process up to rounding (1e-12).** `by_autograd` computes the
+# expected values from the full matrices. Three ranks hold 11, 11 and 10 of the 32 hidden numbers.
 
 # %%
 # %%px
@@ -263,8 +264,8 @@ for step in (0, 50, 100, 300):
 # %% [markdown]
 # `train` never sends a weight or the gradient of a weight. Each rank updates its shard by itself.
 #
-# The ranks send *activations* and their gradients: the forward all-reduce sums y, and the backward one sums the gradient of x. Both grow with
-# the batch. And the next layer cannot start before the sum is done, so there is little to overlap it with. Data parallelism sums
+# The ranks send *activations* and their gradients: the forward all-reduce sums y, and the backward one sums the gradient of x. Both arrays
+# grow with the batch. And the next layer cannot start before the sum is done, so little computation can overlap with it. Data parallelism sums
 # gradients of weights, which nothing waits for until the optimizer's step (lesson 06). So tensor parallelism needs ranks with fast links
 # between them: the GPUs of one machine.
 
@@ -275,8 +276,8 @@ for step in (0, 50, 100, 300):
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - Split by columns: all of the input, a shard of the output, nothing to send. Split by rows: a shard of the input, parts of the output, an
-#   all-reduce that sums them.
+# - Forward, a split by columns takes all of the input, gives a shard of the output and sends nothing. A split by rows takes a shard of the
+#   input and gives parts of the output, which an all-reduce sums.
 # - A pair, columns then rows, costs one all-reduce forward and one backward, and the next layer waits for each.
 # - GeLU may follow a column-parallel layer. After a row-parallel layer, sum first.
 # - The test: output and every gradient equal those of one process, on 1, 2, 3 and 4 ranks.
@@ -306,15 +307,16 @@ for step in (0, 50, 100, 300):
 # %% tags=["exercise: 09.2"]
 
 # %% [markdown]
-# Now the layers of the library. Where ranks begin to use one `x` in different ways, nothing is sent forward, and gradients are
-# summed backward. Megatron-LM, where these layers come from, calls this operation *f*; here it is `copy_to`:
+# Now the layers of the library. All ranks enter a column-parallel layer with the same `x`. Forward, nothing is sent there; backward, the
+# gradients of `x` are summed. Megatron-LM, where these layers come from, calls this operation *f*; here it is `copy_to`:
 
 # %% tags=["source: course_lib.comm.regions:_CopyTo"]
 # %%px
 
 # %% [markdown]
-# Its counterpart *g*, `reduce_from`, sums forward and passes the gradient on unchanged. Each layer has one of the two at its edge. PyTorch
-# stores a layer's matrix transposed, so our columns are dimension 0 of `weight`. `cut` copies this rank's shard.
+# Its counterpart *g*, `reduce_from`, sums forward and passes the gradient on unchanged. A column-parallel layer begins with *f*, and a
+# row-parallel layer ends with *g*. PyTorch stores a layer's matrix transposed, so our columns are dimension 0 of `weight`. `cut` copies this
+# rank's shard.
 
 # %% tags=["source: course_lib.parallel.tensor_parallel:ColumnLinear"]
 # %%px
@@ -323,8 +325,13 @@ for step in (0, 50, 100, 300):
 # %%px
 
 # %% [markdown]
-# The bias of the row-parallel layer is added after the sum; before it, four ranks would add it four times. And what happens without
-# `copy_to`, which does nothing forward and is easily forgotten? We compare the output and all gradients with the full pair.
+# The bias of the row-parallel layer is added after the sum; before it, four ranks would add it four times.
+
+# %% tags=["exercise: 09.q2"]
+
+# %% [markdown]
+# Now check your answer. `copy_to` does nothing forward and is easily forgotten. Without it, the all-reduce of the backward pass is missing. We
+# compare the output and all gradients with the full pair.
 
 
 # %%
@@ -346,8 +353,6 @@ def compare(name, enter):
 
 compare("with copy_to   ", copy_to)
 compare("without copy_to", lambda comm, x: x)
-
-# %% tags=["exercise: 09.q2"]
 
 # %% tags=["exercise: 09.q3"]
 
@@ -408,13 +413,14 @@ found = torch.allclose(VocabularyEmbedding(comm, table)(tokens), table(tokens))
 print(f"rank {rank} holds tokens {VocabularyEmbedding(comm, table).mine}; same vectors: {found}")
 
 # %% [markdown]
-# The model ends with **logits**: for every position, one number per token of the vocabulary. They are the largest tensor of all. With a
-# column-parallel layer each rank holds some of them. Do not gather them! The loss of a position needs only two sums.
+# The model ends with **logits**: for every position, one number per token of the vocabulary. With the vocabulary of a large model,
+# tens of thousands of tokens, they are often the largest tensor. With a column-parallel layer each rank holds some of them. Do not gather
+# them! The loss of a position needs only two sums.
 
 # %% tags=["exercise: 09.3"]
 
 # %% [markdown]
-# (The library first subtracts the largest logit, so that no exponential overflows. That takes one more all-reduce, of maxima.)
+# (The library first subtracts the largest logit, so that no exponential overflows, and sums the two numbers one by one: three all-reduces.)
 #
 # Now everything is split: table, heads, pairs and logits. We train on one process and on four ranks. All ranks see the *same* tokens.
 
@@ -458,7 +464,7 @@ print(f"weights in one process: {cluster['weights'][0]}; on each rank: {held}, t
 # pair. Between the pairs, at the norms and additions, every rank keeps all of them. `kept_bytes` counts what autograd keeps.
 
 # %%
-predict("What percent of one process's activations does one of four ranks keep?", None)
+predict("What percent of one process's activations does a tensor-parallel rank keep at most?", None)
 
 # %%
 # %%px
@@ -483,7 +489,7 @@ from course.lessons.l09_tensor_parallelism.figures import kept_bars
 ways = ("one process", "tensor parallel", "tensor and sequence parallel")
 most = {way: max(kept[way] for kept in cluster["bytes_kept"]) for way in ways}
 outcome(
-    "What percent of one process's activations does one of four ranks keep?",
+    "What percent of one process's activations does a tensor-parallel rank keep at most?",
     100 * most["tensor parallel"] / most["one process"],
     "%",
     word="counted",
@@ -531,13 +537,14 @@ print(f"rank {rank}: {layouts}, gradient of x as in one process: {torch.allclose
 end_group()
 
 # %% [markdown]
-# `S(0)` is `Shard(0)`; of a transposed matrix these are the columns. So DTensor makes the same splits.
+# `S(0)` is short for `Shard(0)`. PyTorch stores A and B transposed, so `S(0)` of `up` means columns of A, and `S(1)` of `down` means rows
+# of B: the same splits as ours.
 #
 # Now we time a step of both: ours on MPI, and DTensor on the backend "mpi4py", which is MPI too. Both split the same Transformer, over
 # one rank per core; the other ranks sit out.
 
 # %%
-predict("How many times as long does DTensor's step take?", None)
+predict("How many times as long as ours does DTensor's step take?", None)
 
 # %%
 # %%px --timeout 120
@@ -581,14 +588,14 @@ from course.lessons.l09_tensor_parallelism.beside_dtensor import explain_dtensor
 
 (ours, theirs), (our_calls, their_calls) = cluster["seconds"][0], cluster["meetings"][0]
 why = explain_dtensor(theirs / ours, our_calls, their_calls)
-outcome("How many times as long does DTensor's step take?", theirs / ours, because=why)
+outcome("How many times as long as ours does DTensor's step take?", theirs / ours, because=why)
 print(f"medians: ours {1e3 * ours:.1f} ms, DTensor {1e3 * theirs:.1f} ms, both over MPI")
 print(reference_table())
 
 # %% [markdown]
-# The table is from the reference machine (lesson 02), with a wider model and a step of the optimizer. DTensor works for any model and any
-# layout, and looks up at every operation what the layouts mean. That cost is the same for a small and a large tensor, so it weighs most in
-# small models.
+# The table is from the reference machine (lesson 02), with a wider model and a step of the optimizer. DTensor works for many models and
+# layouts. For that, it looks up at every operation what the layouts mean. That cost is the same for a small and a large tensor, so it weighs
+# most in small models.
 
 # %% [markdown] tags=["slide"]
 # ### Channels, long texts, experts
@@ -621,20 +628,26 @@ print(f"rank {rank}: same images: {close}, all-reduces forward: {counting.count}
 # %%px
 
 # %% [markdown]
-# A text of ten positions on four ranks:
+# A text of ten positions on four ranks, with every rank's sends counted:
 
 # %%
 # %%px
+from course_lib.comm.counting import counted
 from course_lib.theory.partition import even_range
 
+counting = counted(comm)
 query, key, value = torch.randn(3, 1, 2, 10, 4, dtype=torch.float64, generator=torch.manual_seed(5))
 mine = even_range(10, size, rank)
 part = slice(mine.start, mine.stop)
-mixed = ring_attention(comm, query[..., part, :], key[..., part, :], value[..., part, :])
+mixed = ring_attention(counting, query[..., part, :], key[..., part, :], value[..., part, :])
 full = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-print(f"rank {rank}: positions {mine}, as full attention: {torch.allclose(mixed, full[..., part, :])}")
+right, sent = torch.allclose(mixed, full[..., part, :]), counting.sent.nbytes
+print(f"rank {rank}: positions {mine}, as full attention: {right}, bytes sent: {sent}")
 
 # %% [markdown]
+# Rank 0 sends its own three positions, then the two of rank 3, then the two of rank 2. Each has a key and a value of 4 numbers in 2 heads, 8
+# bytes per number: 7 · 2 · 4 · 2 · 8 = 896 bytes. The block of rank 1 comes last, and rank 0 does not send it on.
+#
 # **Experts.** In a mixture of experts, a router chooses one of several networks for each token. In **expert parallelism** the experts live on
 # different ranks: an all-to-all takes each token to its expert, a second one brings the answers back. Nobody knows in advance how many tokens
 # will arrive, so the ranks first exchange the counts.
@@ -660,13 +673,13 @@ same = torch.allclose(ParallelMixture(comm, mixture)(everybody[mine]), mixture(e
 print(f"rank {rank}: its tokens chose experts {chosen}, answers as in one process: {same}")
 
 # %% [markdown]
-# Count how often each expert was chosen: the ranks get unequal work. Training therefore adds a loss that rewards an even choice.
+# Count how often each expert was chosen: the ranks get unequal work. Training therefore often adds a loss that rewards an even choice.
 
 # %% [markdown]
 # ## On GPUs
 #
-# On GPUs products are far faster, and messages between machines are not. So tensor parallelism stays inside one machine, on its fast links,
-# with two to eight GPUs. The same DTensor plan runs with `init_device_mesh("cuda", …)`.
+# On GPUs, products are far faster than here, but messages between machines are not. So tensor parallelism usually stays inside one machine,
+# on its fast links, often with two to eight GPUs. The same DTensor plan runs with `init_device_mesh("cuda", …)`.
 
 # %% [markdown]
 # ## Pitfalls
@@ -681,7 +694,7 @@ print(f"rank {rank}: its tokens chose experts {chosen}, answers as in one proces
 # ## References
 #
 # - M. Shoeybi and others, [Megatron-LM](https://arxiv.org/abs/1909.08053), 2019: columns, rows, f and g.
-# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the product of section 1. One of its sentences is 09.2.
+# - F. Kolly, *Data Parallelism in PyTorch*, 2022: the product of section 1. Exercise 09.2 tests one of its sentences.
 # - V. Korthikanti and others, [Reducing activation recomputation in large Transformer
 #   models](https://arxiv.org/abs/2205.05198), 2022: sequence parallelism.
 # - N. Dryden and others, [Channel and filter parallelism for large-scale CNN

@@ -69,8 +69,8 @@ ROW_FIRST = Question(
         ),
         Option(
             "about 3, where one process computes 0",
-            reply="GeLU(3) + GeLU(−3) is about 3, and GeLU(3 − 3) is 0. After a row-parallel layer the sum "
-            "comes first, so this way of splitting needs one more all-reduce.",
+            reply="GeLU(3) + GeLU(−3) is about 3, and GeLU(3 − 3) is 0. After a row-parallel layer the "
+            "all-reduce has to come before GeLU. After a column-parallel layer GeLU needs none.",
             right=True,
         ),
         Option(
@@ -105,13 +105,13 @@ PREDICTIONS = (
     ),
     Prediction(
         id="09.p4",
-        question="What percent of one process's activations does one of four ranks keep?",
+        question="What percent of one process's activations does a tensor-parallel rank keep at most?",
         objectives=(5,),
         targets=("four-ranks-a-quarter",),
     ),
     Prediction(
         id="09.p5",
-        question="How many times as long does DTensor's step take?",
+        question="How many times as long as ours does DTensor's step take?",
         objectives=(6,),
         targets=("same-cut-same-time",),
     ),

@@ -40,8 +40,8 @@ KINDS = {
     ("04.2", 1): "a receive that nobody sends to",
     ("04.2", 4): "not Python",
 }
-# Two more whose message only the job says: another circle of sends, and the number of the rank that is wrong.
-SAID_BY_THE_JOB = {*KINDS, ("04.1", 4), ("09.1", 3)}
+# One more whose message only the job says: another circle of sends.
+SAID_BY_THE_JOB = {*KINDS, ("04.1", 4)}
 RIGHT_BY_JOB = {"00.1", min(LATE)}  # without torch and with it
 
 

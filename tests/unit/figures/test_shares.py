@@ -52,6 +52,11 @@ def test_a_single_row_numbers_its_cells() -> None:
     assert [t.get_text() for t in axes.get_yticklabels()] == ["head"]
 
 
+def test_the_text_goes_on_only_where_cells_were_left_out() -> None:
+    assert "their ranks: 0, 0, 1, 1, 2, 3. 6 heads" in owner_map([0, 0, 1, 1, 2, 3], what="head").alt
+    assert "their ranks: 0, 1, 0, 1 and so on. Every" in owner_map([0, 1] * 20).alt
+
+
 @pytest.mark.parametrize("count", [0, 481])
 def test_too_few_and_too_many_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} items cannot be drawn; pass 1 to 480"):

@@ -41,8 +41,10 @@ def test_the_title_says_what_was_counted() -> None:
 def test_the_bars_are_what_is_kept() -> None:
     picture = kept_bars({"one process": 4e5, "tensor": 2e5, "with the sequence": 1e5}, ranks=4)
     check_legible(picture)
-    assert title_of(picture) == ("With the sequence: a rank keeps 25 % (an even share: 25 %)")
+    assert title_of(picture) == "With the sequence: a rank keeps at most 25 % (an even share: 25 %)"
     assert [bar.get_width() for bar in picture.figure.axes[0].patches] == [400, 200, 100]
+    assert "keeps most" in picture.figure.axes[0].get_xlabel()
+    assert picture.alt.endswith("Kept: one process 400 kB, tensor 200 kB and with the sequence 100 kB.")
 
 
 def test_dtensor_is_explained_by_what_was_measured() -> None:

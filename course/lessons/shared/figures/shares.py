@@ -85,7 +85,8 @@ def _th(number: int) -> str:
 def owner_alt(owners: Sequence[int], what: str, title: str) -> str:
     """The same in words: the beginning of the row, and how many each rank has."""
     counts = Counter(owners)
-    beginning = ", ".join(str(rank) for rank in owners[: 2 * len(counts)])
+    shown = owners[: 2 * len(counts)]
+    beginning = ", ".join(map(str, shown)) + " and so on" * (len(shown) < len(owners))
     each = listed(f"rank {rank} has {counts[rank]}" for rank in sorted(counts))
     kind = f"{len(owners)} cells, one per {what}, with the numbers of their ranks"
-    return f"{kind}: {beginning} and so on. {title}. In all, {each}."
+    return f"{kind}: {beginning}. {title}. In all, {each}."
