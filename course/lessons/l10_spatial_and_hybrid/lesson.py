@@ -578,8 +578,9 @@ measured = {tile: value for tile, value in zip(cluster["tile"], cluster["accurac
 accuracy_by_tile(measured, side=32, with_halos=cluster["with_halos"][0])
 
 # %% [markdown]
-# A tile that holds only one mark cannot know the other, and the mean of such judgements does not show whether the two are alike. The sum of features over all tiles brings the two
-# marks together before the judgement, and the halos make the features the same as on the whole image. Then cutting is only a matter of memory.
+# A tile that holds only one mark cannot know the other, and the mean of such judgements does not show whether the two are alike. The sum of features
+# over all tiles brings the two marks together before the judgement, and the halos make the features the same as on the whole image. Then cutting is
+# only a matter of memory.
 
 # %% [markdown]
 # ## On GPUs
