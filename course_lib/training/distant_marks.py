@@ -1,4 +1,4 @@
-"""Images whose label no part of them shows: two small marks far apart, and whether they are alike.
+"""Images with two small marks at random places; the label says whether the marks are alike.
 
     ┌───────────────┐
     │   +           │      + and +, or - and -: alike (1)
@@ -6,7 +6,7 @@
     └───────────────┘
 
 In pathology, too, a finding can hang on what lies far apart in a huge image. Cut the image into tiles and
-judge each by itself, and a tile with one mark knows nothing of the other.
+judge each by itself, and a tile that holds only one mark knows nothing of the other.
 """
 
 import torch

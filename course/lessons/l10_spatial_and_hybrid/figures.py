@@ -148,8 +148,8 @@ def memory_and_loss(
     """MiB kept for backward by the side of an image, on one rank and on each of `ranks`; loss by step."""
     largest = max(whole)
     title = (
-        f"At {largest}², one process keeps {whole[largest]:.0f} MiB for backward, "
-        f"each of {ranks} ranks {strip[largest]:.0f} MiB"
+        f"At {largest}², one process keeps {whole[largest]:.1f} MiB for backward, "
+        f"each of {ranks} ranks {strip[largest]:.1f} MiB"
     )
     if losses:
         title += f"; their loss goes from {losses[0]:.2f} to {losses[-1]:.2f}"
@@ -165,7 +165,7 @@ def memory_and_loss(
     memory.legend(fontsize=FONT_SIZE, frameon=False)
     training.plot(range(1, len(losses) + 1), losses, **series_style(1))
     training.set(xlabel="step", ylabel=f"loss on {ranks} ranks", ylim=(0, None))
-    said = ", ".join(f"{side} pixels {whole[side]:.0f} and {strip[side]:.0f} MiB" for side in whole)
+    said = ", ".join(f"{side} pixels {whole[side]:.1f} and {strip[side]:.1f} MiB" for side in whole)
     return Picture(figure, f"Two line charts. {title}. Kept by one process and by each rank: {said}.")
 
 

@@ -101,8 +101,8 @@ print(f"rank {rank}: equal to the whole image's rows: {torch.allclose(tiled, who
 # ## 3 · The halo, backward
 #
 # The outputs are right. Are the gradients? Take the simplest convolution: all nine weights are 1, and the loss is the sum of all
-# outputs. Then the gradient of a pixel counts how many outputs used it: in a column away from the left and right edges, 9, or 6 in the first and last
-# row.
+# outputs. Then the gradient of a pixel is the number of outputs that used it. Away from the image's left and right edges that is 9, and 6 in the first
+# and the last row.
 
 # %%
 # %%px
@@ -114,8 +114,8 @@ print(f"rank {rank}: gradients down a column: {pixels.grad[0, 0, :, 4].tolist()}
 
 # %% [markdown]
 # Beside every cut we see a 6 where a 9 should be, and no error was raised. A pixel beside a cut is used on two ranks: by its owner, and as
-# a ghost by the neighbour. Autograd finds the gradient of the ghost on the neighbour, and there it stays, because for autograd an array
-# that arrived in a message has no history.
+# a ghost by the neighbour. On the neighbour, the ghost is an array that arrived in a message. Autograd knows no history of such an array, so
+# the ghost's part of the gradient never reaches the owner.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.figures import halo_arrows
@@ -171,7 +171,8 @@ def whole_loss(image, weight):
 
 
 # %% [markdown]
-# So each rank ends with a different gradient. The mean of the four gradients: what fraction of the image's gradient is it?
+# Each rank computes the loss of its own tile, so each rank gets a different gradient. We take the mean of the four. What fraction of the image's
+# gradient is this mean?
 
 # %%
 predict("The mean, as a share of the image's gradient?", None)
@@ -192,14 +193,14 @@ print("The sum over the tiles is the gradient of the image, on every rank:", sum
 
 # %% [markdown]
 # Our loss is a sum over the image, so the tiles' gradients are its parts. If you want a mean, divide each rank's loss by the pixels of the *whole*
-# image, and still add. Only a loss that is a mean over each tile would have to be averaged.
+# image, and still add. Average the gradients only if each rank's loss is the mean over its own tile and all tiles have the same size.
 
 # %% [markdown] tags=["slide"]
 # ## 5 · An image that one rank cannot train on
 #
 # Our slide has 1024 × 1024 pixels: nuclei in noise, drawn for this lesson. A network of four convolutions learns to mark the
 # pixels of nuclei. We start two jobs beside the cluster. In both, a rank may allocate **96 MiB**: first one rank with the
-# whole image, then four ranks with a strip each. The limit includes temporary arrays. (This works on Linux only.)
+# whole image, then four ranks with a strip each. (This works on Linux only.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.large_image import train_limited
@@ -230,6 +231,9 @@ memory_and_loss(whole, strips, together.losses, ranks=4)
 # %% [markdown]
 # Twice the side means four times the pixels and about four times the memory, on any number of ranks. A strip keeps slightly more than a quarter of
 # the image's outputs, because it also keeps ghosts.
+#
+# Why did one rank run out with a limit of 96 MiB, when it keeps only 52? The limit also counts what exists for a moment, such as the gradients of the
+# layers' outputs.
 
 # %% [markdown] tags=["notes"]
 # Let the room guess the memory of 2048² from the figure, then of a slide with 100 000 pixels per side.
@@ -246,8 +250,8 @@ memory_and_loss(whole, strips, together.losses, ranks=4)
 # | **image 1** | rank 2 | rank 3 |
 #
 # `make_grid` gives each rank one communicator per axis: `grid["tile"]` joins the ranks of a row, `grid["data"]` those of a column. Halos
-# travel only between the two tiles of one image, along the communicator `tile`: ranks in one column of the grid hold different images. But all four
-# ranks hold a part of the gradient. So we sum along both axes, one after the other:
+# travel only along `tile`, between the two tiles of one image. The ranks of a column hold different images and exchange no pixels. But all four ranks
+# hold a part of the gradient. So we sum along both axes, one after the other:
 
 # %%
 # %%px
@@ -270,7 +274,7 @@ expected = weight.clone().requires_grad_()
 print(f"rank {rank}: the gradient of both images: {torch.allclose(w.grad, expected.grad)}")
 
 # %% [markdown]
-# The loss was divided once, by the number of images.
+# We divided the loss by 2, the number of images, and not by the number of ranks.
 
 # %% tags=["exercise: 10.q3"]
 
@@ -279,15 +283,15 @@ print(f"rank {rank}: the gradient of both images: {torch.allclose(w.grad, expect
 #
 # - A tile needs (k−1)/2 rows from each neighbour: its halo (k odd, stride 1).
 # - Forward copies pixels. Backward sends the ghosts' gradients to the owners, who add them.
-# - Divide each loss by the pixels of the whole image and the images of the batch; then sum the gradients over all ranks.
+# - For a mean loss, each rank divides its sum by the pixels of the whole image and the images of the batch. Then the gradients are summed over all ranks.
 # - Memory is split with the pixels: ranks together can train on an image that is too large for one.
-# - On a grid of ranks, every axis has its own communicator and its own sum.
+# - On a grid of ranks, every axis has its own communicator. Gradients are summed along the axis of tiles and along the axis of data.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Would you exchange halos twenty times, or once, with a halo of 20
-# rows? Vote, talk to your neighbour for two minutes, vote again: (a) twenty times; (b) once; (c) something in between.
+# pixels on every side? Vote, talk to your neighbour for two minutes, vote again: (a) twenty times; (b) once; (c) something in between.
 #
 # <details><summary>What to listen for</summary>(c): with one exchange, the first layer computes 102 × 102 outputs instead of 64 × 64, 2.54 times as many. The
 # last layer computes 64 × 64. All twenty together compute 1.71 times as many. A few layers at a time save most messages. (b) is right where messages are very slow, (a) where they are nearly free.</details>
@@ -309,8 +313,8 @@ from course.lessons.l10_spatial_and_hybrid.figures import ways_to_split
 ways_to_split()
 
 # %% [markdown]
-# Which of them give the result of one process? We run them all. Each strategy trains a small network in float64 for three steps, on 1, 2, 3 and 4
-# ranks, beside one process that does the same.
+# Which of them give the result of one process? We run them all. Each strategy trains a small network in float64 for three steps, beside one process that
+# does the same: on 1, 2, 3 and 4 ranks where that is possible.
 
 # %%
 # %%px --timeout 110
@@ -323,20 +327,20 @@ differences = {strategy.name: measure(comm, strategy) for strategy in STRATEGIES
 differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIES[8:15]}
 
 # %% [markdown]
-# So far: strategies that split the batch or the layers. Next: those that split inside a layer, then those that split tokens or images, and those that
-# split along several axes.
+# These split the batch or the layers. The next ones split inside a layer or split tokens; the last ones split images, or split along several axes.
 
 # %%
 # %%px --timeout 110
-differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIES[15:22]}
+differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIES[15:23]}
 
 # %%
 # %%px --timeout 110
-differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIES[22:]}
+differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIES[23:]}
 
 # %% [markdown]
 # The table shows the largest difference of any weight on any number of ranks. (Ring attention has no weights: there we compare outputs and
-# gradients.) The column of what is sent leaves out one thing: backward, the gradients of the activations return the same way.
+# gradients.) The column of what is sent leaves out two things. Backward, the gradients of the activations return the same way. And the gradients of
+# a few small weights that every rank holds are summed, such as those of the experts' router.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.strategies import ROUNDING, STRATEGIES
@@ -388,7 +392,7 @@ if rank == 0:
 # ### One halo for several layers
 #
 # How much is sent? A strip sends whole rows to two neighbours; a square tile has short edges, but more neighbours. We count for an image of 2048²
-# pixels with 16 channels in float32. The rank with the most neighbours counts.
+# pixels with 16 channels in float32. We print the bytes of the rank that sends most.
 
 # %%
 from course_lib.theory.tiles import halo_nbytes
@@ -401,8 +405,8 @@ for tiles in (4, 16, 64):
     print(f"{tiles:3} tiles: a strip sends {strips:.0f} kB per layer, a square tile {squares:.0f} kB")
 
 # %% [markdown]
-# Two convolutions in a row need two exchanges of one row, or a **fused halo**: *one* exchange of two rows. Then both neighbours compute the rows at
-# the cut: a little more work, half the messages. There is one trap.
+# Two consecutive convolutions need two exchanges of one row each. A **fused halo** is *one* exchange of two rows that serves both. Then both
+# neighbours compute the rows at the cut: a little more work, half the messages. There is one trap.
 
 # %% tags=["exercise: 10.2"]
 
@@ -439,14 +443,14 @@ for name in ("layer by layer", "fused"):
 for layers in (1, 2, 4, 8, 20):
     layer_windows = [Window(3, before=1, after=1)] * layers
     rows, extra = fused_halo(layer_windows), extra_pixels(layer_windows, (64, 64))
-    print(f"{layers:2} layers fused: {rows:2} rows of halo; {extra:.1%} more to compute on a tile of 64²")
-(many, apart, _), (few, joined, _) = cluster["sent"][0].values()
+    print(f"layers fused: {layers:2}; rows of halo: {rows:2}; {extra:.1%} more to compute on a tile of 64²")
+(many, apart, _), (few, joined, _) = (cluster["sent"][0][name] for name in ("layer by layer", "fused"))
 print(f"Fused, {few / many:.0%} of the messages carry {joined / apart - 1:.0%} more bytes.")
 
 # %% [markdown]
 # ### GEMS and five dimensions
 #
-# Layers can be split even when only one batch fits into memory, but then one rank works at a time (lesson 08). **GEMS** puts a second replica of the
+# If only one micro-batch fits into memory, a pipeline has nothing to overlap, and one rank works at a time (lesson 08). **GEMS** puts a second replica of the
 # model on the same ranks in the opposite direction. As soon as a rank has finished the first replica's backward, the second replica starts its
 # forward there, in the memory that was freed. Take four stages, and a backward that lasts as long as two forwards. In the picture, a prime marks the second replica.
 
@@ -488,7 +492,8 @@ for name in VARIANTS:
 
 # %% [markdown]
 # Now everything at once, on 8 ranks. Two groups of four ranks each get half of the batch (**data**). In each group, two **replicas** of a two-stage
-# **pipeline** run in opposite directions. The first stage has 2 **tiles**, the second 2 **tensor** shards (lesson 09). Jain and others call five dimensions Hy-Fi.
+# **pipeline** run in opposite directions. The first stage has 2 **tiles**, the second 2 **tensor** shards (lesson 09). Hy-Fi, by Jain and others,
+# combines five dimensions as well: data, model (by layers), spatial, pipeline and both directions.
 
 # %%
 predict("Of 8 ranks in five dimensions, how many hold a part of the first stage?", None)
@@ -526,7 +531,8 @@ except TimeoutExpired:
 
 # %% [markdown]
 # What was **published** on GPUs, beside what our models predict? The figures are from a talk by the authors' group. The models' assumptions are
-# ours: the published figures come without them.
+# ours: the published figures come without them. Below, f and b are the times that one stage needs for a forward and a backward, and p is the number
+# of stages.
 
 # %%
 from course.lessons.l10_spatial_and_hybrid.published import rows as published_rows
@@ -538,15 +544,15 @@ for row in published_rows():
 # %% [markdown]
 # MAST fits the model. MASTER's 1.72 does not: with b = 2f and four stages, no number of batches takes this schedule beyond
 # (f + b)/(b + f/p) = 1.33, so something else must have helped, such as the larger batch that the freed memory allows. For the Hybrid, the talk gives
-# 7.25 h and 27 minutes, a ratio of 16.1; the paper's abstract says seven hours and 28 minutes, which is 15. Both use 32 times as many GPUs. And two
-# directions alone cannot explain the ratio of 2.26.
+# 7.25 h and 27 minutes, a ratio of 16.1; the paper's abstract says seven hours and 28 minutes, which is 15. In the talk, the Hybrid uses 32 times as
+# many GPUs as the baseline. And two directions alone cannot explain the ratio of 2.26.
 
 # %% [markdown]
 # ### Judging tiles one by one
 #
-# Why not simply train on tiles as if they were images? In these images two marks lie far apart, and the label says whether they are alike. A network
-# judges each tile by itself, and the image gets the mean of the judgements. Ranks 0 to 2 train one network each, with tiles of 32 (the whole image), 16
-# and 8 pixels.
+# Why not simply train on tiles as if they were images? Each of these images has two marks at random places, seldom both inside one small tile. The
+# label says whether the marks are alike. A network judges each tile by itself, and the image gets the mean of the judgements. Ranks 0 to 2 train one
+# network each, with tiles of 32 (the whole image), 16 and 8 pixels.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -572,15 +578,16 @@ measured = {tile: value for tile, value in zip(cluster["tile"], cluster["accurac
 accuracy_by_tile(measured, side=32, with_halos=cluster["with_halos"][0])
 
 # %% [markdown]
-# A tile with one mark cannot know the other, and no mean of such judgements shows the answer. The sum of features over all tiles brings the two
-# marks together before the judgement, and the halos make the features the same as on the whole image. Then cutting is only a matter of memory.
+# A tile that holds only one mark cannot know the other, and the mean of such judgements does not show whether the two are alike. The sum of features
+# over all tiles brings the two marks together before the judgement, and the halos make the features the same as on the whole image. Then cutting is
+# only a matter of memory.
 
 # %% [markdown]
 # ## On GPUs
 #
-# The same code paths apply, with halos from GPU to GPU. There the exchange of a few rows costs mostly latency, so fusing pays. The reference machine's
-# CPU timings for two strips of a 2048² image, with the fast form of `tile_model`, follow. The ratio is the peer's seconds divided by ours, or the
-# peer's memory divided by ours.
+# The same code paths apply, with halos from GPU to GPU. There the exchange of a few rows costs mostly latency, so fusing pays. We have measured this
+# on the CPUs of the reference machine only: two strips of a 2048² image, with the fast form of `tile_model`. A ratio above 1 means that the strips
+# need less time, or less memory per rank, than the run named after "beside".
 
 # %%
 from course.lessons.shared.reference import rows as reference_rows
@@ -593,7 +600,7 @@ for row in reference_rows("spatial"):
 #
 # - A halo without backward: no error, right outputs, wrong gradients in all layers but the last.
 # - Batch-norm with the statistics of one tile: another layer than on the whole image. `SpatialBatchNorm` sums over all tiles.
-# - The mean over tiles of gradients of a sum: the learning rate then depends on the number of ranks.
+# - The mean over tiles of gradients of a sum: the effective learning rate of SGD then depends on the number of ranks.
 # - Two replicas whose gradients are summed in a different order on each side: both sides wait forever.
 
 # %% [markdown]

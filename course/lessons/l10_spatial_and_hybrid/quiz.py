@@ -34,7 +34,7 @@ LOST_GRADIENTS = Question(
     " five convolutions. What is wrong?",
     options=(
         Option(
-            "no number, since backward uses what forward computed",
+            "nothing, since backward uses what forward computed",
             reply="In section 3 a pixel beside a cut got 6 instead of 9: the three outputs on the other"
             " side never sent their gradients back.",
             belief="halos-are-forward-only",
@@ -57,25 +57,25 @@ LOST_GRADIENTS = Question(
 
 WHICH_SUM = Question(
     id="10.q3",
-    question="Eight ranks form a grid of 2 data × 4 tiles. Each computes a loss that is divided by the "
-    "global batch. Which ranks' gradients of a weight have to be added up before the update?",
+    question="Eight ranks form a grid of 2 data × 4 tiles. Each rank sums the loss over its tile and "
+    "divides by the size of the global batch. What is the gradient for the update?",
     options=(
         Option(
-            "those of the 4 tiles of one image",
-            reply="Then the two data ranks would update with the gradients of different images, and their "
-            "weights would drift apart.",
+            "the sum over the 4 tiles of one image",
+            reply="Then the two rows of the grid would update with the gradients of different images, and "
+            "their weights would drift apart.",
             belief="tiles-train-alone",
         ),
         Option(
-            "those of all 8 ranks of the grid",
+            "the sum over all 8 ranks",
             reply="Each rank has one part of the sum: its tile of its images. In section 6 one sum per axis "
             "added up all of them.",
             right=True,
         ),
         Option(
-            "none, since each rank averages its own",
-            reply="An average over one rank's pixels is the gradient of its tile. In section 4 only the sum "
-            "over the tiles was the gradient of the image.",
+            "the mean over all 8 ranks",
+            reply="The loss was already divided by the global batch, so the mean is an eighth of the "
+            "gradient. In section 4 the mean over four tiles was a quarter.",
             belief="average-over-tiles",
         ),
     ),

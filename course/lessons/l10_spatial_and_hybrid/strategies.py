@@ -476,9 +476,9 @@ STRATEGIES = (
     Strategy("tensor + sequence", "the same, and tokens", "activations", partial(transformer, True)),
     Strategy("sequence, ring attention", "tokens", "keys, values", sequence_ring),
     Strategy("expert", "experts, tokens", "tokens", experts),
-    Strategy("spatial, strips", "image", "halos", partial(spatial, False, False)),
-    Strategy("spatial, square tiles", "image", "halos", partial(spatial, True, False)),
-    Strategy("spatial, fused halos", "image", "wide halos", partial(spatial, True, True)),
+    Strategy("spatial, strips", "image", "halos, weight gradients", partial(spatial, False, False)),
+    Strategy("spatial, square tiles", "image", "halos, weight gradients", partial(spatial, True, False)),
+    Strategy("spatial, fused halos", "image", "wide halos, weight gradients", partial(spatial, True, True)),
     *(
         Strategy(name, "two or more axes", "each axis its own", partial(hybrid, shape), ranks=(4,))
         for name, shape in SHAPES.items()

@@ -65,10 +65,17 @@ class Cluster:
 
     def __getitem__(self, name: str) -> list[Any]:
         """The values that the variable `name` has on the ranks, in rank order."""
-        return list(self._ask(self.view.pull(name, block=False)))
+        values = list(self._ask(self.view.pull(name, block=False)))
+        if not any(type(value) is dict for value in values):
+            return values
+        # ipyparallel sends the items of a dict sorted by key, so we ask for the order, too. The expression
+        # uses no name like `list` or `type`: a learner may have redefined it on the ranks.
+        ordered = f"[*{name}] if {name}.__class__ is {{}}.__class__ else None"
+        keys = self._ask(self.view.pull(ordered, block=False))
+        return [in_order(value, order) for value, order in zip(values, keys, strict=True)]
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Set the variable `name` to `value` on every rank."""
+        """Set the variable `name` to `value` on every rank; the items of a dict arrive sorted by key."""
         self._ask(self.view.push({name: value}, block=False))
 
     def __repr__(self) -> str:
@@ -261,6 +268,13 @@ class Cluster:
             name, message, _, _ = problem.elist[0]
             ranks = ", ".join(str(engine["engine_id"]) for *_, engine in problem.elist if engine)
             raise ClusterError(f"rank {ranks} raised {name}: {message}") from None
+
+
+def in_order(value: Any, keys: list[Any] | None) -> Any:
+    """The dict `value` with its items in the order of `keys`; `value` itself when those are not its keys."""
+    if type(value) is not dict or keys is None or value.keys() != {*keys}:
+        return value
+    return {key: value[key] for key in keys}
 
 
 def check_world(facts: Sequence[RankFacts], n: int) -> None:

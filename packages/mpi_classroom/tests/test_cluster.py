@@ -349,6 +349,17 @@ def running():
         cluster_module._current.stop()
 
 
+def test_a_dict_arrives_in_the_order_that_it_has_on_the_rank(running):
+    running.view.execute("import numpy\nway = {'one by one': numpy.arange(3), 'fused': 1}", block=True)
+    for way in running["way"]:
+        assert list(way) == ["one by one", "fused"] and way["one by one"].tolist() == [0, 1, 2]
+    running.view.execute("list = type = None\nmany = {n: n for n in range(300, 0, -1)}", block=True)
+    assert [[*many] for many in running["many"]] == 2 * [[*range(300, 0, -1)]]
+    running.view.client[1].execute("way = None", block=True)
+    first, second = running["way"]
+    assert list(first) == ["one by one", "fused"] and second is None
+
+
 def test_the_status_line_tells_ranks_cores_threads_and_library(running):
     cores, threads = launch.available_cores(), launch.threads_per_rank(2)
     assert re.match(f"2 ranks (on|share) {cores} core", repr(running))

@@ -47,9 +47,9 @@ def test_memory_and_loss_says_both_and_nothing_of_a_loss_that_was_not_measured()
     whole, strip = {256: 4.0, 512: 16.0}, {256: 1.0, 512: 4.2}
     picture = memory_and_loss(whole, strip, [0.7, 0.2], ranks=4)
     check_legible(picture)
-    assert "At 512², one process keeps 16 MiB for backward, each of 4 ranks 4 MiB" in headline(picture)
+    assert "At 512², one process keeps 16.0 MiB for backward, each of 4 ranks 4.2 MiB" in headline(picture)
     assert "their loss goes from 0.70 to 0.20" in headline(picture)
-    assert "256 pixels 4 and 1 MiB" in picture.alt
+    assert "256 pixels 4.0 and 1.0 MiB" in picture.alt
     assert "loss" not in headline(memory_and_loss(whole, strip, [], ranks=4))
 
 
