@@ -78,6 +78,12 @@ WHICH_SUM = Question(
             "gradient. In section 4 the mean over four tiles was a quarter.",
             belief="average-over-tiles",
         ),
+        Option(
+            "the sum over the 2 ranks of one tile",
+            reply="Then the four columns of the grid would update with the gradients of different tiles, "
+            "and their weights would drift apart.",
+            belief="tiles-train-alone",
+        ),
     ),
     objectives=(4,),
 )
