@@ -18,7 +18,10 @@ BAR, REFUSED = "#BFE3F7", "#D55E00"
 def explain_difference(difference: float) -> str:
     """Why the gradients of two stages are those of one process, or nearly."""
     if difference == 0:
-        return "Both did the same multiplications in the same order, so not even rounding differs."
+        return (
+            "The two stages and the one process did the same operations in the same order, so not even "
+            "rounding differs."
+        )
     if difference < 1e-5:
         return "That is rounding: the sums ran in a different order."
     return "That is more than rounding: compare `forward` and `backward` with the text."
@@ -67,6 +70,7 @@ def compare_orders(runs: Mapping[str, Sequence[Span]], microbatches: int, *, cor
         lines.append(f"{listed(far)}: {100 * CLOSE:.0f} points or more from the formula. Possible: {reason}.")
     else:
         lines.append(f"All are within {100 * CLOSE:.0f} points of the formula.")
+    lines.append("A few percent between steps may be noise: run the cell of `measured` and this one again.")
     return "\n".join(lines)
 
 

@@ -86,11 +86,11 @@ def forward(x):
 
 
 # %% [markdown]
-# Look at `requires_grad_()`. For autograd, what arrives in a message is a new tensor without a history. Why ask for its gradient?
+# Look at `requires_grad_()`. For autograd, a received tensor is new and has no history. Why ask for its gradient?
 #
-# Because the previous stage is waiting for exactly that: the only path from the loss to its weights leads through `x`. So the backward
-# pass takes the same way in the other direction. A rank receives the gradient of its *output*, autograd computes the gradient of
-# its *input*, and the rank sends that one back.
+# Because the previous stage is waiting for exactly that: the only path from the loss to its weights leads through `x`. So the backward pass
+# goes the same way back. A rank receives the gradient of its *output*, autograd computes the gradient of its *input*, and the rank sends
+# that one back.
 
 
 # %%
@@ -107,7 +107,7 @@ def backward(x, y):
 
 
 # %% [markdown]
-# Neither rank uses the other's weights. How far from each other are their gradients and those of one process that runs all layers?
+# Neither rank uses the other's weights. How far are their gradients from those of one process that runs all layers?
 
 # %%
 predict("Largest difference from the gradients of one process?", None)
@@ -132,9 +132,8 @@ why = explain_difference(difference)
 outcome("Largest difference from the gradients of one process?", difference, because=why)
 
 # %% [markdown]
-# A model cut *between* layers computes the same numbers; the computation just happens on two ranks. This has two
-# prices. One is messages: 64 × 32 numbers per step forward, as many gradients backward. The other is time: while rank 1 computes, what
-# does rank 0 do?
+# A model cut *between* layers computes the same numbers, just on two ranks. This has two prices. One is messages: 64 × 32 numbers per step
+# forward, as many gradients backward. The other is time: while rank 1 computes, what does rank 0 do?
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Ask before the second function: "Rank 0 has no loss. From what does it start its backward pass?" Let somebody remove
@@ -146,8 +145,9 @@ outcome("Largest difference from the gradients of one process?", difference, bec
 # Now four stages on four ranks. To time them we need four cores, and your laptop may have two. So from here on our stages *sleep*
 # for as long as they would compute. Sleeping needs no core; the messages are real. We call such times **emulated**.
 #
-# We choose the times: a batch takes 0.16 s forward through a stage, and 0.32 s backward, because a backward computes two products (for
-# the gradients of input and weights) where a forward computes one. One rank with all four stages needs 4 · (0.16 + 0.32) s = 1.92 s. How many times as fast are four ranks?
+# We choose the times: a batch takes 0.16 s forward through a stage, and 0.32 s backward, because a backward computes two products (for the
+# gradients of input and weights) where a forward computes one. One rank with all four stages needs 4 · (0.16 + 0.32) s = 1.92 s. What is
+# the speed-up on four ranks?
 
 # %%
 predict("Speed-up of one batch through four stages on four ranks?", None)
@@ -183,8 +183,9 @@ predicted_and_measured(simulate(naive(4, 1), 0.16, 0.32), cluster["spans"][0], c
 # second. A **schedule** lists what each rank does, in order: `F0` is the forward pass of micro-batch 0, `B0` its backward pass. The
 # schedule **GPipe** takes all micro-batches forward, then all of them backward, the last one first.
 #
-# `simulate` plays a schedule: each action starts as soon as its rank is free and its input is there. Messages take no time. All stages
-# are equally long, and a backward takes as long as two forwards.
+# `simulate` plays a schedule: each action starts as soon as its rank is free and its input is there. Messages take no time. Here all stages
+# are equally long, and a backward takes as long as two forwards. The upper panel takes one micro-batch at a time through all stages and
+# back.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import schedule_grids
@@ -195,15 +196,15 @@ four = {"one at a time": naive(4, 4), "GPipe": gpipe(4, 4)}
 schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items()})
 
 # %% [markdown]
-# The white part until the last box ends is the **bubble**: time in which a rank has nothing to do. Take p stages and m micro-batches,
-# and look at rank 0. After its last forward, that micro-batch still has to pass p − 1 stages forward and the same p − 1 backward. So
-# rank 0 works for m forwards and m backwards, and waits for p − 1 of each. Every other rank waits as long, split between start, middle
-# and end. With equal stages and free messages, the idle share is therefore
+# The white part until the last box ends is the **bubble**: time in which a rank has nothing to do. Take p stages and m micro-batches, and
+# look at rank 0. After its last forward, the last micro-batch still has to pass the other p − 1 stages, forward, then backward. So rank 0
+# works for m forwards and m backwards, and waits for p − 1 of each. Every other rank waits as long, split between start, middle and end.
+# With equal stages and free messages, the idle share is therefore
 #
 # **(p − 1) / (m + p − 1)**
 #
-# For p = 4 and m = 4 that is 3/7, or 43 %. Now cut the same batch into *eight* micro-batches: 0.02 s forward, 0.04 s backward. We look
-# at the shortest of three runs.
+# For p = 4 and m = 4 that is 3/7, or 43 %. Now cut the same batch into *eight* micro-batches: 0.02 s forward, 0.04 s backward. We keep the
+# shortest of three runs.
 
 # %%
 predict("Percent of the ranks' time idle, eight micro-batches in four stages?", None)
@@ -226,7 +227,7 @@ outcome("Percent of the ranks' time idle, eight micro-batches in four stages?", 
 predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), spans, cores=cores, emulated=True)
 
 # %% [markdown]
-# When rank 0 begins its first backward, all eight micro-batches have gone forward. So it holds the activations of all eight.
+# When rank 0 begins its first backward, it holds the activations of all eight micro-batches.
 
 # %% [markdown] tags=["notes"]
 # Six minutes for sections 2 and 3. Derive the formula at the board: colour the triangle at the left and the triangle at the right,
@@ -235,9 +236,9 @@ predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), spans, cores=cores, em
 # %% [markdown] tags=["slide"]
 # ## 4 · One forward, one backward
 #
-# **1F1B** lets every rank go backward as early as it can. First come the warm-up forwards: one for each stage after this one, so that
-# those stages get work. Then the rank alternates: *one forward, one backward*. When no forwards are left, the remaining backwards
-# follow. On rank 0 of three, the warm-up is F0 F1; then come F2 B0 F3 B1 …
+# **1F1B** lets every rank go backward as early as it can. First come the warm-up forwards, one for each later stage, so that those stages
+# get work. Then the rank alternates: *one forward, one backward*. When no forwards are left, the remaining backwards follow. On rank 0 of
+# three, the warm-up is F0 F1; then come F2 B0 F3 B1 …
 
 # %% tags=["exercise: 08.1"]
 
@@ -245,7 +246,7 @@ predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), spans, cores=cores, em
 continue_with("08.1")
 
 # %% [markdown]
-# `noted` calls `rank_1` and notes what it does with eight micro-batches.
+# `noted` writes down each `F` and `B` that `rank_1` calls for eight micro-batches.
 
 # %%
 # %%px
@@ -258,8 +259,7 @@ if rank == 1:
     print("rank 1:", *schedule[1])
 
 # %% [markdown]
-# Three ranks run GPipe and this schedule in turn, three times each, and we look at the shortest. How much shorter is
-# the step of 1F1B?
+# Three ranks run GPipe and this schedule in turn, three times each, and we keep the shortest run of each. Does 1F1B save time?
 
 # %%
 predict("Percent of time that 1F1B saves, compared with GPipe?", None)
@@ -314,8 +314,8 @@ live_activations(both)
 #
 # <details><summary>What to listen for</summary>(b): the idle share falls from 7/15 to 7/39; (a) leaves it as it is. Ask where the 32
 # come from. If the batch stays the same, each is a quarter as large: GPipe still holds the whole batch, 1F1B on rank 0 only 8/32 of it. If
-# the batch grows fourfold, GPipe needs four times the memory for activations, and (a) may become necessary. (c) helps little: most of
-# the bubble is waiting, not transfer.</details>
+# the batch grows fourfold, GPipe needs four times the memory for activations, and (a) may become necessary. (c) helps little: in the
+# bubble a rank mostly waits for other stages to compute, not for messages.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -399,17 +399,18 @@ for n, difference in cluster["differences"][0].items():
 
 # %% [markdown]
 # Here not every bit is equal: micro-batches add the same gradients in a different order. Two kinds of layers need care. **Dropout** draws
-# random numbers, and every rank has its own: with `with_repeatable_dropout` they depend on the layer's name and on how often it ran, so
-# they are the same on any number of stages. **Batch-norm** takes the mean over what it sees, a micro-batch: a pipeline equals one process
-# that accumulates the same micro-batches, and neither equals a single pass over the batch.
+# random numbers, and every rank has its own. `with_repeatable_dropout` derives them from the layer's name and from how often the layer ran,
+# so any number of stages draws the same numbers. **Batch-norm** takes the mean over what it sees, a micro-batch: a pipeline equals one
+# process that accumulates the same micro-batches, and neither equals a single pass over the batch.
 #
-# Gradients add up only if each loss is right. Here is one that is not:
+# Now a loop that adds up the gradients of micro-batches, without a pipeline. It has a bug:
 
 # %% tags=["exercise: 08.3"]
 
 # %% [markdown]
-# How fast is it, with one rank per core and real computing? We time the optimised twin of our pipeline, `course_lib.fast.pipeline`. Each
-# action is timed by itself, and `simulate` is given those times. Does it predict how long the whole step takes?
+# How fast is it, with one rank per core and real computing? We time the optimised twin of our pipeline, `course_lib.fast.pipeline`. A
+# recorder notes how long each action of a step computes. We give `simulate` these times, and it adds the waiting. Does it find the length
+# of that step?
 
 # %%
 # %%px
@@ -463,7 +464,7 @@ predicted_and_measured(predicted, spans, cores=cores)
 # and sends the gradient of its input, for which a rank waits, and defers the gradients of its weights. Zero-bubble schedules
 # (Qi et al., 2024) develop this idea.
 #
-# Back to GPipe and 1F1B: does one take longer on real cores?
+# Back to GPipe and 1F1B: on real cores, is their idle share that of the formula?
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.figures import compare_orders
@@ -471,8 +472,8 @@ from course.lessons.l08_pipeline_parallelism.figures import compare_orders
 print(compare_orders(cluster["measured"][0], 8, cores=cores))
 
 # %% [markdown]
-# `torch.distributed.pipelining` has the same schedules, on any backend: here on the one that this course has written for
-# MPI. We give PyTorch's 1F1B the same stage and micro-batches, and compare its gradients with ours.
+# `torch.distributed.pipelining` has the same schedules. Its messages go through a backend of `torch.distributed`, here the one that
+# this course has written for MPI. We give PyTorch's 1F1B the same stage and micro-batches, and compare its gradients with ours.
 
 # %%
 # %%px --timeout 120
@@ -507,17 +508,18 @@ from course.lessons.l08_pipeline_parallelism.reference import table
 print(table())
 
 # %% [markdown]
-# On one machine, threads are a good rival: they share the memory, so nothing has to be sent and nothing has to be cut. Stages go beyond one
-# machine. A part of our own speed has nothing to do with messages: with small micro-batches, adding a weight's gradient to the sum
-# so far costs a second pass over the whole weight, and `course_lib.fast.pipeline` lets the matrix product itself add.
+# On one machine, threads are a good rival: they share the memory, so nothing has to be sent and nothing has to be cut. But all threads of a
+# process are on one machine; stages can be on several. A part of our own speed has nothing to do with messages: with small micro-batches,
+# adding a weight's gradient to the sum so far costs a second pass over the whole weight, and `course_lib.fast.pipeline` lets the matrix
+# product itself add.
 
 # %% [markdown] tags=["slide"]
 # ### Two chunks per rank
 #
 # Cut the model into eight stages instead of four, and give rank r the stages r and r + 4: two *chunks* of the model per rank. This is
-# called **interleaving**. A micro-batch passes the ranks twice, in steps half as long, so the first one reaches the last rank sooner. With v
-# chunks per rank, equal stages and free messages, the idle share becomes (p − 1) / (v · m + p − 1). The price is messages: four
-# stages have three boundaries, eight have seven.
+# called **interleaving**. A micro-batch passes the ranks twice, in steps half as long, so the first one reaches the last rank sooner. Take
+# v chunks per rank, and let the number m of micro-batches be a multiple of p. With equal stages and free messages, the idle share becomes
+# (p − 1) / (v · m + p − 1). The price is messages: four stages have three boundaries, eight have seven.
 
 # %% tags=["nbval-ignore-output"]
 from course_lib.theory.schedules import interleaved_one_f_one_b
@@ -531,7 +533,9 @@ schedule_grids(
 )
 
 # %% [markdown]
-# `run_schedule` also runs this schedule, which is only a different list. Emulated, with stages half as long:
+# `run_schedule` also runs this schedule, which is only a different list. We emulate it with four micro-batches: a forward takes 0.04 s
+# through one of four stages, so 0.02 s through one of eight. The predicted step is as long as that of GPipe with eight micro-batches in
+# section 3, because v · m is 8 in both.
 
 # %%
 # %%px
@@ -576,10 +580,10 @@ for name, costs in {"weights": None, "operations": flops}.items():
 # %% [markdown] tags=["slide"]
 # ### How much memory a stage needs
 #
-# For each micro-batch that it holds, a stage keeps every tensor that its backward will need. **Recomputation** keeps only the
-# input of the stage, and runs the forward pass a second time when the gradient arrives. A backward takes about as long as two forwards,
-# so this is a third more computing. The random-number state and the running means of batch-norm are kept too, so the second forward
-# repeats the first:
+# For each micro-batch that it holds, a stage keeps every tensor that its backward will need. **Recomputation** keeps only the input of the
+# stage, and runs the forward pass a second time when the gradient arrives. A backward takes about as long as two forwards, so this is a
+# third more computing. The random-number state is kept too, so dropout drops the same numbers again. The second forward works on copies of
+# batch-norm's running means, so the real ones are updated only once:
 
 # %% tags=["source: course_lib.parallel.pipeline:_Recomputed"]
 # %%px
@@ -613,13 +617,14 @@ for name in ("GPipe", "1F1B", "1F1B, recomputed"):
     print(f"{name:17}", *(f"{kept[name] / 1000:6.0f}   " for kept in cluster["kept"]))
 
 # %% [markdown]
-# Within a column, GPipe keeps most: all eight micro-batches. Along the row of 1F1B, ranks closer to the end keep fewer. With
-# recomputation a rank keeps the inputs of its micro-batches, and everything else for only one micro-batch at a time. (The last rank also
-# computes the loss, whose tensors are not recomputed.)
+# Within a column, GPipe keeps most: all eight micro-batches. Along the row of 1F1B, later ranks keep less, because they hold fewer
+# micro-batches. With recomputation a rank keeps the inputs of its micro-batches, and everything else for only one micro-batch at a time.
+# (The last rank also computes the loss, whose tensors are not recomputed.)
 #
-# And the weights? Each layer takes 16 MiB, its gradients and Adam's state included. We train models of such layers in processes that may
-# use 192 MiB each. They are started for this and have a memory limit; the ranks of this notebook have none. (Linux only.) `boundary` looks for the
-# deepest model that trains, and tries one layer more.
+# And the weights? Each layer takes a little more than 16 MiB with its gradients and Adam's state; the biases are the little. So 12 layers
+# do not quite fit into 192 MiB. We train models of such layers in processes that may use that much each. They are started for this and have
+# a memory limit; the ranks of this notebook have none. (Linux only.) `boundary` looks for the deepest model that trains, and tries one
+# layer more.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.boundary import boundary
@@ -652,9 +657,9 @@ if tried:
 # %% [markdown]
 # ## On GPUs
 #
-# The schedules are the same. A stage is a GPU or a whole machine, and because only activations and their gradients cross
-# the boundary between stages, pipelines go *between* machines, where the network is slow. Large runs interleave, recompute, and use far more
-# micro-batches than stages.
+# The schedules are the same. A stage is a GPU or a whole machine, and because only activations and their gradients cross the boundary
+# between stages, pipelines go *between* machines, where the network is slow. Large runs interleave, recompute where memory is short, and
+# use more micro-batches than stages as far as the batch allows.
 #
 # Pipelines are often combined with data parallelism. A global batch of 1024 goes to 4 replicas, 256 samples each; each replica is a
 # pipeline, which cuts its 256 samples into 32 micro-batches of 8. (PyTorch's first pipeline called the number of micro-batches `chunks`.

@@ -23,8 +23,9 @@ ONE_BATCH = Question(
         ),
         Option(
             "half of the time",
-            reply="That would mean that on average two stages work at the same time, and only messages keep "
-            "the others waiting. Here messages take no time, and still only one stage has its input.",
+            reply="That would mean that on average two stages work at the same time. But stage 1 cannot "
+            "start before stage 0 has ended, and backward the other way round. Even with free messages, at "
+            "any moment one stage works.",
             belief="bubble-is-transfer",
         ),
     ),

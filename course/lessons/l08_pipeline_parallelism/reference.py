@@ -14,7 +14,7 @@ def table() -> str:
     for row in found:
         schedule, ours, peer = row["case"].partition(",")[0], row["ours"] / 1000, row["peer"] / 1000
         lines.append(f"{schedule:9}{ours:6.2f}{peer:7.2f}{row['ratio']:7.2f}   {row['peer_name']}")
-    spread = max(row["ours_spread"] / row["ours"] for row in found)
+    spread = max(row[f"{who}_spread"] / row[who] for row in found for who in ("ours", "peer"))
     lines.append(f"Slowest and fastest step of one program were up to {spread:.0%} of a step apart:")
     lines.append("ratios near 1 do not say which program is faster.")
     return "\n".join(lines)

@@ -24,8 +24,8 @@ TERMS = (
     ),
     Term(
         "bubble",
-        "The time in which a stage of a pipeline is idle, because its input or its gradient is not there"
-        " yet.",
+        "The time within a step in which a rank of a pipeline has nothing to do: before its first pass, "
+        "between passes, and after its last one.",
     ),
     Term(
         "interleaving",

@@ -94,6 +94,12 @@ def test_chunks_of_a_rank_differ_in_colour_and_every_pass_has_its_number() -> No
     ]
 
 
+def test_the_words_of_a_grid_name_the_chunk_where_a_rank_has_several() -> None:
+    picture = schedule_grids({"interleaved": simulate(interleaved_one_f_one_b(2, 2, chunks=2), 0.5, 1)})
+    assert "interleaved, rank 0 chunk 0 F0 F1, chunk 1 F0 F1 B0 B1, chunk 0 B0 B1;" in picture.alt
+    assert "chunk" not in schedule_grids({"1F1B": simulate(one_f_one_b(2, 2), 1, 2)}).alt
+
+
 @pytest.mark.parametrize("schedule", [gpipe(2, 3), interleaved_one_f_one_b(2, 4, chunks=2)])
 def test_simulating_with_measured_times_gives_the_measured_makespan(schedule: Schedule) -> None:
     seconds = measured_seconds(schedule, recorded(schedule, 1.5, 2.5))

@@ -7,6 +7,7 @@ rank has several stages (chunks), each has its colour. White is time without wor
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -214,12 +215,20 @@ def _grid(axes: Axes, found: Sequence[Box], factor: float, longest: float, ranks
 
 
 def in_words(found: Sequence[Box]) -> list[str]:
-    """What each rank does, in its order: rank 0 F0 F1 B0 B1."""
-    ranks = range(1 + max(box.rank for box in found))
-    return [
-        f"rank {rank} " + " ".join(box.kind[0].upper() + box.label for box in found if box.rank == rank)
-        for rank in ranks
-    ]
+    """What each rank does, in its order: rank 0 F0 F1 B0 B1.
+
+    If a rank has several chunks: rank 0 chunk 0 F0 F1, chunk 1 F0 F1 B0 B1, chunk 0 B0 B1.
+    """
+    several = any(box.chunk for box in found)
+    rows = []
+    for rank in range(1 + max(box.rank for box in found)):
+        mine = [box for box in found if box.rank == rank]
+        runs = [
+            f"chunk {chunk} " * several + " ".join(box.kind[0].upper() + box.label for box in run)
+            for chunk, run in groupby(mine, key=lambda box: box.chunk)
+        ]
+        rows.append(f"rank {rank} " + ", ".join(runs))
+    return rows
 
 
 # ---------------------------------------------------------------- how much a stage holds
