@@ -186,7 +186,7 @@ READ = Exercise(
     id="13.2",
     title="Spot the bug: the loss is low, the summaries are worthless",
     task="This is the function that trained the model above. `labels` is a NumPy array (articles, positions) "
-    "with the tokens that the decoder must predict. Return what the decoder reads instead. Token 0 is the "
+    "with the tokens that the decoder must predict. Return what the decoder should read. Token 0 is the "
     "start, and it also fills padded positions.",
     objectives=(5,),
     targets=("low-loss-can-write",),

@@ -1,7 +1,8 @@
 """Train the extractive summarizer with DeepSpeed on all ranks, and score real news with it.
 
     every rank   takes its shard of each global batch; the loss is a mean over the sentences of all ranks
-    DeepSpeed    sums the gradients, shards gradients and optimizer state (ZeRO-2), updates the weights
+    each step    multiplies this rank's part of the loss by the number of ranks
+    DeepSpeed    averages the gradients, shards them and the optimizer state (ZeRO-2), updates the weights
     at the end   every rank has the same model; each scores its shard of the articles
 
 All ranks of DeepSpeed's world call these functions together.

@@ -212,12 +212,12 @@ def scores_title(scores: Mapping[str, tuple[Rouge, float]]) -> str:
     points = {name: (100 * score.one, 100 * right) for name, (score, right) in scores.items()}
     swapped = most_swapped(points)
     if swapped is None:
-        return "Here, whoever shares more words with the references also states more facts"
+        return "Here, a higher ROUGE-1 goes with more facts right"
     one, other = swapped
     (words, facts), (fewer, more) = points[one], points[other]
     return (
-        f"“{one}” has more words right than “{other}” (ROUGE-1 {words:.0f}\u00a0% and {fewer:.0f}\u00a0%), "
-        f"and fewer facts ({facts:.0f}\u00a0% and {more:.0f}\u00a0%)"
+        f"“{one}” has a higher ROUGE-1 than “{other}” ({words:.0f}\u00a0% and {fewer:.0f}\u00a0%), "
+        f"and fewer facts right ({facts:.0f}\u00a0% and {more:.0f}\u00a0%)"
     )
 
 
@@ -242,7 +242,7 @@ def explain_rouges(scores: Mapping[str, Scores]) -> str:
     for metric, pair in pairs.items():
         low, high = sorted(round(100 * value) for value in pair)
         if low == high:
-            said.append(f"{metric} gives both {high} %")
+            said.append(f"{metric} gives “{swapped[0]}” and “{swapped[1]}” {high} % each")
             continue
         right = pair[1] > pair[0]
         said.append(f"{metric} prefers “{swapped[right]}” ({high} % to {low} %)")

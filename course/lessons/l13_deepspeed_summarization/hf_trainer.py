@@ -7,8 +7,8 @@ It takes the world that `start_deepspeed` has made, gives each rank its share of
 counts the tokens of all ranks itself (`num_items_in_batch`): a loss divided by them needs no more care. What
 is missing here is what takes time and says nothing: logs, files, evaluation.
 
-Lightning's `Trainer(strategy=DeepSpeedStrategy(config=config))` takes the same config. Its strategy accepts
-GPUs only, so it is not run.
+Lightning's `Trainer(strategy=DeepSpeedStrategy(config=config))` takes the same config without
+`gradient_accumulation_steps`, which it sets itself. Its strategy accepts GPUs only, so it is not run.
 """
 
 import copy

@@ -74,18 +74,18 @@ marked_article(article, {"reference": article.summary, "lead-3": lead_3(article.
 # %% [markdown]
 # Don't blame lead-3. We built the articles this way: the generator rarely reports the news in the first three sentences, so
 # that a model has to find it. Real reporters put the news first, and on their articles lead-3 is hard to beat. Section 5
-# tries, on real news.
+# tries to beat it.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Ask a small T5
 #
-# The usual score of a summary is **ROUGE-1**. It counts the words that a summary shares with the reference. Precision is
-# their fraction of the summary's words, recall is their fraction of the reference's words, and ROUGE-1 is the harmonic mean
-# of the two, F1.
+# The usual score, **ROUGE-1**, compares the words of a summary with those of the reference. Precision is the fraction of the
+# summary's words that the reference has, too. Recall is the fraction of the reference's words that the summary has. ROUGE-1
+# is the harmonic mean of the two, F1.
 #
-# Our model is a small T5. It is an **encoder-decoder**: the encoder reads the article, the decoder writes the summary, one
-# **token** after the other. A token is a word, or a piece of one. Its training takes 560 steps, and the course has its weights
-# as they were after 460. Each rank summarizes a quarter of the 80 held-out articles:
+# Our model, a small T5, is an **encoder-decoder**: the encoder reads the article, the decoder writes the summary, one
+# **token** after the other. A token is a word, or a piece of one. The course ships this T5 after 460 of its 560 training
+# steps. Each rank summarizes a quarter of the 80 held-out articles:
 
 # %%
 # %%px --timeout 120
@@ -127,8 +127,8 @@ outcome("Percent of the facts right, before the last 100 steps?", 100 * first.fa
 # ## 3 · A loss over tokens
 #
 # We will train the last 100 steps ourselves. The decoder predicts the reference token by token, and the loss is the mean
-# **over tokens**. A global batch has 32 articles, eight per rank. To pad less, we sort each batch by the length of its
-# summaries, so that a rank has summaries of similar length. How many tokens does each rank have?
+# **over tokens**. A global batch has 32 articles, eight per rank. To pad less, we sort each batch by length: a rank's
+# summaries are similarly long. How many tokens does each rank have?
 
 # %%
 # %%px
@@ -143,7 +143,7 @@ part = token_batch(training, shard(comm, batches[0]))
 print(f"rank {rank}: {len(part.labels)} summaries, {part.tokens} tokens")
 
 # %% [markdown]
-# The counts differ. In the mean of the four ranks' means, a token on rank 0 would weigh more than a token on rank 3. One
+# The counts differ. In the mean of the four ranks' means, a token on rank 0 would weigh more than one on rank 3. One
 # process with all 32 articles would weigh all tokens equally, and that is what we want.
 
 # %% tags=["exercise: 13.1"]
@@ -152,7 +152,7 @@ print(f"rank {rank}: {len(part.labels)} summaries, {part.tokens} tokens")
 continue_with("13.1")
 
 # %% [markdown]
-# Does it hold for our batch? `token_losses` runs the model and returns the loss at each position.
+# Do the parts add up for our batch? `token_losses` runs the model and returns the loss at each position.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -169,8 +169,8 @@ with torch.no_grad():
         print(f"one process {alone:.5f}   parts added {parts:.5f}   mean of means {means:.5f}")
 
 # %% [markdown]
-# The difference looks small, and nothing reports it. It occurs in every step and grows when the lengths differ more: real
-# summaries have from ten to more than a hundred tokens.
+# The difference is small here, and no error reports it. But it occurs in every step, and grows when the lengths differ
+# more: real summaries have from ten to more than a hundred tokens.
 
 # %% [markdown] tags=["notes"]
 # Seven minutes with the exercise. Who solves it early computes by hand how much more a token on rank 0 weighs than one on
@@ -179,9 +179,8 @@ with torch.no_grad():
 # %% [markdown] tags=["slide"]
 # ## 4 · The last 100 steps
 #
-# The loop is that of lesson 12: DeepSpeed's engine instead of model and optimizer, ZeRO stage 2 from the config. There is
-# one thing to look out for. DeepSpeed *averages* gradients over the ranks, and our parts must be *added*. So `backward`
-# gets the part times `size`.
+# The loop is that of lesson 12: DeepSpeed's engine instead of model and optimizer, ZeRO stage 2 from the config. But
+# DeepSpeed *averages* gradients over the ranks, and our parts must be *added*. So `backward` gets the part times `size`.
 
 
 # %%
@@ -231,9 +230,8 @@ loss_curve(cluster["losses"][0], name="4 ranks with ZeRO stage 2", unit="token")
 marked_article(article, {"before": cluster["before"][0][0], "after": cluster["after"][0][0]})
 
 # %% [markdown]
-# Which score should we trust? Compare the model with somebody who cannot invent anything. The **oracle extract** is one to
-# three sentences, copied from the article. Whoever chooses them knows the reference, and adds sentences one by one while ROUGE
-# grows.
+# Which score should we trust? Compare the model with a summary in which nothing is invented. The **oracle extract** is one to
+# three sentences copied from the article. They are chosen with the reference at hand, one by one, as long as ROUGE grows.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l13_deepspeed_summarization.figures import score_bars
@@ -263,9 +261,9 @@ outcome(
 )
 
 # %% [markdown]
-# The T5 learned the form of the references early, and the form alone already shares many words with them. The extract is taken
-# from the article, and says the truth with some words that the reference does not have. ROUGE-1 cannot tell a different wording from
-# a wrong name. Whether a summary is true must be checked separately.
+# The T5 learned the form of the references early, and the form alone shares many words with them. The extract has nearly all
+# words of the reference, but its other words lower the precision. ROUGE-1 cannot tell a different wording from a wrong name.
+# Whether a summary is true must be checked separately. Our count of facts is one check, but it misses what a summary adds.
 
 # %% tags=["exercise: 13.q1"]
 
@@ -326,8 +324,8 @@ if news:
         print("our T5: ", written[0])
 
 # %% [markdown]
-# To write about real news, a model must have read far more than we have. So we train an **extractive** summarizer, which picks
-# three sentences of the article. It cannot invent anything, and lead-3 is an extract too.
+# To write about real news, a model must have been trained on far more text than we have. So we train an **extractive**
+# summarizer, which picks three sentences of the article. It cannot invent anything, and lead-3 is an extract too.
 #
 # It does not read words. It sees 17 numbers per sentence: where the sentence stands, how long it is, how close its words are
 # to those of the whole article, how many capitals and digits it has. The labels come from the oracle extract: 1 for a
@@ -425,8 +423,8 @@ real_news.seeds_picture(results)
 print(real_news.say_answer(measured))
 
 # %% [markdown]
-# The oracle shows how much a choice that knows the highlights would gain. What everybody else lacks is knowing what the editor
-# found important.
+# The oracle shows how much a choice that knows the highlights would gain. Everybody else has to guess what the editor found
+# important, and in which words the highlights say it.
 #
 # Abstractive models for real news have read gigabytes of text before. `load_pretrained("t5-small")` in
 # `course_lib.training.summaries.pretrained` loads such a model, a T5 or a BART, from a folder, from the cache of Hugging
@@ -437,8 +435,8 @@ print(real_news.say_answer(measured))
 # ### 6 · Was it the falling rate?
 #
 # In section 4 three things happened at once: the model read whole articles for the first time, the learning rate fell to 0,
-# and it trained for 100 more steps. Is it the rate? Keep the rest and drop that. In the config, it is a matter of the
-# scheduler:
+# and it trained for 100 more steps. Is it the rate? We repeat the 100 steps with a constant rate and change nothing
+# else. In the config, the scheduler sets the rate:
 
 # %%
 # %%px
@@ -450,7 +448,7 @@ if rank == 0:
         print(json.dumps(config["scheduler"], indent=1))
 
 # %% [markdown]
-# The same 100 batches from the same weights, with a rate that stays:
+# The same 100 batches from the same weights, with the constant rate:
 
 # %%
 # %%px --timeout 300
@@ -467,9 +465,9 @@ steady = score(cluster["control"][0], held_out)
 print(explain_control(first.facts, last.facts, steady.facts))
 
 # %% [markdown]
-# Why excerpts first? What the model must copy is quickly found among 20 words, and hard to find among 100. Short sequences
-# first is called a *curriculum*. The program that made the checkpoint is part of the course. It takes some minutes on two
-# cores, and `--save` writes the checkpoint:
+# Why excerpts first? The model learns sooner to find what it must copy among 25 words, as in the first excerpts, than among
+# the 100 of an article. Short sequences first is called a *curriculum*. The program that made the checkpoint is part of the
+# course. It takes some minutes on two cores, and `--save` writes the checkpoint:
 #
 # ```
 # .venv/bin/python -m mpi_classroom.launch 2 -m course.lessons.l13_deepspeed_summarization.summary_training
@@ -538,7 +536,7 @@ for text in cluster["written"][0][:3]:
 # %% tags=["exercise: 13.3"]
 
 # %% [markdown]
-# Do the other two notice the facts?
+# Do ROUGE-2 and ROUGE-L notice the facts?
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l13_deepspeed_summarization.figures import explain_rouges
@@ -589,12 +587,14 @@ if rank == 0:
     print("the same weights, up to rounding:", bool((ours - theirs).norm() < 1e-5 * ours.norm()))
 
 # %% [markdown]
-# **Lightning** takes the same dictionary. You write a `LightningModule` with a `training_step` that returns the loss, and:
+# **Lightning** takes the same dictionary, but without `gradient_accumulation_steps`, which it sets itself. You write a
+# `LightningModule` with a `training_step` that returns the loss, and:
 #
 # ```python
 # from lightning.pytorch import Trainer
 # from lightning.pytorch.strategies import DeepSpeedStrategy
 #
+# config.pop("gradient_accumulation_steps")  # Lightning refuses a config that has it
 # trainer = Trainer(accelerator="gpu", devices=4, max_steps=20, strategy=DeepSpeedStrategy(config=config))
 # trainer.fit(module, loader)
 # ```
@@ -619,7 +619,8 @@ if rank == 0:
 #   smaller steps; Adam hides it.
 # - A decoder that reads what it must predict: the loss is near 0, and the model cannot write.
 # - One score on articles of one source, reported as if it held for all articles.
-# - By default, `transformers` contacts the Hugging Face hub. The course sets `HF_HUB_OFFLINE=1`, which forbids it.
+# - By default, `transformers` contacts the Hugging Face hub. The course sets `HF_HUB_OFFLINE=1`, which forbids it; only
+#   `load_pretrained` may ask the hub.
 #
 # ## References
 #

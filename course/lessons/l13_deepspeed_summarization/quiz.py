@@ -13,9 +13,9 @@ ROUGE_AND_FACTS = Question(
             belief="rouge-up-facts-right",
         ),
         Option(
-            "A has more words in common with the references",
-            reply="ROUGE-1 compares words, whatever they say. Whether the facts are right needs a count of "
-            "its own.",
+            "A's words match those of the references better",
+            reply="ROUGE-1 is the F1 of shared words, whatever they say. Words that the reference does not "
+            "have lower it. Whether the facts are right needs a count of its own.",
             right=True,
         ),
         Option(
@@ -30,25 +30,26 @@ ROUGE_AND_FACTS = Question(
 
 UNEQUAL_TOKENS = Question(
     id="13.q2",
-    question="Rank 0 has 30 tokens with a mean loss of 1, rank 1 has 10 with a mean loss of 3. What is the "
+    question="Rank 0 has 20 tokens with a mean loss of 1, rank 1 has 60 with a mean loss of 3. What is the "
     "mean loss over all tokens?",
     options=(
         Option(
             "2",
-            reply="2 is the mean of the two means. One process would add 30 · 1 and 10 · 3 and divide by 40 "
-            "tokens: 1.5. In the mean of means, a token of rank 1 weighs three times as much as one of "
-            "rank 0.",
+            reply="2 is the mean of the two means. One process would add 20 · 1 and 60 · 3 and divide by 80 "
+            "tokens: 2.5. In the mean of means, a token of rank 0 weighs three times as much as one of "
+            "rank 1.",
             belief="token-counts-do-not-matter",
         ),
         Option(
-            "1.5",
-            reply="(30 · 1 + 10 · 3) / 40. Each rank's part is 30 / 40 = 0.75, and the parts add up to it.",
+            "2.5",
+            reply="(20 · 1 + 60 · 3) / 80. Rank 0's part is 20 / 80 = 0.25, rank 1's is 180 / 80 = 2.25, and "
+            "the parts add up to it.",
             right=True,
         ),
         Option(
             "4",
             reply="4 is the sum of the two means. The ranks' *parts* add up: each is a sum over the rank's "
-            "tokens, divided by all 40 tokens. That gives 0.75 + 0.75.",
+            "tokens, divided by all 80 tokens. That gives 0.25 + 2.25.",
             belief="backward-adds-means",
         ),
     ),
