@@ -275,6 +275,7 @@ def test_the_world_is_ours_and_talks_over_mpi(world: MPI.Intracomm) -> None:
     assert os.environ["WORLD_SIZE"] == str(world.size)
 
 
+@pytest.mark.slow
 def test_worlds_come_and_go_with_either_backend(world: MPI.Intracomm) -> None:
     """Last: it ends the world that the others share. Backends and groups of ranks change, results do not."""
     expected = alone()[1]

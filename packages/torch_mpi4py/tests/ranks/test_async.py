@@ -194,6 +194,7 @@ def test_a_thousand_random_collectives_from_two_threads_equal_the_oracle() -> No
         from_two_threads([2 * repeat, 2 * repeat + 1], groups)
 
 
+@pytest.mark.slow
 @pytest.mark.deadline(280)
 def test_memory_becomes_flat_for_ten_rounds(comm: MPI.Intracomm) -> None:
     """The heaps of threads grow at first, for more rounds after many tests; a leak would never end."""
