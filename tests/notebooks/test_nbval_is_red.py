@@ -4,6 +4,7 @@ Notebooks are written into a folder outside the project and checked by pytest in
 environment is marked, and so is that of all it starts: what is left afterwards is found by that mark.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -296,6 +297,39 @@ def test_the_core_of_a_lesson_can_be_run_alone(tmp_path: Path) -> None:
     session = check(tmp_path, notebooks, "--nbval", "--core")
     assert session.cells == {"cut": ["passed"], "without_more": ["passed"] * 2}, session.text
     assert session.code == 0 and session.left == []
+
+
+def test_a_cell_that_ignores_interrupts_is_one_sentence(tmp_path: Path) -> None:
+    swallow = "import time\nwhile True:\n    try: time.sleep(99)\n    except KeyboardInterrupt: pass"
+    notebooks = {"deaf": [AFTER, code(swallow, tags=IGNORED), AFTER]}
+    session = check(tmp_path, notebooks, "--nbval", "--nbval-cell-timeout=2")
+    assert session.cells == {"deaf": ["passed", "failed", "skipped"]}, session.text
+    assert "did not end within 2 s" in session.text and "Error" not in session.text
+    assert session.left_by_notebook == {"deaf": "[]"} and session.left == []
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ("mute", "the kernel did not start: no such interpreter"),
+        ("nowhere", "the kernel did not start: No such kernel named nowhere"),
+    ],
+)
+def test_a_kernel_that_does_not_start_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, words: str
+) -> None:
+    spec = {
+        "argv": ["sh", "-c", "echo no such interpreter >&2; exit 1"],
+        "display_name": "x",
+        "language": "x",
+    }
+    (tmp_path / "kernels" / "mute").mkdir(parents=True)
+    (tmp_path / "kernels" / "mute" / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    session = check(tmp_path, {"one": [AFTER, AFTER]}, "--nbval", f"--nbval-kernel-name={kernel}")
+    assert session.cells == {"one": ["error", "error"]}, session.text
+    assert words in session.text and "Error" not in session.text
+    assert session.left == []
 
 
 @pytest.mark.parametrize(
