@@ -10,11 +10,12 @@ when the kernel has died; it does not compare images; and it kills kernels, so t
 import contextlib
 import copy
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
+from nbformat import NotebookNode
 from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams
 
 from course.tools.parts import in_core
@@ -50,32 +51,31 @@ class LessonCell(IPyNbCell):
 
     def run_it(self) -> None:
         """Run the cell and keep its outputs as `test_outputs`; fail when it does not end as it should."""
-        run = self.parent.run
+        run, cell = self.parent.run, self.parent.run.notebook.cells[self.index]
         self.parent.unfinished = self.cell_num
         try:
             run.execute(self.index)
-        except CellExecutionError as error:
+        except CellExecutionError:
             if not self.options["check_exception"]:
                 self.parent.unfinished = None
-                self.raise_cell_error("The cell raised an exception.", error.traceback)
+                self.raise_cell_error("The cell raised an exception.", said(cell.outputs))
         except CellTimeoutError:
-            outputs = run.notebook.cells[self.index].outputs
-            where = [line for out in outputs if out.output_type == "error" for line in out.traceback]
-            seconds = run.deadlines.cell
-            self.raise_cell_error(f"The cell did not end within {seconds:g} s.", "\n".join(where))
+            words = f"The cell did not end within {run.deadlines.cell:g} s."
+            self.raise_cell_error(words, said(cell.outputs))
         except KernelTrouble as trouble:
-            self.raise_cell_error(f"While this cell ran, {trouble}.")
+            self.raise_cell_error(f"While this cell ran, {trouble}.", said(cell.outputs))
         self.parent.unfinished = None
-        self.test_outputs = run.notebook.cells[self.index].outputs
+        self.test_outputs = cell.outputs
 
     def complaint(self) -> str:
         """What is wrong with a cell that ran to its end, whatever its outputs are; empty when nothing is."""
-        printed = "".join(out.text for out in self.test_outputs if out.output_type == "stream")
+        errors = [out for out in self.test_outputs if out.output_type == "error"]
+        printed = said([out for out in self.test_outputs if out.output_type == "stream"])
         if "UsageError" in printed:
             return f"A magic was refused, so the cell did not run:\n{printed}"
-        if self.options["check_exception"] and not any(
-            out.output_type == "error" for out in self.test_outputs
-        ):
+        if errors and not self.options["check_exception"]:
+            return f"The cell shows an error:\n{said(errors)}"
+        if self.options["check_exception"] and not errors:
             return "The cell is tagged raises-exception and did not raise."
         if self.options["check"] and self.cell.execution_count is None and self.cell.source.strip():
             return "The notebook holds no output of this cell to compare with; build it, or use --nbval-lax."
@@ -125,6 +125,11 @@ class LessonFile(IPyNbFile):
     def teardown(self) -> None:
         """Stop the kernel, then whatever it left behind."""
         self.kernel_runs.close()
+
+
+def said(outputs: Iterable[NotebookNode]) -> str:
+    """What a cell printed, and its tracebacks, in order."""
+    return "\n".join(out.get("text", "") or "\n".join(out.get("traceback", ())) for out in outputs)
 
 
 def active(options: object) -> bool:

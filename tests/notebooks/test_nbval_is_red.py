@@ -267,6 +267,22 @@ def test_cells_after_one_that_never_ended_are_not_run(strict: Session, name: str
     assert "not run: cell 1 did not finish" in strict.text
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The cell raised an exception.",
+        "division by zero",
+        "ValueError: boom",
+        "While this cell ran, the kernel was killed",
+        "The cell did not end within 6 s.",
+        "The cell is tagged raises-exception and did not raise.",
+        "UsageError: Line magic function `%no_such_magic` not found.",
+    ],
+)
+def test_the_report_says_what_was_wrong(strict: Session, words: str) -> None:
+    assert words in strict.text
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_no_notebook_leaves_a_process_behind(request: pytest.FixtureRequest, mode: str) -> None:
     session: Session = request.getfixturevalue(mode)
