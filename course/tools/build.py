@@ -33,8 +33,8 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
 from course.paths import LESSONS, ROOT
-from course.tools.execute import Deadlines, LessonRun
 from course.tools.parts import MORE, RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
+from course.tools.runner import Deadlines, NotebookRun
 from course.tools.shown import ShowError, shown
 from mpi_classroom.lessons import find_exercise
 
@@ -229,7 +229,7 @@ def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLIN
     whole takes too long. No process is left.
     """
     began = list[float]()
-    run = LessonRun(notebook, deadlines, lambda number, cells: began.append(time.monotonic()))
+    run = NotebookRun(notebook, deadlines, lambda number, cells: began.append(time.monotonic()))
     error = run.run(folder)
     if error is not None:
         raise _cell_error(*run.code[run.done], _problem(run, error))
@@ -240,7 +240,7 @@ def execute(notebook: NotebookNode, folder: Path, deadlines: Deadlines = DEADLIN
     return seconds_by_part([core[index] for index, _ in run.code], [*began, time.monotonic()])
 
 
-def _problem(run: LessonRun, error: Exception) -> str:
+def _problem(run: NotebookRun, error: Exception) -> str:
     """What stopped a lesson, with the end of the traceback where a cell raised."""
     if isinstance(error, CellExecutionError):
         traceback = _plain(error.traceback).rstrip().splitlines()

@@ -77,8 +77,9 @@ def run(
     with one_sentence():
         from course import paths
         from course.tools.catalogue import resolve
-        from course.tools.execute import Deadlines, run_lesson
+        from course.tools.execute import run_lesson
         from course.tools.run_display import RunDisplay, summary
+        from course.tools.runner import Deadlines
 
         chosen = resolve(lessons or [], paths.NOTEBOOKS)
         deadlines = Deadlines(cell=cell_seconds, lesson=lesson_seconds)

@@ -4,9 +4,11 @@ ipyparallel wraps the errors of ranks: "one or more exceptions raised in: %px\\n
 while output streams it shows that first and then says only "1 errors". Reports of a hang name their ranks.
 """
 
+import errno
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 LONGEST = 160
@@ -56,6 +58,14 @@ def one_line(text: str) -> str:
     lines = (line.strip() for line in _COLOUR.sub("", text).splitlines())
     line = next((line for line in lines if line), "")
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def file_words(path: Path, error: Exception) -> str:
+    """What is wrong with the file at `path`, with the remedy for a full disk."""
+    if isinstance(error, OSError):
+        remedy = "; free some disk space and run again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return f"{error.filename or path}: {error.strerror or error}{remedy}"
+    return one_line(f"{path.name} is not a readable notebook: {error}")
 
 
 def _next_error(text: str) -> str:

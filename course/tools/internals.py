@@ -10,26 +10,24 @@ import inspect
 from mpi_classroom.internals import found, takes
 
 NAMES = [
+    "nbval.plugin:IPyNbCell.compare_outputs",
     "nbval.plugin:IPyNbCell.raise_cell_error",
     "nbval.plugin:IPyNbCell.runtest",
+    "nbval.plugin:IPyNbCell.setup",
     "nbval.plugin:IPyNbFile.collect",
     "nbval.plugin:IPyNbFile.setup",
+    "nbval.plugin:IPyNbFile.setup_sanitize_files",
     "nbval.plugin:IPyNbFile.teardown",
-    "nbval.plugin:NbCellError",
-    "nbval.plugin:RunningKernel",
-    "nbval.kernel:RunningKernel._ensure_iopub_up",
-    "nbval.kernel:RunningKernel.get_message",
-    "nbval.kernel:RunningKernel.is_alive",
-    "nbval.kernel:RunningKernel.stop",
+    "nbval.plugin:coalesce_streams",
 ]
 ARGUMENTS = {
-    "nbval.kernel:RunningKernel.__init__": ["kernel_name", "cwd", "startup_timeout"],
-    "nbval.kernel:RunningKernel.await_reply": ["msg_id", "timeout"],
-    "nbval.kernel:RunningKernel.execute_cell_input": ["cell_input", "allow_stdin"],
-    "nbval.kernel:start_new_kernel": ["startup_timeout", "kernel_name", "kwargs"],
     "nbval.plugin:IPyNbCell.__init__": ["cell_num", "cell", "options"],
+    "nbval.plugin:IPyNbCell.compare_outputs": ["test", "ref"],
 }
-USED_IN_PLUGIN = ["skip_compare", "timed_out", "test_outputs", "check_exception", "nbval_current_env"]
+USED_IN_PLUGIN = [
+    *("skip_compare", "comparison_traceback", "test_outputs", "check_exception"),
+    *("nbval_cell_timeout", "nbval_kernel_name", "nbval-kernel-startup-timeout"),
+]
 
 
 def moved() -> list[str]:

@@ -24,10 +24,10 @@ from course.tools.glossary import stale
 from course.tools.lesson import LessonSource, Problem, local_path
 from course.tools.markdown import read_html
 from course.tools.parts import run_seconds
-from course.tools.times import TIME_RULES, core_minutes, late_tracks
-from course.tools.vocabulary import VOCABULARY_RULES
+from course.tools.times import core_minutes, header_time, late_tracks
+from course.tools.vocabulary import early_terms, own_terms
 
-SOURCE_RULES = (*RULES, *COVERAGE_RULES, *TIME_RULES, *VOCABULARY_RULES)
+SOURCE_RULES = (*RULES, *COVERAGE_RULES, header_time, early_terms, own_terms)
 MAX_KILOBYTES = 600
 MIN_ALT_WORDS = 3
 

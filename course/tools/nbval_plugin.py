@@ -1,75 +1,37 @@
 """Makes nbval red wherever a broken lesson could pass; pytest loads it by itself (`course_nbval`).
 
-Alone, nbval 0.11 passes a cell that swallows the interrupt after its deadline (as `%%px` does), a cell
-whose magic does not exist, a cell that was expected to raise and did not, and any cell without recorded
-output; it marks what follows a timeout as expected failures; it waits for the full deadline when the kernel
-has died; it does not compare images; and it kills kernels, which leaves their clusters running.
+nbval finds the cells, reads their tags and compares outputs; the cells run as in build and run
+(`course.tools.runner`). Alone, nbval 0.11 passes a cell that swallows the interrupt after its deadline (as
+`%%px` does), a cell whose magic does not exist, a cell that was expected to raise and did not, and any cell
+without recorded output; it marks what follows a timeout as expected failures; it waits for the full deadline
+when the kernel has died; it does not compare images; and it kills kernels, so that their clusters run on.
 """
 
 import contextlib
-import subprocess
-import time
-from collections.abc import Generator, Iterator
+import copy
+import math
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from queue import Empty
 
-import nbval.plugin
 import pytest
-from nbval.kernel import RunningKernel, start_new_kernel
-from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
+from nbformat import NotebookNode
+from nbval.plugin import IPyNbCell, IPyNbFile, coalesce_streams
 
-from course.tools.kernels import unattended
 from course.tools.parts import in_core
+from course.tools.runner import Deadlines, KernelTrouble, NotebookRun
 
 CELL_SECONDS = 180
-POLL_SECONDS = 0.5
 # nbval's own list without the images and widgets: what may differ carries the tag nbval-ignore-output.
 NOT_COMPARED = ("metadata", "traceback", "prompt_number", "output_type", "name", "execution_count")
 
 
-class KernelDied(Exception):
-    """The kernel's process ended while it was to run a cell."""
-
-
-class WatchedKernel(RunningKernel):
-    """A kernel that numbers cells as a notebook does, whose death is noticed and whose reply is kept."""
-
-    status = "ok"
-
-    def __init__(self, kernel_name: str, cwd: str | None = None, startup_timeout: float = 60) -> None:
-        self.km, self.kc = start_new_kernel(
-            startup_timeout,
-            kernel_name,
-            cwd=cwd,
-            stderr=subprocess.DEVNULL,
-            extra_arguments=["--HistoryManager.hist_file=:memory:"],  # not among what the user typed
-        )
-        self._ensure_iopub_up()
-
-    def execute_cell_input(self, cell_input: str, allow_stdin: bool | None = None) -> str:
-        """Send a cell to the kernel, with a number: reports name cells by it; return the message's id."""
-        return str(self.kc.execute(cell_input, store_history=True, allow_stdin=False, stop_on_error=False))
-
-    def await_reply(self, msg_id: str, timeout: float | None = None) -> None:
-        """Wait for the reply to `msg_id`; raise Empty after `timeout` seconds, KernelDied when it died."""
-        deadline = time.monotonic() + (CELL_SECONDS if timeout is None else timeout)
-        self.status = "none"
-        while True:
-            try:
-                message = self.get_message("shell", timeout=POLL_SECONDS)
-            except Empty:
-                if not self.is_alive():
-                    raise KernelDied from None
-                if time.monotonic() > deadline:
-                    raise
-                continue
-            if message["parent_header"].get("msg_id") == msg_id:
-                self.status = message["content"]["status"]
-                return
-
-
 class LessonCell(IPyNbCell):
-    """One code cell. It fails whenever it did not do what the notebook shows."""
+    """One code cell, at `index` in the notebook. It fails whenever it did not do what the notebook shows."""
+
+    def __init__(self, *args: object, index: int, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        self.index = index
 
     def setup(self) -> None:
         """Do not run after a cell that never finished: it would wait for its own deadline, too."""
@@ -77,31 +39,42 @@ class LessonCell(IPyNbCell):
             pytest.skip(f"not run: cell {self.parent.unfinished} did not finish")
 
     def runtest(self) -> None:
-        """Run the cell and compare its outputs, then look for what nbval lets pass."""
-        self.parent.unfinished = self.cell_num
-        try:
-            super().runtest()
-        except (NbCellError, pytest.skip.Exception):
-            if not self.parent.timed_out:
-                self.parent.unfinished = None
-            raise
-        except KernelDied:
-            self.raise_cell_error("The kernel died while it ran this cell.")
-        if self.parent.timed_out:
-            seconds = self.config.option.nbval_cell_timeout
-            self.raise_cell_error(f"Timeout of {seconds:g} seconds: the cell swallowed the interrupt.")
-        self.parent.unfinished = None
+        """Run the cell, look for what nbval lets pass, and compare its outputs."""
+        if self.options["skip"]:
+            pytest.skip("the cell is tagged nbval-skip")
+        self.run_it()
         if complaint := self.complaint():
             self.raise_cell_error(complaint)
+        recorded = coalesce_streams(self.cell.outputs)
+        if self.options["check"] and not self.compare_outputs(coalesce_streams(self.test_outputs), recorded):
+            self.raise_cell_error("Cell outputs differ", "\n".join(self.comparison_traceback))
+
+    def run_it(self) -> None:
+        """Run the cell and keep its outputs as `test_outputs`; fail when it does not end as it should."""
+        run, cell = self.parent.run, self.parent.run.notebook.cells[self.index]
+        self.parent.unfinished = self.cell_num
+        try:
+            run.execute(self.index)
+        except CellExecutionError:
+            if not self.options["check_exception"]:
+                self.parent.unfinished = None
+                self.raise_cell_error("The cell raised an exception.", said(cell.outputs))
+        except CellTimeoutError:
+            words = f"The cell did not end within {run.deadlines.cell:g} s."
+            self.raise_cell_error(words, said(cell.outputs))
+        except KernelTrouble as trouble:
+            self.raise_cell_error(f"While this cell ran, {trouble}.", said(cell.outputs))
+        self.parent.unfinished = None
+        self.test_outputs = cell.outputs
 
     def complaint(self) -> str:
-        """What is wrong with a cell that nbval passed; empty when nothing is."""
+        """What is wrong with a cell that ran to its end, whatever its outputs are; empty when nothing is."""
         errors = [out for out in self.test_outputs if out.output_type == "error"]
-        printed = "".join(out.text for out in self.test_outputs if out.output_type == "stream")
+        printed = said([out for out in self.test_outputs if out.output_type == "stream"])
         if "UsageError" in printed:
             return f"A magic was refused, so the cell did not run:\n{printed}"
-        if self.parent.kernel.status != "ok" and not errors:
-            return f"The kernel answered '{self.parent.kernel.status}' without an error message:\n{printed}"
+        if errors and not self.options["check_exception"]:
+            return f"The cell shows an error:\n{said(errors)}"
         if self.options["check_exception"] and not errors:
             return "The cell is tagged raises-exception and did not raise."
         if self.options["check"] and self.cell.execution_count is None and self.cell.source.strip():
@@ -113,38 +86,50 @@ class LessonFile(IPyNbFile):
     """One notebook with its kernel; when it is over, nothing that the kernel started is left."""
 
     unfinished: int | None = None
+    run: NotebookRun
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.skip_compare = NOT_COMPARED
-        self.leftovers = contextlib.ExitStack()
+        self.kernel_runs = contextlib.ExitStack()
 
     def setup(self) -> None:
-        """Start the kernel in the environment in which lessons are built."""
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in self.leftovers.enter_context(unattended()).items():
-                patch.setenv(name, value)
-            super().setup()
+        """Start the kernel, as when lessons are built; what it gives goes into a copy of the notebook."""
+        self.setup_sanitize_files()
+        option = self.config.option
+        deadlines = Deadlines(option.nbval_cell_timeout, math.inf, option.nbval_kernel_startup_timeout)
+        name = option.nbval_kernel_name or ""
+        self.run = NotebookRun(copy.deepcopy(self.nb), deadlines, kernel_name=name)
+        try:
+            self.kernel_runs.enter_context(self.run.started(self.path.parent))
+        except KernelTrouble as trouble:
+            pytest.fail(str(trouble), pytrace=False)
 
     def collect(self) -> Iterator[LessonCell]:
         """The code cells of the notebook; with `--core` those before its "More" part."""
-        cells = list(super().collect())
+        found = list(super().collect())
+        code = [index for index, cell in enumerate(self.nb.cells) if cell.cell_type == "code"]
         core = in_core(self.nb.cells)
-        wanted = [core[i] for i, cell in enumerate(self.nb.cells) if cell.cell_type == "code"]
-        for cell in cells:
-            if self.config.option.core and not wanted[cell.cell_num]:
+        for index, cell in zip(code, found, strict=True):
+            if self.config.option.core and not core[index]:
                 continue
             yield LessonCell.from_parent(
-                self, name=cell.name, cell_num=cell.cell_num, cell=cell.cell, options=cell.options
+                self,
+                name=cell.name,
+                cell_num=cell.cell_num,
+                cell=cell.cell,
+                options=cell.options,
+                index=index,
             )
 
     def teardown(self) -> None:
         """Stop the kernel, then whatever it left behind."""
-        with self.leftovers:
-            dead = self.kernel is not None and not self.kernel.is_alive()
-            super().teardown()
-            if dead:
-                self.kernel.stop()  # nbval would leave its connection file
+        self.kernel_runs.close()
+
+
+def said(outputs: Iterable[NotebookNode]) -> str:
+    """What a cell printed, and its tracebacks, in order."""
+    return "\n".join(out.get("text", "") or "\n".join(out.get("traceback", ())) for out in outputs)
 
 
 def active(options: object) -> bool:
@@ -161,13 +146,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     """Give cells a deadline in minutes, not nbval's 2000 s; the command line still has the last word."""
     if active(early_config.known_args_namespace):
         args.insert(0, f"--nbval-cell-timeout={CELL_SECONDS}")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Have nbval start kernels that are watched, and of this Python unless another is asked for."""
-    if active(config.option):
-        nbval.plugin.RunningKernel = WatchedKernel
-        config.option.nbval_current_env = not config.option.nbval_kernel_name
 
 
 @pytest.hookimpl(wrapper=True)

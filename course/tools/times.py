@@ -12,7 +12,7 @@ A workshop that runs lessons one after the other skips the warm-ups.
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,17 +52,8 @@ TRACKS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Minutes:
-    """What the parts of a lesson take, in whole minutes; `core` is without the warm-up."""
-
-    warm_up: int
-    core: int
-    more: int
-
-
-def minutes(lesson: LessonSource) -> Minutes:
-    """What the warm-up, the rest of the core, and More take."""
+def minutes(lesson: LessonSource) -> dict[str, int]:
+    """What the warm-up, the core without it, and More take, in whole minutes."""
     start, warm = lesson.section("Warm-up")
     takes = {"warm-up": 3.0 * MINUTES_PER_QUESTION if warm else 0.0, "core": 0.0, "more": 0.0}
     read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
@@ -71,7 +62,7 @@ def minutes(lesson: LessonSource) -> Minutes:
         takes[part] += cell_minutes(cell, read)
     for part, seconds in run_seconds(notebook_of(lesson.source)).items():
         takes[part] += seconds / 60
-    return Minutes(round(takes["warm-up"]), round(takes["core"]), round(takes["more"]))
+    return {part: round(total) for part, total in takes.items()}
 
 
 def cell_minutes(cell: NotebookNode, read: set[str]) -> float:
@@ -96,14 +87,14 @@ def count_words(text: str) -> int:
 def code_and_words(source: str) -> tuple[list[str], int]:
     """The lines of a code cell that do something, and the number of words in its docstrings and comments."""
     lines = [line for line in short_imports(source).splitlines() if not line.startswith("%%")]
-    words = docstring_lines("\n".join(lines)) | {
-        n for n, line in enumerate(lines, 1) if line.strip().startswith("#")
-    }
-    code = [line for n, line in enumerate(lines, 1) if n not in words and line.strip()]
-    return (
-        [line for line in code if not re.match(r"\s*(import |from \S+ import )", line)],
-        sum(count_words(lines[n - 1]) for n in words),
-    )
+    texts = docstring_lines("\n".join(lines))
+    code, words = [], 0
+    for n, line in enumerate(lines, 1):
+        if n in texts or line.strip().startswith("#"):
+            words += count_words(line)
+        elif line.strip() and not re.match(r"\s*(import |from \S+ import )", line):
+            code.append(line)
+    return code, words
 
 
 def docstring_lines(source: str) -> set[int]:
@@ -112,11 +103,8 @@ def docstring_lines(source: str) -> set[int]:
         nodes = list(ast.walk(ast.parse(source)))
     except SyntaxError:
         return set()
-    texts = [
-        node.body[0]
-        for node in nodes
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(node)
-    ]
+    documented = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module))
+    texts = [node.body[0] for node in documented if ast.get_docstring(node)]
     return {n for text in texts for n in range(text.lineno, (text.end_lineno or text.lineno) + 1)}
 
 
@@ -126,12 +114,12 @@ def header_time(lesson: LessonSource) -> Iterator[Problem]:
     if said is None:
         return  # another rule says so
     takes = minutes(lesson)
-    for part, says, is_ in (
-        ("core", int(said[1]), takes.core),
-        ("more", int(said[2]), takes.more),
-    ):
-        if abs(says - is_) > TOLERANCE * max(says, 1):
-            yield 1, f"the header says {part} {says} min, and it takes about {is_}; correct or shorten it"
+    for part, says in zip(("core", "more"), map(int, said.groups()), strict=True):
+        if abs(says - takes[part]) > TOLERANCE * max(says, 1):
+            yield (
+                1,
+                f"the header says {part} {says} min, and it takes about {takes[part]}; correct or shorten it",
+            )
 
 
 def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
@@ -144,7 +132,4 @@ def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
 
 def core_minutes(course: Sequence[Path]) -> dict[str, int]:
     """What the core of each lesson takes without its warm-up, by number."""
-    return {stem_of(source)[:2]: minutes(LessonSource(source, course)).core for source in course}
-
-
-TIME_RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (header_time,)
+    return {stem_of(source)[:2]: minutes(LessonSource(source, course))["core"] for source in course}

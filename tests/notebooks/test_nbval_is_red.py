@@ -4,6 +4,7 @@ Notebooks are written into a folder outside the project and checked by pytest in
 environment is marked, and so is that of all it starts: what is left afterwards is found by that mark.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -266,6 +267,22 @@ def test_cells_after_one_that_never_ended_are_not_run(strict: Session, name: str
     assert "not run: cell 1 did not finish" in strict.text
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The cell raised an exception.",
+        "division by zero",
+        "ValueError: boom",
+        "While this cell ran, the kernel was killed",
+        "The cell did not end within 6 s.",
+        "The cell is tagged raises-exception and did not raise.",
+        "UsageError: Line magic function `%no_such_magic` not found.",
+    ],
+)
+def test_the_report_says_what_was_wrong(strict: Session, words: str) -> None:
+    assert words in strict.text
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_no_notebook_leaves_a_process_behind(request: pytest.FixtureRequest, mode: str) -> None:
     session: Session = request.getfixturevalue(mode)
@@ -296,6 +313,39 @@ def test_the_core_of_a_lesson_can_be_run_alone(tmp_path: Path) -> None:
     session = check(tmp_path, notebooks, "--nbval", "--core")
     assert session.cells == {"cut": ["passed"], "without_more": ["passed"] * 2}, session.text
     assert session.code == 0 and session.left == []
+
+
+def test_a_cell_that_ignores_interrupts_is_one_sentence(tmp_path: Path) -> None:
+    swallow = "import time\nwhile True:\n    try: time.sleep(99)\n    except KeyboardInterrupt: pass"
+    notebooks = {"deaf": [AFTER, code(swallow, tags=IGNORED), AFTER]}
+    session = check(tmp_path, notebooks, "--nbval", "--nbval-cell-timeout=2")
+    assert session.cells == {"deaf": ["passed", "failed", "skipped"]}, session.text
+    assert "did not end within 2 s" in session.text and "Error" not in session.text
+    assert session.left_by_notebook == {"deaf": "[]"} and session.left == []
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ("mute", "the kernel did not start: no such interpreter"),
+        ("nowhere", "the kernel did not start: No such kernel named nowhere"),
+    ],
+)
+def test_a_kernel_that_does_not_start_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str, words: str
+) -> None:
+    spec = {
+        "argv": ["sh", "-c", "echo no such interpreter >&2; exit 1"],
+        "display_name": "x",
+        "language": "x",
+    }
+    (tmp_path / "kernels" / "mute").mkdir(parents=True)
+    (tmp_path / "kernels" / "mute" / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    session = check(tmp_path, {"one": [AFTER, AFTER]}, "--nbval", f"--nbval-kernel-name={kernel}")
+    assert session.cells == {"one": ["error", "error"]}, session.text
+    assert words in session.text and "Error" not in session.text
+    assert session.left == []
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from course.tools import build as builder
 from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of, stem_of
-from course.tools.execute import Deadlines
 from course.tools.parts import run_seconds
+from course.tools.runner import Deadlines
 from mpi_classroom.exercises import Exercise
 from mpi_classroom.lessons import find_exercise
 

@@ -10,9 +10,10 @@ import psutil
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 
-from course.tools import execute
+from course.tools import runner
 from course.tools.catalogue import find_lessons
-from course.tools.execute import Deadlines, run_lesson
+from course.tools.execute import run_lesson
+from course.tools.runner import Deadlines
 from mpi_classroom import leftovers, processes
 from mpi_classroom.folders import scratch_folder
 
@@ -123,6 +124,14 @@ def test_a_cell_that_ignores_interrupts_ends_at_its_deadline(lesson_of, build):
     assert marked_by_this_process() == []
 
 
+def test_a_cell_that_is_interrupted_at_its_deadline_shows_where_it_was(lesson_of, build):
+    lesson = lesson_of("x = 1", "import time\ntime.sleep(600)  # here")
+    result = run_lesson(lesson, build=build, deadlines=Deadlines(cell=1))
+    assert str(result.failure) == "cell 2: did not end within 1 s: import time"
+    (error,) = nbformat.read(build / "01_tiny.ipynb", as_version=4).cells[-1].outputs
+    assert error.ename == "KeyboardInterrupt" and "# here" in "".join(error.traceback)
+
+
 @pytest.mark.slow
 def test_many_short_cells_end_at_the_deadline_of_the_lesson(lesson_of, build):
     cells = ["import time", *["time.sleep(1)"] * 30]
@@ -164,10 +173,10 @@ def test_a_missing_kernel_is_one_sentence_with_its_last_words(lesson_of, build, 
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho No module named ipykernel_launcher >&2\nexit 1\n")
     python.chmod(0o755)
-    monkeypatch.setattr(execute.sys, "executable", str(python))
+    monkeypatch.setattr(runner.sys, "executable", str(python))
     result = run_lesson(lesson_of("1"), build=build)
     assert str(result.failure) == "the kernel did not start: No module named ipykernel_launcher"
-    monkeypatch.setattr(execute.sys, "executable", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(runner.sys, "executable", str(tmp_path / "nowhere"))
     result = run_lesson(lesson_of("1"), build=build)
     assert str(result.failure).startswith("the kernel did not start: ")
     assert "No such file or directory" in str(result.failure)
@@ -177,7 +186,7 @@ def test_a_kernel_that_never_answers_is_given_up(lesson_of, build, tmp_path, mon
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 600\n")
     python.chmod(0o755)
-    monkeypatch.setattr(execute.sys, "executable", str(python))
+    monkeypatch.setattr(runner.sys, "executable", str(python))
     result = run_lesson(lesson_of("1"), build=build, deadlines=Deadlines(start=1))
     assert str(result.failure) == "the kernel did not start: Kernel didn't respond in 1 seconds"
     assert marked_by_this_process() == []

@@ -70,19 +70,11 @@ def test_a_term_that_comes_too_early_is_found(
         "[06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb)",
         "Halos (lesson 10) and collectives (lesson 04).",
         "Lessons 04, 06 and 10: broadcasts, shards and halos; no, lessons 04, 06 and 10.",
-        "A halo. <!-- early: halo: a word of the poem above -->",
         "Divide by zero, reduce the noise, send a DDPX.",
     ],
 )
-def test_links_announcements_exceptions_and_other_words_are_welcome(tmp_path: Path, text: str) -> None:
+def test_links_announcements_and_other_words_are_welcome(tmp_path: Path, text: str) -> None:
     assert problems(tmp_path, SOURCE.replace("Plain words.", text)) == []
-
-
-def test_an_exception_needs_its_reason_and_its_use(tmp_path: Path) -> None:
-    without = problems(tmp_path, SOURCE.replace("Plain words.", "A halo. <!-- early: halo -->"))
-    assert len(without) == 1 and "gives no reason" in without[0][1]
-    unused = problems(tmp_path, SOURCE.replace("Plain words.", "Bread. <!-- early: halo: a poem -->"))
-    assert len(unused) == 1 and "remove the exception" in unused[0][1]
 
 
 def test_the_map_of_the_course_may_name_everything(tmp_path: Path) -> None:
