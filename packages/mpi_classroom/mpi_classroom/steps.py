@@ -4,67 +4,128 @@ A broadcast's root and the leaves of a reduction do not wait. So a call that som
 another root, can end without a hang, and its message, never received, is taken for a part of the next such
 call: a wrong number, cells later. Counting the calls shows the first, comparing their names and roots the
 second. Ranks that reduce with different operators stay in step, but their result is wrong.
+
+This holds for the members of each communicator, which `Split`, `Dup`, `Create_group`, `Create_cart` and their
+like make. Communicators with the same members are compared together. Not compared are intercommunicators, the
+calls of threads, the communicators of one rank, and what the small file of a rank has no room for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from mpi_classroom.recording.calls import Counts
+from mpi_classroom.recording.calls import EVERYONE, Collectives, Counts
 from mpi_classroom.snapshot import RankState
 
 CountsByRank = Mapping[int, Counts]
 
 
 def out_of_step(before: CountsByRank, after: CountsByRank) -> bool:
-    """Whether some ranks have made more collective calls than others since `before`, or different ones."""
-    return _numbers_differ(before, after) or _differ(before, after, lambda counts: counts.digest)
+    """Whether members of one communicator made more calls since `before` than others, or different ones."""
+    return any(group.out_of_step for group in _compared(before, after))
 
 
 def operators_differ(before: CountsByRank, after: CountsByRank) -> bool:
     """Whether ranks that made the same calls since `before` reduced with different operators."""
-    return not out_of_step(before, after) and _differ(before, after, lambda counts: counts.operators)
+    groups = list(_compared(before, after))
+    return not any(group.out_of_step for group in groups) and any(group.operators_differ for group in groups)
 
 
 def report(states: Sequence[RankState], before: CountsByRank, after: CountsByRank) -> str:
-    """One line per rank with its collective calls, and what it means that they differ."""
-    made = {rank: count.collectives - before[rank].collectives for rank, count in after.items()}
-    if _numbers_differ(before, after):
-        title = "Some ranks made a collective call that others did not."
-        meaning = (
-            "The ranks are out of step: every rank must make the same collective calls in the same order. "
-            "A later call would take what was sent for its own, and give wrong numbers."
-        )
-        calls = {state.rank: _calls(made[state.rank]) for state in states}
-    else:
-        last = {state.rank: f", the last {state.done}" if state.done else "" for state in states}
-        calls = {state.rank: _calls(made[state.rank]) + last[state.rank] for state in states}
-        where = "" if len(set(calls.values())) > 1 else " They differ before the last one."
-        if operators_differ(before, after):
-            title = f"The ranks reduced with different operators.{where}"
-            meaning = (
-                "The result is wrong on some ranks or on all: pass the same operator, such as MPI.SUM, on "
-                "every rank."
-            )
-        else:
-            title = f"The ranks made different collective calls.{where}"
-            meaning = (
-                "The ranks are out of step: every rank must make the same collective calls with the same "
-                "root. A later call would take what was sent for its own, and give wrong numbers."
-            )
+    """One line per rank with its calls on the first communicator that differs, and what that means."""
+    groups = list(_compared(before, after))
+    differing = [group for group in groups if group.out_of_step]
+    differing = differing or [group for group in groups if group.operators_differ]
+    group, others = differing[0], differing[1:]
+    calls = {rank: group.calls(rank) for rank in group.before}
+    title, meaning = _title_and_meaning(group)
+    if len(set(calls.values())) == 1:
+        title += " They differ before the last one."
+    if not group.everyone and any("root=" in words for words in calls.values()):
+        meaning += " Roots are numbered as in COMM_WORLD."
+    if others:
+        them = "; ".join(_and(other.before) for other in others)
+        meaning += f" The calls on the communicator{'s' * (len(others) > 1)} of ranks {them} differ too."
     width = max(len(state.what()) for state in states)
-    rows = [f"rank {state.rank}  {state.what():<{width}}  {calls[state.rank]}" for state in states]
+    rows = [
+        f"rank {state.rank}  {state.what():<{width}}  {calls.get(state.rank, 'not a member')}"
+        for state in states
+    ]
     return "\n".join([title, "", *rows, "", meaning])
 
 
-def _numbers_differ(before: CountsByRank, after: CountsByRank) -> bool:
-    return len({after[rank].collectives - before[rank].collectives for rank in before}) > 1
+def _title_and_meaning(group: "_Group") -> tuple[str, str]:
+    on = "" if group.everyone else f" on the communicator of ranks {_and(group.before)}"
+    every_rank = "every rank" if group.everyone else "every rank of that communicator"
+    wrong_later = "A later call would take what was sent for its own, and give wrong numbers."
+    if group.numbers_differ:
+        return (
+            f"Some ranks made a collective call{on} that others did not.",
+            f"The ranks are out of step: {every_rank} must make the same collective calls in the same order. "
+            f"{wrong_later}",
+        )
+    if group.out_of_step:
+        return (
+            f"The ranks made different collective calls{on}.",
+            f"The ranks are out of step: {every_rank} must make the same collective calls with the same "
+            f"root. {wrong_later}",
+        )
+    return (
+        f"The ranks reduced with different operators{on}.",
+        "The result is wrong on some ranks or on all: pass the same operator, such as MPI.SUM, on "
+        f"{every_rank}.",
+    )
 
 
-def _differ(before: CountsByRank, after: CountsByRank, digest: Callable[[Counts], int]) -> bool:
-    """Whether a digest grew differently; unknown, so False, if the ranks did not begin with equal numbers."""
-    if len({before[rank].collectives for rank in before}) != 1:
-        return False
-    return len({(digest(after[rank]) - digest(before[rank])) % 2**32 for rank in before}) > 1
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What the members of a communicator had called before the cell, and after it, by rank."""
+
+    everyone: bool
+    before: Mapping[int, Collectives]
+    after: Mapping[int, Collectives]
+
+    @property
+    def numbers_differ(self) -> bool:
+        return len({self._made(rank) for rank in self.before}) > 1
+
+    @property
+    def out_of_step(self) -> bool:
+        return self.numbers_differ or self._differ(lambda made: made.digest)
+
+    @property
+    def operators_differ(self) -> bool:
+        return self._differ(lambda made: made.operators)
+
+    def calls(self, rank: int) -> str:
+        """How many calls `rank` made in the cell, and the last one."""
+        made, last = self._made(rank), self.after[rank].last
+        last = f", the last {last}" if made and last else ""
+        return f"after {made} collective call{'s' * (made != 1)}{last}"
+
+    def _made(self, rank: int) -> int:
+        return self.after[rank].calls - self.before[rank].calls
+
+    def _differ(self, digest: Callable[[Collectives], int]) -> bool:
+        """Whether a digest grew differently; unknown, so False, if the ranks were out of step before."""
+        if len({(made.calls, made.digest) for made in self.before.values()}) > 1:
+            return False
+        return (
+            len({(digest(self.after[rank]) - digest(self.before[rank])) % 2**32 for rank in self.before}) > 1
+        )
 
 
-def _calls(count: int) -> str:
-    return f"after {count} collective call{'s' * (count != 1)}"
+def _compared(before: CountsByRank, after: CountsByRank) -> Iterator[_Group]:
+    """All communicators of which the calls of every member are known: the world first."""
+    for members in sorted({members for counts in after.values() for members in counts.collectives}):
+        ranks = members or tuple(before)
+        then = {rank: before[rank].on(members) if rank in before else None for rank in ranks}
+        now = {rank: after[rank].on(members) if rank in after else None for rank in ranks}
+        begun = {rank: made for rank, made in then.items() if made is not None}
+        ended = {rank: made for rank, made in now.items() if made is not None}
+        if begun.keys() == ended.keys() == set(ranks):
+            yield _Group(members == EVERYONE, begun, ended)
+
+
+def _and(ranks: Iterable[int]) -> str:
+    *others, last = ranks
+    return f"{', '.join(map(str, others))} and {last}"

@@ -15,7 +15,7 @@ from mpi_classroom import observer
 from mpi_classroom.job_output import Death
 from mpi_classroom.observer import Observer, process_state, some_child_runs
 from mpi_classroom.recording import calls
-from mpi_classroom.recording.calls import CODES, NOTHING, call_file
+from mpi_classroom.recording.calls import CODES, EVERYONE, NOTHING, Collectives, call_file
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
 
 
@@ -67,7 +67,8 @@ def in_call(folder, rank, number, name="Barrier"):
     """Write what a rank writes that is in its call `number`."""
     record = bytearray(calls.SIZE)
     nothing = (NOTHING,) * 3
-    calls.NOW.pack_into(record, 0, number, number, 7, *nothing, 0, 0, 0, 0, CODES[name])
+    calls.NOW.pack_into(record, 0, number, 7, *nothing, 0, 0, 0, 0, CODES[name])
+    calls.TALLY.pack_into(record, calls.TALLIES_AT, 0, number, *[0] * 5)
     call_file(folder, rank).write_bytes(record)
 
 
@@ -100,7 +101,7 @@ def test_a_snapshot_has_all_ranks_whatever_is_known_of_them(looks, tmp_path):
     now = looking.snapshot([0, 2, 3, 4], ended=ended, background={1}, deaths=deaths)
     assert [state.kind for state in now.ranks] == ["waiting", "finished", "raised", "gone"]
     assert [state.kind for state in now.background] == ["computing"]
-    assert (now.ranks[0].counts.sent, now.ranks[1].counts.collectives) == (7, 9)
+    assert (now.ranks[0].counts.sent, now.ranks[1].counts.collectives) == (7, {EVERYONE: Collectives(9)})
     assert (now.ranks[3].signal, now.died, now.ended) == (9, True, False)
     assert [state.rank for state in now.busy] == [0, 4, 1]
     assert looking.snapshot([2, 3], ended=ended).ended

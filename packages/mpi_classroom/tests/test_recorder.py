@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from mpi_classroom.recording import calls, recorder, requests
 from mpi_classroom.recording import record as note
-from mpi_classroom.recording.calls import Call, Communicator, Done, call_file, read_rank
+from mpi_classroom.recording.calls import Call, Collectives, Communicator, Done, call_file, read_rank
 from mpi_classroom.recording.recorder import CALLS, RecordedCart, RecordedComm
 
 NOT_RECORDED = {  # a hang in one of these shows as the line of the cell alone
@@ -31,7 +31,7 @@ def record(tmp_path, monkeypatch):
     path.write_bytes(bytes(calls.SIZE))
     memory = np.memmap(path, dtype=np.uint8, mode="r+").data
     monkeypatch.setattr(note, "_record", memory)
-    counters = ("_calls", "_world_calls", "_sent", "_received", "_sent_bytes", "_received_bytes", "_posted")
+    counters = ("_calls", "_sent", "_received", "_sent_bytes", "_received_bytes", "_posted")
     for count in counters:
         monkeypatch.setattr(note, count, 0)
     return tmp_path
@@ -101,6 +101,30 @@ def test_collectives_are_counted_on_their_communicator(record):
         wrapped(comm)
     assert turns == [0, 1, 2]
     assert read_rank(record, 0).done == Done("Barrier", 2, Communicator(0, (0,)))
+
+
+def test_collectives_are_summed_over_all_communicators_with_the_same_members(record, monkeypatch):
+    monkeypatch.setattr(note, "_tallies", {})
+    tally = note._tally_of((2, 0), 0b101, 4)
+    assert note._tally_of((0, 2), 0b101, 4) is tally and note._tally_of((1, 2), 0b110, 4) is not tally
+    code = calls.CODES["bcast"]
+    tally.add(1, code, code, 2, 0)
+    first = read_rank(record, 0).counts.on((0, 2))
+    assert (first.calls, first.last) == (1, "bcast(root=2)")
+    assert read_rank(record, 0).counts.on((1, 2)) == read_rank(record, 0).counts.on((2, 3)) == Collectives()
+    tally.add(2, code, code, 0, 0)
+    assert read_rank(record, 0).counts.on((0, 2)).digest - first.digest == 2 * 4096 * code
+
+
+def test_only_as_many_sets_of_members_are_counted_as_the_file_has_room_for(record, monkeypatch):
+    monkeypatch.setattr(note, "_tallies", {})
+    for ranks, mask, world in (((2,), 4, 4), ((-1, 0), 1, 4), ((0, 1), 3, 65)):
+        assert note._tally_of(ranks, mask, world) is None
+    pairs = [note._tally_of((0, rank), 1 | 1 << rank, 64) for rank in range(1, 40)]
+    assert None not in pairs[: calls.TALLIES - 1] and set(pairs[calls.TALLIES - 1 :]) == {None}
+    counts = read_rank(record, 0).counts
+    assert counts.on((0, 1)) == Collectives() and counts.on((0, 39)) is None
+    assert note._tally_of((0, 1), 3, 64) is pairs[0] and note._tally_of(range(70), 0, 70) is note._everyone
 
 
 def test_nothing_is_noted_after_a_call_returned_or_raised(record):
@@ -434,7 +458,7 @@ def test_a_truncated_or_foreign_file_is_no_call(tmp_path, content):
 @pytest.mark.parametrize("code", [-1, 0, len(calls.NAMES), 2**31 - 1])
 def test_a_code_that_no_call_has_is_no_call(tmp_path, code):
     record = bytearray(calls.SIZE)
-    calls.NOW.pack_into(record, 0, *[0] * 10, code)
+    calls.NOW.pack_into(record, 0, *[0] * 9, code)
     call_file(tmp_path, 0).write_bytes(record)
     assert read_rank(tmp_path, 0).call is None
 

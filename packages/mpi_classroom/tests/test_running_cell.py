@@ -50,15 +50,15 @@ def test_messages_of_earlier_cells_are_not_forgotten_when_nobody_could_be_asked(
     def ask(*_):
         raise ClusterError("no answer")
 
-    after = {0: Counts(0, 2, 0)}
+    after = {0: Counts({}, 2, 0)}
     magics = SimpleNamespace(busy=set, earlier_unreceived=True)
     seen = SimpleNamespace(
         magics=magics,
-        before={0: Counts(0, 1, 0)},
+        before={0: Counts({}, 1, 0)},
         cluster=SimpleNamespace(ask=ask),
         observer=SimpleNamespace(counts=lambda ranks: after),
     )
     assert RunningCell._unreceived(seen, discard=True) == ""
     assert magics.earlier_unreceived
-    after[0] = Counts(0, 2, 2)
+    after[0] = Counts({}, 2, 2)
     assert RunningCell._unreceived(seen, discard=True) == "" and not magics.earlier_unreceived

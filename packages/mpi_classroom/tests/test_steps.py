@@ -1,13 +1,33 @@
-"""Ranks are in step when all made the same number of collective calls."""
+"""Ranks are in step when the members of each communicator made the same collective calls."""
+
+import pytest
 
 from mpi_classroom import steps
-from mpi_classroom.recording.calls import Counts, Done
+from mpi_classroom.recording.calls import EVERYONE, TALLIES, Collectives, Counts
 from mpi_classroom.snapshot import RankState
+
+ROW, OTHER_ROW = (0, 2), (1, 3)
 
 
 def made(**calls):
-    """So many collectives of each rank: made(r0=5, r1=9)."""
-    return {int(name[1:]): Counts(collectives=count) for name, count in calls.items()}
+    """So many collectives of each rank on the world: made(r0=5, r1=9)."""
+    return {int(name[1:]): Counts({EVERYONE: Collectives(count)}) for name, count in calls.items()}
+
+
+def on(members, *collectives):
+    """Four ranks, of which `members` have these collectives; on the world all have the same."""
+    counts = {rank: Counts({EVERYONE: Collectives(1, 7, 0, "Split")}) for rank in range(4)}
+    for rank, each in zip(members or range(4), collectives, strict=True):
+        counts[rank].collectives[members] = each
+    return counts
+
+
+def finished(n=4):
+    return [RankState(rank, "finished") for rank in range(n)]
+
+
+def lines_of(before, after):
+    return steps.report(finished(len(after)), before, after).splitlines()
 
 
 def test_equal_numbers_since_the_start_of_the_cell_are_in_step_whatever_came_before():
@@ -30,39 +50,96 @@ def test_the_report_counts_for_every_rank_and_says_what_would_happen():
     assert "out of step" in lines[5] and "wrong numbers" in lines[5]
 
 
-def called(*digests, operators=None):
-    """Ranks that made one collective call each, with these digests."""
-    operators = operators or [0] * len(digests)
-    return {rank: Counts(1, digest=digest, operators=operators[rank]) for rank, digest in enumerate(digests)}
+# -------------------------------------------------------------------- other names, roots or operators
 
 
-def test_as_many_calls_with_other_names_or_roots_are_out_of_step():
-    before = {0: Counts(), 1: Counts()}
-    assert steps.out_of_step(before, called(3, 4)) and not steps.out_of_step(before, called(3, 3))
-    states = [RankState(rank, "finished", done=Done("bcast", 0, root=rank)) for rank in (0, 1)]
-    lines = steps.report(states, before, called(3, 4)).splitlines()
-    assert lines[0] == "The ranks made different collective calls."
-    assert lines[3] == "rank 1  finished  after 1 collective call, the last bcast(root=1)"
-    states = [RankState(rank, "finished", done=Done("bcast", 1, root=0)) for rank in (0, 1)]
-    assert "They differ before the last one." in steps.report(states, before, called(3, 4))
+@pytest.mark.parametrize("members", [EVERYONE, ROW])
+def test_as_many_calls_with_other_names_or_roots_are_out_of_step(members):
+    ranks = members or range(4)
+    before = on(members, *[Collectives(2, 9)] * len(ranks))
+    same = on(members, *[Collectives(3, 11)] * len(ranks))
+    other = on(members, *[Collectives(3, 11 + rank, 0, f"bcast(root={rank})") for rank in ranks])
+    assert not steps.out_of_step(before, same) and steps.out_of_step(before, other)
+    among = " on the communicator of ranks 0 and 2" if members else ""
+    lines = lines_of(before, other)
+    assert lines[0] == f"The ranks made different collective calls{among}."
+    assert lines[4] == "rank 2  finished  after 1 collective call, the last bcast(root=2)"
+    assert lines[-1].endswith("Roots are numbered as in COMM_WORLD.") is bool(members)
+    earlier = on(members, *[Collectives(4, 11 + rank, 0, "bcast(root=0)") for rank in ranks])
+    assert lines_of(before, earlier)[0].endswith(". They differ before the last one.")
 
 
-def test_only_what_this_cell_adds_is_compared_and_only_between_ranks_that_began_with_equal_numbers():
-    before = called(3, 4)
-    assert not steps.out_of_step(before, {rank: Counts(2, digest=9 + rank) for rank in (0, 1)})
-    assert steps.out_of_step(before, {rank: Counts(2, digest=9) for rank in (0, 1)})
-    assert not steps.out_of_step(
-        {0: Counts(4), 1: Counts(5)}, {0: Counts(5, digest=8), 1: Counts(6, digest=9)}
-    )
-
-
-def test_different_operators_are_no_reason_to_restart_but_are_told():
-    before, after = {0: Counts(), 1: Counts()}, called(3, 3, operators=[1, 2])
+@pytest.mark.parametrize("members", [EVERYONE, ROW])
+def test_different_operators_are_no_reason_to_restart_but_are_told(members):
+    ranks = members or range(4)
+    before = on(members, *[Collectives()] * len(ranks))
+    sums, maxima = Collectives(1, 5, 1, "Allreduce(op=SUM)"), Collectives(1, 5, 2, "Allreduce(op=MAX)")
+    after = on(members, sums, maxima, *[maxima] * (len(ranks) - 2))
     assert not steps.out_of_step(before, after) and steps.operators_differ(before, after)
-    states = [
-        RankState(rank, "finished", done=Done("Allreduce", 0, operator=name))
-        for rank, name in enumerate(("SUM", "MAX"))
+    lines = lines_of(before, after)
+    among = " on the communicator of ranks 0 and 2" if members else ""
+    assert lines[0] == f"The ranks reduced with different operators{among}."
+    assert lines[2].endswith("the last Allreduce(op=SUM)")
+    assert lines[2 + ranks[1]].endswith("the last Allreduce(op=MAX)")
+    assert lines[-1].endswith(f"on every rank{' of that communicator' * bool(members)}.")
+
+
+@pytest.mark.parametrize("members", [EVERYONE, ROW])
+def test_only_what_this_cell_adds_is_compared_and_only_between_ranks_that_were_in_step_before(members):
+    def counts(*collectives):
+        return on(members, *collectives, *[collectives[-1]] * (2 * (not members)))
+
+    other_operators = counts(Collectives(1, 3, 1), Collectives(1, 3, 2))
+    assert not steps.operators_differ(other_operators, counts(Collectives(2, 9, 6), Collectives(2, 9, 7)))
+    assert steps.operators_differ(other_operators, counts(Collectives(2, 9, 6), Collectives(2, 9, 8)))
+    assert steps.out_of_step(other_operators, counts(Collectives(2, 8), Collectives(2, 9)))
+    for one, other in (((4, 3), (5, 3)), ((4, 3), (4, 6))):  # calls and digest before the cell
+        before = counts(Collectives(*one), Collectives(*other))
+        after = counts(Collectives(one[0] + 1, 50, 1), Collectives(other[0] + 1, 90, 2))
+        assert not steps.out_of_step(before, after) and not steps.operators_differ(before, after)
+
+
+# -------------------------------------------------------------------- communicators of some ranks
+
+
+def test_a_member_that_made_no_call_at_all_has_skipped_it():
+    after = on(ROW, Collectives(1, 5, 0, "bcast(root=0)"), Collectives())
+    del after[2].collectives[ROW]
+    before = on(ROW, Collectives(), Collectives())
+    assert steps.out_of_step(before, after)
+    lines = lines_of(before, after)
+    among = "on the communicator of ranks 0 and 2"
+    assert lines[0] == f"Some ranks made a collective call {among} that others did not."
+    assert lines[2:6] == [
+        "rank 0  finished  after 1 collective call, the last bcast(root=0)",
+        "rank 1  finished  not a member",
+        "rank 2  finished  after 0 collective calls",
+        "rank 3  finished  not a member",
     ]
-    lines = steps.report(states, before, after).splitlines()
-    assert lines[0] == "The ranks reduced with different operators."
-    assert lines[2].endswith("the last Allreduce(op=SUM)") and lines[3].endswith("the last Allreduce(op=MAX)")
+    assert "every rank of that communicator must make the same" in lines[-1]
+
+
+def test_the_rows_may_do_different_things_and_the_report_names_every_row_that_is_out_of_step():
+    before = on(ROW, Collectives(), Collectives())
+    after = on(ROW, Collectives(3, 5, 1), Collectives(3, 5, 1))
+    assert not steps.out_of_step(before, after) and not steps.operators_differ(before, after)
+    after = on(ROW, Collectives(1), Collectives(2))
+    for rank in OTHER_ROW:
+        after[rank].collectives[OTHER_ROW] = Collectives(1, rank)
+    assert lines_of(before, after)[-1].endswith("The calls on the communicator of ranks 1 and 3 differ too.")
+
+
+def test_a_communicator_for_which_the_file_of_a_member_has_no_room_is_not_compared():
+    before = on(ROW, Collectives(), Collectives())
+    after = on(ROW, Collectives(1, 5), Collectives())
+    full = {(2, n): Collectives() for n in range(3, TALLIES + 2)}
+    assert steps.out_of_step(before, after)
+    after[2] = Counts({EVERYONE: after[2].collectives[EVERYONE]} | full)
+    assert len(full) == TALLIES - 1 and not steps.out_of_step(before, after)
+
+
+def test_ranks_that_run_no_cell_are_no_members_that_skipped_a_call():
+    before, after = on(ROW, Collectives(), Collectives()), on(ROW, Collectives(1), Collectives())
+    for counts in (before, after):
+        del counts[2]
+    assert not steps.out_of_step(before, after)

@@ -3,20 +3,21 @@
 from mpi_classroom import undelivered
 from mpi_classroom.observer import Observer
 from mpi_classroom.recording import calls
-from mpi_classroom.recording.calls import Counts, Message, call_file
+from mpi_classroom.recording.calls import EVERYONE, Collectives, Counts, Message, call_file
 
 
 def traffic(*sent_and_received):
-    return {rank: Counts(0, sent, received) for rank, (sent, received) in enumerate(sent_and_received)}
+    return {rank: Counts({}, sent, received) for rank, (sent, received) in enumerate(sent_and_received)}
 
 
 def test_the_counts_are_those_that_the_ranks_wrote(tmp_path):
     record = bytearray(calls.SIZE)
-    calls.COUNTS.pack_into(record, 0, 99, 5, 3)
+    calls.COUNTS.pack_into(record, 0, 99, 3)
     calls.TRAFFIC.pack_into(record, calls.TRAFFIC_AT, 2, 1, 24, 16)
     call_file(tmp_path, 1).write_bytes(record)
     observer = Observer(tmp_path, {}, lambda file: None)
-    assert observer.counts([0, 1]) == {0: Counts(), 1: Counts(5, 3, 2, 24, 16, 1)}
+    none = {EVERYONE: Collectives()}
+    assert observer.counts([0, 1]) == {0: Counts(none), 1: Counts(none, 3, 2, 24, 16, 1)}
 
 
 def test_more_sent_than_received_is_outstanding():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mpi_classroom import watch
-from mpi_classroom.recording.calls import Call, Counts
+from mpi_classroom.recording.calls import EVERYONE, Call, Collectives, Counts
 from mpi_classroom.snapshot import RankState, Snapshot
 from mpi_classroom.watch import CpuShares, Decision, Watch, standstill, status_line
 
@@ -22,8 +22,12 @@ def computing(rank, runnable=True):
     return RankState(rank, "computing", cpu_seconds=1.0, runnable=runnable, line=2, code="while True: pass")
 
 
+def made(collectives):
+    return Counts({EVERYONE: Collectives(collectives)})
+
+
 def finished(rank, collectives=0):
-    return RankState(rank, "finished", counts=Counts(collectives))
+    return RankState(rank, "finished", counts=made(collectives))
 
 
 def raised(rank):
@@ -231,21 +235,21 @@ def test_a_part_of_the_cluster_that_is_gone_is_the_cause():
 
 @pytest.mark.parametrize(("after", "does"), [((6, 6), "end"), ((5, 6), "heal")])
 def test_ranks_that_are_out_of_step_are_healed(after, does):
-    machine = Watch(60, {0: Counts(5), 1: Counts(5)})
-    decision = machine.decide(at(1.0, *(finished(rank, made) for rank, made in enumerate(after))))
+    machine = Watch(60, {0: made(5), 1: made(5)})
+    decision = machine.decide(at(1.0, *(finished(rank, number) for rank, number in enumerate(after))))
     assert decision.do == does
     assert ("The ranks are out of step" in decision.words) is (does == "heal")
 
 
 def test_without_counts_from_before_the_cell_nothing_is_compared():
     assert Watch(60, {}).decide(at(1.0, finished(0, 5), finished(1, 6))) == Decision("end")
-    machine = Watch(60, {0: Counts(5), 1: Counts(5)})
+    machine = Watch(60, {0: made(5), 1: made(5)})
     busy = at(1.0, finished(0, 5), finished(1, 6), background=(computing(2),))
     assert machine.decide(busy) == Decision("end")
 
 
 def test_ranks_that_an_interrupt_left_out_of_step_are_healed():
-    machine = Watch(1, {0: Counts(0), 1: Counts(0)})
+    machine = Watch(1, {0: made(0), 1: made(0)})
     follow(machine, at(1.5, computing(0), computing(1)), at(1.6, computing(0), computing(1)))
     decision = machine.decide(at(1.7, finished(0, 1), finished(1, 0)))
     assert decision.do == "heal" and decision.words.startswith("Not done after 1 s")

@@ -13,7 +13,7 @@ import pytest
 
 from mpi_classroom import steps
 from mpi_classroom.cause import report
-from mpi_classroom.recording.calls import Call, Communicator, Counts, Done
+from mpi_classroom.recording.calls import EVERYONE, Call, Collectives, Communicator, Counts, Done
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
 from tests.notebooks.broken_cells import BROKEN_CELLS, FREE, RESTARTED, Broken
 
@@ -189,17 +189,20 @@ SNAPSHOTS: dict[str, list[RankState]] = {
     "os._exit(0) on one rank": [gone(), gone("left Python without finishing MPI (os._exit)"), gone(), gone()],
 }
 
-# The cells that end although their calls do not fit: what the ranks did, and how many collectives each made.
-OUT_OF_STEP: dict[str, tuple[list[RankState], tuple[int, ...]]] = {
+# The cells that end although their calls do not fit: what the ranks did, how many collectives each made, and
+# the last one.
+OUT_OF_STEP: dict[str, tuple[list[RankState], tuple[int, ...], str]] = {
     "a reduction that the root skips, so that nobody waits": (
-        [DONE, *[finished("Reduce")] * 3],
+        [DONE] * 4,
         (0, 1, 1, 1),
+        "Reduce(op=SUM, root=0)",
     ),
     "a raise at the root of a reduction, so that nobody waits": (
-        [raised("ValueError: boom", 2), *[finished("Reduce")] * 3],
+        [raised("ValueError: boom", 2), *[DONE] * 3],
         (0, 1, 1, 1),
+        "Reduce(op=SUM, root=0)",
     ),
-    "a broadcast that only the root makes": ([finished("bcast"), DONE, DONE, DONE], (1, 0, 0, 0)),
+    "a broadcast that only the root makes": ([DONE] * 4, (1, 0, 0, 0), "bcast(root=0)"),
 }
 
 # What the watch adds: why it stepped in, and what became of the ranks.
@@ -235,9 +238,9 @@ def test_the_report_of_a_snapshot_says_what_the_learner_must_read(name: str) -> 
 
 @pytest.mark.parametrize("name", OUT_OF_STEP)
 def test_ranks_that_are_out_of_step_are_counted(name: str) -> None:
-    states, made = OUT_OF_STEP[name]
-    before = {rank: Counts(5) for rank in RANKS}
-    after = {rank: Counts(5 + count) for rank, count in enumerate(made)}
+    states, made, last = OUT_OF_STEP[name]
+    before = {rank: Counts({EVERYONE: Collectives(5)}) for rank in RANKS}
+    after = {rank: Counts({EVERYONE: Collectives(5 + count, last=last)}) for rank, count in enumerate(made)}
     assert steps.out_of_step(before, after) and not steps.out_of_step(before, before)
     text = steps.report(in_the_cell(states, CELLS[name]), before, after)
     for pattern in of_the_report(CELLS[name]):

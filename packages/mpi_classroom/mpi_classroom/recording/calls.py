@@ -6,15 +6,15 @@ completed. Ranks are noted as the world numbers them, whatever communicator the 
 
 import struct
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Counts of this rank so far: calls, collectives of the whole world, messages sent.
-COUNTS = struct.Struct("=3i")
+COUNTS = struct.Struct("=2i")  # of this rank so far: calls, messages sent
 # The counts; the call's peer, other peer and tag; of its communicator: collectives so far, context, members;
 # the operation that the call waits for, if that was started before; the call's code.
-NOW = struct.Struct("=3i3i2iQ2i")
+NOW = struct.Struct("=2i3i2iQ2i")
 # Zero over that code; then the last completed collective: its code, its turn and communicator as above, its
 # root and its operator.
 END = struct.Struct("=4iQ2i")
@@ -23,15 +23,16 @@ POLLED = struct.Struct("=d")  # when this rank last tested a request in vain, on
 # What changes when a call has returned: messages received, requests posted and not complete, bytes sent,
 # bytes received.
 TRAFFIC = struct.Struct("=2i2q")
-# Sums over all collectives of the whole world so far, each times its number: of their names and roots; of
-# the operators with which they reduce.
-DIGESTS = struct.Struct("=2I")
+# The collectives so far on all communicators that have the same members: those members (bit r: rank r of the
+# world), their number, two digests; the last one's code, root and operator. The first tally is the world's.
+TALLY = struct.Struct("=Q3I3i")
+TALLIES = 32  # enough for every subset of 6 ranks
 CODE_BYTES = slice(NOW.size - 4, NOW.size)
 WORLD_AT = NOW.size - 4 + END.size
 POLLED_AT = WORLD_AT + WORLD.size
 TRAFFIC_AT = POLLED_AT + POLLED.size
-DIGESTS_AT = TRAFFIC_AT + TRAFFIC.size
-SIZE = DIGESTS_AT + DIGESTS.size
+TALLIES_AT = TRAFFIC_AT + TRAFFIC.size
+SIZE = TALLIES_AT + TALLIES * TALLY.size
 POLL_SECONDS = 1.0  # a rank that has not tested for so long does something else
 NOTHING = -1000  # no peer: further from the ranks than ANY_SOURCE, PROC_NULL and ROOT are
 
@@ -66,6 +67,7 @@ OPERATORS = (  # by number; the first stands for an operator of one's own, and f
     *("", "SUM", "MAX", "MIN", "PROD", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR"),
     *("MAXLOC", "MINLOC", "REPLACE", "NO_OP"),
 )
+SAME_CALL = {"barrier": "Barrier", "Clone": "Dup"}  # two names of one MPI function: ranks may mix them
 ALIKE = (
     *("Barrier", "barrier", "Allreduce", "allreduce", "Allgather", "Allgatherv", "allgather"),
     *("Alltoall", "Alltoallv", "Alltoallw", "alltoall", "Reduce_scatter", "Reduce_scatter_block"),
@@ -245,24 +247,43 @@ def stack_file(folder: Path, rank: int) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
+class Collectives:
+    """The collectives that a rank has begun on all communicators with the same members.
+
+    `digest` stands for their names and roots in the order of each communicator, `operators` for what they
+    reduced with: on members that made the same calls, both grow by as much. `last` is the last call, such
+    as "bcast(root=1)"; its root is numbered as in the world.
+    """
+
+    calls: int = 0
+    digest: int = 0
+    operators: int = 0
+    last: str = ""
+
+
+EVERYONE = ()  # as the members of a communicator: all ranks of the world
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """What a rank has begun or done since it was started.
 
-    `collectives` are those of the whole world. Messages and bytes are those of point-to-point calls: sent
-    once the call that sends has returned, received once the message is here. `posted` counts the requests
-    that were started and are not known to be complete. `digest` stands for the names and roots of those
-    collectives in their order, `operators` for what they reduced with: on ranks that made the same calls,
-    both grow by as much.
+    `collectives` has those of each set of members, by their ranks in the world. Messages and bytes are those
+    of point-to-point calls: sent once the call that sends has returned, received once the message is here.
+    `posted` counts the requests that were started and are not known to be complete.
     """
 
-    collectives: int = 0
+    collectives: Mapping[tuple[int, ...], Collectives] = field(default_factory=dict)
     sent: int = 0
     received: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
     posted: int = 0
-    digest: int = 0
-    operators: int = 0
+
+    def on(self, members: tuple[int, ...]) -> Collectives | None:
+        """The collectives on communicators of `members`; None if unknown, because the file has no room."""
+        room = len(self.collectives) < TALLIES
+        return self.collectives.get(members, Collectives() if room else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,15 +301,31 @@ class RankRecord:
 def read_rank(folder: Path, rank: int) -> RankRecord:
     """What rank `rank` has written; of a rank that has written nothing, or nonsense: nothing done yet."""
     record = _read(folder, rank)
-    _, collectives, sent = COUNTS.unpack_from(record)
+    _, sent = COUNTS.unpack_from(record)
     received, posted, sent_bytes, received_bytes = TRAFFIC.unpack_from(record, TRAFFIC_AT)
-    digests = DIGESTS.unpack_from(record, DIGESTS_AT)
-    counts = Counts(collectives, sent, received, sent_bytes, received_bytes, posted, *digests)
+    counts = Counts(_collectives_in(record), sent, received, sent_bytes, received_bytes, posted)
     return RankRecord(_call_in(record), _done_in(record), counts)
 
 
+def _collectives_in(record: bytes) -> dict[tuple[int, ...], Collectives]:
+    found = {}
+    for at in range(TALLIES_AT, SIZE, TALLY.size):
+        mask, count, digest, operators, *last = TALLY.unpack_from(record, at)
+        if at > TALLIES_AT and not mask:
+            break
+        members = _members(mask) if at > TALLIES_AT else EVERYONE
+        found[members] = Collectives(count, digest, operators, _last(*last))
+    return found
+
+
+def _last(code: int, root: int, operator: int) -> str:
+    if not (0 < code < len(NAMES) and 0 <= operator < len(OPERATORS)):
+        return ""
+    return str(Done(NAMES[code], 0, root=None if root == NOTHING else root, operator=OPERATORS[operator]))
+
+
 def _call_in(record: bytes) -> Call | None:
-    count, _, _, peer, other, tag, turn, context, mask, of, code = NOW.unpack_from(record)
+    count, _, peer, other, tag, turn, context, mask, of, code = NOW.unpack_from(record)
     if not (0 < code < len(NAMES) and 0 <= of < len(NAMES)):
         return None
     if NAMES[code] in POLLS and time.monotonic() - POLLED.unpack_from(record, POLLED_AT)[0] > POLL_SECONDS:
@@ -314,6 +351,10 @@ def _read(folder: Path, rank: int) -> bytes:
 
 
 def _communicator(record: bytes, context: int, mask: int) -> Communicator:
-    members = tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
+    members = _members(mask)
     (size,) = WORLD.unpack_from(record, WORLD_AT)
     return Communicator(context, members, 0 < len(members) < min(size, 64))
+
+
+def _members(mask: int) -> tuple[int, ...]:
+    return tuple(rank for rank in range(mask.bit_length()) if mask >> rank & 1)

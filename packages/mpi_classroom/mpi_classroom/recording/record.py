@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,8 +22,6 @@ from mpi_classroom.recording.calls import (
     CODE_BYTES,
     CODES,
     COUNTS,
-    DIGESTS,
-    DIGESTS_AT,
     END,
     NOTHING,
     NOW,
@@ -35,8 +33,12 @@ from mpi_classroom.recording.calls import (
     PROBES,
     REDUCTIONS,
     ROOTED,
+    SAME_CALL,
     SIZE,
     STARTED,
+    TALLIES,
+    TALLIES_AT,
+    TALLY,
     TRAFFIC,
     TRAFFIC_AT,
     WORLD,
@@ -52,9 +54,8 @@ Operation = tuple[int, int, int, int, int, int, int]  # as NOW has it, without t
 NO_OPERATION: Operation = (NOTHING, NOTHING, NOTHING, 0, 0, 0, 0)
 
 _record: Any = bytearray(SIZE)
-_calls = _world_calls = _sent = _received = 0
+_calls = _sent = _received = 0
 _sent_bytes = _received_bytes = _posted = _pickled = 0
-_digest = _operators = 0
 known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # communicators, by id
 
 
@@ -81,17 +82,22 @@ class Recorded:
 
     _ranks: Mapping[int, int] = MappingProxyType({})  # its ranks → the world's; found at its first call
     _mask = 0  # bit r: rank r of the world is a member
-    _whole = False  # whether all are
+    _tally: "Tally | None" = None  # None: its collectives are not compared
     _context = 0
     _turn = 0
+    _repeated = 0  # of those: starts of persistent collectives
 
 
 def learn_ranks(comm: Any) -> Mapping[int, int]:
-    """Find out which ranks of the world `comm` has; return them by their numbers in `comm`."""
+    """Find out which ranks of the world `comm` has; return them by their numbers in `comm`.
+
+    It may be a window or a file, whose tally is that of the communicator it was made on (`recorder._opener`).
+    """
     group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
     comm._ranks = dict(enumerate(group.Translate_ranks(None, world)))
     comm._mask = sum(1 << rank for rank in comm._ranks.values() if 0 <= rank < 64)
-    comm._whole = group.size == world.size
+    if not isinstance(comm, MPI.Win | MPI.File):
+        comm._tally = _tally_of(comm._ranks.values(), comm._mask, world.size)
     group.Free()
     world.Free()
     return comm._ranks
@@ -153,7 +159,6 @@ def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any
                 _record,
                 0,
                 _calls,
-                _world_calls,
                 _sent,
                 peer,
                 other,
@@ -169,7 +174,6 @@ def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any
                 _record,
                 0,
                 _calls,
-                _world_calls,
                 _sent,
                 NOTHING,
                 NOTHING,
@@ -254,7 +258,7 @@ def request_started(sent: int, received: int, nbytes: int) -> None:
         _sent_bytes + nbytes,
         _posted + 1,
     )
-    COUNTS.pack_into(_record, 0, _calls, _world_calls, _sent)
+    COUNTS.pack_into(_record, 0, _calls, _sent)
     TRAFFIC.pack_into(_record, TRAFFIC_AT, _received, _posted, _sent_bytes, _received_bytes)
 
 
@@ -268,9 +272,61 @@ def request_completed(nbytes: int) -> None:
 # -------------------------------------------------------------------- what all ranks must call
 
 
+class Tally:
+    """The collectives that this rank has begun on all communicators with the same members (`Collectives`).
+
+    All members make the same calls on each of these communicators. So a sum over all calls, each times its
+    position on its communicator, is the same on all members, in whatever order they make and use the
+    communicators: nobody needs to know which one of a member is which of another's.
+    """
+
+    __slots__ = ("_at", "_calls", "_digest", "_mask", "_operators")
+
+    def __init__(self, at: int, mask: int) -> None:
+        self._at, self._mask = TALLIES_AT + at * TALLY.size, mask
+        self._calls = self._digest = self._operators = 0
+        TALLY.pack_into(_record, self._at, mask, 0, 0, 0, 0, 0, 0)
+
+    def add(self, position: int, same_code: int, code: int, root: int, operator: int) -> None:
+        """Count a call; `same_code` is the code of the name that stands for it in the digest."""
+        self._calls += 1
+        self._digest = (self._digest + position * (4096 * same_code + root)) % 2**32
+        self._operators = (self._operators + position * operator) % 2**32
+        TALLY.pack_into(
+            _record,
+            self._at,
+            self._mask,
+            self._calls,
+            self._digest,
+            self._operators,
+            code,
+            root,
+            operator,
+        )
+
+
+_everyone = Tally(0, 0)
+_tallies: dict[int, Tally] = {}  # of the other communicators, by their mask
+
+
+def _tally_of(ranks: Collection[int], mask: int, world: int) -> Tally | None:
+    """The tally of the communicators of `ranks`; None for one rank alone and where the file has no room.
+
+    A mask has room for the ranks of a world of 64.
+    """
+    if len(ranks) == world:
+        return _everyone
+    if len(ranks) == 1 or min(ranks) < 0 or world > 64:
+        return None
+    if mask not in _tallies and len(_tallies) + 1 < TALLIES:
+        _tallies[mask] = Tally(len(_tallies) + 1, mask)
+    return _tallies.get(mask)
+
+
 def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original` with a note that all must make this call, and which of theirs it is."""
     code, root_at, operator_at = CODES[name], ROOTED.get(name), REDUCTIONS.get(name)
+    same_code = CODES[SAME_CALL.get(name, name)]
     note, note_end, thread = NOW.pack_into, END.pack_into, threading.get_ident
     everyone = name != "Create_group"  # only the ranks of the group call that
 
@@ -285,9 +341,9 @@ def collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             root = root_of(root_at, ranks, args, kwargs)
         if operator_at:
             operator = operator_of(operator_at, args, kwargs)
-        if self._whole and everyone:
-            _count_collective(code, root, operator)
-        note(_record, 0, _calls, _world_calls, _sent, root, NOTHING, NOTHING, turn, context, mask, 0, code)
+        if everyone and self._tally is not None:
+            self._tally.add(turn - self._repeated + 1, same_code, code, root, operator)
+        note(_record, 0, _calls, _sent, root, NOTHING, NOTHING, turn, context, mask, 0, code)
         self._turn = turn + everyone
         try:
             result = original(self, *args, **kwargs)
@@ -315,21 +371,15 @@ def operator_of(at: int, args: Any, kwargs: Any) -> int:
     return _NUMBERS.get(operator.py2f(), 0) if isinstance(operator, MPI.Op) else 0
 
 
-def _count_collective(code: int, root: int, operator: int) -> None:
-    """Count a collective of the whole world, and add it to both digests."""
-    global _world_calls, _digest, _operators
-    _world_calls += 1
-    _digest = (_digest + _world_calls * (4096 * code + root)) % 2**32
-    _operators = (_operators + _world_calls * operator) % 2**32
-    DIGESTS.pack_into(_record, DIGESTS_AT, _digest, _operators)
+def begin_collective(comm: Any, root: int, operator: int, code: int, repeated: bool) -> Operation:
+    """Count a collective request that starts now; return what it is for.
 
-
-def begin_collective(comm: Any, root: int, operator: int, code: int) -> Operation:
-    """Count a collective request that starts now; return what it is for."""
-    if comm._whole:
-        _count_collective(code, root, operator)
+    `repeated`: it is persistent, so each rank may start it before or after other calls; it has no position.
+    """
     turn, context, mask = comm._turn, comm._context, comm._mask
-    comm._turn = turn + 1
+    if comm._tally is not None:
+        comm._tally.add(1 if repeated else turn - comm._repeated + 1, code, code, root, operator)
+    comm._turn, comm._repeated = turn + 1, comm._repeated + repeated
     request_started(0, 0, 0)
     END.pack_into(_record, CODE_BYTES.start, 0, code, turn, context, mask, root, operator)
     return root, NOTHING, NOTHING, turn, context, mask, code
@@ -344,7 +394,7 @@ def waiting(name: str, of: Operation, wait: Callable[..., Any], *args: Any) -> A
     if threading.get_ident() != MAIN:
         return wait(*args)
     _calls += 1
-    NOW.pack_into(_record, 0, _calls, _world_calls, _sent, *of, CODES[name])
+    NOW.pack_into(_record, 0, _calls, _sent, *of, CODES[name])
     try:
         return wait(*args)
     finally:
@@ -388,7 +438,7 @@ def polled(
         return result
     if again and not _polls_noted:
         _calls += 1
-        NOW.pack_into(_record, 0, _calls, _world_calls, _sent, *of, CODES[name])
+        NOW.pack_into(_record, 0, _calls, _sent, *of, CODES[name])
         _polls_noted = True
     _polls = of, _calls
     if _polls_noted:

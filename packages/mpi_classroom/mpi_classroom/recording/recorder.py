@@ -87,7 +87,7 @@ def _opener(kind: Any, name: str) -> Any:
             return original(*args, **kwargs)
         context = _context_of_child(comm)
         made = record.collective(name, _without_self(original))(comm, *args, **kwargs)
-        made._context = context
+        made._context, made._tally = context, comm._tally
         return made
 
     call.__doc__ = getattr(kind, short).__doc__

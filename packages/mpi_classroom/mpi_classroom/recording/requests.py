@@ -301,7 +301,8 @@ def collective_starter(name: str, original: Callable[..., Any]) -> Callable[...,
     operator_at = STARTED_REDUCTIONS.get(name)
 
     def begin(comm: Any, root: int, operator: int, made: Any) -> None:
-        made._of, made._posted = record.begin_collective(comm, root, operator, code), True
+        repeated = isinstance(made, PlainPrequest)
+        made._of, made._posted = record.begin_collective(comm, root, operator, code, repeated), True
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         request = original(self, *args, **kwargs)
