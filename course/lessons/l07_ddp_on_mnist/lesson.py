@@ -1,7 +1,7 @@
 # %% [markdown] tags=["slide"]
 # # 07 · DDP on MNIST
 #
-# *Train one network on four ranks with a dozen lines of PyTorch, and know what each of them does.*
+# *Train one network on four ranks with PyTorch's DDP, and know what DDP leaves to you.*
 #
 # | | |
 # |---|---|
@@ -100,12 +100,13 @@ gradient = line.weight.grad.item()
 outcome("Gradient on rank 2 after backward?", cluster["gradient"][2], because="It is 4444 / 4.")
 
 # %% [markdown]
-# So `backward` now contains an all-reduce, and DDP **averages**. If each rank's loss is the mean of equally many images,
-# the average is the gradient of the mean loss over all their images. Equal weights, equal gradients: every rank takes the same step.
+# So `backward` now contains an all-reduce, and DDP **averages**. If each rank's loss is the mean over 32 images, the
+# average of the four gradients is the gradient of the mean over all 128. Equal weights, equal gradients: every rank takes
+# the same step.
 
 # %% [markdown] tags=["notes"]
 # Collect candidates before the cell runs: 400 (its own), 4444 (the sum), 1111 (the mean). Many say 4444, because lesson
-# 06 added. Four minutes for sections 1 and 2.
+# 06 added. Three minutes for sections 1 and 2.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · A shard for each rank
@@ -140,8 +141,8 @@ sampler_shards(cluster["shards"])
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# We train a small CNN on 12 800 images of digits. If MNIST is not on this machine, the course draws digits itself. The
-# output says which you have. A **DataLoader** makes batches of the images that its sampler lists.
+# We train a small CNN on 12 800 images of digits. If MNIST is not on this machine, the course draws digits itself. A
+# **DataLoader** makes batches of the images that its sampler lists.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -159,7 +160,8 @@ if rank == 0:
 # %% tags=["exercise: 07.1"]
 
 # %% [markdown]
-# Two epochs, global batches of 128. If 07.1 is not solved yet, the course's `train` runs; `solution("07.1")` shows it.
+# Two epochs, global batches of 128. `start_group` does what section 1 did. If 07.1 is not solved yet, the course's
+# `train` runs; `solution("07.1")` shows it.
 
 # %%
 continue_with("07.1")
@@ -186,20 +188,20 @@ training_curve(cluster["losses"], cluster["accuracy"][0], images=cluster["about"
 # %% tags=["exercise: 07.q1"]
 
 # %% [markdown] tags=["notes"]
-# Eight minutes for the exercise, two for the question. The place where people stumble is the third: with batch_size=128 on each rank the loop
-# runs and learns, and the global batch is 512. The reply names it. Those who are done early remove `set_epoch` and ask
-# for the reply.
+# Six minutes for the exercise, one for the question. The place where people stumble is the third: with batch_size=128 on
+# each rank the loop runs and learns, and the global batch is 512. The reply names it. Those who are done early remove
+# `set_epoch` and ask for the reply.
 
 # %% [markdown] tags=["slide"]
 # ## 5 · DDP or by hand?
 #
-# You now have DDP and the loop of lesson 06. Here that loop keeps all gradients in one flat array, a bucket, so that
-# one `Allreduce` sums them. DDP uses buckets, too. It can send them over Gloo or, with this course's backend `mpi4py`,
+# You now have DDP and the loop of lesson 06. Here that loop keeps all gradients in one flat array, a bucket, for a single
+# `Allreduce`. DDP uses buckets, too. It can send them over Gloo or, with this course's backend `mpi4py`,
 # over MPI. Which is fastest, and why?
 #
-# We time a step of the CNN, one rank per core. A rank that reaches an all-reduce early is **waiting** until the last
-# one arrives; what follows is **transfer**. **Predict:** divide the time of a step with DDP over Gloo by that of a step by
-# hand. What do you get?
+# We time a step of the CNN on one rank per core, with a global batch of 128. A rank that reaches an all-reduce early is
+# **waiting** until the last one arrives; what follows is **transfer**. **Predict:** a step with DDP over Gloo takes how
+# many times as long as one by hand?
 
 # %%
 predict("DDP over Gloo: how many times as long as by hand?", None)
@@ -214,9 +216,9 @@ team = one_rank_per_core(comm)
 ways = time_ways(team, data)
 
 # %% [markdown]
-# DDP starts an all-reduce while backward still computes; this is overlap. We measure twice. In the bars, overlap is
-# switched off, so that waiting and transfer can be seen. The diamond is a normal step, on the slowest rank. A diamond left
-# of the bar's end is time that overlap saves. By hand nothing overlaps, so its diamond shows how far noise alone moves one.
+# DDP starts an all-reduce while backward still computes; this is overlap. The bars are steps with overlap switched off,
+# so that waiting and transfer can be seen. The diamonds are normal steps. Left of its bar's end, a diamond shows that
+# overlap saves time; right of it, that it costs time. By hand nothing overlaps: these steps show noise.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.ddp import way_bars
@@ -229,34 +231,33 @@ print(explain_ways(ways, cores=available_cores()))
 way_bars(ways, cores=available_cores())
 
 # %% [markdown]
-# A faster network or backend shortens transfer only. Waiting ends when the slowest rank has finished
-# computing and joins the all-reduce. A log that says
-# "time in all-reduce" mixes the two.
+# A faster network shortens transfer only. Waiting ends when the slowest rank has finished computing and joins the
+# all-reduce. A log that says "time in all-reduce" mixes the two.
 
 # %% tags=["exercise: 07.q2"]
 
 # %% [markdown] tags=["notes"]
 # Before the figure: let everybody guess which bar is longest, then which colour makes it longest. On two cores DDP over
 # Gloo is usually slowest, through transfer. If the output says "no clear answer", the machine is busy: run the cell
-# again. Eight minutes with the question.
+# again. Five minutes with the question; three for section 6.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Change what DDP sends
 #
-# The average is right for equal shards. With unequal shards (say, a last batch of 10 images on four ranks, none repeated),
-# each rank divides its summed loss by the *global* batch, and the ranks **add** their gradients. DDP averages, so we
-# replace its all-reduce by a **communication hook**: a function that DDP calls with each bucket. Ours only adds:
+# The average is right for equal shards. But a last batch of 10 images has shards of 3, 3, 2 and 2. In the average of the
+# four means, an image on a small shard weighs more. So each rank divides its *summed* loss by 10, the global batch, and
+# the ranks **add** their gradients. DDP averages, so we replace its all-reduce by a **communication hook**: a function
+# that DDP calls with each bucket. Ours only adds:
 
 # %% tags=["source: course_lib.parallel.ddp:sum_bucket"]
 # %%px
 
 # %% [markdown]
 # `async_op=True` starts the all-reduce and returns at once; backward goes on. The hook returns a **future**: a placeholder
-# for a result that is on its way. `then` takes the tensor out of the list that the all-reduce delivers. `state` (our
-# `None`) is for hooks that remember something.
+# for a result that is on its way. `then` takes the tensor out of the list that the all-reduce delivers. `state` is for
+# hooks that remember something.
 #
-# The timing of section 5 ended our process group; `start_group` makes a new one, this
-# time over MPI. The gradients of section 2 again:
+# Section 5 ended our process group; the new one is over MPI. The gradients of section 2 again:
 
 # %%
 # %%px
@@ -272,7 +273,7 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 #
 # - DDP broadcasts the weights when it wraps a model, and averages gradients in `backward`. It does not split the batch.
 # - The sampler gives each rank its shard: one seed for all, `set_epoch` in every epoch.
-# - Time in an all-reduce is waiting plus transfer. The backend changes only the transfer.
+# - Time in an all-reduce is waiting plus transfer. A faster network shortens only the transfer.
 # - A communication hook changes what DDP sends.
 
 # %% [markdown]
@@ -351,10 +352,10 @@ why = "No rank sent anything; fewer steps, on larger batches, did that." if lost
 outcome("Points of accuracy lost at batch 1024?", lost, "points", because=why)
 
 # %% [markdown]
-# That was a small network and a short training. A study of ours asks the same of the CNN: five epochs of real MNIST,
-# three seeds. It ran once, and its results are in the repository. It has three rules for adding ranks: the same global
-# batch; the same batch per rank; the same batch per rank with a learning rate that grows with the ranks. A dash is one
-# seed.
+# That was a short training. A study of ours asks the same of the CNN and the MLP: five epochs of real MNIST, three
+# seeds. It is not run here; its results are in the repository. It has three rules for adding ranks: the same global
+# batch; the same batch per rank; the same batch per rank with a learning rate that grows with the ranks. First the CNN.
+# A dash is one seed.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.study_pictures import rule_picture
@@ -366,15 +367,19 @@ rule_picture(study, "cnn")
 
 # %% tags=["nbval-ignore-output"]
 print(explain_accuracies(study.rows, "cnn"))
-print(not_in(study.rows))
 
 # %% [markdown]
-# When accuracy falls with the number of ranks, look at the global batch first.
+# Now the MLP:
+
+# %% tags=["nbval-ignore-output"]
+print(explain_accuracies(study.rows, "mlp"))
+print(not_in(study.rows))
 
 # %% tags=["exercise: 07.q3"]
 
 # %% [markdown]
-# There are other ways to lose accuracy, and they are silent too.
+# So when accuracy falls with the number of ranks, look at the global batch first. There are other ways to lose accuracy,
+# and they are silent too.
 
 # %% tags=["exercise: 07.2"]
 
@@ -384,7 +389,7 @@ print(not_in(study.rows))
 # Our study also timed epochs of 60 000 images with a global batch of 128: by hand, and DDP over both backends. Runs with
 # more ranks than cores are marked *oversubscribed*. A *replayed* bar, hatched all over, was not run: it is put together
 # from computing times and messages that were measured one by one. Overlap is on here: transfer that hides behind backward
-# counts as computing.
+# counts as computing. Where ranks share a core, waiting also depends on which rank the operating system lets run.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.study_pictures import (
@@ -469,7 +474,7 @@ print(replicas_and_ranks(cluster["seconds"][0]))
 # serves all its threads. It cannot leave the machine either, and PyTorch's documentation advises against it. It needs
 # GPUs: on a CPU it just calls your model.
 #
-# One more measurement, without any data. Horovod's `pytorch_synthetic_benchmark.py` trains on the same random batch
+# One more measurement, without a data set. Horovod's `pytorch_synthetic_benchmark.py` trains on the same random batch
 # again and again, with equally many images per rank however many ranks there are (weak scaling), and counts images per
 # second. Jain published, for ResNet-50 on V100 GPUs: 334.0 on one, 632.8 on two, 1.89 times as many. Ours is a small
 # ResNet for 32 × 32 images, with shorter readings than the original's:
@@ -511,8 +516,8 @@ print(synthetic_report(readings))
 # | one GPU or CPU | a plain loop | – |
 # | several GPUs, one process | `DataParallel` | one line; one machine only, see section 8 |
 # | several GPUs or CPUs, one machine | DDP | one process per device, a process group |
-# | several machines | DDP, started on each machine | an address where all ranks can meet |
-# | machines that come and go | `torchrun --nnodes=2:8 --max-restarts=3` | a restart from the last checkpoint with the machines that are left (planned: lesson 15) |
+# | several machines | DDP, started on each machine | an address that all machines can reach |
+# | machines that come and go | `torchrun --nnodes=2:8 --max-restarts=3` | torchrun starts the ranks again on the machines that are left; your program loads its last checkpoint (planned: lesson 15) |
 #
 # DDP itself stays the same on the last three steps. What changes is how ranks start and find each other.
 #
@@ -552,7 +557,7 @@ for name in ("torchrun, env://", "spawn, tcp://"):
     print(f"{name:17}", said[name])
 
 # %% [markdown]
-# The other two need no port to be chosen:
+# The other two meet without a port:
 
 # %% tags=["nbval-ignore-output"]
 for name in ("spawn, file://", "mpiexec, MPI"):

@@ -31,8 +31,8 @@ NO_SAMPLER = Question(
 
 FASTER_NETWORK = Question(
     id="07.q2",
-    question="A step takes 30 ms. Rank 0 spends 12 ms of it in the all-reduce, rank 1 only 2 ms. How long "
-    "is a step on a network twice as fast?",
+    question="Two ranks take a step of 30 ms. Nothing overlaps. Rank 0 spends 12 ms of it in the all-reduce, "
+    "rank 1 only 2 ms. How long is the step if transfer takes half as long?",
     options=(
         Option(
             "24 ms, because 12 ms become 6",
@@ -74,10 +74,10 @@ LOWER_ACCURACY = Question(
             right=True,
         ),
         Option(
-            "the backend that sums the gradients rounds too coarsely",
-            reply="Gloo and MPI both add 32-bit numbers. In section 7, four ranks over either backend ended "
-            "with the weights of one process.",
-            belief="backend-changes-results",
+            "gradients that arrive late belong to an earlier step",
+            reply="That would mean a rank updates its weights before all gradients are there. It doesn't: "
+            "backward ends when every bucket is averaged, so a late gradient costs time, not accuracy.",
+            belief="late-gradients-are-stale",
         ),
     ),
     objectives=(4,),

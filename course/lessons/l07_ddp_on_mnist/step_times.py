@@ -98,16 +98,18 @@ def verdict(ways: Sequence[StepTime]) -> str:
 
 
 def biggest_part(ways: Sequence[StepTime]) -> list[str]:
-    """Where the slowest way loses its time against the fastest, if that is clear."""
+    """Which part of the slowest way's bar is longer than the fastest's by most, if its step clearly is."""
     best, *_, worst = sorted(ways, key=lambda way: way.step.middle)
     if not best.step.clearly_below(worst.step):
         return []
     parts = {part: (getattr(best, part), getattr(worst, part)) for part in ("compute", "wait", "transfer")}
     most = max(parts, key=lambda part: parts[part][1].middle - parts[part][0].middle)
     short, long = parts[most]
-    words = {"compute": "computing", "wait": "waiting", "transfer": "transfer"}
-    what = f"{words[most]} ({say_seconds(short.middle)} against {say_seconds(long.middle)})"
-    return [f"Where does the slowest lose it? Most of it in {what}."]
+    if long.middle <= short.middle:
+        return []
+    both = f"{say_seconds(short.middle)} ({best.name}) against {say_seconds(long.middle)} ({worst.name})"
+    words = {"compute": "Computing", "wait": "Waiting", "transfer": "Transfer"}
+    return [f"Which part differs most with overlap off? {words[most]}: {both}."]
 
 
 def gloo_and_mpi(gloo: StepTime, mpi: StepTime) -> str:
@@ -128,8 +130,8 @@ def ddp_and_hand(ddp: StepTime, hand: StepTime) -> str:
     both = f"{say_seconds(ddp.step.middle)} with DDP, {say_seconds(hand.step.middle)} by hand"
     if hand.step.clearly_below(ddp.step):
         return (
-            f"DDP or by hand, both over MPI? {both}. DDP copies each gradient into a bucket and back; by "
-            "hand, the gradients live in one bucket from the start."
+            f"DDP or by hand, both over MPI? {both}. One reason: DDP copies each gradient into a bucket and "
+            "back; by hand, the gradients live in one bucket from the start."
         )
     if ddp.step.clearly_below(hand.step):
         return f"DDP or by hand, both over MPI? {both}. DDP sends while backward still computes."
@@ -137,23 +139,25 @@ def ddp_and_hand(ddp: StepTime, hand: StepTime) -> str:
 
 
 def overlap_saves(backends: Mapping[str, StepTime], hand: StepTime, cores: int) -> str:
-    """What DDP saves over each backend by sending during backward, if that is more than noise.
+    """What DDP saves or loses over each backend by sending during backward, if that is more than noise.
 
     By hand nothing overlaps: how far its step is from its parts, or from other steps, is noise.
     """
     noise = max(abs(saved(hand)), (hand.step.high - hand.step.low) / 2)
     gains = {name: saved(way) for name, way in backends.items()}
-    told = [
-        f"{say_seconds(gain)} over {name}" if gain > noise else f"nothing that can be seen over {name}"
-        for name, gain in gains.items()
-    ]
-    if max(gains.values()) > noise:
-        return f"What does overlap save? {', '.join(told)}. Noise moves a step by {say_seconds(noise)}."
+    told = "; ".join(saved_over(name, gain, noise) for name, gain in gains.items())
+    small = f"Less than {say_seconds(noise)} would be noise."
     why = " Each rank uses its core to compute, so no core is idle to move bytes."
-    return (
-        f"What does overlap save? Nothing that can be seen: less than the {say_seconds(noise)} by which "
-        f"noise moves a step.{why if hand.ranks >= cores else ''}"
-    )
+    if max(gains.values()) > noise or hand.ranks < cores:
+        why = ""
+    return f"What does overlap save? {told[0].upper()}{told[1:]}. {small}{why}"
+
+
+def saved_over(name: str, gain: float, noise: float) -> str:
+    """What overlap saves or costs over one backend: `gain` seconds per step, if more than `noise`."""
+    if abs(gain) <= noise:
+        return f"nothing that can be seen over {name}"
+    return f"{say_seconds(gain)} over {name}" if gain > 0 else f"over {name} it costs {say_seconds(-gain)}"
 
 
 def saved(way: StepTime) -> float:

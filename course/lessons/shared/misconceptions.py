@@ -79,7 +79,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "waiting-is-transfer": "time in a collective is time of transfer",
         "loader-knows-its-rank": "a DataLoader takes the share of its rank by itself",
         "mistakes-raise-errors": "a mistake in distributed training raises an error",
-        "backend-changes-results": "another backend trains another network",
+        "late-gradients-are-stale": "with DDP, a late gradient is used in a later step",
         "own-seed-own-share": "another seed on every rank gives each its own shard of the images",
         "ddp-sums": "DDP adds up the gradients of the ranks",
         "framework-beats-hand": "what a framework does is faster than the same by hand",

@@ -68,12 +68,17 @@ def test_labels_of_bars_and_gains_are_in_the_words():
     assert "8 ranks 4.00× (replayed)" in found["speedups"].alt
 
 
+def test_a_replay_is_said_once_in_the_words_for_its_bar():
+    alt = study.epoch_bars({"by hand, 2 ranks, replayed": study.Bar(1, 0, 0, study.REPLAYED)}, what="cnn").alt
+    assert "by hand, 2 ranks (replayed): 1 s" in alt
+
+
 def test_the_best_speedup_of_the_title_was_measured_with_a_core_each():
     assert study.speedup_title(GAINS, "cnn") == (
-        "CNN: own MPI on 2 ranks is\n1.60 times as fast as one thread, an efficiency of 80%"
+        "CNN: own MPI on 2 ranks has\na speed-up of 1.60 over one thread, an efficiency of 80%"
     )
     crowded = {"own MPI": study.Gains(MPI, {4: (1.7, study.OVERSUBSCRIBED)})}
-    assert "on 4 ranks (oversubscribed) is\n1.70 times" in study.speedup_title(crowded, "cnn")
+    assert "on 4 ranks (oversubscribed) has\na speed-up of 1.70" in study.speedup_title(crowded, "cnn")
 
 
 def test_the_curves_title_says_how_far_apart_they_end_and_who_is_first():

@@ -146,7 +146,7 @@ def curve_title(ranks: int, right: float, images: str) -> str:
 
 
 def way_bars(ways: Sequence[StepTime], *, cores: int) -> Picture:
-    """A bar per way: how long a step computed, waited and transferred; a diamond: the step as it is."""
+    """A bar per way: how long a step computed, waited and transferred; a diamond: a normal step."""
     longest = max(max(way.step.middle, sum(parts_of(way).values())) for way in ways)
     factor, unit = time_unit(longest)
     title = ways_title(ways, cores)
@@ -160,18 +160,21 @@ def way_bars(ways: Sequence[StepTime], *, cores: int) -> Picture:
         axes.plot([factor * way.step.middle], [row], linestyle="none", **mark)
         end = max(left, factor * way.step.middle)
         axes.text(
-            end + 0.03 * factor * longest, row, say_seconds(way.step.middle), va="center", fontsize=FONT_SIZE
+            end + 0.03 * factor * longest,
+            row,
+            f"normal: {say_seconds(way.step.middle)}",
+            va="center",
+            fontsize=FONT_SIZE,
         )
     axes.set_yticks(range(len(ways)), [way.name for way in ways])
-    axes.set(ylim=(len(ways) - 0.4, -0.6), xlim=(0, 1.2 * factor * longest))
+    axes.set(ylim=(len(ways) - 0.4, -0.6), xlim=(0, 1.32 * factor * longest))
     axes.set_xlabel(f"{unit} per step; bars: mean of the ranks")
     axes.grid(False, axis="y")
     keys: list[Patch | Line2D] = [
         Patch(label=activity, edgecolor=INK, **style) for activity, style in ACTIVITIES.items()
     ]
-    keys.append(
-        Line2D([], [], color=INK, marker="D", linestyle="none", markersize=9, label="a step, slowest rank")
-    )
+    diamond: Look = {"color": INK, "marker": "D", "linestyle": "none", "markersize": 9}
+    keys.append(Line2D([], [], **diamond, label="normal step, slowest rank"))
     figure.legend(handles=keys, loc="outside lower left", ncols=4, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, ways_alt(ways, title))
 
@@ -188,7 +191,7 @@ def ways_title(ways: Sequence[StepTime], cores: int) -> str:
         for way in ways
     ]
     where = say_ranks(ways[0].ranks, cores)
-    return f"{where}: of a step, waiting and transfer take\n{listed(lost)}"
+    return f"{where}: with overlap off, waiting and transfer take\n{listed(lost)} of a step"
 
 
 def ways_alt(ways: Sequence[StepTime], title: str) -> str:
@@ -196,7 +199,7 @@ def ways_alt(ways: Sequence[StepTime], title: str) -> str:
     lines = [
         f"{way.name}: "
         + ", ".join(f"{kind} {say_seconds(seconds)}" for kind, seconds in parts_of(way).items())
-        + f", as it is {say_seconds(way.step.middle)}"
+        + f", normal step {say_seconds(way.step.middle)}"
         for way in ways
     ]
     return f"Stacked bars, one per way to take a step. {title}. {'; '.join(lines)}.".replace("\n", " ")

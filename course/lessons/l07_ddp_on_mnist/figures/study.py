@@ -134,7 +134,8 @@ def named(model: str) -> str:
 def bars_alt(bars: Mapping[str, Bar], title: str) -> str:
     """The same in words."""
     lines = [
-        f"{name} ({bar.label}): {say_seconds(bar.seconds)}, computing {bar.compute / bar.seconds:.0%}, "
+        f"{name.removesuffix(', ' + REPLAYED)} ({bar.label}): {say_seconds(bar.seconds)}, "
+        f"computing {bar.compute / bar.seconds:.0%}, "
         f"waiting {bar.wait / bar.seconds:.0%}, transfer {bar.transfer / bar.seconds:.0%}"
         for name, bar in bars.items()
     ]
@@ -174,7 +175,7 @@ def speedups(gains: Mapping[str, Gains], *, cores: int, what: str) -> Picture:
                 mark |= {"markerfacecolor": line.look["color"], "markerfacecoloralt": "white"}
             left.plot([n], [gain], **mark)
             right.plot([n], [gain / n], **mark)
-    left.set_ylabel("times as fast as one thread")
+    left.set_ylabel("speed-up over one thread")
     right.set_ylabel("efficiency")
     right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
     for axes in (left, right):
@@ -205,8 +206,8 @@ def speedup_title(gains: Mapping[str, Gains], what: str) -> str:
     measured = [point for point in points if point[3] == MEASURED] or points
     gain, n, name, label = max(measured)
     where = "" if label == MEASURED else f" ({label})"
-    fast = f"{gain:.2f} times as fast as one thread, an efficiency of {gain / n:.0%}"
-    return f"{named(what)}: {name} on {n} ranks{where} is\n{fast}"
+    fast = f"a speed-up of {gain:.2f} over one thread, an efficiency of {gain / n:.0%}"
+    return f"{named(what)}: {name} on {n} ranks{where} has\n{fast}"
 
 
 def speedup_alt(gains: Mapping[str, Gains], title: str, cores: int) -> str:
@@ -263,7 +264,7 @@ def curves_alt(lines: Mapping[str, Line], title: str) -> str:
 
 
 def time_and_accuracy(points: Mapping[str, Point], *, what: str) -> Picture:
-    """Seconds per epoch against final accuracies of all seeds: mean, lowest and highest per way."""
+    """Final accuracies of all seeds against seconds per epoch: mean, lowest and highest per way."""
     means = {name: 100 * fmean(one.accuracies) for name, one in points.items()}
     title = scatter_title(points, what)
     figure, (axes,) = new_panels(title, height=5.2)
@@ -280,7 +281,7 @@ def time_and_accuracy(points: Mapping[str, Point], *, what: str) -> Picture:
         f"{100 * max(seeds):.2f})"
         for name, (_, seconds, seeds) in points.items()
     ]
-    alt = f"Points with bars: seconds per epoch against final test accuracy. {title}. {'; '.join(told)}."
+    alt = f"Points with bars: final test accuracy against seconds per epoch. {title}. {'; '.join(told)}."
     return Picture(figure, _one_line(alt))
 
 
