@@ -67,7 +67,7 @@ FALLING_LOSS = Question(
     "you check the gradients?",
     options=(
         Option(
-            "not at all: wrong ones would not lower the loss",
+            "not at all, since wrong ones would not lower the loss",
             reply="Wrong gradients often do lower it: any direction within 90 degrees of the right one leads "
             "downhill. Half of every gradient would do, or one layer that does not learn at all.",
             belief="falling-loss-right-gradient",
