@@ -370,30 +370,30 @@ def throughput_title(baselines: Sequence[Baseline]) -> str:
 
 
 def explain_threads(baselines: Sequence[Baseline]) -> str:
-    """What the CNN gained from threads and from ranks, and what that says, chosen from the measurement."""
+    """The CNN's speed-ups with threads and with ranks, and what they say, chosen from the measurement."""
     gains = speedups(baselines)["cnn"]
     ways = [way for way in gains if way != "1 thread"]
     if len(ways) < 2:
         return "One core: more threads or ranks would only share it."
     threads, ranks = gains[ways[-2]], gains[ways[-1]]
-    told = f"{ways[-1]} gain {ranks:.2f}, {ways[-2]} {threads:.2f}."
+    told = f"Speed-up {ranks:.2f} with {ways[-1]}, {threads:.2f} with {ways[-2]}."
     if disturbed(gains):
         team, free = reference_speedup()
         return (
-            f"{told} On free cores, {team} ranks of the reference machine gain {free:.2f}: here the cores "
+            f"{told} On free cores, {team} ranks of the reference machine reach {free:.2f}: here the cores "
             "were busy, so this run says nothing about threads against ranks."
         )
     if max(threads, ranks) < 1.2:
-        return f"{told} Neither gains much: are the cores busy with something else?"
+        return f"{told} Both are small: are the cores busy with something else?"
     if threads > 1.05 * ranks:
         return f"{told} Threads share one copy of the weights and send nothing, so here they win."
     if ranks > 1.05 * threads:
         return f"{told} Ranks wait for each other once per step, threads after every operation."
-    return f"{told} On this machine it makes no difference."
+    return f"{told} For the CNN on this machine, it makes no difference."
 
 
 def disturbed(gains: Mapping[str, float]) -> bool:
-    """Whether ranks gain far less than as many do on free cores; `gains` are the CNN's, by way."""
+    """Whether ranks are far slower than as many on free cores; `gains` are the CNN's speed-ups, by way."""
     ranks, free = reference_speedup()
     return gains.get(f"{ranks} ranks", free) < 0.85 * free
 

@@ -43,8 +43,8 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · One step
 #
-# In lesson 06, several ranks train one network together. First we train it in one process, the notebook's own, so that we
-# know what they have to reproduce. The network has three layers of weights and classifies images of handwritten digits. It
+# In lesson 06, several ranks train one network. First we train it in one process, the notebook's own, so we
+# know what they have to reproduce. The network has three layers of weights and classifies handwritten digits. It
 # starts from random weights, so at first it only guesses.
 
 # %% tags=["nbval-ignore-output"]
@@ -78,12 +78,12 @@ for step in range(5):
     print(f"step {step}: loss {loss.item():.3f}")
 
 # %% [markdown]
-# Here the batch is always the same. Real training takes the next one in each step. When every image has been used once, one
+# Here the batch is always the same. Real training takes the next one in each step. When every image has been used once, an
 # **epoch** is over.
 
 # %% [markdown] tags=["notes"]
 # Two minutes. Ask: "What would the loss be if the network only guessed?" (ln 10 = 2.3, where it starts.) People who know
-# Keras look for `model.fit`: say that we want to see the four lines, because lesson 06 changes exactly one of them.
+# Keras look for `model.fit`: say that we want to see the four lines, because lesson 06 puts one new line between the last two.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The learning rate
@@ -95,7 +95,7 @@ for step in range(5):
 predict("Learning rate with the lowest loss after 100 steps?", None)
 
 # %% [markdown]
-# The trainings need nothing from each other, so each rank runs two.
+# The trainings are independent, so each rank runs two.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -127,16 +127,17 @@ loss_against_rate(trials)
 # ## 3 · The batch size
 #
 # A larger batch averages over more images, so its gradient is less noisy. Does the network also learn more *per image*? We
-# train until the test loss is 0.6 and count the images, because images are what you pay for in computing time.
-# To keep it short, the training set has N = 4000 images. Each rank takes one batch size: 1 (stochastic gradient descent in its
-# strict sense), 16, 128, or all N (the full batch, one step per epoch). First, all of them use the learning rate 0.04.
+# train until the test loss is 0.6 and count the images, because computing time grows with them.
+# To keep it short, the training set has N = 4000 images. Each rank takes one batch size: 1 (stochastic gradient descent, strictly
+# speaking), 16, 128, or all N (the full batch, one step per epoch). First, all use the learning rate 0.04.
 
 # %%
 predict("At the same rate: how many times the images of batch 16 does batch 128 need?", None)
 
 # %% [markdown]
 # `scaled_rate` tries the **linear scaling rule**: when the batch becomes k times as large, make the learning rate k times as
-# large. We stop at 0.32, since large rates diverge.
+# large. From 0.04 for batches of 16, this gives 0.0025 for 1 and 0.32 for 128. The full batch gets 0.32, too: 10 would diverge
+# (section 2).
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -162,13 +163,15 @@ print(explain_ends(same, scaled))
 images_against_batch({"same rate": same, "scaled rate": scaled})
 
 # %% [markdown]
-# Left is what you pay: images. (A cross: the training diverged, or did not arrive within 15 000 steps or 600 000 images. Counts may be up to
-# 8 % too large, because the test loss is measured only now and then.) Right: steps. If enough ranks share each step, a larger batch takes no longer per step, and the number of
-# steps is how long you wait. With the same rate, a larger batch makes each step only a little better, and an epoch has fewer steps. A
-# scaled rate also makes each step longer. That works up to the largest rate that the network tolerates. Beyond it, a larger batch hardly
-# saves steps.
+# Left is what you pay: images. A cross means the training diverged, or did not arrive within 15 000 steps or 600 000 images.
+# (Counts may be up to 8 % too large: we test only now and then.)
 #
-# Remember this in lesson 06: four ranks with 32 images each train with a batch of 128.
+# Right are the steps. If enough ranks share each step, a larger batch takes no longer per step. Then the steps say how long you wait.
+#
+# At the same rate, a larger batch makes each step only a little better, and the same images make fewer steps. At the scaled rate,
+# each step is also longer. That works up to the largest rate the network tolerates. Beyond it, a larger batch hardly saves steps.
+#
+# In lesson 06, four ranks with 32 images each train with a batch of 128.
 
 # %% tags=["exercise: 05.q1"]
 
@@ -179,15 +182,15 @@ images_against_batch({"same rate": same, "scaled rate": scaled})
 # %% [markdown] tags=["slide"]
 # ## 4 · A batch in pieces
 #
-# What if the batch does not fit into memory? Split it into **micro-batches**. `backward()` *adds* to the gradients that are
-# already there. So we call it for one micro-batch after another, and update the weights once at the end. This is
+# What if the batch does not fit into memory? Split it into **micro-batches**. `backward()` *adds* to the gradients already
+# there. So we call it for one micro-batch after another, and update the weights once at the end. This is
 # **gradient accumulation**. But how much does each micro-batch count?
 
 # %% tags=["exercise: 05.1"]
 
 # %% [markdown]
-# Does a batch in pieces train the same network? We take 100 steps with full batches of 128, then 100 steps with the same batches
-# split into 100 and 28. `accumulate` computes both.
+# Does a batch in pieces train the same network? We take 100 steps with full batches of 128, then 100 with the same batches split
+# into 100 and 28. Both times, `accumulate` computes the gradients.
 
 # %%
 continue_with("05.1")
@@ -221,8 +224,8 @@ microbatch_sum(parts, (6, 3, 1), whole)
 # A mean over the batch is a sum over images, divided *once* by the size of the batch. So the pieces of the sum just add up,
 # however unequal they are. The mean of the means gives the single image as much weight as the six together.
 #
-# It does not matter who computes the micro-batches. Different ranks can do it at the same time (lesson 06), or they can pass one
-# after another through a network that is spread over ranks (lesson 08).
+# It does not matter who computes the micro-batches. Different ranks can do it at the same time (lesson 06), or they pass one
+# after another through a network spread over ranks (lesson 08).
 
 # %% [markdown] tags=["notes"]
 # Eight minutes with the exercise. Whoever divides by the number of micro-batches passes the first case (2 + 2) and fails the
@@ -232,7 +235,7 @@ microbatch_sum(parts, (6, 3, 1), whole)
 # ## Key points
 #
 # - Sweep the learning rate by powers of ten. Too small learns little, too large diverges.
-# - From some size on, a larger batch at the same learning rate needs more images. A larger rate makes up for it, up to a limit.
+# - From some size on, a larger batch at the same learning rate needs more images. A larger rate saves many of them, up to a limit.
 # - Divide the *summed* loss by the size of the batch, once; weight a micro-batch's *mean* loss by its share of the batch. Then the gradients
 #   add up.
 
@@ -371,9 +374,9 @@ of_ranks = rank_baselines(team, ("mlp", "cnn", "lstm"), repetitions=9)
 from course.lessons.l05_training_one_process.figures import explain_threads, speedups, throughput
 
 baselines += [each for each in cluster["of_ranks"][0] if each.ranks > 1]
-gain = [gain for way, gain in speedups(baselines)["cnn"].items() if "thread" in way][-1]
+speedup = [each for way, each in speedups(baselines)["cnn"].items() if "thread" in way][-1]
 why = explain_threads(baselines)
-outcome("Speed-up of the CNN with threads?", gain, because=why)
+outcome("Speed-up of the CNN with threads?", speedup, because=why)
 throughput(baselines)
 
 # %% [markdown]
@@ -383,7 +386,7 @@ throughput(baselines)
 # you combine them, with a few threads per rank, and measure which mix is fastest.
 #
 # Jakovac and Pichler measured threads on a machine of their own (**published**). An epoch of the CNN took 65 s on one thread and
-# 30 s on eight.
+# 30 s on eight. The speed-ups are theirs, as printed.
 #
 # | published speed-up | 4 threads | 8 threads |
 # |---|---|---|
@@ -394,9 +397,10 @@ throughput(baselines)
 # %% [markdown]
 # ### What a step keeps in memory
 #
-# A forward pass keeps its intermediate results, the activations, because backward needs them. They usually take far more
-# memory than the weights. `step_bytes` adds up all tensors that exist at the worst moment of a step of a small ResNet, with images
-# of 32 × 32 pixels. How much memory remains with micro-batches?
+# A forward pass keeps its intermediate results, the activations, because backward needs them. In a convolutional network they
+# usually take far more memory than the weights. (In a large language model, weights, gradients and optimizer state often take more.)
+# `step_bytes` adds up all tensors that exist at the worst moment of a step of a small ResNet, with images of 32 × 32 pixels. How much
+# of that memory does the same batch need in micro-batches?
 
 # %%
 predict("Memory of 128 images in micro-batches of 32, in percent of all at once?", None)
@@ -417,15 +421,15 @@ outcome("Memory of 128 images in micro-batches of 32, in percent of all at once?
 print(f"the step with activations in bfloat16: {halved / 1e6:.0f} MB")
 
 # %% [markdown]
-# The last line used **bfloat16**, a number of 16 bits with the range of float32 but only two to three digits. Its forward pass
-# stores half the bytes. Weights and their updates stay in float32, and for a reason:
+# The last line used **bfloat16**, a number of 16 bits with the range of float32 but only two to three digits. A forward pass
+# in bfloat16 stores about half the bytes. Weights and their updates stay in float32, and for a reason:
 
 # %%
 print("1 − 0.001 in bfloat16 is", (torch.ones(1, dtype=torch.bfloat16) - 0.001).item())
 
 # %% [markdown]
 # Activations grow with the number of pixels. Micro-batches of one image are the end of that road: how large may that one image be?
-# We measure up to 256 × 256 pixels and continue the line to the memory of real devices.
+# We measure two images at once, of up to 256 × 256 pixels, divide by two, and continue the line to the memory of real devices.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l05_training_one_process.figures import memory_against_image
@@ -440,7 +444,8 @@ memory_against_image({edge: step_bytes(2, edge=edge) for edge in (32, 64, 128, 2
 # ### A whole training
 #
 # A learning rate that is good at first is often too large at the end, when each batch still moves the weights too far. So most recipes
-# let it **decay**, here along a straight line to zero. We train the MLP for five epochs on 12 000 images.
+# let it **decay**, here along a straight line to zero. We train the MLP for five epochs on 12 000 images, here with
+# **momentum**: each step also adds 0.9 of the one before.
 
 # %% tags=["nbval-ignore-output"]
 from dataclasses import replace
@@ -467,7 +472,8 @@ from course.lessons.l05_training_one_process.figures import learning_curves
 thousand = replace(data, train_images=data.train_images[:1000], train_labels=data.train_labels[:1000])
 twenty = replace(RECIPES["mlp"], epochs=20)
 reports = train(build("mlp", seed=0), twenty, thousand, seed=0)
-trained = [sum(report.losses) / len(report.losses) for report in reports]
+lengths = [128] * 7 + [104]  # images per batch: the shorter one weighs less
+trained = [np.average(report.losses, weights=lengths) for report in reports]
 learning_curves(trained, [report.score.mean_loss for report in reports])
 
 # %% [markdown]
@@ -477,8 +483,8 @@ learning_curves(trained, [report.score.mean_loss for report in reports])
 # %% [markdown]
 # ## On GPUs
 #
-# Learning rate, batch size and micro-batches work the same way. A GPU is busy only with far larger batches, so the extra images they need
-# matter more. Its memory is the usual reason to accumulate gradients.
+# Learning rate, batch size and micro-batches work the same way. A GPU is busy only with far larger batches, so the extra images that
+# large batches need matter more. Its memory is the usual reason to accumulate gradients.
 
 # %% [markdown]
 # ## Pitfalls
@@ -486,7 +492,8 @@ learning_curves(trained, [report.score.mean_loss for report in reports])
 # - Taking the mean of the means. It is right for equal parts, so nobody notices until the last batch is shorter.
 # - Updating the weights after every micro-batch. Then the micro-batch *is* the batch.
 # - Calling `zero_grad` inside the loop over micro-batches, or never.
-# - Comparing two batch sizes after the same number of epochs, or two learning rates after a few steps.
+# - Comparing two batch sizes at one learning rate: find a good rate for each first. And a rate that is best after a few steps need not be
+#   best at the end.
 # - Checking gradients in float32, or with dropout, which draws new random numbers each time.
 
 # %% [markdown]
@@ -498,13 +505,14 @@ learning_curves(trained, [report.score.mean_loss for report in reports])
 #   the picture of section 3, for many networks.
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: the linear scaling rule.
 # - M. Li, E. Yumer and D. Ramanan, [Budgeted training](https://arxiv.org/abs/1905.04753), 2020: decay along a straight line.
-# - P. Micikevicius and others, [Mixed precision training](https://arxiv.org/abs/1710.03740), 2018.
+# - P. Micikevicius and others, [Mixed precision training](https://arxiv.org/abs/1710.03740), 2018. Theirs is float16,
+#   whose smaller range needs the loss scaled up; bfloat16 does not.
 
 # %% [markdown]
 # ## Stretch
 #
-# `samples_to_reach(few, 4000, rate, target=0.6)` trains with the full batch, on any rank. Find a learning rate with which
-# it needs the fewest images. How close to batches of 16 do you get?
+# In a `%%px` cell, `samples_to_reach(few, 4000, rate, target=0.6)` trains with the full batch; each rank can try a different rate.
+# Find the rate that needs the fewest images. How close to batches of 16 do you get?
 
 # %% [markdown]
 # ## Teardown

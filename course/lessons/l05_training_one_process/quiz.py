@@ -4,8 +4,8 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 LARGER_BATCH = Question(
     id="05.q1",
-    question="You train with batches of 1024 instead of 64, because that keeps the machine busier. The "
-    "learning rate stays as it was. After three epochs, how does the training loss compare?",
+    question="You train with batches of 1024 instead of 64, because that keeps the machine busier. You "
+    "keep the learning rate, which was good for 64. After three epochs, how does the training loss compare?",
     options=(
         Option(
             "it is about the same, because the same images were seen",
@@ -63,23 +63,23 @@ ACCURACY = Question(
 
 FALLING_LOSS = Question(
     id="05.q3",
-    question="You wrote a backward pass by hand. In training, the loss falls from 2.3 to 0.4. What do "
-    "you know "
-    "about your gradients?",
+    question="You wrote a backward pass by hand. In training, the loss falls from 2.3 to 0.4. How do "
+    "you check the gradients?",
     options=(
         Option(
-            "they are right, because wrong ones would not lower the loss",
+            "not at all, since wrong ones would not lower the loss",
             reply="Wrong gradients often do lower it: any direction within 90 degrees of the right one leads "
             "downhill. Half of every gradient would do, or one layer that does not learn at all.",
             belief="falling-loss-right-gradient",
         ),
         Option(
-            "on the whole they point downhill, but some may still be wrong",
-            reply="Only a gradient check tells, and it needs float64.",
+            "by central differences, computed in float64",
+            reply="Wrong gradients can lower the loss, too. In float64, right ones agree to nine or ten "
+            "digits, so even a small mistake shows.",
             right=True,
         ),
         Option(
-            "they are right if float32 differences agree to two digits",
+            "by central differences, computed in float32",
             reply="Two digits are all that float32 has left for a difference of losses. A gradient that "
             "is wrong "
             "by half a percent could pass. In float64 nine or ten digits agree.",

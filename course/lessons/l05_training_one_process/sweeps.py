@@ -57,7 +57,7 @@ def samples_to_reach(
     name: str = "mlp",
     seed: int = 0,
 ) -> Reached:
-    """How many samples it takes until the test loss is at most `target`.
+    """How many samples and steps it takes until the test loss is at most `target`.
 
     None if `most` samples or `most_steps` steps were not enough, or if the training diverged.
 
@@ -66,14 +66,14 @@ def samples_to_reach(
     """
     training = Training(data, name, learning_rate, batch_size, seed)
     next_test = 0.0
-    for _ in training.losses():
+    for steps, _ in enumerate(training.losses(), 1):
         if training.samples >= next_test:
             next_test = BETWEEN_TESTS * training.samples
             if training.test() <= target:
-                return Reached(learning_rate, batch_size, target, training.samples)
+                return Reached(learning_rate, batch_size, target, training.samples, steps)
         if training.samples >= min(most, most_steps * batch_size):
-            return Reached(learning_rate, batch_size, target, None)
-    return Reached(learning_rate, batch_size, target, None, diverged=True)
+            return Reached(learning_rate, batch_size, target)
+    return Reached(learning_rate, batch_size, target, diverged=True)
 
 
 class Training:

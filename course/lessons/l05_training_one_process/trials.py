@@ -31,21 +31,18 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The samples it took to bring the test loss down to `target`; None where it was not reached.
+    """The samples and steps it took to bring the test loss down to `target`; None where it was not reached.
 
-    `diverged` says whether that was because the numbers left the range of floats.
+    Steps are updates of the weights: an epoch may end with one for a shorter batch. `diverged` says whether
+    the target was not reached because the numbers left the range of floats.
     """
 
     learning_rate: float
     batch_size: int
     target: float
-    samples: int | None
+    samples: int | None = None
+    steps: int | None = None
     diverged: bool = False
-
-    @property
-    def steps(self) -> int | None:
-        """How often the weights were updated."""
-        return None if self.samples is None else math.ceil(self.samples / self.batch_size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Figures of lesson 05: they say what was measured, what diverged, and what was never reached."""
 
+from math import ceil
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,12 @@ def trial(rate: float, loss: float) -> Trial:
 
 def reached(*samples: int | None) -> list[Reached]:
     sizes = (16, 64, 256, 1024)
-    return [Reached(0.1, size, 0.3, count) for size, count in zip(sizes, samples, strict=False)]
+    return [taking(0.1, size, 0.3, count) for size, count in zip(sizes, samples, strict=False)]
+
+
+def taking(rate: float, size: int, target: float, samples: int | None) -> Reached:
+    """What was reached with `samples` images without end: only the last batch may be shorter."""
+    return Reached(rate, size, target, samples, None if samples is None else ceil(samples / size))
 
 
 SWEEP = [
@@ -90,7 +97,7 @@ def test_the_cost_of_a_batch_is_explained_by_its_size(times: float, words: str) 
 
 def test_batches_of_128_are_compared_with_16_only_if_both_arrive() -> None:
     def same(*samples: int | None) -> list[Reached]:
-        return [Reached(0.04, n, 0.6, m) for n, m in zip((1, 16, 128, 4000), samples, strict=True)]
+        return [taking(0.04, n, 0.6, m) for n, m in zip((1, 16, 128, 4000), samples, strict=True)]
 
     assert batch_128(same(None, 2000, 14000, None)) == (7, explain_batch(7))
     times, why = batch_128(same(9, 2000, None, None))
@@ -98,13 +105,13 @@ def test_batches_of_128_are_compared_with_16_only_if_both_arrive() -> None:
 
 
 def test_the_ends_are_explained_where_they_show_something() -> None:
-    noisy = [Reached(0.04, 1, 0.6, None), *reached(1, 2000, 14_000)[1:]]
-    scaled = [Reached(0.0025, 1, 0.6, 2000), Reached(0.3, 128, 0.6, 3840), Reached(0.3, 4000, 0.6, 132_000)]
+    noisy = [Reached(0.04, 1, 0.6), *reached(1, 2000, 14_000)[1:]]
+    scaled = [taking(0.0025, 1, 0.6, 2000), taking(0.3, 128, 0.6, 3840), taking(0.3, 4000, 0.6, 132_000)]
     assert explain_ends(noisy, scaled) == (
         "The gradient of a single image is so noisy that the rate 0.04 is too large for it; at 0.0025 it "
         "arrives. Scaled rate: 4000 takes 33 steps where 128 takes 30, and 34 times the images."
     )
-    assert explain_ends(reached(1, 1), [*reached(1, 1), Reached(0.1, 4000, 0.3, None)]) == ""
+    assert explain_ends(reached(1, 1), [*reached(1, 1), Reached(0.1, 4000, 0.3)]) == ""
 
 
 def test_batches_that_never_arrive_are_drawn_in_a_band_of_their_own() -> None:
@@ -117,7 +124,7 @@ def test_batches_that_never_arrive_are_drawn_in_a_band_of_their_own() -> None:
     assert picture.figure.get_suptitle().startswith("same rate: 256 needs 3.8× the images of 64")
     assert "batches of 256 4600 images, 18 steps, batches of 1024 not reached" in picture.alt
     assert "1024 does not arrive; scaled rate: " in picture.alt
-    gone = [Reached(9.0, 16, 0.3, None, diverged=True), *reached(1, 1)[1:]]
+    gone = [Reached(9.0, 16, 0.3, diverged=True), *reached(1, 1)[1:]]
     assert "batches of 16 diverged" in images_against_batch({"large rate": gone}).alt
     crosses = [line for line in picture.figure.axes[0].lines if line.get_marker() == "x"]
     highest = max(max(line.get_ydata()) for line in picture.figure.axes[0].lines if line not in crosses)

@@ -70,9 +70,17 @@ def test_what_it_took_is_told_in_samples_and_steps() -> None:
     assert many.samples > 2 * few.samples, "at one learning rate, big batches see more samples for the same"
 
 
+def test_a_shorter_batch_at_the_end_of_an_epoch_is_a_step_too() -> None:
+    """400 images make two batches, of 300 and of 100."""
+    reached = samples_to_reach(DATA, 300, 0.05, target=0.5)
+    assert reached.samples is not None and reached.samples > 400
+    epochs, rest = divmod(reached.samples, 400)
+    assert reached.steps == 2 * epochs + (rest > 0)
+
+
 def test_a_target_out_of_reach_ends_after_the_most_samples() -> None:
     reached = samples_to_reach(DATA, 50, 1e-7, target=0.01, most=500)
-    assert reached == Reached(1e-7, 50, 0.01, None)
+    assert reached == Reached(1e-7, 50, 0.01)
     assert reached.steps is None
 
 
