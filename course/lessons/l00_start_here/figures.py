@@ -177,10 +177,10 @@ def size_title(measured: Mapping[int, Mapping[int, int]], memories: Mapping[str,
     *_, before, largest = sorted(by_side)
     times = by_side[largest] / by_side[before]
     side = first_too_large(by_side, max(memories.values()))
-    how = "extrapolated: " if side > largest else ""
+    how = " extrapolated:" if side > largest else ""
     return (
-        f"{largest / before:g} times the side takes {times:.1f} times the memory;\n"
-        f"{how}no device here has room for {_images(batch)} of {side:,} × {side:,} pixels"
+        f"{largest / before:g} times the side takes {times:.1f} times the memory;{how}\n"
+        f"no device here has room for {_images(batch)} of {side:,} × {side:,} pixels"
     )
 
 

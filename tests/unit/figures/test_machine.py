@@ -137,7 +137,7 @@ MEASURED = {1: {64: 6 * 10**6, 128: 24 * 10**6}, 16: {64: 96 * 10**6}}  # bytes:
 def test_the_first_image_that_no_device_can_hold(memory: int, side: int) -> None:
     assert machine.first_too_large(MEASURED[1], memory) == side
     title = machine.size_title(MEASURED, {"a": memory, "b": 1})
-    assert f";\nextrapolated: no device here has room for one image of {side:,} × {side:,} pixels" in title
+    assert f"; extrapolated:\nno device here has room for one image of {side:,} × {side:,} pixels" in title
 
 
 def test_an_image_that_was_measured_is_not_called_extrapolated() -> None:
