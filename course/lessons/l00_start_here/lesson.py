@@ -356,8 +356,9 @@ from course.lessons.l00_start_here.figures import lesson_table
 lesson_table()
 
 # %% [markdown]
-# After 07, go on with lessons 08 to 10 or with 11 to 13. Lesson 07 needs the core of 06, lesson 12 the
-# cores of 07 and 11, and lesson 13 the core of 12. These cores fit into a workshop of lecture, discussion and hands-on work, with breaks:
+# After 07, go on with lessons 08 to 10 or with 11 to 13. Lesson 07 needs the core of 06, lesson 12 the cores of
+# 07 and 11, and lesson 13 the core of 12. These cores fit into a workshop of lecture, discussion and hands-on
+# work, with breaks:
 #
 # | Time | Cores |
 # |---|---|
