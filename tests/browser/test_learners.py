@@ -75,11 +75,11 @@ def test_who_only_clicks_comes_to_the_end(open_copy: OpenLesson, server: Server,
 
 def test_who_runs_out_of_order_stops_a_cell_and_restarts_hears_what_to_do(open_copy: OpenLesson) -> None:
     with open_copy("00") as lesson:
-        mine, values = lesson.cell("mine = answer + rank"), lesson.cell('cluster["mine"]')
+        mine, values = lesson.cell("mine = base + rank"), lesson.cell('cluster["mine"]')
         assert WHAT_FIRST in lesson.run(mine)
         assert "4 ranks" in lesson.run(lesson.cell("start_cluster"))
-        assert "ranks 0, 1, 2, 3 raised NameError: name 'answer' is not defined" in lesson.run(mine)
-        for text in ("answer = 42", 'cluster["answer"] = answer', "%%px --setup"):
+        assert "ranks 0, 1, 2, 3 raised NameError: name 'base' is not defined" in lesson.run(mine)
+        for text in ("base = 42", 'cluster["base"] = base', "%%px --setup"):
             lesson.run(lesson.cell(text))
         assert lesson.run(mine) == ""
         assert lesson.run(values) == "[42, 43, 44, 45]"

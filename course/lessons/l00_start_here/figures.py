@@ -232,7 +232,7 @@ COURSE = (
         (
             ("01", "MPI basics"),
             ("02", "Monte\nCarlo π"),
-            ("03", "arctan π,\nquadrature"),
+            ("03", "arctan π and\nquadrature"),
             ("04", "Collectives"),
         ),
     ),

@@ -11,7 +11,7 @@
 # | **Time** | core 20 min · more 14 min |
 # | **Ranks** | 4 |
 #
-# **Core** is the first part of a lesson; **More** is the optional second part.
+# **Core** is a lesson's first part; **More** is the optional second part.
 #
 # [Course map](#6-·-The-course) · [01 · MPI basics →](01_mpi_basics.ipynb)
 
@@ -23,11 +23,12 @@
 # %% [markdown] tags=["slide"]
 # ## How to use this page
 #
-# Run the cells one after the other, from the top. The page is your own copy: change whatever you like.
+# Run the cells in order. The page is your own copy: change whatever you like.
 #
 # | You want to | Do this |
 # |---|---|
 # | run a cell | click on it and press **Shift + Enter**. `[*]` beside the cell means that it is running; a number means that it is done |
+# | answer a question | write the letter between the quotes, as in `answer("b")`, and run the cell. You may try again |
 # | stop a cell | press **■** in the toolbar. A cell that hangs on the ranks ends by itself and reports which rank waits for which |
 # | start again | choose *Kernel → Restart Kernel…*, then run the cells from the top |
 # | find out what is wrong | run the doctor in section 7, or type `course doctor` in a terminal |
@@ -52,13 +53,13 @@ cluster = start_cluster(n=4)
 # ## 1 · One cell, four processes
 #
 # A cell that begins with `%%px` runs in all four processes at once. Each process has a number, its **rank**.
-# We use the same word for the process: "rank 2 prints" means that the process with the number 2 prints.
+# We use the same word for the process: "rank 2 prints" means that the process with number 2 prints.
 #
 # The processes exchange messages. **MPI**, the Message Passing Interface, is the standard for this;
 # **mpi4py** is its Python library, **Open MPI** the implementation underneath.
 #
 # The ranks belong to a **communicator**, a group of processes that can exchange messages. `MPI.COMM_WORLD` is
-# the communicator of all ranks. From it, a rank learns two things: its own number and the number of ranks.
+# the communicator of all ranks. From it, a rank learns its own number and the number of ranks.
 
 # %%
 # %%px --setup
@@ -68,8 +69,8 @@ comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
 
 # %% [markdown]
-# Every lesson begins with these lines. The option `--setup` asks the cluster to run the cell again whenever
-# it has to restart the ranks (after a hang, for example). Now let every rank say hello.
+# Every lesson begins with these lines. With `--setup`, the cluster runs the cell again whenever it restarts
+# the ranks (after a hang, for example). Now let every rank say hello.
 
 # %%
 # %%px
@@ -87,22 +88,22 @@ print(f"hello from rank {rank} of {size}")
 # kernel and ask the ranks for it?
 
 # %%
-answer = 42
+base = 42
 
 # %%
 # %%px
-print(f"rank {rank} knows 'answer':", "answer" in globals())
+print(f"rank {rank} knows 'base':", "base" in globals())
 
 # %% [markdown]
 # `False`, four times: no rank can see the kernel's variables. We have to send the value. Assigning to
-# `cluster["name"]` sends a value to all ranks:
+# `cluster["name"]` sends it to all ranks:
 
 # %%
-cluster["answer"] = answer
+cluster["base"] = base
 
 # %%
 # %%px
-mine = answer + rank
+mine = base + rank
 
 # %% [markdown]
 # Reading `cluster["name"]` goes the other way. It returns a list with one value per rank, and the value of
@@ -142,9 +143,9 @@ print(f"the right neighbour of rank {rank} is rank {right_neighbour(comm)}")
 # ## 4 · Which core runs a rank?
 #
 # A rank is a process. A **core** is the part of a CPU that runs the instructions of a process, one process at
-# a time. (We count what your system counts: on some machines that is two hardware threads per physical core.)
+# a time. (We count as your system does. Many systems count a physical core twice, once per hardware thread.)
 # The operating system decides which core runs each process, and it may move a process to a different core many
-# times per second. Let us ask every rank where it is right now.
+# times per second. Let us ask every rank where it is now.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -161,18 +162,17 @@ from mpi_classroom.launch import available_cores
 cluster_picture(cluster["core"], available_cores())
 
 # %% [markdown]
-# Run the two cells again, several times. A rank keeps its number and its process, but it may be on a
-# different core.
+# Run the two cells again, several times. A rank keeps its number and its process, but its core may change.
 #
 # With more ranks than cores, ranks share cores, and the machine is **oversubscribed**. By default, Open MPI
-# refuses to start more ranks than there are physical cores; `start_cluster` switches that limit off.
-# Everything still works, but four ranks on two cores do at most the work of two. So when this course *times*
-# something, it uses at most one rank per core, or says that the ranks are oversubscribed.
+# starts at most one rank per physical core; `start_cluster` switches that limit off. Everything still works,
+# but four ranks on two cores do at most the work of two. So when this course *times* something, it uses at most
+# one rank per core, or says that the ranks are oversubscribed.
 
 # %% tags=["exercise: 00.q2"]
 
 # %% [markdown] tags=["slide"]
-# ## 5 · Why more than one machine?
+# ## 5 · Why more than one device?
 #
 # Seven billion parameters make a small language model. Large models are usually trained in **mixed
 # precision**: the layers compute with numbers of 16 bits, 2 bytes each. So the weights alone take 14 GB. How
@@ -238,8 +238,8 @@ course_map(here="00")
 # %% [markdown] tags=["slide"]
 # ## 7 · Is everything all right?
 #
-# The doctor checks everything that the course needs. Below each problem that it finds, it prints a remedy.
-# This takes up to a minute.
+# The doctor checks everything that the course needs. Below each problem, it prints a remedy. This takes up to
+# a minute.
 
 # %% tags=["nbval-ignore-output"]
 from course.doctor import doctor
@@ -258,11 +258,11 @@ doctor()
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A colleague has a machine with 64 cores and starts 256 ranks. Will the work finish (a) later than with 64
-# ranks, (b) at about the same time, or (c) sooner? Vote, talk to your neighbour for two minutes, and vote
-# again. What could the machine run out of?
+# On a machine with 64 cores, a colleague splits a pure computation over 256 ranks. Will it finish (a) later
+# than with 64 ranks, (b) at about the same time, or (c) sooner? Vote, talk to your neighbour for two minutes,
+# and vote again. What could the machine run out of?
 #
-# <details><summary>Answer</summary>At best (b), usually (a): the ranks share cores and wait for each other. Each rank also needs memory of its own, and memory is what the machine runs out of first.</details>
+# <details><summary>Answer</summary>At best (b), usually (a): the ranks share cores and wait for each other. Each rank also needs memory of its own, so the machine may run out of memory.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -302,8 +302,8 @@ node.Free()
 # ### 9 · What grows with the data
 #
 # The 16 bytes per parameter do not depend on the data. The activations do. An activation is what a layer
-# computes in the forward pass. It stays in memory until the backward pass has computed the gradients from it.
-# We let PyTorch count the bytes for a small network, a ResNet with 20 layers. If you double the side of an
+# computes in the forward pass. The backward pass needs it to compute gradients, so it stays in memory until
+# then. We let PyTorch count the bytes for a small network, a ResNet with 20 layers. If you double the side of an
 # image, by what factor does the memory grow?
 
 # %%
@@ -332,9 +332,9 @@ why = f"It has 4 times the pixels. And a batch of 16 images takes {of_16:.1f} ti
 outcome("Times the memory, for an image with twice the side?", times, because=why)
 
 # %% [markdown]
-# So activations grow with the number of pixels and with the number of images in a batch. A large image soon
-# fills any device. Jain et al. (see the references) draw the memory of their GPUs and servers as lines across
-# such a curve. Here is that picture for our network, with a newer GPU added:
+# So activations grow with the number of pixels and with the number of images in a batch: one large image can
+# fill any device. Here is the curve for our network. Each line across it is the memory of a device. Jain et
+# al. (see the references) draw the same picture; we add a newer GPU:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l00_start_here.figures import memory_by_size
@@ -356,8 +356,9 @@ from course.lessons.l00_start_here.figures import lesson_table
 lesson_table()
 
 # %% [markdown]
-# After 07, go on with lessons 08 to 10 or with 11 to 13. Lesson 07 needs the core of 06; lessons 12 and 13
-# need the core of 11. These cores fit into a workshop of lecture, discussion and hands-on work, with breaks:
+# After 07, go on with lessons 08 to 10 or with 11 to 13. Lesson 07 needs the core of 06, lesson 12 the cores of
+# 07 and 11, and lesson 13 the core of 12. These cores fit into a workshop of lecture, discussion and hands-on
+# work, with breaks:
 #
 # | Time | Cores |
 # |---|---|

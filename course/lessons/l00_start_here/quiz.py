@@ -10,13 +10,13 @@ KERNEL_OR_RANKS = Question(
         Option(
             "The number 5, printed by each of the four ranks",
             reply="That would mean the ranks can read the kernel's variables. They cannot: each rank found "
-            'no variable `answer` until `cluster["answer"] = answer` sent it.',
+            'no variable `base` until `cluster["base"] = base` sent it.',
             belief="kernel-on-ranks",
         ),
         Option(
             "The number 5, printed once, and only by rank 0",
             reply="That would mean the kernel is rank 0. It is a fifth process: rank 0 did not know the "
-            "kernel's `answer` either.",
+            "kernel's `base` either.",
             belief="kernel-is-rank-0",
         ),
         Option(
@@ -51,7 +51,7 @@ RANKS_AND_CORES = Question(
             belief="rank-is-core",
         ),
         Option(
-            "Two ranks compute first, two when those are done",
+            "Two ranks compute; the other two start afterwards",
             reply="Then a rank that waits for a message from one of the later two would wait for ever. In "
             "this course such ranks do finish: the operating system switches between them all the time.",
             belief="rank-is-core",

@@ -45,12 +45,11 @@ def shift(comm, value):
 SHIFT = Exercise(
     id="01.1",
     title="Pass it on",
-    task="The second way out leaves the order to MPI: `Sendrecv` sends and receives in one call. If all "
-    "ranks call it, they cannot deadlock.\n\n"
+    task="The second way out leaves the order to MPI: `Sendrecv` sends and receives in one call. If each "
+    "rank receives from the one that sends to it, they cannot deadlock.\n\n"
     "`comm.Sendrecv(to_send, dest=…, recvbuf=to_fill, source=…)`\n\n"
-    "Write a function that sends `value` to the right neighbour and returns the array that the left "
-    "neighbour sent. It must work on any number of ranks and for 0 to a million numbers; all ranks' arrays "
-    "have the same length.",
+    "Send `value` to the right neighbour and return the array of the left neighbour. Your function must work "
+    "on any number of ranks and for 0 to a million numbers, equally many on all ranks.",
     objectives=(1, 2, 3),
     stub='''\
 def shift(comm, value):
@@ -202,8 +201,8 @@ _COUNTS = '''\
 def counts_and_seconds(comm, count, seconds):
     """Return the list of all counts and the list of all seconds, by rank, on rank 0; None elsewhere."""
     if comm.rank > 0:
-        comm.send(seconds, dest=0, tag=2)
-        comm.send(count, dest=0, tag=1)
+        requests = [comm.isend(seconds, dest=0, tag=2), comm.isend(count, dest=0, tag=1)]
+        MPI.Request.waitall(requests)
         return None
     counts, times = [count], [seconds]
     for source in range(1, comm.size):
@@ -215,16 +214,17 @@ def counts_and_seconds(comm, count, seconds):
 COUNTS_AND_SECONDS = Exercise(
     id="01.3",
     title="Spot the bug: two kinds of messages",
-    task="Every rank sends two numbers to rank 0, a count and a time. Rank 0 collects them in two lists, "
-    "but the lists are wrong. The senders are right, so leave their lines as they are.",
+    task="All ranks but rank 0 send it two numbers, a count and a time. Rank 0 collects them in two lists, "
+    "after its own, but the lists are wrong. The senders are right, so leave their lines as they are. "
+    "(`isend` and `waitall` are `Isend` and `Waitall` for objects.)",
     objectives=(5,),
     targets=("tags-sort-themselves",),
     stub='''\
 def counts_and_seconds(comm, count, seconds):
     """Return the list of all counts and the list of all seconds, by rank, on rank 0; None elsewhere."""
     if comm.rank > 0:
-        comm.send(seconds, dest=0, tag=2)
-        comm.send(count, dest=0, tag=1)
+        requests = [comm.isend(seconds, dest=0, tag=2), comm.isend(count, dest=0, tag=1)]
+        MPI.Request.waitall(requests)
         return None
     counts, times = [count], [seconds]
     for source in range(1, comm.size):

@@ -77,7 +77,7 @@ def _calls(axes: Axes, message: Message, start: float, ranks: Sequence[int]) -> 
         axes.text(
             began - start,
             lane + side,
-            f"{name} {message.name}: {say_seconds(float(f'{ended - began:.2g}'))}",
+            f"{name} {message.name}: {say_seconds(ended - began)}",
             va="bottom" if side < 0 else "top",
             fontsize=FONT_SIZE,
             color=INK,

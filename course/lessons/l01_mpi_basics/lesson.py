@@ -6,7 +6,7 @@
 # | | |
 # |---|---|
 # | **You will be able to** | write one program that does different things on different ranks; send an array, and say what you know when `Send` returns; read a hang report, and repair the program in two ways |
-# | **With More** | let a rank compute while its messages travel; sort messages by their tags; say what a message proves about the order of events |
+# | **With More** | let a rank compute between the start of a message and its end; sort messages by their tags; say what a message proves about the order of events |
 # | **Before this** | [00 · Start here](00_start_here.ipynb) |
 # | **Time** | core 20 min · more 30 min |
 # | **Ranks** | 4 |
@@ -23,7 +23,7 @@
 # 2. Four ranks run on a machine with two cores. How many of them compute at the same moment?
 #    <details><summary>Answer</summary>Two at most.</details>
 # 3. How many bytes per parameter do weight, gradient and optimizer state take with Adam?
-#    <details><summary>Answer</summary>16. In 32-bit numbers: 4 for the weight, 4 for its gradient, 8 for Adam's averages.</details>
+#    <details><summary>Answer</summary>16. In mixed precision: 2 for the weight, 2 for its gradient, 12 for the optimizer state.</details>
 
 # %% [markdown] tags=["slide"]
 # ## Setup
@@ -68,7 +68,7 @@ print(f"rank {rank}: the secret is {secret}")
 # %% [markdown] tags=["slide"]
 # ## 2 · Send and receive
 #
-# Ranks share no memory; data moves between them only in **messages**. A message takes two calls, one on each
+# Ranks share no variables; data moves between them in **messages**. A message takes two calls, one on each
 # side. The sender calls `Send` with an array and the rank of the destination. The receiver calls `Recv` with
 # an array to fill and the rank of the source.
 
@@ -102,7 +102,7 @@ predict("Seconds in Send, with 1 MB?", None)
 def timed_message(count):
     """Send `count` numbers to a sleeping rank 1.
 
-    Return two times: when this rank's call began, and when it returned.
+    Return the times at which this rank's call began and returned.
     """
     comm.Barrier()
     time.sleep(0.5 if rank == 1 else 0)
@@ -168,8 +168,8 @@ comm.Recv(theirs, source=left)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
 # %% [markdown]
-# It works. Now with 1 MB: in which line will each rank be after 3 seconds? Vote, then run the cell. It stops
-# after 3 seconds at the latest; if the ranks have to be restarted, that takes a few seconds more.
+# It works. Now with 1 MB: which ranks will print, all, some or none? Vote, then run the cell. (`--timeout 3`
+# gives it 3 seconds.)
 
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
@@ -216,8 +216,9 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% tags=["exercise: 01.1"]
 
 # %% [markdown]
-# What is a shift good for? After `size - 1` shifts, every array has visited every rank. Each rank adds up the
-# arrays that arrive. The next cell uses your `shift` if it is right, otherwise ours.
+# What is a shift good for? If each rank passes on what it has just received, every array visits every rank in
+# `size - 1` shifts. Each rank adds up the arrays that arrive. The next cell uses your `shift` if it is right,
+# otherwise ours.
 
 # %% tags=["nbval-ignore-output"]
 continue_with("01.1")
@@ -245,7 +246,7 @@ print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
 #   the others.
 # - A message takes a `Send` on one rank and a `Recv` on another.
 # - When `Send` returns, you may change the array. The message may still be on its way.
-# - If all ranks send first, large messages deadlock. Let some receive first, or use `Sendrecv`.
+# - If all ranks of a ring send first, large messages deadlock. Let some receive first, or use `Sendrecv`.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -263,10 +264,11 @@ print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
 #
 # ### 6 · Non-blocking calls
 #
-# A third way out of the deadlock: `Isend` and `Irecv` are **non-blocking**. They only start to send or
-# receive and return at once with a **request**. The rank can compute in the meantime. Then it waits until its
-# requests are complete. Before that, the arrays belong to MPI: neither read the one that you receive nor
-# change the one that you send.
+# A third way out of the deadlock: `Isend` and `Irecv` are **non-blocking**. They start a message and return at
+# once with a **request**. The rank can compute in the meantime. Then it waits until its requests are complete.
+# Until they are, the arrays belong to MPI: do not read the array that you receive, and do not change the array
+# that you send. (Whether the bytes move while the rank computes depends on the MPI library. Many libraries move
+# large messages only while the rank is in a call of MPI.)
 
 # %%
 # %%px
@@ -280,7 +282,7 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% [markdown]
 # ### 7 · Objects, tags, and order
 #
-# With a lower-case first letter, the calls carry any Python object, and `recv` returns it:
+# With a lower-case first letter, the calls carry almost any Python object, and `recv` returns it:
 
 # %%
 # %%px
@@ -292,7 +294,7 @@ elif rank == 1:
 # %% [markdown]
 # | | `Send`, `Recv` | `send`, `recv` |
 # |---|---|---|
-# | carry | arrays, whose size and type are known | any Python object |
+# | carry | arrays, whose size and type are known | almost any Python object |
 # | how | MPI moves the bytes as they are: fast | Python packs the object into bytes (**pickle**) and unpacks them: slow |
 # | the receiver | passes an array to fill | gets a new object |
 #
@@ -323,8 +325,8 @@ else:
 # Run the cell several times: messages from different ranks can arrive in any order. (Two messages from one
 # rank to another, with the same tag, are received in the order in which they were sent.)
 #
-# Can we see the order in what the ranks print? Let a token go from rank 3 to rank 2, 1 and 0. No rank prints
-# before the token has come, so the order in time is certain: 3, 2, 1, 0.
+# Does the page show who printed first? We pass a token from rank 3 to rank 2, then to 1, then to 0. Ranks 2, 1
+# and 0 print only after they have received it, so the order in time is certain: 3, 2, 1, 0.
 
 # %%
 # %%px
@@ -374,7 +376,7 @@ print(f"rank {rank}: {private}")
 # | memory | one for all | one per process |
 # | how data gets to others | it is already there | in messages |
 # | typical mistake | two threads write at once; locks prevent it | two ranks wait for each other: deadlock |
-# | in Python | only the thread that holds the **GIL** (global interpreter lock) runs Python code | one GIL per process, so all ranks run |
+# | in standard Python | only the thread that holds the **GIL** (global interpreter lock) runs Python code | one GIL per process, so all ranks run |
 # | reach | one machine | many machines |
 #
 # NumPy and PyTorch release the GIL while they compute, so their threads do run side by side; lesson 05

@@ -32,28 +32,28 @@ SMALL_AND_LARGE = Question(
     id="01.q2",
     question="A program sends around a ring, `Send` first, then `Recv`. It has run for a year with 80 "
     "bytes. Today the arrays are larger, and a hang report says: rank 0 waits in Send for rank 1, rank 1 "
-    "for rank 2, rank 2 for rank 3, rank 3 for rank 0. What should change?",
+    "for rank 2, rank 2 for rank 3, rank 3 for rank 0. What is wrong?",
     options=(
         Option(
-            "Only the timeout, since a large message takes longer",
+            "The timeout: large messages take longer to send",
             reply="More time would not help: in a circle, each rank waits for the next one, for ever. That "
             "it ran for a year with small messages proves nothing about large ones.",
             belief="small-works-large-works",
         ),
         Option(
-            "What rank 0 does, since it was the first to wait",
+            "Rank 0: it was the first one that had to wait",
             reply="All four ranks run the same lines, and each waits for the next. The report is sorted by "
             "rank; rank 0 being on top says nothing about the cause.",
             belief="first-to-wait-is-guilty",
         ),
         Option(
-            "The program, so that some ranks receive before they send",
+            "The program: all ranks send before they receive",
             reply="As long as all ranks send first, the program depends on buffers that MPI does not "
             "promise.",
             right=True,
         ),
         Option(
-            "The settings of MPI, since its buffers were too small",
+            "The settings of MPI: its buffers are too small",
             reply="Larger buffers would hide the circle until messages grow again. The MPI standard lets "
             "Send wait for its Recv at any size, so a correct program does not need buffers.",
             belief="mpi-keeps-copies",

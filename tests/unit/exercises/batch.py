@@ -86,12 +86,12 @@ def _wait(name: str, request: MPI.Request, buffers: Any) -> Any:
 
 
 def wait_all(requests: list[MPI.Request]) -> None:
-    """`MPI.Request.Waitall`, not for ever."""
+    """`MPI.Request.Waitall` and `waitall`, not for ever."""
     for request in requests:
         _wait("Waitall", request, None)
 
 
-PATIENT_MPI = SimpleNamespace(**{**vars(MPI), "Request": SimpleNamespace(Waitall=wait_all)})
+PATIENT_MPI = SimpleNamespace(**{**vars(MPI), "Request": SimpleNamespace(Waitall=wait_all, waitall=wait_all)})
 
 
 def judge(exercise: Exercise, source: str) -> list[str]:

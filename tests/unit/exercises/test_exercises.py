@@ -54,7 +54,8 @@ def by_job(exercise: Exercise, *number: int) -> pytest.ParameterSet:
 # Mutants that are right, and why.
 EQUIVALENT = {
     ("01.1", "line 4: comm.size is lost"): "rank 0 receives from rank -1, which is MPI.ANY_SOURCE",
-    ("04.1", "line 3: comm.size is lost"): "the same",
+    ("01.3", "line 5: MPI.Request.waitall(requests) is lost"): "MPI buffers messages as small as these",
+    ("04.1", "line 3: comm.size is lost"): "rank -1 again",
     ("04.1", "line 5: comm.size is lost"): "Python counts chunks[-1] from the end of the list",
 }
 
@@ -142,6 +143,27 @@ def test_the_solution_is_right(exercise: Exercise) -> None:
     verdict = check(exercise, program(exercise, exercise.solution))
     assert verdict.state == "right", verdict.text
     assert exercise.why in verdict.text
+
+
+def synchronous(source: str) -> str:
+    """The program with sends that never return before their receive has begun, at any size."""
+    return re.sub(r"\.([Ii]?)([Ss])end\(", r".\1\2send(", source)
+
+
+SENDERS = [
+    exercise for exercise in EXERCISES if re.search(r"\.[Ii]?[Ss]end\(", program(exercise, exercise.solution))
+]
+
+
+def test_every_send_has_its_synchronous_call() -> None:
+    calls = "c.send(x); c.Send(x); c.isend(x); c.Isend(x); c.Sendrecv(x)"
+    assert synchronous(calls) == "c.ssend(x); c.Ssend(x); c.issend(x); c.Issend(x); c.Sendrecv(x)"
+
+
+@pytest.mark.parametrize("exercise", SENDERS, ids=name)
+def test_no_solution_needs_the_buffers_of_mpi(exercise: Exercise) -> None:
+    verdict = check(exercise, synchronous(program(exercise, exercise.solution)))
+    assert verdict.state == "right", verdict.text
 
 
 # -------------------------------------------------------------------- known-wrong answers

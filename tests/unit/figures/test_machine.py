@@ -174,7 +174,7 @@ def test_the_table_links_the_lessons_that_exist_and_names_the_others(tmp_path: P
     (tmp_path / "l00_start_here").mkdir()
     (tmp_path / "l00_start_here" / "lesson.py").touch()
     table = machine.lesson_table(machine.COURSE[:2], tmp_path).data
-    assert "[00 · Start here](00_start_here.ipynb)" in table and "· 03 · arctan π, quadrature ·" in table
+    assert "[00 · Start here](00_start_here.ipynb)" in table and "· 03 · arctan π and quadrature ·" in table
     assert table.endswith("In preparation: 01, 02, 03 and 04.")
 
 
