@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | say what broadcast, scatter, gather, reduce and all-reduce leave on every rank; build an all-reduce round a ring; count what each rank sends; predict which of two all-reduces is faster |
 # | **With More** | write a broadcast along a tree; count what crosses between nodes; use PyTorch's collectives and probe its backends |
-# | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [02 · Monte Carlo π](02_monte_carlo_pi.ipynb) |
+# | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb). Helpful: [02 · Monte Carlo π](02_monte_carlo_pi.ipynb) |
 # | **Time** | core 20 min · more 45 min |
 # | **Ranks** | 4 |
 #
@@ -20,7 +20,7 @@
 #
 # 1. Four ranks form a ring. Each calls `Send` to the right, then `Recv` from the left: 4 kB arrive. Will 1 MB?
 #    <details><summary>Answer</summary>It may hang: every Send waits for a Recv. Use <code>Sendrecv</code>.</details>
-# 2. Four ranks estimate π, each with `np.random.default_rng(7)`. What does the mean of their estimates gain?
+# 2. (After lesson 02.) Four ranks estimate π, each with `np.random.default_rng(7)`. What does the mean of their estimates gain?
 #    <details><summary>Answer</summary>Nothing: all ranks draw the same darts, so their estimates are equal.</details>
 # 3. How many ranks do you time on two cores?
 #    <details><summary>Answer</summary>Two. More ranks share a core, and you time that.</details>
@@ -45,10 +45,10 @@ mine = np.array([1, 2, 3, 4]) * 10**rank
 # %% [markdown] tags=["slide"]
 # ## 1 · Five collectives
 #
-# A **collective** is a call that all ranks make together. Some have a root. A **broadcast** copies the root's array to
-# all ranks. **Scatter** cuts the root's array into parts, one per rank. **Gather** collects a part from each rank on the
-# root. **Reduce**, which you know from lesson 02, adds up all arrays on the root. An **all-reduce** adds them up and
-# leaves the sum on every rank.
+# A **collective** is a call that all ranks make together. Some have a root, the one rank that sends to all or collects
+# from all. A **broadcast** copies the root's array to all ranks. **Scatter** cuts the root's array into parts, one per
+# rank. **Gather** collects a part from each rank on the root. **Reduce** (lesson 02) adds up all arrays on the root. An
+# **all-reduce** adds them up and leaves the sum on every rank.
 #
 # Rank 0 holds 1, 2, 3, 4. Rank 1 holds tens, rank 2 hundreds, rank 3 thousands. So the place of a digit tells which rank
 # it came from. All ranks run all five lines. Each passes an array to receive the result.
