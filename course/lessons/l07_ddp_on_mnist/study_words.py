@@ -72,8 +72,9 @@ def won_back(found: Sequence[Final], alone: float) -> list[str]:
     if lost <= 0 or back <= 0:
         return []
     seeds = {one.rate_rule: one.accuracies for one in found if (one.batch_rule, one.ranks) == (LOCAL, ranks)}
-    of = f"{back:.2f} of the {lost:.2f} points; this is {beside_seeds(seeds[FIXED], seeds[SCALED])}"
-    return [f"On {ranks} ranks, a learning rate that grows with the ranks wins back {of}."]
+    of = f"{back:.2f} of the {lost:.2f} points lost there"
+    beside = beside_seeds(seeds[FIXED], seeds[SCALED])
+    return [f"On {ranks} ranks, a learning rate that grows with the ranks wins back {of}; this is {beside}."]
 
 
 def nearest_to_published(found: Sequence[Final]) -> list[str]:

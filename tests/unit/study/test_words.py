@@ -18,7 +18,7 @@ COMMITTED = load().rows
 
 
 def local(rows: tuple[EpochRow, ...], **changes: object) -> tuple[EpochRow, ...]:
-    """`rows` with these changes to those that keep the batch of each of four or eight ranks and its learning rate."""
+    """`rows` with these changes to those that keep the batch of four or eight ranks and its learning rate."""
     return tuple(
         replace(row, **changes)  # type: ignore[arg-type]
         if (row.batch_rule, row.rate_rule) == ("local", "fixed") and row.ranks > 2
@@ -56,9 +56,9 @@ def test_a_change_counts_only_outside_of_what_seeds_change() -> None:
 def test_a_learning_rate_that_grows_wins_points_back_only_where_some_were_lost() -> None:
     told = explain_accuracies(COMMITTED, "cnn")
     won = "On 4 ranks, a learning rate that grows with the ranks wins back"
-    assert f"{won} 0.22 of the 0.36 points; this is within what seeds change." in told
+    assert f"{won} 0.22 of the 0.36 points lost there; this is within what seeds change." in told
     small = explain_accuracies(COMMITTED, "mlp")
-    assert f"{won} 1.01 of the 1.01 points; this is more than seeds change." in small
+    assert f"{won} 1.01 of the 1.01 points lost there; this is more than seeds change." in small
     assert "wins back" not in explain_accuracies(local(COMMITTED, test_accuracy=0.9925), "cnn")
 
 
