@@ -85,7 +85,7 @@ print(f"10⁸ darts: {plain:.1f} s, scaled from 10⁶: {loop / plain:.0f} times 
 # %% [markdown] tags=["slide"]
 # ## 3 · Four ranks throw
 #
-# No dart depends on another, so ranks can throw at the same time. They call the library's `count_inside`: a faster
+# No dart depends on another, so ranks can throw at the same time. All four call the library's `count_inside`: a faster
 # `count_plain` that draws its darts differently (section 8). Each rank creates its generator with
 # `np.random.default_rng(7)`. How many *different* counts will you see?
 
@@ -167,7 +167,7 @@ print(f"π ≈ {estimated} ± {typical:.5f}; true error {off:.5f}: {off / typica
 # %% [markdown] tags=["slide"]
 # ## 7 · The same job on more ranks
 #
-# So far four ranks threw four times the darts. Now one rank throws 5 · 10⁷ darts, then four ranks share the same number.
+# So far four ranks threw four times the darts. Now one rank throws 5 · 10⁷ darts, then four ranks share as many.
 # The time of one rank divided by the time of four is their **speed-up**. What will it be?
 
 # %% tags=["nbval-ignore-output"]
@@ -179,7 +179,8 @@ predict("What is the speed-up of four ranks over one?", None)
 
 # %% [markdown]
 # To time fewer than four ranks, we need smaller communicators. `Split` puts all ranks that pass the same number into one
-# new communicator. Ranks that pass `MPI.UNDEFINED` get `MPI.COMM_NULL`: they sit out. `alone` is rank 0, `team` has one rank per core.
+# new communicator. Ranks that pass `MPI.UNDEFINED` get `MPI.COMM_NULL`: they sit out. `alone` is rank 0, `team` has one
+# rank per core.
 
 # %%
 # %%px
@@ -226,7 +227,7 @@ seconds_by_program(loop, plain, {cores: on_team, 4: on_four, 1: on_one}, cores=c
 # %% [markdown]
 # NumPy made one process faster. Ranks can multiply that, up to the number of cores. **Count cores, not ranks:** on n
 # cores, the job takes at least 1/n of the time, however many ranks share them. If your speed-up is well below the number
-# of cores used, the cores were busy, or two of them are hardware threads of one physical core (lesson 00). The
+# of cores used, the cores were busy, or two are hardware threads of one physical core (lesson 00). The
 # **reference machine** shows what two idle cores can do.
 
 # %% [markdown] tags=["notes"]
