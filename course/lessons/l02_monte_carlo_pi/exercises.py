@@ -222,7 +222,7 @@ def total_darts(comm, darts):
 TOTAL_DARTS = Exercise(
     id="02.3",
     title="Spot the bug: many darts",
-    task="This function counts darts as the article does. It is right for a few darts. Find out when it "
+    task="This function adds up the darts of all ranks. It is right for a few darts. Find out when it "
     "goes wrong, and repair it.",
     objectives=(1,),
     targets=("counts-fit-32-bits",),

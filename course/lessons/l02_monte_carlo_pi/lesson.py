@@ -85,9 +85,9 @@ print(f"10⁸ darts: {plain:.1f} s, scaled from 10⁶: {loop / plain:.0f} times 
 # %% [markdown] tags=["slide"]
 # ## 3 · Four ranks throw
 #
-# No dart depends on another, so ranks can throw at the same time. All four run the same lines. They call the library's
-# `count_inside`, which does the same as `count_plain` but faster. Section 8 shows how. Each rank creates its generator
-# with `np.random.default_rng(7)`. How many *different* counts will you see?
+# No dart depends on another, so ranks can throw at the same time. All four call the library's `count_inside`: a faster
+# `count_plain` that draws its darts differently (section 8). Each rank creates its generator with
+# `np.random.default_rng(7)`. How many *different* counts will you see?
 
 # %%
 predict("How many different counts do four ranks print?", None)
@@ -131,8 +131,8 @@ darts_by_rank(cluster["darts"])
 # ## 5 · One sum: `Reduce`
 #
 # Four million different darts give a better estimate than one million, so we add up the counts. MPI has one call for
-# that. Every rank calls **`Reduce`** with an array, and the sum of the arrays, element by element, arrives on one rank,
-# the **root**. `Reduce` works on arrays, so each rank puts its count into one. Adding is the default.
+# that. Every rank calls **`Reduce`** with an array. MPI adds up the arrays, element by element, and puts the sum on one
+# rank, the **root**. Our count is one number, so each rank turns it into an array.
 
 # %%
 # %%px
@@ -142,8 +142,8 @@ comm.Reduce(mine, total, root=0)
 print(f"rank {rank}: {total}")
 
 # %% [markdown]
-# Only rank 0 has the sum. How good is the estimate? After N darts it is typically 1.64/√N away from π. This is its
-# **standard error**: about two in three estimates are closer to π than that.
+# Only rank 0 has the sum. How good is the estimate? An estimate from N darts is typically 1.64/√N away from π. This
+# distance is its **standard error**: about two in three estimates are closer.
 
 # %%
 from course_lib.pi import standard_error
@@ -153,7 +153,7 @@ off = abs(estimated - np.pi)
 print(f"π ≈ {estimated} ± {typical:.5f}; true error {off:.5f}: {off / typical:.1f} standard errors")
 
 # %% [markdown]
-# One experiment in three is off by more than one standard error.
+# 1.4 is nothing unusual: one experiment in three is off by more than one standard error.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Your turn
@@ -167,8 +167,8 @@ print(f"π ≈ {estimated} ± {typical:.5f}; true error {off:.5f}: {off / typica
 # %% [markdown] tags=["slide"]
 # ## 7 · The same job on more ranks
 #
-# So far four ranks threw four times the darts. Now one rank throws 5 · 10⁷ darts, then four ranks share the
-# same 5 · 10⁷ darts. The time of one rank divided by the time of four is their **speed-up**. What will it be?
+# So far four ranks threw four times the darts. Now one rank throws 5 · 10⁷ darts, then four ranks share as many.
+# The time of one rank divided by the time of four is their **speed-up**. What will it be?
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.launch import available_cores
@@ -179,7 +179,8 @@ predict("What is the speed-up of four ranks over one?", None)
 
 # %% [markdown]
 # To time fewer than four ranks, we need smaller communicators. `Split` puts all ranks that pass the same number into one
-# new communicator. Ranks that pass `MPI.UNDEFINED` get `MPI.COMM_NULL`: they sit out. `alone` is rank 0, `team` has one rank per core.
+# new communicator. Ranks that pass `MPI.UNDEFINED` get `MPI.COMM_NULL`: they sit out. `alone` is rank 0, `team` has one
+# rank per core.
 
 # %%
 # %%px
@@ -187,9 +188,9 @@ alone = comm.Split(0 if rank < 1 else MPI.UNDEFINED)
 team = comm.Split(0 if rank < cores else MPI.UNDEFINED)
 
 # %% [markdown]
-# `seconds_on` runs the work once to warm up, then returns the median of five times. All ranks start together, and the
-# clock stops when the slowest is done. Each timing has its own cell. The ranks that sit out finish the cell at once, so
-# they use no core during the timing.
+# `seconds_on` runs the work once to warm up, then times it five times and returns the median. All ranks start together,
+# and the clock stops when the slowest is done. Each timing has its own cell. The ranks that sit out finish it at once and
+# use no core during the timing.
 
 # %%
 # %%px
@@ -209,7 +210,7 @@ on_team = seconds_on(team, lambda: estimate(team, throw, 50_000_000))
 on_four = seconds_on(comm, lambda: estimate(comm, throw, 50_000_000))
 
 # %% [markdown]
-# We timed 5 · 10⁷ darts. The chart compares all programs at 10⁸ darts, so we double the times.
+# The chart compares all programs at 10⁸ darts, so we double these times.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.explained import why_speedup
@@ -224,13 +225,15 @@ print(f"Reference machine, two otherwise idle cores: two ranks are {idle['ratio'
 seconds_by_program(loop, plain, {cores: on_team, 4: on_four, 1: on_one}, cores=cores)
 
 # %% [markdown]
-# NumPy made one process faster. Ranks can multiply that, up to the number of cores. **Count cores, not ranks:** n cores
-# take at best 1/n of the time, and more ranks than cores only share them. If your speed-up is smaller, another program was
-# probably using the cores. Then look at the line of the **reference machine**, which was measured when nothing else ran.
+# NumPy made one process faster. Ranks can multiply that, up to the number of cores. **Count cores, not ranks:** on n
+# cores, the job takes at least 1/n of the time, however many ranks share them. If your speed-up is well below the number
+# of cores used, the cores were busy, or two are hardware threads of one physical core (lesson 00). The
+# **reference machine** shows what two idle cores can do.
 
 # %% [markdown] tags=["notes"]
 # Let three people read out their own numbers: cores and speed-up. Laptops with four and more cores show it best. Where
-# somebody has less than half of what the cores allow, ask what else is running; a video call is enough. Two minutes.
+# somebody has less than half of what the cores allow, ask what else is running (a video call is enough), and how
+# many physical cores there are. Two minutes.
 
 # %% tags=["exercise: 02.q1"]
 
@@ -295,8 +298,8 @@ for count in (count_plain, count_squares, count_blocks, count_inside):
 # ### 9 · How far off is an estimate?
 #
 # A dart lands inside with probability p = π/4, like an unfair coin. Theory says that the fraction inside is typically
-# √(p(1−p)/N) off. The estimate of π is four times as far off: 1.64/√N. "Typically" means that 68% of all runs are closer. We make 100 runs:
-# five numbers of darts, 20 seeds each. So expect 68 ± 5 of them within one standard error.
+# √(p(1−p)/N) off. The estimate of π is four times as far off: 1.64/√N. "Typically" means that 68% of all runs are
+# closer. We make 100 runs: five numbers of darts, 20 seeds each. So expect 68 ± 5 of them within one standard error.
 
 # %%
 # %%px
@@ -404,8 +407,10 @@ if why := why_no_fraction(speedups, n, cores):
 amdahl(speedups, n, machine=machine)
 
 # %% [markdown]
-# When the speed-up is near the ideal, a measuring error of 1% changes the prediction tenfold. By the law, a speed-up of 1.98 on two ranks means 90 on 1024 ranks, and one of 2.00 means
-# 1024. So two ranks say little about a thousand, however carefully you measure. To predict 64 ranks, measure at least 8.
+# A few percent on a few ranks become a wide band at 1024. It is widest near the ideal: by the law, a speed-up of 1.98 on
+# two ranks means 90 on 1024 ranks, and one of 2.00 means 1024. So a few ranks say little about a thousand, however
+# carefully you measure. Measure nearer to your goal: on 8 ranks, an error of 1% changes the prediction for 64 by about 8%
+# at most.
 
 # %% [markdown] tags=["slide"]
 # ### 11 · The article's numbers
@@ -416,21 +421,21 @@ amdahl(speedups, n, machine=machine)
 # %% tags=["nbval-ignore-output"]
 print(f"published: 59.8 s / 9.79 s = {59.8 / 9.79:.1f}")
 print(f"the loop, 1 process               published 59.8 s   here {loop:5.1f} s, scaled")
-print("another algorithm, 6 processes    published 9.79 s   not run here (lesson 03 does)")
+print("another algorithm, 6 processes    published 9.79 s   not run here (lesson 03: on 2 workers)")
 print(f"the same darts, NumPy, 1 rank     not published      here {on_one:5.2f} s, scaled")
 
 # %% [markdown]
-# 59.8 / 9.79 = 6.1: six times as fast, which some call five times faster. The greater problem: the loop is plain Python, which uses no GPU, even on a machine that has one. And the MPI
-# program throws no darts: it adds up the area under 4/(1 + x²). With two algorithms compared, nobody can say what MPI
-# gained. Change one thing at a time, as in section 7.
+# 59.8 / 9.79 = 6.1: the MPI program is six times as fast. But the two cannot be compared. The loop is plain Python, which
+# uses no GPU, even on a machine that has one. And the MPI program throws no darts: it adds up the area under 4/(1 + x²).
+# With two algorithms compared, nobody can say what MPI gained. Change one thing at a time, as in section 7.
 
 # %% tags=["exercise: 02.3"]
 
 # %% [markdown]
 # ## On GPUs
 #
-# The same method works with CuPy or PyTorch, with one rank per GPU; the calls for random numbers differ. Throw millions of darts per call,
-# so that the GPU has enough to do. `Reduce` stays as it is.
+# The same method works with CuPy or PyTorch, with one rank per GPU. Only the calls for random numbers differ. Throw
+# millions of darts per call, so that the GPU has enough to do. `Reduce` stays as it is.
 #
 # ## Pitfalls
 #

@@ -148,8 +148,8 @@ def _check_from_root(answer: SimpleNamespace, comm: Any, intervals: int) -> None
 FROM_ROOT = Exercise(
     id="03.2",
     title="Put in order: one rank knows how many",
-    task="Which lines, in which order, make this function? Two of them have the same purpose; only one of "
-    "these two works.",
+    task="Put the lines in order. Two of them have the same purpose, but only one of these two works: leave "
+    "the other out.",
     objectives=(4,),
     stub='order("")\n',
     opening='''\

@@ -121,9 +121,10 @@ error_against_terms(measured, predicted, count="terms or strips N")
 # %% [markdown] tags=["slide"]
 # ## 5 · The same job, sooner
 #
-# There are two reasons to want more ranks. One is to finish the same job in less time, called **strong scaling**: n ranks
-# ideally take 1/n of the time. We time half a million strips on one rank, on one rank per core, and on all four. The
-# library's `one_rank_per_core` makes the communicators that you made with `Split` in lesson 02.
+# There are two reasons to want more ranks: to finish the same job sooner, or to do a larger job. How the time of the
+# *same* job changes with more ranks is its **strong scaling**: ideally, n ranks take 1/n of the time. We time half a
+# million strips on one rank, on one rank per core, and on all four. The library's `one_rank_per_core` makes the
+# communicators that you made with `Split` in lesson 02.
 
 # %%
 continue_with("03.1")
@@ -175,14 +176,14 @@ print(
 )
 
 # %% [markdown]
-# The **efficiency** is the speed-up divided by the number of ranks: 100% when n ranks are n times as fast as one. If your
-# cores were busy, look at the last line: it was measured when nothing else ran.
+# The **efficiency** is the speed-up divided by the number of ranks: 100% when n ranks are n times as fast as one. If yours
+# is low with one rank per core, compare it with the last line, measured on two idle cores.
 
 # %% [markdown] tags=["slide"]
 # ## 6 · A larger job
 #
-# The other reason is to do a larger job in the same time, called **weak scaling**: n times the strips on n ranks. Here every
-# rank gets half a million strips *of its own*.
+# The second reason is a larger job: n times the strips on n ranks. How the time then changes is **weak scaling**:
+# ideally, it stays the same. Here every rank gets half a million strips *of its own*.
 
 # %%
 predict("Four ranks, four times the strips: how many times as long as one rank?", None)
@@ -196,8 +197,8 @@ on_team = seconds_on(team, lambda: area(team, curve, 500_000 * team.size))
 on_four = seconds_on(comm, lambda: area(comm, curve, 500_000 * size))
 
 # %% [markdown]
-# Left: the same job on n ranks. Right: n times the job on n ranks. The percentage at each point is its efficiency. On the
-# right, that is the time of one rank divided by the time of n.
+# Left: strong scaling. Right: weak scaling. The percentage at each point is its efficiency. On the right, that is the time
+# of one rank divided by the time of n.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.figures import scaling
@@ -209,11 +210,12 @@ outcome("Four ranks, four times the strips: how many times as long as one rank?"
 scaling(same, grown, cores=cores)
 
 # %% [markdown]
-# Under strong scaling the ideal time falls as 1/n; under weak scaling it is constant. Beyond one rank per core, the same
-# job gets no faster, and n times the job takes longer: four ranks on two cores take at least twice as long. Strong scaling
-# is the harder of the two: each rank's part shrinks, while the part that cannot be distributed does not. In our program
-# that part is one `Reduce`, so on free cores the two differ little. In training it can be large. So whoever says "it
-# scales" has to say which way.
+# Both ideals end at one rank per core: beyond that, the same job gets no faster, and n times the job takes longer.
+# Four ranks on two cores take at least twice as long.
+#
+# Strong scaling is the harder of the two. Each rank's part of the job shrinks, but the part that cannot be distributed
+# does not. In our program the latter is one short `Reduce`; in training it can be long. When somebody says "it scales",
+# ask which of the two is meant.
 
 # %% [markdown] tags=["notes"]
 # Ask for the numbers of a laptop with two cores and of one with eight. On both the same question: where does the time stop
@@ -267,28 +269,30 @@ from course_lib.pi import arctan_term
 
 sums = cluster["sums"][0]
 outcome("How many different sums on 1, 2, 3 and 4 ranks?", len(set(sums)))
-exact = math.fsum(arctan_term(k) for k in range(1_000_000))  # rounded once, at the end
+exact = math.fsum(arctan_term(k) for k in range(1_000_000))  # exact additions, one rounding at the end
 for n, total in enumerate(sums, 1):
     print(f"{n} rank{'s' * (n > 1)}: {total!r:18}  off from the exact sum by {total - exact:+.0e}")
 print(f"π itself: {math.pi!r:17}  off from the exact sum by {math.pi - exact:+.0e}")
 
 # %% [markdown]
 # A computer rounds after every addition. With a different number of ranks, the same terms are added in a different order
-# and rounded at different points. All four programs are right; being closer was luck. The terms that we left out matter far more. So
-# compare parallel results with a tolerance, never with `==`.
+# and rounded at different points. All four sums are right: which one comes closest is chance. The terms that we left out
+# (10⁻⁶) matter far more than the rounding (at most about 10⁻¹⁴). So compare parallel results with a tolerance, never with
+# `==`.
 
 # %% tags=["exercise: 03.q2"]
 
 # %% [markdown]
-# You will meet rounding in training, too. In float32, two runs on different numbers of ranks differ in about the seventh
-# digit after the first step. A difference in the third digit of the first step is not rounding. It is a bug.
+# You will meet rounding in training, too. In float32, the losses of two runs on different numbers of ranks differ in about
+# the seventh digit after the first step. A difference in the third digit is not rounding. Look for a bug, unless the
+# model has layers that depend on the number of ranks, such as dropout and batch normalisation.
 
 # %% [markdown] tags=["slide"]
 # ### 8 · The law behind weak scaling
 #
 # Amdahl's law (lesson 02) fixes the job: with more and more ranks the serial part is all that is left. Gustafson (1988)
 # replied that people with more cores run larger jobs. Let s be the fraction of the time on n ranks during which only one
-# rank works. Then, by **Gustafson's law**, n ranks do n − s·(n − 1) times what one rank would have done.
+# rank works. Then, by **Gustafson's law**, n ranks do n − s·(n − 1) times the work that one rank does in the same time.
 
 # %%
 from course_lib.theory.scaling import amdahl_speedup, gustafson_speedup
@@ -350,8 +354,8 @@ print("10⁸ strips, 6 spawned workers    9.79 s, published; not run here")
 # %% [markdown] tags=["slide"]
 # ### 10 · The same in C and in R
 #
-# MPI is not tied to Python. Here is the series in C, with one term per rank, then with a million terms in strides. The file is
-# `notebooks/code/arctan_pi.c`. Without a compiler, the cell says so.
+# MPI is not tied to Python. `notebooks/code/arctan_pi.c` is the series in C. We run it with one term per rank, then with a
+# million terms in strides. Without a compiler, the cell says so.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.programs import compile_c, run_program, why_no_c
@@ -365,8 +369,9 @@ else:
     print(run_program(4, [program, "1000000"]))
 
 # %% [markdown]
-# And in R, from `notebooks/code/arctan_pi.R`, where the call is `mpi.reduce`. R usually comes with an MPI and an `mpirun` of
-# its own. Two MPIs do not talk to each other, so `run_r` uses R's.
+# And in R, from `notebooks/code/arctan_pi.R`, where the call is `mpi.reduce`. R's package Rmpi is usually built with the MPI
+# of the operating system, which is not the one that our Python uses. Ranks of different MPIs cannot talk to each other,
+# so `run_r` starts R's ranks with the system's `mpirun`.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l03_arctan_pi.rmpi import run_r, why_no_r
@@ -385,12 +390,12 @@ else:
 # ## On GPUs
 #
 # The sum over a block of terms is one call of CuPy or PyTorch, with millions of terms per block. Use float64, which is slow
-# on consumer GPUs. Thousands of GPU threads may add in a different order in each run, so even one GPU need not repeat its last
-# digits.
+# on consumer GPUs. A GPU adds in yet another order. Where its threads add with atomic operations, the order changes from
+# run to run, so even one GPU need not repeat its last digits.
 #
 # ## Pitfalls
 #
-# - The whole range on every rank: the result is `size` times too large, and right on one rank.
+# - The whole range on every rank: the result is `size` times too large. A test on a single rank does not show it.
 # - `N // size` items per rank: the remainder is lost.
 # - Comparing sums from different numbers of ranks with `==`.
 # - Spawning from a process that must not die, or without `Disconnect`.

@@ -2,7 +2,6 @@
 
 NEAR = 0.85  # of what the cores allow: less than that needs another explanation
 BUSY = "Other programs may be using the cores."
-AGAIN = "other programs were probably using the cores. Run the cells again."
 
 
 def why_speedup(speedup: float, ranks: int, cores: int) -> str:
@@ -13,7 +12,7 @@ def why_speedup(speedup: float, ranks: int, cores: int) -> str:
     if speedup > 1.1 * most:
         return f"That is more than {room} can gain, so the time on one rank was disturbed. {BUSY}"
     if speedup < NEAR * most:
-        return f"On {free}, {number(ranks)} ranks should come near {most}. Here they don't: {AGAIN}"
+        return f"On {free}, {number(ranks)} ranks should come near {most}. Here they don't: {slow(cores)}"
     if cores == 1:
         return "There is one core, and all ranks share it."
     if ranks > cores:
@@ -29,7 +28,7 @@ def why_no_fraction(speedups: tuple[float, float, float], ranks: int, cores: int
         room = "one core" if cores == 1 else f"{number(cores)} cores"
         return f"{number(ranks).capitalize()} ranks share {room}: {nothing}"
     if low <= 1 or not NEAR * ranks <= median <= 1.1 * ranks:
-        return f"The cores were busy: {nothing}"
+        return f"The cores were busy, or are hardware threads of one physical core: {nothing}"
     return ""
 
 
@@ -43,12 +42,19 @@ def why_longer(ratio: float, ranks: int, cores: int) -> str:
         allow = "allow" if cores > 1 else "allows"
         return f"That is faster than {room} {allow}, so the time on one rank was disturbed. {BUSY}"
     if ratio > least / NEAR:
-        return f"On {free}, it should take about {ideal}. Here it took longer: {AGAIN}"
+        return f"On {free}, it should take about {ideal}. Here it took longer: {slow(cores)}"
     if ranks > cores:
         verb = "have" if cores > 1 else "has"
         work = f"the work of {number(ranks)} ranks"
         return f"{room.capitalize()} {verb} to do {work}, which takes about {ideal}."
     return "Each rank has its own core and does as much work as the single rank did."
+
+
+def slow(cores: int) -> str:
+    """What may have kept the ranks from what `cores` free cores allow."""
+    if cores == 1:
+        return "other programs were using the core."
+    return "other programs were using the cores, or two cores are hardware threads of one physical core."
 
 
 def number(value: int) -> str:

@@ -96,11 +96,11 @@ def test_the_axis_of_seconds_ends_where_the_longest_label_does(
         (
             {1: 0.25, 4: 0.3},
             1,
-            "4 ranks, on 1 core, are 0.83× as fast as one (other programs disturbed this)",
+            "4 ranks, on 1 core, are 0.83× as fast as one (not as on separate free cores)",
         ),
-        ({1: 0.25, 2: 0.4, 4: 0.3}, 2, "2 ranks are 0.62× as fast as one (other programs disturbed this)"),
+        ({1: 0.25, 2: 0.4, 4: 0.3}, 2, "2 ranks are 0.62× as fast as one (not as on separate free cores)"),
         ({1: 0.25, 4: 0.0625}, 4, "4 ranks are 4× as fast as one"),
-        ({1: 0.25, 2: 0.1, 4: 0.13}, 2, "2 ranks are 2.50× as fast as one (other programs disturbed this)"),
+        ({1: 0.25, 2: 0.1, 4: 0.13}, 2, "2 ranks are 2.50× as fast as one (not as on separate free cores)"),
     ],
 )
 def test_what_ranks_gain_is_what_was_measured(tuned: dict[int, float], cores: int, words: str):

@@ -14,7 +14,7 @@ def test_terms_dealt_in_turn(ranks: int) -> None:
     numbers = [text.get_text() for text in picture.figure.axes[0].texts]
     assert numbers == [str(term % ranks) for term in range(50)]
     every = {1: "Rank 0 has all 50 terms", 2: "every second term: 2 ranks, 25 each"}
-    assert every.get(ranks, f"{ranks} ranks, {50 // ranks} to {50 // ranks + 1} each") in title_of(picture)
+    assert every.get(ranks, f"{ranks} ranks, {50 // ranks} or {50 // ranks + 1} each") in title_of(picture)
     assert f"rank {ranks - 1} has {50 // ranks}" in picture.alt
 
 
@@ -35,8 +35,9 @@ def test_blocks_are_told_from_strides() -> None:
     )
     assert title_of(owner_map([0, 0, 1])) == "3 terms on 2 ranks: rank 0 has 2, rank 1 has 1"
     assert title_of(owner_map([0, 1, 1, 0, 2, 2, 2])) == (
-        "3 ranks have 2 to 3 each of 7 terms, neither in strides nor in blocks"
+        "3 ranks have 2 or 3 each of 7 terms, neither in strides nor in blocks"
     )
+    assert "2 ranks have 1 to 3 each" in title_of(owner_map([1, 0, 1, 1]))
 
 
 def test_items_count_from_where_they_begin() -> None:

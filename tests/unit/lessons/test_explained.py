@@ -13,9 +13,9 @@ from course.lessons.shared.explained import why_longer, why_no_fraction, why_spe
         (1.95, 2, "Four ranks share two cores, so the speed-up ends near 2."),
         (0.95, 1, "There is one core"),
         (1.2, 2, "On two free cores, four ranks should come near 2. Here they don't: other programs were"),
-        (0.95, 2, "probably using the cores. Run the cells again."),
+        (0.95, 2, "using the cores, or two cores are hardware threads of one physical core."),
         (2.6, 2, "more than two cores can gain"),
-        (0.5, 1, "On one free core, four ranks should come near 1."),
+        (0.5, 1, "four ranks should come near 1. Here they don't: other programs were using the core."),
     ],
 )
 def test_a_speed_up_is_explained_by_the_cores_or_by_other_programs(
@@ -28,7 +28,7 @@ def test_a_speed_up_is_explained_by_the_cores_or_by_other_programs(
     ("speedups", "ranks", "cores", "words"),
     [
         ((1.92, 1.98, 2.05), 2, 2, ""),
-        ((0.92, 1.8, 2.0), 2, 2, "The cores were busy: this measurement says nothing"),
+        ((0.92, 1.8, 2.0), 2, 2, "The cores were busy, or are hardware threads of one physical core: this"),
         ((1.1, 1.3, 1.5), 2, 2, "The cores were busy"),
         ((2.1, 2.6, 3.0), 2, 2, "The cores were busy"),
         ((0.8, 0.9, 1.0), 4, 1, "Four ranks share one core: this measurement says nothing"),

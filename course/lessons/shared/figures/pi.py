@@ -245,7 +245,7 @@ def programs_title(loop: float, tuned: Mapping[int, float], cores: int) -> str:
     return (
         f"Tuned NumPy on one rank is {times(loop / tuned[1])} as fast as the loop;\n"
         f"{n} ranks{where} are {times(tuned[1] / tuned[n])} as fast as one"
-        f"{' (other programs disturbed this)' * disturbed}"
+        f"{' (not as on separate free cores)' * disturbed}"
     )
 
 

@@ -56,7 +56,7 @@ def owner_title(owners: Sequence[int], what: str) -> str:
     counts = Counter(owners)
     size = len(counts)
     low, high = min(counts.values()), max(counts.values())
-    each = f"{low} each" if low == high else f"{low} to {high} each"
+    each = f"{low} each" if low == high else f"{low} {'or' if high == low + 1 else 'to'} {high} each"
     if size == 1:
         return f"Rank {owners[0]} has all {len(owners)} {what}s"
     if all(rank == index % size for index, rank in enumerate(owners)):
