@@ -46,7 +46,8 @@ def sum_when_ready(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
     requests: list[MPI.Request] = []
 
     def start(parameter: Any) -> None:
-        requests.append(comm.Iallreduce(MPI.IN_PLACE, parameter.grad.numpy()))
+        memory = parameter.grad.as_strided((parameter.numel(),), (1,))  # flat, also if it is channels-last
+        requests.append(comm.Iallreduce(MPI.IN_PLACE, memory.numpy()))
 
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(start)

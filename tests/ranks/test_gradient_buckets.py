@@ -125,9 +125,10 @@ def test_a_layer_that_a_rank_does_not_use_counts_as_zero(comm: MPI.Intracomm) ->
         assert (model.right.bias.grad == comm.size - 1).all()
 
 
-def test_the_smallest_overlap_trains_as_one_process_does(comm: MPI.Intracomm) -> None:
-    ours = together(comm, "mlp", synchronizers=sum_when_ready)
-    assert worst(comm, ours, one_process("mlp", torch.float64, sgd)) < 1e-10
+@pytest.mark.parametrize("name", ["mlp", "cnn"])  # the layout of the CNN is channels-last
+def test_the_smallest_overlap_trains_as_one_process_does(comm: MPI.Intracomm, name: str) -> None:
+    ours = together(comm, name, synchronizers=sum_when_ready)
+    assert worst(comm, ours, one_process(name, torch.float64, sgd)) < 1e-10
 
 
 @pytest.mark.parametrize("overlap", [True, False])

@@ -41,9 +41,8 @@ def _check_average(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -
             f"array {i} holds this rank's own mean: nothing was added over the ranks.": (
                 sums[comm.rank] / max(lengths[comm.rank], 1)
             ),
-            f"array {i} holds this rank's sum over the global batch. What about the other ranks' sums?": (
-                sums[comm.rank] / total
-            ),
+            f"array {i} holds this rank's sum divided by the global batch. "
+            "What about the other ranks' sums?": sums[comm.rank] / total,
             f"array {i} was divided by the global batch twice.": sum(sums) / total**2,
         }
         wrong = {words: np.full(array.shape, (i + 1) * value) for words, value in lookalikes.items()}

@@ -61,14 +61,14 @@ rank, size = comm.rank, comm.size
 # | 8 gather | reports its loss to rank 0 | `Gather` |
 # | 9 finalize | leaves MPI | `Finalize` |
 #
-# `Bcast` copies an array from rank 0 to all ranks; `Allreduce` is `Reduce` whose sum arrives on every rank. Phases 2 to 6 repeat for
+# `Bcast` copies an array from rank 0 to all ranks; `Allreduce` adds like `Reduce`, but every rank gets the sum. Phases 2 to 6 repeat for
 # every batch, and only one of them communicates. Phase 7 only makes the timing fair.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Divide the batch
 #
-# All ranks shuffle the training images with the same seed, so into the same order. They cut it into **global batches** of 128, and each
-# rank takes its part of each, its **shard**.
+# All ranks shuffle the training images with the same seed, so all get the same order. They cut it into **global batches** of 128. Each
+# rank takes one part of every batch, its **shard**.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -99,8 +99,8 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 # %% [markdown] tags=["slide"]
 # ## 3 · One step without messages
 #
-# Every rank draws weights with a seed of its own, and phase 1 replaces them with those of rank 0. Then each rank simply takes a step
-# along the gradient of its shard. We print a hash of the weights. If one bit of one weight differs, so does the hash. How many different
+# Every rank draws weights with a seed of its own, and phase 1 replaces them with those of rank 0. Then each rank takes a step
+# with the gradient of its shard. We print a hash of the weights. If one bit of one weight differs, so does the hash. How many different
 # networks will there be?
 
 # %%
@@ -197,7 +197,7 @@ if rank == 0:
 # %% [markdown] tags=["slide"]
 # ## 6 · Train
 #
-# Now we train for 120 steps on one rank and on one rank per core; the other ranks sit out. The two take turns, ten steps at a time, so
+# Now we train for 120 steps on one rank and on one rank per core; the other ranks sit out. The two runs alternate, ten steps at a time, so
 # whatever else your machine does disturbs both. We compare the median time per step. The global batch stays 128. What speed-up do you
 # expect?
 
@@ -222,8 +222,8 @@ print(summary(one), summary(many), sep="\n")
 loss_curves({"on 1 rank": one.losses, f"on {many.ranks} ranks": many.losses})
 
 # %% [markdown]
-# Only short runs agree so closely: the rounding of one step enters the next, and grows. After an epoch, a different number of ranks gets
-# dozens more or fewer of the 10 000 test images right. So does a different seed.
+# Only short runs agree so closely: the rounding of one step enters the next, and grows. After an epoch, runs on different numbers of ranks
+# may differ by dozens of right answers out of 10 000. So may runs with different seeds.
 
 # %% [markdown] tags=["notes"]
 # Six minutes for sections 5 and 6. Let two people with different laptops compare their speed-ups. On a busy machine the speed-up is
@@ -232,8 +232,8 @@ loss_curves({"on 1 rank": one.losses, f"on {many.ranks} ranks": many.losses})
 # %% [markdown] tags=["slide"]
 # ## 7 · Where the time goes
 #
-# A rank that reaches phase 5 early **waits** until the last rank has arrived. What follows is **transfer**: the ranks exchange and add
-# the gradients. Transfer is all the time in the call after the last rank has arrived. If a rank loses its core there, that time counts too.
+# A rank that reaches phase 5 early **waits** until the last rank has arrived. All the time after that, until the call returns, is
+# **transfer**: the ranks exchange and add the gradients. If a rank loses its core meanwhile, that counts as transfer.
 #
 # `trace_step` reads the clock when a rank enters and leaves `average_gradients`. How much of their time do the ranks wait?
 
@@ -267,7 +267,7 @@ timeline(spans, cores=cores)
 #
 # - Data parallelism adds a broadcast at the start and an average of the gradients in every step.
 # - The mean runs over the *global* batch: add up the sums of the shards, and divide once.
-# - After a few steps, any number of ranks must hold the same weights up to rounding. If not, there is a bug.
+# - After a few steps in float64, any number of ranks must hold the same weights up to rounding. If not, there is a bug.
 # - A step lasts as long as its slowest rank. The others wait for it.
 
 # %% [markdown] tags=["slide"]
@@ -288,8 +288,8 @@ timeline(spans, cores=cores)
 # ### Fewer, earlier, smaller messages
 #
 # `average_gradients` calls `Allreduce` once per array, eight times for our CNN. Each call has a price, however short the message,
-# because the ranks have to meet. **One change:** all gradients live in one flat buffer, a **bucket**, so that one message carries them.
-# Here we also divide the loss by the global batch *before* backward. Then phase 5 is only a sum.
+# because the ranks have to meet. **Fewer:** all gradients live in one flat buffer, a **bucket**, so that one message carries them.
+# We also divide the loss by the global batch *before* backward. Then phase 5 is only a sum.
 
 # %% tags=["source: course_lib.parallel.data_parallel:GradientBucket"]
 # %%px
@@ -386,7 +386,7 @@ outcome("Percent of a step saved by overlap?", saved, "%", because=why)
 # %% [markdown]
 # How full should a bucket be? Small ones start early, but each is a message. Putting several tensors into one message is **tensor
 # fusion**, and the limit in bytes is the **fusion threshold**. We time `Allreduce` on the gradients of the CNN with four thresholds.
-# (Another run than above, and without copies, so the times differ a little.)
+# (This is a run of its own, so compare these times with each other, not with those above.)
 
 # %%
 # %%px --timeout 100
@@ -431,8 +431,8 @@ for dtype, error in cluster["errors"][0].items():
     print(f"{dtype}: relative error {error:.3%}")
 
 # %% [markdown]
-# All ranks receive the same rounded sum, so the replicas still agree, but no longer with one process. A float16 ends at 65 504. A bfloat16 has the
-# range of float32 but keeps only 8 significant bits: in it, 256 + 1 is 256.
+# All ranks receive the same rounded sum, so the replicas still agree, but no longer with one process. The largest float16 is 65 504. A
+# bfloat16 has the range of float32 but keeps only 8 significant bits: in it, 256 + 1 is 256.
 #
 # These techniques together (broadcast, hooks, fusion, compression) are what **Horovod** made popular, over MPI. We build them ourselves
 # because its latest release, 0.28.1, is written for C++14 and does not compile against a current PyTorch. PyTorch's own answer is in lesson 07.
@@ -548,12 +548,14 @@ print(
 )
 
 # %% [markdown]
-# It trains the same network as the all-reduce. The difference is how many bytes one rank sends: for w workers and a network of M bytes,
-# the server receives w · M and sends w · M per step. In a ring all-reduce, no rank sends more than 2 M, however many there are (lesson 04).
+# The server trains the same network. With four ranks and a network this small, the two times say little. The difference is how many bytes
+# one rank sends: for w workers and a network of M bytes, the server receives w · M and sends w · M per step. In a ring all-reduce, no rank
+# sends more than 2 M, however many there are (lesson 04).
 #
 # An *asynchronous* server does not wait. It updates as soon as any gradient arrives, so a slow worker delays nobody. But other workers have
 # changed the weights meanwhile: the gradient is **stale**, and its **staleness** is the number of their updates. Three workers train on 40
-# batches each. In a second run, worker 3 rests after each batch. We count updates until the first worker is done.
+# batches each. In a second run, worker 3 rests after each batch. We count updates until the first worker is done. Predict the mean of the
+# first run.
 
 # %%
 predict("Updates by others before a gradient is used, on average?", None)
@@ -608,8 +610,8 @@ staleness({"workers alike": alike.histogram(), "worker 3 rests": straggling.hist
 # %%px
 
 # %% [markdown]
-# We train for one epoch on 30 000 images with two ranks and with four, at the same global batch. Then four ranks keep 128 images *each*: their
-# global batch is 512, and the learning rate stays as it was.
+# We train for one epoch on 30 000 images with two ranks and with four, at the same global batch. Then each of the four ranks takes
+# 128 images: their global batch is 512, and the learning rate stays as it was.
 
 # %%
 # %%px --timeout 600
@@ -673,8 +675,8 @@ for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=Tru
 # %% [markdown]
 # ## References
 #
-# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the ten phases, the CNN and the figures called published. It says that
-#   PyTorch's DDP (lesson 07) starts one `Allreduce` per parameter; DDP sends buckets, like Horovod.
+# - M. Jakovac and E. Pichler, *MPI in Distributed Training*, 2025: the ten phases, the CNN and the figures called published. The paper says
+#   that PyTorch's DDP (lesson 07) starts one `Allreduce` per parameter; DDP sends buckets, like Horovod.
 # - P. Goyal and others, [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677), 2017: large global batches.
 # - A. Sergeev and M. Del Balso, [Horovod](https://arxiv.org/abs/1802.05799), 2018: tensor fusion and 16-bit compression over MPI.
 # - S. Li and others, [PyTorch Distributed](https://arxiv.org/abs/2006.15704), 2020: buckets that overlap with backward.

@@ -38,7 +38,7 @@ WHY_NO_WEIGHTS = Question(
     "them?",
     options=(
         Option(
-            "the sums of the gradients carry the weights along",
+            "Allreduce averages the weights and the gradients",
             reply="Then every message would hold two numbers per weight. Inside the loop, only the gradients "
             "go into `Allreduce`. From equal weights and equal gradients, every rank computes the same new "
             "weights by itself.",

@@ -45,7 +45,7 @@ FLUSHED = 2**25  # bytes that push the gradients out of a core's caches, as a ba
 
 
 def step_alone(comm: MPI.Intracomm, batch: Batch) -> tuple[str, str]:
-    """The weight hashes after a broadcast, and after a step along the gradient of our `batch` alone."""
+    """The weight hashes after a broadcast, and after a step with the gradient of our `batch` alone."""
     model = build("cnn", seed=comm.rank)
     broadcast_weights(comm, model)
     before = weight_hash(model)

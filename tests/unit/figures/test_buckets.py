@@ -61,7 +61,7 @@ def test_spans_without_buckets_are_refused() -> None:
             (8, 8.1, 8.2),
             2,
             19.0,
-            "From 3 rounds, the saving lies between 18.0 % and 20.0 %. A part of the sum was",
+            "From 3 rounds, the median saving lies between 18.0 % and 20.0 %. A part of the sum was",
         ),
         ((9, 10.1, 11), 2, -1.0, "That includes 0: these rounds show no difference"),
         ((12, 12, 12), 2, -20.0, "cost more than they hide"),

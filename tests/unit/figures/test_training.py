@@ -76,6 +76,11 @@ def spans_of(ranks: int, compute: float, wait: float, transfer: float) -> list[S
             "the ranks spend 10.0% of their time waiting and transferring; the rest",
         ),
         (
+            175,
+            spans_of(2, 90, 6, 4),
+            "180 ms on all ranks together; one rank alone took 175 ms. The parts of a batch took more",
+        ),
+        (
             220,
             spans_of(2, 98, 1, 1),
             "196 ms on all ranks together; one rank alone took 220 ms. The parts of a",

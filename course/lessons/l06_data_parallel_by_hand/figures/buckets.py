@@ -117,8 +117,8 @@ def saved_by_overlap(after: Sequence[float], during: Sequence[float], ranks: int
     middle, (low, high) = median(percents), median_between(percents)
     found = (
         f"Sum after backward: {say_seconds(median(after))} per step; during backward: "
-        f"{say_seconds(median(during))}. From {len(percents)} rounds, the saving lies between {low:.1f} % "
-        f"and {high:.1f} %."
+        f"{say_seconds(median(during))}. From {len(percents)} rounds, the median saving lies between "
+        f"{low:.1f} % and {high:.1f} %."
     )
     if ranks == 1:
         return middle, f"{found} One rank sends nothing, so only the number of calls differs."

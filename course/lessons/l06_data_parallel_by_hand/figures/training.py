@@ -59,11 +59,14 @@ def explain_speedup(one: Run, many: Run, spans: Sequence[Span], bare: float) -> 
     lost = 1 - share["compute"]
     where = f"In one step, the ranks spend {lost:.1%} of their time waiting and transferring"
     computing = sum(mine["compute"] for mine in seconds.values())
+    compared = (
+        f"{where}. The rest is computing, {say_seconds(computing)} on all ranks together; one rank alone "
+        f"took {say_seconds(one.seconds)}."
+    )
     if speedup > 1.05 * many.ranks and computing < one.seconds:
-        return (
-            f"{where}. The rest is computing, {say_seconds(computing)} on all ranks together; one rank alone "
-            f"took {say_seconds(one.seconds)}. The parts of a batch took less computing than the whole."
-        )
+        return f"{compared} The parts of a batch took less computing than the whole."
+    if speedup >= 0.8 * many.ranks and computing > 1.02 * one.seconds:
+        return f"{compared} The parts of a batch took more computing than the whole."
     if speedup >= 0.8 * many.ranks:
         return f"{where}; the rest is computing, and that is what they share."
     if share["wait"] > max(share["transfer"], 0.2):
