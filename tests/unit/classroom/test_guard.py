@@ -105,39 +105,6 @@ def test_a_rank_that_sleeps_or_computes_while_the_others_wait_is_no_hang(noteboo
     assert ran.error == "" and sorted(ran.output.split("\n"))[-4:] == ALL_RANKS.split("\n")
 
 
-ROWS = """
-grid = comm.Create_cart([2, 2])
-row, column = grid.Sub([False, True]), grid.Sub([True, False])
-if rank < 2:
-    row.Barrier()
-twins = [row.Dup(), row.Dup(), column.Dup()]
-requests = [twin.Iallreduce(np.ones(1), np.empty(1)) for twin in twins[:: 1 if rank % 3 else -1]]
-MPI.Request.Waitall([*requests, column.Ibarrier()])
-for twin in twins:
-    twin.Free()
-row.allreduce(rank, op=MPI.MAX if rank < 2 else MPI.SUM)
-"""
-
-
-def test_right_calls_on_rows_and_columns_raise_no_alarm_in_whatever_cells_they_stand(notebook):
-    cells = [
-        f"%%px --setup\n{ROWS}",
-        "%%px --targets 0,1\nrow.bcast(rank, root=1)",
-        "%%px --targets 3\nx = row.bcast(rank, root=1)",  # on its row it is the root, which waits for nobody
-        "%%px\nrow.bcast(rank, root=rank // 2)",  # what the others have not called is not called here either
-        "%%px --targets 2\nx = row.bcast(None, root=1)",
-        "%%px\nif row.rank:\n    row.send(rank, 0)\nelse:\n    row.recv()",
-        f"%%px\n{ROWS}",
-    ]
-    for cell in cells:
-        ran = notebook.run(cell, within=60)
-        assert ran.error == "", ran.text
-    ended = notebook.run("%%px\nimport os\nif rank == 1: os._exit(0)", within=90)  # the setup cells run again
-    assert "setup cells run again" in ended.error
-    for cell in (f"%%px\n{ROWS}", "%%px\nrow.Barrier()"):
-        assert notebook.run(cell, within=60).error == ""
-
-
 # -------------------------------------------------------------------- output
 
 
@@ -609,3 +576,39 @@ def test_unattended_a_hang_ends_the_same_way_and_output_is_printed_by_rank():
         assert unattended.run("%%px\nprint(comm.allreduce(rank))").output.split() == [
             *("[stdout:0]", "1", "[stdout:1]", "1"),
         ]
+
+
+# ------------------------------------- last: it adds a setup cell to the notebook
+
+
+ROWS = """
+grid = comm.Create_cart([2, 2])
+row, column = grid.Sub([False, True]), grid.Sub([True, False])
+if rank < 2:
+    row.Barrier()
+twins = [row.Dup(), row.Dup(), column.Dup()]
+requests = [twin.Iallreduce(np.ones(1), np.empty(1)) for twin in twins[:: 1 if rank % 3 else -1]]
+MPI.Request.Waitall([*requests, column.Ibarrier()])
+for twin in twins:
+    twin.Free()
+row.allreduce(rank, op=MPI.MAX if rank < 2 else MPI.SUM)
+"""
+
+
+def test_right_calls_on_rows_and_columns_raise_no_alarm_in_whatever_cells_they_stand(notebook):
+    cells = [
+        f"%%px --setup\n{ROWS}",
+        "%%px --targets 0,1\nrow.bcast(rank, root=1)",
+        "%%px --targets 3\nx = row.bcast(rank, root=1)",  # on its row it is the root, which waits for nobody
+        "%%px\nrow.bcast(rank, root=rank // 2)",  # what the others have not called is not called here either
+        "%%px --targets 2\nx = row.bcast(None, root=1)",
+        "%%px\nif row.rank:\n    row.send(rank, 0)\nelse:\n    row.recv()",
+        f"%%px\n{ROWS}",
+    ]
+    for cell in cells:
+        ran = notebook.run(cell, within=60)
+        assert ran.error == "", ran.text
+    ended = notebook.run("%%px\nimport os\nif rank == 1: os._exit(0)", within=90)  # the setup cells run again
+    assert "setup cells run again" in ended.error
+    for cell in (f"%%px\n{ROWS}", "%%px\nrow.Barrier()"):
+        assert notebook.run(cell, within=60).error == ""
