@@ -238,7 +238,7 @@ print(f"measured in a second run, at other sizes: {say_crossover(ratios(again))}
 
 # %% [markdown]
 # Compare with the prediction from your α and β. The reference machine is a different one, and there four ranks shared
-# two cores. Near the crossover the two algorithms differ by less than repeated timings of one of them do. So each run
+# two cores. Near the crossover the two algorithms differ by less than repeated timings of either do. So each run
 # puts it at a different size. Expect only the order of magnitude.
 #
 # The model needs no cluster. Let it predict up to 64 ranks, assuming that every pair of ranks has the same α and β.
