@@ -75,6 +75,13 @@ def test_lesson_04_finds_its_rows_in_the_committed_results(ranks, peer):
     assert lines[2].startswith(f"{label('', 1, first).removeprefix(', '):>8}") and len(lines) == 3
 
 
+def test_the_committed_results_bear_out_what_lesson_04_says_of_large_arrays():
+    *_, last_but_one, last = ratios(all_reduces(ranks=4)).values()
+    assert last_but_one == pytest.approx(1, abs=0.1) and last == pytest.approx(1, abs=0.1)
+    on_two = ratios(all_reduces(ranks=2))
+    assert all(ratio == pytest.approx(1, abs=0.2) for m, ratio in on_two.items() if m >= 48 * 1024)
+
+
 TIMES = {
     "ring": {4: Reference(10.0, 5.0), 16: Reference(20.0, 20.0)},
     "doubling": {4: Reference(5.0, 5.0), 16: Reference(22.0, 11.0)},

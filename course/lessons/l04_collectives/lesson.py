@@ -51,7 +51,7 @@ mine = np.array([1, 2, 3, 4]) * 10**rank
 # **all-reduce** adds them up and leaves the sum on every rank.
 #
 # Rank 0 holds 1, 2, 3, 4. Rank 1 holds tens, rank 2 hundreds, rank 3 thousands. So the place of a digit tells which rank
-# it came from. All ranks run all five lines. Each passes an array to receive the result.
+# it came from. All ranks make all five calls. Each call names an array for the result.
 
 # %%
 predict("After how many of the five do all ranks hold the same four numbers?", None)
@@ -79,7 +79,8 @@ what_each_leaves(cluster["mine"], {name: cluster[name] for name in names})
 
 # %% [markdown] tags=["notes"]
 # 4 minutes. Ask the room before the cell runs: "Ranks 1 to 3 only receive in the broadcast. Do they have to call it?"
-# Many say no. Let somebody put `if rank == 0:` before that line and read the hang report together.
+# Many say no. Let somebody put `if rank == 0:` before that line. These numbers are few, so nothing hangs: ranks 1 to 3
+# keep their own. Undo it, then call `cluster.restart()`: a later broadcast would receive the one that nobody received.
 
 # %% [markdown]
 # After a reduce only the root has the sums; after an all-reduce every rank has them. 1111 says that all four ranks are
@@ -237,8 +238,8 @@ print(f"measured in a second run, at other sizes: {say_crossover(ratios(again))}
 
 # %% [markdown]
 # Compare with the prediction from your α and β. The reference machine is a different one, and there four ranks shared
-# two cores, which the model leaves out. Near the crossover the two take nearly the same time, so a small change in either time
-# moves the crossover far. Expect the order of magnitude, not more.
+# two cores. Near the crossover the two algorithms differ by less than repeated timings of either do. So each run
+# puts it at a different size. Expect only the order of magnitude.
 #
 # The model needs no cluster. Let it predict up to 64 ranks, assuming that every pair of ranks has the same α and β.
 
@@ -251,10 +252,10 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # Why is there no crossover on two ranks? In this model each rank sends one array either way, the ring in two steps,
 # doubling in one.
 #
-# For large arrays on four ranks, the model predicts that doubling takes 1.33 times as long as the ring. Compare the last
-# rows of the measurement: the model leaves out the additions, the caches, the memory, and cores that ranks share.
+# For large arrays on four ranks, the model predicts that doubling takes 1.33 times as long as the ring. In the last two
+# rows of the table the ratio is nearly 1: the model leaves out additions, caches, memory, and cores that ranks share.
 #
-# For small arrays the number of steps decides, for large arrays the bytes. MPI libraries and NCCL also choose an
+# For small arrays the number of steps decides, for large arrays the bytes. MPI libraries and NCCL therefore choose an
 # algorithm for each call, by message size and number of ranks.
 
 # %% [markdown] tags=["notes"]
@@ -266,7 +267,7 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 #
 # - All ranks make the same collective calls in the same order. Only the root has the result of `Reduce` and `Gather`.
 # - Reduce-scatter and all-gather make an all-reduce. In a ring each rank sends 2(n−1)/n arrays: less than two.
-# - From the latency, the bandwidth and the number of ranks you can predict which algorithm is faster for which array.
+# - The latency, the bandwidth and the number of ranks predict roughly from which size on the ring is faster.
 
 # %% [markdown]
 # ## Discuss
@@ -285,14 +286,14 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 #
 # ### Fewer steps: a tree, and doubling
 #
-# A ring needs 2(n−1) steps even for a single number: 2046 steps on 1024 ranks. A **tree** needs few. In a
+# A ring needs 2(n−1) steps even for a single number: 2046 steps on 1024 ranks. A **tree** needs few steps. In a
 # broadcast, let every rank that has the array pass it on. After one round two ranks have it, then four, then eight;
 # ten rounds reach 1024 ranks.
 
 # %% tags=["exercise: 04.2"]
 
 # %% [markdown]
-# Recursive doubling uses the same idea for an all-reduce. After each round, what a rank holds is a sum over twice
+# Recursive doubling uses the same idea for an all-reduce. After each round, a rank's array is the sum over twice
 # as many ranks.
 
 
@@ -345,7 +346,7 @@ print(f"rank {rank}: {work}")
 # four connections lead from one node to the other.
 
 # %%
-predict("kB that the ring sends between the two nodes, all ranks together?", None)
+predict("How many kB does the ring send between the two nodes, all ranks together?", None)
 
 
 # %%
@@ -377,7 +378,7 @@ from course_lib.theory.cost_model import Traffic
 
 total = {name: sum((sent[name] for sent in cluster["crossed"]), Traffic()) for name in cluster["crossed"][0]}
 outcome(
-    "kB that the ring sends between the two nodes, all ranks together?",
+    "How many kB does the ring send between the two nodes, all ranks together?",
     total["ring, neighbours on one node"].nbytes / 1000,
     word="counted",
     because="Two of the four ranks send all their 900 kB to the other node.",
@@ -402,8 +403,9 @@ for name, (messages, arrays) in larger.items():
     print(f"{name:30} {messages:6.0f} messages, {arrays:6.0f} arrays between the nodes")
 
 # %% [markdown]
-# A ring that is placed well sends hardly more bytes between nodes than the hierarchy does. But it takes 1022 steps against
-# 126 between the leaders, and each pays the long latency. Doubling sends 24 times as many bytes.
+# A ring that is placed well sends hardly more bytes between nodes than the hierarchy does. But the ring takes 1022 steps
+# and the leaders take 126, and each of these steps waits for a message between nodes. Doubling sends 24 times as many
+# bytes.
 
 # %% [markdown] tags=["slide"]
 # ### The collectives of PyTorch
@@ -498,8 +500,9 @@ for rank, held in enumerate(cluster["held"]):
     print(f"after reduce, rank {rank} holds", held["reduce"])
 
 # %% [markdown]
-# Rank 0 has the sums. Gloo used the other tensors for partial sums. The digits show which ranks are in each. The
-# documentation promises nothing for the others. After `reduce`, read the tensor only on `dst`.
+# Rank 0 has the sums. Gloo used the tensors of the other ranks for partial sums. The digits show which ranks each
+# partial sum includes. The documentation promises nothing for these tensors. After `reduce`, read the tensor only on
+# `dst`.
 
 # %% tags=["exercise: 04.3"]
 
@@ -528,13 +531,13 @@ table
 #
 # > **What the sources say.** A report that this course grew from (Kolly 2022, see References) says that
 # > `reduce` leaves the other ranks' tensors unchanged, and its table has no `reduce_scatter` and no `all_to_all` on
-# > Gloo. PyTorch's own table said the same then. You have just tried all three.
+# > Gloo. PyTorch's own table lacked these two then, too. You have just tried all three.
 
 # %% [markdown] tags=["slide"]
 # ### Does the prediction hold?
 #
-# The core's model left out the additions. This one counts them: on two ranks the ring adds half as many numbers as
-# doubling, so it now has a crossover there, too.
+# The core's model left out the additions. The model below counts them. On two ranks the ring adds half as many numbers
+# as doubling, so this model predicts a crossover even on two ranks.
 #
 # We time the all-reduces on as many ranks as you have cores: our plain ring and doubling, a tuned ring that adds
 # each piece of 1 MiB while the cache still holds it, MPI's own, and Gloo's.
@@ -624,12 +627,15 @@ if share < 0.9:
 print(say_predictions(measured, predicted))
 
 on_two = all_reduces(ranks=2)
-print(table("\nreference machine, 2 ranks on 2 cores, tuned versions", on_two, sizes, "predicted"))
+title = f"\nreference machine, 2 ranks on 2 cores, tuned versions, {len(sizes)} of the 12 sizes"
+print(table(title, on_two, sizes, "predicted"))
 for name, off in misses(on_two).items():
     print(f"{name}: {say_hold(off)}")
 
 # %% [markdown]
-# The reference machine ran the tuned versions, so its predictions differ from yours.
+# The reference machine ran the tuned versions, so its predictions differ from yours. On two of its ranks, ring and
+# doubling take nearly the same time from 48 KiB on. So their order can come out differently even where both times are
+# predicted well.
 #
 # Where a marker lies above its line, time went into something that the model does not know: memory that all ranks
 # share, Python between the messages, a rank that waited for a core. Gloo sends through the operating system's network,

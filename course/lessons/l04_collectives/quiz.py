@@ -70,7 +70,7 @@ AFTER_REDUCE = Question(
             belief="others-stay-as-they-were",
         ),
         Option(
-            "something you cannot rely on",
+            "whatever the backend left there",
             reply="The sum is on rank 0. The documentation promises nothing for the others, so do not "
             "read them.",
             right=True,
@@ -96,7 +96,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="04.p3",
-        question="kB that the ring sends between the two nodes, all ranks together?",
+        question="How many kB does the ring send between the two nodes, all ranks together?",
         objectives=(6,),
         targets=("placement-does-not-matter",),
     ),

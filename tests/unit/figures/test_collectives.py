@@ -74,10 +74,13 @@ def test_a_value_that_nobody_had_is_grey_and_explained() -> None:
     assert "combined from several ranks" in [text.get_text() for text in letters_of(picture)]
 
 
-def test_an_array_that_was_not_written_is_said_to_be_unchanged() -> None:
+def test_an_array_that_was_not_written_is_said_to_be_still_zeros() -> None:
     picture = what_each_leaves(OWN, {"Reduce": [[1111], [0], [0], [0]]})
-    assert [text.get_text() for text in picture.figure.axes[1].texts].count("unchanged") == 3
-    assert "After Reduce: rank 0 1111; rank 1 unchanged; rank 2 unchanged; rank 3 unchanged." in picture.alt
+    assert [text.get_text() for text in picture.figure.axes[1].texts].count("still zeros") == 3
+    assert (
+        "After Reduce: rank 0 1111; rank 1 still zeros; rank 2 still zeros; rank 3 still zeros."
+        in picture.alt
+    )
 
 
 def test_who_holds_nothing_is_said_to() -> None:

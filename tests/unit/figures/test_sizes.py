@@ -58,6 +58,18 @@ def test_predicted_lines_are_called_so_and_have_their_residuals_below() -> None:
     assert list(points) == pytest.approx([0.5, *12 * [1.25]])
 
 
+@pytest.mark.parametrize("worst", [2.21, 0.44, 30.0])
+def test_the_marker_of_the_worst_residual_is_whole(worst: float) -> None:
+    said = {n: seconds / (worst if n == SIZES[-1] else 0.8) for n, seconds in RING.items()}
+    picture = times_by_size({"ring": RING}, {"ring": said}, ranks=2, cores=2)
+    picture.figure.canvas.draw()
+    axes = picture.figure.axes[1]
+    marker = axes.lines[1]
+    points = marker.get_transform().transform(marker.get_xydata())[:, 1]
+    radius = (marker.get_markersize() + marker.get_markeredgewidth()) / 2 * picture.figure.dpi / 72
+    assert axes.bbox.y0 <= min(points) - radius and max(points) + radius <= axes.bbox.y1
+
+
 def test_only_sizes_that_were_predicted_have_a_residual() -> None:
     assert residuals({"a": {8: 2.0, 16: 3.0}, "b": {8: 1.0}}, {"a": {8: 1.0}}) == {"a": {8: 2.0}}
 

@@ -42,7 +42,7 @@ def what_each_leaves(start: ByRank, left_by: Mapping[str, ByRank]) -> Picture:
     """What each rank held at the `start`, and what each collective left on it: `left_by["Scatter"][rank]`.
 
     All of them began with the same arrays. One grid each, ranks from top to bottom. An array that a
-    collective left at zero is labelled "unchanged".
+    collective left at zero is labelled "still zeros".
     """
     before, after = _without_zeros(start), {name: _without_zeros(held) for name, held in left_by.items()}
     grids = {"before": before, **{f"after {name}": held for name, held in after.items()}}
@@ -71,7 +71,7 @@ def _without_zeros(arrays: ByRank) -> Held:
 
 def _none(heading: str) -> str:
     """What a rank without values is labelled with."""
-    return "nothing" if heading == "before" else "unchanged"
+    return "nothing" if heading == "before" else "still zeros"
 
 
 def _held(axes: Axes, row: int, things: Sequence[object], sources: Mapping[str, int], none: str) -> None:

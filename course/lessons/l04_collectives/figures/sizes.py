@@ -220,8 +220,9 @@ def _residuals(axes: Axes, misses: Residuals) -> None:
     axes.set_ylabel("measured\n÷ predicted")
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    axes.set_ylim(min(low, 0.45), max(high, 2.2))
-    axes.set_yticks([tick for tick in MISS_TICKS if min(low, 0.45) <= tick <= max(high, 2.2)])
+    low, high = min(0.9 * low, 0.45), max(1.15 * high, 2.2)  # room for a whole marker at either edge
+    axes.set_ylim(low, high)
+    axes.set_yticks([tick for tick in MISS_TICKS if low <= tick <= high])
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("")
 
