@@ -1,5 +1,6 @@
 """The figures of a study, each from the rows that it shows; the drawing is in `figures/study.py`."""
 
+import math
 from collections.abc import Sequence
 
 from course.lessons.l07_ddp_on_mnist.figures import study as plots
@@ -74,8 +75,8 @@ def rule_picture(study: Study, model: str) -> Picture:
     return plots.accuracy_by_rule(values, what=model, first=alone[0].accuracies if alone else ())
 
 
-def curve_picture(study: Study, model: str) -> Picture:
-    """Accuracy and loss against seconds, for one model with the same global batch."""
+def curve_picture(study: Study, model: str) -> Picture | None:
+    """Accuracy and loss against seconds, for one model with the same global batch; None without seconds."""
     lines = {
         curve.name + ("" if curve.label == plots.MEASURED else f" ({curve.label})"): plots.Line(
             plots.way_style(curve.engine, curve.ranks * curve.threads),
@@ -84,8 +85,9 @@ def curve_picture(study: Study, model: str) -> Picture:
             curve.accuracies,
         )
         for curve in curves(study.rows, model=model, part=ACCURACY)
+        if not math.isnan(curve.epoch_seconds)
     }
-    return plots.learning_curves(lines, what=model)
+    return plots.learning_curves(lines, what=model) if lines else None
 
 
 def scatter_picture(study: Study, model: str) -> Picture | None:
@@ -102,9 +104,5 @@ def scatter_picture(study: Study, model: str) -> Picture | None:
 
 def accuracy_pictures(study: Study, model: str) -> list[Picture]:
     """All on the accuracy of one model."""
-    scatter = scatter_picture(study, model)
-    return [
-        rule_picture(study, model),
-        curve_picture(study, model),
-        *([scatter] if scatter else []),
-    ]
+    found = (rule_picture(study, model), curve_picture(study, model), scatter_picture(study, model))
+    return [picture for picture in found if picture is not None]

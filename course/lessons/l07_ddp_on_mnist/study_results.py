@@ -15,8 +15,9 @@ the study that the course was published with.
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -81,8 +82,8 @@ class EpochRow(Case):
     `epoch` counts from 1. `epoch_seconds`: the slowest rank's, evaluation not included; `wall_seconds`: of
     all epochs so far. `compute_seconds`, `wait_seconds` and `transfer_seconds` add up to the epoch, the mean
     of all ranks; what a transfer hides behind computing counts as computing. Losses are means of a sample;
-    accuracy is from 0 to 1, on the test images. What a replay cannot say is None. `cores`: that the machine
-    has.
+    accuracy is from 0 to 1, on the test images. What a replay cannot say is None. Seconds on another machine
+    than the one of the study are NaN. `cores`: that the machine has.
     """
 
     epoch: int
@@ -112,6 +113,11 @@ class EpochRow(Case):
         if self.replayed:
             return REPLAYED
         return OVERSUBSCRIBED if self.ranks * self.threads > self.cores else MEASURED
+
+    def untimed(self) -> "EpochRow":
+        """The same without its seconds, which cannot stand beside those of another machine."""
+        names = ("epoch_seconds", "wall_seconds", "compute_seconds", "wait_seconds", "transfer_seconds")
+        return replace(self, **dict.fromkeys(names, math.nan))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ def run_study(
     """
     with one_rank_in(folder):
         earlier = earlier_study(folder, about, timed=any(case.part != ACCURACY for case in cases))
+        elsewhere = difference(earlier.about, about) != ""
         kept, about = list(earlier.rows), joined(earlier.about, about)
         store(folder, kept, about)  # a folder that cannot be written to says so before anything is measured
         done = {row.case for row in kept}
@@ -82,7 +83,7 @@ def run_study(
         with display.study(len(cases) - len(left), len(cases)):
             for group in jobs(left):
                 for rows in run_group(group, left, data, folder, clock, display):
-                    kept += rows
+                    kept += [row.untimed() for row in rows] if elsewhere else rows
                     store(folder, kept, about)
                     left.remove(rows[0].case)
                     display.done(rows, len(cases) - len(left), len(cases), clock.left(left))

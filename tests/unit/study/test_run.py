@@ -1,12 +1,14 @@
 """A study that is stopped goes on where it was: nothing is measured twice, and the table is the same."""
 
 import json
+import math
 import sys
 from dataclasses import asdict
 
 import pytest
 from rows import ABOUT, a_case, a_row
 
+from course.lessons.l07_ddp_on_mnist.study_pictures import accuracy_pictures, curve_picture
 from course.lessons.l07_ddp_on_mnist.study_results import ACCURACY, MEASUREMENTS, OWN_MPI, load
 from course.tools.study import job, run
 from course.tools.study.display import StudyDisplay, say_left
@@ -98,6 +100,9 @@ def test_an_accuracy_may_come_from_another_machine_and_is_said_to(tmp_path, monk
     assert len(found.rows) == 9 + 1 and found.about["machine"] == ABOUT["machine"]
     assert [one["machine"]["processor"] for one in found.about["others"]] == ["another"]
     assert "Accuracy also measured on: another." in header(found)
+    added = next(row for row in found.rows if row.part == ACCURACY)
+    assert added.test_accuracy == 0.9 and math.isnan(added.epoch_seconds) and math.isnan(added.wait_seconds)
+    assert curve_picture(found, added.model) is None and len(accuracy_pictures(found, added.model)) == 2
     with pytest.raises(StudyError, match=r"processor was a processor and is another"):
         study(tmp_path, [*CASES, *accuracy], about=other)
     assert study(tmp_path).about["others"] == found.about["others"]
