@@ -26,9 +26,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -345,14 +347,29 @@ def _kill_inside(holder: int) -> int:
     """Kill all processes in the network namespace of `holder`; return how many there were."""
     space = os.readlink(f"/proc/{holder}/ns/net")
     assert space != os.readlink("/proc/self/ns/net"), "never the machine's own"
-    killed = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(OSError, psutil.Error):
-            if os.readlink(f"/proc/{process.pid}/ns/net") == space:
-                process.kill()
-                killed.append(process)
-    psutil.wait_procs(killed, timeout=3)  # reaps those that this process started
+    killed = set()
+    deadline = time.monotonic() + 3
+    while (
+        inside := _inside(space)
+    ) and time.monotonic() < deadline:  # somebody may have been starting just now
+        for pid in inside:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= inside
+        time.sleep(0.005)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(holder, 0)  # whoever started the others learns from them how they ended
     return len(killed)
+
+
+def _inside(space: str) -> set[int]:
+    """The living processes in a network namespace."""
+    found = set()
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):  # gone, or another user's
+            if os.readlink(f"/proc/{pid}/ns/net") == space:
+                found.add(pid)
+    return found
 
 
 def _end(folder: Path) -> int:

@@ -126,7 +126,7 @@ case $host in
 {holders}
   *) echo "there is no node $host in this lab; there are: {" ".join(pids)}" >&2; exit 255;;
 esac
-if ! tr '\\0' '\\n' </proc/$pid/environ 2>/dev/null | grep -qxF {NETWORK}={here}; then
+if ! {{ tr '\\0' '\\n' </proc/$pid/environ; }} 2>/dev/null | grep -qxF {NETWORK}={here}; then
   echo "$host is off; the other nodes go on, and a new lab has them all" >&2; exit 255
 fi
 user="--user --preserve-credentials"
