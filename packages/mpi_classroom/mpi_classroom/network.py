@@ -105,11 +105,6 @@ class Lab:
         """The command line that runs `command` on a node or on the head."""
         return [*self.agent.split(), host, f"exec {shlex.join(command)}"]
 
-    def mpiexec_command(self, command: Sequence[str]) -> list[str]:
-        """The command line that runs `command` in every slot; start it with `environment()`."""
-        mpiexec = [str(find_mpiexec()), "--hostfile", str(self.hostfile), "-n", str(self.size)]
-        return self.on(HEAD, [*mpiexec, *command])
-
     def environment(self) -> dict[str, str]:
         """The environment for a job in every slot: messages between nodes cross the links."""
         environment = rank_environment(self.size, connects=True)
@@ -123,7 +118,8 @@ class Lab:
 
         Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone.
         """
-        command = self.mpiexec_command([sys.executable, *arguments])
+        mpiexec = [str(find_mpiexec()), "--hostfile", str(self.hostfile), "-n", str(self.size)]
+        command = self.on(HEAD, [*mpiexec, sys.executable, *arguments])
         pipe = subprocess.PIPE
         with running_job(command, self.environment(), stdout=pipe, stderr=pipe, text=True) as job:
             output, errors = job.communicate(timeout=timeout)
