@@ -51,6 +51,7 @@ from mpi_classroom.folders import (
 from mpi_classroom.launch import find_mpiexec, rank_environment, running_job
 from mpi_classroom.network_commands import (
     HEAD,
+    HOSTFILE,
     SPACES,
     NetworkError,
     address,
@@ -93,8 +94,8 @@ class Lab:
 
     @property
     def hostfile(self) -> Path:
-        """The nodes and their slots, for `mpiexec --hostfile`."""
-        return self.folder / "hosts.mpi"
+        """The nodes and their slots; in the lab, mpiexec uses it by itself."""
+        return self.folder / HOSTFILE
 
     @property
     def agent(self) -> str:
@@ -118,7 +119,7 @@ class Lab:
 
         Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone.
         """
-        mpiexec = [str(find_mpiexec()), "--hostfile", str(self.hostfile), "-n", str(self.size)]
+        mpiexec = [str(find_mpiexec()), "-n", str(self.size)]
         command = self.on(HEAD, [*mpiexec, sys.executable, *arguments])
         pipe = subprocess.PIPE
         with running_job(command, self.environment(), stdout=pipe, stderr=pipe, text=True) as job:
@@ -130,7 +131,7 @@ class Lab:
         return [
             f"{len(self.nodes)} nodes, {self.slots} ranks per node, links {rate_words(self.rate)}",
             *(f"{name:4} {address(name):12} {'on' if self.is_on(name) else 'off'}" for name in self.nodes),
-            f"course lab-network run mpiexec --hostfile {self.hostfile} -n {self.size} COMMAND",
+            f"Start a job: course lab-network run mpiexec -n {self.size} COMMAND",
         ]
 
     def is_on(self, host: str) -> bool:
@@ -267,7 +268,7 @@ def _build(
     for host in (HEAD, *names):
         (folder / host).mkdir(mode=0o700)
     (folder / "hosts").write_text(hosts_text([HEAD, *names]))
-    (folder / "hosts.mpi").write_text("".join(f"{name} slots={slots}\n" for name in names))
+    (folder / HOSTFILE).write_text("".join(f"{name} slots={slots}\n" for name in names))
     environment = _environment() | {NETWORK: str(folder), NETWORK_OWNER: owner}
 
     def hold(entrance: list[str], script: str) -> int:
@@ -297,7 +298,7 @@ def _build(
         if done.returncode:
             raise NetworkError(explain(done.stderr))
 
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    user = [] if _is_root() else ["--user", "--map-root-user"]
     pids = {HEAD: hold(["unshare", *user, *SPACES], head_script(folder))}
     for name in names:
         entrance = [*_enter(pids[HEAD]), "unshare", *SPACES]
@@ -329,8 +330,12 @@ def _folders() -> dict[Path, str]:
     return {Path(found[NETWORK]): found.get(NETWORK_OWNER, "") for _, found in marked_processes(NETWORK)}
 
 
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
 def _enter(pid: int) -> list[str]:
-    user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+    user = [] if _is_root() else ["--user", "--preserve-credentials"]
     return ["nsenter", "--target", str(pid), *user, *SPACES, "--"]
 
 

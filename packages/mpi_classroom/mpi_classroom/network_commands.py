@@ -15,6 +15,7 @@ from mpi_classroom.launch import ALLOW_ROOT
 from mpi_classroom.processes import NETWORK, NETWORK_OWNER
 
 HEAD = "head"
+HOSTFILE = "hosts.mpi"
 SUBNET, HEAD_ADDRESS = "10.77.0.0/24", "10.77.0.254"
 SPACES = ("--net", "--uts", "--mount")
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
@@ -112,6 +113,7 @@ def agent_text(folder: Path, pids: dict[str, int], owner: str) -> str:
         NETWORK: str(folder),
         NETWORK_OWNER: owner,
         "PRTE_MCA_plm_ssh_agent": f"/bin/sh {folder / 'agent'}",
+        "PRTE_MCA_prte_default_hostfile": str(folder / HOSTFILE),
         "PRTE_MCA_prte_if_include": SUBNET,
         "PRTE_MCA_rmaps_default_mapping_policy": "slot",  # ":oversubscribe" puts all ranks on the first node
         "OMPI_MCA_btl_tcp_if_include": SUBNET,

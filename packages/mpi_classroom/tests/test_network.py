@@ -290,6 +290,24 @@ def test_a_job_of_two_ranks_on_each_of_two_nodes_prints_their_host_names(machine
 
 
 @pytest.mark.slow
+def test_in_a_user_namespace_it_is_the_same(machine, monkeypatch):
+    monkeypatch.setattr(network, "_is_root", lambda: False)
+    try:
+        lab = network.up(2, slots=2, rate="1gbit")
+    except NetworkError as error:
+        pytest.skip(str(error))
+    try:
+        space = os.readlink(f"/proc/{lab.pids['n1']}/ns/user")
+        assert space != os.readlink("/proc/self/ns/user")
+        job = lab.run_ranks(["-c", HELLO], timeout=60)
+        assert [line.split("'")[1] for line in job.stdout.splitlines()] == ["n1", "n1", "n2", "n2"], (
+            job.stderr
+        )
+    finally:
+        assert network.down() == ["Took down the lab of 2 nodes."]
+
+
+@pytest.mark.slow
 def test_a_node_that_is_switched_off_is_off_and_the_other_goes_on(machine):
     with network.network(2) as lab:
         stays = subprocess.Popen(lab.on("n2", ["sleep", "600"]))
