@@ -317,6 +317,8 @@ def network_up(
     with one_sentence():
         from mpi_classroom import network
 
+        if network.standing():
+            raise network.NetworkError("a lab is up already; take it down first: course lab-network down")
         network.up(nodes, rate=rate, slots=slots)
         network_status()
 
@@ -333,6 +335,7 @@ def network_status() -> None:
             raise typer.Exit(1)
         for line in lab.describe():
             typer.echo(line)
+        typer.echo(f"Start a job: course lab-network run mpiexec -n {lab.size} COMMAND")
 
 
 @lab_network.command(

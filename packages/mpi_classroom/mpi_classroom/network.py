@@ -127,11 +127,10 @@ class Lab:
         return subprocess.CompletedProcess(command, job.returncode, output, errors)
 
     def describe(self) -> list[str]:
-        """The nodes with their addresses, and how to start a job, line by line."""
+        """The nodes with their addresses, line by line."""
         return [
             f"{len(self.nodes)} nodes, {self.slots} ranks per node, links {rate_words(self.rate)}",
             *(f"{name:4} {address(name):12} {'on' if self.is_on(name) else 'off'}" for name in self.nodes),
-            f"Start a job: course lab-network run mpiexec -n {self.size} COMMAND",
         ]
 
     def is_on(self, host: str) -> bool:
@@ -178,9 +177,7 @@ def up(nodes: int, *, rate: str | None = None, slots: int = 1) -> Lab:
     """A lab that stands until `down`; first removes what a killed one left. Raises NetworkError."""
     clean()
     if lab := standing():
-        raise NetworkError(
-            f"a lab of {len(lab.nodes)} nodes is up already; take it down first: course lab-network down"
-        )
+        raise NetworkError(f"a lab of {len(lab.nodes)} nodes is up already; take it down first (down)")
     try:
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}network-"))
     except OSError as error:
@@ -251,6 +248,9 @@ def _make(folder: Path, nodes: int, rate: str | None, slots: int, *, stands: boo
         if stands:  # else the process that uses it has locked the folder around it
             held = (lock(folder),)
         return _build(folder, nodes, limit, slots, stands, held)
+    except OSError as error:
+        _end(folder)
+        raise NetworkError(f"the lab could not be made: {error}; free some memory and disk space") from None
     except BaseException:
         _end(folder)
         raise
@@ -269,7 +269,11 @@ def _build(
         (folder / host).mkdir(mode=0o700)
     (folder / "hosts").write_text(hosts_text([HEAD, *names]))
     (folder / HOSTFILE).write_text("".join(f"{name} slots={slots}\n" for name in names))
-    environment = _environment() | {NETWORK: str(folder), NETWORK_OWNER: owner}
+    environment = _environment() | {
+        NETWORK: str(folder),
+        NETWORK_OWNER: owner,
+        "LC_ALL": "C",
+    }  # see `explain`
 
     def hold(entrance: list[str], script: str) -> int:
         stay = "echo ready\nexec sleep infinity >/dev/null 2>&1"
@@ -287,7 +291,9 @@ def _build(
         assert holder.stdout is not None and holder.stderr is not None
         with holder.stdout, holder.stderr:
             if holder.stdout.readline() != "ready\n":
-                raise NetworkError(explain(holder.stderr.read()))
+                errors = holder.stderr.read()
+                holder.wait()
+                raise NetworkError(explain(errors))
         holder.returncode = 0  # it is to outlive this object; who ends it also reaps it
         return holder.pid
 

@@ -153,7 +153,7 @@ def explain(errors: str) -> str:
         return f"this machine allows no more namespaces; let an administrator run: sysctl {limits}"
     if "not permitted" in errors or "denied" in errors:
         return f"this machine does not let you make network namespaces ({last}); {_permission()}"
-    return f"the lab could not be made: {last}; please report it with the output of `course doctor`"
+    return f"the lab could not be made: {last}; please report it with the output of `mpi-classroom doctor`"
 
 
 def _permission() -> str:

@@ -118,7 +118,7 @@ def test_the_agent_enters_no_process_that_lacks_the_mark_of_its_lab():
         ("Error: Unknown device type.", "modprobe -a bridge veth"),
         ("RTNETLINK answers: Operation not supported", "modprobe -a bridge veth"),
         ("Error: Specified qdisc kind is unknown.", "modprobe sch_tbf"),
-        ("", "course doctor"),
+        ("", "mpi-classroom doctor"),
     ],
 )
 def test_every_failure_is_one_sentence_with_its_remedy(errors, remedy):
