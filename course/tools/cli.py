@@ -19,6 +19,12 @@ app = typer.Typer(
     help="Run, check and look after the course: distributed deep learning on a real MPI cluster.",
     epilog="Name a lesson by its number or its file: 4, 04 or 04_collectives.",
 )
+lab_network = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Let this machine play several nodes, joined by links as slow as you like.",
+)
+app.add_typer(lab_network, name="lab-network")
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="LESSON", help="For example 4, 04 or 04_collectives."),
@@ -258,9 +264,9 @@ def study(
 
 @app.command()
 def clean(
-    all_: Annotated[bool, typer.Option("--all", help="Also stop the clusters of open notebooks.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also stop what is in use: clusters and labs.")] = False,
 ) -> None:
-    """Stop clusters whose notebook or run has ended."""
+    """Stop clusters whose notebook or run has ended, and labs that were killed."""
     with one_sentence():
         from mpi_classroom import leftovers
 
@@ -297,6 +303,68 @@ def doctor(
                 f"\n{red} of {len(found)} checks to fix" if red else f"\nall {len(found)} checks are ok"
             )
         raise typer.Exit(0 if all(check.ok for check in found) else 1)
+
+
+@lab_network.command("up")
+def network_up(
+    nodes: Annotated[int, typer.Argument(metavar="N", help="How many nodes.")] = 2,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Limit each link, for example 100mbit or 1gbit.")
+    ] = None,
+    slots: Annotated[int, typer.Option(metavar="K", help="Ranks per node.")] = 1,
+) -> None:
+    """Make nodes n1, n2, … and leave them until `down`."""
+    with one_sentence():
+        from mpi_classroom import network
+
+        if network.standing():
+            raise network.NetworkError("a lab is up already; take it down first: course lab-network down")
+        network.up(nodes, rate=rate, slots=slots)
+        network_status()
+
+
+@lab_network.command("status")
+def network_status() -> None:
+    """Show the nodes and how to start a job on them."""
+    with one_sentence():
+        from mpi_classroom import network
+
+        lab = network.standing()
+        if lab is None:
+            typer.echo("No lab is up. Make one: course lab-network up 4 --rate 100mbit")
+            raise typer.Exit(1)
+        for line in lab.describe():
+            typer.echo(line)
+        typer.echo(f"Start a job: course lab-network run mpiexec -n {lab.size} COMMAND")
+
+
+@lab_network.command(
+    "run", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True}
+)
+def network_run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="A command and its arguments.")],
+    on: Annotated[str, typer.Option(metavar="HOST", help="head, n1, n2, …")] = "head",
+) -> None:
+    """Run a command in the lab: mpiexec on the head, anything on a node."""
+    with one_sentence():
+        from mpi_classroom import network
+        from mpi_classroom.launch import running_job
+
+        lab = network.standing()
+        if lab is None:
+            raise network.NetworkError("no lab is up; make one: course lab-network up 4 --rate 100mbit")
+        with running_job(lab.on(on, command), lab.environment()) as job:
+            raise typer.Exit(job.wait())
+
+
+@lab_network.command("down")
+def network_down() -> None:
+    """End the nodes and everything that runs on them."""
+    with one_sentence():
+        from mpi_classroom import network
+
+        for sentence in network.down() or ["No lab is up."]:
+            typer.echo(sentence)
 
 
 def _show(check: "Check") -> None:

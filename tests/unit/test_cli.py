@@ -351,7 +351,7 @@ def test_fetch_gets_the_sets_that_are_named_even_if_one_cannot_be_had(monkeypatc
 def test_version_and_help():
     assert course("--version").output.startswith("course ")
     help_text = course("--help").output
-    for command in ("run", "lab", "reset", "fetch", "clean", "doctor"):
+    for command in ("run", "lab", "reset", "fetch", "clean", "doctor", "lab-network"):
         assert f"\n  {command} " in help_text
         assert course(command, "--help").exit_code == 0
 
@@ -363,6 +363,28 @@ def test_the_command_starts_without_the_heavy_packages():
     ).stdout
     for heavy in ("torch", "numpy", "ipyparallel", "nbclient", "nbconvert", "jupyter_client", "matplotlib"):
         assert f"'{heavy}'" not in loaded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["up", "2", "--rate", "100mbps"],
+            "course: cannot read the rate '100mbps'; write a number and its unit",
+        ),
+        (["up", "40"], "course: a lab has 1 to 16 nodes, not 40; choose a number in between"),
+        (
+            ["run", "mpiexec", "-n", "2", "hostname"],
+            "course: no lab is up; make one: course lab-network up 4",
+        ),
+        (["status"], "No lab is up. Make one: course lab-network up 4"),
+        (["down"], "No lab is up."),
+    ],
+)
+def test_without_a_lab_the_command_says_in_one_sentence_what_to_do(arguments, sentence):
+    lines = course("lab-network", *arguments).output.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(sentence)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The command `mpi-classroom`: check this machine, end leftover clusters.
 
 mpi-classroom doctor          check whether this machine is ready for a cluster
-mpi-classroom clean [--all]   end the clusters of killed notebooks; --all: also those of open notebooks
+mpi-classroom clean [--all]   end clusters of killed notebooks and killed labs; --all: also those in use
 """
 
 import argparse
@@ -15,8 +15,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mpi-classroom", description="An MPI cluster for notebooks.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("doctor", help="check whether this machine is ready for a cluster")
-    clean = commands.add_parser("clean", help="end the clusters of notebooks that were killed")
-    clean.add_argument("--all", action="store_true", help="also end the clusters of open notebooks")
+    clean = commands.add_parser(
+        "clean", help="end the clusters of notebooks that were killed, and killed labs"
+    )
+    clean.add_argument("--all", action="store_true", help="also end clusters and labs in use")
     options = parser.parse_args(arguments)
     if options.command == "clean":
         print("\n".join(leftovers.clean(everything=options.all)) or "Nothing was left behind.")

@@ -37,6 +37,9 @@ TRANSPORT = {
     "OMPI_MCA_osc": "^ucx",  # which greets every window with an error that is none
 }
 WITH_TCP = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
+ALLOW_ROOT = {
+    f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1" for prefix in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")
+}
 
 
 def available_cores() -> int:
@@ -95,9 +98,7 @@ def rank_environment(
     } | folder_environment()
     environment |= TRANSPORT | (WITH_TCP if connects else {})
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        for prefix in ("OMPI", "PRTE"):
-            environment[f"{prefix}_ALLOW_RUN_AS_ROOT"] = "1"
-            environment[f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+        environment |= ALLOW_ROOT
     return environment
 
 

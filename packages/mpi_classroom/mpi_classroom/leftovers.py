@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from mpi_classroom import processes
-from mpi_classroom.folders import remove_leftovers, remove_ours
+from mpi_classroom import network, processes
+from mpi_classroom.folders import remove_ours
 
 RUN = "MPI_CLASSROOM_RUN"
 
@@ -51,7 +51,7 @@ def leftover_runs() -> list[LeftoverRun]:
 
 
 def clean(*, everything: bool = False) -> list[str]:
-    """End what killed runs and killed notebooks left, with `everything` all other clusters too.
+    """End what killed runs, notebooks and labs left, with `everything` all other clusters and labs too.
 
     Returns one sentence for each thing that was ended.
     """
@@ -68,7 +68,7 @@ def clean(*, everything: bool = False) -> list[str]:
         elif everything:
             ended = processes.stop_cluster(cluster.id)
             done.append(f"Stopped a cluster in use{_at(cluster.notebook)}: {ended} processes.")
-    remove_leftovers()
+    done += network.clean(everything=everything)  # and folders that nobody uses
     return done
 
 

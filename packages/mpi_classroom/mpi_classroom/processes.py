@@ -30,6 +30,8 @@ from mpi_classroom.folders import JOB, remove_leftovers, remove_ours
 CLUSTER = "MPI_CLASSROOM_CLUSTER"
 OWNER, NOTEBOOK = f"{CLUSTER}_OWNER", f"{CLUSTER}_NOTEBOOK"
 SCOPE = "MPI_CLASSROOM_SCOPE"
+NETWORK = "MPI_CLASSROOM_NETWORK"  # the folder of a lab, see `network`
+NETWORK_OWNER = f"{NETWORK}_OWNER"
 LOOKS = 20
 EXERCISE = "an exercise"  # instead of a notebook's name
 
@@ -169,7 +171,7 @@ def _send(process: psutil.Process, action: str) -> None:
 
 if __name__ == "__main__":  # what a watchdog runs: of a cluster, or of a process that started jobs
     folder = Path(sys.argv[1])
-    for mark in (CLUSTER, JOB):
+    for mark in (CLUSTER, JOB, NETWORK):
         end_marked(mark, str(folder))
     remove_ours(folder)
     remove_leftovers()
