@@ -15,7 +15,6 @@ a thread looks for the message, so that its sender's `wait()` ends even if this 
 collective.
 """
 
-import contextlib
 import sys
 import threading
 import time
@@ -30,7 +29,17 @@ from mpi4py import MPI
 
 from .channel import Channel, keep_forever
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, MismatchError
-from .tensors import DTYPE_CODE, LABEL_BYTES, Spec, as_message, labelled, place_for, plain, write_back
+from .tensors import (
+    DTYPE_CODE,
+    LABEL_BYTES,
+    Spec,
+    as_message,
+    free_all,
+    labelled,
+    place_for,
+    plain,
+    write_back,
+)
 from .waiting import LONGEST_NAP, SHORT_NAP, wait_until
 from .work import Outcome
 
@@ -64,9 +73,11 @@ class Message(Outcome):
         `deferred`: Ctrl-C is raised when it has begun, not between the call and the assignment.
         """
         try:
-            with self.queue.channel.deferred, self.buffer() as buffer:
-                self.request = post(buffer)
+            with self.queue.channel.deferred:
+                made: list[MPI.Datatype] = []
+                self.request = post(self.buffer(made))
                 self.started = True
+                free_all(made)
         except BaseException as error:
             if self.started:  # it has begun; a signal handler raised
                 raise
@@ -74,11 +85,11 @@ class Message(Outcome):
             if not isinstance(error, Exception):
                 raise
 
-    def buffer(self) -> contextlib.AbstractContextManager[Spec]:
+    def buffer(self, made: list[MPI.Datatype]) -> Spec:
         """What MPI reads or writes: the values, and the label where there is one."""
         if self.queue.has_label(self.tensor):
-            return labelled(self.values, self.label)
-        return as_message(self.values)
+            return labelled(self.values, self.label, made)
+        return as_message(self.values, made)
 
     def fail(self, error: BaseException) -> None:
         """End it with an error of MPI or of this process."""
@@ -182,8 +193,10 @@ class Receive(Message):
         if surely and came == self.expected_nbytes:
             return message.Irecv(buffer)
         self.elsewhere = torch.empty(came, dtype=torch.uint8)
-        with as_message(self.elsewhere) as place:
-            return message.Irecv(place)
+        made: list[MPI.Datatype] = []
+        request = message.Irecv(as_message(self.elsewhere, made))
+        free_all(made)
+        return request
 
     @property
     def expected_nbytes(self) -> int:
