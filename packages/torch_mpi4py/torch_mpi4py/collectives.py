@@ -196,9 +196,10 @@ def reduce(channel: Channel, tensors: Sequence[torch.Tensor], op: Any, root: int
 
     native = (tensor.dtype, kind) in NATIVE and kind != PREMUL_SUM
     show = (values.data_ptr(), values.nbytes) if native else None
+    local = native and channel.rows is not None and channel.rows.is_direct(values.nbytes)
     mine = record("reduce", tensor.dtype, root_or_op=kind + 100 * root, shape=hash(tensor.shape))
     words = partial(describe, "reduce", [tensor], f"{NAMES[kind]} to rank {root}")
-    return Call(mine, words, body, [tensor], show)
+    return Call(mine, words, body, [tensor], show, local)
 
 
 def reduce_scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> Call:
