@@ -25,6 +25,7 @@ from mpi_classroom.catch_up import catch_up
 from mpi_classroom.engine import prepare
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.guard import GuardedMagics
+from mpi_classroom.host import LocalHost
 from mpi_classroom.job_output import Death
 from mpi_classroom.launch import available_cores, keep_mpi_private, threads_per_rank
 from mpi_classroom.launcher import Launcher
@@ -123,7 +124,8 @@ class Cluster:
 
     def observer(self, source_of: SourceOf = lambda file: None) -> Observer:
         """An observer of the running ranks; `source_of` finds a cell by its file name on the engines."""
-        return Observer(self.folder, {fact.rank: fact.pid for fact in self.facts}, source_of)
+        host = LocalHost(self.folder, {fact.rank: fact.pid for fact in self.facts})
+        return Observer(dict.fromkeys(host.pids, host), source_of)
 
     def _running(self) -> Launcher:
         if self._launcher is None:

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mpi_classroom import observer
+from mpi_classroom import host
+from mpi_classroom.host import LocalHost, ProcessState, process_state, some_child_runs
 from mpi_classroom.job_output import Death
-from mpi_classroom.observer import Observer, process_state, some_child_runs
+from mpi_classroom.observer import Observer
 from mpi_classroom.recording import calls
 from mpi_classroom.recording.calls import CODES, EVERYONE, NOTHING, Collectives, call_file
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
@@ -59,7 +60,7 @@ def test_who_sleeps_wants_no_cpu_and_who_computes_does(process):
 
 
 def test_a_process_that_is_not_known_yet_is_neither_gone_nor_asked():
-    assert process_state(0) == observer.ProcessState("")
+    assert process_state(0) == ProcessState("")
     assert not some_child_runs(2**22 + 1)
 
 
@@ -78,8 +79,10 @@ def looks(tmp_path, monkeypatch):
     now = [100.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
     monkeypatch.setattr("mpi_classroom.awake.time", clock)
-    monkeypatch.setattr(observer, "request_stacks", lambda folder, pids: {})
-    return Observer(tmp_path, {0: os.getpid(), 1: os.getpid()}, lambda file: None), now
+    monkeypatch.setattr(host, "time", clock)
+    here = LocalHost(tmp_path, {0: os.getpid(), 1: os.getpid()})
+    here.ask_stacks = lambda ranks: dict
+    return Observer(dict.fromkeys(range(5), here), lambda file: None), now
 
 
 def test_since_is_when_a_rank_was_first_seen_in_a_call(looks, tmp_path):
@@ -125,7 +128,7 @@ def test_a_rank_that_crashed_inside_a_call_says_which(looks, tmp_path):
 
 def test_a_process_that_is_gone_was_ended_with_the_others(looks, monkeypatch):
     looking, _ = looks
-    monkeypatch.setattr(observer, "process_state", lambda pid: observer.ProcessState("gone"))
+    monkeypatch.setattr(host, "process_state", lambda pid, **_: ProcessState("gone"))
     state = looking.look([0], close=True)[0]
     assert (state.kind, state.error) == ("gone", ENDED_WITH_OTHERS)
 
@@ -133,13 +136,13 @@ def test_a_process_that_is_gone_was_ended_with_the_others(looks, monkeypatch):
 def test_processes_are_not_asked_about_at_every_look(looks, monkeypatch):
     looking, now = looks
     asked = []
-    plain = observer.process_state
-    monkeypatch.setattr(observer, "process_state", lambda pid: asked.append(pid) or plain(pid))
+    plain = host.process_state
+    monkeypatch.setattr(host, "process_state", lambda pid, **_: asked.append(pid) or plain(pid))
     for _ in range(10):
-        now[0] += observer.PROCESS_SECONDS / 4
+        now[0] += host.PROCESS_SECONDS / 4
         looking.look([0])
     assert len(asked) <= 4
-    now[0] += observer.PROCESS_SECONDS / 4
+    now[0] += host.PROCESS_SECONDS / 4
     before = len(asked)
     looking.look([0], close=True)
     assert len(asked) == before + 1

@@ -463,6 +463,14 @@ def test_a_code_that_no_call_has_is_no_call(tmp_path, code):
     assert read_rank(tmp_path, 0).call is None
 
 
+def test_whether_a_rank_still_polls_is_known_from_the_clock_of_its_own_machine():
+    record = bytearray(calls.SIZE)
+    calls.NOW.pack_into(record, 0, *[0] * 9, calls.CODES["Iprobe"])
+    calls.POLLED.pack_into(record, calls.POLLED_AT, 5e6)  # a machine that was started long before this one
+    assert calls.decode(record, 5e6 + calls.POLL_SECONDS / 2).call.name == "Iprobe"
+    assert calls.decode(record, 5e6 + calls.POLL_SECONDS * 2).call is None
+
+
 def test_a_missing_file_or_folder_is_no_call(tmp_path):
     assert read_rank(tmp_path, 0).call is None
     assert read_rank(tmp_path / "gone", 3).call is None
