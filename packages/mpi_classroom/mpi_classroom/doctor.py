@@ -15,16 +15,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from mpi_classroom import leftovers, processes
+from mpi_classroom.check import Check
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.host_checks import SHARED_MEMORY_PER_RANK
 from mpi_classroom.job_output import last_line
 from mpi_classroom.launch import available_cores, find_mpiexec, run_ranks, threads_per_rank
-from mpi_classroom.launcher import SHARED_MEMORY_PER_RANK, private_folder
+from mpi_classroom.launcher import private_folder
 
 MIB, GIB = 2**20, 2**30
 RANKS = 4
@@ -38,21 +39,6 @@ SHARED_MEMORY_NEEDED = RANKS * SHARED_MEMORY_PER_RANK
 DISK_NEEDED = 1 * GIB
 JUPYTER_PORT = 8888
 AT_ONCE = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at: `detail` is what was found, `remedy` what to do when it is not ok."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-
-    def line(self) -> str:
-        """What the doctor shows: a line when it is ok, a second one with the remedy when it is not."""
-        head = f"{'ok   ' if self.ok else 'FIX  '}{self.name:14} {self.detail}"
-        return head if self.ok else f"{head}\n{'':19} → {self.remedy}"
 
 
 def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3]), prefix: str = sys.prefix) -> Check:
