@@ -18,11 +18,10 @@ import psutil
 from mpi_classroom import processes
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.folders import CLUSTER_PREFIX, remove_job_folders, unmarked
+from mpi_classroom.host_checks import MEMORY_PER_RANK, SHARED_MEMORY_PER_RANK
 from mpi_classroom.job_output import Death, read_deaths
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 
-SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB per rank
-MEMORY_PER_RANK = 150 * 2**20
 ROOM = 2**20  # bytes on the disk for a cluster's files
 LOG_LINES, LOG_COLUMNS = 15, 200
 _NOISE = (
