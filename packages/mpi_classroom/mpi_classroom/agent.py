@@ -83,6 +83,8 @@ class Agent:
                 self._answer_with_stacks(number, request["ranks"])
                 return
             answer = self._requests[ask](**request)
+        except OSError as error:
+            answer = {"error": str(error)}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         self._reply(number, answer)
