@@ -83,6 +83,8 @@ class Agent:
                 self._answer_with_stacks(number, request["ranks"])
                 return
             answer = self._requests[ask](**request)
+        except OSError as error:
+            answer = {"error": str(error)}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         self._reply(number, answer)
@@ -105,6 +107,8 @@ class Agent:
     def _make(self, folder: Path) -> None:
         """Make `folder`, and the folder around it that is ours; what is there already belongs to others."""
         ours = folder if folder.name.startswith(PREFIXES) else folder.parent
+        if not ours.name.startswith(PREFIXES):
+            raise PermissionError(f"{ours} is not a private folder of ours")
         if ours not in self._locks:
             remove_leftovers(ours.parent)  # a killed agent of this notebook left the same name
             try:
@@ -118,7 +122,7 @@ class Agent:
 
     def _put(self, name: str, content: str) -> Answer:
         """Write a file, whole or not at all: whoever waits for it reads it as soon as it has its name."""
-        if self._folder is None or Path(name).name != name:
+        if self._folder is None or Path(name).name != name or name == "..":
             raise ValueError(f"there is no place for a file {name!r}")
         descriptor, part = tempfile.mkstemp(prefix=f"{name}.", dir=self._folder)  # mode 0600
         with open(descriptor, "wb") as file:

@@ -351,6 +351,7 @@ class HostGroup:
                 return facts
 
             group._each(hello)
+        group.facts = {name: group.facts[name] for name in names if name in group.facts}
         return group
 
     def lost(self) -> dict[str, str]:

@@ -219,5 +219,5 @@ def test_what_this_machine_has(tmp_path, monkeypatch):
 
 def test_a_host_without_problems_is_summed_up():
     assert summary("n1", host("n1"), 2).line() == (
-        "ok    n1             4 cores for 2 ranks, 8192 MiB of memory, 1024 MiB in /dev/shm, 10.77.0.1/24"
+        "ok   n1             4 cores for 2 ranks, 8192 MiB of memory, 1024 MiB in /dev/shm, 10.77.0.1/24"
     )

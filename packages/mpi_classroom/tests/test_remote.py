@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import stat
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from mpi_classroom import remote
+from mpi_classroom.__main__ import main
 from mpi_classroom.agent import Agent
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
@@ -186,7 +188,7 @@ def test_a_folder_that_was_there_stays_and_one_that_is_not_private_is_refused(co
     host.end()
     assert (folder / "notes").exists()
     folder.chmod(0o755)
-    with pytest.raises(ClusterError, match=f"n1: PermissionError: {folder} is not a private folder of ours"):
+    with pytest.raises(ClusterError, match=f"n1: {folder} is not a private folder of ours"):
         host.open(folder, [], {})
     with pytest.raises(ClusterError, match="not a private folder"):
         host.open(tmp_path / "somebody" / "else", [], {})
@@ -313,6 +315,21 @@ def test_nothing_stays_on_a_host_when_notebook_or_agent_end(how, connect, folder
 
 
 # -------------------------------------------------------------------- all hosts
+
+
+def test_the_doctor_checks_the_hosts_of_a_hostfile(tmp_path, capsys):
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("n1 slots=2\nn2\nn3  # which is off\n")
+    agent = login(tmp_path, 'test $host = n3 && { echo "Permission denied (publickey)." >&2; exit 255; }')
+    assert main(["doctor", "--hosts", str(hostfile), "--agent", shlex.join(agent)]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"(?m)^ok   n1  +\d+ cores? for 2 ranks, ", said), said
+    assert "FIX  n2             n1 and n2 are one host" in said
+    assert "FIX  n3             n3 does not answer: Permission denied (publickey).\n" in said
+    assert "→ let ssh log in without a password: ssh-copy-id n3\n" in said
+    assert main(["doctor", "--hosts", "/no/such/file"]) == 1
+    assert capsys.readouterr().out.startswith("FIX  hosts          cannot read the hostfile /no/such/file\n")
+    until(lambda: not agents())
 
 
 def test_hosts_are_asked_at_once_and_one_that_is_off_stops_nobody(folder, tmp_path):
