@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mpi_classroom import host_checks
 from mpi_classroom.agent import MARK
@@ -47,7 +47,6 @@ TICK_SECONDS = 0.2
 KEPT = 4000  # bytes of what a host says besides its answers
 
 Answer = dict[str, Any]
-T = TypeVar("T")
 
 
 class RemoteHost:

@@ -21,7 +21,7 @@ from mpi_classroom.agent import Agent
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
 from mpi_classroom.host_checks import question
-from mpi_classroom.processes import CLUSTER
+from mpi_classroom.processes import CLUSTER, marker
 from mpi_classroom.recording.calls import SIZE, call_file, stack_file
 from mpi_classroom.remote import HostGroup, RemoteHost
 
@@ -108,7 +108,7 @@ def start(tmp_path):
     def starter(folder, rank, mark=True):
         environment = {name: value for name, value in os.environ.items() if name != CLUSTER}
         if mark:
-            environment[CLUSTER] = str(folder)
+            environment |= marker(folder, "")
         folder.mkdir(mode=0o700, exist_ok=True)
         command = [sys.executable, "-m", "a_rank", str(stack_file(folder, rank))]
         child = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
@@ -163,7 +163,7 @@ def test_a_cluster_is_opened_watched_and_ended_on_a_host(connect, folder, start,
 
     host.end()
     assert rank.wait(20) != 0
-    assert not folder.exists() and not job.parent.exists()
+    until(lambda: not folder.exists() and not job.parent.exists())
     assert not host.lost
     host.open(folder, [str(job)], {})  # the next cluster
     assert folder.exists() and host.look([2], fresh=True)[2].record == bytes(SIZE)
