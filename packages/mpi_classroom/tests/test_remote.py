@@ -126,9 +126,12 @@ def start(tmp_path):
 # -------------------------------------------------------------------- what a host can be asked
 
 
-def test_an_agent_says_what_its_host_has_whatever_the_login_prints_before(connect):
+def test_an_agent_says_what_its_host_has_whatever_the_login_prints(connect):
     banner = "printf 'Welcome to n1!\\n\\n'; echo 'last login: today' >&2; printf 'no newline '"
-    facts = connect(before=banner).hello(question())
+    meanwhile = "( while printf 'you have mail '; do sleep 0.005; done ) &"
+    host = connect(before=f"{banner}; {meanwhile}")
+    facts = host.hello(question())
+    assert all(host.look([0], fresh=True)[0].age < 2 for _ in range(20)) and not host.lost
     assert facts.cores >= 1 and facts.memory > 0 and facts.working
     assert facts.ahead == 0
     assert facts.versions["Python"].startswith("3.")
