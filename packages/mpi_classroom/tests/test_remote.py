@@ -60,7 +60,8 @@ def until(condition, seconds=20):
 
 def login(temporary, before=""):
     """In the place of ssh: `(*login(…), host, command)` runs the command with another TMPDIR and folder."""
-    script = f'host=$0; cd /; export TMPDIR={shlex.quote(str(temporary))}; {before}\neval "exec $1"'
+    script = f"host=$0; cd /; unset PYTHONPATH; export TMPDIR={shlex.quote(str(temporary))}\n{before}\n"
+    script += 'eval "exec $1"'
     return ["/bin/sh", "-c", script]
 
 
