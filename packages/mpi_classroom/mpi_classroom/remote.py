@@ -67,6 +67,8 @@ class RemoteHost:
         self._changing, self._writing = threading.RLock(), threading.Lock()
         self._clock, self._owing_since, self._heard, self._words = Awake(), 0.0, False, b""
         agent = [sys.executable, "-P", "-m", "mpi_classroom.agent"]
+        if path := os.environ.get("PYTHONPATH"):  # a login has none, and the ranks get it from mpiexec
+            agent = ["env", f"PYTHONPATH={path}", *agent]
         pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(

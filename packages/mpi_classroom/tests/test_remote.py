@@ -21,7 +21,7 @@ from mpi_classroom.agent import Agent
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
 from mpi_classroom.host_checks import question
-from mpi_classroom.processes import CLUSTER
+from mpi_classroom.processes import CLUSTER, marker
 from mpi_classroom.recording.calls import SIZE, call_file, stack_file
 from mpi_classroom.remote import HostGroup, RemoteHost
 
@@ -60,7 +60,8 @@ def until(condition, seconds=20):
 
 def login(temporary, before=""):
     """In the place of ssh: `(*login(…), host, command)` runs the command with another TMPDIR and folder."""
-    script = f'host=$0; cd /; export TMPDIR={shlex.quote(str(temporary))}; {before}\neval "exec $1"'
+    script = f"host=$0; cd /; unset PYTHONPATH; export TMPDIR={shlex.quote(str(temporary))}\n{before}\n"
+    script += 'eval "exec $1"'
     return ["/bin/sh", "-c", script]
 
 
@@ -108,7 +109,7 @@ def start(tmp_path):
     def starter(folder, rank, mark=True):
         environment = {name: value for name, value in os.environ.items() if name != CLUSTER}
         if mark:
-            environment[CLUSTER] = str(folder)
+            environment |= marker(folder, "")
         folder.mkdir(mode=0o700, exist_ok=True)
         command = [sys.executable, "-m", "a_rank", str(stack_file(folder, rank))]
         child = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
@@ -126,9 +127,12 @@ def start(tmp_path):
 # -------------------------------------------------------------------- what a host can be asked
 
 
-def test_an_agent_says_what_its_host_has_whatever_the_login_prints_before(connect):
+def test_an_agent_says_what_its_host_has_whatever_the_login_prints(connect):
     banner = "printf 'Welcome to n1!\\n\\n'; echo 'last login: today' >&2; printf 'no newline '"
-    facts = connect(before=banner).hello(question())
+    meanwhile = "( while printf 'you have mail '; do sleep 0.005; done ) &"
+    host = connect(before=f"{banner}; {meanwhile}")
+    facts = host.hello(question())
+    assert all(host.look([0], fresh=True)[0].age < 2 for _ in range(20)) and not host.lost
     assert facts.cores >= 1 and facts.memory > 0 and facts.working
     assert facts.ahead == 0
     assert facts.versions["Python"].startswith("3.")
@@ -163,7 +167,7 @@ def test_a_cluster_is_opened_watched_and_ended_on_a_host(connect, folder, start,
 
     host.end()
     assert rank.wait(20) != 0
-    assert not folder.exists() and not job.parent.exists()
+    until(lambda: not folder.exists() and not job.parent.exists())
     assert not host.lost
     host.open(folder, [str(job)], {})  # the next cluster
     assert folder.exists() and host.look([2], fresh=True)[2].record == bytes(SIZE)
