@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from course.doctor import Check
+    from mpi_classroom.check import Check
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -6,13 +6,13 @@ import subprocess
 import sys
 import threading
 import time
-from unittest import mock
 
 import pytest
 
-from mpi_classroom import observer
+from mpi_classroom import host
 from mpi_classroom.cause import find_cycle, likely_cause, report
-from mpi_classroom.observer import Observer, Source, request_stacks
+from mpi_classroom.host import LocalHost
+from mpi_classroom.observer import Observer, Source, frames
 from mpi_classroom.recording.calls import Call, Communicator, Done, stack_file
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
 
@@ -542,14 +542,19 @@ def sleeper(tmp_path):
         child.stdout.close()
 
 
+def request_stacks(folder, pids):
+    """The frames that the processes `pids` (by rank) write when they are asked."""
+    return {rank: frames(text) for rank, text in LocalHost(folder, pids).ask_stacks(pids)().items()}
+
+
 def test_the_stack_of_a_process_is_its_frames_innermost_first(sleeper, tmp_path):
     child = sleeper(0)
-    (frames,) = request_stacks(tmp_path, {0: child.pid}).values()
-    assert [(os.path.basename(file), name) for file, _, name in frames[:2]] == [
+    (stack,) = request_stacks(tmp_path, {0: child.pid}).values()
+    assert [(os.path.basename(file), name) for file, _, name in stack[:2]] == [
         ("sleeper.py", "inner"),
         ("sleeper.py", "<module>"),
     ]
-    assert frames[0][1] in (6, 7) and frames[1][1] == 8  # it says that it is ready just before it sleeps
+    assert stack[0][1] in (6, 7) and stack[1][1] == 8  # it says that it is ready just before it sleeps
 
 
 def test_a_second_request_gives_the_stack_of_that_moment_only(sleeper, tmp_path):
@@ -565,8 +570,8 @@ def test_a_stack_file_with_letters_of_several_bytes_is_read_on_from_the_right_pl
 
 
 def test_a_recursion_deeper_than_a_dump_still_gives_a_stack(sleeper, tmp_path):
-    (frames,) = request_stacks(tmp_path, {0: sleeper(0, depth=150).pid}).values()
-    assert frames[0][2] == "inner" and len(frames) == 100
+    (stack,) = request_stacks(tmp_path, {0: sleeper(0, depth=150).pid}).values()
+    assert stack[0][2] == "inner" and len(stack) == 100
 
 
 def test_a_stopped_or_dead_process_has_no_stack_and_costs_half_a_second(sleeper, tmp_path):
@@ -584,8 +589,8 @@ def test_a_rank_that_waits_for_a_cpu_gets_longer_to_answer(sleeper, tmp_path, mo
     """The child is stopped when it is asked, and goes on after a second."""
     child = sleeper(0)
     os.kill(child.pid, signal.SIGSTOP)
-    state = observer.ProcessState("", 1.0, runnable)
-    monkeypatch.setattr(observer, "process_state", lambda pid: state)
+    state = host.ProcessState("", 1.0, runnable)
+    monkeypatch.setattr(host, "process_state", lambda pid: state)
     timer = threading.Timer(1.0, os.kill, (child.pid, signal.SIGCONT))
     timer.start()
     assert request_stacks(tmp_path, {0: child.pid}).keys() == found
@@ -603,8 +608,10 @@ def source_of(file):
 
 def seen(folder, rank, stack, sources=source_of):
     """The state of a rank whose process answers with `stack`."""
-    with mock.patch.object(observer, "request_stacks", lambda folder, pids: {rank: stack}):
-        return Observer(folder, {rank: os.getpid()}, sources).look([rank], close=True)[0]
+    here = LocalHost(folder, {rank: os.getpid()})
+    text = "\n".join(f'  File "{file}", line {line} in {function}' for file, line, function in stack)
+    here.ask_stacks = lambda ranks: lambda: {rank: text}
+    return Observer({rank: here}, sources).look([rank], close=True)[0]
 
 
 def test_the_cell_line_is_that_of_the_module_and_inside_that_of_the_function(tmp_path):
@@ -741,3 +748,25 @@ def test_a_rank_whose_handler_a_cell_took_away_is_not_ended_by_the_question(tmp_
         assert request_stacks(tmp_path, {0: child.pid}) == {}
         assert child.poll() is None
         child.kill()
+
+
+# -------------------------------------------------------------------- several hosts
+
+
+def test_each_rank_says_its_host_and_a_host_that_was_lost_is_the_cause():
+    states = [
+        waiting(0, collective("Barrier"), host="n1"),
+        RankState(1, "gone", error="was lost with its host n2", host="n2"),
+        RankState(2, "gone", error="was lost with its host n2", host="n2"),
+    ]
+    said = report(states)
+    assert "rank 0 on n1  waiting in Barrier" in said and "rank 1 on n2  was lost with its host n2" in said
+    cause = (
+        "Likely cause: n2 died or cannot be reached, and ranks 1 and 2 with it; MPI then ends all the others."
+    )
+    assert said.endswith(cause)
+
+
+def test_a_host_that_does_not_answer_is_no_stop_signal():
+    states = [waiting(0, host="n1"), RankState(1, "stopped", error="n2 has not answered for 4 s", host="n2")]
+    assert likely_cause(states) == "n2 does not answer, so nothing is known of rank 1."

@@ -5,7 +5,6 @@ completed. Ranks are noted as the world numbers them, whatever communicator the 
 """
 
 import struct
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -298,13 +297,15 @@ class RankRecord:
     counts: Counts
 
 
-def read_rank(folder: Path, rank: int) -> RankRecord:
-    """What rank `rank` has written; of a rank that has written nothing, or nonsense: nothing done yet."""
-    record = _read(folder, rank)
+def decode(record: bytes, now: float) -> RankRecord:
+    """What a rank's `record` says; `now` is when it was read, on the monotonic clock of the rank's machine.
+
+    Of a rank that has written nothing, or nonsense: nothing done yet.
+    """
     _, sent = COUNTS.unpack_from(record)
     received, posted, sent_bytes, received_bytes = TRAFFIC.unpack_from(record, TRAFFIC_AT)
     counts = Counts(_collectives_in(record), sent, received, sent_bytes, received_bytes, posted)
-    return RankRecord(_call_in(record), _done_in(record), counts)
+    return RankRecord(_call_in(record, now), _done_in(record), counts)
 
 
 def _collectives_in(record: bytes) -> dict[tuple[int, ...], Collectives]:
@@ -324,11 +325,11 @@ def _last(code: int, root: int, operator: int) -> str:
     return str(Done(NAMES[code], 0, root=None if root == NOTHING else root, operator=OPERATORS[operator]))
 
 
-def _call_in(record: bytes) -> Call | None:
+def _call_in(record: bytes, now: float) -> Call | None:
     count, _, peer, other, tag, turn, context, mask, of, code = NOW.unpack_from(record)
     if not (0 < code < len(NAMES) and 0 <= of < len(NAMES)):
         return None
-    if NAMES[code] in POLLS and time.monotonic() - POLLED.unpack_from(record, POLLED_AT)[0] > POLL_SECONDS:
+    if NAMES[code] in POLLS and now - POLLED.unpack_from(record, POLLED_AT)[0] > POLL_SECONDS:
         return None
     peer, other, tag = (None if number == NOTHING else number for number in (peer, other, tag))
     return Call(NAMES[code], peer, other, tag, count, turn, _communicator(record, context, mask), NAMES[of])
@@ -342,7 +343,8 @@ def _done_in(record: bytes) -> Done | None:
     return Done(NAMES[code], turn, on, None if root == NOTHING else root, OPERATORS[operator])
 
 
-def _read(folder: Path, rank: int) -> bytes:
+def read_record(folder: Path, rank: int) -> bytes:
+    """The SIZE bytes that rank `rank` of this machine has written; zeros if it has not."""
     try:
         record = call_file(folder, rank).read_bytes()
     except OSError:
