@@ -288,7 +288,8 @@ def test_a_host_that_sends_nonsense_is_lost(connect):
 def test_nothing_stays_on_a_host_when_notebook_or_agent_end(how, connect, folder, start, tmp_path):
     job = tmp_path / f"{PREFIX}kernel" / "4711.0"
     code = "from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; agent.main()"
-    before = f"set -- {shlex.quote(shlex.join([sys.executable, '-c', code]))}" if how == "idle" else ""
+    command = ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable, "-c", code]
+    before = f"set -- {shlex.quote(shlex.join(command))}" if how == "idle" else ""
     if how == "killed":
         arguments = [*login(tmp_path), str(folder), str(job)]
         command = [sys.executable, "-c", A_NOTEBOOK, *arguments]
