@@ -23,6 +23,7 @@ from mpi_classroom.recording.calls import read_record, stack_file
 
 STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
 PROCESS_SECONDS = 0.1  # the operating system is asked about processes this often, at most
+FRESH_SECONDS = 2.0  # how long a fresh look may take; one that is older was not asked for now
 END_SECONDS = 1.0  # for processes to end when they are asked to
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 

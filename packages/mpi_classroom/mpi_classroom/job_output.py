@@ -32,15 +32,17 @@ class Death:
     """How one rank ended before its time, as mpiexec says.
 
     It called Abort, was ended by `signal` (called `signal_name`, such as "Killed"), left Python with
-    `exit_code`, or left Python without finishing MPI. `job` is 1, or 2 and more for ranks that were spawned.
+    `exit_code`, left Python without finishing MPI, or was lost with its `host` (which mpiexec does not say).
+    `job` is 1, or 2 and more for ranks that were spawned.
     """
 
     rank: int
-    how: Literal["abort", "signal", "exit", "left"]
+    how: Literal["abort", "signal", "exit", "left", "host"]
     signal: int | None = None
     signal_name: str = ""
     exit_code: int | None = None
     job: int = 1
+    host: str = ""
 
     @property
     def signal_words(self) -> str:

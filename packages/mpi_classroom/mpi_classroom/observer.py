@@ -10,17 +10,20 @@ import linecache
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mpi_classroom.awake import Awake
-from mpi_classroom.host import Host, Look
+from mpi_classroom.host import FRESH_SECONDS, Host, Look
 from mpi_classroom.job_output import Death
-from mpi_classroom.recording.calls import OF_TORCH, Call, Counts, RankRecord, decode
+from mpi_classroom.recording.calls import OF_TORCH, Call, Counts, decode
 from mpi_classroom.snapshot import (
     AWAITS,
     ENDED_WITH_OTHERS,
+    LOST,
+    SILENT,
     THREAD_WAITS,
     Kind,
     RankState,
@@ -28,6 +31,7 @@ from mpi_classroom.snapshot import (
     all_waits_in,
 )
 
+SILENT_SECONDS = 1.0  # what is known of a host is no longer true then
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
 
@@ -53,6 +57,7 @@ class Observer:
 
     def __init__(self, hosts: Mapping[int, Host], source_of: SourceOf) -> None:
         self.hosts, self.source_of = hosts, source_of
+        self._names = {rank: host.name for rank, host in hosts.items()}
         self._clock = Awake()
         self._seen: dict[int, RankState] = {}
 
@@ -78,12 +83,15 @@ class Observer:
         ranks, deaths = list(ranks), deaths or {}
         all_ended = set(ended) >= set(ranks)
         states = self._dead(deaths)
-        states |= self._counted([ended[rank] for rank in ended if rank not in deaths], fresh=all_ended)
+        counted = [ended[rank] for rank in ended if rank not in deaths]
+        looks = self._looks([state.rank for state in counted], fresh=all_ended)
+        states |= {state.rank: self._counted(state, looks[state.rank]) for state in counted}
         unknown = [rank for rank in ranks if rank not in states]
         states |= {state.rank: state for state in self.look(unknown, close=close)}
         others = self.look([rank for rank in background if rank not in states])
         seen = tuple(states[rank] for rank in sorted(ranks))
-        return Snapshot(self.seconds, seen, tuple(others), down, bool(deaths), all_ended)
+        fresh = all(look.age < FRESH_SECONDS for look in looks.values())
+        return Snapshot(self.seconds, seen, tuple(others), down, bool(deaths), all_ended, fresh)
 
     def look(self, ranks: Iterable[int], *, close: bool = False) -> list[RankState]:
         """The states of `ranks`, none of which has ended the cell; `close` includes their source lines."""
@@ -93,14 +101,17 @@ class Observer:
         return [self._state(rank, looks[rank], seconds, stacks.get(rank, ())) for rank in ranks]
 
     def _state(self, rank: int, look: Look, seconds: float, stack: Sequence[Frame]) -> RankState:
-        record, process = decode(look.record, look.now), look.process
+        record, process, host = decode(look.record, look.now), look.process, self.hosts[rank]
         line, code, inside = located(stack, self.source_of)
-        call = record.call or torch_call(stack)
+        silent = look.age > SILENT_SECONDS
+        call = None if silent else record.call or torch_call(stack)
         kind, error = kind_of(call is not None, stack, inside or code), ""
-        if process.condition == "gone":
+        if silent:
+            kind, error = "stopped", f"{host.name} {SILENT} {look.age:.0f} s"
+        elif process.condition == "gone":
             kind, error = "gone", ENDED_WITH_OTHERS
         elif process.condition == "stopped":
-            kind, error = "stopped", f"is stopped (process {self.hosts[rank].pids[rank]})"
+            kind, error = "stopped", f"is stopped (process {host.pids[rank]})"
         before = self._seen.get(rank)
         same_call = before is not None and before.call == call
         self._seen[rank] = RankState(
@@ -116,35 +127,39 @@ class Observer:
             counts=record.counts,
             cpu_seconds=process.cpu_seconds,
             runnable=process.runnable,
+            moved=process.moved,
+            host=host.name,
         )
         return self._seen[rank]
 
     def _dead(self, deaths: Mapping[int, Death]) -> dict[int, RankState]:
         """The ranks that died, and how; of a crash inside an MPI call, in which."""
         crashed = [rank for rank, death in deaths.items() if death.signal in CRASHES]
-        records = self._records([rank for rank in crashed if rank in self.hosts])  # spawned ranks are not
+        looks = self._looks([rank for rank in crashed if rank in self.hosts], fresh=False)  # spawned are not
         states = {}
         for rank, death in deaths.items():
-            call = records[rank].call if rank in records else None
+            call = decode(looks[rank].record, looks[rank].now).call if rank in looks else None
             error = f"{death_words(death)} in {call}" if call else death_words(death)
-            states[rank] = RankState(rank, "gone", error=error, signal=death.signal)
+            states[rank] = RankState(
+                rank, "gone", error=error, signal=death.signal, host=self._names.get(rank, "")
+            )
         return states
 
-    def _counted(self, ended: Sequence[RankState], *, fresh: bool) -> dict[int, RankState]:
-        """The ranks that have ended the cell, with what they have done until then."""
-        records = self._records([state.rank for state in ended], fresh=fresh)
-        return {
-            state.rank: replace(
-                state,
-                done=records[state.rank].done if state.kind == "finished" else None,
-                counts=records[state.rank].counts,
-            )
-            for state in ended
-        }
+    def _counted(self, state: RankState, look: Look) -> RankState:
+        """A rank that has ended the cell, with what it has done until then."""
+        record = decode(look.record, look.now)
+        done = record.done if state.kind == "finished" else None
+        return replace(state, done=done, counts=record.counts, host=self._names[state.rank])
 
     def counts(self, ranks: Iterable[int]) -> dict[int, Counts]:
-        """What each of `ranks` has begun, sent and received since it was started."""
-        return {rank: record.counts for rank, record in self._records(ranks, fresh=True).items()}
+        """What each of `ranks` has begun, sent and received since it was started.
+
+        Empty when a host does not say in time what its ranks have done until now.
+        """
+        looks = self._looks(ranks, fresh=True)
+        if any(look.age >= FRESH_SECONDS for look in looks.values()):
+            return {}
+        return {rank: decode(look.record, look.now).counts for rank, look in looks.items()}
 
     def interrupt(self, ranks: Iterable[int]) -> None:
         """Interrupt `ranks`: this frees those that run Python, not those inside MPI."""
@@ -161,15 +176,17 @@ class Observer:
         return groups
 
     def _looks(self, ranks: Iterable[int], *, fresh: bool) -> dict[int, Look]:
-        return {
-            rank: look
-            for host, its_ranks in self._by_host(ranks).items()
-            for rank, look in host.look(its_ranks, fresh=fresh).items()
-        }
+        groups = self._by_host(ranks)
 
-    def _records(self, ranks: Iterable[int], *, fresh: bool = False) -> dict[int, RankRecord]:
-        looks = self._looks(ranks, fresh=fresh)
-        return {rank: decode(look.record, look.now) for rank, look in looks.items()}
+        def look(host: Host) -> Mapping[int, Look]:
+            return host.look(groups[host], fresh=fresh)
+
+        if fresh and len(groups) > 1:  # each waits for an answer
+            with ThreadPoolExecutor(len(groups)) as pool:
+                answers = list(pool.map(look, groups))
+        else:
+            answers = [look(host) for host in groups]
+        return {rank: seen for answer in answers for rank, seen in answer.items()}
 
     def _stacks(self, ranks: Iterable[int]) -> dict[int, list[Frame]]:
         """The Python stacks of those of `ranks` that wrote one, innermost frame first."""
@@ -181,6 +198,8 @@ def death_words(death: Death) -> str:
     """How a rank died, as its line of the report says it."""
     if death.how == "abort":
         return "called Abort"
+    if death.how == "host":
+        return f"{LOST} {death.host}"
     if death.how == "exit":
         return f"ended itself with exit code {death.exit_code}"
     if death.how == "left":

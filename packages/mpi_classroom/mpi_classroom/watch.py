@@ -40,6 +40,7 @@ INTERRUPT_SECONDS = 1.0  # for the ranks to end after an interrupt
 BUSY_INTERRUPT_SECONDS = 4.0  # the same, while one of them still runs
 STATUS_SECONDS = 3.0  # from then on, once a second: who waits for what
 CPU_SLICE_SECONDS = 0.03  # the clock of processes ticks every 0.01 s
+MOVED_BYTES = 64 * 2**10  # a rank that waits moves a few for the notebook's own connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Watch:
         self.interrupted_at = 0.0
         self.next_status = STATUS_SECONDS
         self.cpu_shares = CpuShares()
+        self.traffic = Traffic()
 
     def decide(self, now: Snapshot) -> Decision:
         """What to do at this snapshot."""
@@ -112,7 +114,7 @@ class Watch:
             return f"Not done after {self.timeout:g} s (to allow more: %%px --timeout {5 * self.timeout:g})."
         if self.raised_at is None and any(state.kind == "raised" for state in now.ranks):
             self.raised_at = now.seconds
-        still = standstill(now.busy, now.seconds)
+        still = min(standstill(now.busy, now.seconds), self.traffic.quiet(now.busy, now.seconds))
         # CPU time counts from half a grace period after the last move: without the work before the call, and
         # early enough to be known when the grace period is over.
         if still < GRACE_SECONDS / 2:
@@ -174,7 +176,7 @@ class Watch:
         return self._compared(now) and steps.out_of_step(self.before, after)
 
     def _compared(self, now: Snapshot) -> bool:
-        return not now.background and bool(self.before)
+        return not now.background and bool(self.before) and now.counted
 
 
 def calls_of(now: Snapshot) -> dict[int, Call | None]:
@@ -219,3 +221,20 @@ class CpuShares:
                 used = state.cpu_seconds - self._at_first_look.setdefault(state.rank, state.cpu_seconds)
                 found = found or (state.runnable and used < CPU_SLICE_SECONDS)
         return found
+
+
+class Traffic:
+    """Whether ranks that wait in one call move bytes; between hosts, one call may take minutes to end."""
+
+    def __init__(self) -> None:
+        self._at_last_move: dict[int, int] = {}
+        self._seconds = 0.0
+
+    def quiet(self, states: Sequence[RankState], seconds: float) -> float:
+        """For how many seconds, at most, none has moved MOVED_BYTES; all of them where nobody asked."""
+        for state in states:
+            if state.moved is None:
+                continue
+            if state.moved - self._at_last_move.setdefault(state.rank, state.moved) > MOVED_BYTES:
+                self._at_last_move[state.rank], self._seconds = state.moved, seconds
+        return seconds - self._seconds

@@ -748,3 +748,25 @@ def test_a_rank_whose_handler_a_cell_took_away_is_not_ended_by_the_question(tmp_
         assert request_stacks(tmp_path, {0: child.pid}) == {}
         assert child.poll() is None
         child.kill()
+
+
+# -------------------------------------------------------------------- several hosts
+
+
+def test_each_rank_says_its_host_and_a_host_that_was_lost_is_the_cause():
+    states = [
+        waiting(0, collective("Barrier"), host="n1"),
+        RankState(1, "gone", error="was lost with its host n2", host="n2"),
+        RankState(2, "gone", error="was lost with its host n2", host="n2"),
+    ]
+    said = report(states)
+    assert "rank 0 on n1  waiting in Barrier" in said and "rank 1 on n2  was lost with its host n2" in said
+    cause = (
+        "Likely cause: n2 died or cannot be reached, and ranks 1 and 2 with it; MPI then ends all the others."
+    )
+    assert said.endswith(cause)
+
+
+def test_a_host_that_does_not_answer_is_no_stop_signal():
+    states = [waiting(0, host="n1"), RankState(1, "stopped", error="n2 has not answered for 4 s", host="n2")]
+    assert likely_cause(states) == "n2 does not answer, so nothing is known of rank 1."

@@ -148,6 +148,46 @@ def test_processes_are_not_asked_about_at_every_look(looks, monkeypatch):
     assert len(asked) == before + 1
 
 
+class Far:
+    """Another host, whose last answer is `age` seconds old, and a fresh one `fresh_age`."""
+
+    name, lost, pids = "n3", "", {0: 7, 1: 8}
+
+    def __init__(self, record, age, fresh_age=0.0):
+        self.record, self.age, self.fresh_age = record, age, fresh_age
+
+    def look(self, ranks, *, fresh):
+        state = ProcessState("", 1.0, True, 4096)
+        age = self.fresh_age if fresh else self.age
+        return {rank: host.Look(self.record, 5.0, state, age) for rank in ranks}
+
+
+def test_a_rank_on_a_host_that_is_silent_is_in_no_call_that_counts(tmp_path):
+    in_call(tmp_path, 0, 3)
+    record = call_file(tmp_path, 0).read_bytes()
+    for age, kind, what in (
+        (0.3, "waiting", "waiting in Barrier"),
+        (4.2, "stopped", "n3 has not answered for 4 s"),
+    ):
+        (state,) = Observer(dict.fromkeys([0], Far(record, age)), lambda file: None).look([0])
+        assert (state.kind, state.what(), state.host, state.moved) == (kind, what, "n3", 4096)
+        assert (state.call is None) is (kind == "stopped")
+
+
+def test_counts_of_a_host_that_does_not_answer_in_time_are_not_known():
+    ended = {0: RankState(0, "finished"), 1: RankState(1, "finished")}
+    for fresh_age, known in ((0.1, True), (7.0, False)):
+        looking = Observer(dict.fromkeys([0, 1], Far(bytes(calls.SIZE), 7.0, fresh_age)), lambda file: None)
+        assert bool(looking.counts([0, 1])) is known
+        assert looking.snapshot([0, 1], ended=ended).counted is known
+
+
+def test_a_rank_that_was_lost_with_its_host_says_so():
+    looking = Observer(dict.fromkeys([0, 1], Far(bytes(calls.SIZE), 0.0)), lambda file: None)
+    now = looking.snapshot([0], ended={}, deaths={0: Death(0, "host", host="n3")})
+    assert now.ranks[0].what() == "was lost with its host n3" and now.ranks[0].host == "n3"
+
+
 @pytest.mark.parametrize("status", [psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP])
 def test_a_rank_that_is_stopped_says_its_process(looks, monkeypatch, status):
     looking, _ = looks

@@ -12,7 +12,15 @@ from mpi4py import MPI
 
 from mpi_classroom.recording import calls, recorder, requests
 from mpi_classroom.recording import record as note
-from mpi_classroom.recording.calls import Call, Collectives, Communicator, Done, call_file, read_rank
+from mpi_classroom.recording.calls import (
+    Call,
+    Collectives,
+    Communicator,
+    Done,
+    call_file,
+    decode,
+    read_record,
+)
 from mpi_classroom.recording.recorder import CALLS, RecordedCart, RecordedComm
 
 NOT_RECORDED = {  # a hang in one of these shows as the line of the cell alone
@@ -35,6 +43,11 @@ def record(tmp_path, monkeypatch):
     for count in counters:
         monkeypatch.setattr(note, count, 0)
     return tmp_path
+
+
+def read_rank(folder, rank):
+    """What the rank has written, as it is read on its machine."""
+    return decode(read_record(folder, rank), time.monotonic())
 
 
 def during(folder, name, *args, **kwargs):
@@ -247,7 +260,7 @@ def test_a_rank_that_has_stopped_testing_does_something_else(record, monkeypatch
         request.Test()
     assert read_rank(record, 0).call is not None
     now = time.monotonic()
-    monkeypatch.setattr(calls.time, "monotonic", lambda: now + calls.POLL_SECONDS + 0.1)
+    monkeypatch.setattr(time, "monotonic", lambda: now + calls.POLL_SECONDS + 0.1)
     assert read_rank(record, 0).call is None
     monkeypatch.undo()
     comm.Send(np.ones(1), 0)
@@ -283,7 +296,7 @@ def test_a_wait_for_any_names_what_all_have_in_common(record):
 
 def test_an_operation_that_is_started_again_and_again_counts_each_start(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
-    before = calls.read_rank(record, 0).counts
+    before = read_rank(record, 0).counts
     out, into = np.ones(1), np.zeros(1)
     send, receive = comm.Send_init(out, 0), comm.Recv_init(into, 0)
     barrier = comm.Barrier_init()
@@ -291,7 +304,7 @@ def test_an_operation_that_is_started_again_and_again_counts_each_start(record):
         send.Start()
         requests.RecordedPrequest.Startall([receive, barrier])
         requests.RecordedRequest.Waitall([send, receive, barrier])
-    after = calls.read_rank(record, 0).counts
+    after = read_rank(record, 0).counts
     assert (after.sent - before.sent, after.received - before.received) == (3, 3)
     assert comm._turn == 3 and into[0] == 1
 
@@ -300,9 +313,9 @@ def test_messages_are_counted_where_they_are_sent_and_taken(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
 
     def counted(action):
-        before = calls.read_rank(record, 0).counts
+        before = read_rank(record, 0).counts
         action()
-        after = calls.read_rank(record, 0).counts
+        after = read_rank(record, 0).counts
         return after.sent - before.sent, after.received - before.received
 
     assert counted(lambda: comm.send(1, 0)) == (1, 0)
@@ -323,9 +336,9 @@ def test_bytes_are_those_of_the_messages_whatever_buffers_say(record):
     into = np.zeros(100)
 
     def counted(action):
-        before = calls.read_rank(record, 0).counts
+        before = read_rank(record, 0).counts
         action()
-        after = calls.read_rank(record, 0).counts
+        after = read_rank(record, 0).counts
         return after.sent_bytes - before.sent_bytes, after.received_bytes - before.received_bytes
 
     assert counted(lambda: comm.Send(np.ones(5), 0)) == (40, 0)
@@ -353,7 +366,7 @@ def test_bytes_of_pickled_messages_are_those_of_the_pickle(record):
         assert comm.recv() == {"a": 1}
         comm.isend({"a": 1}, dest=0)
         assert comm.irecv(source=0).wait() == {"a": 1}
-        counts = calls.read_rank(record, 0).counts
+        counts = read_rank(record, 0).counts
         assert (counts.sent_bytes, counts.received_bytes) == (2 * size, 2 * size)
         assert comm.bcast([1, 2]) == [1, 2] and comm.sendrecv("x", 0, source=0) == "x"
     finally:
@@ -389,10 +402,10 @@ def test_requests_are_posted_until_they_are_known_to_be_complete(record, finish)
     comm = RecordedComm(MPI.COMM_SELF.Dup())
     into = [np.zeros(4), np.zeros(4)]
     started = [comm.Irecv(into[0], 0, 1), comm.Isend(np.ones(2), 0, 1), comm.Irecv(into[1], 0, 2)]
-    assert calls.read_rank(record, 0).counts.posted == 3
+    assert read_rank(record, 0).counts.posted == 3
     comm.Send(np.ones(3), 0, 2)
     finish(started)
-    counts = calls.read_rank(record, 0).counts
+    counts = read_rank(record, 0).counts
     assert (counts.posted, counts.received_bytes) == (0, 40)
 
 

@@ -103,6 +103,25 @@ def test_the_others_get_their_time_after_a_raise_even_if_they_waited_before():
     assert follow(machine, *before, *after) == ["go on"] * (len(before) + 5) + ["look closer"]
 
 
+@pytest.mark.parametrize(
+    ("per_second", "does"), [(0, "look closer"), (1000, "look closer"), (10**6, "go on")]
+)
+def test_ranks_that_move_bytes_between_hosts_in_one_long_call_are_no_standstill(per_second, does):
+    machine = Watch(600, {})
+    moments = [
+        at(n / 4, *(replace(used(waiting(r), n / 4), moved=int(n / 4 * per_second)) for r in (0, 1)))
+        for n in range(42)
+    ]
+    assert follow(machine, *moments)[-1] == does
+
+
+def test_counts_that_may_be_old_are_not_compared():
+    machine = Watch(60, {0: made(0), 1: made(0)})
+    out_of_step = at(1.0, finished(0, 1), finished(1, 2))
+    assert machine.decide(replace(out_of_step, counted=False)).do == "end"
+    assert machine.decide(out_of_step).do == "heal"
+
+
 def test_a_rank_that_gets_no_cpu_time_has_had_no_chance_to_move():
     machine = Watch(60, {})
     frozen = [at(n / 4, waiting(0), waiting(1)) for n in range(120)]

@@ -5,7 +5,6 @@ completed. Ranks are noted as the world numbers them, whatever communicator the 
 """
 
 import struct
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -298,13 +297,11 @@ class RankRecord:
     counts: Counts
 
 
-def read_rank(folder: Path, rank: int) -> RankRecord:
-    """What rank `rank` of this machine has written; if nothing, or nonsense: nothing done yet."""
-    return decode(read_record(folder, rank), time.monotonic())
-
-
 def decode(record: bytes, now: float) -> RankRecord:
-    """What a rank's `record` says that was read at `now`, on the monotonic clock of the rank's machine."""
+    """What a rank's `record` says; `now` is when it was read, on the monotonic clock of the rank's machine.
+
+    Of a rank that has written nothing, or nonsense: nothing done yet.
+    """
     _, sent = COUNTS.unpack_from(record)
     received, posted, sent_bytes, received_bytes = TRAFFIC.unpack_from(record, TRAFFIC_AT)
     counts = Counts(_collectives_in(record), sent, received, sent_bytes, received_bytes, posted)
