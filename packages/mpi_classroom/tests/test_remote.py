@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -172,6 +173,18 @@ def test_a_cluster_is_opened_watched_and_ended_on_a_host(connect, folder, start,
     assert not host.lost
     host.open(folder, [str(job)], {})  # the next cluster
     assert folder.exists() and host.look([2], fresh=True)[2].record == bytes(SIZE)
+
+
+def test_a_host_says_whether_it_reaches_the_notebook(connect):
+    host = connect()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        host.reach("127.0.0.1", port)
+    with pytest.raises(ClusterError) as error:
+        host.reach("127.0.0.1", port)
+    assert str(error.value).startswith(f"n1 cannot reach this machine at 127.0.0.1, port {port} (")
+    assert "refused" in str(error.value)
+    assert str(error.value).endswith("let the firewall here admit connections from n1")
 
 
 def test_only_processes_with_the_mark_of_the_cluster_get_a_signal(connect, folder, start, tmp_path):
