@@ -8,6 +8,7 @@ it. A request and its answer are a line of JSON each:
     ← ␞mpi-classroom {"id": 7, "looks": [[2, 81.25, ["", 3.1, true, 0]], [3, …]], "records": "eJzt…"}
 
     hello     what this host has, see `host_checks.facts`
+    reach     open a connection to the notebook's machine, as engines will, and close it again
     open      make the folders of a cluster, under the names that they have on the notebook's machine
     put       write a file into the cluster's folder
     ranks     which processes the ranks here are
@@ -27,6 +28,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -48,6 +50,7 @@ from mpi_classroom.processes import CLUSTER, end_marked, stop_orphans
 MARK = b"\x1empi-classroom "  # begins each answer
 IDLE_SECONDS = 600.0  # the notebook asks every second: its machine is gone, and the connection never said so
 TICK_SECONDS = 0.5
+REACH_SECONDS = 5.0
 INPUT, OUTPUT, ERRORS = 0, 1, 2
 
 Answer = dict[str, Any]
@@ -65,6 +68,7 @@ class Agent:
         self._locks: dict[Path, int] = {}  # of all
         self._requests: dict[str, Callable[..., Answer]] = {
             "hello": lambda question: {"facts": asdict(facts(question)), "clock": time.time()},
+            "reach": self._reach,
             "open": self._open,
             "put": self._put,
             "ranks": self._ranks,
@@ -92,6 +96,10 @@ class Agent:
     def _reply(self, number: int | None, answer: Answer) -> None:
         with self._sending, contextlib.suppress(OSError):  # nobody listens: then the input ends, too
             self._send(MARK + json.dumps({"id": number} | answer).encode() + b"\n")
+
+    def _reach(self, address: str, port: int) -> Answer:
+        socket.create_connection((address, port), timeout=REACH_SECONDS).close()
+        return {}
 
     # ---------------------------------------------------------------- folders and files
 

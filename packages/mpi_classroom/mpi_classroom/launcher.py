@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -144,6 +145,10 @@ class Launcher:
         if not (_is_json(client) and _is_json(engine)):
             return None
         if self._hosts is not None:
+            address, port = self._hosts.layout.address, json.loads(engine.read_text())["registration"]
+            if not _listens(address, port):  # the controller writes its files first
+                return None
+            self._hosts.group.reach(address, port)
             self._hosts.group.put("engine.json", engine.read_bytes())
             return client
         # The engines must not read half a file, and the controller, which may still be at work on its own,
@@ -276,6 +281,15 @@ def _check_room(where: str, free: int, n: int, per_rank: int, remedy: str) -> No
         raise ClusterError(
             f"{where} {free / 2**20:.0f} MiB free and {n} ranks need {needed:.0f} MiB; {remedy}"
         )
+
+
+def _listens(address: str, port: int) -> bool:
+    """Whether somebody on this machine listens there."""
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _is_json(path: Path) -> bool:

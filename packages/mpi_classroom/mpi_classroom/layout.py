@@ -109,9 +109,16 @@ def wrapper_text(shell: Sequence[str], marks: Mapping[str, str]) -> str:
     """The shell script by which mpiexec starts its daemons: `shell`, with `marks` for what it starts.
 
     What is started by ssh gets nothing of this process's environment, so that nobody would know it for ours.
+    mpiexec's command line is several commands (`PRTE_PREFIX=…; export PRTE_PREFIX; prted …`), so a shell of
+    its own, which has the marks, runs it.
     """
     settings = shlex.join(["env", *(f"{name}={value}" for name, value in sorted(marks.items()))])
-    return f'#!/bin/sh\nhost=$1; shift\nexec {shlex.join(shell)} "$host" {shlex.quote(settings)}" $*"\n'
+    return f"""\
+#!/bin/sh
+host=$1; shift
+command=$(printf '%s\\n' "$*" | sed "s/'/'\\\\\\\\''/g")
+exec {shlex.join(shell)} "$host" {shlex.quote(settings)}" /bin/sh -c '$command'"
+"""
 
 
 def read_hosts(hosts: Sequence[str] | str | Path) -> list[tuple[str, int | None]]:

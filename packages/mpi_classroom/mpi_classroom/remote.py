@@ -152,6 +152,18 @@ class RemoteHost:
             self._ranks.clear()
             self._looks.clear()
 
+    def reach(self, address: str, port: int) -> None:
+        """Raise ClusterError unless the host can connect to this machine, at `address` and `port`."""
+        try:
+            self._result(self._ask("reach", address=address, port=port), ANSWER_SECONDS)
+        except ClusterError as error:
+            if self.lost:
+                raise
+            raise ClusterError(
+                f"{self.name} cannot reach this machine at {address}, port {port} ({error}); "
+                f"let the firewall here admit connections from {self.name}"
+            ) from None
+
     def put(self, name: str, content: bytes) -> None:
         """Write a file into the cluster's folder, readable for its owner only. Raises ClusterError."""
         encoded = base64.b64encode(content).decode()
@@ -362,6 +374,10 @@ class HostGroup:
     def open(self, folder: Path, folders: Sequence[str], pids: Mapping[int, int]) -> None:
         """Make a cluster's folders on every host, see `RemoteHost.open`; raises the first ClusterError."""
         self._check(self._each(lambda host: host.open(folder, folders, pids)))
+
+    def reach(self, address: str, port: int) -> None:
+        """Raise the ClusterError of the first host that cannot connect to this machine there."""
+        self._check(self._each(lambda host: host.reach(address, port)))
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file into the cluster's folder on every host; raises the first ClusterError."""

@@ -1,7 +1,6 @@
 """Ranks are placed on hosts, and mpiexec is told so."""
 
 import os
-import shlex
 import subprocess
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -185,14 +184,14 @@ def test_what_the_wrapper_starts_carries_the_marks(tmp_path):
     environment = {"MPI_CLASSROOM_CLUSTER_NOTEBOOK": "it's a lesson.ipynb", "OTHER": "x"}
     layout = Layout(("n1",), (1,), "", "", (str(shell),))
     wrapper = write_wrapper(tmp_path, layout, environment)
-    code = 'echo "$MPI_CLASSROOM_CLUSTER_NOTEBOOK|$OTHER"'
+    code = """A='is set'; export A; /bin/sh -c 'echo "$A|$MPI_CLASSROOM_CLUSTER_NOTEBOOK|$OTHER"'"""
     done = subprocess.run(
-        ["/bin/sh", str(wrapper), "n1", "/bin/sh", "-c", shlex.quote(code)],
+        ["/bin/sh", str(wrapper), "n1", code],
         env=os.environ | environment,
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "on n1\nit's a lesson.ipynb|\n", done.stderr
+    assert done.stdout == "on n1\nis set|it's a lesson.ipynb|\n", done.stderr
     assert "BatchMode=yes" in wrapper_text(SSH, {})
 
 

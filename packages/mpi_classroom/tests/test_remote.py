@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -76,8 +77,9 @@ def agents():
 
 
 @pytest.fixture
-def connect(tmp_path):
+def connect(tmp_path, monkeypatch):
     """Connects to hosts; in the end they are closed, and their agents gone."""
+    monkeypatch.setattr(remote, "FRESH_SECONDS", 20.0)  # this machine may be busy
     hosts = []
 
     def connector(name="n1", before=""):
@@ -132,7 +134,7 @@ def test_an_agent_says_what_its_host_has_whatever_the_login_prints(connect):
     meanwhile = "( while printf 'you have mail '; do sleep 0.005; done ) &"
     host = connect(before=f"{banner}; {meanwhile}")
     facts = host.hello(question())
-    assert all(host.look([0], fresh=True)[0].age < 2 for _ in range(20)) and not host.lost
+    assert all(host.look([0], fresh=True)[0].age < remote.FRESH_SECONDS for _ in range(20)) and not host.lost
     assert facts.cores >= 1 and facts.memory > 0 and facts.working
     assert facts.ahead == 0
     assert facts.versions["Python"].startswith("3.")
@@ -155,7 +157,7 @@ def test_a_cluster_is_opened_watched_and_ended_on_a_host(connect, folder, start,
         look = host.look([2], fresh=True)[2]
         assert look.record == bytes([number]) * SIZE
     assert look.process.condition == "" and look.process.cpu_seconds > 0 and look.process.moved > 0
-    assert 0 < look.age < 2 and look.now > 0
+    assert 0 < look.age < remote.FRESH_SECONDS and look.now > 0
 
     stacks = host.ask_stacks([2])()
     assert "in receive_for_ever" in stacks[2]
@@ -171,6 +173,18 @@ def test_a_cluster_is_opened_watched_and_ended_on_a_host(connect, folder, start,
     assert not host.lost
     host.open(folder, [str(job)], {})  # the next cluster
     assert folder.exists() and host.look([2], fresh=True)[2].record == bytes(SIZE)
+
+
+def test_a_host_says_whether_it_reaches_the_notebook(connect):
+    host = connect()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        host.reach("127.0.0.1", port)
+    with pytest.raises(ClusterError) as error:
+        host.reach("127.0.0.1", port)
+    assert str(error.value).startswith(f"n1 cannot reach this machine at 127.0.0.1, port {port} (")
+    assert "refused" in str(error.value)
+    assert str(error.value).endswith("let the firewall here admit connections from n1")
 
 
 def test_only_processes_with_the_mark_of_the_cluster_get_a_signal(connect, folder, start, tmp_path):
@@ -288,7 +302,8 @@ def test_a_host_that_sends_nonsense_is_lost(connect):
 def test_nothing_stays_on_a_host_when_notebook_or_agent_end(how, connect, folder, start, tmp_path):
     job = tmp_path / f"{PREFIX}kernel" / "4711.0"
     code = "from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; agent.main()"
-    before = f"set -- {shlex.quote(shlex.join([sys.executable, '-c', code]))}" if how == "idle" else ""
+    command = ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable, "-c", code]
+    before = f"set -- {shlex.quote(shlex.join(command))}" if how == "idle" else ""
     if how == "killed":
         arguments = [*login(tmp_path), str(folder), str(job)]
         command = [sys.executable, "-c", A_NOTEBOOK, *arguments]
