@@ -63,12 +63,12 @@ GO_ON = Decision("go on")
 class Watch:
     """Watches one cell that may take `timeout` seconds; `decide` says what to do, snapshot after snapshot.
 
-    `before` counts the collectives and messages of every rank before the cell; if it is empty, they are not
-    compared.
+    `before` counts the collectives of every rank that runs the cell, before the cell; if it is empty, they
+    are not compared. `everyone`: all ranks of the world run it.
     """
 
-    def __init__(self, timeout: float, before: Mapping[int, Counts]) -> None:
-        self.timeout, self.before = timeout, before
+    def __init__(self, timeout: float, before: Mapping[int, Counts], everyone: bool = True) -> None:
+        self.timeout, self.before, self.everyone = timeout, before, everyone
         self.state: Literal["watching", "looking closer", "interrupt sent"] = "watching"
         self.reason = self.report = ""
         self.cause = ""  # the cause, if the states of the ranks do not show it
@@ -167,15 +167,15 @@ class Watch:
     def _all_ended(self, now: Snapshot) -> Decision:
         after = {state.rank: state.counts for state in now.ranks}
         if self._out_of_step(now):
-            return Decision("heal", f"{steps.report(now.ranks, self.before, after)}\n")
-        if self._compared(now) and steps.operators_differ(self.before, after):
-            return Decision("end", f"{steps.report(now.ranks, self.before, after)}\n")
+            return Decision("heal", f"{steps.report(now.ranks, self.before, after, self.everyone)}\n")
+        if self._compared(now) and steps.operators_differ(self.before, after, self.everyone):
+            return Decision("end", f"{steps.report(now.ranks, self.before, after, self.everyone)}\n")
         return Decision("end")
 
     def _out_of_step(self, now: Snapshot) -> bool:
         """Whether the ranks did not all make the same collective calls in this cell, as far as is known."""
         after = {state.rank: state.counts for state in now.ranks}
-        return self._compared(now) and steps.out_of_step(self.before, after)
+        return self._compared(now) and steps.out_of_step(self.before, after, self.everyone)
 
     def _compared(self, now: Snapshot) -> bool:
         return not now.background and bool(self.before)

@@ -270,6 +270,19 @@ def test_without_counts_from_before_the_cell_nothing_is_compared():
     assert machine.decide(busy) == Decision("end")
 
 
+def test_a_cell_for_some_ranks_is_compared_on_the_communicators_among_them():
+    def counts(world, row):
+        return Counts({EVERYONE: Collectives(world), (0, 1): Collectives(row)})
+
+    before = {0: counts(5, 1), 1: counts(5, 1)}
+    for rows, does in (((2, 2), "end"), ((2, 1), "heal")):
+        machine = Watch(60, before, everyone=False)
+        ranks = [RankState(rank, "finished", counts=counts(5 + rank, row)) for rank, row in enumerate(rows)]
+        decision = machine.decide(at(1.0, *ranks))
+        assert decision.do == does
+        assert ("on the communicator of ranks 0 and 1" in decision.words) is (does == "heal")
+
+
 def test_ranks_that_an_interrupt_left_out_of_step_are_healed():
     machine = Watch(1, {0: made(0), 1: made(0)})
     follow(machine, at(1.5, computing(0), computing(1)), at(1.6, computing(0), computing(1)))
