@@ -620,6 +620,15 @@ RARE = [
         RESTARTED,
     ),
     broken(
+        "a reduction that the root skips, in a cell for some ranks",
+        "part = comm.Create_group(comm.group.Incl([2, 3]))\nif rank == 3: part.reduce(rank)",
+        r"Some ranks made a collective call on the communicator of ranks 2 and 3 that others did not\.",
+        row(2, r"finished +after 0 collective calls$"),
+        row(3, r"finished +after 1 collective call, the last reduce\(op=SUM, root=2\)$"),
+        RESTARTED,
+        options="--targets 2,3",
+    ),
+    broken(
         "operators that differ in a request",
         "comm.Iallreduce(np.ones(1), np.empty(1), op=MPI.PROD if rank else MPI.SUM).Wait()",
         row(0, r"finished +after 1 collective call, the last Iallreduce\(op=SUM\)$"),
