@@ -54,6 +54,14 @@ def test_a_wait_that_raises_is_over(heard: list[tuple[bool, int]]) -> None:
     assert heard == [(True, WAITS), (True, GOES_ON)]
 
 
+def test_without_a_tool_nothing_is_said() -> None:
+    """mpi4py's own function raises an error at levels that it does not know."""
+    with pytest.raises(MPI.Exception):
+        MPI.Pcontrol(WAITS)
+    announce.tell(WAITS)
+    assert wait_for_ranks(after(0.3), 60.0)
+
+
 @pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.02, 0.5])
 def test_a_wait_with_a_short_timeout_ends_with_its_own_error(
     heard: list[tuple[bool, int]], seconds: float

@@ -1,14 +1,15 @@
 """Waits for other ranks, said aloud for a tool that watches the job.
 
 A debugger or a recorder of MPI calls sees a rank that polls, and cannot tell a wait from work. MPI's own way
-to speak to such a tool is MPI_Pcontrol, whose levels mean what the two have agreed on; without a tool it
-does nothing. So a wait that only another rank can end, and that takes longer than EARLY_SECONDS, is put
-between two calls of it:
+to speak to such a tool is MPI_Pcontrol, whose levels mean what the two have agreed on. mpi4py's own function
+passes on levels 0 to 2 only, so a tool puts one of its own in place of `MPI.Pcontrol`; without a tool nothing
+is said. A wait that only another rank can end, and that takes longer than EARLY_SECONDS, is put between two
+calls of it:
 
-    MPI.Pcontrol(WAITS)      the calling thread waits for a call of another rank
-    MPI.Pcontrol(GOES_ON)    and no longer
-    MPI.Pcontrol(MOVES)      some thread of this process moves data, which ends by itself; these nest
-    MPI.Pcontrol(MOVED)      one of them no longer
+    tell(WAITS)      the calling thread waits for a call of another rank
+    tell(GOES_ON)    and no longer
+    tell(MOVES)      some thread of this process moves data, which ends by itself; these nest
+    tell(MOVED)      one of them no longer
 
 A process is stuck until another one acts if its main thread waits and nothing moves. The wait at the gate is
 announced, what comes after it is not: then all ranks are there, and only their speed counts.
@@ -44,6 +45,13 @@ class Arriving(Protocol):
 arriving: "weakref.WeakValueDictionary[int, Arriving]" = weakref.WeakValueDictionary()  # by id
 
 
+def tell(level: int) -> None:
+    """Say `level` to the tool that has replaced MPI.Pcontrol, if there is one."""
+    pcontrol = MPI.Pcontrol
+    if pcontrol.__module__ != MPI.__name__:
+        pcontrol(level)
+
+
 def wait_for_ranks(done: Callable[[], bool], seconds: float, longest_nap: float = LONGEST_NAP) -> bool:
     """Wait until `done()`, which only calls of other ranks make true; return False after `seconds`."""
     start = time.monotonic()
@@ -52,19 +60,19 @@ def wait_for_ranks(done: Callable[[], bool], seconds: float, longest_nap: float 
     announced, moves = seconds > OWN_TIMEOUT_SECONDS, False
     try:
         if announced:
-            MPI.Pcontrol(WAITS)
+            tell(WAITS)
         while (waited := time.monotonic() - start) < seconds:
             if something_arrives() is not moves:
                 moves = not moves
-                MPI.Pcontrol(MOVES if moves else MOVED)
+                tell(MOVES if moves else MOVED)
             if wait_until(done, min(seconds, waited + LOOK_SECONDS), longest_nap, waited):
                 return True
         return False
     finally:
         if announced:
-            MPI.Pcontrol(GOES_ON)
+            tell(GOES_ON)
         if moves:
-            MPI.Pcontrol(MOVED)
+            tell(MOVED)
 
 
 def something_arrives() -> bool:
@@ -80,10 +88,10 @@ def moving(body: Callable[[], None]) -> Callable[[], None]:
     """`body`, announced as moving data."""
 
     def run() -> None:
-        MPI.Pcontrol(MOVES)
+        tell(MOVES)
         try:
             body()
         finally:
-            MPI.Pcontrol(MOVED)
+            tell(MOVED)
 
     return run

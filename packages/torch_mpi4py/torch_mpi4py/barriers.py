@@ -12,7 +12,7 @@ from datetime import timedelta
 import torch.distributed as dist
 from mpi4py import MPI
 
-from .announce import GOES_ON, OWN_TIMEOUT_SECONDS, WAITS, wait_for_ranks
+from .announce import GOES_ON, OWN_TIMEOUT_SECONDS, WAITS, tell, wait_for_ranks
 from .channel import Channel
 from .errors import CollectiveTimeoutError
 
@@ -100,7 +100,7 @@ def roll_call(store: dist.Store, name: str, ranks: Sequence[int], me: int, secon
     store.set(keys[me], "here")
     try:
         if seconds > OWN_TIMEOUT_SECONDS:
-            MPI.Pcontrol(WAITS)
+            tell(WAITS)
         store.wait(list(keys.values()), timedelta(seconds=seconds))
         outcome = "complete"
     except RuntimeError:  # each kind of store has its own words for a timeout
@@ -109,7 +109,7 @@ def roll_call(store: dist.Store, name: str, ranks: Sequence[int], me: int, secon
             raise
         outcome = f"rank {listed(missing)} did not come within {seconds:g} s"
     finally:
-        MPI.Pcontrol(GOES_ON)
+        tell(GOES_ON)
     said = store.compare_set(f"{name}: outcome", "", outcome).decode()
     if said != "complete":
         raise CollectiveTimeoutError(f"new_group of ranks {list(ranks)}: {said}")

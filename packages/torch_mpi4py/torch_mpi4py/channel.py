@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from mpi4py import MPI
 
-from .announce import GOES_ON, WAITS, moving
+from .announce import GOES_ON, WAITS, moving, tell
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, LayoutError, MismatchError
 from .gate import Gate
 from .interrupts import Deferred
@@ -96,16 +96,16 @@ class Channel:
             waits = bool(lane.queue)  # for an earlier one, which another thread runs
             try:
                 if waits:
-                    MPI.Pcontrol(WAITS)
+                    tell(WAITS)
                 with lane.lock:  # not acquire and release: an interrupt in between would leave it locked
                     if waits:
-                        MPI.Pcontrol(GOES_ON)
+                        tell(GOES_ON)
                     if not lane.queue:
                         self.execute(call, seconds)
                         return Finished(call.tensors)
             finally:
                 if waits:
-                    MPI.Pcontrol(GOES_ON)
+                    tell(GOES_ON)
         call = call._replace(body=moving(call.body))
         work = Pending(lane, lambda: self.execute(call, seconds), call.tensors)
         lane.submit(work)

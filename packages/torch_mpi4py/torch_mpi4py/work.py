@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from mpi4py import MPI
 
-from .announce import GOES_ON, WAITS, wait_for_ranks
+from .announce import GOES_ON, WAITS, tell, wait_for_ranks
 from .errors import CollectiveTimeoutError
 
 Result = list[torch.Tensor]
@@ -212,12 +211,12 @@ class Lane:
     def step(self, work: Pending | None = None) -> None:
         """Run the next in the queue, unless `work` is done meanwhile."""
         try:
-            MPI.Pcontrol(WAITS)  # whoever holds the lock runs a collective, which waits for the other ranks
+            tell(WAITS)  # whoever holds the lock runs a collective, which waits for the other ranks
             with self.lock:
-                MPI.Pcontrol(GOES_ON)
+                tell(GOES_ON)
                 ran = None if work and work.done else self.run_next()
         finally:
-            MPI.Pcontrol(GOES_ON)
+            tell(GOES_ON)
         if ran:
             ran.announce()
 

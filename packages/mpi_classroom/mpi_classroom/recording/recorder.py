@@ -146,7 +146,7 @@ def install(folder: Path) -> tuple[int, int, int, str]:
         MPI.Request, MPI.Prequest = RecordedRequest, RecordedPrequest  # type: ignore[misc]
         MPI.Win, MPI.File = RecordedWin, RecordedFile  # type: ignore[misc]
         MPI.Finalize = _refuse_to_finalize
-        MPI.Pcontrol = record.announced(MPI.Pcontrol)
+        MPI.Pcontrol = record.announced(MPI.Pcontrol)  # type: ignore[assignment]
     library = MPI.Get_library_version().split(",")[0].replace("Open MPI v", "Open MPI ")
     return world.rank, world.size, os.getpid(), library
 
