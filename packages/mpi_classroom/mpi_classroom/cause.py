@@ -188,12 +188,12 @@ def _in_torch(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
     for state in waiting:
         if state.call is not None:
             groups.setdefault(str(state.call), []).append(state)
-    if not any(state.call is not None and state.call.of_torch for state in waiting):
+    if not any(state.call is not None and state.call.in_library for state in waiting):
         return ""
     where = " and ".join(f"{_ranks(group)} {_is(group)} in {name}" for name, group in groups.items())
     if finished:
         where += f", but {_ranks(finished)} {'has' if len(finished) == 1 else 'have'} finished"
-    if all(name.removeprefix(OF_TORCH) in TORCH_MESSAGES for name in groups):
+    if all(name.removeprefix(f"{OF_TORCH}.") in TORCH_MESSAGES for name in groups):
         return f"{where}. Every send needs its receive. {_CHECK}"
     must = "Every rank of a process group must make the same collective calls in the same order."
     return f"{where}. {must} {_MAKE_IT}"

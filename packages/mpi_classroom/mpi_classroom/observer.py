@@ -35,6 +35,15 @@ SILENT_SECONDS = 1.0  # what is known of a host is no longer true then
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
 
+_C10D = "torch/distributed/distributed_c10d.py"
+# What the methods are called by which torch enters torch_mpi4py without one of its public functions.
+_OF_BACKEND = {
+    ("work.py", "wait"): "Work.wait",
+    ("messages.py", "wait"): "Work.wait for a message",
+    ("group.py", "allreduce"): "all_reduce",
+    ("group.py", "allgather"): "all_gather",
+}
+
 # The functions of `threading` in which futures, queues and `join` wait; the second until Python 3.12.
 IN_THREADING = ("wait", "_wait_for_tstate_lock", "join")
 
@@ -104,7 +113,7 @@ class Observer:
         record, process, host = decode(look.record, look.now), look.process, self.hosts[rank]
         line, code, inside = located(stack, self.source_of)
         silent = look.age > SILENT_SECONDS
-        call = None if silent else record.call or torch_call(stack)
+        call = None if silent else named(record.call, torch_call(stack, asleep=not process.runnable))
         kind, error = kind_of(call is not None, stack, inside or code), ""
         if silent:
             kind, error = "stopped", f"{host.name} {SILENT} {look.age:.0f} s"
@@ -113,7 +122,7 @@ class Observer:
         elif process.condition == "stopped":
             kind, error = "stopped", f"is stopped (process {host.pids[rank]})"
         before = self._seen.get(rank)
-        same_call = before is not None and before.call == call
+        same_call = before is not None and before.call_number == (call.number if call else None)
         self._seen[rank] = RankState(
             rank,
             kind,
@@ -246,20 +255,37 @@ def located(stack: Sequence[Frame], source_of: SourceOf) -> tuple[int | None, st
     return number, code, inside
 
 
-def torch_call(stack: Sequence[Frame]) -> Call | None:
+def named(recorded: Call | None, from_stack: Call | None) -> Call | None:
+    """The call that is recorded, under the name that the stack has for it if it is a library's."""
+    if recorded is None or from_stack is None or not recorded.in_library:
+        return recorded or from_stack
+    return replace(from_stack, number=recorded.number, interruptible=False)
+
+
+def torch_call(stack: Sequence[Frame], *, asleep: bool) -> Call | None:
     """The call of torch.distributed that a rank is in, None when it is in none.
 
-    The backend, torch_mpi4py, waits on communicators that are not recorded, so only the stack shows it.
+    The backend torch_mpi4py waits in Python. Another one, such as Gloo, waits in C++ and sleeps, below a
+    function of torch.distributed or below a backward pass in which DistributedDataParallel sums gradients.
     """
-    backend = [function for file, _, function in stack if Path(file).parent.name == "torch_mpi4py"]
-    if not backend:
-        return None
     public = [
-        function
-        for file, _, function in stack
-        if file.endswith("torch/distributed/distributed_c10d.py") and not function.startswith("_")
+        function for file, _, function in stack if file.endswith(_C10D) and not function.startswith("_")
     ]
-    return Call(OF_TORCH + (public or backend)[-1], None, None, None, 0)
+    backend = [
+        _OF_BACKEND.get((Path(file).name, function), function)
+        for file, _, function in stack
+        if Path(file).parent.name == "torch_mpi4py"
+    ]
+    if backend:
+        return Call(f"{OF_TORCH}.{(public or backend)[-1]}", None, None, None, 0)
+    if not stack or not asleep:
+        return None
+    file, _, function = stack[0]
+    if file.endswith(_C10D) and public:
+        return Call(f"{OF_TORCH}.{public[-1]}", None, None, None, 0, interruptible=True)
+    if function == "_engine_run_backward":
+        return Call(f"{OF_TORCH} in backward", None, None, None, 0, interruptible=True)
+    return None
 
 
 def _line(source: Source, number: int) -> str:

@@ -68,6 +68,11 @@ class RankState:
         return self.kind in ("finished", "raised")
 
     @property
+    def call_number(self) -> int | None:
+        """Which of its calls it is in: what the stack says of that in a close look may be another name."""
+        return self.call.number if self.call else None
+
+    @property
     def waits_for_thread(self) -> bool:
         """Whether it waits for another thread of its process, whose MPI calls are not recorded."""
         wait = first_wait_in(self.inside or self.code)

@@ -6,14 +6,15 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
-from mpi_classroom import host
+from mpi_classroom import host, observer
 from mpi_classroom.cause import find_cycle, likely_cause, report
 from mpi_classroom.host import LocalHost
 from mpi_classroom.observer import Observer, Source, frames
-from mpi_classroom.recording.calls import Call, Communicator, Done, stack_file
+from mpi_classroom.recording.calls import IN_LIBRARY, Call, Communicator, Done, stack_file
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
 
 WORLD = Communicator(0, (0, 1, 2, 3))
@@ -453,6 +454,59 @@ def test_a_rank_in_the_backend_of_torch_waits(tmp_path, stack, name):
     state = seen(tmp_path, 0, [*stack, ("/tmp/cell.py", 4, "<module>")])
     assert (state.kind, state.what()) == ("waiting", f"waiting in torch.distributed.{name}")
     assert (state.line, state.inside) == (4, "")
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "name"),
+    [
+        ("work.py", "wait", "Work.wait"),
+        ("messages.py", "wait", "Work.wait for a message"),
+        ("group.py", "allreduce", "all_reduce"),
+        ("group.py", "broadcast", "broadcast"),
+    ],
+)
+def test_what_torch_enters_the_backend_by_has_the_name_that_a_learner_knows(file, function, name):
+    stack = [*WAIT_FOR_TORCH, (f"{BACKEND}{file}", 9, function), ("/venv/torch/autograd/graph.py", 1, "run")]
+    assert str(observer.torch_call(stack, asleep=True)) == f"torch.distributed.{name}"
+
+
+def test_an_announced_wait_has_the_number_of_the_record_and_the_name_of_the_stack():
+    recorded, barrier = Call(IN_LIBRARY, None, None, None, 9), collective("Barrier")
+    shown = Call("torch.distributed.recv", None, None, None, 0)
+    assert observer.named(recorded, shown) == replace(shown, number=9)
+    assert observer.named(recorded, None) == recorded
+    assert observer.named(None, shown) == shown
+    assert observer.named(barrier, shown) == barrier
+    assert observer.named(None, None) is None
+
+
+def test_a_wait_of_a_library_that_no_stack_names():
+    states = [waiting(0, Call(IN_LIBRARY, None, None, None, 9)), finished(1)]
+    assert likely_cause(states).startswith("rank 0 is in a library that uses MPI, but rank 1 has finished.")
+
+
+OVER_GLOO = [(C10D, 9, "all_reduce"), ("/venv/torch/distributed/c10d_logger.py", 83, "wrapper")]
+BACKWARD = [
+    ("/venv/torch/autograd/graph.py", 9, "_engine_run_backward"),
+    ("/venv/torch/_tensor.py", 1, "backward"),
+]
+
+
+@pytest.mark.parametrize(
+    ("stack", "asleep", "name"),
+    [
+        (OVER_GLOO, True, "torch.distributed.all_reduce"),
+        (OVER_GLOO, False, "None"),
+        (BACKWARD, True, "torch.distributed in backward"),
+        (BACKWARD, False, "None"),
+        ([("/venv/torch/nn/linear.py", 1, "forward"), *OVER_GLOO], True, "None"),
+        ([(C10D, 9, "_object_to_tensor")], True, "None"),
+    ],
+)
+def test_over_gloo_the_stack_of_a_rank_that_sleeps_names_the_call(stack, asleep, name):
+    call = observer.torch_call(stack, asleep=asleep)
+    assert str(call) == name
+    assert call is None or call.interruptible
 
 
 def test_a_rank_in_torch_without_the_backend_computes(tmp_path):

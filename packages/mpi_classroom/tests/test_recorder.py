@@ -432,6 +432,79 @@ def test_whatever_a_rank_repeats_in_vain_is_a_wait(record, monkeypatch, poll, sa
     assert read_rank(record, 0).call is None
 
 
+# -------------------------------------------------------------------- what a library announces
+
+
+@pytest.fixture
+def say(record, monkeypatch):
+    """MPI.Pcontrol as `install` replaces it, on a rank that has announced nothing."""
+    monkeypatch.setattr(note, "_library_waits", False)
+    monkeypatch.setattr(note, "_library_moves", 0)
+    return note.announced(lambda level: pytest.fail(f"level {level} is nobody else's"))
+
+
+def elsewhere(action):
+    thread = threading.Thread(target=action)
+    thread.start()
+    thread.join()
+
+
+def test_a_wait_that_a_library_announces_is_a_call_until_it_goes_on(record, say):
+    say(note.WAITS)
+    call = read_rank(record, 0).call
+    assert (str(call), call.in_library, call.number) == ("a library that uses MPI", True, 1)
+    assert not call.collective and not call.on_window
+    say(note.GOES_ON)
+    assert read_rank(record, 0).call is None
+    say(note.GOES_ON)  # twice does no harm
+    say(note.WAITS)
+    assert read_rank(record, 0).call.number == 2
+
+
+def test_what_other_threads_wait_for_is_no_wait_of_the_rank(record, say):
+    elsewhere(lambda: say(note.WAITS))
+    assert read_rank(record, 0).call is None
+    say(note.WAITS)
+    elsewhere(lambda: say(note.GOES_ON))
+    assert read_rank(record, 0).call is not None
+
+
+def test_a_rank_in_which_data_moves_does_not_wait(record, say):
+    say(note.WAITS)
+    before = read_rank(record, 0).call
+    elsewhere(lambda: say(note.MOVES))
+    assert read_rank(record, 0).call is None
+    say(note.MOVES)
+    elsewhere(lambda: say(note.MOVED))
+    assert read_rank(record, 0).call is None, "the other one goes on"
+    say(note.MOVED)
+    assert read_rank(record, 0).call.number > before.number, "a standstill begins anew"
+    say(note.MOVES)
+    say(note.GOES_ON)
+    say(note.WAITS)
+    assert read_rank(record, 0).call is None, "nor one that comes to a wait meanwhile"
+
+
+def test_an_announcement_does_not_erase_the_note_of_a_call(record, say):
+    comm = RecordedComm(MPI.COMM_SELF)
+    seen = []
+
+    def original(self):
+        elsewhere(lambda: (say(note.MOVES), say(note.MOVED)))
+        seen.append(read_rank(record, 0).call)
+
+    note.collective("Barrier", original)(comm)
+    assert str(seen[0]) == "Barrier"
+
+
+def test_other_levels_are_for_other_tools(record):
+    heard = []
+    say = note.announced(heard.append)
+    for level in (0, 1, 2):
+        say(level)
+    assert heard == [0, 1, 2]
+
+
 def test_a_probe_that_finds_a_message_is_no_wait(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
     assert not comm.Iprobe() and not comm.Iprobe()

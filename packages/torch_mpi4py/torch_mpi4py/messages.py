@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
+from .announce import arriving, wait_for_ranks
 from .channel import Channel, keep_forever
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, MismatchError
 from .tensors import (
@@ -105,11 +106,15 @@ class Message(Outcome):
         """Do what is left when MPI is done with it."""
 
     def is_completed(self) -> bool:
+        if self.look():
+            self.announce()
+        return self.done
+
+    def look(self) -> bool:
+        """Whether it is done, without running the callbacks of its future."""
         if not self.done:
             with self.testing:
                 self.test()
-        if self.done:
-            self.announce()
         return self.done
 
     def test(self) -> None:
@@ -139,7 +144,7 @@ class Message(Outcome):
         seconds = timeout.total_seconds() if timeout else 0.0
         seconds = seconds if seconds > 0 else self.queue.channel.seconds
         nap = SHORT_NAP if self.tensor.nbytes > LARGE else LONGEST_NAP
-        if not self.is_completed() and not wait_until(self.is_completed, seconds, nap):
+        if not self.is_completed() and not wait_for_ranks(self.is_completed, seconds, nap):
             raise CollectiveTimeoutError(f"{self.words} is not done after {seconds:g} s")
         self.announce()
         if self.error:
@@ -179,6 +184,7 @@ class Receive(Message):
                 self.start(lambda buffer: channel.mail.Irecv(buffer, self.sender, self.tag))
             elif channel.mail.Iprobe(self.sender, self.tag):
                 self.start(self.receive_what_came)
+                arriving[id(self)] = self
         except MPI.Exception as error:
             self.fail(error)
         except (BrokenGroupError, ClosedGroupError) as error:

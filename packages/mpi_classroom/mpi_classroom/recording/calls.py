@@ -120,14 +120,17 @@ OF_FILES_AND_WINDOWS = (
     *("File.Read_ordered", "File.Write_ordered", "File.Sync"),
 )
 
-OF_TORCH = "torch.distributed."  # how the calls begin that are known from the Python stack only
-TORCH_MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+# A wait that a library announces by MPI_Pcontrol (`record.announced`): which call of the library it is, only
+# the Python stack shows.
+IN_LIBRARY = "a library that uses MPI"
+OF_TORCH = "torch.distributed"  # how the calls begin that the stack names
+TORCH_MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "Work.wait for a message")
 
 COLLECTIVES = frozenset((*ROOTED, *ALIKE, *MAKERS))
 _BY_ALL = COLLECTIVES | {*ON_GRIDS, *STARTED_BY_ALL, *OPENERS, *OF_FILES_AND_WINDOWS}
 NAMES = (  # by code
     *("", *POINT_TO_POINT, *ROOTED, *ALIKE, *MAKERS, *ON_GRIDS, *STARTED, *STARTED_BY_ALL),
-    *(*WAITS, *POLLS, *ON_WINDOWS, *OPENERS, *OF_FILES_AND_WINDOWS),
+    *(*WAITS, *POLLS, *ON_WINDOWS, *OPENERS, *OF_FILES_AND_WINDOWS, IN_LIBRARY),
 )
 CODES = {name: code for code, name in enumerate(NAMES)}
 
@@ -147,6 +150,7 @@ class Call:
 
     Ranks are those of the world. `number` counts all calls of the rank, `turn` the collectives before this
     one on its communicator. `of` is what a wait waits for: an operation that was started before.
+    `interruptible`: it is known from the stack alone, and an interrupt may end it.
     """
 
     name: str
@@ -157,6 +161,7 @@ class Call:
     turn: int = 0
     on: Communicator = Communicator()
     of: str = ""
+    interruptible: bool = False
 
     @property
     def operation(self) -> str:
@@ -174,9 +179,9 @@ class Call:
         return self.name in ON_WINDOWS
 
     @property
-    def of_torch(self) -> bool:
-        """Whether it is a call of torch.distributed, of which no more is known than its name."""
-        return self.name.startswith(OF_TORCH)
+    def in_library(self) -> bool:
+        """Whether it is a library's call, of which no more is known than at most its name."""
+        return self.name == IN_LIBRARY or self.name.startswith(OF_TORCH)
 
     @property
     def sends(self) -> bool:
@@ -185,7 +190,7 @@ class Call:
 
     def __str__(self) -> str:
         name = f"{self.name} for {self.of}" if self.of else self.name
-        if self.of_torch:
+        if self.in_library:
             return name
         if self.collective:
             root = "" if self.peer in (None, 0) else f" with root {self.peer}"
