@@ -26,6 +26,7 @@ from mpi_classroom.network_commands import (
     parse_rate,
     plug_script,
     rate_words,
+    ssh_text,
 )
 from mpi_classroom.processes import NETWORK, NETWORK_OWNER, marked_processes
 
@@ -102,6 +103,24 @@ def test_the_agent_says_which_nodes_there_are_and_which_are_off():
 
 def test_the_agent_enters_no_process_that_lacks_the_mark_of_its_lab():
     assert ask_agent("head", "true").returncode == 255  # the process id of this test, which is no holder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-o", "PasswordAuthentication=no", "-p", "22", "n1", "hostname", "-I"],  # DeepSpeed's launcher
+        ["-2", "-a", "-x", "-lroot", "n1", "hostname -I"],  # pdsh
+        ["somebody@n1", "hostname", "-I"],
+    ],
+)
+def test_ssh_in_the_lab_is_the_agent_without_options_and_without_the_callers_variables(tmp_path, words):
+    (tmp_path / "agent").write_text('echo "$@" in "$PWD" with "${SECRET-nothing}"\n')
+    given = os.environ | {"SECRET": "s", "HOME": "/"}
+    command = ["/bin/sh", "-c", ssh_text(tmp_path), "ssh", *words]
+    assert (
+        subprocess.run(command, env=given, capture_output=True, text=True).stdout
+        == "n1 hostname -I in / with nothing\n"
+    )
 
 
 # ------------------------------------------------------------------ why not
