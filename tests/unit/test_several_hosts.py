@@ -169,7 +169,8 @@ def test_a_job_that_lost_a_node_is_requeued_and_goes_on_with_equal_losses(lab: L
     until(lambda: "right" in out.read_text(), TIMEOUT, out)
     lines = out.read_text().splitlines()
     starts = [line for line in lines if line.startswith("start ")]
-    assert starts == [f"start 1 of job {job} on n[1-2]", f"start 2 of job {job} on n[1,3]"]
+    assert [line.split(" on ")[0] for line in starts] == [f"start {number} of job {job}" for number in (1, 2)]
+    assert starts[0].endswith("n[1-2]") and starts[1].endswith(("n[1,3]", "n[1,4]", "n[3-4]"))
     again = next(line for line in lines if line.startswith("going on after epoch "))
     assert 2 <= int(again.split()[-1]) < 4
     assert [line for line in lines if line.startswith(("epoch", "2 ranks"))] == reference.splitlines()

@@ -236,11 +236,13 @@ if comm.rank == 0:
     print(*names, sep="\\n")
 """
 KILLED = """
-import sys, time
+import subprocess, sys, time
 from mpi_classroom.network import network, up
 if sys.argv[1] == "up":
     up(2)
-with network(2) if sys.argv[1] == "network" else open("/dev/null"):
+with network(2) if sys.argv[1] == "network" else open("/dev/null") as lab:
+    if sys.argv[1] == "network":
+        subprocess.Popen(lab.on("n1", ["env", "-i", "sleep", "611"]))  # it has thrown its mark away
     print("ready", flush=True)
     time.sleep(600)
 """
@@ -376,6 +378,7 @@ def test_a_killed_lab_leaves_nothing_after_down(machine, way):
         user.kill()
     if way == "network":  # its watchdog is enough
         until(lambda: not labs() and not folder.exists())
+        assert not [one for one in psutil.process_iter(["cmdline"]) if "611" in (one.info["cmdline"] or ())]
     else:
         holders = network.standing().pids
         os.kill(holders["head"], signal.SIGKILL)
