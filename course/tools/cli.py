@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from mpi_classroom.check import Check
+    from mpi_classroom.network import Lab
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -347,14 +348,30 @@ def network_run(
 ) -> None:
     """Run a command in the lab: mpiexec on the head, anything on a node."""
     with one_sentence():
-        from mpi_classroom import network
         from mpi_classroom.launch import running_job
 
-        lab = network.standing()
-        if lab is None:
-            raise network.NetworkError("no lab is up; make one: course lab-network up 4 --rate 100mbit")
+        lab = _lab_that_is_up()
         with running_job(lab.on(on, command), lab.environment()) as job:
             raise typer.Exit(job.wait())
+
+
+@lab_network.command("slurm")
+def network_slurm() -> None:
+    """Start the batch system Slurm on the nodes; it ends with the lab."""
+    with one_sentence():
+        from mpi_classroom.network_slurm import start_slurm
+
+        start_slurm(_lab_that_is_up())
+        typer.echo("Submit a job: course lab-network run sbatch FILE")
+        typer.echo("Look at it:   course lab-network run squeue")
+
+
+def _lab_that_is_up() -> "Lab":
+    from mpi_classroom import network
+
+    if lab := network.standing():
+        return lab
+    raise network.NetworkError("no lab is up; make one: course lab-network up 4 --rate 100mbit")
 
 
 @lab_network.command("down")

@@ -576,6 +576,10 @@ print("All ways end with the same weights:", len(hashes) == 1)
 # | `tcp://host:port` | a free port; rank and world size as arguments | starting by hand |
 # | `file:///path` | a new file that all ranks can lock; rank and world size as arguments | one machine, no ports |
 # | MPI | nothing | `mpiexec`, on one machine or many |
+#
+# On several machines the same script is started over ssh, as a Slurm job (`sbatch train_mnist_ddp.sbatch`) or on
+# Kubernetes: [Several machines](../docs/several-machines.md#from-your-laptop-to-a-cluster) shows each way. With
+# `--checkpoint FILE` it goes on after the last finished epoch when a machine has failed.
 
 # %% [markdown]
 # *Published, and corrected here.* The script follows one in a report by Kolly (see References), whose steps are the right

@@ -595,8 +595,8 @@ print(weights_of(["sh", str(code / "run_ds.sh"), "2", *options]))
 print((code / "hostfile").read_text())
 
 # %% [markdown]
-# Without ssh, start the launcher by hand on every machine, with the machine's number; `run_ds.sh` shows how. On a cluster, `srun` or `mpiexec` starts all
-# ranks, and you need neither launcher nor hostfile.
+# Without ssh, start the launcher by hand on every machine, with the machine's number; `run_ds.sh` shows how. In a job of Slurm, `mpiexec` starts all
+# ranks, and you need neither launcher nor hostfile: [Several machines](../docs/several-machines.md#from-your-laptop-to-a-cluster) shows each way.
 
 # %% [markdown]
 # ## On GPUs

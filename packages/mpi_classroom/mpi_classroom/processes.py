@@ -22,6 +22,7 @@ notebook holds the cluster's folder on this machine (see `folders.lock`) for as 
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -173,6 +174,26 @@ def end_marked(variable: str, value: str, *, timeout: float = 3.0) -> int:
     return len({process.pid for process in everyone})
 
 
+def kill_labs(folder: Path) -> None:
+    """Kill all processes on the nodes of the labs in `folder`, also those that threw their marks away."""
+    spaces = set()
+    for process, environment in marked_processes(NETWORK):
+        if f"{environment[NETWORK]}/".startswith(f"{folder}/"):
+            spaces.add(_network_namespace(process.pid))
+    spaces -= {"", _network_namespace(os.getpid())}
+    for pid in psutil.pids() if spaces else ():
+        if _network_namespace(pid) in spaces:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _network_namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
+
+
 def stop_cluster(id: str) -> int:
     """End the cluster with this id and remove its folder; return the number of processes ended."""
     ended = 0
@@ -198,6 +219,7 @@ def _send(process: psutil.Process, action: str) -> None:
 
 if __name__ == "__main__":  # what a watchdog runs: of a cluster, or of a process that started jobs
     folder = Path(sys.argv[1])
+    kill_labs(folder)
     for mark in (CLUSTER, JOB, NETWORK):
         end_marked(mark, str(folder))
     remove_ours(folder)
