@@ -12,13 +12,6 @@ TORCH = (
     "import torch, torch.distributed as dist, torch_mpi4py\n"
     "if not dist.is_initialized(): torch_mpi4py.init_process_group()"
 )
-GLOO = (
-    "import torch, torch.distributed as dist\n"
-    "from torch_mpi4py.start import common_store\n"
-    "os.environ['GLOO_SOCKET_IFNAME'] = 'lo'\n"
-    "store = common_store(MPI.Intracomm(comm), dist.default_pg_timeout)\n"
-    "dist.init_process_group('gloo', store=store, rank=rank, world_size=size)"
-)
 NOBODY = r"Nobody has moved for \d+ s: no rank can go on"
 FREE = r"The ranks are free again; their variables are as the cell left them\."
 
@@ -666,15 +659,6 @@ RARE = [
         row(1, "raised ValueError: boom", 4, "if rank == 1: raise"),
         *rows((0, 2, 3), r"waiting in torch\.distributed\.barrier", 5, "dist.barrier()"),
         RESTARTED,
-    ),
-    broken(
-        "a collective of torch.distributed over Gloo that one rank skips",
-        f"{GLOO}\nif rank != 2: dist.all_reduce(torch.ones(3))",
-        "Not done after 45 s",
-        *rows((0, 1, 3), r"waiting in torch\.distributed\.all_reduce", 7, "if rank != 2: dist.all_reduce"),
-        r"but rank 2 has finished\. Every rank of a process group must make the same collective calls",
-        RESTARTED,
-        options="--timeout 45",
     ),
     broken(
         "DistributedDataParallel: one batch more on one rank",

@@ -204,9 +204,6 @@ SNAPSHOTS: dict[str, list[RankState]] = {
         *(in_torch(5, "barrier"), raised("ValueError: boom", 4), in_torch(5, "barrier")),
         in_torch(5, "barrier"),
     ],
-    "a collective of torch.distributed over Gloo that one rank skips": [
-        *(in_torch(7, "all_reduce"), in_torch(7, "all_reduce"), DONE, in_torch(7, "all_reduce")),
-    ],
     "DistributedDataParallel: one batch more on one rank": [in_torch(5, "all_reduce"), DONE, DONE, DONE],
     "os._exit(0) on one rank": [gone(), gone("left Python without finishing MPI (os._exit)"), gone(), gone()],
 }
