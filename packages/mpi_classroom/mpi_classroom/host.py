@@ -41,6 +41,9 @@ class ProcessState(NamedTuple):
     moved: int | None = None
 
 
+UNKNOWN = ProcessState("")
+
+
 class Look(NamedTuple):
     """One rank at one moment: its record, the monotonic time of its host when that was read, its process.
 
@@ -71,10 +74,10 @@ class Host(Protocol):
         """The process ids that its ranks have there, by rank, as far as they are known."""
         ...
 
-    def look(self, ranks: Iterable[int], *, fresh: bool) -> Mapping[int, Look]:
+    def look(self, ranks: Iterable[int], *, fresh: bool, processes: bool = True) -> Mapping[int, Look]:
         """One Look for each of `ranks`; blocks, for at most 2 s, only if it is to be `fresh`: asked for now.
 
-        Of a host that does not answer: the last that is known.
+        Of a host that does not answer: the last that is known. Without `processes` only the records count.
         """
         ...
 
@@ -109,12 +112,14 @@ class LocalHost:
         self.folder, self.pids, self.name, self.counts_bytes = folder, pids, name, counts_bytes
         self._processes: dict[int, tuple[float, ProcessState]] = {}
 
-    def look(self, ranks: Iterable[int], *, fresh: bool) -> dict[int, Look]:
+    def look(self, ranks: Iterable[int], *, fresh: bool, processes: bool = True) -> dict[int, Look]:
         """Each of `ranks` as it is now; of its process what is known, if that is not to be `fresh` too."""
-        return {rank: self._look_at(rank, fresh) for rank in ranks}
+        return {rank: self._look_at(rank, fresh, processes) for rank in ranks}
 
-    def _look_at(self, rank: int, fresh: bool) -> Look:
+    def _look_at(self, rank: int, fresh: bool, processes: bool) -> Look:
         record, now = read_record(self.folder, rank), time.monotonic()
+        if not processes:  # to ask the operating system takes a millisecond
+            return Look(record, now, UNKNOWN)
         at, state = self._processes.get(rank, (0.0, None))
         if state is None or fresh or now - at >= PROCESS_SECONDS:
             state = process_state(self.pids.get(rank, 0), counts_bytes=self.counts_bytes)
@@ -169,7 +174,7 @@ class LocalHost:
 def process_state(pid: int, *, counts_bytes: bool = False) -> ProcessState:
     """What the operating system says of the process `pid`; 0 is one that is not known yet."""
     if not pid:
-        return ProcessState("")
+        return UNKNOWN
     moved = None
     try:
         process = psutil.Process(pid)

@@ -93,7 +93,7 @@ class Observer:
         all_ended = set(ended) >= set(ranks)
         states = self._dead(deaths)
         counted = [ended[rank] for rank in ended if rank not in deaths]
-        looks = self._looks([state.rank for state in counted], fresh=all_ended)
+        looks = self._looks([state.rank for state in counted], fresh=all_ended, processes=False)
         states |= {state.rank: self._counted(state, looks[state.rank]) for state in counted}
         unknown = [rank for rank in ranks if rank not in states]
         states |= {state.rank: state for state in self.look(unknown, close=close)}
@@ -106,7 +106,7 @@ class Observer:
         """The states of `ranks`, none of which has ended the cell; `close` includes their source lines."""
         ranks, seconds = list(ranks), self.seconds
         stacks = self._stacks(ranks) if close else {}
-        looks = self._looks(ranks, fresh=close)
+        looks = self._looks(ranks, fresh=close, processes=True)
         return [self._state(rank, looks[rank], seconds, stacks.get(rank, ())) for rank in ranks]
 
     def _state(self, rank: int, look: Look, seconds: float, stack: Sequence[Frame]) -> RankState:
@@ -144,7 +144,8 @@ class Observer:
     def _dead(self, deaths: Mapping[int, Death]) -> dict[int, RankState]:
         """The ranks that died, and how; of a crash inside an MPI call, in which."""
         crashed = [rank for rank, death in deaths.items() if death.signal in CRASHES]
-        looks = self._looks([rank for rank in crashed if rank in self.hosts], fresh=False)  # spawned are not
+        crashed = [rank for rank in crashed if rank in self.hosts]  # spawned ranks are not
+        looks = self._looks(crashed, fresh=False, processes=False)
         states = {}
         for rank, death in deaths.items():
             call = decode(looks[rank].record, looks[rank].now).call if rank in looks else None
@@ -165,7 +166,7 @@ class Observer:
 
         Empty when a host does not say in time what its ranks have done until now.
         """
-        looks = self._looks(ranks, fresh=True)
+        looks = self._looks(ranks, fresh=True, processes=False)
         if any(look.age >= FRESH_SECONDS for look in looks.values()):
             return {}
         return {rank: decode(look.record, look.now).counts for rank, look in looks.items()}
@@ -184,11 +185,11 @@ class Observer:
             groups.setdefault(self.hosts[rank], []).append(rank)
         return groups
 
-    def _looks(self, ranks: Iterable[int], *, fresh: bool) -> dict[int, Look]:
+    def _looks(self, ranks: Iterable[int], *, fresh: bool, processes: bool) -> dict[int, Look]:
         groups = self._by_host(ranks)
 
         def look(host: Host) -> Mapping[int, Look]:
-            return host.look(groups[host], fresh=fresh)
+            return host.look(groups[host], fresh=fresh, processes=processes)
 
         if fresh and len(groups) > 1:  # each waits for an answer
             with ThreadPoolExecutor(len(groups)) as pool:

@@ -88,7 +88,7 @@ class RemoteHost:
 
     # ---------------------------------------------------------------- what a Host can be asked
 
-    def look(self, ranks: Iterable[int], *, fresh: bool) -> dict[int, Look]:
+    def look(self, ranks: Iterable[int], *, fresh: bool, processes: bool = True) -> dict[int, Look]:
         """Each of `ranks` as its host last said; a `fresh` look was asked for now, if it comes within 2 s.
 
         The age of a look says how old it is. A rank that no answer has had yet has done nothing.

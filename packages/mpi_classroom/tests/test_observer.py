@@ -156,10 +156,17 @@ class Far:
     def __init__(self, record, age, fresh_age=0.0):
         self.record, self.age, self.fresh_age = record, age, fresh_age
 
-    def look(self, ranks, *, fresh):
+    def look(self, ranks, *, fresh, processes):
         state = ProcessState("", 1.0, True, 4096)
         age = self.fresh_age if fresh else self.age
         return {rank: host.Look(self.record, 5.0, state, age) for rank in ranks}
+
+
+def test_to_count_asks_the_operating_system_nothing(looks, monkeypatch):
+    looking, _ = looks
+    monkeypatch.setattr(host, "process_state", lambda pid, **_: pytest.fail("asked"))
+    assert looking.counts([0, 1]).keys() == {0, 1}
+    assert looking.snapshot([0], ended={0: RankState(0, "finished")}).ended
 
 
 def test_a_rank_on_a_host_that_is_silent_is_in_no_call_that_counts(tmp_path):
