@@ -1,7 +1,7 @@
 """What helps on a slow link: each remedy beside PyTorch's DDP, to equal accuracy and after equal epochs.
 
 Two nodes of a lab train a network of a million weights, joined by links of 100 Mbit/s: a step sends 4 MB of
-gradients per rank, which takes ten times as long as its arithmetic.
+gradients per rank, which takes far longer than its arithmetic.
 
     exact        one message per parameter, one bucket, overlapped buckets      as many bytes as DDP
     rounded      bfloat16 gradients                                             half of them
