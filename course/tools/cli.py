@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from course.doctor import Check
+    from mpi_classroom.network import Lab
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -347,14 +348,23 @@ def network_run(
 ) -> None:
     """Run a command in the lab: mpiexec on the head, anything on a node."""
     with one_sentence():
-        from mpi_classroom import network
         from mpi_classroom.launch import running_job
 
-        lab = network.standing()
-        if lab is None:
-            raise network.NetworkError("no lab is up; make one: course lab-network up 4 --rate 100mbit")
+        lab = _standing_lab()
         with running_job(lab.on(on, command), lab.environment()) as job:
             raise typer.Exit(job.wait())
+
+
+@lab_network.command("rate")
+def network_rate(
+    rate: Annotated[
+        str, typer.Argument(metavar="RATE", help="For example 250mbit; none takes the limit away.")
+    ],
+) -> None:
+    """Change the rate of all links, also while jobs run."""
+    with one_sentence():
+        _standing_lab().limit(None if rate == "none" else rate)
+        network_status()
 
 
 @lab_network.command("down")
@@ -365,6 +375,15 @@ def network_down() -> None:
 
         for sentence in network.down() or ["No lab is up."]:
             typer.echo(sentence)
+
+
+def _standing_lab() -> "Lab":
+    from mpi_classroom import network
+
+    lab = network.standing()
+    if lab is None:
+        raise network.NetworkError("no lab is up; make one: course lab-network up 4 --rate 100mbit")
+    return lab
 
 
 def _show(check: "Check") -> None:

@@ -96,6 +96,11 @@ def limit_script(device: str, rate: int) -> str:
     return f"tc qdisc replace dev {device} root tbf {bucket}"
 
 
+def no_limit_script(device: str) -> str:
+    """What takes the limit of `device` away, if it has one."""
+    return f"tc qdisc delete dev {device} root 2>/dev/null || true"
+
+
 def hosts_text(hosts: Iterable[str]) -> str:
     """/etc/hosts of every place."""
     return "".join(f"{line}\n" for line in ["127.0.0.1 localhost", *(f"{address(h)} {h}" for h in hosts)])
@@ -160,8 +165,8 @@ def _permission() -> str:
     """What permits network namespaces here."""
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return (
-            "start the container as root with --cap-add SYS_ADMIN --cap-add NET_ADMIN "
-            "--security-opt apparmor=unconfined"
+            "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined, "
+            "or as root with --cap-add SYS_ADMIN --cap-add NET_ADMIN --security-opt apparmor=unconfined"
         )
     if os.geteuid() == 0:
         return (
