@@ -3,10 +3,15 @@
     long messages     a chunk is summed in pieces of PIECE_BYTES: a received piece is added while the cache
                       holds it, and every piece is received into the same small block of memory
     short messages    arrays are cut without `np.array_split`, which takes 5 µs, longer than the message
+    slow links        the link is never idle: while slices of an array cross it, the nodes sum the next slice
+                      and pass the last one on
 
-The order in which numbers are added is that of the plain forms, so the sums have the same bits.
+The order in which numbers are added is that of the plain forms, so the sums have the same bits. The exception
+is `hierarchical_allreduce` with more than two nodes, which adds the nodes' sums in a different order.
 """
 
+from collections import deque
+from collections.abc import Iterator
 from itertools import accumulate
 
 import numpy as np
@@ -23,11 +28,17 @@ from course_lib.comm.collectives import (
     RING_SUM,
     TREE_CHUNKS,
     distances,
+    tree_broadcast,
+    tree_reduce,
 )
 from course_lib.theory.partition import even_ranges
 
 PIECE_BYTES = 2**20  # as large as a common second-level cache
+SLICE_BYTES = 2**18  # long enough to be worth its messages, short beside an array that is worth slicing
+SLICES_AT_ONCE = 3  # between the nodes: one that is waited for, and two that keep the link busy meanwhile
+SHORT_BYTES = 2**14  # among more than two nodes, doubling is faster up to here: fewer steps, but more bytes
 _WHOLE = [slice(None)]
+_COMPLETE = object()
 
 
 def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
@@ -69,6 +80,69 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
             mine += incoming
         if rank + core < n:
             comm.Send(mine, rank + core, FOLD)
+
+
+def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:
+    """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again.
+
+    An array longer than SLICE_BYTES is cut into slices. In each turn a node sums the next slice inside and
+    starts it between the nodes. When SLICES_AT_ONCE are there, it completes the oldest and passes it on.
+
+        turn             0    1    2    3    4    5    6
+        sum inside       0    1    2    3    4
+        between nodes    0    01   012  123  234  34   4
+        pass on inside             0    1    2    3    4
+    """
+    data, leads = flat(buffer), inside.rank == 0
+    if data.nbytes <= SLICE_BYTES:
+        tree_reduce(inside, data)
+        if leads and (between.size == 2 or data.nbytes <= SHORT_BYTES):
+            recursive_doubling_allreduce(between, data)
+        elif leads:
+            ring_allreduce(between, data)
+        tree_broadcast(inside, data)
+        return
+    started: deque[tuple[Array, Iterator[None]]] = deque()
+    length = SLICE_BYTES // data.itemsize
+    for start in range(0, data.size, length):
+        mine = data[start : start + length]
+        tree_reduce(inside, mine)
+        steps = _ring_steps(between, mine) if leads else iter(())
+        next(steps, None)  # the messages of the first step are on their way
+        started.append((mine, steps))
+        if len(started) == SLICES_AT_ONCE:
+            _complete_oldest(inside, started)
+    while started:
+        _complete_oldest(inside, started)
+
+
+def _complete_oldest(inside: MPI.Comm, started: "deque[tuple[Array, Iterator[None]]]") -> None:
+    """Take the oldest slice through its last step, each other one a step further, and pass the oldest on."""
+    mine, steps = started.popleft()
+    while next(steps, _COMPLETE) is not _COMPLETE:
+        for _, later in started:
+            next(later, None)
+    tree_broadcast(inside, mine)
+
+
+def _ring_steps(comm: MPI.Comm, data: Array) -> Iterator[None]:
+    """`ring_allreduce` step by step: it yields when the messages of a step are on their way."""
+    n, rank = comm.size, comm.rank
+    right, left = (rank + 1) % n, (rank - 1) % n
+    chunks = split(data, n)
+    incoming = np.empty_like(chunks[0])
+    for step in range(n - 1):
+        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
+        received = comm.Irecv(incoming[: into.size], left, RING_SUM)
+        sent = comm.Isend(out, right, RING_SUM)
+        yield
+        MPI.Request.Waitall([received, sent])
+        into += incoming[: into.size]
+    for step in range(n - 1):
+        out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
+        received, sent = comm.Irecv(into, left, RING_COPY), comm.Isend(out, right, RING_COPY)
+        yield
+        MPI.Request.Waitall([received, sent])
 
 
 def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:

@@ -116,15 +116,20 @@ class Lab:
         environment["PATH"] = os.pathsep.join([str(find_mpiexec().parent), _environment()["PATH"]])
         return environment
 
-    def run_ranks(self, arguments: Sequence[str], *, timeout: float) -> "subprocess.CompletedProcess[str]":
+    def run_ranks(
+        self, arguments: Sequence[str], *, timeout: float, environment: Mapping[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
         """Run `python *arguments` in every slot, within `timeout` seconds; return exit code and output.
+
+        `environment` is added to the lab's, for example {"OMPI_MCA_coll": "^han"}.
 
         Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone.
         """
         mpiexec = [str(find_mpiexec()), "-n", str(self.size)]
         command = self.on(HEAD, [*mpiexec, sys.executable, *arguments])
         pipe = subprocess.PIPE
-        with running_job(command, self.environment(), stdout=pipe, stderr=pipe, text=True) as job:
+        surroundings = self.environment() | dict(environment or {})
+        with running_job(command, surroundings, stdout=pipe, stderr=pipe, text=True) as job:
             output, errors = job.communicate(timeout=timeout)
         return subprocess.CompletedProcess(command, job.returncode, output, errors)
 

@@ -89,10 +89,14 @@ def address_script(node: str) -> str:
     return f"ip addr add {address(node)}/24 dev eth0\nip link set eth0 up"
 
 
+def burst_nbytes(rate: int) -> int:
+    """How many bytes the bucket of a link of `rate` bit/s holds."""
+    return max(SMALLEST_BURST, round(rate / 8 * BURST_SECONDS))
+
+
 def limit_script(device: str, rate: int) -> str:
     """What limits the bytes that leave through `device`: a token bucket, refilled at `rate` bit/s."""
-    burst = max(SMALLEST_BURST, round(rate / 8 * BURST_SECONDS))
-    bucket = f"rate {rate}bit burst {burst}b latency {QUEUE_MS}ms"
+    bucket = f"rate {rate}bit burst {burst_nbytes(rate)}b latency {QUEUE_MS}ms"
     return f"tc qdisc replace dev {device} root tbf {bucket}"
 
 
