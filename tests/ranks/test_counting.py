@@ -169,7 +169,7 @@ def test_what_leaves_through_a_device_is_counted_by_the_system(comm: MPI.Intraco
     ):
         own.sendall(bytes(5000))
     assert device_nbytes("lo") >= before + 5000
-    with pytest.raises(ValueError, match="no network device eth9; this node has .*lo"):
+    with pytest.raises(ValueError, match=r"no network device eth9; this node has .*lo"):
         device_nbytes("eth9")
 
 
