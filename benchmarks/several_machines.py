@@ -191,7 +191,7 @@ def all_reduce_rows(quick: bool) -> list[Row]:
                 lab.limit(rate)
                 for coll, peer in PEERS.items():
                     sizes = SIZES[1:3] if quick else SIZES
-                    seconds, sent = race_in(lab, coll, sizes, 3 if quick else 9, ALL)
+                    seconds, sent = race_in(lab, coll, sizes, 3 if quick else 7, ALL)
                     rows += race_rows(lab, peer, seconds, sent)
     return rows
 
@@ -208,27 +208,38 @@ def race_in(
 
 def race_rows(lab: Lab, peer: str, seconds: Timings, sent: Timings) -> list[Row]:
     """Each of ours beside MPI, in milliseconds; for the longest buffer also in bytes that were sent."""
-    rows = []
-    peers = {"MPI": peer} | ({IN_TURN: f"{peer}, ranks placed in turn"} if lab.slots > 1 else {})
+    rows = [
+        each for nbytes, found in seconds.items() for each in compare(lab, peer, "", nbytes, found, 1e3, "ms")
+    ]
     longest = max(seconds, key=int)
-    for nbytes, timings in seconds.items():
-        counts = sent[nbytes] if nbytes == longest else {}
-        for values, factor, unit, prefix in ((timings, 1e3, "ms", ""), (counts, 1, "bytes", SENT)):
-            found = {name: Timing(*value).times(factor) for name, value in values.items()}
-            rows += [
-                row(
-                    f"{where(lab)}: {prefix}{what}, {say_bytes(int(nbytes))}",
-                    lab.size,
-                    found[name],
-                    found[theirs],
-                    who,
-                    unit=unit,
-                )
-                for theirs, who in peers.items()
-                for name, what in CONTENDERS.items()
-                if found
-            ]
-    return rows
+    return [*rows, *compare(lab, peer, SENT, longest, sent[longest], 1, "bytes")]
+
+
+def compare(
+    lab: Lab,
+    peer: str,
+    prefix: str,
+    nbytes: str,
+    found: Mapping[str, tuple[float, float]],
+    factor: float,
+    unit: str,
+) -> list[Row]:
+    """Each of ours beside MPI; the fast one also beside MPI on ranks that are placed in turn."""
+    values = {name: Timing(*value).times(factor) for name, value in found.items()}
+    pairs = [(name, "MPI", peer) for name in CONTENDERS]
+    if lab.slots > 1:
+        pairs.append(("fast", IN_TURN, f"{peer}, ranks placed in turn"))
+    return [
+        row(
+            f"{where(lab)}: {prefix}{CONTENDERS[name]}, {say_bytes(int(nbytes))}",
+            lab.size,
+            values[name],
+            values[theirs],
+            who,
+            unit=unit,
+        )
+        for name, theirs, who in pairs
+    ]
 
 
 def model_rows(quick: bool) -> list[Row]:
@@ -251,7 +262,7 @@ def model_rows(quick: bool) -> list[Row]:
         for rate in PREDICTED_RATES[:1] if quick else PREDICTED_RATES:
             lab.limit(rate)
             sizes = PREDICTED_SIZES[1:2] if quick else PREDICTED_SIZES
-            seconds, _ = race_in(lab, "", sizes, 3 if quick else 9, ["ring", "fast"])
+            seconds, _ = race_in(lab, "", sizes, 3 if quick else 7, ["ring", "fast"])
             rows += prediction_rows(lab, link, inside, seconds)
     return [*rows, worst(rows)]
 

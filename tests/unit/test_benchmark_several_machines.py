@@ -63,7 +63,7 @@ def test_ours_stand_beside_mpi_in_milliseconds_and_in_bytes_that_left_a_node():
         ),
     ]
     assert fast[0].ours == pytest.approx(1000) and fast[0].ours_spread == pytest.approx(100)
-    assert len(rows) == 18 and {row.ranks for row in rows} == {4}
+    assert len(rows) == 12 and {row.ranks for row in rows} == {4}
 
 
 def test_the_hierarchy_sends_the_array_over_the_link_and_the_ring_half_as_much_again():
