@@ -4,7 +4,8 @@ This machine plays the nodes (`mpi_classroom.network`): their links are really a
 are those of the machine. `2 × 2` means two nodes with two ranks each.
 
     all-reduce   ours beside MPI_Allreduce, in jobs with Open MPI's hierarchical collectives (`han`, which it
-                 takes between nodes) and in jobs without them (`--mca coll ^han`: it is flat). What a flat
+                 takes between nodes) and in jobs without them (`--mca coll ^han`: it is flat), also in jobs
+                 whose messages are all eager: see `course_lib/fast/collectives.py`. What a flat
                  one sends over the links depends on the placement of the ranks: neighbours on one node, or
                  ranks dealt out to the nodes in turn, as `mpiexec --map-by node` does
     sent         bytes that leave the node that sends most, as its network device counts them
@@ -52,7 +53,13 @@ if TYPE_CHECKING:
 SHAPES = ((2, 2), (4, 1))  # nodes, ranks per node
 RATES = ("100mbit", "1gbit")
 SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB)
-PEERS = {"^han": "MPI_Allreduce, flat (--mca coll ^han)", "": "MPI_Allreduce, hierarchical (han)"}
+FLAT = {"OMPI_MCA_coll": "^han"}
+LONG_EAGER = {f"OMPI_MCA_btl_tcp_{name}": str(8 * MIB) for name in ("eager_limit", "max_send_size")}
+PEERS: dict[str, dict[str, str]] = {  # what to call it, and the settings of the job in which it is MPI's
+    "MPI_Allreduce, flat (--mca coll ^han)": FLAT,
+    "MPI_Allreduce, flat, eager up to 8 MiB": FLAT | LONG_EAGER,
+    "MPI_Allreduce, hierarchical (han)": {},
+}
 CONTENDERS = {
     "fast": "all-reduce, hierarchical, fast",
     "plain": "all-reduce, hierarchical",
@@ -189,18 +196,21 @@ def all_reduce_rows(quick: bool) -> list[Row]:
         with network(nodes, slots=slots) as lab:
             for rate in RATES[1:] if quick else RATES:
                 lab.limit(rate)
-                for coll, peer in PEERS.items():
+                for peer, settings in PEERS.items():
                     sizes = SIZES[1:3] if quick else SIZES
-                    seconds, sent = race_in(lab, coll, sizes, 3 if quick else 7, ALL)
+                    seconds, sent = race_in(lab, settings, sizes, 3 if quick else 7, ALL)
                     rows += race_rows(lab, peer, seconds, sent)
     return rows
 
 
 def race_in(
-    lab: Lab, coll: str, sizes: Sequence[int], repetitions: int, contenders: Sequence[str]
+    lab: Lab,
+    settings: Mapping[str, str],
+    sizes: Sequence[int],
+    repetitions: int,
+    contenders: Sequence[str],
 ) -> tuple[Timings, Timings]:
-    """`race` as a job in the lab, with Open MPI's collectives chosen by `coll`."""
-    settings = {"OMPI_MCA_coll": coll} if coll else {}
+    """`race` as a job in the lab, with these settings of Open MPI."""
     arguments = {"sizes": list(sizes), "repetitions": repetitions, "contenders": list(contenders)}
     seconds, sent = on_lab(lab, race, timeout=600, settings=settings, **arguments)
     return seconds, sent
@@ -262,7 +272,7 @@ def model_rows(quick: bool) -> list[Row]:
         for rate in PREDICTED_RATES[:1] if quick else PREDICTED_RATES:
             lab.limit(rate)
             sizes = PREDICTED_SIZES[1:2] if quick else PREDICTED_SIZES
-            seconds, _ = race_in(lab, "", sizes, 3 if quick else 7, ["ring", "fast"])
+            seconds, _ = race_in(lab, {}, sizes, 3 if quick else 7, ["ring", "fast"])
             rows += prediction_rows(lab, link, inside, seconds)
     return [*rows, worst(rows)]
 
