@@ -96,6 +96,7 @@ def race(
             works[name]()
         for _ in range(repetitions):
             for name in contenders:
+                comm.Barrier()  # what was sent before has arrived
                 before = device_nbytes()
                 time.sleep(PAUSE_SECONDS)
                 took[name].append(time_once(works[name], comm))

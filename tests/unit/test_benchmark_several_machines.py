@@ -28,7 +28,7 @@ from mpi_classroom.network import Lab, network
 from mpi_classroom.network_commands import NetworkError, burst_nbytes
 
 LAB = Lab(Path("/nowhere"), {"head": 1, "n1": 2, "n2": 3}, 2, 250_000_000, False)
-LINK = LimitedLink(8e6, 0, 0.0, 0.0, 1.0)  # a microsecond per byte
+LINK = LimitedLink(8e6, 0, 0.0, 1.0)  # a microsecond per byte
 NOTHING = Hockney(0, 0)
 
 
