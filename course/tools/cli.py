@@ -350,7 +350,7 @@ def network_run(
     with one_sentence():
         from mpi_classroom.launch import running_job
 
-        lab = _lab_that_is_up()
+        lab = _standing_lab()
         with running_job(lab.on(on, command), lab.environment()) as job:
             raise typer.Exit(job.wait())
 
@@ -361,17 +361,21 @@ def network_slurm() -> None:
     with one_sentence():
         from mpi_classroom.network_slurm import start_slurm
 
-        start_slurm(_lab_that_is_up())
+        start_slurm(_standing_lab())
         typer.echo("Submit a job: course lab-network run sbatch FILE")
         typer.echo("Look at it:   course lab-network run squeue")
 
 
-def _lab_that_is_up() -> "Lab":
-    from mpi_classroom import network
-
-    if lab := network.standing():
-        return lab
-    raise network.NetworkError("no lab is up; make one: course lab-network up 4 --rate 100mbit")
+@lab_network.command("rate")
+def network_rate(
+    rate: Annotated[
+        str, typer.Argument(metavar="RATE", help="For example 250mbit; none takes the limit away.")
+    ],
+) -> None:
+    """Change the rate of all links, also while jobs run."""
+    with one_sentence():
+        _standing_lab().limit(None if rate == "none" else rate)
+        network_status()
 
 
 @lab_network.command("down")
@@ -382,6 +386,15 @@ def network_down() -> None:
 
         for sentence in network.down() or ["No lab is up."]:
             typer.echo(sentence)
+
+
+def _standing_lab() -> "Lab":
+    from mpi_classroom import network
+
+    lab = network.standing()
+    if lab is None:
+        raise network.NetworkError("no lab is up; make one: course lab-network up 4 --rate 100mbit")
+    return lab
 
 
 def _show(check: "Check") -> None:

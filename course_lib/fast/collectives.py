@@ -3,8 +3,10 @@
     long messages     a chunk is summed in pieces of PIECE_BYTES: a received piece is added while the cache
                       holds it, and every piece is received into the same small block of memory
     short messages    arrays are cut without `np.array_split`, which takes 5 µs, longer than the message
+    slow links        both directions of a link are busy at the same time: see `_eager_ring_allreduce`
 
-The order in which numbers are added is that of the plain forms, so the sums have the same bits.
+The order in which numbers are added is that of the plain forms, so the sums have the same bits. The exception
+is a short array on more than two nodes, which `hierarchical_allreduce` sums in an order of its own.
 """
 
 from itertools import accumulate
@@ -23,10 +25,14 @@ from course_lib.comm.collectives import (
     RING_SUM,
     TREE_CHUNKS,
     distances,
+    tree_broadcast,
+    tree_reduce,
 )
 from course_lib.theory.partition import even_ranges
 
 PIECE_BYTES = 2**20  # as large as a common second-level cache
+EAGER_BYTES = 60 * 2**10  # with its header below 64 KiB: so long a message Open MPI sends over TCP at once
+SHORT_BYTES = 2**14  # between nodes, doubling is faster up to here: fewer steps, but more bytes
 _WHOLE = [slice(None)]
 
 
@@ -69,6 +75,47 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
             mine += incoming
         if rank + core < n:
             comm.Send(mine, rank + core, FOLD)
+
+
+def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:
+    """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again."""
+    data = flat(buffer)
+    tree_reduce(inside, data)
+    if inside.rank == 0 and data.nbytes <= SHORT_BYTES:
+        recursive_doubling_allreduce(between, data)
+    elif inside.rank == 0:
+        _eager_ring_allreduce(between, data)
+    tree_broadcast(inside, data)
+
+
+def _eager_ring_allreduce(comm: MPI.Comm, data: Array) -> None:
+    """Sum `data` over `comm`, in place, round the ring in pieces that are sent on as soon as they are summed.
+
+    For links that must be busy in both directions at once. A long message starts with a question and an
+    answer. With two nodes, the answer can wait behind a long message that goes the same way: then first one
+    node sends and afterwards the other. MPI asks no question before a piece of EAGER_BYTES.
+    """
+    n, rank = comm.size, comm.rank
+    right, left = (rank + 1) % n, (rank - 1) % n
+    chunks = split(data, n)
+    cuts = pieces(chunks[0], EAGER_BYTES)
+    incoming = np.empty_like(chunks[0])
+    leaving = [[comm.Isend(chunks[rank][cut], right, RING_SUM) for cut in cuts]] if n > 1 else []
+    for step in range(2 * (n - 1)):  # of ring_allreduce: first those that sum, then those that copy
+        into = chunks[(rank - step - 1) % n]
+        if step >= n - 1:
+            MPI.Request.Waitall(leaving[step + 1 - n])  # the partial sum that is now replaced has left
+        landing = incoming[: into.size] if step < n - 1 else into
+        arriving = [comm.Irecv(landing[cut], left, RING_SUM) for cut in cuts]
+        leaving.append([])
+        for cut, request in zip(cuts, arriving, strict=True):
+            request.Wait()
+            if step < n - 1:
+                into[cut] += landing[cut]
+            if step < 2 * (n - 1) - 1:
+                leaving[-1].append(comm.Isend(into[cut], right, RING_SUM))
+    for requests in leaving:
+        MPI.Request.Waitall(requests)
 
 
 def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
@@ -133,9 +180,9 @@ def split(array: Array, count: int) -> list[Array]:
     return [array[chunk.start : chunk.stop] for chunk in even_ranges(len(array), count)]
 
 
-def pieces(data: Array) -> list[slice]:
-    """Consecutive slices of one-dimensional `data`, each of up to PIECE_BYTES; one when it is empty."""
-    length = PIECE_BYTES // data.itemsize
+def pieces(data: Array, nbytes: int = PIECE_BYTES) -> list[slice]:
+    """Consecutive slices of one-dimensional `data`, each of up to `nbytes`; one when it is empty."""
+    length = nbytes // data.itemsize
     if data.size <= length:
         return _WHOLE
     return [slice(start, start + length) for start in range(0, data.size, length)]

@@ -307,14 +307,20 @@ def nodes_of(comm: MPI.Intracomm, placement: Sequence[int]) -> Iterator[Nodes]:
         between.Free()
 
 
+HIERARCHICAL = pytest.mark.parametrize(
+    "hierarchical", [hierarchical_allreduce, fast.hierarchical_allreduce], ids=["plain", "fast"]
+)
+
+
+@HIERARCHICAL
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
 def test_a_hierarchical_sum_is_mpis_on_nodes_of_any_size(
-    comm: MPI.Intracomm, placement: Sequence[int]
+    comm: MPI.Intracomm, placement: Sequence[int], hierarchical: Callable[..., None]
 ) -> None:
     with nodes_of(comm, placement) as (inside, between):
 
         def ours(comm: MPI.Comm, buffer: Array) -> None:
-            hierarchical_allreduce(inside, between, buffer)
+            hierarchical(inside, between, buffer)
 
         right = [allreduce_is_mpis(comm, ours, length, dtype) for length in LENGTHS for dtype in DTYPES]
         matrix = np.full((3, 5), comm.rank + 1.0)
@@ -338,11 +344,28 @@ def test_a_hierarchical_sum_that_stays_on_the_leaders_is_rejected(comm: MPI.Intr
     assert right == (comm.size == 1)
 
 
-def test_a_hierarchical_sum_refuses_a_wrong_buffer_before_it_sends(comm: MPI.Intracomm) -> None:
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_a_hierarchical_sum_in_many_pieces_has_the_bits_of_the_plain_one(
+    comm: MPI.Intracomm, placement: Sequence[int]
+) -> None:
+    piece = fast.EAGER_BYTES // 8
+    drawn = np.random.default_rng(comm.rank).normal(size=20 * piece + 5)
+    with nodes_of(comm, placement) as (inside, between):
+        for length in (drawn.size, 4 * piece, piece + 1, piece, 2049):
+            quick, plain = drawn[:length].copy(), drawn[:length].copy()
+            fast.hierarchical_allreduce(inside, between, quick)
+            hierarchical_allreduce(inside, between, plain)
+            assert np.array_equal(quick, plain)
+
+
+@HIERARCHICAL
+def test_a_hierarchical_sum_refuses_a_wrong_buffer_before_it_sends(
+    comm: MPI.Intracomm, hierarchical: Callable[..., None]
+) -> None:
     with nodes_of(comm, [0, 0, 1, 1]) as (inside, between):
         for wrong in (frozen(np.zeros(3)), np.zeros((4, 6))[:, ::2], [1.0]):
             with pytest.raises(ValueError, match=r"is read-only|not contiguous|is of type list"):
-                hierarchical_allreduce(inside, between, wrong)  # type: ignore[arg-type]
+                hierarchical(inside, between, wrong)
 
 
 # ---------------------------------------------------------------- the barrier

@@ -1,5 +1,6 @@
 """What the collectives send, counted, is what the formulas say; on as many ranks as this session has."""
 
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from mpi4py import MPI
 
 from course_lib.comm import collectives
 from course_lib.comm.buffers import Array
-from course_lib.comm.counting import CountedComm, counted
+from course_lib.comm.counting import CountedComm, counted, device_nbytes
 from course_lib.fast import collectives as fast
 from course_lib.fast.collectives import PIECE_BYTES
 from course_lib.theory import cost_model
@@ -155,6 +156,23 @@ def test_what_is_sent_is_counted_by_destination(comm: MPI.Intracomm) -> None:
     assert counting.sent_to == dict.fromkeys(others, Traffic(1, 24))
 
 
+def test_what_leaves_through_a_device_is_counted_by_the_system(comm: MPI.Intracomm) -> None:
+    if comm.rank > 0:
+        return
+    try:
+        before = device_nbytes("lo")
+    except OSError:
+        pytest.skip("this system has no /proc/self/net/dev")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as own,
+    ):
+        own.sendall(bytes(5000))
+    assert device_nbytes("lo") >= before + 5000
+    with pytest.raises(ValueError, match=r"no network device eth9; this node has .*lo"):
+        device_nbytes("eth9")
+
+
 @pytest.mark.parametrize(
     "placement", [[0, 0, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1], [0, 1, 0, 1], [0, 1, 2, 3]], ids=str
 )
@@ -171,6 +189,12 @@ def test_between_nodes_only_the_ring_of_their_leaders_sends(
     stayed = comm.allreduce(within.sent)
     assert crossed == cost_model.ring_allreduce_cost(nodes, 40 * nodes).total
     assert stayed.messages == 2 * (comm.size - nodes)  # each rank that is no leader sends once, receives once
+    if across:
+        across.reset()
+    nbytes = 8 * 3 * fast.EAGER_BYTES
+    fast.hierarchical_allreduce(within, across or MPI.COMM_NULL, np.ones(nbytes // 8))
+    crossed = comm.allreduce(across.sent if across else Traffic())
+    assert crossed.nbytes == cost_model.ring_allreduce_cost(nodes, nbytes).total.nbytes
     inside.Free()
     if across:
         between.Free()

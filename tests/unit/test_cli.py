@@ -379,6 +379,7 @@ def test_the_command_starts_without_the_heavy_packages():
             "course: no lab is up; make one: course lab-network up 4",
         ),
         (["slurm"], "course: no lab is up; make one: course lab-network up 4"),
+        (["rate", "250mbit"], "course: no lab is up; make one: course lab-network up 4"),
         (["status"], "No lab is up. Make one: course lab-network up 4"),
         (["down"], "No lab is up."),
     ],

@@ -34,6 +34,8 @@ from mpi_classroom.job_output import last_line
 from mpi_classroom.launch import available_cores, find_mpiexec, run_ranks, threads_per_rank
 from mpi_classroom.launcher import private_folder
 from mpi_classroom.layout import read_hosts
+from mpi_classroom.network import network
+from mpi_classroom.network_commands import NetworkError
 from mpi_classroom.remote import HostGroup
 
 MIB, GIB = 2**20, 2**30
@@ -184,6 +186,16 @@ def check_host() -> Check:
     return Check("network name", True, f"{name} has an address")
 
 
+def check_lab() -> Check:
+    """Whether this machine can play several nodes; only lessons on several machines would miss it."""
+    try:
+        with network(1, rate="1gbit"):
+            pass
+    except NetworkError as error:
+        return Check("lab", True, f"cannot be made, and only lessons on several machines miss it: {error}")
+    return Check("lab", True, "this machine can play several nodes, joined by links as slow as you like")
+
+
 def check_ranks(program: str = SUM_OVER_RANKS, size: int = RANKS, seconds: float = 60.0) -> Check:
     """A real job: every rank finds `size` ranks in its world, and an all-reduce gives the right sum."""
     remedy = "repair the checks above first, then run: mpi-classroom clean; mpi-classroom doctor"
@@ -220,6 +232,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_folder,
     check_ports,
     check_host,
+    check_lab,
     check_leftovers,
     check_ranks,
 )

@@ -2,6 +2,7 @@
 
     with network(nodes=2, slots=2, rate="100mbit") as lab:
         print(lab.run_ranks(["-m", "mpi4py.bench", "helloworld"], timeout=60).stdout)
+        lab.limit("1gbit")
 
 A node has a network, a host name and a /dev/shm of its own; cores, files and process ids are the machine's.
 One more place, the head, has the bridge that joins the nodes. mpiexec runs there.
@@ -31,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,7 @@ from mpi_classroom.network_commands import (
     head_script,
     hosts_text,
     limit_script,
+    no_limit_script,
     node_script,
     parse_rate,
     plug_script,
@@ -73,14 +75,14 @@ MOST_NODES = 16
 TOOL_FOLDERS = ("/usr/sbin", "/sbin")  # not on every user's PATH
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lab:
-    """Nodes `n1`, `n2`, … and the head, with the process id of each one's holder."""
+    """Nodes `n1`, `n2`, … and the head, with the process id of each one's holder; `limit` changes `rate`."""
 
     folder: Path
     pids: dict[str, int]
     slots: int
-    rate: int | None  # bit/s of each link, in each direction
+    rate: int | None  # bit/s of each link, in each direction; None: not limited
     stands: bool  # until it is taken down
 
     @property
@@ -121,15 +123,20 @@ class Lab:
         path.write_text(script)
         path.chmod(0o700)
 
-    def run_ranks(self, arguments: Sequence[str], *, timeout: float) -> "subprocess.CompletedProcess[str]":
+    def run_ranks(
+        self, arguments: Sequence[str], *, timeout: float, environment: Mapping[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
         """Run `python *arguments` in every slot, within `timeout` seconds; return exit code and output.
+
+        `environment` is added to the lab's, for example {"OMPI_MCA_coll": "^han"}.
 
         Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone.
         """
         mpiexec = [str(find_mpiexec()), "-n", str(self.size)]
         command = self.on(HEAD, [*mpiexec, sys.executable, *arguments])
         pipe = subprocess.PIPE
-        with running_job(command, self.environment(), stdout=pipe, stderr=pipe, text=True) as job:
+        surroundings = self.environment() | dict(environment or {})
+        with running_job(command, surroundings, stdout=pipe, stderr=pipe, text=True) as job:
             output, errors = job.communicate(timeout=timeout)
         return subprocess.CompletedProcess(command, job.returncode, output, errors)
 
@@ -146,6 +153,26 @@ class Lab:
             return psutil.Process(self.pids[host]).environ().get(NETWORK) == str(self.folder)
         except (psutil.Error, OSError):
             return False
+
+    def limit(self, rate: str | None) -> None:
+        """Limit every link to `rate`, such as `250mbit`, from now on; None takes the limit away.
+
+        Jobs may run meanwhile. Raises NetworkError for what is no rate, and leaves the links as they are.
+        """
+        limit = None if rate is None else parse_rate(rate)
+        check_machine(len(self.nodes), self.slots, limit)
+        if not self.is_on(HEAD):
+            raise NetworkError("this lab is off; make a new one")
+        _limit({host: pid for host, pid in self.pids.items() if self.is_on(host)}, limit)
+        self.rate = limit
+        self.save()
+
+    def save(self) -> None:
+        """Write what another process needs to know of this lab."""
+        state = {"pids": self.pids, "slots": self.slots, "rate": self.rate, "stands": self.stands}
+        part = self.folder / "lab.json.part"
+        part.write_text(json.dumps(state))
+        os.replace(part, self.folder / "lab.json")
 
     def power_off(self, node: str) -> None:
         """Kill every process of a node at once, as a power cut does."""
@@ -304,31 +331,42 @@ def _build(
         holder.returncode = 0  # it is to outlive this object; who ends it also reaps it
         return holder.pid
 
-    def run(pid: int, script: str) -> None:
-        done = subprocess.run(
-            [*_enter(pid), "/bin/sh", "-ec", script], env=environment, capture_output=True, text=True
-        )
-        if done.returncode:
-            raise NetworkError(explain(done.stderr))
-
     user = [] if _is_root() else ["--user", "--map-root-user"]
     pids = {HEAD: hold(["unshare", *user, *SPACES], head_script(folder))}
     for name in names:
         entrance = [*_enter(pids[HEAD]), "unshare", *SPACES]
         pids[name] = hold(entrance, node_script(name, folder))
-        run(pids[HEAD], plug_script(name, pids[name]))
-        run(pids[name], address_script(name))
-    lab = Lab(folder, pids, slots, rate, stands)
+        _run_in(pids[HEAD], plug_script(name, pids[name]))
+        _run_in(pids[name], address_script(name))
     if rate is not None:
-        for name in names:
-            run(pids[name], limit_script("eth0", rate))
-        run(pids[HEAD], "\n".join(limit_script(name, rate) for name in names))
+        _limit(pids, rate)
     (folder / "agent").write_text(agent_text(folder, pids, owner))
+    lab = Lab(folder, pids, slots, rate, stands)
     lab.add_command("ssh", ssh_text(folder))
-    state = {"pids": pids, "slots": slots, "rate": rate, "stands": stands}
-    (folder / "lab.json.part").write_text(json.dumps(state))
-    os.replace(folder / "lab.json.part", folder / "lab.json")
+    lab.save()
     return lab
+
+
+def _limit(pids: Mapping[str, int], rate: int | None) -> None:
+    """Limit both ends of each link to `rate` bit/s; `pids` has the places that are on."""
+    nodes = [host for host in pids if host != HEAD]
+
+    def script(device: str) -> str:
+        return no_limit_script(device) if rate is None else limit_script(device, rate)
+
+    for node in nodes:
+        _run_in(pids[node], script("eth0"))
+    _run_in(pids[HEAD], "\n".join(map(script, nodes)))
+
+
+def _run_in(pid: int, script: str) -> None:
+    """Run a script in the place that `pid` holds; raises NetworkError when it fails."""
+    environment = _environment() | {"LC_ALL": "C"}  # see `explain`
+    done = subprocess.run(
+        [*_enter(pid), "/bin/sh", "-ec", script], env=environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise NetworkError(explain(done.stderr))
 
 
 def _load(folder: Path) -> Lab | None:

@@ -89,11 +89,20 @@ def address_script(node: str) -> str:
     return f"ip addr add {address(node)}/24 dev eth0\nip link set eth0 up"
 
 
+def burst_nbytes(rate: int) -> int:
+    """How many bytes the bucket of a link of `rate` bit/s holds."""
+    return max(SMALLEST_BURST, round(rate / 8 * BURST_SECONDS))
+
+
 def limit_script(device: str, rate: int) -> str:
     """What limits the bytes that leave through `device`: a token bucket, refilled at `rate` bit/s."""
-    burst = max(SMALLEST_BURST, round(rate / 8 * BURST_SECONDS))
-    bucket = f"rate {rate}bit burst {burst}b latency {QUEUE_MS}ms"
+    bucket = f"rate {rate}bit burst {burst_nbytes(rate)}b latency {QUEUE_MS}ms"
     return f"tc qdisc replace dev {device} root tbf {bucket}"
+
+
+def no_limit_script(device: str) -> str:
+    """What takes the limit of `device` away, if it has one."""
+    return f"tc qdisc delete dev {device} root 2>/dev/null || true"
 
 
 def hosts_text(hosts: Iterable[str]) -> str:
@@ -182,8 +191,8 @@ def _permission() -> str:
     """What permits network namespaces here."""
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return (
-            "start the container as root with --cap-add SYS_ADMIN --cap-add NET_ADMIN "
-            "--security-opt apparmor=unconfined"
+            "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined, "
+            "or as root with --cap-add SYS_ADMIN --cap-add NET_ADMIN --security-opt apparmor=unconfined"
         )
     if os.geteuid() == 0:
         return (

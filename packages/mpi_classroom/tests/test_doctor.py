@@ -1,5 +1,6 @@
 """Green when all is well, red with a remedy when it is not: every check of the machine is made to fail."""
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from mpi_classroom import doctor, launcher, leftovers, processes
 from mpi_classroom.__main__ import main
 from mpi_classroom.check import Check
 from mpi_classroom.doctor import GIB, MIB
+from mpi_classroom.network_commands import NetworkError
 
 
 def red(check):
@@ -165,6 +167,17 @@ def test_a_name_without_an_address_is_no_fault(monkeypatch):
     monkeypatch.setattr(doctor.socket, "gethostname", lambda: "laptop.invalid")
     check = doctor.check_host()
     assert check.ok and "laptop.invalid has no address" in check.detail
+
+
+def test_a_machine_that_cannot_play_several_nodes_is_no_fault(monkeypatch):
+    def refuse(nodes, rate):
+        raise NetworkError("there is no command `ip`; on Debian or Ubuntu: sudo apt install iproute2")
+
+    monkeypatch.setattr(doctor, "network", refuse)
+    check = doctor.check_lab()
+    assert check.ok and check.detail.endswith("on Debian or Ubuntu: sudo apt install iproute2")
+    monkeypatch.setattr(doctor, "network", lambda nodes, rate: contextlib.nullcontext())
+    assert doctor.check_lab().detail.startswith("this machine can play several nodes")
 
 
 def test_the_checks_are_shown_in_order_though_they_run_at_the_same_time():

@@ -22,6 +22,7 @@ from mpi_classroom.network_commands import (
     head_script,
     hosts_text,
     limit_script,
+    no_limit_script,
     node_script,
     parse_rate,
     plug_script,
@@ -85,6 +86,20 @@ def test_about_a_millisecond_of_bytes_passes_at_once():
     tbf = "tc qdisc replace dev eth0 root tbf"
     assert limit_script("eth0", 10**9) == f"{tbf} rate 1000000000bit burst 125000b latency 50ms"
     assert limit_script("eth0", 10**7) == f"{tbf} rate 10000000bit burst 16384b latency 50ms"
+
+
+def test_a_limit_is_taken_away_also_where_there_is_none():
+    assert no_limit_script("eth0") == "tc qdisc delete dev eth0 root 2>/dev/null || true"
+
+
+def test_a_lab_that_is_off_and_what_is_no_rate_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(network, "check_machine", lambda *numbers: None)
+    lab = network.Lab(tmp_path, {"head": os.getpid(), "n1": os.getpid()}, 1, 10**8, False)
+    with pytest.raises(NetworkError, match="100mbit"):
+        lab.limit("fast")
+    with pytest.raises(NetworkError, match="this lab is off; make a new one"):
+        lab.limit("1gbit")
+    assert lab.rate == 10**8
 
 
 def ask_agent(*words):
@@ -216,6 +231,7 @@ def test_a_folder_that_is_not_ours_stays_whoever_names_it(tmp_path):
 
 # ------------------------------------------------------------------ a real one
 
+TEXT = {"capture_output": True, "text": True}
 RECEIVE = """
 import socket, time
 server = socket.create_server(("", 7000))
@@ -300,6 +316,27 @@ def test_two_nodes_see_each_other_and_the_rate_holds_within_a_factor(machine):
     assert own_network() == before
     assert not labs()
     assert not folder.exists()
+
+
+@pytest.mark.slow
+def test_the_rate_of_a_living_lab_can_be_changed(machine):
+    lab = network.up(2, rate="20mbit")
+    try:
+        lab.limit("200mbit")
+        assert network.standing() == lab and lab.rate == 2 * 10**8
+        assert transfer(lab, 2_000_000)[2] < 0.8 * 2_000_000 * 8 / 20e6
+        lab.limit(None)
+        shown = subprocess.run(lab.on("n1", ["tc", "qdisc", "show", "dev", "eth0"]), **TEXT).stdout
+        assert "tbf" not in shown and lab.describe()[0].endswith("links not limited")
+        lab.limit(None)
+        lab.limit("20mbit")
+        assert transfer(lab, 500_000)[2] > 0.8 * 500_000 * 8 / 20e6
+        lab.power_off("n2")
+        lab.limit("50mbit")
+    finally:
+        network.down()
+    with pytest.raises(NetworkError, match="this lab is off"):
+        lab.limit("1gbit")
 
 
 @pytest.mark.slow

@@ -1,0 +1,124 @@
+"""The rows of `benchmarks/several_machines.py`, from given timings; and (slow) from a real lab."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import harness, several_machines
+from benchmarks.several_machines import (
+    FITTED_SIZES,
+    IN_TURN,
+    PREDICTED_RATES,
+    PREDICTED_SIZES,
+    RATES,
+    SENT,
+    prediction_rows,
+    predictions,
+    race_rows,
+    speed_row,
+    worst,
+)
+from course.paths import ROOT
+from course_lib.theory.hockney import Hockney
+from course_lib.theory.limited_link import LimitedLink
+from mpi_classroom.network import Lab, network
+from mpi_classroom.network_commands import NetworkError, burst_nbytes
+
+LAB = Lab(Path("/nowhere"), {"head": 1, "n1": 2, "n2": 3}, 2, 250_000_000, False)
+LINK = LimitedLink(8e6, 0, 0.0, 1.0)  # a microsecond per byte
+NOTHING = Hockney(0, 0)
+
+
+def test_ours_stand_beside_mpi_in_milliseconds_and_in_bytes_that_left_a_node():
+    seconds = {
+        str(size): {
+            "fast": (1.0, 0.1),
+            "plain": (2.0, 0),
+            "ring": (4.0, 0),
+            "MPI": (3.0, 0.2),
+            IN_TURN: (6.0, 0),
+        }
+        for size in (1024, 2048)
+    }
+    sent = {
+        size: {name: (1000.0 * took, 0.0) for name, (took, _) in each.items()}
+        for size, each in seconds.items()
+    }
+    rows = race_rows(LAB, "flat", seconds, sent)
+    fast = [row for row in rows if "fast" in row.case]
+    assert [(row.case, row.peer_name, row.unit, row.ratio) for row in fast] == [
+        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 1 KiB", "flat", "ms", 3.0),
+        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 1 KiB", "flat, ranks placed in turn", "ms", 6.0),
+        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 2 KiB", "flat", "ms", 3.0),
+        ("2 × 2, 250 Mbit/s: all-reduce, hierarchical, fast, 2 KiB", "flat, ranks placed in turn", "ms", 6.0),
+        (f"2 × 2, 250 Mbit/s: {SENT}all-reduce, hierarchical, fast, 2 KiB", "flat", "bytes", 3.0),
+        (
+            f"2 × 2, 250 Mbit/s: {SENT}all-reduce, hierarchical, fast, 2 KiB",
+            "flat, ranks placed in turn",
+            "bytes",
+            6.0,
+        ),
+    ]
+    assert fast[0].ours == pytest.approx(1000) and fast[0].ours_spread == pytest.approx(100)
+    assert len(rows) == 12 and {row.ranks for row in rows} == {4}
+
+
+def test_the_hierarchy_sends_the_array_over_the_link_and_the_ring_half_as_much_again():
+    said = predictions(2, 2, 1_000_000, LINK, NOTHING)
+    assert said == pytest.approx({"fast": 1.0, "ring": 1.5})
+    inside = Hockney(
+        0.0, 1e-9, gamma_seconds_per_byte=2e-9
+    )  # a message up, a sum, a message down; a sum between
+    assert predictions(2, 2, 1_000_000, LINK, inside)["fast"] == pytest.approx(1 + 5e-3)
+    alone = predictions(4, 1, 1_000_000, LINK, NOTHING)
+    assert alone["fast"] == alone["ring"] == pytest.approx(1.5)
+
+
+def test_a_prediction_is_a_row_and_the_worst_one_a_row_beside_what_it_may_be():
+    link = LINK.at(1e6, 1.0)  # replaced by the lab's rate
+    right = predictions(2, 2, 10**6, LINK.at(250e6, burst_nbytes(250_000_000)), NOTHING)
+    seconds = {str(10**6): {"ring": (right["ring"] / 1.1, 0.0), "fast": (right["fast"], 0.0)}}
+    rows = prediction_rows(LAB, link, NOTHING, seconds)
+    assert [row.ratio for row in rows] == pytest.approx([1.1, 1.0])
+    assert rows[0].case.startswith("model: 2 × 2, 250 Mbit/s: all-reduce, ring, ")
+    last = worst([*rows, speed_row(LAB, 2**20, 1.0, 0.1)])
+    assert (last.ours, last.ratio) == pytest.approx((10, 2))
+
+
+def test_what_is_predicted_was_not_fitted():
+    assert not set(RATES) & set(PREDICTED_RATES)
+    steps = {size // parts for size in PREDICTED_SIZES for parts in (1, 2, 4)}
+    assert not set(FITTED_SIZES) & steps
+
+
+def test_without_a_lab_nothing_is_measured_nor_written(monkeypatch, tmp_path, capsys):
+    def refuse(nodes, rate):
+        raise NetworkError("there is no command `ip`; on Debian or Ubuntu: sudo apt install iproute2")
+
+    monkeypatch.setattr(several_machines, "network", refuse)
+    monkeypatch.setattr(sys, "argv", ["several_machines", "--json", str(tmp_path / "x.json")])
+    harness.main("title", several_machines.measure)
+    assert capsys.readouterr().err == (
+        "Nothing was measured: it needs a lab of several nodes; there is no command `ip`; "
+        "on Debian or Ubuntu: sudo apt install iproute2\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_in_a_lab_it_prints_json_alone_on_standard_output():
+    try:
+        with network(1, rate="1gbit"):
+            pass
+    except NetworkError as error:
+        pytest.skip(str(error))
+    command = [sys.executable, "-m", "benchmarks.several_machines", "--quick", "--json", "-"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    sent = {row["case"]: row for row in rows if row["unit"] == "bytes"}
+    assert len(sent) == 3 and all(0.9 < row["ours"] / 2**19 < 2 for row in sent.values())
+    assert rows[-1]["case"].startswith("model: what the worst of 2 predictions is off by")
