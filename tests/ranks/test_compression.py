@@ -1,0 +1,308 @@
+"""Top-k and PowerSGD: nothing is lost but rounding, exact where everything is sent, and what breaks them.
+
+Oracles: one process on whole batches, where all entries or matrices of full rank are sent; for top-k, all
+ranks simulated in NumPy; for PowerSGD, PowerSGD in one process, as its sums are linear. Known-wrong variants
+are kept and have to be told from the right ones.
+"""
+
+from collections.abc import Callable
+from math import ceil
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+
+from course_lib.parallel.compression import PowerSGD, TopK
+from course_lib.parallel.data_parallel import GradientBucket, replicas_agree, shard_batches
+from course_lib.training.flat import flatten
+from course_lib.training.loop import make_accumulating_step, make_step, summed_cross_entropy
+from course_lib.training.models import MNIST_MODELS, build, parameter_count
+from tests.ranks.test_data_parallel import (
+    IMAGES,
+    LABELS,
+    STEPS,
+    convert,
+    one_process,
+    sgd,
+    together,
+    worst,
+)
+
+Compression = TopK | PowerSGD
+FULL = 10**6  # more than any matrix here has
+EXACT: dict[str, Callable[[MPI.Intracomm, nn.Module], Compression]] = {
+    "top-k of all": lambda comm, model: TopK(comm, model, fraction=1),
+    "PowerSGD of full rank": lambda comm, model: PowerSGD(comm, model, matrix_rank=FULL),
+}
+LOSSY: dict[str, Callable[[MPI.Intracomm, nn.Module], Compression]] = {
+    "top-k": lambda comm, model: TopK(comm, model, fraction=0.05),
+    "PowerSGD": lambda comm, model: PowerSGD(comm, model, matrix_rank=2),
+}
+
+
+class Handed(MPI.Intracomm):
+    """A communicator that counts the calls of two collectives, and the bytes this rank hands to them."""
+
+    calls = nbytes = 0
+
+    def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
+        self.calls, self.nbytes = self.calls + 1, self.nbytes + memoryview(recvbuf).nbytes
+        return super().Allreduce(sendbuf, recvbuf, op)
+
+    def Allgather(self, sendbuf, recvbuf):
+        self.calls, self.nbytes = self.calls + 1, self.nbytes + memoryview(sendbuf).nbytes
+        return super().Allgather(sendbuf, recvbuf)
+
+
+class Net(nn.Module):
+    """A wide matrix, a tall one, a convolution's four dimensions, and vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.tall, self.conv = nn.Linear(7, 5), nn.Linear(3, 11), nn.Conv2d(2, 3, 3)
+        self.double()
+
+
+def draw(rank: int, step: int, count: int) -> np.ndarray:
+    """The gradient of a rank in a step, which every rank can compute."""
+    return np.random.default_rng([rank, step]).standard_normal(count)
+
+
+def fill(compression: Compression, numbers: np.ndarray) -> None:
+    compression.gradients.flat.copy_(torch.from_numpy(numbers))
+
+
+def kept_of(compression: Compression) -> torch.Tensor:
+    """What this rank keeps, as the gradients would hold it."""
+    if isinstance(compression, TopK):
+        return compression.kept.clone()
+    aside = compression.gradients.flat.clone()
+    compression.gradients.flat.zero_()
+    for view, kept in zip(compression.matrices, compression.kept, strict=True):
+        view.copy_((kept if len(kept) == len(view) else kept.T).reshape(view.shape))
+    found = compression.gradients.flat.clone()
+    compression.gradients.flat.copy_(aside)
+    return found
+
+
+def forget(compression: Compression) -> None:
+    """No error feedback: what was not sent is gone."""
+    for kept in [compression.kept] if isinstance(compression, TopK) else compression.kept:
+        kept.zero_()
+
+
+# ---------------------------------------------------------------- exact where everything is sent
+
+
+@pytest.mark.parametrize("everything", EXACT)
+@pytest.mark.parametrize("name", MNIST_MODELS)
+def test_where_everything_is_sent_all_ranks_train_as_one_process(
+    comm: MPI.Intracomm, name: str, everything: str
+) -> None:
+    ours = together(comm, name, synchronizers=lambda comm, model: EXACT[everything](comm, model).sum)
+    assert worst(comm, ours, one_process(name, torch.float64, sgd)) < 1e-10
+
+
+@pytest.mark.parametrize("part", LOSSY)
+def test_what_sends_a_part_does_not_train_as_one_process(comm: MPI.Intracomm, part: str) -> None:
+    """The oracle above can fail."""
+    ours = together(comm, synchronizers=lambda comm, model: LOSSY[part](comm, model).sum)
+    assert worst(comm, ours, one_process("mlp", torch.float64, sgd)) > 1e-2
+
+
+@pytest.mark.parametrize("part", LOSSY)
+def test_replicas_stay_equal_to_the_last_bit(comm: MPI.Intracomm, part: str) -> None:
+    model = build("mlp", seed=0)
+    compression = LOSSY[part](comm, model)
+    step = make_step(model, summed_cross_entropy, sgd(model), compression.sum)
+    for batch in shard_batches(comm, IMAGES, LABELS, STEPS):
+        step(batch)
+        assert replicas_agree(comm, model)
+
+
+# ---------------------------------------------------------------- the right part is sent
+
+
+@pytest.mark.parametrize("fraction", [1e-9, 0.1, 0.5])
+def test_top_k_is_the_simulation_of_all_ranks_in_numpy(comm: MPI.Intracomm, fraction: float) -> None:
+    model = Net()
+    top_k, count = TopK(comm, model, fraction=fraction), parameter_count(model)
+    largest = max(1, ceil(fraction * count))
+    kept = np.zeros((comm.size, count))
+    for step in range(6):
+        fill(top_k, draw(comm.rank, step, count))
+        top_k.sum()
+        expected = np.zeros(count)
+        for rank in range(comm.size):
+            kept[rank] += draw(rank, step, count)
+            places = np.argsort(-np.abs(kept[rank]))[:largest]
+            expected[places] += kept[rank, places]
+            kept[rank, places] = 0
+        assert np.abs(top_k.gradients.flat.numpy() - expected).max() < 1e-12
+        assert np.abs(top_k.kept.numpy() - kept[comm.rank]).max() < 1e-12
+
+
+def power_sgd(seed_of: Callable[[MPI.Intracomm], int]) -> Callable[[MPI.Intracomm, nn.Module], object]:
+    """Rank-2 PowerSGD whose seed may differ between the ranks: the check of equal settings is passed by."""
+
+    def synchronizer(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
+        power, start = PowerSGD(comm, model, matrix_rank=2), torch.Generator()
+        start.manual_seed(seed_of(comm))
+        power.rights = [
+            torch.randn(right.shape, generator=start, dtype=right.dtype) for right in power.rights
+        ]
+        return power.sum
+
+    return synchronizer
+
+
+def test_power_sgd_on_all_ranks_is_power_sgd_in_one_process(comm: MPI.Intracomm) -> None:
+    same = power_sgd(lambda comm: 5)
+    ours, alone = together(comm, synchronizers=same), together(MPI.COMM_SELF, synchronizers=same)
+    assert worst(comm, ours, alone) < 1e-8  # QR doubles the digits that rounding takes
+
+
+def test_a_random_start_of_its_own_on_each_rank_is_told_from_the_truth(comm: MPI.Intracomm) -> None:
+    if comm.size == 1:
+        pytest.skip("one rank has one start")
+    own, same = power_sgd(lambda comm: comm.rank), power_sgd(lambda comm: 0)
+    ours, alone = together(comm, synchronizers=own), together(MPI.COMM_SELF, synchronizers=same)
+    assert worst(comm, ours, alone) > 1e-2
+
+
+def test_power_sgd_finds_a_matrix_of_its_own_rank(comm: MPI.Intracomm) -> None:
+    """The sum has rank 2, though each rank's own matrix has rank 1 or 2; no second step is needed."""
+    model = nn.Linear(9, 6, bias=False).double()
+    power = PowerSGD(comm, model, matrix_rank=2)
+    first, second = (np.outer(draw(0, each, 6), draw(1, each, 9)).ravel() for each in range(2))
+    fill(power, first if comm.rank % 2 else first + second)
+    power.sum()
+    expected = comm.size * first + (comm.size + 1) // 2 * second
+    assert np.abs(power.gradients.flat.numpy() - expected).max() < 1e-10
+
+
+# ---------------------------------------------------------------- error feedback
+
+
+def lost(comm: MPI.Intracomm, compression: Compression, after: Callable[[Compression], object]) -> float:
+    """How far what was sent and what is kept are from all gradients, after each of some steps."""
+    count = len(compression.gradients.flat)
+    given, sent, worst_gap = np.zeros(count), np.zeros(count), 0.0
+    for step in range(5):
+        fill(compression, draw(comm.rank, step, count))
+        compression.sum()
+        sent += compression.gradients.flat.numpy()
+        after(compression)
+        given += sum(draw(rank, step, count) for rank in range(comm.size))
+        kept = kept_of(compression).numpy()
+        comm.Allreduce(MPI.IN_PLACE, kept)
+        worst_gap = max(worst_gap, float(np.abs(sent + kept - given).max()))
+    return worst_gap
+
+
+@pytest.mark.parametrize("part", LOSSY)
+def test_what_was_sent_and_what_is_kept_are_all_gradients(comm: MPI.Intracomm, part: str) -> None:
+    assert lost(comm, LOSSY[part](comm, Net()), lambda _: None) < 1e-12
+
+
+@pytest.mark.parametrize("part", LOSSY)
+def test_without_error_feedback_gradients_are_lost(comm: MPI.Intracomm, part: str) -> None:
+    assert lost(comm, LOSSY[part](comm, Net()), forget) > 0.1
+
+
+@pytest.mark.parametrize("after", [lambda _: None, forget])
+def test_only_error_feedback_sends_what_is_never_the_largest(
+    comm: MPI.Intracomm, after: Callable[[Compression], object]
+) -> None:
+    """One entry, or direction, is sent; the last one is smaller, and the largest cancels between ranks."""
+    steps, feedback = 40, after is not forget
+    sign = -1 if comm.rank % 2 else 1
+    compressions = (
+        TopK(comm, nn.Linear(2, 1, bias=False).double(), fraction=0.5),
+        PowerSGD(comm, nn.Linear(2, 2, bias=False).double(), matrix_rank=1),
+    )
+    for compression in compressions:
+        low_rank = isinstance(compression, PowerSGD)
+        gradient = [4.0, 0, 0, 1] if low_rank else [10.0 * sign, 1]
+        arrived = 0.0
+        for _ in range(steps):
+            fill(compression, np.array(gradient))
+            compression.sum()
+            arrived += float(compression.gradients.flat[-1])
+            after(compression)
+        share = arrived / (steps * comm.size)
+        assert share > 0.7 if feedback else share < 0.1
+
+
+# ---------------------------------------------------------------- bytes
+
+
+@pytest.mark.parametrize("part", [*LOSSY, *EXACT])
+def test_a_step_hands_over_as_many_bytes_as_it_says(comm: MPI.Intracomm, part: str) -> None:
+    handed = Handed(comm)
+    compression = (LOSSY | EXACT)[part](handed, build("mlp", seed=0))
+    compression.sum()
+    assert handed.nbytes == compression.nbytes
+    assert handed.calls == (1 if isinstance(compression, TopK) else 2)
+
+
+def test_the_bytes_are_those_of_the_papers(comm: MPI.Intracomm) -> None:
+    mlp = build("mlp", seed=0)
+    assert TopK(comm, mlp, fraction=0.01).nbytes == 8 * 2352  # of 235 146 entries; a place and a value each
+    sides, vectors = (256 + 784) + (128 + 256) + (10 + 128), 256 + 128 + 10
+    assert PowerSGD(comm, mlp, matrix_rank=2).nbytes == 4 * (2 * sides + vectors)
+
+
+def test_accumulation_sends_one_message_for_several_batches(comm: MPI.Intracomm) -> None:
+    handed, model = Handed(comm), build("mlp", seed=0).double()
+    bucket = GradientBucket(model)
+    step = make_accumulating_step(model, summed_cross_entropy, sgd(model), 2, lambda: bucket.sum(handed))
+    together_as_one = np.concatenate(STEPS)
+    (batch,) = shard_batches(comm, IMAGES, LABELS, [together_as_one])
+    step(convert(batch, torch.float64))
+    assert (handed.calls, handed.nbytes) == (1, bucket.flat.nbytes)
+    alone = build("mlp", seed=0).double()
+    (whole,) = shard_batches(MPI.COMM_SELF, IMAGES, LABELS, [together_as_one])
+    make_step(alone, summed_cross_entropy, sgd(alone))(convert(whole, torch.float64))
+    assert (flatten(list(model.parameters())) - flatten(list(alone.parameters()))).abs().max() < 1e-10
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def test_settings_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
+    for fraction in (0, -1, 1.5):
+        with pytest.raises(ValueError, match="more than 0, at most 1"):
+            TopK(comm, nn.Linear(2, 1), fraction=fraction)
+    with pytest.raises(ValueError, match="at least 1"):
+        PowerSGD(comm, nn.Linear(2, 1), matrix_rank=0)
+    with pytest.raises(ValueError, match="use float32 or float64"):
+        TopK(comm, nn.Linear(2, 1).bfloat16(), fraction=0.5)
+    with pytest.raises(ValueError, match="there are none"):
+        TopK(comm, nn.ReLU(), fraction=0.5)
+    if comm.size > 1:
+        with pytest.raises(ValueError, match="the same compression on all ranks"):
+            TopK(comm, nn.Linear(2, 1), fraction=0.5 + comm.rank / 10)
+        with pytest.raises(ValueError, match="the same model"):
+            PowerSGD(comm, nn.Linear(2 + comm.rank, 1), matrix_rank=1)
+        with pytest.raises(ValueError, match="the same compression"):
+            PowerSGD(comm, nn.Linear(2, 1), matrix_rank=1, seed=comm.rank)
+
+
+@pytest.mark.parametrize("part", LOSSY)
+def test_a_gradient_that_left_its_buffer_is_noticed(comm: MPI.Intracomm, part: str) -> None:
+    model = nn.Linear(2, 1)
+    compression = LOSSY[part](comm, model)
+    model.zero_grad(set_to_none=True)
+    with pytest.raises(ValueError, match="set_to_none=False"):
+        compression.sum()
+
+
+def test_a_model_of_vectors_alone_is_summed_exactly(comm: MPI.Intracomm) -> None:
+    model = nn.LayerNorm(4)
+    power = PowerSGD(comm, model, matrix_rank=1)
+    fill(power, np.full(8, comm.rank + 1.0))
+    power.sum()
+    assert (power.gradients.flat == sum(range(1, comm.size + 1))).all()
