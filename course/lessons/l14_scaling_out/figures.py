@@ -13,6 +13,7 @@ from mpi_classroom.figures import (
     ACTIVITIES,
     FONT_SIZE,
     INK,
+    Look,
     Picture,
     listed,
     new_figure,
@@ -102,7 +103,7 @@ def three_forecasts(links: Mapping[str, Hockney], nbytes: int, measured: Mapping
         axes.plot(RANKS, values, **{**series_style(index), "marker": "none", "linewidth": 2.5}, label=label)
     axes.plot(list(measured), list(measured.values()), "o", color=INK, markersize=9, label="measured")
     axes.axvspan(last, RANKS[-1], color="#999999", alpha=0.15, linewidth=0)
-    upper = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": FONT_SIZE}
+    upper: Look = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": FONT_SIZE}
     axes.text(last * 1.1, 0.97, "not measured", **upper)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

@@ -23,6 +23,7 @@ from course_lib.comm.timing import seconds_of_each
 from course_lib.fast.collectives import hierarchical_allreduce as hierarchical_in_slices
 
 Result = dict[str, Any]
+ACCUMULATED, PERIOD, MATRIX_RANK = 4, 8, 4  # micro-batches, steps, and PowerSGD's rank
 LONG_ENOUGH, FEWEST, MOST = 0.1, 3, 200  # seconds of a series of exchanges, and how many those are
 
 
@@ -136,43 +137,30 @@ def step(comm: MPI.Intracomm, *, batch: int, steps: int) -> Result:
 def train(comm: MPI.Intracomm, *, choice: str, images: int, batch: int = 128) -> Result:
     """Train the CNN on the first `images` digits with a global batch of `batch`, as `choice` says.
 
-    Seconds of all steps together, the loss of each update, the accuracy on 2 000 test digits, and the bytes
+    Seconds of all steps together, the loss of each step, the accuracy on 2 000 test digits, and the bytes
     that crossed the link.
     """
     import torch
 
     from course_lib.data.mnist import load_mnist
     from course_lib.parallel.data_parallel import evaluate_shard, shard_batches
-    from course_lib.parallel.gradient_buckets import GradientBuckets
-    from course_lib.training.loop import (
-        make_accumulating_step,
-        make_step,
-        shuffled_batches,
-        summed_cross_entropy,
-    )
+    from course_lib.training.loop import shuffled_batches
     from course_lib.training.metrics import Score
     from course_lib.training.models import build
 
     data, model = load_mnist(), build("cnn", seed=0)
-    accumulated = 4 if choice == "accumulate" else 1
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05 * accumulated**0.5, momentum=0.9)
-    half = torch.bfloat16 if choice == "bfloat16" else None
-    buckets = GradientBuckets(comm, model, overlap=choice == "overlap", wire_dtype=half)
-    if accumulated > 1:
-        per_rank = batch // comm.size
-        one_step = make_accumulating_step(model, summed_cross_entropy, optimizer, per_rank, buckets.wait)
-    else:
-        one_step = make_step(model, summed_cross_entropy, optimizer, buckets.wait)
-    order = shuffled_batches(len(data.train_labels), batch * accumulated, seed=0)
-    order = order[: images // (batch * accumulated)]
+    larger = ACCUMULATED if choice == "accumulate" else 1
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05 * larger**0.5, momentum=0.9)
+    one_step, finish = _remedy(comm, choice, model, optimizer, per_rank=batch // comm.size)
+    order = shuffled_batches(len(data.train_labels), batch * larger, seed=0)[: images // (batch * larger)]
     batches = list(shard_batches(comm, data.train_images, data.train_labels, order))
     comm.Barrier()
     before, begin = device_nbytes(), MPI.Wtime()
     losses = [one_step(each) for each in batches]
+    finish()
     comm.Barrier()
     seconds, sent = MPI.Wtime() - begin, device_nbytes() - before
     score = evaluate_shard(comm, model, data.test_images[:2000], data.test_labels[:2000])
-    buckets.close()
     inside = comm.Split_type(MPI.COMM_TYPE_SHARED)
     return {
         "seconds": comm.allreduce(seconds, op=MPI.MAX),
@@ -181,6 +169,31 @@ def train(comm: MPI.Intracomm, *, choice: str, images: int, batch: int = 128) ->
         "link_nbytes": comm.allreduce(sent if inside.rank == 0 else 0),
         "data": data.name,
     }
+
+
+def _remedy(
+    comm: MPI.Intracomm, choice: str, model: Any, optimizer: Any, *, per_rank: int
+) -> tuple[Callable[[Any], float], Callable[[], object]]:
+    """The training step of a choice, and what ends the training."""
+    import torch
+
+    from course_lib.parallel.compression import PowerSGD
+    from course_lib.parallel.gradient_buckets import GradientBuckets
+    from course_lib.parallel.local_sgd import LocalSGD
+    from course_lib.training.loop import do_nothing, make_accumulating_step, make_step, summed_cross_entropy
+
+    if choice == "local SGD":
+        local = LocalSGD(comm, model, summed_cross_entropy, optimizer, period=PERIOD)
+        return local.step, local.average
+    if choice == "PowerSGD":
+        power = PowerSGD(comm, model, matrix_rank=MATRIX_RANK)
+        return make_step(model, summed_cross_entropy, optimizer, power.sum), do_nothing
+    half = torch.bfloat16 if choice == "bfloat16" else None
+    buckets = GradientBuckets(comm, model, overlap=choice == "overlap", wire_dtype=half)
+    if choice == "accumulate":
+        step = make_accumulating_step(model, summed_cross_entropy, optimizer, per_rank, buckets.wait)
+        return step, buckets.close
+    return make_step(model, summed_cross_entropy, optimizer, buckets.wait), buckets.close
 
 
 TASKS: Mapping[str, Callable[..., Result]] = {
