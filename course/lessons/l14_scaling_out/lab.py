@@ -95,7 +95,7 @@ def measure(task: str, *, nodes: int, slots: int, rate: str | None, **options: A
             job = lab.run_ranks(["-m", "mpi4py", *program], timeout=JOB_SECONDS)
     except subprocess.TimeoutExpired:
         raise RuntimeError(
-            f"the ranks in the lab were not done after {JOB_SECONDS:.0f} s; close other programs, run it again"
+            f"the lab was not done after {JOB_SECONDS:.0f} s; close other programs and try again"
         ) from None
     lines = job.stdout.splitlines()
     if job.returncode or not lines:  # mpiexec may end with 0 when a node is lost
