@@ -1,0 +1,231 @@
+"""Figures of lesson 14: a step on three networks, a forecast, what crosses a link, trainings, efficiency."""
+
+from collections.abc import Mapping, Sequence
+from math import log2
+from typing import Any
+
+from matplotlib.ticker import FuncFormatter
+
+from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost
+from course_lib.theory.hockney import Hockney
+from course_lib.theory.scale_out import DataParallelStep, efficiency_band, repeated_doublings
+from mpi_classroom.figures import (
+    ACTIVITIES,
+    FONT_SIZE,
+    INK,
+    Look,
+    Picture,
+    listed,
+    new_figure,
+    new_panels,
+    say_seconds,
+    series_style,
+    three_digits,
+)
+
+RANKS = tuple(2**power for power in range(1, 12))  # 2 to 2048
+MANY = tuple(2**power for power in range(13))  # 1 to 4096
+Runs = Mapping[str, Mapping[str, Any]]
+
+# ------------------------------------------------------------------ a step
+
+
+def step_bars(steps: Runs) -> Picture:
+    """Milliseconds of computing and of the all-reduce in a step, a bar per network."""
+    names = list(steps)
+    times = slower(steps)
+    title = f"The step over the slow link takes {three_digits(times)} times as long as on one node"
+    figure, axes = new_figure(title, width=8, height=2.9)
+    computing = [1e3 * steps[name]["computing"] for name in names]
+    allreduce = [1e3 * steps[name]["allreduce"] for name in names]
+    axes.barh(names, computing, **ACTIVITIES["compute"], edgecolor=INK, label="computing")
+    axes.barh(names, allreduce, left=computing, **ACTIVITIES["transfer"], edgecolor=INK, label="all-reduce")
+    for row, (first, second) in enumerate(zip(computing, allreduce, strict=True)):
+        axes.text(
+            first + second, row, f" {three_digits(first)} + {three_digits(second)}", va="center", fontsize=12
+        )
+    axes.margins(x=0.2)
+    axes.invert_yaxis()
+    axes.set_xlabel("ms per step, 2 ranks")
+    figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    told = [
+        f"{name}: computing {three_digits(a)} ms, all-reduce {three_digits(b)} ms"
+        for name, a, b in zip(names, computing, allreduce, strict=True)
+    ]
+    return Picture(figure, f"Bar chart: milliseconds per step. {title}. {'; '.join(told)}.")
+
+
+def slower(steps: Runs) -> float:
+    """The last step's time divided by the first one's."""
+    first, *_, last = (each["computing"] + each["allreduce"] for each in steps.values())
+    return float(last / first)
+
+
+# ------------------------------------------------------------------ a forecast
+
+
+def ring_seconds(ranks: int, nbytes: float, link: Hockney) -> float:
+    """A ring all-reduce of `nbytes`, on ranks of which each pair has such a link."""
+    return predict_seconds(ring_allreduce_cost(ranks, nbytes), link)
+
+
+def three_forecasts(links: Mapping[str, Hockney], nbytes: int, measured: Mapping[int, float]) -> Picture:
+    """Seconds of a ring against ranks, log-log: the forecasts by α and β, by β alone, and by repetition.
+
+    `measured`: seconds by ranks, on the last of `links`. Beyond its ranks, the figure is shaded.
+    """
+    name, link = list(links.items())[-1]
+    first, last = min(measured), max(measured)
+    ratio = (measured[last] / measured[first]) ** (1 / log2(last / first))
+    many = RANKS[-1]
+    by_model = ring_seconds(many, nbytes, link) / ring_seconds(2, nbytes, link)
+    by_beta = Hockney(0.0, link.beta_seconds_per_byte)
+    title = (
+        f"Forecasts for {many:,} ranks: {three_digits(by_model)} times as long as on 2, "
+        f"{three_digits(2 * (many - 1) / many)} times by bandwidth alone, "
+        f"{three_digits(repeated_doublings(ratio, many))} times if each doubling repeats the first"
+    )
+    figure, panels = new_panels(title, height=4.9)
+    axes = panels[0]
+    series = {
+        f"{name}: α and β": [ring_seconds(n, nbytes, link) for n in RANKS],
+        f"{name}: β alone": [ring_seconds(n, nbytes, by_beta) for n in RANKS],
+        f"{name}: each doubling × {three_digits(ratio)}": [
+            measured[first] * repeated_doublings(ratio, n) for n in RANKS
+        ],
+    }
+    for other, fast in list(links.items())[:-1]:
+        series[f"{other}: α and β"] = [ring_seconds(n, nbytes, fast) for n in RANKS]
+        series[f"{other}: β alone"] = [
+            ring_seconds(n, nbytes, Hockney(0.0, fast.beta_seconds_per_byte)) for n in RANKS
+        ]
+    for index, (label, values) in enumerate(series.items()):
+        axes.plot(RANKS, values, **{**series_style(index), "marker": "none", "linewidth": 2.5}, label=label)
+    axes.plot(list(measured), list(measured.values()), "o", color=INK, markersize=9, label="measured")
+    axes.axvspan(last, RANKS[-1], color="#999999", alpha=0.15, linewidth=0)
+    upper: Look = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": FONT_SIZE}
+    axes.text(last * 1.1, 0.97, "not measured", **upper)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: say_seconds(seconds)))
+    axes.set_xticks(RANKS[::2], [f"{n:,}" for n in RANKS[::2]])
+    axes.set_xlabel("ranks, each on a node of its own")
+    figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    ends = [f"{label}: {say_seconds(values[-1])}" for label, values in series.items()]
+    points = [f"{say_seconds(seconds)} on {n}" for n, seconds in measured.items()]
+    kind = "Line chart, both axes logarithmic: seconds of a ring all-reduce against ranks"
+    return Picture(figure, f"{kind}. {title}. Measured: {listed(points)}. On {many:,}: {'; '.join(ends)}.")
+
+
+# ------------------------------------------------------------------ what crosses the link
+
+
+def link_bars(results: Runs, nbytes: int) -> Picture:
+    """What crosses the link, and the seconds, of each all-reduce."""
+    names = list(results)
+    ring, ours = results["ring"], results["hierarchical"]
+    times = ring["seconds"] / ours["seconds"]
+    bytes_times = ring["link_nbytes"] / ours["link_nbytes"]
+    title = (
+        f"The ring sends {three_digits(bytes_times)} times as many bytes over the link as the hierarchy, "
+        f"and takes {three_digits(times)} times as long"
+    )
+    figure, panels = new_panels(title, columns=2, height=3.0, sharey=True)
+    shown = (("link_nbytes", 1e-6, "MB over the link"), ("seconds", 1e3, "ms"))
+    for axes, (what, factor, words) in zip(panels, shown, strict=True):
+        values = [factor * results[name][what] for name in names]
+        axes.barh(names, values, **ACTIVITIES["transfer"], edgecolor=INK)
+        for row, value in enumerate(values):
+            axes.text(value, row, f" {three_digits(value)}", va="center", fontsize=FONT_SIZE)
+        axes.margins(x=0.22)
+        axes.set_xlabel(words)
+    panels[0].invert_yaxis()
+    told = [
+        f"{name}: {three_digits(each['link_nbytes'] / 1e6)} MB, {say_seconds(each['seconds'])}"
+        for name, each in results.items()
+    ]
+    size = three_digits(nbytes / 1e6)
+    return Picture(
+        figure, f"Two bar charts: an all-reduce of {size} MB on two nodes. {title}. {'; '.join(told)}."
+    )
+
+
+# ------------------------------------------------------------------ trainings
+
+
+def trainings(runs: Runs) -> Picture:
+    """The loss against the seconds of each training; the legend has seconds and accuracy."""
+    names = list(runs)
+    fastest = min(names, key=lambda name: runs[name]["seconds"])
+    best = max(names, key=lambda name: runs[name]["accuracy"])
+    title = f"Fastest: {fastest}, {say_seconds(runs[fastest]['seconds'])}; most accurate: {best}"
+    figure, axes = new_figure(title, width=8, height=4.0)
+    told = []
+    for index, name in enumerate(names):
+        losses, seconds = runs[name]["losses"], runs[name]["seconds"]
+        at = [seconds * (n + 1) / len(losses) for n in range(len(losses))]
+        words = f"{name}: {say_seconds(seconds)}, {100 * runs[name]['accuracy']:.1f} % right"
+        axes.plot(at, losses, **{**series_style(index), "markevery": max(1, len(at) // 8)}, label=words)
+        told.append(f"{words}, loss {losses[0]:.2f} to {losses[-1]:.2f} in {len(losses)} updates")
+    axes.set_xlabel("seconds of training, the same images")
+    axes.set_ylabel("loss of the batch")
+    axes.legend(fontsize=FONT_SIZE, frameon=False)
+    return Picture(figure, f"Line chart: loss against seconds. {title}. {'; '.join(told)}.")
+
+
+# ------------------------------------------------------------------ efficiency
+
+
+def efficiency_curves(step: DataParallelStep, links: Mapping[str, Sequence[Hockney]]) -> Picture:
+    """Efficiency against ranks for each link, as a band over its fits; nothing was run beyond 2 ranks."""
+    bands = {name: [efficiency_band(step, n, fits) for n in MANY] for name, fits in links.items()}
+    ends = {name: band[-1] for name, band in bands.items()}
+    words = listed(f"{100 * low:.2g} to {100 * high:.2g} % ({name})" for name, (low, high) in ends.items())
+    title = f"Predicted efficiency on {MANY[-1]:,} ranks: {words}"
+    figure, panels = new_panels(title, height=4.2)
+    axes = panels[0]
+    for index, (name, band) in enumerate(bands.items()):
+        low, high = ([100 * each[side] for each in band] for side in (0, 1))
+        style = series_style(index)
+        axes.fill_between(MANY, low, high, color=style["color"], alpha=0.25, linewidth=0)
+        middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
+        axes.plot(MANY, middle, color=style["color"], linestyle=style["linestyle"], linewidth=2, label=name)
+    axes.axvspan(2, MANY[-1], color="#999999", alpha=0.12, linewidth=0)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(MANY[::2], [f"{n:,}" for n in MANY[::2]])
+    axes.set_ylim(0, 105)
+    axes.set_xlabel("ranks, each on a node of its own (shaded: not measured)")
+    axes.set_ylabel("efficiency, %")
+    axes.legend(fontsize=FONT_SIZE, frameon=False)
+    kind = "Line chart with bands: predicted efficiency in percent against ranks"
+    return Picture(figure, f"{kind}. {title}.")
+
+
+# ------------------------------------------------------------------ one device, several jobs
+
+
+def throughput(by_batch: Mapping[int, Mapping[int, float]]) -> Picture:
+    """Images per second against batch size, a line per image side, relative to each line's largest."""
+    sides = list(by_batch)
+    small = {side: 100 * of[min(of)] / max(of.values()) for side, of in by_batch.items()}
+    title = (
+        f"A batch of {min(by_batch[sides[0]])} reaches {small[sides[0]]:.0f} % of the best throughput with "
+        f"images of {sides[0]} pixels, {small[sides[-1]]:.0f} % with {sides[-1]}"
+    )
+    figure, panels = new_panels(title, height=3.8)
+    axes = panels[0]
+    for index, (side, of) in enumerate(by_batch.items()):
+        values = [100 * value / max(of.values()) for value in of.values()]
+        axes.plot(list(of), values, **series_style(index), label=f"{side} × {side} pixels")
+    batches = list(by_batch[sides[0]])
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.set_ylim(0, 108)
+    axes.set_xlabel("images per batch")
+    axes.set_ylabel("images per second,\n% of the best")
+    axes.legend(fontsize=FONT_SIZE, frameon=False)
+    told = [
+        f"{side} pixels: " + listed(f"{value:.0f} per second at {batch}" for batch, value in of.items())
+        for side, of in by_batch.items()
+    ]
+    return Picture(figure, f"Line chart: throughput against batch size. {title}. {'; '.join(told)}.")

@@ -1,0 +1,73 @@
+"""Two jobs on one machine against one: the CPU analogue of several processes on one GPU."""
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.nn import functional as F
+
+from course_lib.comm.polling import wait_for
+from course_lib.comm.timing import available_cores
+
+SECONDS = 1.0  # of each measurement
+PATIENCE = 120.0
+
+
+def job(width: int, batch: int, side: int = 28) -> Callable[[], None]:
+    """A training step of a small CNN, `width` maps wide, on `batch` random images of `side` pixels."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    layers += [nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * width, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    images, labels = torch.randn(batch, 1, side, side), torch.randint(10, (batch,))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def rate(step: Callable[[], None], images: int, threads: int, seconds: float = SECONDS) -> float:
+    """Images per second of `step`, which processes `images`, on so many threads; their number is restored."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(3):
+            step()
+        steps, begin = 0, MPI.Wtime()
+        while MPI.Wtime() - begin < seconds:
+            step()
+            steps += 1
+        return steps * images / (MPI.Wtime() - begin)
+    finally:
+        torch.set_num_threads(before)
+
+
+def one_and_two_jobs(comm: MPI.Intracomm, *, width: int, batch: int) -> dict[str, float] | None:
+    """Images per second of one job on all cores, and of two jobs together with half of the cores each.
+
+    Ranks 0 and 1 of `comm` have the result; the others get None at once.
+    """
+    two = comm.Split(0 if comm.rank < 2 else MPI.UNDEFINED, comm.rank)
+    if two == MPI.COMM_NULL:
+        return None
+    two = cast(MPI.Intracomm, two)
+    cores, step = available_cores(), job(width, batch)
+    alone = rate(step, batch, cores) if two.rank == 0 else 0.0
+    wait_for(two.Ibarrier(), PATIENCE, "the job that runs alone")  # rank 1 sleeps meanwhile
+    together = rate(step, batch, max(1, cores // 2))
+    return {"one": two.bcast(alone), "two": two.allreduce(together)}
+
+
+def by_batch(sides: tuple[int, ...], batches: tuple[int, ...], width: int = 8) -> dict[int, dict[int, float]]:
+    """Images per second of one job on all cores, by the side of an image and the size of the batch."""
+    cores = available_cores()
+    return {
+        side: {batch: rate(job(width, batch, side), batch, cores, 0.25) for batch in batches}
+        for side in sides
+    }
