@@ -535,8 +535,8 @@ table
 # The core's model left out the additions. The model below counts them. On two ranks the ring adds half as many numbers
 # as doubling, so this model predicts a crossover even on two ranks.
 #
-# We time the all-reduces on as many ranks as you have cores: our plain ring and doubling, a tuned ring that adds
-# each piece of 1 MiB while the cache still holds it, MPI's own, and Gloo's.
+# We time the all-reduces on as many ranks as you have cores, but on two at least: our plain ring and doubling, a tuned
+# ring that adds each piece of 1 MiB while the cache still holds it, MPI's own, and Gloo's.
 
 # %%
 # %%px
