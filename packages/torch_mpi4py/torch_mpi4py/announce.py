@@ -34,7 +34,7 @@ LOOK_SECONDS: Final = 0.5  # between two looks whether a message arrives meanwhi
 OWN_TIMEOUT_SECONDS: Final = 30.0  # a wait with no longer timeout ends with its own error, unannounced
 
 
-class Arriving(Protocol):
+class _Arriving(Protocol):
     """A message that has begun to arrive."""
 
     def look(self) -> bool:
@@ -42,7 +42,7 @@ class Arriving(Protocol):
         ...
 
 
-arriving: "weakref.WeakValueDictionary[int, Arriving]" = weakref.WeakValueDictionary()  # by id
+arriving: "weakref.WeakValueDictionary[int, _Arriving]" = weakref.WeakValueDictionary()  # by id
 
 
 def tell(level: int) -> None:
