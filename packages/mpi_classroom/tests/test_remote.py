@@ -29,6 +29,7 @@ from mpi_classroom.remote import HostGroup, RemoteHost
 A_RANK = """
 import faulthandler, signal, sys, time
 faulthandler.register(signal.SIGUSR1, file=open(sys.argv[1], "w"), all_threads=False)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
 def receive_for_ever():
     while True:
         try:
