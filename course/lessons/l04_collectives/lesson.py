@@ -67,7 +67,7 @@ comm.Reduce(mine, reduce, root=0)
 comm.Allreduce(mine, all_reduce)
 
 # %% [markdown]
-# Now look. A cell's colour is the rank that held the number before the call.
+# A cell's colour is the rank that held the number before the call.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.collectives import what_each_leaves
@@ -83,20 +83,19 @@ what_each_leaves(cluster["mine"], {name: cluster[name] for name in names})
 # keep their own. Undo it, then call `cluster.restart()`: a later broadcast would receive the one that nobody received.
 
 # %% [markdown]
-# After a reduce only the root has the sums; after an all-reduce every rank has them. 1111 says that all four ranks are
-# in; 1011 would say that rank 2 is missing. All ranks make the same collective calls in the same order. On a
-# communicator, MPI matches each rank's first collective call with the first of every other rank, then the second, and
-# so on.
+# After a reduce only the root has the sums; after an all-reduce every rank has them. The sum 1111 contains the
+# numbers of all four ranks; in 1011, rank 2 would be missing. All ranks make the same collective calls in the same
+# order. On a communicator, MPI matches the first collective calls of all ranks, then the second, and so on.
 #
 # Data-parallel training (lesson 06) depends on the all-reduce: every step all-reduces the gradients. So how is it made?
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Once round the ring
 #
-# In lesson 01 each array went once round the ring: every rank sent three whole arrays, and all four ranks did the same
-# additions. The **ring algorithm** shares the work. Each rank cuts its array into four **chunks**. In each of size − 1
-# steps a rank sends one chunk to its right neighbour and receives a different one from the left. It adds what it
-# received to its own copy of that chunk.
+# In lesson 01 every rank sent three whole arrays round the ring, and all four ranks did the same additions. The
+# **ring algorithm** shares the work. Each rank cuts its array into four **chunks**. In each of size − 1 steps a rank
+# sends one chunk to its right neighbour and receives a different one from the left. It adds what it received to its own
+# copy of that chunk.
 
 
 # %%
@@ -112,7 +111,7 @@ def ring_reduce_scatter(comm, chunks):
 
 
 # %% [markdown]
-# Let us film it. `filmed` makes a communicator that adds a copy of the array to the film before each exchange.
+# Let us film it: `filmed` makes a communicator that copies the array to the film before each exchange.
 
 # %%
 # %%px
@@ -161,15 +160,15 @@ film.append(array.tolist())
 ring_film(cluster["film"])
 
 # %% [markdown]
-# A reduce-scatter and an all-gather make an all-reduce. MPI has each half as a call of its own, too:
-# `Reduce_scatter` and `Allgather`.
+# A reduce-scatter and an all-gather make an all-reduce. MPI has a call for each half, too: `Reduce_scatter` and
+# `Allgather`.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · What does each rank send?
 #
 # A rank's **communication volume** is the bytes that it sends. In the film every rank sends one chunk per step. With n
 # ranks each half has n−1 steps, and in each step a rank sends 1/n of the array. So a rank sends **2(n−1)/n arrays**: 1.5
-# with four ranks, 1.97 with 64, and never two.
+# with four ranks (in lesson 01 it sent three), 1.97 with 64, and never two.
 
 # %% tags=["exercise: 04.q2"]
 
@@ -179,8 +178,8 @@ ring_film(cluster["film"])
 # The ring sends few bytes in many steps. **Recursive doubling** does the opposite: in round 1, ranks 0↔1 and 2↔3
 # exchange their *whole* arrays and add; in round 2, ranks 0↔2 and 1↔3; then partners 4 apart, and so on.
 #
-# In the **alpha-beta model** a message of k bytes takes α + βk seconds: α is the **latency**, which even one byte pays,
-# and 1/β the **bandwidth**. Below, m is the size of the array in bytes. (We leave out the time for adding.)
+# In the **alpha-beta model** a message of k bytes takes α + βk seconds: α is the **latency**, the time of the shortest
+# message, and 1/β the **bandwidth**. Below, m is the size of the array in bytes. (The additions are left out.)
 #
 # | n ranks | steps | bytes per step | seconds |
 # |---|---|---|---|
@@ -215,8 +214,9 @@ kib = crossover_nbytes(4, Hockney(alpha, beta)) / 1024
 outcome("From how many KiB on is the ring faster, on four ranks?", kib, "KiB", WHY_8_ALPHA, "predicted")
 
 # %% [markdown]
-# Is there such a crossover? On the reference machine (lesson 02) we timed faster versions of both, with four ranks. The
-# last column is the time of doubling divided by that of the ring: above 1, the ring is faster.
+# Is there such a crossover? On the reference machine, where our stored measurements were made, we timed tuned versions
+# of both, with four ranks. The last column is the time of doubling divided by that of the ring: above 1, the ring is
+# faster.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.reference import all_reduces, ratios, say_closest, table
@@ -230,10 +230,10 @@ print(f"measured in a second run, at other sizes: {say_crossover(ratios(again))}
 
 # %% [markdown]
 # Compare with the prediction from your α and β. The reference machine is a different one, and there four ranks shared
-# two cores. Near the crossover the two algorithms differ by less than repeated timings of either do. So each run
-# puts it at a different size. Expect only the order of magnitude.
+# two cores, so its times are rough. Near the crossover, repeated timings of one algorithm vary by more than the two
+# differ. So each run finds the crossover at a different size. Expect only the order of magnitude.
 #
-# The model needs no cluster. Let it predict up to 64 ranks, assuming that every pair of ranks has the same α and β.
+# The model can also predict what we cannot run: up to 64 ranks, if every pair of ranks has the same α and β.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.sizes import predicted_ratios
@@ -244,11 +244,11 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # Why is there no crossover on two ranks? In this model each rank sends one array either way, the ring in two steps,
 # doubling in one.
 #
-# For large arrays on four ranks, the model predicts that doubling takes 1.33 times as long as the ring. Compare the last
-# rows of the table: the model leaves out additions, caches, memory, and cores that ranks share.
+# For large arrays on four ranks, the model predicts a ratio of 1.33. The last rows of the table differ, because the
+# model leaves out additions, caches, memory, and cores that ranks share.
 #
-# For small arrays the number of steps decides, for large arrays the bytes. MPI libraries and NCCL therefore choose an
-# algorithm for each call, by message size and number of ranks.
+# For small arrays the number of steps decides, for large arrays the bytes. MPI libraries and NCCL, NVIDIA's library for
+# its GPUs, therefore choose an algorithm for each call, by message size and number of ranks.
 
 # %% [markdown] tags=["notes"]
 # 4 minutes. Let two people say their pencil result before the cell runs; many forget the half. If α or β look odd, the

@@ -10,7 +10,7 @@ WHO_CALLS = Question(
         Option(
             "rank 0 calls `comm.Bcast(data, root=0)`; nobody else calls anything",
             reply="Then MPI would have to write into the arrays of ranks 1, 2 and 3 without being asked. It "
-            "doesn't: it writes only into an array that a call names. Above, all ranks called Bcast.",
+            "doesn't: it writes only into an array that a call names. In section 1, all ranks called Bcast.",
             belief="only-root-calls",
         ),
         Option(

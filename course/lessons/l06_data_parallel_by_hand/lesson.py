@@ -96,8 +96,7 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 # ## 3 · One step without messages
 #
 # Every rank draws weights with a seed of its own, and phase 1 replaces them with those of rank 0. Then each rank takes a step
-# with the gradient of its shard. We print a hash of the weights. If one bit of one weight differs, so does the hash. How many different
-# networks will there be?
+# with the gradient of its shard. We print a hash of the weights: if one bit differs, so does the hash.
 
 # %%
 predict("Different networks after one step?", None)
@@ -115,8 +114,8 @@ outcome("Different networks after one step?", len(set(cluster["stepped"])), word
 # %% [markdown] tags=["slide"]
 # ## 4 · Average the gradients
 #
-# Each rank followed the gradient of its own shard. A single process would sum the gradients of all 128 images and divide by 128.
-# Each rank has summed only its 32. So the ranks add their sums, and each divides by 128.
+# A single process would sum the gradients of all 128 images and divide by 128. Each rank has summed only those of its 32. So the
+# ranks add their sums, and each divides by 128.
 #
 # `comm.Allreduce(MPI.IN_PLACE, array)` replaces `array` on every rank by the sum over all ranks. The arrays share memory with the model's
 # gradients: change an array in place, and the gradient changes.
@@ -166,12 +165,12 @@ def train(team, started, batches):
 
 
 # %% [markdown]
-# Compared with lesson 05: lines 1, 2, 5 and 8 are new. The loss stays a sum, because line 5 divides. `gradient_arrays` and
-# `set_to_none=False` keep each gradient in the same memory, so the arrays stay valid. Phase 8 here needs only the sum of the losses, so an
-# all-reduce replaces the gather.
+# Compared with one process (lesson 05), the lines marked 1, 2, 5 and 8 are new. The loss stays a sum, because phase 5 divides.
+# `gradient_arrays` and `set_to_none=False` keep each gradient in the same memory, so the arrays stay valid. Phase 8 here needs only the
+# sum of the losses, so an all-reduce replaces the gather (lower-case: pickling so few numbers costs little).
 #
-# First a test: **on 1, 2, 3 and 4 ranks, it must end with the same weights.** We take five global batches of 128 images and one of 10,
-# which neither 3 nor 4 divides. `weights_on` computes in float64, so rounding stays far below what a mistake would change.
+# First a test: **on 1, 2, 3 and 4 ranks, the training must end with the same weights.** We take five global batches of 128 images and one
+# of 10, which neither 3 nor 4 divides. `weights_on` computes in float64, so rounding stays far below what a mistake would change.
 
 # %%
 # %%px --timeout 200
@@ -184,16 +183,15 @@ if rank == 0:
         print(f"{n} ranks end with the weights of one process, to 1e-9: {same}")
 
 # %% [markdown]
-# They are not equal to the last bit, because the ranks add in a different order. In float32 that is enough to make a pooling pick a different
-# pixel, and then the weights differ as much as after a small mistake. (To see the test fail, put a `#` before the line with
-# `Allreduce` in your 06.1, and run both cells again. Then remove it, and run them once more.)
+# They are not equal to the last bit, because the ranks add in a different order. In float32, such a difference can make a max-pooling pick a
+# different pixel; then the weights differ as much as after a small mistake. (To see the test fail, put a `#` before the `Allreduce` line
+# of your 06.1; run that cell, then the test. Then remove the `#`, and run both again.)
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Train
 #
 # Now we train for 120 steps on one rank and on one rank per core; the other ranks sit out. The two runs alternate, ten steps at a time, so
-# whatever else your machine does disturbs both. We compare the median time per step. The global batch stays 128. What speed-up do you
-# expect?
+# other programs disturb both. We compare the median time per step. The global batch stays 128.
 
 # %%
 predict("Speed-up of the training with one rank per core?", None)
@@ -218,6 +216,8 @@ loss_curves({"on 1 rank": one.losses, f"on {many.ranks} ranks": many.losses})
 # %% [markdown]
 # Only short runs agree so closely: the rounding of one step enters the next, and grows. After an epoch, runs on different numbers of ranks
 # may differ by dozens of right answers out of 10 000. So may runs with different seeds.
+#
+# Within a run, replicas must agree to the last bit: they started equal, and in every step all use the same mean gradient.
 
 # %% [markdown] tags=["notes"]
 # Six minutes for sections 5 and 6. Let two people with different laptops compare their speed-ups. On a busy machine the speed-up is
@@ -227,9 +227,9 @@ loss_curves({"on 1 rank": one.losses, f"on {many.ranks} ranks": many.losses})
 # ## 7 · Where the time goes
 #
 # A rank that reaches phase 5 early **waits** until the last rank has arrived. All the time after that, until the call returns, is
-# **transfer**: the ranks exchange and add the gradients. If a rank loses its core meanwhile, that counts as transfer.
+# **transfer**: the ranks exchange and add the gradients. If another program takes a core meanwhile, that counts as transfer, too.
 #
-# `trace_step` reads the clock when a rank enters and leaves `average_gradients`. How much of their time do the ranks wait?
+# `trace_step` reads the clock when a rank enters and leaves `average_gradients`.
 
 # %%
 predict("Percent of the ranks' time spent waiting?", None)
@@ -399,6 +399,8 @@ from course.lessons.l06_data_parallel_by_hand.figures.buckets import fusion
 fusion(cluster["found"][0])
 
 # %% [markdown]
+# On one machine, an extra message costs only microseconds. So the four times differ little, and a new run may order them differently.
+#
 # **Smaller:** with `wire_dtype`, a bucket travels as 16-bit numbers. How far off is the sum then?
 
 # %%
