@@ -45,9 +45,9 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · A process group
 #
-# In lesson 06 we trained on four ranks with nothing but MPI. PyTorch has this built in:
-# **DistributedDataParallel**, **DDP** for short. First the processes form a **process group**. Each rank passes its rank,
-# the number of ranks, and an address where all meet: here a file, whose name rank 0 broadcasts with MPI. The library that
+# In lesson 06 we trained on four ranks with nothing but MPI. PyTorch has this built in: **DistributedDataParallel**,
+# **DDP** for short. First the processes form a **process group**. Each calls `init_process_group` with its rank, the
+# number of ranks, and an address where all meet: here a file, whose name rank 0 broadcasts with MPI. The library that
 # moves the bytes is the group's **backend**. Ours is Gloo, which comes with PyTorch.
 
 # %%
@@ -82,8 +82,8 @@ print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} afte
 # %% [markdown]
 # Wrapping gives every rank the weight of rank 0: the broadcast of lesson 06.
 #
-# Now `backward`. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The model multiplies its input by the weight, so each
-# rank's own gradient is its input. Which gradient does rank 2 hold afterwards?
+# Ranks 0 to 3 now get the inputs 4, 40, 400 and 4000. The model multiplies its input by the weight. We call `backward`
+# on this product, so each rank's own gradient is its input. Which gradient does rank 2 hold afterwards?
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -138,8 +138,8 @@ sampler_shards(cluster["shards"])
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# We train a small CNN on 12 800 images of digits. If MNIST is not on this machine, the course draws digits itself; the
-# title of the figure says which. A **DataLoader** makes batches of the images that its sampler lists.
+# We train a small CNN on 12 800 images of digits. Without MNIST on this machine, the course draws digits itself; the
+# figure's title says which. A **DataLoader** makes batches of the images that its sampler lists.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -155,7 +155,7 @@ images = TensorDataset(*first_images(data, 12_800))
 # %% tags=["exercise: 07.1"]
 
 # %% [markdown]
-# Two epochs, global batches of 128. `start_group` does what section 1 did.
+# Now train: two epochs, with global batches of 128. `start_group` makes a new process group, as in section 1.
 
 # %%
 continue_with("07.1")
@@ -189,8 +189,9 @@ training_curve(cluster["losses"], cluster["accuracy"][0], images=cluster["about"
 # %% [markdown] tags=["slide"]
 # ## 5 · DDP or by hand?
 #
-# You now have DDP and the loop of lesson 06. Here that loop sends all gradients as one flat array, a bucket, in a single
-# `Allreduce`. DDP uses buckets, too: over Gloo or, with this course's backend `mpi4py`, over MPI. Which is fastest?
+# You now have DDP and the loop of lesson 06. That loop called `Allreduce` once per parameter; here it sends all
+# gradients as one flat array, a bucket. DDP sends buckets as well, over Gloo or, with this course's backend `mpi4py`,
+# over MPI. Which of the three is fastest?
 #
 # We time a step of the CNN on one rank per core, with a global batch of 128. A rank that reaches an all-reduce early is
 # **waiting** until the last one arrives; what follows is **transfer**.
@@ -209,8 +210,8 @@ ways = time_ways(team, data)
 
 # %% [markdown]
 # DDP starts an all-reduce while backward still computes; this is overlap. In the bars, overlap is switched off, so that
-# waiting and transfer can be seen. The diamonds are normal steps: left of its bar's end, overlap saves time; right of it,
-# it costs time. By hand nothing overlaps: there, the difference is noise.
+# waiting and transfer can be seen. A diamond is a normal step: left of its bar's end, overlap saves time; right of it,
+# overlap costs time. By hand nothing overlaps, so there the difference is noise; the output says how much to allow for.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.ddp import way_bars
@@ -257,10 +258,11 @@ way_bars(ways, cores=available_cores())
 #
 # ### 6 · Change what DDP sends
 #
-# DDP's average is right for equal shards. But a last batch of 10 images has shards of 3, 3, 2 and 2. In the average of the
-# four means, an image on a small shard weighs more. So each rank divides its *summed* loss by 10, the global batch, and
-# the ranks **add** their gradients. DDP averages, so we replace its all-reduce by a **communication hook**: a function
-# that DDP calls with each bucket. Ours only adds:
+# DDP's average is right for equal shards, and the sampler of section 3 makes shards equal by repeating images. Without
+# repeats, as in lesson 06, a last batch of 10 images has shards of 3, 3, 2 and 2. In the average of the four means, an
+# image on a small shard weighs more. So each rank divides its *summed* loss by 10, the global batch, and the ranks
+# **add** their gradients. DDP averages, so we replace its all-reduce by a **communication hook**: a function that DDP
+# calls with each bucket. Ours only adds:
 
 # %% tags=["source: course_lib.parallel.ddp:sum_bucket"]
 # %%px
@@ -287,9 +289,9 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 # Jakovac and Pichler trained this CNN on MNIST for five epochs. On one rank it reached 99.1 %, on four 98.88 %, on
 # eight 98.7 %, and they conclude that accuracy falls with the number of ranks. Is it the ranks?
 #
-# First test: the same global batches on one process and on four ranks. We take 650 images, so that the last batch
-# has 10, which four ranks cannot split equally, and a hook that sums. `summing_ddp` is DDP with that hook;
-# `batch_shards` cuts each global batch into shards.
+# First test: the same global batches on one process and on four ranks. We take 650 images, so that the last batch has
+# 10, as in section 6. `summing_ddp` is DDP with the hook of section 6; `batch_shards` cuts each global batch into
+# shards and repeats no image.
 
 # %%
 # %%px --timeout 200
@@ -321,10 +323,10 @@ for backend in ("gloo", "mpi4py"):
 # So ranks change nothing as long as the global batch stays the same. In the published study, each rank may have kept
 # its 128 images (the slides do not say). Then the global batch grows with the ranks, to 1024 on eight.
 #
-# We can test that without eight cores, and without a message. By the first test, eight ranks with 128 images each
-# compute what *one process* computes with batches of 1024. So let every rank train alone, with the global batch of 1, 2,
-# 4 or 8 ranks, with the same images, learning rate and epochs. To keep it short, each rank trains the MLP for two epochs
-# on 20 000 images.
+# We can test that without eight cores, and without a message. The first test says: eight ranks with 128 images each do
+# what *one process* does with batches of 1024. So let every rank train alone, with the global batch of 1, 2, 4 or 8
+# ranks, with the same images, learning rate and epochs. To keep it short, each rank trains the MLP for two epochs on
+# 20 000 images.
 
 # %%
 predict("Points of accuracy lost at batch 1024?", None)
@@ -585,7 +587,7 @@ print("All ways end with the same weights:", len(hashes) == 1)
 #
 # **NCCL** is the backend for NVIDIA's GPUs and comes with PyTorch's CUDA packages. Each rank calls
 # `torch.cuda.set_device(local_rank)` *before* it moves anything there, then `dist.init_process_group("nccl")`. Its
-# all-reduce is a ring or a tree, whichever suits the size.
+# all-reduce is usually a ring or a tree, chosen by the size of the message.
 
 # %% [markdown]
 # ### 10 · Messages and other reductions

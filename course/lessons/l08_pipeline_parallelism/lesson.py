@@ -22,7 +22,7 @@
 #    gradient of the whole batch?
 #    <details><summary>Answer</summary>It is a sum over samples, divided by the size of the whole batch. Then the gradients add up.</details>
 # 2. Two ranks call `Send` to each other at the same moment, with 1 MB each. What happens?
-#    <details><summary>Answer</summary>With most MPI libraries the program hangs: each rank waits in Send, and neither reaches its Recv. <code>Isend</code> starts to send and returns at once.</details>
+#    <details><summary>Answer</summary>With most MPI libraries the program hangs: each rank waits in Send, and neither reaches its Recv. <code>Isend</code>, which starts to send and returns at once, avoids this; section 3 uses it.</details>
 # 3. In data parallelism every rank holds the whole model. What do the ranks send each other in a step?
 #    <details><summary>Answer</summary>Gradients, which are summed. Today no rank needs the whole model.</details>
 
@@ -47,8 +47,7 @@ torch.set_num_threads(1)
 # ## 1 · One stage per rank
 #
 # Suppose a model does not fit into the memory of one rank. In **pipeline parallelism** each rank keeps some consecutive layers, a
-# **pipeline stage**. We start with two stages, on ranks 0 and 1. The network is to learn the product of the first two of its eight
-# inputs.
+# **pipeline stage**. We start with two stages, on ranks 0 and 1. The target is the product of the first two inputs.
 
 # %%
 # %%px
@@ -75,7 +74,7 @@ def forward(x):
     if rank > 0:
         x = torch.empty(64, 32)
         comm.Recv(x.numpy(), source=rank - 1)
-        x.requires_grad_()  # the previous stage will need this gradient
+        x.requires_grad_()
     y = stage(x)
     if rank < last:
         comm.Send(y.detach().numpy(), dest=rank + 1)
@@ -85,8 +84,8 @@ def forward(x):
 # %% [markdown]
 # Look at `requires_grad_()`. For autograd, a received tensor has no history. Why ask for its gradient?
 #
-# Because the previous stage is waiting for it: the only path from the loss to its weights leads through `x`. So in the backward pass a
-# rank receives the gradient of its *output*, autograd computes the gradient of its *input*, and the rank sends that one back.
+# Because the previous stage waits for it: the only path from the loss to its weights leads through `x`. So in the backward pass a rank
+# receives the gradient of its *output*, autograd computes the gradient of its *input*, and the rank sends that one back.
 
 
 # %%
@@ -104,7 +103,7 @@ def backward(x, y):
 
 
 # %% [markdown]
-# How far are the gradients on the two ranks from those of one process that runs all layers?
+# How far are these gradients from those of one process that runs all layers?
 
 # %%
 predict("Largest difference from one process's gradients?", None)
@@ -128,8 +127,8 @@ largest = max(cluster["difference"])
 outcome("Largest difference from one process's gradients?", largest, because=explain_difference(largest))
 
 # %% [markdown]
-# A model cut *between* layers computes the same numbers. Its price is messages, here 64 × 32 numbers per step forward and as many gradients
-# backward, and time: while rank 1 computes, what does rank 0 do?
+# A model cut *between* layers computes the same numbers. It costs messages: 64 × 32 numbers forward per step, and as many gradients
+# backward. It also costs time: while rank 1 computes, what does rank 0 do?
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Ask before the second function: "Rank 0 has no loss. From what does it start its backward pass?" Let somebody remove
@@ -139,12 +138,12 @@ outcome("Largest difference from one process's gradients?", largest, because=exp
 # ## 2 · Micro-batches
 #
 # Nothing: it waits for the gradient. With four stages, one rank computes and three are idle at any moment. So we cut the batch into
-# micro-batches, whose gradients add up (lesson 05). As soon as rank 0 has sent the first one on, it can start the second. A **schedule**
-# lists what each rank does, in order: `F0` is the forward pass of micro-batch 0, `B0` its backward pass. The schedule **GPipe** takes all
-# micro-batches forward, then all of them backward, the last one first.
+# micro-batches, whose gradients add up (lesson 05). Once rank 0 has sent the first one on, it can start the second. A **schedule** lists
+# what each rank does, in order: `F0` is the forward pass of micro-batch 0, `B0` its backward pass. **GPipe** takes all micro-batches
+# forward, then all backward, the last one first.
 #
 # `simulate` plays a schedule: each action starts as soon as its rank is free and its input is there. Messages take no time, and a backward
-# takes as long as two forwards. In the upper panel, one micro-batch at a time passes through all stages and back.
+# takes as long as two forwards. In the upper panel, the stages take one micro-batch at a time.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import schedule_grids
@@ -154,15 +153,15 @@ four = {"one at a time": naive(4, 4), "GPipe": gpipe(4, 4)}
 schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items()})
 
 # %% [markdown]
-# The white part until the last box ends is the **bubble**: time in which a rank has nothing to do. Take p stages and m micro-batches, and
-# look at rank 0. It works for m forwards and m backwards. In between, its last micro-batch has to pass the other p − 1 stages, forward,
-# then backward, and rank 0 waits. Every other rank waits as long, split between start, middle and end. With equal stages and free messages,
-# the idle share is therefore
+# The white part until the last box ends is the **bubble**: time in which a rank is idle. Take p stages and m micro-batches, and look at
+# rank 0 in the lower panel. It works for m forwards and m backwards. In between it waits as long as p − 1 forwards and p − 1 backwards
+# take: its last micro-batch passes the other stages and comes back. Every other rank waits as long, split between start, middle and end.
+# So, with equal stages and free messages, the idle share is
 #
 # **(p − 1) / (m + p − 1)**
 #
 # For p = m = 4 that is 3/7; with more micro-batches it is less. But when rank 0 begins its first backward, it holds the activations of all
-# of them.
+# m micro-batches: the outputs of its layers, which the backward pass needs.
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Derive the formula at the board: colour the triangle at the left and the triangle at the right, push them together, count
@@ -171,9 +170,9 @@ schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items(
 # %% [markdown] tags=["slide"]
 # ## 3 · One forward, one backward
 #
-# **1F1B** lets every rank go backward as early as it can. First come the warm-up forwards, one for each later stage. Then the
-# rank alternates: *one forward, one backward*. When no forwards are left, the remaining backwards follow. On rank 0 of
-# three, the warm-up is F0 F1; then come F2 B0 F3 B1 …
+# **1F1B** lets every rank go backward as early as it can. First come the warm-up forwards, one for each later stage. Then the rank
+# alternates: *one forward, one backward*. The remaining backwards come last. On rank 0 of three, the warm-up is F0 F1; then come F2 B0 F3
+# B1 …
 
 # %% tags=["exercise: 08.1"]
 
@@ -181,9 +180,9 @@ schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items(
 continue_with("08.1")
 
 # %% [markdown]
-# Now three ranks run GPipe and 1F1B with eight micro-batches; `noted` writes down what your `rank_1` calls. So that two cores are enough, our
-# stages *sleep* for as long as they would compute: 0.02 s forward and 0.04 s backward. The messages are real. We call such times
-# **emulated**, and keep the shortest of three runs.
+# Now three ranks run GPipe and 1F1B with eight micro-batches; `noted` records what your `rank_1` calls. The messages are real, sent with
+# `Isend`: in 1F1B, two neighbours send to each other at the same moment. The stages *sleep* for as long as they would compute, 0.02 s
+# forward and 0.04 s backward, so two cores are enough. We call such times **emulated**, and keep the shortest of three runs.
 
 # %%
 predict("Percent idle with GPipe?", None)
@@ -211,7 +210,7 @@ outcome("Percent of time that 1F1B saves, compared with GPipe?", saved, "%", bec
 schedule_grids(both, unit="measured seconds, compute emulated by sleeping")
 
 # %% [markdown]
-# So what is 1F1B good for? Count the micro-batches that have gone forward on a rank but not yet backward.
+# So what is 1F1B good for? Count the micro-batches that a rank has taken forward but not yet backward.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.figures.schedules import live_activations
@@ -219,9 +218,9 @@ from course.lessons.shared.figures.schedules import live_activations
 live_activations(both)
 
 # %% [markdown]
-# With equal stages and free messages, 1F1B has the same bubble as GPipe. **It saves memory**: counting stages from 0, stage s of p
-# holds at most p − s micro-batches, however many there are; with GPipe it holds the whole batch. So with 1F1B you can take more
-# micro-batches of the same size: no more memory for activations, and a smaller bubble.
+# With equal stages and free messages, 1F1B has the same bubble as GPipe. **It saves memory**: counting stages from 0, stage s of p holds at
+# most p − s micro-batches; with GPipe it holds all m. So with 1F1B you can take a larger batch, with more micro-batches of the same size:
+# the bubble's share shrinks, and the activations need no more memory.
 
 # %% tags=["exercise: 08.q2"]
 
@@ -255,8 +254,9 @@ live_activations(both)
 #
 # ### One batch at a time
 #
-# Section 2 cut the batch. What if we do not? A batch takes 0.16 s forward through one of four stages, and 0.32 s backward. One rank with
-# all four stages needs 4 · (0.16 + 0.32) s = 1.92 s. What is the speed-up on four ranks? (Emulated, as in section 3.)
+# Section 2 said that without micro-batches one rank computes and three are idle. What speed-up do the four ranks have then? Let us measure
+# it. A batch takes 0.16 s forward through one of four stages, and 0.32 s backward. One rank with all four stages needs
+# 4 · (0.16 + 0.32) s = 1.92 s. (Emulated, as in section 3.)
 
 # %%
 predict("Speed-up of one batch through four stages on four ranks?", None)
@@ -290,15 +290,15 @@ predicted_and_measured(simulate(naive(4, 1), 0.16, 0.32), cluster["spans"][0], c
 # %% tags=["exercise: 08.2"]
 
 # %% [markdown]
-# And here is what executes it. A rank goes through its list and calls `stage_forward` or `stage_backward`. They are `forward` and
+# And here is what executes such a list. A rank goes through its list and calls `stage_forward` or `stage_backward`. They are `forward` and
 # `backward` of section 1, for any number of stages and micro-batches; `held` is what the last figure of the core counted.
 
 # %% tags=["source: course_lib.parallel.pipeline:run_actions"]
 # %%px
 
 # %% [markdown]
-# One more thing is different: `neighbours` sends with `Isend`. In 1F1B, two neighbours send to each other at the same moment, an
-# activation to the next rank, a gradient to the previous one. With `Send` and long messages, both may wait forever (lesson 01).
+# One more thing is different from section 1: `neighbours` sends with `Isend`. In 1F1B, one rank sends an activation to the next rank while
+# that one sends a gradient back. With `Send` and long messages, both may wait forever (lesson 01).
 #
 # Now the check: a small language model of four blocks, cut into one to four stages, in float64. It trains for three steps, beside a
 # copy that is not cut. Losses and weights have to agree.
@@ -353,10 +353,10 @@ for n, difference in cluster["differences"][0].items():
     print(f"{stages:8} with 1, 3 and 7 micro-batches: as one process, to 1e-10: {difference < 1e-10}")
 
 # %% [markdown]
-# Here not every bit is equal: micro-batches add the same gradients in a different order. Two kinds of layers need care. **Dropout** draws
-# random numbers, and every rank has its own. `with_repeatable_dropout` derives them from the layer's name and from how often the layer ran,
-# so any number of stages draws the same numbers. **Batch-norm** takes the mean over what it sees, a micro-batch: a pipeline equals one
-# process that accumulates the same micro-batches, and neither equals a single pass over the batch.
+# We ask for 1e-10, not for equal bits: several micro-batches add up the same gradients in a different order. Two kinds of layers need care.
+# **Dropout** draws random numbers, and every rank has its own. `with_repeatable_dropout` derives them from the layer's name and from how
+# often the layer ran, so any number of stages draws the same numbers. **Batch-norm** takes the mean over what it sees, a micro-batch: a
+# pipeline equals one process that accumulates the same micro-batches, and neither equals a single pass over the batch.
 #
 # Now a loop that adds up the gradients of micro-batches, without a pipeline. It has a bug:
 
@@ -488,9 +488,9 @@ schedule_grids(
 )
 
 # %% [markdown]
-# `run_schedule` also runs this schedule, which is only a different list. We emulate it with four micro-batches: a forward takes 0.04 s
-# through one of four stages, so 0.02 s through one of eight. The idle share should be that of eight micro-batches without chunks, because v · m
-# is 8 in both.
+# `emulate` runs this schedule, too, because a schedule is only a list. We take four micro-batches. A forward takes 0.04 s through one of
+# four stages, so 0.02 s through one of eight. The idle share should be that of eight micro-batches without chunks, because v · m is 8 in
+# both.
 
 # %%
 # %%px
@@ -576,10 +576,10 @@ for name in ("GPipe", "1F1B", "1F1B, recomputed"):
 # micro-batches. With recomputation a rank keeps the inputs of its micro-batches, and everything else for only one micro-batch at a time.
 # (The last rank also computes the loss, whose tensors are not recomputed.)
 #
-# And the weights? Each layer takes a little more than 16 MiB with its gradients and Adam's state; the biases are the little. So 12 layers
-# do not quite fit into 192 MiB. We train models of such layers in processes that may use that much each. They are started for this and have
-# a memory limit; the ranks of this notebook have none. (Linux only.) `boundary` looks for the deepest model that trains, and tries one
-# layer more.
+# And the weights? With its gradients and Adam's state, each layer takes 16 MiB for its weights and a little for its biases. So 12 layers do
+# not quite fit into 192 MiB. We train models of such layers in processes that may use that much each. They are started for this and have a
+# memory limit; the ranks of this notebook have none. (Linux only.) `boundary` looks for the deepest model that trains, and tries one layer
+# more.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.boundary import boundary
