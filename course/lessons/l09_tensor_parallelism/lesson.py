@@ -105,8 +105,8 @@ if rank < 2:
 # into more numbers, the hidden layer. The number of inputs is the *width*. **GeLU** (a smooth ReLU) is applied to each hidden number, and
 # `B` leads back to the width. We split `A` by columns and `B` by rows. How many times do the ranks have to communicate?
 #
-# Our pair has a width of 8 and 32 hidden numbers, eight per rank. All ranks draw the same weights and the same `x` from one seed. Each keeps
-# all of `x`, and its shard of the weights. In the code, A is `up` and B is `down`; `Counting` is a communicator that counts its all-reduces.
+# Our pair has a width of 8 and 32 hidden numbers, eight per rank. All ranks draw the same weights and the same `x` from one seed. Each keeps all of
+# `x` and its shard of the weights. In the code, A is `up` and B is `down`; `Counting` counts a communicator's all-reduces.
 
 # %%
 predict("All-reduces in the forward pass?", None)
@@ -163,8 +163,8 @@ from course.lessons.l09_tensor_parallelism.figures import cut_layers
 cut_layers(cluster["columns"], forward=cluster["forward"][0], backward=cluster["backward"][0])
 
 # %% [markdown]
-# The gradients of A and B need no message: each rank computes those of its own shard, completely. So each of the four ranks holds a quarter of A and
-# of B, and no weight is ever sent.
+# The gradients of A and B need no message: each rank computes those of its own shard, completely. So each rank holds a quarter of A and B, and no
+# weight is ever sent.
 
 # %% tags=["exercise: 09.1"]
 
@@ -215,7 +215,7 @@ for n in (1, 2, 3, 4):
 
 # %% [markdown]
 # A forgotten sum raises no error; only such a test shows it. If you solved 09.1, put a `#` before one of your two lines, and run that cell and the
-# test again: it prints False on 2, 3 and 4 ranks. Then remove the `#`, and run both once more.
+# test again: it prints False on several ranks. Then remove the `#`, and run both again.
 #
 # The ranks send the outputs of layers (*activations*) and their gradients. Both grow with the batch, and the next layer waits for each sum. Data
 # parallelism sums gradients of weights, and nothing waits for them until the optimizer's step. So tensor parallelism needs fast links, such as those

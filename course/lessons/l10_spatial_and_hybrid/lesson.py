@@ -47,9 +47,9 @@ torch.set_num_threads(1)
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut an image
 #
-# A scanned slide of tissue has 100 000 × 100 000 pixels, and training keeps the output of every layer. No single rank has that
-# much memory. **Spatial parallelism** gives each rank one part of every image, a **tile**. We start small: an image of 12 rows, cut into four
-# strips of three rows. Every rank knows all weights of the convolution, 3 × 3 with padding 1.
+# A scanned slide of tissue has 100 000 × 100 000 pixels, and training keeps the output of every layer. No rank has that much memory. **Spatial
+# parallelism** gives each rank one part of every image, a **tile**. We start small: an image of 12 rows, cut into four strips of three. Every rank
+# knows all weights of the convolution, 3 × 3 with padding 1.
 
 # %%
 # %%px
@@ -181,16 +181,16 @@ outcome("The mean, as a share of the image's gradient?", share, word="computed")
 print("The sum over the tiles is the gradient of the image, on every rank:", sums_agree)
 
 # %% [markdown]
-# Our loss is a sum over the image, so each tile's gradient is a part of the image's gradient, and the parts add up. If you want a mean, divide each
-# rank's loss by the pixels of the *whole* image, and still add. Average the gradients only if each rank's loss is the mean over its own tile and all
-# tiles have the same size.
+# Our loss is a sum over the image, so each tile's gradient is a part of the image's, and the parts add up. If you want a mean, divide each rank's
+# loss by the pixels of the *whole* image, and still add. Average the gradients only if each rank's loss is the mean over its own tile and all tiles
+# have the same size.
 
 # %% [markdown] tags=["slide"]
 # ## 5 · An image that one rank cannot train on
 #
-# Our slide has 1024 × 1024 pixels: nuclei in noise, drawn for this lesson. A network of four convolutions learns to mark the
-# pixels of nuclei. We start two jobs beside the cluster. In both, a rank may allocate **96 MiB**: first one rank with the
-# whole image, then four ranks with a strip each. (This works on Linux only.)
+# Our slide has 1024 × 1024 pixels: nuclei in noise, drawn for this lesson. A network of four convolutions learns to mark the pixels of nuclei. We
+# start two jobs beside the cluster. In both, a rank may allocate **96 MiB**: first one rank with the whole image, then four ranks with a strip each.
+# (On Linux only.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.large_image import train_limited
@@ -224,9 +224,8 @@ loss_by_step(together.losses, ranks=4)
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Each layer uses up one pixel of halo on every side. Would you exchange
-# halos twenty times, or once, with a halo of 20 pixels? Vote, talk to your neighbour, vote again: (a) twenty times; (b) once; (c) something in
-# between.
+# A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Each layer uses up one pixel of halo. Would you exchange halos twenty
+# times, or once, with a halo of 20 pixels? Vote, talk to your neighbour, vote again: (a) twenty times; (b) once; (c) something in between.
 #
 # <details><summary>What to listen for</summary>(c): with one exchange, the first layer computes 102 × 102 outputs instead of 64 × 64, and all twenty
 # together 1.71 times as many (More counts them). A few layers at a time save most messages. (b) is right where messages are very slow, (a) where

@@ -71,8 +71,7 @@ if rank == 0:
 # A step is three calls. `engine(…)` is the forward pass; `engine.backward` replaces `loss.backward`; `engine.step` replaces the
 # optimizer's step. DeepSpeed averages the gradients over the ranks, so each rank's loss is a mean over its own samples.
 #
-# To see the engine work, we train `deep_net`, twelve equal blocks of 36 928 parameters, in stage 2: each rank has eight images of its own, and takes
-# all ten steps on them.
+# We train `deep_net`, twelve equal blocks of 36 928 parameters, in stage 2: each rank has eight images of its own, and takes all ten steps on them.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -172,7 +171,7 @@ learning_curves(today, earlier)
 
 # %% [markdown]
 # Batch-norm scales each layer's numbers by their mean and variance over the batch. Each rank computes these from its own images, so two ranks and
-# one process do not train exactly alike here. Section 5, in More, compares four ranks with one process, without batch-norm.
+# one process do not train exactly alike here. Section 5, in More, compares them without batch-norm.
 
 # %% [markdown] tags=["notes"]
 # Five minutes, one of them waiting. While it runs, let the room guess the accuracy: guessing gives 10 %. If the data are drawn shapes, say that they
@@ -192,7 +191,7 @@ learning_curves(today, earlier)
 predict("Bytes per parameter, stage 1 on four ranks?", None)
 
 # %% [markdown]
-# For the time we take one rank per core. Is a step of stage 3 faster than one of stage 0, or slower?
+# For the time we take one rank per core. Is a step of stage 3 faster or slower than one of stage 0?
 
 # %%
 predict("Stage 3: how many times as long as stage 0?", None)
@@ -260,7 +259,7 @@ stage_bars(counted, timed, cores=available_cores())
 # - Global batch = micro-batch × accumulation steps × ranks.
 # - Without accumulation, stages 0 to 2 send equally many bytes, and stage 3 sends 1.5 times as many.
 # - In every stage, forward and backward compute as much on each rank as in stage 0; only the update is divided. The weights come out equal up to
-#   rounding (section 5, in More, checks it).
+#   rounding (section 5 in More checks it).
 # - Memory decides: take the lowest stage that fits.
 
 # %% [markdown]
@@ -270,8 +269,8 @@ stage_bars(counted, timed, cores=available_cores())
 # 2 GB. Vote, talk to your neighbour, vote again: (a) stage 3, (b) stage 1, (c) smaller micro-batches.
 #
 # <details><summary>What to listen for</summary>(b): on four ranks, DeepSpeed's stage 1 holds 11 of 16 bytes per parameter, so 19 GB. DeepSpeed's
-# default bucket of 500 million numbers takes 2 GB more; you may make it smaller. About 3 GB are left for activations, and (c) makes these smaller.
-# (a) leaves more room and sends more.</details>
+# default bucket of 500 million numbers takes 2 GB more. About 3 GB are left for activations, and (c) makes these smaller. (a) leaves more room and
+# sends more.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
