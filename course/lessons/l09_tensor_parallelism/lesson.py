@@ -5,7 +5,7 @@
 #
 # | | |
 # |---|---|
-# | **You will be able to** | split a matrix product by columns or by rows, and say which of the two needs a sum; find where a pair of layers communicates, forward and backward; test layers that are split against one process |
+# | **You will be able to** | split a matrix product by columns or by rows, and say which of the two needs a sum; find where a pair of layers communicates, forward and backward; test split layers against one process |
 # | **With More** | distribute attention heads and a vocabulary over ranks; say what splitting the sequence saves; recognise the same splits in PyTorch's DTensor, in convolutions, in long texts and in mixtures of experts |
 # | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
 # | **Time** | core 20 min · more 55 min |
@@ -96,17 +96,17 @@ if rank < 2:
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Ask the room what rank 0 gets by rows before the cell runs. Many say "the first row of y". Let somebody
-# compute 0·8 + 1·10 aloud: it is a part of 76, and nothing else.
+# compute 0·8 + 1·10 aloud: it is a part of 76.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Two layers, one after the other
 #
 # Most language models are **Transformers**, networks that contain many pairs of linear layers. In a pair, `A` turns the numbers of a sample
-# into more numbers, the hidden layer. How many numbers come in is the *width*. **GeLU** (a smooth ReLU) is applied to each hidden number, and
+# into more numbers, the hidden layer. The number of inputs is the *width*. **GeLU** (a smooth ReLU) is applied to each hidden number, and
 # `B` leads back to the width. We split `A` by columns and `B` by rows. How many times do the ranks have to communicate?
 #
-# Our pair has a width of 8 and 32 hidden numbers, eight per rank. All ranks draw the same weights and the same `x` from one seed, and
-# each keeps its shard. In the code, A is `up` and B is `down`; `Counting` is a communicator that counts its all-reduces.
+# Our pair has a width of 8 and 32 hidden numbers, eight per rank. All ranks draw the same weights and the same `x` from one seed. Each keeps all of
+# `x` and its shard of the weights. In the code, A is `up` and B is `down`; `Counting` counts a communicator's all-reduces.
 
 # %%
 predict("All-reduces in the forward pass?", None)
@@ -131,16 +131,16 @@ outcome("All-reduces in the forward pass?", cluster["forward"][0], word="counted
 
 # %% [markdown]
 # Each hidden number is complete on one rank, so that rank can apply GeLU to it. If the first layer were row-parallel, the ranks
-# would have to sum before GeLU: the sum of GeLU of the parts is not GeLU of their sum.
+# would have to sum before GeLU, because GeLU(a) + GeLU(b) is not GeLU(a + b).
 
 # %% tags=["exercise: 09.q1"]
 
 # %% [markdown] tags=["slide"]
 # ## 3 · The backward pass
 #
-# Gradients go through the same layers from right to left. Every rank holds all of y, so it knows the full gradient of y. With it, the rank
-# computes the gradients of its rows of B, then of its hidden numbers, then of its columns of A, all from what it has. The gradient of `x`
-# comes last; the layers before this pair need it.
+# Gradients go through the same layers from right to left. Every rank holds all of y, so it knows the full gradient of y. With it, the rank computes
+# the gradients of its rows of B, then of its hidden numbers, then of its columns of A. The gradient of `x` comes last; the layers before this pair
+# need it.
 
 # %%
 predict("All-reduces in the backward pass?", None)
@@ -163,7 +163,8 @@ from course.lessons.l09_tensor_parallelism.figures import cut_layers
 cut_layers(cluster["columns"], forward=cluster["forward"][0], backward=cluster["backward"][0])
 
 # %% [markdown]
-# The gradients of A and B need no message: each rank computes those of its own shard, completely.
+# The gradients of A and B need no message: each rank computes those of its own shard, completely. So each rank holds a quarter of A and B, and no
+# weight is ever sent.
 
 # %% tags=["exercise: 09.1"]
 
@@ -187,12 +188,12 @@ from course.lessons.l09_tensor_parallelism.runs import all_equal, by_autograd
 draw = np.random.default_rng(0)
 points = draw.uniform(-1, 1, (100, 3))
 points[:, 2] = 1  # a constant input, in place of a bias
-target = points[:, :1] * points[:, 1:2]  # what the two layers are to learn
+target = points[:, :1] * points[:, 1:2]  # what More trains the layers to return
 A, B = draw.normal(size=(3, 32)), draw.normal(size=(32, 1)) / 6
 full_y, d_x, d_A, d_B = by_autograd(points, A, B, target)
 
 # %% [markdown]
-# Each team of n ranks is right if all of its ranks are.
+# A team of n ranks passes if all of its ranks have the right numbers.
 
 
 # %%
@@ -213,12 +214,12 @@ for n in (1, 2, 3, 4):
             print(f"{n} rank{'s' * (n > 1)}: y {y_right}; gradients of x, A and B {right}")
 
 # %% [markdown]
-# A forgotten sum raises no error; only such a test shows it. If you solved 09.1, put a `#` before one of your two lines, and run that cell
-# and the test again: the test fails. Then remove the `#`, and run both once more.
+# A forgotten sum raises no error; only such a test shows it. If you solved 09.1, put a `#` before one of your two lines, and run that cell and the
+# test again: it prints False on several ranks. Then remove the `#`, and run both again.
 #
-# The ranks send *activations* and their gradients, which grow with the batch, and the next layer waits for each sum. Data parallelism sums
-# gradients of weights, which nothing waits for until the optimizer's step (lesson 06). So tensor parallelism needs ranks with fast links
-# between them: the GPUs of one machine.
+# The ranks send the outputs of layers (*activations*) and their gradients. Both grow with the batch, and the next layer waits for each sum. Data
+# parallelism sums gradients of weights, and nothing waits for them until the optimizer's step. So tensor parallelism needs fast links, such as those
+# between the GPUs of one machine.
 
 # %% [markdown] tags=["notes"]
 # Four minutes. Let somebody remove the first line and then the second, and read the verdicts aloud: without the first
@@ -245,7 +246,7 @@ for n in (1, 2, 3, 4):
 # machine, are also good.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More trains these layers, then a Transformer.
+# **Stop here in a short workshop.**
 
 # %% [markdown] tags=["more", "slide"]
 # ## More

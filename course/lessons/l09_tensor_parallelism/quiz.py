@@ -14,8 +14,7 @@ BETWEEN = Question(
         ),
         Option(
             "an all-gather of the hidden numbers",
-            reply="A column-parallel layer needs all of its input. That is why Megatron splits the second "
-            "layer by rows.",
+            reply="A column-parallel layer needs all of its input. That is why section 2 splits B by rows.",
             right=True,
         ),
         Option(

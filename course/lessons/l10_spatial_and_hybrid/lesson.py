@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | say which pixels a tile needs from its neighbours; return the gradients of a halo to their owners; sum gradients over tiles |
 # | **With More** | combine two ways to split on one grid of ranks; exchange one halo for several layers, and count what it costs; read the speed-up of two replicas in opposite directions; say which parts of a model a rank holds in five dimensions |
-# | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb); for More also 08 and 09; a convolution in PyTorch |
+# | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb); a convolution in PyTorch; for More also 08 and 09 |
 # | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
 #
@@ -19,7 +19,7 @@
 # Answer from memory, then open the answer.
 #
 # 1. All ranks send an array to the right and receive one from the left. Which call does both, and cannot hang?
-#    <details><summary>Answer</summary><code>Sendrecv</code>. With <code>MPI.PROC_NULL</code> as partner it sends nothing and receives nothing.</details>
+#    <details><summary>Answer</summary><code>Sendrecv</code>.</details>
 # 2. Each rank has a part of a batch. How do their gradients become the gradient of the batch?
 #    <details><summary>Answer</summary>They are added up, if each loss was divided by the size of the global batch.</details>
 # 3. Ten rows are distributed over 4 ranks as evenly as possible. How many rows does each rank get?
@@ -47,9 +47,9 @@ torch.set_num_threads(1)
 # %% [markdown] tags=["slide"]
 # ## 1 · Cut an image
 #
-# A scanned slide of tissue has 100 000 × 100 000 pixels, and training keeps the output of every layer. No single rank has that
-# much memory. **Spatial parallelism** gives each rank one part of every image, a **tile**. We start small: an image of 12 rows, cut into four
-# strips of three rows. Every rank knows all weights of the convolution, 3 × 3 with padding 1.
+# A scanned slide of tissue has 100 000 × 100 000 pixels, and training keeps the output of every layer. No rank has that much memory. **Spatial
+# parallelism** gives each rank one part of every image, a **tile**. We start small: an image of 12 rows, cut into four strips of three. Every rank
+# knows all weights of the convolution, 3 × 3 with padding 1.
 
 # %%
 # %%px
@@ -76,14 +76,16 @@ wrong = sum(cluster["wrong"], [])
 outcome("Of 12 rows, how many are wrong?", len(wrong), word="counted", because=f"They are rows {wrong}.")
 
 # %% [markdown]
-# The two rows at every cut are wrong. They need one row from beyond the cut. The convolution put zeros there, but the neighbour has pixels.
+# The two rows at every cut are wrong. Each needs the row on the other side of the cut. The convolution put zeros there, but the neighbour has
+# pixels.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The halo, forward
 #
-# So each rank receives one row from each neighbour. These copies are **ghosts**, and all ghosts around a tile are its **halo**. For a
-# kernel of k rows, with k odd and stride 1, the halo is (k−1)/2 rows wide. At the top and the bottom of the image there is no neighbour: the partner is
-# `PROC_NULL`, and the ghosts stay zero. That is exactly the padding.
+# So each rank receives one row from each neighbour. These copies are **ghosts**, and all ghosts around a tile are its **halo**. For a kernel of k
+# rows, with k odd and stride 1, the halo is (k−1)/2 rows wide. At the top and the bottom of the image there is no neighbour, and the partner is
+# `MPI.PROC_NULL`: nothing is sent or received. So these ghosts stay zero: that is exactly the padding. In the code, `as_bytes` gives MPI the memory
+# of a tensor.
 
 # %% tags=["source: course_lib.comm.halo:with_ghost_rows"]
 # %%px
@@ -97,7 +99,7 @@ print(f"rank {rank}: equal to the whole image's rows: {torch.allclose(tiled, who
 # %% tags=["exercise: 10.q1"]
 
 # %% [markdown] tags=["notes"]
-# Six minutes up to here. Ask before section 3: "Forward is right now. Can we train?" Most rooms say yes.
+# Six minutes up to here. Ask before section 3: "Forward is right now. Can we train?"
 
 # %% [markdown] tags=["slide"]
 # ## 3 · The halo, backward
@@ -136,8 +138,8 @@ continue_with("10.1")
 # %% [markdown] tags=["slide"]
 # ## 4 · The gradient of the weights
 #
-# `differentiable` makes one function for autograd: the exchange forward, `return_ghosts` backward. (More shows how.) With it
-# we build a network of two convolutions, with the same weights on every rank.
+# `differentiable` makes one function for autograd: the exchange forward, `return_ghosts` backward. (More shows how.) With it we build a network of
+# two convolutions that share one weight, the same on every rank.
 
 # %%
 # %%px
@@ -158,8 +160,8 @@ def whole_loss(image, weight):
 
 
 # %% [markdown]
-# Each rank computes the loss of its own tile, so each rank gets a different gradient. We take the mean of the four. What fraction of the image's
-# gradient is this mean?
+# Each rank computes the loss of its own tile, so the gradients differ. We take the mean of the four. What fraction of the image's gradient is this
+# mean?
 
 # %%
 predict("The mean, as a share of the image's gradient?", None)
@@ -179,15 +181,16 @@ outcome("The mean, as a share of the image's gradient?", share, word="computed")
 print("The sum over the tiles is the gradient of the image, on every rank:", sums_agree)
 
 # %% [markdown]
-# Our loss is a sum over the image, so the tiles' gradients are its parts. If you want a mean, divide each rank's loss by the pixels of the *whole*
-# image, and still add. Average the gradients only if each rank's loss is the mean over its own tile and all tiles have the same size.
+# Our loss is a sum over the image, so each tile's gradient is a part of the image's, and the parts add up. If you want a mean, divide each rank's
+# loss by the pixels of the *whole* image, and still add. Average the gradients only if each rank's loss is the mean over its own tile and all tiles
+# have the same size.
 
 # %% [markdown] tags=["slide"]
 # ## 5 · An image that one rank cannot train on
 #
-# Our slide has 1024 × 1024 pixels: nuclei in noise, drawn for this lesson. A network of four convolutions learns to mark the
-# pixels of nuclei. We start two jobs beside the cluster. In both, a rank may allocate **96 MiB**: first one rank with the
-# whole image, then four ranks with a strip each. (This works on Linux only.)
+# Our slide has 1024 × 1024 pixels: nuclei in noise, drawn for this lesson. A network of four convolutions learns to mark the pixels of nuclei. We
+# start two jobs beside the cluster. In both, a rank may allocate **96 MiB**: first one rank with the whole image, then four ranks with a strip each.
+# (On Linux only.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.large_image import train_limited
@@ -205,7 +208,7 @@ from course.lessons.l10_spatial_and_hybrid.figures import loss_by_step
 loss_by_step(together.losses, ranks=4)
 
 # %% [markdown]
-# What fills the memory? The layers' outputs, which backward needs. A strip has about a quarter of them. (More counts them.)
+# What fills the memory? The layers' outputs, which backward needs. A strip has about a quarter of them.
 
 # %% [markdown] tags=["notes"]
 # Let the room guess how many ranks a slide with 100 000 pixels per side needs, if 1024 pixels need four.
@@ -221,14 +224,15 @@ loss_by_step(together.losses, ranks=4)
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Would you exchange halos twenty times, or once, with a halo of 20
-# pixels on every side? Vote, talk to your neighbour, vote again: (a) twenty times; (b) once; (c) something in between.
+# A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Each layer uses up one pixel of halo. Would you exchange halos twenty
+# times, or once, with a halo of 20 pixels? Vote, talk to your neighbour, vote again: (a) twenty times; (b) once; (c) something in between.
 #
-# <details><summary>What to listen for</summary>(c): with one exchange, the first layer computes 102 × 102 outputs instead of 64 × 64, and all
-# twenty together 1.71 times as many. A few layers at a time save most messages. (b) is right where messages are very slow, (a) where they are nearly free.</details>
+# <details><summary>What to listen for</summary>(c): with one exchange, the first layer computes 102 × 102 outputs instead of 64 × 64, and all twenty
+# together 1.71 times as many (More counts them). A few layers at a time save most messages. (b) is right where messages are very slow, (a) where
+# they are nearly free.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More cuts the batch as well.
+# **Stop here in a short workshop.**
 
 # %% [markdown] tags=["more"]
 # ## More
@@ -354,8 +358,8 @@ equal = [name for name, found in differences.items() if max(found.values()) < RO
 print(f"equal to one process within rounding: {len(equal)} of {len(differences)}")
 
 # %% [markdown]
-# One row is missing: five dimensions at once, which need 8 ranks. It comes below. ZeRO stage 0 shards nothing, stages 1 to 3 shard the optimizer state
-# and more; lesson 11 is about them.
+# One row is missing: five dimensions at once, which need 8 ranks. It comes below, where GEMS and Hy-Fi are explained, too. ZeRO stage 0 shards
+# nothing, stages 1 to 3 shard the optimizer state and more; lesson 11 is about them.
 
 # %% [markdown]
 # ### A test for the halo

@@ -1,7 +1,7 @@
 # %% [markdown] tags=["slide"]
 # # 12 · DeepSpeed on CIFAR
 #
-# *Hand the work of lesson 11 to a library, train it on small colour images, and know what each line of its file costs.*
+# *Hand the work of lesson 11 to a library, train with it on small colour images, and know what each ZeRO stage costs.*
 #
 # | | |
 # |---|---|
@@ -48,8 +48,7 @@ rank, size = comm.rank, comm.size
 # In lesson 11 we wrote ZeRO ourselves. **DeepSpeed** is the library that ZeRO's authors wrote. It was made for many GPUs, but it also
 # runs on CPUs; here it sends over MPI.
 #
-# Our images are those of CIFAR-10: 32 × 32 pixels, in colour, ten classes. If the data set is not on this machine, the course draws
-# shapes itself. The output says which you have.
+# Our images are those of CIFAR-10: 32 × 32 pixels, in colour, ten classes. If the data set is not on this machine, the course draws shapes itself.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -72,8 +71,7 @@ if rank == 0:
 # A step is three calls. `engine(…)` is the forward pass; `engine.backward` replaces `loss.backward`; `engine.step` replaces the
 # optimizer's step. DeepSpeed averages the gradients over the ranks, so each rank's loss is a mean over its own samples.
 #
-# To see the engine work, we train `deep_net`, twelve equal blocks of 36 928 parameters, in stage 2: each rank takes ten steps on the same
-# eight images of its own.
+# We train `deep_net`, twelve equal blocks of 36 928 parameters, in stage 2: each rank has eight images of its own, and takes all ten steps on them.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -126,17 +124,15 @@ json_effects(explained(stage_config(2, ranks=4, micro_batch=8)))
 #
 # **global batch = micro-batch × accumulation steps × ranks**
 #
-# The micro-batch is what a rank computes at a time; it sets the memory for activations. The global batch is what one update is computed from; it
-# affects how well the net learns.
-# If you omit one of the three keys, DeepSpeed computes it from the others.
+# The micro-batch is what a rank computes at a time; it sets the memory for activations, the outputs of layers that backward needs. The global batch
+# is what one update is computed from; it affects how well the net learns. If you omit one of the three keys, DeepSpeed computes it from the others.
 
 # %% tags=["exercise: 12.q1"]
 
 # %% tags=["exercise: 12.1"]
 
 # %% [markdown] tags=["notes"]
-# Seven minutes. The usual slip in 12.1 is to forget the ranks: micro-batch × steps is then the whole global batch on every rank. The reply
-# says so with the learner's own numbers.
+# Seven minutes. The usual slip in 12.1 is to forget the ranks: micro-batch × steps is then the whole global batch on every rank.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Train
@@ -174,12 +170,12 @@ print(explain_lines(earlier))
 learning_curves(today, earlier)
 
 # %% [markdown]
-# Batch-norm computes its statistics on each rank alone, as in DDP, so two ranks and one process do not train exactly alike here. Section 5 compares
-# four ranks with one process, without batch-norm.
+# Batch-norm scales each layer's numbers by their mean and variance over the batch. Each rank computes these from its own images, so two ranks and
+# one process do not train exactly alike here. Section 5, in More, compares them without batch-norm.
 
 # %% [markdown] tags=["notes"]
-# Five minutes, one of them waiting. While it runs, let the room guess the accuracy: guessing gives 10 %. If the data are drawn shapes, say that
-# they are easier than photos: compare the two titles only with that in mind.
+# Five minutes, one of them waiting. While it runs, let the room guess the accuracy: guessing gives 10 %. If the data are drawn shapes, say that they
+# are easier than photos.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Stages compared
@@ -195,7 +191,7 @@ learning_curves(today, earlier)
 predict("Bytes per parameter, stage 1 on four ranks?", None)
 
 # %% [markdown]
-# For the time we take one rank per core. Is a step of stage 3 faster than one of stage 0, or slower?
+# For the time we take one rank per core. Is a step of stage 3 faster or slower than one of stage 0?
 
 # %%
 predict("Stage 3: how many times as long as stage 0?", None)
@@ -243,14 +239,14 @@ print(stage_table(counted, timed), compare_stages(timed), sep="\n\n")
 stage_bars(counted, timed, cores=available_cores())
 
 # %% [markdown]
-# The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, and 1.5 times as many in stage 3. The bytes held fall from stage to stage as in lesson
-# 11. But from stage 1 on, each rank holds 4/N bytes per parameter more, for the float32 copy: 8 + 12/N, 4 + 16/N and 20/N. (More says what else our
-# count includes.)
+# As in lesson 11, stages 0, 1 and 2 move equally many bytes, and stage 3 moves 1.5 times as many. From stage 1 on, each rank holds 4/N bytes per
+# parameter more than in lesson 11, for the float32 copy: 8 + 12/N, 4 + 16/N and 20/N, so 11, 8 and 5 on four ranks. In stages 2 and 3 our count is a
+# little higher, because it includes the bucket and one unsharded block (see More).
 #
 # Equal bytes need not take equal time. Stage 0 sends its gradients in large pieces; stages 1 and 2 send them block by block, to one owner after another;
 # stage 3 also gathers every layer twice.
 #
-# With accumulation, stage 2 sends more than stage 1 (section 5). So take the lowest stage that fits.
+# A higher stage never sends less, and with accumulation often more (section 5, in More). So take the lowest stage that fits.
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Collect guesses for both predictions before the cell runs. 10 is the right answer to the first from lesson 11's formula: praise it, and
@@ -262,8 +258,8 @@ stage_bars(counted, timed, cores=available_cores())
 # - An engine is model, optimizer and communication; a step is `engine(…)`, `engine.backward(loss)`, `engine.step()`.
 # - Global batch = micro-batch × accumulation steps × ranks.
 # - Without accumulation, stages 0 to 2 send equally many bytes, and stage 3 sends 1.5 times as many.
-# - In every stage, forward and backward compute as much on each rank; only the update is divided. The weights come out equal up to rounding
-#   (section 5 checks it).
+# - In every stage, forward and backward compute as much on each rank as in stage 0; only the update is divided. The weights come out equal up to
+#   rounding (section 5 in More checks it).
 # - Memory decides: take the lowest stage that fits.
 
 # %% [markdown]
@@ -272,8 +268,9 @@ stage_bars(counted, timed, cores=available_cores())
 # A model needs 28 GB for weights, gradients and optimizer state in stage 0 (AdamW, float32). You have four machines with 24 GB each. Activations need
 # 2 GB. Vote, talk to your neighbour, vote again: (a) stage 3, (b) stage 1, (c) smaller micro-batches.
 #
-# <details><summary>What to listen for</summary>(b): on four ranks, DeepSpeed's stage 1 holds 11 of 16 bytes per parameter, so 19 GB; its bucket takes
-# 2 GB more unless you make it smaller. What is left is for activations, which is where (c) helps. (a) leaves more room and sends more.</details>
+# <details><summary>What to listen for</summary>(b): on four ranks, DeepSpeed's stage 1 holds 11 of 16 bytes per parameter, so 19 GB. DeepSpeed's
+# default bucket of 500 million numbers takes 2 GB more. About 3 GB are left for activations, and (c) makes these smaller. (a) leaves more room and
+# sends more.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -281,11 +278,11 @@ stage_bars(counted, timed, cores=available_cores())
 # %% [markdown] tags=["more"]
 # ## More
 #
-# ### 5 · Accumulation
+# ### 5 · The check, and accumulation
 #
-# Section 4 counted bytes. In stages 2 and 3 that count includes the bucket. Stage 1 has one too, but fills it only after backward, so our count leaves
-# it out. Stage 2 also keeps full gradients of the blocks that two shards share, and stage 3 the weights of the block that is running. Activations are
-# not counted: no stage shards them.
+# First, what section 4 counted. In stages 2 and 3, its count of held bytes includes the bucket. Stage 1 has one too, but fills it only after
+# backward, so our count leaves it out. Stage 2 also keeps full gradients of the blocks that two shards share, and stage 3 the weights of the block
+# that is running. Activations are not counted: no stage shards them.
 #
 # Now the check that section 3 left open: are the weights in every stage those of one process? The training loop of this course uses the following
 # step. It also takes batches of several micro-batches. Our loss is divided by the *global* batch. DeepSpeed divides again, by the number of ranks
