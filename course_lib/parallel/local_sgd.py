@@ -52,6 +52,9 @@ class LocalSGD:
             raise ValueError(
                 f"periods of {periods} steps, by rank; give the same period of at least 1 to all ranks"
             )
+        for weight in model.parameters():  # also where this rank never uses it: a zero gradient gives its
+            if weight.requires_grad and weight.grad is None:  # optimizer the state that other ranks average
+                weight.grad = torch.zeros_like(weight)
         self.comm, self.model, self.optimizer, self.period = comm, model, optimizer, period
         self._train_alone = make_step(model, loss_fn, optimizer)
         self._steps = self._samples = 0  # since the last mean
