@@ -107,16 +107,21 @@ class PowerSGD:
         self.matrices = [view for view in self.gradients.views if view.ndim >= 2]
         self.kept = [torch.zeros_like(_wide(view)) for view in self.matrices]  # (n, m) each, n <= m
         generator = torch.Generator().manual_seed(derived_seed(seed, "PowerSGD"))
-        self.rights = [
+        self.starts = [
             torch.randn(kept.shape[1], min(matrix_rank, len(kept)), generator=generator, dtype=kept.dtype)
             for kept in self.kept
         ]  # (m, r) each
+        self.rights = self.starts
 
     def sum(self) -> None:
         """Replace the gradients by the sum of what all ranks send, in two Allreduces; keep the rest."""
         self.gradients.check_gradients()
         wanted = [_wide(view) + kept for view, kept in zip(self.matrices, self.kept, strict=True)]  # (n, m)
-        lefts = [matrix @ right for matrix, right in zip(wanted, self.rights, strict=True)]  # (n, r)
+        rights = [  # the power method cannot leave a column of zeros, which a gradient of zero leaves behind
+            torch.where(right.any(0), right, start)
+            for right, start in zip(self.rights, self.starts, strict=True)
+        ]
+        lefts = [matrix @ right for matrix, right in zip(wanted, rights, strict=True)]  # (n, r)
         self._allreduce([*self.vectors, *lefts])
         lefts = [torch.linalg.qr(left).Q for left in lefts]  # orthonormal columns, the same on all ranks
         self.rights = [matrix.T @ left for matrix, left in zip(wanted, lefts, strict=True)]  # (m, r)

@@ -236,6 +236,24 @@ def test_only_error_feedback_sends_what_is_never_the_largest(
         assert share > 0.7 if feedback else share < 0.1
 
 
+@pytest.mark.parametrize("restart", [True, False])
+def test_only_a_new_random_start_sends_what_follows_a_gradient_of_zero(
+    comm: MPI.Intracomm, restart: bool
+) -> None:
+    """A zero gradient leaves a zero start; from there, the power method finds no row but the first."""
+    power = PowerSGD(comm, nn.Linear(2, 2, bias=False).double(), matrix_rank=1)
+    if not restart:
+        power.starts = [torch.zeros_like(start) for start in power.starts]
+    fill(power, np.zeros(4))
+    power.sum()
+    gradient = np.array([0.0, 0, 1, 1])
+    for _ in range(3):
+        fill(power, gradient)
+        power.sum()
+        sent = power.gradients.flat.numpy()
+        assert np.abs(sent).max() > 0.1 if restart else not sent.any()
+
+
 # ---------------------------------------------------------------- bytes
 
 
