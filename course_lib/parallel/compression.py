@@ -32,6 +32,7 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
+from course_lib.parallel.data_parallel import equal_trainable_parameters
 from course_lib.training.flat import FlatBuffer, copy_back, flatten
 from course_lib.training.models import derived_seed
 
@@ -50,7 +51,7 @@ class TopK:
     """
 
     def __init__(self, comm: MPI.Intracomm, model: nn.Module, *, fraction: float) -> None:
-        parameters = _trainable_alike(comm, model, fraction)
+        parameters = equal_trainable_parameters(comm, model, fraction=fraction)
         if not 0 < fraction <= 1:
             raise ValueError(
                 f"a fraction of {fraction} of the entries cannot be sent; give more than 0, at most 1"
@@ -98,7 +99,7 @@ class PowerSGD:
     """
 
     def __init__(self, comm: MPI.Intracomm, model: nn.Module, *, matrix_rank: int, seed: int = 0) -> None:
-        parameters = _trainable_alike(comm, model, (matrix_rank, seed))
+        parameters = equal_trainable_parameters(comm, model, matrix_rank=matrix_rank, seed=seed)
         if matrix_rank < 1:
             raise ValueError(f"a matrix of rank {matrix_rank} cannot be sent; give a rank of at least 1")
         self.comm, self.gradients = comm, FlatBuffer(parameters, zeros=True)
@@ -153,21 +154,3 @@ def _wide(gradient: torch.Tensor) -> torch.Tensor:
     """The `gradient` (out, …) as a matrix (n, m) with n <= m, so that n columns span all of it."""
     matrix = gradient.flatten(1)
     return matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-
-
-def _trainable_alike(comm: MPI.Intracomm, model: nn.Module, setting: object) -> list[nn.Parameter]:
-    """The trainable parameters; ValueError on all ranks unless they and `setting` are equal everywhere."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    dtypes = {parameter.dtype for parameter in parameters}
-    mine = ([tuple(parameter.shape) for parameter in parameters], sorted(map(str, dtypes)), setting)
-    everyone = comm.allgather(mine)
-    different = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
-    if different:
-        raise ValueError(
-            f"ranks {different} have other trainable parameters or settings than rank 0; "
-            "build the same model and the same compression on all ranks"
-        )
-    if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
-        found = ", ".join(sorted(map(str, dtypes))) or "no dtype, as there are none"
-        raise ValueError(f"trainable parameters of {found}; use float32 or float64 for all of them")
-    return parameters

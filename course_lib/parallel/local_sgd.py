@@ -27,6 +27,7 @@ from mpi4py import MPI
 from torch import nn
 from torch.optim import Optimizer
 
+from course_lib.parallel.data_parallel import equal_trainable_parameters
 from course_lib.training.flat import copy_back, flatten
 from course_lib.training.loop import Batch, SummedLoss, make_step
 
@@ -47,14 +48,14 @@ class LocalSGD:
     def __init__(
         self, comm: MPI.Intracomm, model: nn.Module, loss_fn: SummedLoss, optimizer: Optimizer, *, period: int
     ) -> None:
-        periods = comm.allgather(period)
-        if min(periods) < 1 or len(set(periods)) > 1:
-            raise ValueError(
-                f"periods of {periods} steps, by rank; give the same period of at least 1 to all ranks"
-            )
-        for weight in model.parameters():  # also where this rank never uses it: a zero gradient gives its
-            if weight.requires_grad and weight.grad is None:  # optimizer the state that other ranks average
-                weight.grad = torch.zeros_like(weight)
+        weights = equal_trainable_parameters(comm, model, period=period)
+        if period < 1:
+            raise ValueError(f"`period` is {period}; it must be at least 1")
+        for weight in weights:
+            if (
+                weight.grad is None
+            ):  # where this rank never uses a weight, a zero gradient gives its optimizer
+                weight.grad = torch.zeros_like(weight)  # the state that the other ranks average
         self.comm, self.model, self.optimizer, self.period = comm, model, optimizer, period
         self._train_alone = make_step(model, loss_fn, optimizer)
         self._steps = self._samples = 0  # since the last mean

@@ -298,15 +298,39 @@ def test_settings_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MP
         PowerSGD(comm, nn.Linear(2, 1), matrix_rank=0)
     with pytest.raises(ValueError, match="use float32 or float64"):
         TopK(comm, nn.Linear(2, 1).bfloat16(), fraction=0.5)
-    with pytest.raises(ValueError, match="there are none"):
+    with pytest.raises(ValueError, match="no trainable parameters"):
         TopK(comm, nn.ReLU(), fraction=0.5)
     if comm.size > 1:
-        with pytest.raises(ValueError, match="the same compression on all ranks"):
+        with pytest.raises(ValueError, match=r"or in fraction; .* the same settings"):
             TopK(comm, nn.Linear(2, 1), fraction=0.5 + comm.rank / 10)
         with pytest.raises(ValueError, match="the same model"):
             PowerSGD(comm, nn.Linear(2 + comm.rank, 1), matrix_rank=1)
-        with pytest.raises(ValueError, match="the same compression"):
+        with pytest.raises(ValueError, match="the same settings"):
             PowerSGD(comm, nn.Linear(2, 1), matrix_rank=1, seed=comm.rank)
+
+
+def frozen_elsewhere(rank: int) -> nn.Module:
+    """Two equal layers: even ranks train the second and odd ranks the first."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[rank % 2].requires_grad_(False)
+    return model
+
+
+def stored_otherwise(rank: int) -> nn.Module:
+    """A convolution whose weight odd ranks store channels-last: index 1 is another entry there."""
+    layout = torch.channels_last if rank % 2 else torch.contiguous_format
+    return nn.Conv2d(2, 1, 2).to(memory_format=layout)
+
+
+@pytest.mark.parametrize("part", LOSSY)
+@pytest.mark.parametrize("model_of", [frozen_elsewhere, stored_otherwise])
+def test_models_of_equal_shapes_that_differ_are_refused_on_all_ranks(
+    comm: MPI.Intracomm, part: str, model_of: Callable[[int], nn.Module]
+) -> None:
+    LOSSY[part](comm, model_of(1))
+    if comm.size > 1:
+        with pytest.raises(ValueError, match="the same model"):
+            LOSSY[part](comm, model_of(comm.rank))
 
 
 @pytest.mark.parametrize("part", LOSSY)
