@@ -73,7 +73,7 @@ def test_a_mean_after_every_step_trains_as_one_process(comm: MPI.Intracomm, name
 class OnlyWeights(LocalSGD):
     """Every rank goes on with its own momentum."""
 
-    def averaged(self) -> list[torch.Tensor]:
+    def replica_tensors(self) -> list[torch.Tensor]:
         return list(self.model.parameters())
 
 
@@ -246,5 +246,5 @@ def test_a_mean_over_no_samples_is_refused_on_all_ranks(comm: MPI.Intracomm) -> 
     model = build("mlp", seed=0)
     local = LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1)
     nothing = image_batch(IMAGES, LABELS, shard(comm, np.arange(0)), 1)
-    with pytest.raises(ValueError, match="no rank had a sample"):
+    with pytest.raises(ValueError, match="no rank has trained on a sample"):
         local.step(nothing)
