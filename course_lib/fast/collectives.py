@@ -1,12 +1,13 @@
-"""The collectives of `comm/collectives.py` that a benchmark times, as fast as Python calls MPI.
+"""The collectives of `comm/collectives.py` that benchmarks time, with little Python and memory traffic.
 
     long messages     a chunk is summed in pieces of PIECE_BYTES: a received piece is added while the cache
                       holds it, and every piece is received into the same small block of memory
-    short messages    arrays are cut without `np.array_split`, which takes 5 µs, longer than the message
-    slow links        both directions of a link are busy at the same time: see `_eager_ring_allreduce`
+    short messages    arrays are split without `np.array_split`, which takes 5 µs, longer than the message
+    slow links        long arrays are sent in eager pieces, so that both directions of a link are busy: see
+                      `_eager_ring_allreduce`
 
-The order in which numbers are added is that of the plain forms, so the sums have the same bits. The exception
-is a short array on more than two nodes, which `hierarchical_allreduce` sums in an order of its own.
+Numbers are added in the same order as in the plain forms, so the bits are equal; except for a short array on
+more than two nodes, which `hierarchical_allreduce` sums by recursive doubling.
 """
 
 from itertools import accumulate
@@ -31,9 +32,10 @@ from course_lib.comm.collectives import (
 from course_lib.theory.partition import even_ranges
 
 PIECE_BYTES = 2**20  # as large as a common second-level cache
-EAGER_BYTES = 60 * 2**10  # with its header below 64 KiB: so long a message Open MPI sends over TCP at once
-SHORT_BYTES = 2**14  # between nodes, doubling is faster up to here: fewer steps, but more bytes
-_WHOLE = [slice(None)]
+# 60 KiB and a header are below 64 KiB, up to which Open MPI sends eagerly over TCP (`btl_tcp_eager_limit`).
+# Where the limit is lower, the ring is still correct, only slower.
+EAGER_BYTES = 60 * 2**10
+SHORT_BYTES = 2**14  # between nodes, doubling is used up to here: fewer steps, but more bytes
 
 
 def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
@@ -78,7 +80,11 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 
 
 def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:
-    """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again."""
+    """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again.
+
+    Arguments as in `comm.collectives.hierarchical_allreduce`: `between` is COMM_NULL except on each node's
+    rank 0, its leader. Only what the leaders do differs; inside a node, these are the plain trees.
+    """
     data = flat(buffer)
     tree_reduce(inside, data)
     if inside.rank == 0 and data.nbytes <= SHORT_BYTES:
@@ -89,32 +95,42 @@ def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -
 
 
 def _eager_ring_allreduce(comm: MPI.Comm, data: Array) -> None:
-    """Sum `data` over `comm`, in place, round the ring in pieces that are sent on as soon as they are summed.
+    """Sum `data` over `comm`, in place, over a ring, in pieces: each is sent on as soon as it is summed.
 
-    For links that must be busy in both directions at once. A long message starts with a question and an
-    answer. With two nodes, the answer can wait behind a long message that goes the same way: then first one
-    node sends and afterwards the other. MPI asks no question before a piece of EAGER_BYTES.
+    Use it when a link is fast only if both directions are busy. MPI sends a long message by **rendezvous**:
+    the sender asks, the receiver answers when its receive is posted, and only then the data follow. With two
+    nodes, the left and the right neighbour are the same node: its answer can queue behind the data that it is
+    sending, so the two directions take place one after the other. A piece of EAGER_BYTES is sent **eagerly**,
+    without that handshake.
+
+    Memory: a late rank's MPI stores the eager pieces that arrive before their receives are posted, in the
+    worst case as many bytes as `data` has.
     """
     n, rank = comm.size, comm.rank
+    if n == 1:
+        return
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = split(data, n)
     cuts = pieces(chunks[0], EAGER_BYTES)
     incoming = np.empty_like(chunks[0])
-    leaving = [[comm.Isend(chunks[rank][cut], right, RING_SUM) for cut in cuts]] if n > 1 else []
-    for step in range(2 * (n - 1)):  # of ring_allreduce: first those that sum, then those that copy
+    # One tag: what a step sends is received in the next step, which may copy where this one sums.
+    sends = [[comm.Isend(chunks[rank][cut], right, RING_SUM) for cut in cuts]]
+    # Steps 0 … n-2 sum (reduce-scatter), n-1 … 2n-3 copy (all-gather). Each receives chunk rank-step-1 and
+    # sends it on.
+    for step in range(2 * (n - 1)):
         into = chunks[(rank - step - 1) % n]
-        if step >= n - 1:
-            MPI.Request.Waitall(leaving[step + 1 - n])  # the partial sum that is now replaced has left
-        landing = incoming[: into.size] if step < n - 1 else into
-        arriving = [comm.Irecv(landing[cut], left, RING_SUM) for cut in cuts]
-        leaving.append([])
-        for cut, request in zip(cuts, arriving, strict=True):
+        if step >= n - 1:  # `into` was sent n steps ago, as a partial sum: wait before it is overwritten
+            MPI.Request.Waitall(sends[step + 1 - n])
+        target = incoming[: into.size] if step < n - 1 else into
+        receives = [comm.Irecv(target[cut], left, RING_SUM) for cut in cuts]
+        sends.append([])
+        for cut, request in zip(cuts, receives, strict=True):
             request.Wait()
             if step < n - 1:
-                into[cut] += landing[cut]
+                into[cut] += target[cut]
             if step < 2 * (n - 1) - 1:
-                leaving[-1].append(comm.Isend(into[cut], right, RING_SUM))
-    for requests in leaving:
+                sends[-1].append(comm.Isend(into[cut], right, RING_SUM))
+    for requests in sends[n - 1 :]:  # the loop has waited for those before
         MPI.Request.Waitall(requests)
 
 
@@ -172,7 +188,7 @@ def scatter_allgather_broadcast(comm: MPI.Comm, buffer: Array, root: int = 0) ->
         comm.Sendrecv(outgoing, to, RING_BROADCAST, into, source, RING_BROADCAST)
 
 
-# ------------------------------------------------------------------------------------ cutting
+# ------------------------------------------------------------------------------------ splitting
 
 
 def split(array: Array, count: int) -> list[Array]:
@@ -184,5 +200,5 @@ def pieces(data: Array, nbytes: int = PIECE_BYTES) -> list[slice]:
     """Consecutive slices of one-dimensional `data`, each of up to `nbytes`; one when it is empty."""
     length = nbytes // data.itemsize
     if data.size <= length:
-        return _WHOLE
+        return [slice(None)]
     return [slice(start, start + length) for start in range(0, data.size, length)]

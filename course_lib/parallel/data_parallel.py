@@ -219,3 +219,29 @@ def weight_hash(model: nn.Module) -> str:
 def replicas_agree(comm: MPI.Intracomm, model: nn.Module) -> bool:
     """Whether all ranks hold the same weights, to the last bit; the same answer on every rank."""
     return len(set(comm.allgather(weight_hash(model)))) == 1
+
+
+def equal_trainable_parameters(
+    comm: MPI.Intracomm, model: nn.Module, **settings: object
+) -> list[nn.Parameter]:
+    """The trainable parameters of `model`, which are the same on all ranks, as the `settings` are.
+
+    ValueError on all ranks if ranks differ in a setting, or in the name, shape, memory layout or dtype of a
+    parameter; if there is no parameter; and unless all are float32 or all float64, which MPI can sum.
+    """
+    named = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    described = [(name, tuple(one.shape), one.stride(), str(one.dtype)) for name, one in named.items()]
+    everyone = comm.allgather((described, settings))
+    different = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+    if different:
+        raise ValueError(
+            f"ranks {different} differ from rank 0 in trainable parameters or in {', '.join(settings)}; "
+            "build the same model with the same settings on all ranks"
+        )
+    if not named:
+        raise ValueError("the model has no trainable parameters")
+    dtypes = {parameter.dtype for parameter in named.values()}
+    if dtypes not in ({torch.float32}, {torch.float64}):
+        found = ", ".join(sorted(map(str, dtypes)))
+        raise ValueError(f"trainable parameters of {found}; use float32 or float64 for all of them")
+    return list(named.values())

@@ -74,14 +74,14 @@ def fill(compression: Compression, numbers: np.ndarray) -> None:
     compression.gradients.flat.copy_(torch.from_numpy(numbers))
 
 
-def kept_of(compression: Compression) -> torch.Tensor:
-    """What this rank keeps, as the gradients would hold it."""
+def residual_of(compression: Compression) -> torch.Tensor:
+    """What this rank has not sent, as the gradients would hold it."""
     if isinstance(compression, TopK):
-        return compression.kept.clone()
+        return compression.residual.clone()
     aside = compression.gradients.flat.clone()
     compression.gradients.flat.zero_()
-    for view, kept in zip(compression.matrices, compression.kept, strict=True):
-        view.copy_((kept if len(kept) == len(view) else kept.T).reshape(view.shape))
+    for view, residual in zip(compression.matrices, compression.residuals, strict=True):
+        view.copy_((residual if len(residual) == len(view) else residual.T).reshape(view.shape))
     found = compression.gradients.flat.clone()
     compression.gradients.flat.copy_(aside)
     return found
@@ -89,8 +89,8 @@ def kept_of(compression: Compression) -> torch.Tensor:
 
 def forget(compression: Compression) -> None:
     """No error feedback: what was not sent is gone."""
-    for kept in [compression.kept] if isinstance(compression, TopK) else compression.kept:
-        kept.zero_()
+    for residual in [compression.residual] if isinstance(compression, TopK) else compression.residuals:
+        residual.zero_()
 
 
 # ---------------------------------------------------------------- exact where everything is sent
@@ -130,18 +130,18 @@ def test_top_k_is_the_simulation_of_all_ranks_in_numpy(comm: MPI.Intracomm, frac
     model = Net()
     top_k, count = TopK(comm, model, fraction=fraction), parameter_count(model)
     largest = max(1, ceil(fraction * count))
-    kept = np.zeros((comm.size, count))
+    residual = np.zeros((comm.size, count))
     for step in range(6):
         fill(top_k, draw(comm.rank, step, count))
         top_k.sum()
         expected = np.zeros(count)
         for rank in range(comm.size):
-            kept[rank] += draw(rank, step, count)
-            places = np.argsort(-np.abs(kept[rank]))[:largest]
-            expected[places] += kept[rank, places]
-            kept[rank, places] = 0
+            residual[rank] += draw(rank, step, count)
+            indices = np.argsort(-np.abs(residual[rank]))[:largest]
+            expected[indices] += residual[rank, indices]
+            residual[rank, indices] = 0
         assert np.abs(top_k.gradients.flat.numpy() - expected).max() < 1e-12
-        assert np.abs(top_k.kept.numpy() - kept[comm.rank]).max() < 1e-12
+        assert np.abs(top_k.residual.numpy() - residual[comm.rank]).max() < 1e-12
 
 
 def power_sgd(seed_of: Callable[[MPI.Intracomm], int]) -> Callable[[MPI.Intracomm, nn.Module], object]:
@@ -187,7 +187,7 @@ def test_power_sgd_finds_a_matrix_of_its_own_rank(comm: MPI.Intracomm) -> None:
 
 
 def lost(comm: MPI.Intracomm, compression: Compression, after: Callable[[Compression], object]) -> float:
-    """How far what was sent and what is kept are from all gradients, after each of some steps."""
+    """How far what was sent and the residuals are from all gradients, after each of some steps."""
     count = len(compression.gradients.flat)
     given, sent, worst_gap = np.zeros(count), np.zeros(count), 0.0
     for step in range(5):
@@ -196,14 +196,14 @@ def lost(comm: MPI.Intracomm, compression: Compression, after: Callable[[Compres
         sent += compression.gradients.flat.numpy()
         after(compression)
         given += sum(draw(rank, step, count) for rank in range(comm.size))
-        kept = kept_of(compression).numpy()
-        comm.Allreduce(MPI.IN_PLACE, kept)
-        worst_gap = max(worst_gap, float(np.abs(sent + kept - given).max()))
+        residual = residual_of(compression).numpy()
+        comm.Allreduce(MPI.IN_PLACE, residual)
+        worst_gap = max(worst_gap, float(np.abs(sent + residual - given).max()))
     return worst_gap
 
 
 @pytest.mark.parametrize("part", LOSSY)
-def test_what_was_sent_and_what_is_kept_are_all_gradients(comm: MPI.Intracomm, part: str) -> None:
+def test_what_was_sent_and_the_residuals_are_all_gradients(comm: MPI.Intracomm, part: str) -> None:
     assert lost(comm, LOSSY[part](comm, Net()), lambda _: None) < 1e-12
 
 
@@ -236,6 +236,24 @@ def test_only_error_feedback_sends_what_is_never_the_largest(
         assert share > 0.7 if feedback else share < 0.1
 
 
+@pytest.mark.parametrize("restart", [True, False])
+def test_only_a_new_random_start_sends_what_follows_a_gradient_of_zero(
+    comm: MPI.Intracomm, restart: bool
+) -> None:
+    """A zero gradient leaves a zero start; from there, the power method finds no row but the first."""
+    power = PowerSGD(comm, nn.Linear(2, 2, bias=False).double(), matrix_rank=1)
+    if not restart:
+        power.starts = [torch.zeros_like(start) for start in power.starts]
+    fill(power, np.zeros(4))
+    power.sum()
+    gradient = np.array([0.0, 0, 1, 1])
+    for _ in range(3):
+        fill(power, gradient)
+        power.sum()
+        sent = power.gradients.flat.numpy()
+        assert np.abs(sent).max() > 0.1 if restart else not sent.any()
+
+
 # ---------------------------------------------------------------- bytes
 
 
@@ -250,7 +268,7 @@ def test_a_step_hands_over_as_many_bytes_as_it_says(comm: MPI.Intracomm, part: s
 
 def test_the_bytes_are_those_of_the_papers(comm: MPI.Intracomm) -> None:
     mlp = build("mlp", seed=0)
-    assert TopK(comm, mlp, fraction=0.01).nbytes == 8 * 2352  # of 235 146 entries; a place and a value each
+    assert TopK(comm, mlp, fraction=0.01).nbytes == 8 * 2352  # of 235 146 entries; an index and a value each
     sides, vectors = (256 + 784) + (128 + 256) + (10 + 128), 256 + 128 + 10
     assert PowerSGD(comm, mlp, matrix_rank=2).nbytes == 4 * (2 * sides + vectors)
 
@@ -274,21 +292,45 @@ def test_accumulation_sends_one_message_for_several_batches(comm: MPI.Intracomm)
 
 def test_settings_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
     for fraction in (0, -1, 1.5):
-        with pytest.raises(ValueError, match="more than 0, at most 1"):
+        with pytest.raises(ValueError, match="above 0 and at most 1"):
             TopK(comm, nn.Linear(2, 1), fraction=fraction)
     with pytest.raises(ValueError, match="at least 1"):
         PowerSGD(comm, nn.Linear(2, 1), matrix_rank=0)
     with pytest.raises(ValueError, match="use float32 or float64"):
         TopK(comm, nn.Linear(2, 1).bfloat16(), fraction=0.5)
-    with pytest.raises(ValueError, match="there are none"):
+    with pytest.raises(ValueError, match="no trainable parameters"):
         TopK(comm, nn.ReLU(), fraction=0.5)
     if comm.size > 1:
-        with pytest.raises(ValueError, match="the same compression on all ranks"):
+        with pytest.raises(ValueError, match=r"or in fraction; .* the same settings"):
             TopK(comm, nn.Linear(2, 1), fraction=0.5 + comm.rank / 10)
         with pytest.raises(ValueError, match="the same model"):
             PowerSGD(comm, nn.Linear(2 + comm.rank, 1), matrix_rank=1)
-        with pytest.raises(ValueError, match="the same compression"):
+        with pytest.raises(ValueError, match="the same settings"):
             PowerSGD(comm, nn.Linear(2, 1), matrix_rank=1, seed=comm.rank)
+
+
+def frozen_elsewhere(rank: int) -> nn.Module:
+    """Two equal layers: even ranks train the second and odd ranks the first."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[rank % 2].requires_grad_(False)
+    return model
+
+
+def stored_otherwise(rank: int) -> nn.Module:
+    """A convolution whose weight odd ranks store channels-last: index 1 is another entry there."""
+    layout = torch.channels_last if rank % 2 else torch.contiguous_format
+    return nn.Conv2d(2, 1, 2).to(memory_format=layout)
+
+
+@pytest.mark.parametrize("part", LOSSY)
+@pytest.mark.parametrize("model_of", [frozen_elsewhere, stored_otherwise])
+def test_models_of_equal_shapes_that_differ_are_refused_on_all_ranks(
+    comm: MPI.Intracomm, part: str, model_of: Callable[[int], nn.Module]
+) -> None:
+    LOSSY[part](comm, model_of(1))
+    if comm.size > 1:
+        with pytest.raises(ValueError, match="the same model"):
+            LOSSY[part](comm, model_of(comm.rank))
 
 
 @pytest.mark.parametrize("part", LOSSY)

@@ -6,6 +6,7 @@ variants are kept and have to be told from the right ones.
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,17 @@ from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-from course_lib.parallel.data_parallel import broadcast_weights, replicas_agree, shard, shard_batches
+from course_lib.parallel.data_parallel import (
+    GradientBucket,
+    broadcast_weights,
+    replicas_agree,
+    shard,
+    shard_batches,
+)
 from course_lib.parallel.local_sgd import LocalSGD
 from course_lib.theory.partition import even_range
 from course_lib.training.flat import flatten
-from course_lib.training.loop import image_batch, summed_cross_entropy
+from course_lib.training.loop import Batch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import MNIST_MODELS, build, parameter_count
 from tests.ranks.test_compression import Handed
 from tests.ranks.test_data_parallel import IMAGES, LABELS, STEPS, adam, convert, one_process, sgd
@@ -66,7 +73,7 @@ def test_a_mean_after_every_step_trains_as_one_process(comm: MPI.Intracomm, name
 class OnlyWeights(LocalSGD):
     """Every rank goes on with its own momentum."""
 
-    def averaged(self) -> list[torch.Tensor]:
+    def replica_tensors(self) -> list[torch.Tensor]:
         return list(self.model.parameters())
 
 
@@ -84,6 +91,57 @@ def test_known_wrong_means_are_told_from_the_truth(comm: MPI.Intracomm, wrong: t
         pytest.skip("the mean of one rank is right, however it counts")
     model, _, _ = train(comm, make=wrong)
     assert gap(comm, model, one_process("mlp", torch.float64, sgd).weights) > 1e-4
+
+
+class Sided(nn.Module):
+    """Even ranks use one parameter and odd ranks another: as with an expert that some ranks send no token."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+        self.even = nn.Parameter(torch.ones(1, dtype=torch.float64))
+        self.odd = nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs * (3 * self.odd if self.rank % 2 else self.even)
+
+
+class NoGradientWithoutUse(LocalSGD):
+    """A parameter that a rank has not used has no gradient there, so its optimizer has no state for it."""
+
+    def __init__(self, comm: MPI.Intracomm, model: nn.Module, *others: Any, **settings: Any) -> None:
+        super().__init__(comm, model, *others, **settings)
+        model.zero_grad(set_to_none=True)
+
+
+def with_momentum(model: nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    """The weights, then their momentum: NaN where the optimizer has none."""
+    nothing, weights = torch.full((1,), torch.nan), list(model.parameters())
+    return flatten(
+        [*weights, *(optimizer.state[weight].get("momentum_buffer", nothing) for weight in weights)]
+    )
+
+
+@pytest.mark.parametrize("make", [LocalSGD, NoGradientWithoutUse])
+def test_momentum_of_what_only_some_ranks_use_is_that_of_data_parallelism(
+    comm: MPI.Intracomm, make: Callable[..., LocalSGD]
+) -> None:
+    def summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs - targets).sum()
+
+    ours, expected = Sided(comm.rank), Sided(comm.rank)
+    optimizers = sgd(ours), sgd(expected)
+    bucket = GradientBucket(expected)
+    steps = (
+        make(comm, ours, summed, optimizers[0], period=1).step,
+        make_step(expected, summed, optimizers[1], lambda: bucket.sum(comm)),
+    )
+    for _ in range(2):
+        batch = Batch(torch.ones(2, dtype=torch.float64), torch.zeros(2), 2 * comm.size)
+        for step in steps:
+            step(batch)
+    found, right = with_momentum(ours, optimizers[0]), with_momentum(expected, optimizers[1])
+    assert torch.allclose(found, right) == (make is LocalSGD)
 
 
 # ---------------------------------------------------------------- longer periods
@@ -172,13 +230,21 @@ def test_periods_that_make_no_sense_or_differ_are_refused_on_all_ranks(comm: MPI
     with pytest.raises(ValueError, match="at least 1"):
         LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=0)
     if comm.size > 1:
-        with pytest.raises(ValueError, match="the same period"):
+        with pytest.raises(ValueError, match=r"or in period; .* the same settings"):
             LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1 + comm.rank)
+
+
+def test_models_that_differ_are_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
+    """Both have four weights, which could be averaged without an error."""
+    model = nn.Linear(3, 1) if comm.rank % 2 else nn.Linear(2, 2, bias=False)
+    if comm.size > 1:
+        with pytest.raises(ValueError, match="the same model"):
+            LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1)
 
 
 def test_a_mean_over_no_samples_is_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
     model = build("mlp", seed=0)
     local = LocalSGD(comm, model, summed_cross_entropy, sgd(model), period=1)
     nothing = image_batch(IMAGES, LABELS, shard(comm, np.arange(0)), 1)
-    with pytest.raises(ValueError, match="no rank had a sample"):
+    with pytest.raises(ValueError, match="no rank has trained on a sample"):
         local.step(nothing)
