@@ -3,12 +3,16 @@
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from mpi4py import MPI
 
 from torch_mpi4py import announce
 from torch_mpi4py.announce import GOES_ON, MOVED, MOVES, WAITS, wait_for_ranks
+from torch_mpi4py.messages import Message
 from torch_mpi4py.work import Lane, Pending
 
 
@@ -103,3 +107,19 @@ def test_a_thread_that_waits_for_the_lane_waits_for_the_ranks(heard: list[tuple[
     assert [level for main, level in heard if main] == [WAITS, GOES_ON, GOES_ON]
     assert [level for main, level in heard if not main][:4] == [WAITS, GOES_ON, MOVES, MOVED]
     assert lane.close(5.0)
+
+
+def test_a_callback_runs_when_the_wait_for_its_message_is_over(heard: list[tuple[bool, int]]) -> None:
+    """It may compute for long, and no other rank can end that."""
+    comes = after(0.3)
+    seen: list[list[int]] = []
+
+    class Late(Message):
+        def test(self) -> None:
+            self.done = comes()
+
+    queue: Any = SimpleNamespace(channel=SimpleNamespace(seconds=60.0), look_after=lambda message: None)
+    message = Late(queue, torch.zeros(1), torch.zeros(1), "recv")
+    message.get_future().then(lambda _: seen.append([level for _, level in heard]))
+    assert message.wait()
+    assert seen[0][:2] == [WAITS, GOES_ON]
