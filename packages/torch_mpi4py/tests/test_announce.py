@@ -122,4 +122,16 @@ def test_a_callback_runs_when_the_wait_for_its_message_is_over(heard: list[tuple
     message = Late(queue, torch.zeros(1), torch.zeros(1), "recv")
     message.get_future().then(lambda _: seen.append([level for _, level in heard]))
     assert message.wait()
-    assert seen[0][:2] == [WAITS, GOES_ON]
+    assert seen == [[WAITS, GOES_ON, MOVES]]
+    assert heard[-1] == (True, MOVED)
+
+
+def test_a_callback_on_the_owner_thread_is_announced_as_work(heard: list[tuple[bool, int]]) -> None:
+    """The main thread may wait for that thread, and no other rank can end the callback."""
+    lane = Lane("0")
+    work = Pending(lane, lambda: None, [])
+    ended = work.get_future().then(lambda _: time.sleep(0.01))
+    lane.submit(work)
+    ended.wait()
+    assert lane.close(5.0)
+    assert [level for main, level in heard if not main and level in (MOVES, MOVED)] == [MOVES, MOVED]

@@ -8,11 +8,14 @@ calls of it:
 
     tell(WAITS)      the calling thread waits for a call of another rank
     tell(GOES_ON)    and no longer
-    tell(MOVES)      some thread of this process moves data, which ends by itself; these nest
-    tell(MOVED)      one of them no longer
+    tell(MOVES)      a thread of this process works: it moves data or runs a callback (count: several may)
+    tell(MOVED)      one of them has finished
 
-A process is stuck until another one acts if its main thread waits and nothing moves. The wait at the gate is
-announced, what comes after it is not: then all ranks are there, and only their speed counts.
+A rank can go on only by a call of another rank if its main thread waits, no thread works and the user has no
+threads of their own. Before a collective moves data, all ranks meet at a gate (gate.py). The wait there is
+announced. Behind it all ranks are present, and only their speed counts. A callback counts as work even while
+it waits in a collective, so a hang there is not reported. That is the safe side: if work were reported as a
+wait, a tool might end a correct program.
 """
 
 import time
@@ -85,7 +88,7 @@ def something_arrives() -> bool:
 
 
 def moving(body: Callable[[], None]) -> Callable[[], None]:
-    """`body`, announced as moving data."""
+    """Return `body` between two calls of `tell`: this process works."""
 
     def run() -> None:
         tell(MOVES)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .announce import GOES_ON, WAITS, tell, wait_for_ranks
+from .announce import GOES_ON, WAITS, moving, tell, wait_for_ranks
 from .errors import CollectiveTimeoutError
 
 Result = list[torch.Tensor]
@@ -110,7 +110,7 @@ class Outcome(dist.Work):
         if ended is not None and not ended.done() and not self.announcing.locked():
             with self.announcing:
                 if not ended.done():
-                    ended.set_result(None)
+                    moving(lambda: ended.set_result(None))()  # a callback may compute for long
 
 
 class Pending(Outcome):
