@@ -12,6 +12,8 @@ from mpi4py import MPI
 
 from torch_mpi4py import announce
 from torch_mpi4py.announce import GOES_ON, MOVED, MOVES, WAITS, wait_for_ranks
+from torch_mpi4py.channel import Call, Channel
+from torch_mpi4py.gate import record
 from torch_mpi4py.messages import Message
 from torch_mpi4py.work import Lane, Pending
 
@@ -92,14 +94,14 @@ def test_while_a_message_arrives_data_moves(
 
 def test_a_thread_that_waits_for_the_lane_waits_for_the_ranks(heard: list[tuple[bool, int]]) -> None:
     """The owner thread stands at the gate with the lane's lock, and then moves the data."""
-    lane, standing, come = Lane("0"), threading.Event(), threading.Event()
+    lane, standing, come = Lane("0", 60.0), threading.Event(), threading.Event()
 
     def execute() -> None:
         standing.set()
         come.wait(30)
         announce.moving(lambda: time.sleep(0.01))()
 
-    work = Pending(lane, execute, [])
+    work = Pending(lane, execute, [], 60.0)
     lane.submit(work)
     assert standing.wait(30)
     threading.Timer(0.2, come.set).start()
@@ -107,6 +109,26 @@ def test_a_thread_that_waits_for_the_lane_waits_for_the_ranks(heard: list[tuple[
     assert [level for main, level in heard if main] == [WAITS, GOES_ON, GOES_ON]
     assert [level for main, level in heard if not main][:4] == [WAITS, GOES_ON, MOVES, MOVED]
     assert lane.close(5.0)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("running", "queued"), [(20.0, 20.0), (20.0, 60.0), (60.0, 20.0)])
+def test_a_wait_for_a_collective_with_a_short_timeout_ends_with_its_own_error(
+    heard: list[tuple[bool, int]], blocking: bool, running: float, queued: float
+) -> None:
+    channel = Channel(MPI.COMM_SELF.Dup(), 60.0, "0")
+    standing, come = threading.Event(), threading.Event()
+    first = Call(record("barrier", None), lambda: "first", lambda: (standing.set(), come.wait(30))[0], [])
+    then = Call(record("barrier", None), lambda: "then", lambda: None, [])
+    channel.run(first, running, later=True)
+    assert standing.wait(30)
+    threading.Timer(0.2, come.set).start()
+    channel.run(then, queued, later=True)
+    heard.clear()
+    assert channel.run(then, 60.0, later=not blocking).wait()
+    assert WAITS not in [level for main, level in heard if main]
+    channel.lane.step()  # with nothing to do, as the owner thread makes after others have run its works
+    channel.close(lambda seconds: True)
 
 
 def test_a_callback_runs_when_the_wait_for_its_message_is_over(heard: list[tuple[bool, int]]) -> None:
@@ -128,8 +150,8 @@ def test_a_callback_runs_when_the_wait_for_its_message_is_over(heard: list[tuple
 
 def test_a_callback_on_the_owner_thread_is_announced_as_work(heard: list[tuple[bool, int]]) -> None:
     """The main thread may wait for that thread, and no other rank can end the callback."""
-    lane = Lane("0")
-    work = Pending(lane, lambda: None, [])
+    lane = Lane("0", 60.0)
+    work = Pending(lane, lambda: None, [], 60.0)
     ended = work.get_future().then(lambda _: time.sleep(0.01))
     lane.submit(work)
     ended.wait()

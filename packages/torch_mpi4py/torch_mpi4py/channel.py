@@ -75,9 +75,8 @@ class Channel:
             each.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = comm.rank, comm.size
         self.seconds, self.name = seconds, name
-        self.call_seconds = seconds  # of the collective that runs
         self.gate = Gate(comm)
-        self.lane = Lane(name)
+        self.lane = Lane(name, seconds)
         self.deferred = Deferred()
         self.broken: str | None = None
         self.closed = False
@@ -93,21 +92,21 @@ class Channel:
         self.check_open()
         lane = self.lane
         if not later:
-            waits = bool(lane.queue)  # for an earlier one, which another thread runs
+            announced = bool(lane.queue) and lane.all_timeouts_long()  # another thread runs an earlier one
             try:
-                if waits:
+                if announced:
                     tell(WAITS)
                 with lane.lock:  # not acquire and release: an interrupt in between would leave it locked
-                    if waits:
+                    if announced:
                         tell(GOES_ON)
                     if not lane.queue:
                         self.execute(call, seconds)
                         return Finished(call.tensors)
             finally:
-                if waits:
+                if announced:  # again: an interrupt may have come while this thread waited for the lock
                     tell(GOES_ON)
         call = call._replace(body=moving(call.body))
-        work = Pending(lane, lambda: self.execute(call, seconds), call.tensors)
+        work = Pending(lane, lambda: self.execute(call, seconds), call.tensors, seconds)
         lane.submit(work)
         if not later:
             work.wait()
@@ -117,7 +116,7 @@ class Channel:
         """The gate, then the body; the calling thread holds the lane."""
         self.check_open()
         try:
-            self.call_seconds = seconds
+            self.lane.call_seconds = seconds
             if self.rows:
                 self.rows.before_gate(call.show)
             self.gate.enter(call.record, call.describe, seconds)
@@ -157,13 +156,13 @@ class Channel:
 
     def wait(self, test: Callable[[], bool]) -> None:
         """Wait, inside a body, until `test()`: for so long as the call allows, less after Ctrl-C."""
-        deadline = time.monotonic() + self.call_seconds
-        step = min(self.call_seconds, INTERRUPT_SECONDS)
+        deadline = time.monotonic() + self.lane.call_seconds
+        step = min(self.lane.call_seconds, INTERRUPT_SECONDS)
         while not wait_until(test, step, SHORT_NAP):
             if self.deferred.pending or time.monotonic() >= deadline:
                 raise CollectiveTimeoutError(
                     f"all {self.size} ranks came, and one of them has given up since: "
-                    f"timeout after {self.call_seconds:g} s"
+                    f"timeout after {self.lane.call_seconds:g} s"
                 )
 
     def find_rows(self) -> SharedRows | None:
