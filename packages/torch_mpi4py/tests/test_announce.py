@@ -38,6 +38,13 @@ def never() -> bool:
     return False
 
 
+class Incomplete:
+    """A message that has begun to arrive, until `look` says that it is complete."""
+
+    def __init__(self, look: Callable[[], bool]) -> None:
+        self.look = look
+
+
 def test_a_wait_that_is_soon_over_is_not_announced(heard: list[tuple[bool, int]]) -> None:
     assert wait_for_ranks(after(0.0), 60.0) and heard == []
 
@@ -60,6 +67,28 @@ def test_a_wait_that_raises_is_over(heard: list[tuple[bool, int]]) -> None:
     assert heard == [(True, WAITS), (True, GOES_ON)]
 
 
+@pytest.mark.parametrize(
+    ("interrupted_at", "others"), [(MOVES, [WAITS, GOES_ON]), (GOES_ON, [WAITS, MOVES, MOVED])]
+)
+def test_an_interrupt_at_an_announcement_leaves_no_other_one_out(
+    interrupted_at: int, others: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A MOVED without its MOVES would make the count negative, and no wait would be noted any more."""
+    levels: list[int] = []
+
+    def hear(level: int) -> None:
+        if level == interrupted_at:
+            raise KeyboardInterrupt
+        levels.append(level)
+
+    monkeypatch.setattr(MPI, "Pcontrol", hear)
+    message = Incomplete(never)
+    monkeypatch.setitem(announce.arriving, id(message), message)  # type: ignore[misc]
+    with pytest.raises(KeyboardInterrupt):
+        wait_for_ranks(after(0.3), 60.0)
+    assert levels == others
+
+
 def test_without_a_tool_nothing_is_said() -> None:
     """mpi4py's own function raises an error at levels that it does not know."""
     with pytest.raises(MPI.Exception):
@@ -80,11 +109,7 @@ def test_a_wait_with_a_short_timeout_ends_with_its_own_error(
 def test_while_a_message_arrives_data_moves(
     heard: list[tuple[bool, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Message:
-        def __init__(self) -> None:
-            self.look = after(0.8)
-
-    message = Message()
+    message = Incomplete(after(0.8))
     monkeypatch.setattr(announce, "LOOK_SECONDS", 0.1)
     monkeypatch.setitem(announce.arriving, id(message), message)  # type: ignore[misc]
     assert wait_for_ranks(after(1.5), 60.0)

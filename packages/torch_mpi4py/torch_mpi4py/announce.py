@@ -65,17 +65,19 @@ def wait_for_ranks(done: Callable[[], bool], seconds: float, longest_nap: float 
         if announced:
             tell(WAITS)
         while (waited := time.monotonic() - start) < seconds:
-            if something_arrives() is not moves:
-                moves = not moves
-                tell(MOVES if moves else MOVED)
+            if (arrives := something_arrives()) is not moves:  # also if another thread's wait is announced
+                tell(MOVES if arrives else MOVED)
+                moves = arrives  # only now: an interrupt may come instead of the call
             if wait_until(done, min(seconds, waited + LOOK_SECONDS), longest_nap, waited):
                 return True
         return False
     finally:
-        if announced:
-            tell(GOES_ON)
-        if moves:
-            tell(MOVED)
+        try:
+            if announced:
+                tell(GOES_ON)
+        finally:
+            if moves:
+                tell(MOVED)
 
 
 def something_arrives() -> bool:
