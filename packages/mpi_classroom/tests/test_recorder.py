@@ -497,6 +497,81 @@ def test_an_announcement_does_not_erase_the_note_of_a_call(record, say):
     assert str(seen[0]) == "Barrier"
 
 
+def test_an_announcement_of_a_thread_does_not_replace_the_note_of_a_call(record, say):
+    """The main thread has left the library's wait by an interrupt, which came in place of GOES_ON."""
+    say(note.MOVES)
+    say(note.WAITS)
+    assert str(during_announcements(record, say)) == "Barrier"
+
+
+def during_announcements(record, say):
+    """The call that is noted in a Barrier while another thread says MOVED, MOVES and MOVED."""
+    seen = []
+
+    def original(self):
+        elsewhere(lambda: (say(note.MOVED), say(note.MOVES), say(note.MOVED)))
+        seen.append(read_rank(record, 0).call)
+
+    note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
+    return seen[0]
+
+
+def test_a_wait_takes_the_place_of_the_note_that_polls_have_left(record, say, monkeypatch):
+    monkeypatch.setattr(note, "_COMPUTED", 60.0)
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    assert not comm.Iprobe(0, 7) and not comm.Iprobe(0, 7)
+    assert read_rank(record, 0).call.name == "Iprobe"
+    say(note.MOVES)
+    say(note.WAITS)
+    say(note.MOVED)
+    assert read_rank(record, 0).call.in_library
+
+
+def test_a_wait_that_an_interrupt_has_ended_without_a_word_is_over_with_the_cell(record, say):
+    say(note.WAITS)
+    note.forget_library_wait()
+    assert read_rank(record, 0).call is None
+    elsewhere(lambda: (say(note.MOVES), say(note.MOVED)))
+    assert read_rank(record, 0).call is None
+
+
+def test_the_end_of_a_cell_leaves_the_note_of_other_calls(record, say):
+    seen = []
+
+    def original(self):
+        note.forget_library_wait()
+        seen.append(read_rank(record, 0).call)
+
+    note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
+    assert str(seen[0]) == "Barrier"
+
+
+def test_work_that_ends_without_having_begun_is_not_counted(record, say):
+    say(note.MOVED)
+    say(note.WAITS)
+    assert read_rank(record, 0).call is not None
+
+
+def test_a_signal_handler_may_announce_while_the_main_thread_does(record, say, monkeypatch):
+    said = []
+
+    class Packing:
+        def pack_into(self, *args):
+            if not said:
+                said.append(True)
+                say(note.GOES_ON)
+
+    def main():
+        monkeypatch.setattr(note, "MAIN", threading.get_ident())
+        say(note.WAITS)
+
+    monkeypatch.setattr(note, "NOW", Packing())
+    thread = threading.Thread(target=main, daemon=True)  # which a deadlock would not end
+    thread.start()
+    thread.join(5.0)
+    assert said and not thread.is_alive()
+
+
 def test_other_levels_are_for_other_tools(record):
     heard = []
     say = note.announced(heard.append)
