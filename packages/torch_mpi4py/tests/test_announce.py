@@ -1,5 +1,6 @@
 """A wait that only another rank can end is announced by MPI_Pcontrol, and what ends by itself is not."""
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -95,6 +96,18 @@ def test_without_a_tool_nothing_is_said() -> None:
         MPI.Pcontrol(WAITS)
     announce.tell(WAITS)
     assert wait_for_ranks(after(0.3), 60.0)
+
+
+def test_a_tool_may_wrap_mpi4pys_function_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: list[int] = []
+
+    @functools.wraps(MPI.Pcontrol)
+    def hear(level: int) -> None:
+        levels.append(level)
+
+    monkeypatch.setattr(MPI, "Pcontrol", hear)
+    announce.tell(WAITS)
+    assert levels == [WAITS]
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.02, 0.5])

@@ -51,7 +51,8 @@ arriving: "weakref.WeakValueDictionary[int, _Arriving]" = weakref.WeakValueDicti
 def tell(level: int) -> None:
     """Say `level` to the tool that has replaced MPI.Pcontrol, if there is one."""
     pcontrol = MPI.Pcontrol
-    if pcontrol.__module__ != MPI.__name__:
+    # A tool's function may have mpi4py's name, by functools.wraps, or be compiled by Cython, too.
+    if type(pcontrol) is not type(MPI.Get_version) or pcontrol.__module__ != MPI.__name__:
         pcontrol(level)
 
 
