@@ -169,6 +169,36 @@ def test_a_wait_for_a_collective_with_a_short_timeout_ends_with_its_own_error(
     channel.close(lambda seconds: True)
 
 
+def test_a_wait_for_a_collective_of_a_users_thread_is_announced(heard: list[tuple[bool, int]]) -> None:
+    channel, standing, come = Channel(MPI.COMM_SELF.Dup(), 60.0, "0"), threading.Event(), threading.Event()
+
+    def stand_at_the_gate() -> None:
+        with channel.lane.lock:
+            standing.set()
+            come.wait(30)
+
+    threading.Thread(target=stand_at_the_gate).start()
+    assert standing.wait(30)
+    threading.Timer(0.2, come.set).start()
+    channel.run(Call(record("barrier", None), lambda: "", lambda: None, []), 60.0, later=False)
+    assert heard == [(True, WAITS), (True, GOES_ON), (True, GOES_ON)]
+    channel.close(lambda seconds: True)
+
+
+def test_a_users_thread_that_moves_data_works(heard: list[tuple[bool, int]]) -> None:
+    """The main thread may wait for it, or for what it does next."""
+    channel = Channel(MPI.COMM_SELF.Dup(), 60.0, "0")
+    seen: list[list[tuple[bool, int]]] = []
+    call = Call(record("barrier", None), lambda: "", lambda: seen.append(list(heard)), [])
+    thread = threading.Thread(target=lambda: channel.run(call, 60.0, later=False))
+    thread.start()
+    thread.join(30)
+    assert seen == [[(False, MOVES)]] and heard == [(False, MOVES), (False, MOVED)]
+    channel.run(call, 60.0, later=False)
+    assert len(seen) == 2 and heard == [(False, MOVES), (False, MOVED)], "the main thread need not say so"
+    channel.close(lambda seconds: True)
+
+
 def test_a_callback_runs_when_the_wait_for_its_message_is_over(heard: list[tuple[bool, int]]) -> None:
     """It may compute for long, and no other rank can end that."""
     comes = after(0.3)

@@ -52,6 +52,10 @@ class Call(NamedTuple):
     show: tuple[int, int] | None = None  # address and bytes of what the others may read from the gate on
     local: bool = False  # whether the body needs the others no more, once it is shown
 
+    def announced(self) -> "Call":
+        """Return this call for a thread that the main thread may wait for: its body is announced as work."""
+        return self._replace(body=moving(self.body))
+
 
 class Refusal:
     """The words of a rank that cannot take part, and the error it raises itself."""
@@ -92,7 +96,8 @@ class Channel:
         self.check_open()
         lane = self.lane
         if not later:
-            announced = bool(lane.queue) and lane.all_timeouts_long()  # another thread runs an earlier one
+            waits = bool(lane.queue) or lane.lock.locked()  # for an earlier one, which another thread runs
+            announced = waits and lane.all_timeouts_long()
             try:
                 if announced:
                     tell(WAITS)
@@ -100,13 +105,14 @@ class Channel:
                     if announced:
                         tell(GOES_ON)
                     if not lane.queue:
-                        self.execute(call, seconds)
+                        on_main = threading.get_ident() == self.deferred.main
+                        self.execute(call if on_main else call.announced(), seconds)
                         return Finished(call.tensors)
             finally:
                 if announced:  # again: an interrupt may have come while this thread waited for the lock
                     tell(GOES_ON)
-        call = call._replace(body=moving(call.body))
-        work = Pending(lane, lambda: self.execute(call, seconds), call.tensors, seconds)
+        announced_call = call.announced()
+        work = Pending(lane, lambda: self.execute(announced_call, seconds), call.tensors, seconds)
         lane.submit(work)
         if not later:
             work.wait()
