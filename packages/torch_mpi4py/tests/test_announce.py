@@ -84,7 +84,7 @@ def test_an_interrupt_at_an_announcement_leaves_no_other_one_out(
 
     monkeypatch.setattr(MPI, "Pcontrol", hear)
     message = Incomplete(never)
-    monkeypatch.setitem(announce.arriving, id(message), message)  # type: ignore[misc]
+    monkeypatch.setitem(announce.arriving, id(message), message)
     with pytest.raises(KeyboardInterrupt):
         wait_for_ranks(after(0.3), 60.0)
     assert levels == others
@@ -124,7 +124,7 @@ def test_while_a_message_arrives_data_moves(
 ) -> None:
     message = Incomplete(after(0.8))
     monkeypatch.setattr(announce, "LOOK_SECONDS", 0.1)
-    monkeypatch.setitem(announce.arriving, id(message), message)  # type: ignore[misc]
+    monkeypatch.setitem(announce.arriving, id(message), message)
     assert wait_for_ranks(after(1.5), 60.0)
     assert [level for _, level in heard] == [WAITS, MOVES, MOVED, GOES_ON]
     assert id(message) not in announce.arriving
@@ -156,7 +156,12 @@ def test_a_wait_for_a_collective_with_a_short_timeout_ends_with_its_own_error(
 ) -> None:
     channel = Channel(MPI.COMM_SELF.Dup(), 60.0, "0")
     standing, come = threading.Event(), threading.Event()
-    first = Call(record("barrier", None), lambda: "first", lambda: (standing.set(), come.wait(30))[0], [])
+
+    def stand() -> None:
+        standing.set()
+        come.wait(30)
+
+    first = Call(record("barrier", None), lambda: "first", stand, [])
     then = Call(record("barrier", None), lambda: "then", lambda: None, [])
     channel.run(first, running, later=True)
     assert standing.wait(30)

@@ -214,9 +214,9 @@ class Lane:
         """Run the next in the queue, unless `work` is done meanwhile."""
         announced = self.all_timeouts_long()
         try:
-            if (
-                announced
-            ):  # whoever holds the lock is in a collective: it waits for the ranks, or says it works
+            # If the lock is taken, its holder is in a collective: it waits for the other ranks, or announces
+            # that it moves data.
+            if announced:
                 tell(WAITS)
             with self.lock:
                 if announced:
