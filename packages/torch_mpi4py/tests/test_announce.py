@@ -12,7 +12,7 @@ import torch
 from mpi4py import MPI
 
 from torch_mpi4py import announce
-from torch_mpi4py.announce import GOES_ON, MOVED, MOVES, WAITS, wait_for_ranks
+from torch_mpi4py.announce import WAIT_BEGAN, WAIT_ENDED, WORK_BEGAN, WORK_ENDED, wait_for_ranks
 from torch_mpi4py.channel import Call, Channel
 from torch_mpi4py.gate import record
 from torch_mpi4py.messages import Message
@@ -52,7 +52,7 @@ def test_a_wait_that_is_soon_over_is_not_announced(heard: list[tuple[bool, int]]
 
 def test_a_longer_wait_is_announced_once(heard: list[tuple[bool, int]]) -> None:
     assert wait_for_ranks(after(2.5 * announce.LOOK_SECONDS), 60.0)
-    assert heard == [(True, WAITS), (True, GOES_ON)]
+    assert heard == [(True, WAIT_BEGAN), (True, WAIT_ENDED)]
 
 
 def test_a_wait_that_raises_is_over(heard: list[tuple[bool, int]]) -> None:
@@ -65,16 +65,17 @@ def test_a_wait_that_raises_is_over(heard: list[tuple[bool, int]]) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         wait_for_ranks(interrupted, 60.0)
-    assert heard == [(True, WAITS), (True, GOES_ON)]
+    assert heard == [(True, WAIT_BEGAN), (True, WAIT_ENDED)]
 
 
 @pytest.mark.parametrize(
-    ("interrupted_at", "others"), [(MOVES, [WAITS, GOES_ON]), (GOES_ON, [WAITS, MOVES, MOVED])]
+    ("interrupted_at", "others"),
+    [(WORK_BEGAN, [WAIT_BEGAN, WAIT_ENDED]), (WAIT_ENDED, [WAIT_BEGAN, WORK_BEGAN, WORK_ENDED])],
 )
 def test_an_interrupt_at_an_announcement_leaves_no_other_one_out(
     interrupted_at: int, others: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A MOVED without its MOVES would make the count negative, and no wait would be noted any more."""
+    """An end of work without its begin makes the count negative, and no wait is noted any more."""
     levels: list[int] = []
 
     def hear(level: int) -> None:
@@ -93,8 +94,8 @@ def test_an_interrupt_at_an_announcement_leaves_no_other_one_out(
 def test_without_a_tool_nothing_is_said() -> None:
     """mpi4py's own function raises an error at levels that it does not know."""
     with pytest.raises(MPI.Exception):
-        MPI.Pcontrol(WAITS)
-    announce.tell(WAITS)
+        MPI.Pcontrol(WAIT_BEGAN)
+    announce.tell(WAIT_BEGAN)
     assert wait_for_ranks(after(0.3), 60.0)
 
 
@@ -106,8 +107,8 @@ def test_a_tool_may_wrap_mpi4pys_function_under_its_name(monkeypatch: pytest.Mon
         levels.append(level)
 
     monkeypatch.setattr(MPI, "Pcontrol", hear)
-    announce.tell(WAITS)
-    assert levels == [WAITS]
+    announce.tell(WAIT_BEGAN)
+    assert levels == [WAIT_BEGAN]
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.02, 0.5])
@@ -126,7 +127,7 @@ def test_while_a_message_arrives_data_moves(
     monkeypatch.setattr(announce, "LOOK_SECONDS", 0.1)
     monkeypatch.setitem(announce.arriving, id(message), message)
     assert wait_for_ranks(after(1.5), 60.0)
-    assert [level for _, level in heard] == [WAITS, MOVES, MOVED, GOES_ON]
+    assert [level for _, level in heard] == [WAIT_BEGAN, WORK_BEGAN, WORK_ENDED, WAIT_ENDED]
     assert id(message) not in announce.arriving
 
 
@@ -137,15 +138,20 @@ def test_a_thread_that_waits_for_the_lane_waits_for_the_ranks(heard: list[tuple[
     def execute() -> None:
         standing.set()
         come.wait(30)
-        announce.moving(lambda: time.sleep(0.01))()
+        announce.as_work(lambda: time.sleep(0.01))()
 
     work = Pending(lane, execute, [], 60.0)
     lane.submit(work)
     assert standing.wait(30)
     threading.Timer(0.2, come.set).start()
     assert work.wait()
-    assert [level for main, level in heard if main] == [WAITS, GOES_ON, GOES_ON]
-    assert [level for main, level in heard if not main][:4] == [WAITS, GOES_ON, MOVES, MOVED]
+    assert [level for main, level in heard if main] == [WAIT_BEGAN, WAIT_ENDED, WAIT_ENDED]
+    assert [level for main, level in heard if not main][:4] == [
+        WAIT_BEGAN,
+        WAIT_ENDED,
+        WORK_BEGAN,
+        WORK_ENDED,
+    ]
     assert lane.close(5.0)
 
 
@@ -169,7 +175,7 @@ def test_a_wait_for_a_collective_with_a_short_timeout_ends_with_its_own_error(
     channel.run(then, queued, later=True)
     heard.clear()
     assert channel.run(then, 60.0, later=not blocking).wait()
-    assert WAITS not in [level for main, level in heard if main]
+    assert WAIT_BEGAN not in [level for main, level in heard if main]
     channel.lane.step()  # with nothing to do, as the owner thread makes after others have run its works
     channel.close(lambda seconds: True)
 
@@ -186,7 +192,7 @@ def test_a_wait_for_a_collective_of_a_users_thread_is_announced(heard: list[tupl
     assert standing.wait(30)
     threading.Timer(0.2, come.set).start()
     channel.run(Call(record("barrier", None), lambda: "", lambda: None, []), 60.0, later=False)
-    assert heard == [(True, WAITS), (True, GOES_ON), (True, GOES_ON)]
+    assert heard == [(True, WAIT_BEGAN), (True, WAIT_ENDED), (True, WAIT_ENDED)]
     channel.close(lambda seconds: True)
 
 
@@ -198,9 +204,11 @@ def test_a_users_thread_that_moves_data_works(heard: list[tuple[bool, int]]) -> 
     thread = threading.Thread(target=lambda: channel.run(call, 60.0, later=False))
     thread.start()
     thread.join(30)
-    assert seen == [[(False, MOVES)]] and heard == [(False, MOVES), (False, MOVED)]
+    assert seen == [[(False, WORK_BEGAN)]] and heard == [(False, WORK_BEGAN), (False, WORK_ENDED)]
     channel.run(call, 60.0, later=False)
-    assert len(seen) == 2 and heard == [(False, MOVES), (False, MOVED)], "the main thread need not say so"
+    assert len(seen) == 2 and heard == [(False, WORK_BEGAN), (False, WORK_ENDED)], (
+        "the main thread need not say so"
+    )
     channel.close(lambda seconds: True)
 
 
@@ -217,8 +225,8 @@ def test_a_callback_runs_when_the_wait_for_its_message_is_over(heard: list[tuple
     message = Late(queue, torch.zeros(1), torch.zeros(1), "recv")
     message.get_future().then(lambda _: seen.append([level for _, level in heard]))
     assert message.wait()
-    assert seen == [[WAITS, GOES_ON, MOVES]]
-    assert heard[-1] == (True, MOVED)
+    assert seen == [[WAIT_BEGAN, WAIT_ENDED, WORK_BEGAN]]
+    assert heard[-1] == (True, WORK_ENDED)
 
 
 def test_a_callback_on_the_owner_thread_is_announced_as_work(heard: list[tuple[bool, int]]) -> None:
@@ -229,4 +237,7 @@ def test_a_callback_on_the_owner_thread_is_announced_as_work(heard: list[tuple[b
     lane.submit(work)
     ended.wait()
     assert lane.close(5.0)
-    assert [level for main, level in heard if not main and level in (MOVES, MOVED)] == [MOVES, MOVED]
+    assert [level for main, level in heard if not main and level in (WORK_BEGAN, WORK_ENDED)] == [
+        WORK_BEGAN,
+        WORK_ENDED,
+    ]

@@ -6,10 +6,10 @@ mpi4py's own function passes on levels 0 to 2 only, so a tool puts one of its ow
 without a tool nothing is called. A wait that only another rank can end is put between two calls of it. Waits
 in `wait_for_ranks` are announced after EARLY_SECONDS, waits for the lane and for a new group at once:
 
-    tell(WAITS)      the calling thread waits for a call of another rank
-    tell(GOES_ON)    it goes on
-    tell(MOVES)      a thread of this process works (data, a callback); several may at once
-    tell(MOVED)      one of them has finished
+    tell(WAIT_BEGAN)    the calling thread waits for a call of another rank
+    tell(WAIT_ENDED)    it goes on
+    tell(WORK_BEGAN)    a thread of this process works: it moves data or runs a callback; several may at once
+    tell(WORK_ENDED)    one of them has finished
 
 A rank can go on only by a call of another rank if its main thread waits, no thread works and the user's
 program has no threads of its own. Before a collective moves data, all ranks meet at a gate (gate.py). The
@@ -27,10 +27,10 @@ from mpi4py import MPI
 
 from .waiting import LONGEST_NAP, wait_until
 
-WAITS: Final = 54001
-GOES_ON: Final = 54002
-MOVES: Final = 54003
-MOVED: Final = 54004
+WAIT_BEGAN: Final = 54001
+WAIT_ENDED: Final = 54002
+WORK_BEGAN: Final = 54003
+WORK_ENDED: Final = 54004
 
 EARLY_SECONDS: Final = 0.1  # most waits are over by then
 LOOK_SECONDS: Final = 0.5  # between two looks whether a message arrives meanwhile
@@ -70,11 +70,11 @@ def wait_for_ranks(done: Callable[[], bool], seconds: float, longest_nap: float 
     announced, moves = seconds > OWN_TIMEOUT_SECONDS, False
     try:
         if announced:
-            tell(WAITS)
+            tell(WAIT_BEGAN)
         while (waited := time.monotonic() - start) < seconds:
             # Also in a wait that is not announced: another thread's may be.
             if (arrives := something_arrives()) is not moves:
-                tell(MOVES if arrives else MOVED)
+                tell(WORK_BEGAN if arrives else WORK_ENDED)
                 moves = arrives  # only now: an interrupt may come instead of the call
             until = min(seconds, waited + LOOK_SECONDS)
             if wait_until(done, until, longest_nap, waited):
@@ -83,10 +83,10 @@ def wait_for_ranks(done: Callable[[], bool], seconds: float, longest_nap: float 
     finally:
         try:
             if announced:
-                tell(GOES_ON)
+                tell(WAIT_ENDED)
         finally:
             if moves:
-                tell(MOVED)
+                tell(WORK_ENDED)
 
 
 def something_arrives() -> bool:
@@ -103,14 +103,14 @@ def something_arrives() -> bool:
     return bool(arriving)
 
 
-def moving(body: Callable[[], None]) -> Callable[[], None]:
+def as_work(body: Callable[[], None]) -> Callable[[], None]:
     """Return `body` between two calls of `tell`: this process works."""
 
     def run() -> None:
-        tell(MOVES)
+        tell(WORK_BEGAN)
         try:
             body()
         finally:
-            tell(MOVED)
+            tell(WORK_ENDED)
 
     return run

@@ -12,7 +12,7 @@ from datetime import timedelta
 import torch.distributed as dist
 from mpi4py import MPI
 
-from .announce import GOES_ON, OWN_TIMEOUT_SECONDS, WAITS, tell, wait_for_ranks
+from .announce import OWN_TIMEOUT_SECONDS, WAIT_BEGAN, WAIT_ENDED, tell, wait_for_ranks
 from .channel import Channel
 from .errors import CollectiveTimeoutError
 
@@ -105,7 +105,7 @@ def roll_call(
     store.set(keys[me], "here")
     try:
         if seconds > OWN_TIMEOUT_SECONDS:
-            tell(WAITS)
+            tell(WAIT_BEGAN)
         store.wait(list(keys.values()), timedelta(seconds=seconds))
         outcome = "complete"
     except RuntimeError:  # each kind of store has its own words for a timeout
@@ -114,7 +114,7 @@ def roll_call(
             raise
         outcome = f"rank {listed(missing)} did not come within {seconds:g} s"
     finally:
-        tell(GOES_ON)
+        tell(WAIT_ENDED)
     said = store.compare_set(f"{name}, {number}: outcome", "", outcome).decode()
     if said != "complete":
         raise CollectiveTimeoutError(f"{name}: {said}")

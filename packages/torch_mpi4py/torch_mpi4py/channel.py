@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from mpi4py import MPI
 
-from .announce import GOES_ON, WAITS, moving, tell
+from .announce import WAIT_BEGAN, WAIT_ENDED, as_work, tell
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, LayoutError, MismatchError
 from .gate import Gate
 from .interrupts import Deferred
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
     def announced(self) -> "Call":
         """Return this call for a thread that the main thread may wait for: its body is announced as work."""
-        return self._replace(body=moving(self.body))
+        return self._replace(body=as_work(self.body))
 
 
 class Refusal:
@@ -100,17 +100,17 @@ class Channel:
             announced = waits and lane.all_timeouts_long()
             try:
                 if announced:
-                    tell(WAITS)
+                    tell(WAIT_BEGAN)
                 with lane.lock:  # not acquire and release: an interrupt in between would leave it locked
                     if announced:
-                        tell(GOES_ON)
+                        tell(WAIT_ENDED)
                     if not lane.queue:
                         on_main = threading.get_ident() == self.deferred.main
                         self.execute(call if on_main else call.announced(), seconds)
                         return Finished(call.tensors)
             finally:
                 if announced:  # again: an interrupt may have come while this thread waited for the lock
-                    tell(GOES_ON)
+                    tell(WAIT_ENDED)
         announced_call = call.announced()
         work = Pending(lane, lambda: self.execute(announced_call, seconds), call.tensors, seconds)
         lane.submit(work)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .announce import GOES_ON, OWN_TIMEOUT_SECONDS, WAITS, moving, tell, wait_for_ranks
+from .announce import OWN_TIMEOUT_SECONDS, WAIT_BEGAN, WAIT_ENDED, as_work, tell, wait_for_ranks
 from .errors import CollectiveTimeoutError
 
 Result = list[torch.Tensor]
@@ -110,7 +110,7 @@ class Outcome(dist.Work):
         if ended is not None and not ended.done() and not self.announcing.locked():
             with self.announcing:
                 if not ended.done():
-                    moving(lambda: ended.set_result(None))()  # a callback may compute for long
+                    as_work(lambda: ended.set_result(None))()  # a callback may compute for long
 
 
 class Pending(Outcome):
@@ -217,14 +217,14 @@ class Lane:
             # If the lock is taken, its holder is in a collective: it waits for the other ranks, or announces
             # that it moves data.
             if announced:
-                tell(WAITS)
+                tell(WAIT_BEGAN)
             with self.lock:
                 if announced:
-                    tell(GOES_ON)
+                    tell(WAIT_ENDED)
                 ran = None if work and work.done else self.run_next()
         finally:
             if announced:  # again: an interrupt may have come while this thread waited for the lock
-                tell(GOES_ON)
+                tell(WAIT_ENDED)
         if ran:
             ran.announce()
 

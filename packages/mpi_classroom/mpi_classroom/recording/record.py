@@ -405,10 +405,10 @@ def waiting(name: str, of: Operation, wait: Callable[..., Any], *args: Any) -> A
 # What a library reports by MPI_Pcontrol of the waits that no wrapper sees, because it calls MPI on threads
 # and communicators of its own: any library may, `torch_mpi4py` does. A rank is noted as waiting while its
 # main thread waits and no thread works.
-WAITS, GOES_ON = 54001, 54002  # the calling thread waits for a call of another rank; no longer
-MOVES, MOVED = 54003, 54004  # a thread works: it moves data or runs a callback; one of them has finished
+WAIT_BEGAN, WAIT_ENDED = 54001, 54002  # the calling thread waits for a call of another rank; no longer
+WORK_BEGAN, WORK_ENDED = 54003, 54004  # a thread works: it moves data or runs a callback; it has finished
 _library_waits = False
-_library_moves = 0  # threads that work
+_library_works = 0  # threads that work
 _announcing = threading.RLock()  # a signal handler may announce inside it
 _LIBRARY = struct.pack("=i", CODES[IN_LIBRARY])
 
@@ -420,19 +420,21 @@ def announced(pcontrol: Callable[[int], None]) -> Callable[[int], None]:
     """
 
     def call(level: int) -> None:
-        global _calls, _library_waits, _library_moves
-        if level not in (WAITS, GOES_ON, MOVES, MOVED):
+        global _calls, _library_waits, _library_works
+        if level not in (WAIT_BEGAN, WAIT_ENDED, WORK_BEGAN, WORK_ENDED):
             return pcontrol(level)
-        if level in (WAITS, GOES_ON) and threading.get_ident() != MAIN:
+        if level in (WAIT_BEGAN, WAIT_ENDED) and threading.get_ident() != MAIN:
             return None
         with _announcing:
-            if level in (WAITS, GOES_ON):
-                _library_waits = level == WAITS
+            if level in (WAIT_BEGAN, WAIT_ENDED):
+                _library_waits = level == WAIT_BEGAN
             else:
-                _library_moves = max(0, _library_moves + (1 if level == MOVES else -1))
-            if level == WAITS:  # so the main thread is in no other call; its last polls may have left a note
+                _library_works = max(0, _library_works + (1 if level == WORK_BEGAN else -1))
+            if (
+                level == WAIT_BEGAN
+            ):  # in no other call, then; the main thread's last polls may have left a note
                 _record[CODE_BYTES] = _NO_CALL
-            if _library_waits and not _library_moves:
+            if _library_waits and not _library_works:
                 if _record[CODE_BYTES] in (_NO_CALL, _LIBRARY):
                     _calls += 1  # also for the same wait, when a thread has worked meanwhile
                     NOW.pack_into(_record, 0, _calls, _sent, *NO_OPERATION, CODES[IN_LIBRARY])
@@ -444,7 +446,7 @@ def announced(pcontrol: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def forget_library_wait() -> None:
-    """Erase the note of a library's wait: an interrupt may have ended it in place of GOES_ON."""
+    """Erase the note of a library's wait: an interrupt may have ended it in place of WAIT_ENDED."""
     global _library_waits
     with _announcing:
         _library_waits = False
