@@ -1,7 +1,8 @@
 """What prepares every rank, once: it notes its MPI calls, and no cell breaks it for the next one.
 
 `prepare` runs on the engines. Whatever a cell did to the process (print's stream closed, a builtin replaced,
-handlers of signals taken, a child forked that goes on as if it were the rank) is repaired when the cell ends.
+handlers of signals taken, a child forked that goes on as if it were the rank, a wait noted that an interrupt
+has ended) is repaired when the cell ends.
 """
 
 import atexit
@@ -47,7 +48,7 @@ def unreceived(discard: bool) -> list[Message]:
 
 
 def _repairer() -> Callable[..., None]:
-    from mpi_classroom.recording import recorder
+    from mpi_classroom.recording import record, recorder
 
     streams = {name: (getattr(sys, name), getattr(sys, name).pub_thread) for name in ("stdout", "stderr")}
     own, pid = dict(vars(builtins)), os.getpid()
@@ -61,5 +62,6 @@ def _repairer() -> Callable[..., None]:
         vars(builtins).update(own)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         recorder.write_stacks_when_asked()  # a handler of the cell's may have replaced it
+        record.forget_library_wait()  # which no rank is in between two cells
 
     return repair_rank

@@ -266,8 +266,10 @@ def named(recorded: Call | None, from_stack: Call | None) -> Call | None:
 def torch_call(stack: Sequence[Frame], *, asleep: bool) -> Call | None:
     """The call of torch.distributed that a rank is in, None when it is in none.
 
-    The backend torch_mpi4py waits in Python. Another one, such as Gloo, waits in C++ and sleeps, below a
-    function of torch.distributed or below a backward pass in which DistributedDataParallel sums gradients.
+    The backend torch_mpi4py waits in Python: its own frame is the innermost one, or waits for a thread. If
+    others are above it, it runs a callback of a future, which computes. Another backend, such as Gloo, waits
+    in C++ and sleeps, below a function of torch.distributed or below a backward pass in which
+    DistributedDataParallel sums gradients.
     """
     public = [
         function for file, _, function in stack if file.endswith(_C10D) and not function.startswith("_")
@@ -275,9 +277,10 @@ def torch_call(stack: Sequence[Frame], *, asleep: bool) -> Call | None:
     backend = [
         _OF_BACKEND.get((Path(file).name, function), function)
         for file, _, function in stack
-        if Path(file).parent.name == "torch_mpi4py"
+        if _of_backend(file)
     ]
-    if backend:
+    innermost = next((file for file, _, _ in stack if Path(file).name != "threading.py"), "")
+    if _of_backend(innermost):
         return Call(f"{OF_TORCH}.{(public or backend)[-1]}", None, None, None, 0)
     if not stack or not asleep:
         return None
@@ -287,6 +290,10 @@ def torch_call(stack: Sequence[Frame], *, asleep: bool) -> Call | None:
     if function == "_engine_run_backward":
         return Call(f"{OF_TORCH} in backward", None, None, None, 0, interruptible=True)
     return None
+
+
+def _of_backend(file: str) -> bool:
+    return Path(file).parent.name == "torch_mpi4py"
 
 
 def _line(source: Source, number: int) -> str:

@@ -17,8 +17,9 @@ collective calls in this cell than others.
 
 Why a rank must be in a *recorded* call to count as waiting. A call is recorded when it goes through our
 wrappers of mpi4py's blocking calls (`recording/`), which note its name, partner and number on entry and erase
-the note on return. A library that waits in a way of its own can announce its waits by MPI_Pcontrol, as
-torch_mpi4py does. A wait that is known only by its source line or stack, such as `intercomm.Disconnect()`,
+the note on return. A library whose waits are not MPI calls can report them by MPI_Pcontrol, as torch_mpi4py
+does. In both cases the main thread waits: what another thread of the learner's computes meanwhile is not
+seen. A wait that is known only by its source line or stack, such as `intercomm.Disconnect()`,
 `future.result()` or an all-reduce over Gloo, ends at the deadline and not sooner, because no snapshot can
 tell it safely from work. Open MPI polls while it waits, so a rank that waits inside MPI uses CPU time like
 one that computes. A rank that uses none sleeps: in `time.sleep`, in a download, in `subprocess.run`, on a
@@ -235,7 +236,10 @@ class Traffic:
         self._seconds = 0.0
 
     def quiet(self, states: Sequence[RankState], seconds: float) -> float:
-        """For how many seconds, at most, none has moved MOVED_BYTES; all of them where nobody asked."""
+        """For how many seconds, at most, none has moved MOVED_BYTES.
+
+        All seconds of the cell if bytes are not counted, as on one host.
+        """
         for state in states:
             if state.moved is None:
                 continue

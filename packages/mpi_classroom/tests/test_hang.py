@@ -470,6 +470,23 @@ def test_what_torch_enters_the_backend_by_has_the_name_that_a_learner_knows(file
     assert str(observer.torch_call(stack, asleep=True)) == f"torch.distributed.{name}"
 
 
+CALLBACK = [(f"{BACKEND}work.py", 109, "announce"), (f"{BACKEND}work.py", 140, "wait")]
+
+
+@pytest.mark.parametrize(
+    ("called", "kind"),
+    [
+        ([("/tmp/cell.py", 2, "callback")], "computing"),
+        ([("/venv/torch/nn/linear.py", 1, "forward"), ("/tmp/cell.py", 2, "callback")], "computing"),
+        ([("/lib/threading.py", 1116, "join")], "waiting"),  # the backend's own: its thread is at a gate
+        ([("/lib/threading.py", 1, "_wait_for_tstate_lock"), ("/lib/threading.py", 9, "join")], "waiting"),
+    ],
+)
+def test_a_rank_in_a_callback_that_the_backend_runs_computes(tmp_path, called, kind):
+    state = seen(tmp_path, 0, [*called, *CALLBACK, ("/tmp/cell.py", 4, "<module>")])
+    assert (state.kind, state.call is None) == (kind, kind == "computing")
+
+
 def test_an_announced_wait_has_the_number_of_the_record_and_the_name_of_the_stack():
     recorded, barrier = Call(IN_LIBRARY, None, None, None, 9), collective("Barrier")
     shown = Call("torch.distributed.recv", None, None, None, 0)

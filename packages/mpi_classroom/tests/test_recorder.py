@@ -439,7 +439,7 @@ def test_whatever_a_rank_repeats_in_vain_is_a_wait(record, monkeypatch, poll, sa
 def say(record, monkeypatch):
     """MPI.Pcontrol as `install` replaces it, on a rank that has announced nothing."""
     monkeypatch.setattr(note, "_library_waits", False)
-    monkeypatch.setattr(note, "_library_moves", 0)
+    monkeypatch.setattr(note, "_library_works", 0)
     return note.announced(lambda level: pytest.fail(f"level {level} is nobody else's"))
 
 
@@ -450,38 +450,38 @@ def elsewhere(action):
 
 
 def test_a_wait_that_a_library_announces_is_a_call_until_it_goes_on(record, say):
-    say(note.WAITS)
+    say(note.WAIT_BEGAN)
     call = read_rank(record, 0).call
     assert (str(call), call.in_library, call.number) == ("a library that uses MPI", True, 1)
     assert not call.collective and not call.on_window
-    say(note.GOES_ON)
+    say(note.WAIT_ENDED)
     assert read_rank(record, 0).call is None
-    say(note.GOES_ON)  # twice does no harm
-    say(note.WAITS)
+    say(note.WAIT_ENDED)  # twice does no harm
+    say(note.WAIT_BEGAN)
     assert read_rank(record, 0).call.number == 2
 
 
 def test_what_other_threads_wait_for_is_no_wait_of_the_rank(record, say):
-    elsewhere(lambda: say(note.WAITS))
+    elsewhere(lambda: say(note.WAIT_BEGAN))
     assert read_rank(record, 0).call is None
-    say(note.WAITS)
-    elsewhere(lambda: say(note.GOES_ON))
+    say(note.WAIT_BEGAN)
+    elsewhere(lambda: say(note.WAIT_ENDED))
     assert read_rank(record, 0).call is not None
 
 
 def test_a_rank_in_which_data_moves_does_not_wait(record, say):
-    say(note.WAITS)
+    say(note.WAIT_BEGAN)
     before = read_rank(record, 0).call
-    elsewhere(lambda: say(note.MOVES))
+    elsewhere(lambda: say(note.WORK_BEGAN))
     assert read_rank(record, 0).call is None
-    say(note.MOVES)
-    elsewhere(lambda: say(note.MOVED))
+    say(note.WORK_BEGAN)
+    elsewhere(lambda: say(note.WORK_ENDED))
     assert read_rank(record, 0).call is None, "the other one goes on"
-    say(note.MOVED)
+    say(note.WORK_ENDED)
     assert read_rank(record, 0).call.number > before.number, "a standstill begins anew"
-    say(note.MOVES)
-    say(note.GOES_ON)
-    say(note.WAITS)
+    say(note.WORK_BEGAN)
+    say(note.WAIT_ENDED)
+    say(note.WAIT_BEGAN)
     assert read_rank(record, 0).call is None, "nor one that comes to a wait meanwhile"
 
 
@@ -490,11 +490,86 @@ def test_an_announcement_does_not_erase_the_note_of_a_call(record, say):
     seen = []
 
     def original(self):
-        elsewhere(lambda: (say(note.MOVES), say(note.MOVED)))
+        elsewhere(lambda: (say(note.WORK_BEGAN), say(note.WORK_ENDED)))
         seen.append(read_rank(record, 0).call)
 
     note.collective("Barrier", original)(comm)
     assert str(seen[0]) == "Barrier"
+
+
+def test_an_announcement_of_a_thread_does_not_replace_the_note_of_a_call(record, say):
+    """The main thread has left the library's wait by an interrupt, which came in place of WAIT_ENDED."""
+    say(note.WORK_BEGAN)
+    say(note.WAIT_BEGAN)
+    assert str(during_announcements(record, say)) == "Barrier"
+
+
+def during_announcements(record, say):
+    """The call that is noted in a Barrier while another thread says WORK_ENDED, WORK_BEGAN and WORK_ENDED."""
+    seen = []
+
+    def original(self):
+        elsewhere(lambda: (say(note.WORK_ENDED), say(note.WORK_BEGAN), say(note.WORK_ENDED)))
+        seen.append(read_rank(record, 0).call)
+
+    note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
+    return seen[0]
+
+
+def test_a_wait_takes_the_place_of_the_note_that_polls_have_left(record, say, monkeypatch):
+    monkeypatch.setattr(note, "_COMPUTED", 60.0)
+    comm = RecordedComm(MPI.COMM_SELF.Dup())
+    assert not comm.Iprobe(0, 7) and not comm.Iprobe(0, 7)
+    assert read_rank(record, 0).call.name == "Iprobe"
+    say(note.WORK_BEGAN)
+    say(note.WAIT_BEGAN)
+    say(note.WORK_ENDED)
+    assert read_rank(record, 0).call.in_library
+
+
+def test_a_wait_that_an_interrupt_has_ended_without_a_word_is_over_with_the_cell(record, say):
+    say(note.WAIT_BEGAN)
+    note.forget_library_wait()
+    assert read_rank(record, 0).call is None
+    elsewhere(lambda: (say(note.WORK_BEGAN), say(note.WORK_ENDED)))
+    assert read_rank(record, 0).call is None
+
+
+def test_the_end_of_a_cell_leaves_the_note_of_other_calls(record, say):
+    seen = []
+
+    def original(self):
+        note.forget_library_wait()
+        seen.append(read_rank(record, 0).call)
+
+    note.collective("Barrier", original)(RecordedComm(MPI.COMM_SELF))
+    assert str(seen[0]) == "Barrier"
+
+
+def test_work_that_ends_without_having_begun_is_not_counted(record, say):
+    say(note.WORK_ENDED)
+    say(note.WAIT_BEGAN)
+    assert read_rank(record, 0).call is not None
+
+
+def test_a_signal_handler_may_announce_while_the_main_thread_does(record, say, monkeypatch):
+    said = []
+
+    class Packing:
+        def pack_into(self, *args):
+            if not said:
+                said.append(True)
+                say(note.WAIT_ENDED)
+
+    def main():
+        monkeypatch.setattr(note, "MAIN", threading.get_ident())
+        say(note.WAIT_BEGAN)
+
+    monkeypatch.setattr(note, "NOW", Packing())
+    thread = threading.Thread(target=main, daemon=True)  # which a deadlock would not end
+    thread.start()
+    thread.join(5.0)
+    assert said and not thread.is_alive()
 
 
 def test_other_levels_are_for_other_tools(record):

@@ -1,14 +1,21 @@
 """A wait that only another rank can end is announced by MPI_Pcontrol, and what ends by itself is not."""
 
+import functools
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from mpi4py import MPI
 
 from torch_mpi4py import announce
-from torch_mpi4py.announce import GOES_ON, MOVED, MOVES, WAITS, wait_for_ranks
+from torch_mpi4py.announce import WAIT_BEGAN, WAIT_ENDED, WORK_BEGAN, WORK_ENDED, wait_for_ranks
+from torch_mpi4py.channel import Call, Channel
+from torch_mpi4py.gate import record
+from torch_mpi4py.messages import Message
 from torch_mpi4py.work import Lane, Pending
 
 
@@ -32,13 +39,20 @@ def never() -> bool:
     return False
 
 
+class Incomplete:
+    """A message that has begun to arrive, until `look` says that it is complete."""
+
+    def __init__(self, look: Callable[[], bool]) -> None:
+        self.look = look
+
+
 def test_a_wait_that_is_soon_over_is_not_announced(heard: list[tuple[bool, int]]) -> None:
     assert wait_for_ranks(after(0.0), 60.0) and heard == []
 
 
 def test_a_longer_wait_is_announced_once(heard: list[tuple[bool, int]]) -> None:
     assert wait_for_ranks(after(2.5 * announce.LOOK_SECONDS), 60.0)
-    assert heard == [(True, WAITS), (True, GOES_ON)]
+    assert heard == [(True, WAIT_BEGAN), (True, WAIT_ENDED)]
 
 
 def test_a_wait_that_raises_is_over(heard: list[tuple[bool, int]]) -> None:
@@ -51,15 +65,50 @@ def test_a_wait_that_raises_is_over(heard: list[tuple[bool, int]]) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         wait_for_ranks(interrupted, 60.0)
-    assert heard == [(True, WAITS), (True, GOES_ON)]
+    assert heard == [(True, WAIT_BEGAN), (True, WAIT_ENDED)]
+
+
+@pytest.mark.parametrize(
+    ("interrupted_at", "others"),
+    [(WORK_BEGAN, [WAIT_BEGAN, WAIT_ENDED]), (WAIT_ENDED, [WAIT_BEGAN, WORK_BEGAN, WORK_ENDED])],
+)
+def test_an_interrupt_at_an_announcement_leaves_no_other_one_out(
+    interrupted_at: int, others: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end of work without its begin makes the count negative, and no wait is noted any more."""
+    levels: list[int] = []
+
+    def hear(level: int) -> None:
+        if level == interrupted_at:
+            raise KeyboardInterrupt
+        levels.append(level)
+
+    monkeypatch.setattr(MPI, "Pcontrol", hear)
+    message = Incomplete(never)
+    monkeypatch.setitem(announce.arriving, id(message), message)
+    with pytest.raises(KeyboardInterrupt):
+        wait_for_ranks(after(0.3), 60.0)
+    assert levels == others
 
 
 def test_without_a_tool_nothing_is_said() -> None:
     """mpi4py's own function raises an error at levels that it does not know."""
     with pytest.raises(MPI.Exception):
-        MPI.Pcontrol(WAITS)
-    announce.tell(WAITS)
+        MPI.Pcontrol(WAIT_BEGAN)
+    announce.tell(WAIT_BEGAN)
     assert wait_for_ranks(after(0.3), 60.0)
+
+
+def test_a_tool_may_wrap_mpi4pys_function_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: list[int] = []
+
+    @functools.wraps(MPI.Pcontrol)
+    def hear(level: int) -> None:
+        levels.append(level)
+
+    monkeypatch.setattr(MPI, "Pcontrol", hear)
+    announce.tell(WAIT_BEGAN)
+    assert levels == [WAIT_BEGAN]
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.02, 0.5])
@@ -74,32 +123,121 @@ def test_a_wait_with_a_short_timeout_ends_with_its_own_error(
 def test_while_a_message_arrives_data_moves(
     heard: list[tuple[bool, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Message:
-        def __init__(self) -> None:
-            self.look = after(0.8)
-
-    message = Message()
+    message = Incomplete(after(0.8))
     monkeypatch.setattr(announce, "LOOK_SECONDS", 0.1)
-    monkeypatch.setitem(announce.arriving, id(message), message)  # type: ignore[misc]
+    monkeypatch.setitem(announce.arriving, id(message), message)
     assert wait_for_ranks(after(1.5), 60.0)
-    assert [level for _, level in heard] == [WAITS, MOVES, MOVED, GOES_ON]
+    assert [level for _, level in heard] == [WAIT_BEGAN, WORK_BEGAN, WORK_ENDED, WAIT_ENDED]
     assert id(message) not in announce.arriving
 
 
 def test_a_thread_that_waits_for_the_lane_waits_for_the_ranks(heard: list[tuple[bool, int]]) -> None:
     """The owner thread stands at the gate with the lane's lock, and then moves the data."""
-    lane, standing, come = Lane("0"), threading.Event(), threading.Event()
+    lane, standing, come = Lane("0", 60.0), threading.Event(), threading.Event()
 
     def execute() -> None:
         standing.set()
         come.wait(30)
-        announce.moving(lambda: time.sleep(0.01))()
+        announce.as_work(lambda: time.sleep(0.01))()
 
-    work = Pending(lane, execute, [])
+    work = Pending(lane, execute, [], 60.0)
     lane.submit(work)
     assert standing.wait(30)
     threading.Timer(0.2, come.set).start()
     assert work.wait()
-    assert [level for main, level in heard if main] == [WAITS, GOES_ON, GOES_ON]
-    assert [level for main, level in heard if not main][:4] == [WAITS, GOES_ON, MOVES, MOVED]
+    assert [level for main, level in heard if main] == [WAIT_BEGAN, WAIT_ENDED, WAIT_ENDED]
+    assert [level for main, level in heard if not main][:4] == [
+        WAIT_BEGAN,
+        WAIT_ENDED,
+        WORK_BEGAN,
+        WORK_ENDED,
+    ]
     assert lane.close(5.0)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("running", "queued"), [(20.0, 20.0), (20.0, 60.0), (60.0, 20.0)])
+def test_a_wait_for_a_collective_with_a_short_timeout_ends_with_its_own_error(
+    heard: list[tuple[bool, int]], blocking: bool, running: float, queued: float
+) -> None:
+    channel = Channel(MPI.COMM_SELF.Dup(), 60.0, "0")
+    standing, come = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        standing.set()
+        come.wait(30)
+
+    first = Call(record("barrier", None), lambda: "first", stand, [])
+    then = Call(record("barrier", None), lambda: "then", lambda: None, [])
+    channel.run(first, running, later=True)
+    assert standing.wait(30)
+    threading.Timer(0.2, come.set).start()
+    channel.run(then, queued, later=True)
+    heard.clear()
+    assert channel.run(then, 60.0, later=not blocking).wait()
+    assert WAIT_BEGAN not in [level for main, level in heard if main]
+    channel.lane.step()  # with nothing to do, as the owner thread makes after others have run its works
+    channel.close(lambda seconds: True)
+
+
+def test_a_wait_for_a_collective_of_a_users_thread_is_announced(heard: list[tuple[bool, int]]) -> None:
+    channel, standing, come = Channel(MPI.COMM_SELF.Dup(), 60.0, "0"), threading.Event(), threading.Event()
+
+    def stand_at_the_gate() -> None:
+        with channel.lane.lock:
+            standing.set()
+            come.wait(30)
+
+    threading.Thread(target=stand_at_the_gate).start()
+    assert standing.wait(30)
+    threading.Timer(0.2, come.set).start()
+    channel.run(Call(record("barrier", None), lambda: "", lambda: None, []), 60.0, later=False)
+    assert heard == [(True, WAIT_BEGAN), (True, WAIT_ENDED), (True, WAIT_ENDED)]
+    channel.close(lambda seconds: True)
+
+
+def test_a_users_thread_that_moves_data_works(heard: list[tuple[bool, int]]) -> None:
+    """The main thread may wait for it, or for what it does next."""
+    channel = Channel(MPI.COMM_SELF.Dup(), 60.0, "0")
+    seen: list[list[tuple[bool, int]]] = []
+    call = Call(record("barrier", None), lambda: "", lambda: seen.append(list(heard)), [])
+    thread = threading.Thread(target=lambda: channel.run(call, 60.0, later=False))
+    thread.start()
+    thread.join(30)
+    assert seen == [[(False, WORK_BEGAN)]] and heard == [(False, WORK_BEGAN), (False, WORK_ENDED)]
+    channel.run(call, 60.0, later=False)
+    assert len(seen) == 2 and heard == [(False, WORK_BEGAN), (False, WORK_ENDED)], (
+        "the main thread need not say so"
+    )
+    channel.close(lambda seconds: True)
+
+
+def test_a_callback_runs_when_the_wait_for_its_message_is_over(heard: list[tuple[bool, int]]) -> None:
+    """It may compute for long, and no other rank can end that."""
+    comes = after(0.3)
+    seen: list[list[int]] = []
+
+    class Late(Message):
+        def test(self) -> None:
+            self.done = comes()
+
+    queue: Any = SimpleNamespace(channel=SimpleNamespace(seconds=60.0), look_after=lambda message: None)
+    message = Late(queue, torch.zeros(1), torch.zeros(1), "recv")
+    message.get_future().then(lambda _: seen.append([level for _, level in heard]))
+    assert message.wait()
+    assert seen == [[WAIT_BEGAN, WAIT_ENDED, WORK_BEGAN]]
+    assert heard[-1] == (True, WORK_ENDED)
+
+
+def test_a_callback_on_the_owner_thread_is_announced_as_work(heard: list[tuple[bool, int]]) -> None:
+    """The main thread may wait for that thread, and no other rank can end the callback."""
+    lane = Lane("0", 60.0)
+    work = Pending(lane, lambda: None, [], 60.0)
+    ended = work.get_future().then(lambda _: time.sleep(0.01))
+    lane.submit(work)
+    ended.wait()
+    assert lane.close(5.0)
+    assert [level for main, level in heard if not main and level in (WORK_BEGAN, WORK_ENDED)] == [
+        WORK_BEGAN,
+        WORK_ENDED,
+    ]

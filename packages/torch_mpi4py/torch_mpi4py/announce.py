@@ -1,18 +1,21 @@
-"""Waits for other ranks, said aloud for a tool that watches the job.
+"""Report to a tool that watches the job when this rank waits for other ranks.
 
-A debugger or a recorder of MPI calls sees a rank that polls, and cannot tell a wait from work. MPI's own way
-to speak to such a tool is MPI_Pcontrol, whose levels mean what the two have agreed on. mpi4py's own function
-passes on levels 0 to 2 only, so a tool puts one of its own in place of `MPI.Pcontrol`; without a tool nothing
-is said. A wait that only another rank can end, and that takes longer than EARLY_SECONDS, is put between two
-calls of it:
+A rank that waits here polls MPI, so a debugger or a recorder of MPI calls cannot distinguish it from a rank
+that computes. MPI's own call for such a tool is MPI_Pcontrol, whose levels mean what the two have agreed on.
+mpi4py's own function passes on levels 0 to 2 only, so a tool puts one of its own in place of `MPI.Pcontrol`;
+without a tool nothing is called. A wait that only another rank can end is put between two calls of it. Waits
+in `wait_for_ranks` are announced after EARLY_SECONDS, waits for the lane and for a new group at once:
 
-    tell(WAITS)      the calling thread waits for a call of another rank
-    tell(GOES_ON)    and no longer
-    tell(MOVES)      some thread of this process moves data, which ends by itself; these nest
-    tell(MOVED)      one of them no longer
+    tell(WAIT_BEGAN)    the calling thread waits for a call of another rank
+    tell(WAIT_ENDED)    it goes on
+    tell(WORK_BEGAN)    a thread of this process works: it moves data or runs a callback; several may at once
+    tell(WORK_ENDED)    one of them has finished
 
-A process is stuck until another one acts if its main thread waits and nothing moves. The wait at the gate is
-announced, what comes after it is not: then all ranks are there, and only their speed counts.
+A rank can go on only by a call of another rank if its main thread waits, no thread works and the user's
+program has no threads of its own. Before a collective moves data, all ranks meet at a gate (gate.py). The
+wait there is announced. Behind it all ranks are present, and only their speed counts. A callback counts as
+work even while it waits in a collective, so a tool does not notice a hang there. That is the safe side: if
+work were announced as a wait, a tool might end a correct program.
 """
 
 import time
@@ -24,14 +27,15 @@ from mpi4py import MPI
 
 from .waiting import LONGEST_NAP, wait_until
 
-WAITS: Final = 54001
-GOES_ON: Final = 54002
-MOVES: Final = 54003
-MOVED: Final = 54004
+WAIT_BEGAN: Final = 54001
+WAIT_ENDED: Final = 54002
+WORK_BEGAN: Final = 54003
+WORK_ENDED: Final = 54004
 
 EARLY_SECONDS: Final = 0.1  # most waits are over by then
 LOOK_SECONDS: Final = 0.5  # between two looks whether a message arrives meanwhile
-OWN_TIMEOUT_SECONDS: Final = 30.0  # a wait with no longer timeout ends with its own error, unannounced
+# Waits with a timeout up to this are not announced: the caller sees this backend's own error first.
+OWN_TIMEOUT_SECONDS: Final = 30.0
 
 
 class _Arriving(Protocol):
@@ -42,41 +46,56 @@ class _Arriving(Protocol):
         ...
 
 
-arriving: "weakref.WeakValueDictionary[int, _Arriving]" = weakref.WeakValueDictionary()  # by id
+# Filled by messages.py. Weak: a message that was dropped is over. A dict by id, because a WeakSet may not
+# change while somebody iterates over it.
+arriving: "weakref.WeakValueDictionary[int, _Arriving]" = weakref.WeakValueDictionary()
 
 
 def tell(level: int) -> None:
-    """Say `level` to the tool that has replaced MPI.Pcontrol, if there is one."""
+    """Report `level` to the tool that has replaced MPI.Pcontrol, if there is one."""
     pcontrol = MPI.Pcontrol
-    if pcontrol.__module__ != MPI.__name__:
+    # A tool's function may have mpi4py's name, by functools.wraps, or be compiled by Cython, too.
+    if type(pcontrol) is not type(MPI.Get_version) or pcontrol.__module__ != MPI.__name__:
         pcontrol(level)
 
 
 def wait_for_ranks(done: Callable[[], bool], seconds: float, longest_nap: float = LONGEST_NAP) -> bool:
-    """Wait until `done()`, which only calls of other ranks make true; return False after `seconds`."""
+    """Wait until `done()` is true, and announce the wait; return whether that was within `seconds`.
+
+    Only calls of other ranks can make it true, and it must not run callbacks.
+    """
     start = time.monotonic()
     if wait_until(done, min(seconds, EARLY_SECONDS), longest_nap):
         return True
     announced, moves = seconds > OWN_TIMEOUT_SECONDS, False
     try:
         if announced:
-            tell(WAITS)
+            tell(WAIT_BEGAN)
         while (waited := time.monotonic() - start) < seconds:
-            if something_arrives() is not moves:
-                moves = not moves
-                tell(MOVES if moves else MOVED)
-            if wait_until(done, min(seconds, waited + LOOK_SECONDS), longest_nap, waited):
+            # Also in a wait that is not announced: another thread's may be.
+            if (arrives := something_arrives()) is not moves:
+                tell(WORK_BEGAN if arrives else WORK_ENDED)
+                moves = arrives  # only now: an interrupt may come instead of the call
+            until = min(seconds, waited + LOOK_SECONDS)
+            if wait_until(done, until, longest_nap, waited):
                 return True
         return False
     finally:
-        if announced:
-            tell(GOES_ON)
-        if moves:
-            tell(MOVED)
+        try:
+            if announced:
+                tell(WAIT_ENDED)
+        finally:
+            if moves:
+                tell(WORK_ENDED)
 
 
 def something_arrives() -> bool:
-    """Whether a message has begun to arrive in this process and is not complete."""
+    """Test the messages that have begun to arrive in this process; return whether one is incomplete.
+
+    Without cross-memory attach a large message advances by one part per test, so a wait with long naps may
+    take many seconds although nothing hangs. A message stays incomplete for as long as its sender makes no
+    MPI call, so a sender that never makes one is noticed at the timeout only.
+    """
     for reference in arriving.valuerefs():
         message = reference()
         if message is not None and message.look():
@@ -84,14 +103,14 @@ def something_arrives() -> bool:
     return bool(arriving)
 
 
-def moving(body: Callable[[], None]) -> Callable[[], None]:
-    """`body`, announced as moving data."""
+def as_work(body: Callable[[], None]) -> Callable[[], None]:
+    """Return `body` between two calls of `tell`: this process works."""
 
     def run() -> None:
-        tell(MOVES)
+        tell(WORK_BEGAN)
         try:
             body()
         finally:
-            tell(MOVED)
+            tell(WORK_ENDED)
 
     return run

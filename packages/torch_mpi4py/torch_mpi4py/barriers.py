@@ -12,7 +12,7 @@ from datetime import timedelta
 import torch.distributed as dist
 from mpi4py import MPI
 
-from .announce import GOES_ON, OWN_TIMEOUT_SECONDS, WAITS, tell, wait_for_ranks
+from .announce import OWN_TIMEOUT_SECONDS, WAIT_BEGAN, WAIT_ENDED, tell, wait_for_ranks
 from .channel import Channel
 from .errors import CollectiveTimeoutError
 
@@ -90,17 +90,22 @@ def collect(channel: Channel, seconds: float) -> dict[int, int]:
     return here
 
 
-def roll_call(store: dist.Store, name: str, ranks: Sequence[int], me: int, seconds: float) -> None:
-    """Return when all `ranks` have called this with that `name`; CollectiveTimeoutError names the missing.
+def roll_call(
+    store: dist.Store, call: str, number: int, ranks: Sequence[int], me: int, seconds: float
+) -> None:
+    """Return when all `ranks` have made this `call`, the one of that `number`.
+
+    Raises CollectiveTimeoutError, which names the missing, after `seconds`.
 
     MPI has no deadline for making a communicator. The first to be sure of the outcome says it for all: who
     comes late finds that it was given up, and does not wait for those who left.
     """
-    keys = {rank: f"{name}: rank {rank}" for rank in ranks}
+    name = f"{call} of ranks {list(ranks)}"
+    keys = {rank: f"{name}, {number}: rank {rank}" for rank in ranks}
     store.set(keys[me], "here")
     try:
         if seconds > OWN_TIMEOUT_SECONDS:
-            tell(WAITS)
+            tell(WAIT_BEGAN)
         store.wait(list(keys.values()), timedelta(seconds=seconds))
         outcome = "complete"
     except RuntimeError:  # each kind of store has its own words for a timeout
@@ -109,10 +114,10 @@ def roll_call(store: dist.Store, name: str, ranks: Sequence[int], me: int, secon
             raise
         outcome = f"rank {listed(missing)} did not come within {seconds:g} s"
     finally:
-        tell(GOES_ON)
-    said = store.compare_set(f"{name}: outcome", "", outcome).decode()
+        tell(WAIT_ENDED)
+    said = store.compare_set(f"{name}, {number}: outcome", "", outcome).decode()
     if said != "complete":
-        raise CollectiveTimeoutError(f"new_group of ranks {list(ranks)}: {said}")
+        raise CollectiveTimeoutError(f"{name}: {said}")
 
 
 def listed(ranks: list[int]) -> str:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from mpi4py import MPI
 
-from .announce import GOES_ON, WAITS, moving, tell
+from .announce import WAIT_BEGAN, WAIT_ENDED, as_work, tell
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, LayoutError, MismatchError
 from .gate import Gate
 from .interrupts import Deferred
@@ -52,6 +52,10 @@ class Call(NamedTuple):
     show: tuple[int, int] | None = None  # address and bytes of what the others may read from the gate on
     local: bool = False  # whether the body needs the others no more, once it is shown
 
+    def announced(self) -> "Call":
+        """Return this call for a thread that the main thread may wait for: its body is announced as work."""
+        return self._replace(body=as_work(self.body))
+
 
 class Refusal:
     """The words of a rank that cannot take part, and the error it raises itself."""
@@ -75,9 +79,8 @@ class Channel:
             each.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = comm.rank, comm.size
         self.seconds, self.name = seconds, name
-        self.call_seconds = seconds  # of the collective that runs
         self.gate = Gate(comm)
-        self.lane = Lane(name)
+        self.lane = Lane(name, seconds)
         self.deferred = Deferred()
         self.broken: str | None = None
         self.closed = False
@@ -93,21 +96,23 @@ class Channel:
         self.check_open()
         lane = self.lane
         if not later:
-            waits = bool(lane.queue)  # for an earlier one, which another thread runs
+            waits = bool(lane.queue) or lane.lock.locked()  # for an earlier one, which another thread runs
+            announced = waits and lane.all_timeouts_long()
             try:
-                if waits:
-                    tell(WAITS)
+                if announced:
+                    tell(WAIT_BEGAN)
                 with lane.lock:  # not acquire and release: an interrupt in between would leave it locked
-                    if waits:
-                        tell(GOES_ON)
+                    if announced:
+                        tell(WAIT_ENDED)
                     if not lane.queue:
-                        self.execute(call, seconds)
+                        on_main = threading.get_ident() == self.deferred.main
+                        self.execute(call if on_main else call.announced(), seconds)
                         return Finished(call.tensors)
             finally:
-                if waits:
-                    tell(GOES_ON)
-        call = call._replace(body=moving(call.body))
-        work = Pending(lane, lambda: self.execute(call, seconds), call.tensors)
+                if announced:  # again: an interrupt may have come while this thread waited for the lock
+                    tell(WAIT_ENDED)
+        announced_call = call.announced()
+        work = Pending(lane, lambda: self.execute(announced_call, seconds), call.tensors, seconds)
         lane.submit(work)
         if not later:
             work.wait()
@@ -117,7 +122,7 @@ class Channel:
         """The gate, then the body; the calling thread holds the lane."""
         self.check_open()
         try:
-            self.call_seconds = seconds
+            self.lane.call_seconds = seconds
             if self.rows:
                 self.rows.before_gate(call.show)
             self.gate.enter(call.record, call.describe, seconds)
@@ -157,13 +162,13 @@ class Channel:
 
     def wait(self, test: Callable[[], bool]) -> None:
         """Wait, inside a body, until `test()`: for so long as the call allows, less after Ctrl-C."""
-        deadline = time.monotonic() + self.call_seconds
-        step = min(self.call_seconds, INTERRUPT_SECONDS)
+        deadline = time.monotonic() + self.lane.call_seconds
+        step = min(self.lane.call_seconds, INTERRUPT_SECONDS)
         while not wait_until(test, step, SHORT_NAP):
             if self.deferred.pending or time.monotonic() >= deadline:
                 raise CollectiveTimeoutError(
                     f"all {self.size} ranks came, and one of them has given up since: "
-                    f"timeout after {self.call_seconds:g} s"
+                    f"timeout after {self.lane.call_seconds:g} s"
                 )
 
     def find_rows(self) -> SharedRows | None:

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
 from . import collectives
-from .barriers import monitored_barrier
+from .barriers import monitored_barrier, roll_call
 from .channel import Call, Channel, Refusal, create_from
 from .gate import REFUSED
 from .messages import Message, MessageQueue
@@ -230,20 +230,32 @@ class MPIGroup(ProcessGroup):
         """A group of `ranks` of this one, in this order, which only they have to call; None on the others.
 
         As torch.distributed.split_group, which wants an accelerator. The ranks number their splits alike.
+        Raises CollectiveTimeoutError on the ranks that came if one does not come within `timeout`.
         """
         self.channel.check_open()
         self.splits += 1
         if self.channel.rank not in ranks:
             return None
         name = group_name or f"{self._name}:split{self.splits}:{'-'.join(map(str, ranks))}"
-        comm = create_from(self.channel.comm, list(ranks))
         seconds = timeout.total_seconds() if timeout else self.channel.seconds
+        comm = self.create_part("split_group", list(ranks), seconds)
         part = MPIGroup(comm, dist.PrefixStore(f"{name}/", self._store), seconds, name)
         part.setGroupDesc(group_desc or "undefined")
         register(self, part, list(ranks))
         return part
 
     splitGroup = split_group
+
+    def create_part(self, call: str, ranks: list[int], seconds: float) -> MPI.Intracomm:
+        """Return a communicator of these ranks of this group, which all make this `call`; no others do.
+
+        Raises CollectiveTimeoutError on the ranks that came if one does not come within `seconds`.
+        """
+        self.channel.check_open()
+        key = tuple(ranks)
+        self.calls[key] += 1  # the members make their groups in the same order
+        roll_call(self._store, call, self.calls[key], ranks, self.channel.rank, seconds)
+        return create_from(self.channel.comm, ranks)
 
     def mergeRemoteGroup(self, *arguments: Any) -> None:
         """Refuse: torch's own would end the process with a segmentation fault."""

@@ -144,7 +144,7 @@ class Message(Outcome):
         seconds = timeout.total_seconds() if timeout else 0.0
         seconds = seconds if seconds > 0 else self.queue.channel.seconds
         nap = SHORT_NAP if self.tensor.nbytes > LARGE else LONGEST_NAP
-        if not self.is_completed() and not wait_for_ranks(self.is_completed, seconds, nap):
+        if not self.look() and not wait_for_ranks(self.look, seconds, nap):  # callbacks run behind the wait
             raise CollectiveTimeoutError(f"{self.words} is not done after {seconds:g} s")
         self.announce()
         if self.error:

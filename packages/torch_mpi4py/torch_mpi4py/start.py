@@ -19,8 +19,7 @@ from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
 from .announce import wait_for_ranks
-from .barriers import roll_call
-from .channel import create_from, forget_in_fork, keep_forever
+from .channel import forget_in_fork, keep_forever
 from .errors import CollectiveTimeoutError
 from .group import MPIGroup
 from .shared import all_agree
@@ -130,12 +129,7 @@ def sub_communicator(ranks: list[int], seconds: float) -> MPI.Intracomm:
     world = c10d._get_default_group()
     if not isinstance(world, MPIGroup):
         raise RuntimeError(f"the default group is {world.name()}; a group of mpi4py needs an mpi4py world")
-    world.channel.check_open()
-    world.calls[tuple(ranks)] += 1  # the members make their groups in the same order, others take no part
-    roll_call(
-        world.get_group_store(), f"group {ranks}, {world.calls[tuple(ranks)]}", ranks, world.rank(), seconds
-    )
-    return create_from(world.channel.comm, ranks)
+    return world.create_part("new_group", ranks, seconds)
 
 
 def close_all() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .announce import GOES_ON, WAITS, tell, wait_for_ranks
+from .announce import OWN_TIMEOUT_SECONDS, WAIT_BEGAN, WAIT_ENDED, as_work, tell, wait_for_ranks
 from .errors import CollectiveTimeoutError
 
 Result = list[torch.Tensor]
@@ -110,15 +110,16 @@ class Outcome(dist.Work):
         if ended is not None and not ended.done() and not self.announcing.locked():
             with self.announcing:
                 if not ended.done():
-                    ended.set_result(None)
+                    as_work(lambda: ended.set_result(None))()  # a callback may compute for long
 
 
 class Pending(Outcome):
     """An asynchronous collective: `execute` runs it, once, on whatever thread holds the lane."""
 
-    def __init__(self, lane: "Lane", execute: Callable[[], None], tensors: Result) -> None:
+    def __init__(self, lane: "Lane", execute: Callable[[], None], tensors: Result, seconds: float) -> None:
         super().__init__(tensors)
         self.lane, self.execute = lane, execute
+        self.seconds = seconds  # its timeout
 
     def run(self) -> None:
         """Run it. An interrupt ends the work, and goes on to the thread that it reached."""
@@ -182,9 +183,10 @@ class Lane:
     locked.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, seconds: float) -> None:
         self.name = name
         self.lock = threading.Lock()  # whoever holds it runs a collective
+        self.call_seconds = seconds  # timeout of the collective that runs
         self.queue: deque[Pending] = deque()
         self.announcements: deque[Pending] = deque()  # works that may have ended unannounced
         self.tickets = threading.Semaphore(0)
@@ -210,15 +212,29 @@ class Lane:
 
     def step(self, work: Pending | None = None) -> None:
         """Run the next in the queue, unless `work` is done meanwhile."""
+        announced = self.all_timeouts_long()
         try:
-            tell(WAITS)  # whoever holds the lock runs a collective, which waits for the other ranks
+            # If the lock is taken, its holder is in a collective: it waits for the other ranks, or announces
+            # that it moves data.
+            if announced:
+                tell(WAIT_BEGAN)
             with self.lock:
-                tell(GOES_ON)
+                if announced:
+                    tell(WAIT_ENDED)
                 ran = None if work and work.done else self.run_next()
         finally:
-            tell(GOES_ON)
+            if announced:  # again: an interrupt may have come while this thread waited for the lock
+                tell(WAIT_ENDED)
         if ran:
             ran.announce()
+
+    def all_timeouts_long(self) -> bool:
+        """Return whether to announce a wait for the lane: no collective in it has a short timeout.
+
+        One that has ends soon with its own error.
+        """
+        timeouts = [self.call_seconds, *(work.seconds for work in tuple(self.queue))]
+        return min(timeouts) > OWN_TIMEOUT_SECONDS
 
     def run_next(self) -> Pending | None:
         """Run the next in the queue and return it; the caller holds the lock."""

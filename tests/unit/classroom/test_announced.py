@@ -5,5 +5,5 @@ from torch_mpi4py import announce
 
 
 def test_both_mean_the_same_by_the_levels_of_pcontrol():
-    for name in ("WAITS", "GOES_ON", "MOVES", "MOVED"):
+    for name in ("WAIT_BEGAN", "WAIT_ENDED", "WORK_BEGAN", "WORK_ENDED"):
         assert getattr(record, name) == getattr(announce, name)

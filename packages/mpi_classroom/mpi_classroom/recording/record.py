@@ -402,39 +402,56 @@ def waiting(name: str, of: Operation, wait: Callable[..., Any], *args: Any) -> A
         _record[CODE_BYTES] = _NO_CALL
 
 
-# What a library says by MPI_Pcontrol of the waits that no wrapper sees, because it calls MPI on threads and
-# communicators of its own: any library may, `torch_mpi4py` does. A rank is noted as waiting while its main
-# thread waits and no thread moves data.
-WAITS, GOES_ON = 54001, 54002  # the calling thread waits for a call of another rank; no longer
-MOVES, MOVED = 54003, 54004  # some thread moves data, which ends by itself; one of them no longer
+# What a library reports by MPI_Pcontrol of the waits that no wrapper sees, because it calls MPI on threads
+# and communicators of its own: any library may, `torch_mpi4py` does. A rank is noted as waiting while its
+# main thread waits and no thread works.
+WAIT_BEGAN, WAIT_ENDED = 54001, 54002  # the calling thread waits for a call of another rank; no longer
+WORK_BEGAN, WORK_ENDED = 54003, 54004  # a thread works: it moves data or runs a callback; it has finished
 _library_waits = False
-_library_moves = 0  # threads that do
-_announcing = threading.Lock()
+_library_works = 0  # threads that work
+_announcing = threading.RLock()  # a signal handler may announce inside it
+_LIBRARY = struct.pack("=i", CODES[IN_LIBRARY])
 
 
 def announced(pcontrol: Callable[[int], None]) -> Callable[[int], None]:
-    """`pcontrol`, which is MPI.Pcontrol, with a note of the waits that are announced by it."""
+    """Return a replacement for MPI.Pcontrol that notes the waits that a library reports.
+
+    Other levels go to `pcontrol`.
+    """
 
     def call(level: int) -> None:
-        global _calls, _library_waits, _library_moves
-        if level not in (WAITS, GOES_ON, MOVES, MOVED):
+        global _calls, _library_waits, _library_works
+        if level not in (WAIT_BEGAN, WAIT_ENDED, WORK_BEGAN, WORK_ENDED):
             return pcontrol(level)
-        if level in (WAITS, GOES_ON) and threading.get_ident() != MAIN:
+        if level in (WAIT_BEGAN, WAIT_ENDED) and threading.get_ident() != MAIN:
             return None
         with _announcing:
-            noted = _library_waits and not _library_moves
-            if level in (WAITS, GOES_ON):
-                _library_waits = level == WAITS
+            if level in (WAIT_BEGAN, WAIT_ENDED):
+                _library_waits = level == WAIT_BEGAN
             else:
-                _library_moves += 1 if level == MOVES else -1
-            if _library_waits and not _library_moves:
-                _calls += 1  # also for the same wait, when data has moved meanwhile
-                NOW.pack_into(_record, 0, _calls, _sent, *NO_OPERATION, CODES[IN_LIBRARY])
-            elif noted:
+                _library_works = max(0, _library_works + (1 if level == WORK_BEGAN else -1))
+            if (
+                level == WAIT_BEGAN
+            ):  # in no other call, then; the main thread's last polls may have left a note
+                _record[CODE_BYTES] = _NO_CALL
+            if _library_waits and not _library_works:
+                if _record[CODE_BYTES] in (_NO_CALL, _LIBRARY):
+                    _calls += 1  # also for the same wait, when a thread has worked meanwhile
+                    NOW.pack_into(_record, 0, _calls, _sent, *NO_OPERATION, CODES[IN_LIBRARY])
+            elif _record[CODE_BYTES] == _LIBRARY:
                 _record[CODE_BYTES] = _NO_CALL
         return None
 
     return call
+
+
+def forget_library_wait() -> None:
+    """Erase the note of a library's wait: an interrupt may have ended it in place of WAIT_ENDED."""
+    global _library_waits
+    with _announcing:
+        _library_waits = False
+        if _record[CODE_BYTES] == _LIBRARY:
+            _record[CODE_BYTES] = _NO_CALL
 
 
 _COMPUTED = 1e-3  # seconds of computing between two tests, after which they are no longer one wait

@@ -169,18 +169,25 @@ def test_with_detail_a_large_message_of_another_dtype_is_one_too() -> None:
     still_works()
 
 
-def test_a_member_that_does_not_come_to_a_new_group_is_named(comm: MPI.Intracomm) -> None:
+@pytest.mark.parametrize("call", ["new_group", "split_group"])
+def test_a_member_that_does_not_come_to_a_new_group_is_named(comm: MPI.Intracomm, call: str) -> None:
     rank, size = rank_and_size()
     if size == 1:
         return
-    late = size - 1
+    late, ranks = size - 1, list(range(size))
+
+    def make(timeout: timedelta) -> dist.ProcessGroup:
+        if call == "split_group":
+            return dist.group.WORLD.split_group(ranks, timeout)
+        return dist.new_group(ranks, timeout, use_local_synchronization=True)
+
     if rank == late:
         comm.Barrier()  # until the others have given up
-    with pytest.raises(torch_mpi4py.CollectiveTimeoutError, match=rf"new_group .*rank {late} did not come"):
-        dist.new_group(list(range(size)), timeout=timedelta(seconds=0.3), use_local_synchronization=True)
+    with pytest.raises(torch_mpi4py.CollectiveTimeoutError, match=rf"{call} .*rank {late} did not come"):
+        make(timedelta(seconds=0.3))
     if rank != late:
         comm.Barrier()
-    group = dist.new_group(list(range(size)), use_local_synchronization=True)  # the next one is another call
+    group = make(timedelta(seconds=20))  # the next one is another call
     tensor = torch.ones(1)
     dist.all_reduce(tensor, group=group)
     assert tensor.item() == size
