@@ -162,20 +162,27 @@ def test_a_wait_for_a_collective_with_a_short_timeout_ends_with_its_own_error(
 ) -> None:
     channel = Channel(MPI.COMM_SELF.Dup(), 60.0, "0")
     standing, come = threading.Event(), threading.Event()
+    meanwhile: list[
+        tuple[bool, int]
+    ] = []  # what was heard while the first one ran: what follows it may take long
 
     def stand() -> None:
         standing.set()
         come.wait(30)
 
+    def let_go() -> None:
+        meanwhile.extend(heard)
+        come.set()
+
     first = Call(record("barrier", None), lambda: "first", stand, [])
     then = Call(record("barrier", None), lambda: "then", lambda: None, [])
     channel.run(first, running, later=True)
     assert standing.wait(30)
-    threading.Timer(0.2, come.set).start()
     channel.run(then, queued, later=True)
     heard.clear()
+    threading.Timer(0.5, let_go).start()
     assert channel.run(then, 60.0, later=not blocking).wait()
-    assert WAIT_BEGAN not in [level for main, level in heard if main]
+    assert WAIT_BEGAN not in [level for main, level in meanwhile if main]
     channel.lane.step()  # with nothing to do, as the owner thread makes after others have run its works
     channel.close(lambda seconds: True)
 
