@@ -128,16 +128,27 @@ class RemoteHost:
     # ---------------------------------------------------------------- the cluster on it
 
     def hello(self, question: Mapping[str, str], seconds: float = CONNECT_SECONDS) -> HostFacts:
-        """What the host has, asked by a `host_checks.question`; raises ClusterError if it does not answer."""
+        """What the host has, asked by a `host_checks.question`.
+
+        Raises ClusterError if it does not answer, or by what is no answer to that; the host is then lost.
+        """
         sent = time.time()
         try:
             answer = self._ask("hello", question=question).result(seconds)
+            facts, there = host_checks.read_facts(answer["facts"]), float(answer["clock"])
         except TimeoutError:
-            self._lose(f"{self.name} does not answer: its agent did not start within {seconds:.0f} s")
-            raise ClusterError(self.lost) from None
-        there, here = answer["clock"], time.time()
-        ahead = there - min(max(there, sent), here)  # it was read some time between question and answer
-        return replace(HostFacts(**answer["facts"]), ahead=ahead)
+            why = f"its agent did not start within {seconds:.0f} s, or a folder there does not answer"
+            self._lose(f"{self.name} does not answer: {why}")
+        except ClusterError as error:
+            why = str(error).removeprefix(f"{self.name}: ")
+            self._lose(f"{self.name} cannot report what it has: {why}")  # unless it is lost already
+        except (KeyError, TypeError, ValueError):
+            self._lose(f"{self.name} has another version of mpi_classroom")
+        else:
+            here = time.time()
+            ahead = there - min(max(there, sent), here)  # it was read some time between question and answer
+            return replace(facts, ahead=ahead)
+        raise ClusterError(self.lost)
 
     def open(self, folder: Path, folders: Sequence[str], pids: Mapping[int, int]) -> None:
         """Make a cluster's `folder` and job `folders` on the host, after the end of what was open before.
@@ -363,7 +374,7 @@ class HostGroup:
                 report(f"{len(group.facts)} of {len(group.hosts)} hosts answer")
                 return facts
 
-            group._each(hello)
+            group._each(hello)  # a host has facts after that, or is lost
         group.facts = {name: group.facts[name] for name in names if name in group.facts}
         return group
 

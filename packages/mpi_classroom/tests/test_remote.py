@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,7 @@ from mpi_classroom.__main__ import main
 from mpi_classroom.agent import Agent
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
-from mpi_classroom.host_checks import question
+from mpi_classroom.host_checks import facts, question
 from mpi_classroom.processes import CLUSTER, marker
 from mpi_classroom.recording.calls import SIZE, call_file, stack_file
 from mpi_classroom.remote import HostGroup, RemoteHost
@@ -42,7 +43,7 @@ A_NOTEBOOK = """
 import sys, time
 from pathlib import Path
 from mpi_classroom.remote import RemoteHost
-from mpi_classroom.host_checks import question
+from mpi_classroom.host_checks import facts, question
 *shell, folder, job = sys.argv[1:]
 host = RemoteHost("n1", shell)
 host.hello(question())
@@ -133,11 +134,11 @@ def test_an_agent_says_what_its_host_has_whatever_the_login_prints(connect):
     banner = "printf 'Welcome to n1!\\n\\n'; echo 'last login: today' >&2; printf 'no newline '"
     meanwhile = "( while printf 'you have mail '; do sleep 0.005; done ) &"
     host = connect(before=f"{banner}; {meanwhile}")
-    facts = host.hello(question())
+    found = host.hello(question())
     assert all(host.look([0], fresh=True)[0].age < remote.FRESH_SECONDS for _ in range(20)) and not host.lost
-    assert facts.cores >= 1 and facts.memory > 0 and facts.working
-    assert facts.ahead == 0
-    assert facts.versions["Python"].startswith("3.")
+    assert found.cores >= 1 and found.memory > 0 and found.working
+    assert found.ahead == 0
+    assert found.versions["Python"].startswith("3.")
 
 
 def test_a_cluster_is_opened_watched_and_ended_on_a_host(connect, folder, start, tmp_path):
@@ -256,6 +257,34 @@ def test_a_host_without_an_agent_is_lost_and_says_why(connect, before, why):
     host.end()
 
 
+def answering(answer):
+    """In the place of an agent: answers the first request by `answer`, then nothing."""
+    line = shlex.quote(json.dumps({"id": 0} | answer))
+    return f"read -r request; printf '\\036mpi-classroom %s\\n' {line}; exec sleep 600"
+
+
+FACTS = asdict(facts(question()))
+SKEWED = "n1 has another version of mpi_classroom"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"error": "[Errno 5] a disk is broken"}, "n1 cannot report what it has: [Errno 5] a disk is broken"),
+        ({"clock": 1.0, "facts": FACTS | {"colour": "red"}}, SKEWED),
+        ({"clock": 1.0, "facts": FACTS | {"interfaces": ["fe80::1"]}}, SKEWED),
+        ({"clock": 1.0, "facts": FACTS | {"cores": "four"}}, SKEWED),
+        ({"clock": None, "facts": FACTS}, SKEWED),
+        ({}, SKEWED),
+    ],
+)
+def test_a_host_that_cannot_answer_what_it_has_is_lost(connect, answer, why):
+    host = connect(before=answering(answer))
+    with pytest.raises(ClusterError) as error:
+        host.hello(question())
+    assert str(error.value) == host.lost == why
+
+
 def test_a_host_is_lost_when_there_is_no_ssh(folder):
     host = RemoteHost("n1", ["/no/such/ssh"])
     assert host.lost.startswith("n1 cannot be reached: ") and "/no/such/ssh" in host.lost
@@ -351,6 +380,19 @@ def test_the_doctor_checks_the_hosts_of_a_hostfile(tmp_path, capsys):
     until(lambda: not agents())
 
 
+def test_the_doctor_names_a_host_that_cannot_answer_what_it_has(tmp_path, capsys):
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("n1\nn2\n")
+    broken = answering({"error": "a disk is broken"})
+    skewed = answering({"clock": 1.0, "facts": {"hostname": "n2"}})
+    agent = login(tmp_path, f"if test $host = n1; then {broken}; fi; {skewed}")
+    assert main(["doctor", "--hosts", str(hostfile), "--agent", shlex.join(agent)]) == 1
+    said = capsys.readouterr().out
+    assert "FIX  n1             n1 cannot report what it has: a disk is broken\n" in said
+    assert "FIX  n2             n2 has another version of mpi_classroom\n" in said
+    assert re.search(r"→ on n2: \S+ -m pip install mpi-classroom==\d", said), said
+
+
 def test_hosts_are_asked_at_once_and_one_that_is_off_stops_nobody(folder, tmp_path):
     group = HostGroup.connect(
         ["n1", "n2", "n3"],
@@ -359,7 +401,7 @@ def test_hosts_are_asked_at_once_and_one_that_is_off_stops_nobody(folder, tmp_pa
     )
     try:
         assert group.lost() == {"n3": "n3 does not answer: n3 is off"}
-        assert set(group.facts) == {"n1", "n2"} and all(facts.sees for facts in group.facts.values())
+        assert set(group.facts) == {"n1", "n2"} and all(found.sees for found in group.facts.values())
         assert not list(Path.cwd().glob(".mpi-classroom-*"))
         with pytest.raises(ClusterError, match="n3 does not answer"):
             group.open(folder, [], {})
