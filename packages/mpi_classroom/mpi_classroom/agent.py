@@ -51,6 +51,7 @@ MARK = b"\x1empi-classroom "  # begins each answer
 IDLE_SECONDS = 600.0  # the notebook asks every second: its machine is gone, and the connection never said so
 TICK_SECONDS = 0.5
 REACH_SECONDS = 5.0
+HELD_SECONDS = 0.3  # longer than a search for leftovers holds a folder
 INPUT, OUTPUT, ERRORS = 0, 1, 2
 
 Answer = dict[str, Any]
@@ -113,20 +114,48 @@ class Agent:
         return {}
 
     def _make(self, folder: Path) -> None:
-        """Make `folder`, and the folder around it that is ours; what is there already belongs to others."""
+        """Make `folder`, and the folder of ours that it is or lies in.
+
+        One that exists already belongs to the notebook or to another of our agents: `end` leaves it.
+        """
         ours = folder if folder.name.startswith(PREFIXES) else folder.parent
         if not ours.name.startswith(PREFIXES):
             raise PermissionError(f"{ours} is not a private folder of ours")
         if ours not in self._locks:
             remove_leftovers(ours.parent)  # a killed agent of this notebook left the same name
-            try:
-                ours.mkdir(mode=0o700)
-                self._made.append(ours)
-            except FileExistsError:
-                pass
-            with contextlib.suppress(BlockingIOError):  # the notebook itself holds it, on its own machine
-                self._locks[ours] = lock(ours)
+            self._hold(ours)
         folder.mkdir(mode=0o700, exist_ok=True)
+
+    def _hold(self, ours: Path) -> None:
+        """Make the folder if it is not there, and lock it, so that nobody takes it for a leftover.
+
+        Until it is locked, a search for leftovers may lock and remove it. So whatever was locked has to be
+        what the name still means, and a lock of others counts only if they keep it.
+        """
+        made, last = False, time.monotonic() + HELD_SECONDS
+        while True:
+            with contextlib.suppress(FileExistsError):
+                ours.mkdir(mode=0o700)
+                made = True
+            try:
+                held = lock(ours)
+            except BlockingIOError:
+                if time.monotonic() > last:
+                    if made:
+                        raise BlockingIOError(f"another process holds {ours}; run the cell again") from None
+                    return  # the notebook itself, on its own machine
+            except OSError:
+                if os.path.lexists(ours):
+                    raise
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(held), ours.lstat()):
+                        break
+                os.close(held)
+            time.sleep(0.01)
+        self._locks[ours] = held
+        if made:
+            self._made.append(ours)
 
     def _put(self, name: str, content: str) -> Answer:
         """Write a file, whole or not at all: whoever waits for it reads it as soon as it has its name."""

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import stat
@@ -17,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mpi_classroom import remote
+from mpi_classroom import folders, remote
 from mpi_classroom.__main__ import main
 from mpi_classroom.agent import Agent
 from mpi_classroom.errors import ClusterError
@@ -213,10 +214,64 @@ def test_a_folder_that_was_there_stays_and_one_that_is_not_private_is_refused(co
         host.open(tmp_path / "somebody" / "else", [], {})
 
 
-def test_no_request_runs_code_or_leaves_the_folder(folder):
+@pytest.fixture
+def answered():
+    """An agent in this process and its answers so far."""
     answers = []
     agent = Agent(lambda line: answers.append(json.loads(line.partition(b" ")[2])))
-    agent.answer(b'{"id": 1, "ask": "open", "folder": "%s", "folders": []}' % str(folder).encode())
+    yield agent, answers
+    agent.end()
+
+
+def opening(folder):
+    return json.dumps({"id": 1, "ask": "open", "folder": str(folder), "folders": []}).encode()
+
+
+@pytest.mark.parametrize("when", ["holds it", "has removed it", "removes it later"])
+def test_a_folder_that_a_search_for_leftovers_takes_away_is_made_again_and_held(
+    when, answered, folder, monkeypatch
+):
+    """It is there unlocked for a moment, and any process of this user may look for leftovers then."""
+    agent, answers = answered
+    searches = iter([when])
+
+    def locking(ours):
+        search = next(searches, "")
+        if search == "has removed it":
+            shutil.rmtree(ours)
+        if search == "holds it":
+            held = folders.lock(ours)
+            try:
+                return folders.lock(ours)
+            finally:
+                shutil.rmtree(ours)
+                os.close(held)
+        held = folders.lock(ours)
+        if search == "removes it later":
+            shutil.rmtree(ours)
+        return held
+
+    monkeypatch.setattr("mpi_classroom.agent.lock", locking)
+    agent.answer(opening(folder))
+    assert answers == [{"id": 1}]
+    assert folder.is_dir() and folders.is_held(folder)
+    agent.end()
+    assert not folder.exists()
+
+
+def test_a_folder_that_its_owner_holds_is_used_and_stays(answered, folder):
+    agent, answers = answered
+    folder.mkdir(mode=0o700)
+    held = folders.lock(folder)
+    agent.answer(opening(folder))
+    agent.end()
+    os.close(held)
+    assert answers == [{"id": 1}] and folder.is_dir()
+
+
+def test_no_request_runs_code_or_leaves_the_folder(answered, folder):
+    agent, answers = answered
+    agent.answer(opening(folder))
     asked = [
         b"import os",
         b'{"id": 2, "ask": "_make", "folder": "/tmp/x"}',
