@@ -237,8 +237,14 @@ def main() -> int:
     os.dup2(ERRORS, OUTPUT)  # what anybody prints from here on is no answer
 
     def send(line: bytes) -> None:
-        while line:
-            line = line[os.write(output, line) :]
+        rest, stuck = memoryview(line), Deadline(IDLE_SECONDS)
+        while rest:
+            if select.select([], [output], [], TICK_SECONDS)[1]:
+                rest = rest[os.write(output, rest[: select.PIPE_BUF]) :]  # so few bytes do not block
+                stuck = Deadline(IDLE_SECONDS)
+            elif stuck.over:
+                os.kill(os.getpid(), signal.SIGTERM)  # also from a thread: the agent ends
+                raise BrokenPipeError("nobody reads the answers")
 
     def leave(*_: object) -> None:
         raise SystemExit

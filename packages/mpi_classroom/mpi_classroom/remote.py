@@ -255,6 +255,8 @@ class RemoteHost:
         self._process.terminate()  # ssh, if it still waits
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
+        self._process.kill()
+        self._process.wait()
 
     def _read_answers(self) -> None:
         """Until the host is lost."""

@@ -379,7 +379,28 @@ def test_a_host_that_sends_nonsense_is_lost(connect):
     assert host.lost.startswith("n1 sends what is no answer: ")
 
 
+def test_a_stand_in_for_ssh_that_does_not_end_is_killed(connect):
+    host = connect(before="trap '' TERM; echo ready >&2; while :; do sleep 0.2; done")
+    shell = host._process
+    until(lambda: b"ready" in host._words)
+    host.close()
+    until(lambda: shell.poll() is not None)
+
+
 # -------------------------------------------------------------------- a notebook that is lost
+
+
+def test_an_agent_whose_answers_nobody_reads_ends():
+    code = "from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; agent.main()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as agent:
+        for _ in range(2):  # the answers, which repeat the id, do not both fit into a pipe
+            agent.stdin.write(json.dumps({"id": "x" * 50_000, "ask": "nothing"}).encode() + b"\n")
+        agent.stdin.flush()
+        try:
+            agent.wait(20)
+        finally:
+            agent.kill()
 
 
 @pytest.mark.parametrize("how", ["killed", "hung up on", "ended", "idle"])
