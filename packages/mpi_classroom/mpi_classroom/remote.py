@@ -45,6 +45,7 @@ STACKS_SECONDS = BUSY_STACK_SECONDS + FRESH_SECONDS
 LAST_WORDS_SECONDS = 0.5  # for what ssh says when it ends
 TICK_SECONDS = 0.2
 KEPT = 4000  # bytes of what a host says besides its answers
+LINE_BYTES = 2**24  # no answer is as long: 1.1 KB per rank, or the stacks of the ranks
 
 Answer = dict[str, Any]
 
@@ -111,8 +112,8 @@ class RemoteHost:
         asked = self._ask("stacks", ranks=ranks)
 
         def collect() -> dict[int, str]:
-            with contextlib.suppress(ClusterError):
-                return dict(self._result(asked, STACKS_SECONDS)["stacks"])
+            with contextlib.suppress(ClusterError, KeyError, TypeError, ValueError):  # or they cannot be read
+                return {int(rank): str(text) for rank, text in self._result(asked, STACKS_SECONDS)["stacks"]}
             return {}
 
         return collect
@@ -249,7 +250,10 @@ class RemoteHost:
         try:
             self._read_answers()
         except Exception as error:
-            self._lose(f"{self.name} sends what is no answer: {type(error).__name__}: {error}")
+            self._lose(
+                f"{self.name} has sent an answer that cannot be read ({type(error).__name__}: {error}); "
+                "is another version of mpi_classroom installed there?"
+            )
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         self._process.terminate()  # ssh, if it still waits
@@ -277,6 +281,8 @@ class RemoteHost:
                         self._words = (self._words + chunk)[-KEPT:]
                     else:
                         *lines, rest = (rest + chunk).split(b"\n")
+                        if len(rest) > LINE_BYTES:
+                            raise ValueError("a line is too long")
                         for line in lines:
                             self._take(line)
                 self._clock.tick()
@@ -292,7 +298,7 @@ class RemoteHost:
             self._words = (self._words + words + b"\n")[-KEPT:]
             return
         self._heard = True
-        answer = json.loads(text)
+        answer = _printable(json.loads(text))
         with self._changing:
             if "looks" in answer:
                 self._keep(answer)
@@ -300,15 +306,26 @@ class RemoteHost:
         if waiting is None:
             return
         if "error" in answer:
-            waiting.set_exception(ClusterError(f"{self.name}: {answer['error']}"))
+            waiting.set_exception(ClusterError(f"{self.name}: {str(answer['error'])[:KEPT]}"))
         else:
             waiting.set_result(answer)
 
     def _keep(self, answer: Answer) -> None:
-        records = zlib.decompress(base64.b64decode(answer["records"]))
-        for place, (rank, now, process) in enumerate(answer["looks"]):
-            record = records[place * SIZE : (place + 1) * SIZE]
-            self._looks[rank] = Look(record, now, ProcessState(*process))
+        """Keep looks that were asked for; raises TypeError, ValueError or zlib.error where they are none."""
+        looks, size = answer["looks"], len(answer["looks"]) * SIZE
+        records = zlib.decompressobj().decompress(base64.b64decode(answer["records"]), size + 1)
+        if len(records) != size:
+            raise ValueError("the records have another size")
+        read = {}
+        for place, (rank, now, (condition, used, runnable, moved)) in enumerate(looks):
+            state = ProcessState(
+                str(condition),
+                None if used is None else float(used),
+                bool(runnable),
+                None if moved is None else int(moved),
+            )
+            read[rank] = Look(records[place * SIZE : (place + 1) * SIZE], float(now), state)
+        self._looks |= {rank: look for rank, look in read.items() if rank in self._ranks}
         self._known_at = self._asked_at
 
     def _ping(self) -> None:
@@ -325,7 +342,8 @@ class RemoteHost:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         code = self._process.poll()
-        said = [line.strip() for line in self._words.decode(errors="replace").splitlines() if line.strip()]
+        words = _printable(self._words.decode(errors="replace"))
+        said = [line.strip() for line in words.splitlines() if line.strip()]
         if not self._heard:
             reason = said[-1] if said else f"its agent ended at once, with exit code {code}"
             return f"{self.name} does not answer: {reason}"
@@ -426,6 +444,20 @@ class HostGroup:
     def _check(errors: Sequence[ClusterError]) -> None:
         if errors:
             raise errors[0]
+
+
+def _printable(sent: Any) -> Any:
+    """What a host sent, with a ? for each character that a terminal or a notebook might obey."""
+    match sent:
+        case str():
+            if sent.isprintable():
+                return sent
+            return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in sent)
+        case list():
+            return [_printable(part) for part in sent]
+        case dict():
+            return {_printable(name): _printable(part) for name, part in sent.items()}
+    return sent
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """A host behind an agent, which a shell with another TMPDIR starts on this machine, in the place of ssh."""
 
+import base64
 import contextlib
 import json
 import os
@@ -12,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -376,7 +378,54 @@ def test_a_host_that_goes_silent_holds_up_nobody_and_is_lost(connect, folder, mo
 def test_a_host_that_sends_nonsense_is_lost(connect):
     host = connect(before=r"printf '\036mpi-classroom {]\n'; exec sleep 600")
     until(lambda: host.lost)
-    assert host.lost.startswith("n1 sends what is no answer: ")
+    assert host.lost.startswith("n1 has sent an answer that cannot be read (JSONDecodeError: ")
+
+
+def test_a_host_that_sends_a_line_without_end_is_lost(connect, monkeypatch):
+    monkeypatch.setattr(remote, "LINE_BYTES", 2**20)
+    host = connect(before="exec cat /dev/zero")
+    until(lambda: host.lost)
+    assert "(ValueError: a line is too long)" in host.lost
+
+
+def packed(records):
+    return base64.b64encode(zlib.compress(records)).decode()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"looks": [[0, 1.0, ["", 0.5, True, 0]]], "records": packed(bytes(SIZE - 1))},
+        {"looks": [[0, 1.0, ["", 0.5, True, 0]]], "records": packed(bytes(2**25))},
+        {"looks": [[0, "late", ["", 0.5, True, 0]]], "records": packed(bytes(SIZE))},
+        {"looks": [[0, 1.0, ["", "much", True, 0]]], "records": packed(bytes(SIZE))},
+        {"looks": [[0, 1.0, [""]]], "records": packed(bytes(SIZE))},
+        {"looks": 5, "records": ""},
+    ],
+)
+def test_a_host_whose_looks_cannot_be_read_is_lost_and_shows_nothing_of_them(connect, answer):
+    host = connect(before=answering(answer))
+    host.look([0], fresh=True)
+    assert host.lost.startswith("n1 has sent an answer that cannot be read (")
+    assert host.lost.endswith("); is another version of mpi_classroom installed there?")
+    assert host.look([0], fresh=False)[0].record == bytes(SIZE)
+
+
+@pytest.mark.parametrize("stacks", [5, [[0]], {"0": "File"}])
+def test_stacks_that_cannot_be_read_are_none(connect, stacks):
+    host = connect(before=answering({"stacks": stacks}))
+    host.pids = {0: 4711}
+    host._told.update(host.pids)
+    assert host.ask_stacks([0])() == {}
+
+
+def test_what_a_host_sends_cannot_control_the_terminal(connect):
+    host = connect(before=answering({"error": "red: \x1b[31m"}))
+    with pytest.raises(ClusterError, match=r"n1 cannot report what it has: red: \?\[31m"):
+        host.hello(question())
+    host = connect(name="n2", before=r"printf '\033[31mn2 is off' >&2; exit 255")
+    until(lambda: host.lost)
+    assert host.lost == "n2 does not answer: ?[31mn2 is off"
 
 
 def test_a_stand_in_for_ssh_that_does_not_end_is_killed(connect):
