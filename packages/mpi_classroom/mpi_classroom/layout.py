@@ -14,9 +14,12 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
-SSH = ("ssh", "-x", "-oBatchMode=yes", "-oConnectTimeout=5", "-oServerAliveInterval=5")
-# What ranks on other hosts get of the environment, apart from what is set for the job. A token that lies in
-# the notebook's environment is not for a network that everybody reads.
+# Whatever ~/.ssh/config says, there is no terminal, which would change what our agent reads, and no forwarding
+# of keys and ports, which the host could use.
+SSH = ("ssh", "-x", "-T", "-a", "-oClearAllForwardings=yes")
+SSH += ("-oBatchMode=yes", "-oConnectTimeout=5", "-oServerAliveInterval=5")
+# What ranks on other hosts get of the environment, apart from what is set for the job. mpiexec sends these
+# values over the network unencrypted, so nothing secret may be among them.
 PASSED_ON = (
     "COURSE_",
     "LD_LIBRARY_PATH",

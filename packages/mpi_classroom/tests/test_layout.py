@@ -1,6 +1,7 @@
 """Ranks are placed on hosts, and mpiexec is told so."""
 
 import os
+import shutil
 import subprocess
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -193,6 +194,15 @@ def test_what_the_wrapper_starts_carries_the_marks(tmp_path):
     )
     assert done.stdout == "on n1\nis set|it's a lesson.ipynb|\n", done.stderr
     assert "BatchMode=yes" in wrapper_text(SSH, {})
+
+
+@pytest.mark.skipif(not shutil.which("ssh"), reason="there is no ssh here")
+def test_ssh_forwards_neither_keys_nor_ports_nor_a_terminal(tmp_path):
+    settings = tmp_path / "config"
+    settings.write_text("Host *\nForwardAgent yes\nForwardX11 yes\nRequestTTY force\n")
+    command = [SSH[0], "-F", str(settings), "-G", *SSH[1:], "n1"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {"forwardagent no", "forwardx11 no", "requesttty false", "clearallforwardings yes"} <= set(found)
 
 
 def test_a_folder_that_mpiexec_cannot_name_is_refused(tmp_path):
