@@ -48,7 +48,9 @@ from mpi_classroom.host_checks import facts
 from mpi_classroom.processes import CLUSTER, end_marked, stop_orphans
 
 MARK = b"\x1empi-classroom "  # begins each answer
-IDLE_SECONDS = 600.0  # the notebook asks every second: its machine is gone, and the connection never said so
+# The notebook asks every second. After so long its machine is off or cut off, and the connection never said
+# so; or it sleeps, which looks the same from here.
+IDLE_SECONDS = 600.0
 TICK_SECONDS = 0.5
 REACH_SECONDS = 5.0
 HELD_SECONDS = 0.3  # longer than a search for leftovers holds a folder

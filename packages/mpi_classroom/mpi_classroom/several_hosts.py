@@ -1,6 +1,6 @@
 """The other hosts of a cluster: an agent on each, checks before anything starts, what to do when one dies.
 
-    n4 dies ──▶ replace=True    all hosts are tried again: it may have started anew
+    n4 dies ──▶ replace=True    it is connected again: it may have rebooted
            └──▶ replace=False   the cluster goes on with the ranks of the others
 
 MPI does not survive the loss of a host, so both replace every rank. The agents stay: to replace a cluster
@@ -66,8 +66,8 @@ class SeveralHosts:
     def connect(self, report: Report = lambda text: None) -> str:
         """Have an agent on each host, checked; return a sentence on hosts that are left out, "" if none is.
 
-        The first time all hosts are connected, later those that were lost, or without `replace` none: the
-        cluster goes on with the others.
+        The first time all hosts are connected. Later those that were lost are connected again; without
+        `replace` they are dropped.
         """
         left_out = ""
         if self._group is None:
