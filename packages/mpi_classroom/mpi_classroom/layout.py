@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
-# Whatever ~/.ssh/config says, there is no terminal, which would change what our agent reads, and no forwarding
-# of keys and ports, which the host could use.
+# Whatever ~/.ssh/config says, there is no terminal, which would change what our agent reads, and no
+# forwarding of keys and ports, which the host could use.
 SSH = ("ssh", "-x", "-T", "-a", "-oClearAllForwardings=yes")
 SSH += ("-oBatchMode=yes", "-oConnectTimeout=5", "-oServerAliveInterval=5")
 # What ranks on other hosts get of the environment, apart from what is set for the job. mpiexec sends these

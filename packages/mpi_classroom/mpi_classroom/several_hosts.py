@@ -103,12 +103,14 @@ class SeveralHosts:
         group.facts |= again.facts
 
     def _go_on_without(self, group: HostGroup, lost: Mapping[str, str]) -> str:
+        if not self.counts.keys() - lost.keys():
+            raise ClusterError(
+                f"all hosts are lost ({'; '.join(lost.values())}); start the cluster on others"
+            )
         for name in lost:
             group.hosts.pop(name).close()
             group.facts.pop(name, None)
             del self.counts[name]
-        if not self.counts:
-            raise ClusterError(f"no host is left ({'; '.join(lost.values())}); start the cluster on others")
         ranks = sum(self.counts.values())
         return f"without {_and(list(lost))}: {ranks} rank{'s' * (ranks > 1)} on {_and(list(self.counts))}"
 
