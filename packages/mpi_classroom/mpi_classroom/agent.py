@@ -161,7 +161,7 @@ class Agent:
 
     def _put(self, name: str, content: str) -> Answer:
         """Write a file, whole or not at all: whoever waits for it reads it as soon as it has its name."""
-        if self._folder is None or Path(name).name != name or name == "..":
+        if self._folder is None or not name or Path(name).name != name or name == "..":
             raise ValueError(f"there is no place for a file {name!r}")
         descriptor, part = tempfile.mkstemp(prefix=f"{name}.", dir=self._folder)  # mode 0600
         with open(descriptor, "wb") as file:
@@ -213,7 +213,7 @@ class Agent:
         """Those of `ranks` whose process carries the cluster's mark: a later one with its number does not."""
         found = []
         for rank in ranks:
-            with contextlib.suppress(psutil.Error, OSError, KeyError):
+            with contextlib.suppress(psutil.Error, OSError, KeyError, ValueError):
                 if psutil.Process(self._pids[rank]).environ().get(CLUSTER) == str(self._folder):
                     found.append(rank)
         return found

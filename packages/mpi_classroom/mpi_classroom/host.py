@@ -23,7 +23,7 @@ from mpi_classroom.recording.calls import read_record, stack_file
 
 STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
 PROCESS_SECONDS = 0.1  # the operating system is asked about processes this often, at most
-FRESH_SECONDS = 2.0  # how long a fresh look may take; one that is older was not asked for now
+FRESH_SECONDS = 2.0  # how long a fresh look may take; an older one does not count as fresh
 END_SECONDS = 1.0  # for processes to end when they are asked to
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
@@ -149,7 +149,9 @@ class LocalHost:
             waited = time.monotonic() - began
             if waited > BUSY_STACK_SECONDS:
                 break
-            if waited > STACK_SECONDS and not any(process_state(self.pids[r]).runnable for r in missing):
+            if waited > STACK_SECONDS and not any(
+                process_state(self.pids.get(r, 0)).runnable for r in missing
+            ):
                 break
             time.sleep(0.02)
             for rank in missing:
@@ -162,7 +164,9 @@ class LocalHost:
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Send a signal to `ranks`."""
         for rank in ranks:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(
+                KeyError, ProcessLookupError, PermissionError
+            ):  # the others still get it
                 os.kill(self.pids[rank], number)
 
     def end(self) -> None:
@@ -181,10 +185,13 @@ def process_state(pid: int, *, counts_bytes: bool = False) -> ProcessState:
         with process.oneshot():
             used, status = sum(process.cpu_times()[:2]), process.status()
             if counts_bytes:
-                counters = process.io_counters()
-                moved = counters.read_chars + counters.write_chars
-    except psutil.Error:
+                with contextlib.suppress(psutil.AccessDenied):  # it hides them
+                    counters = process.io_counters()
+                    moved = counters.read_chars + counters.write_chars
+    except psutil.NoSuchProcess:
         return ProcessState("gone")
+    except (psutil.Error, ValueError):  # nobody may look, or no process has such a number
+        return UNKNOWN
     if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
         return ProcessState("gone")
     condition = "stopped" if status in _STOPPED else ""

@@ -222,8 +222,8 @@ class RemoteHost:
         """Let the agent know the processes of `ranks`; return those that have one."""
         known = {rank: self.pids[rank] for rank in ranks if rank in self.pids}
         if news := {rank: pid for rank, pid in known.items() if self._told.get(rank) != pid}:
-            self._told.update(news)
             self._ask("ranks", pids=news)
+            self._told.update(news)
         return list(known)
 
     def _ask_look(self, *, fresh: bool) -> "tuple[Future[Answer], bool]":

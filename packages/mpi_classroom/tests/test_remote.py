@@ -279,14 +279,16 @@ def test_no_request_runs_code_or_leaves_the_folder(answered, folder):
         b'{"id": 2, "ask": "_make", "folder": "/tmp/x"}',
         b'{"id": 3, "ask": "put", "name": "../x", "content": ""}',
         b'{"id": 4, "ask": "put", "name": "..", "content": ""}',
-        b'{"id": 5, "ask": "look"}',
+        b'{"id": 5, "ask": "put", "name": "", "content": ""}',
+        b'{"id": 6, "ask": "look"}',
     ]
     for line in asked:
         agent.answer(line)
-    agent.end()
     assert answers[0] == {"id": 1}
-    assert [answer["id"] for answer in answers[1:]] == [None, 2, 3, 4, 5]
+    assert [answer["id"] for answer in answers[1:]] == [None, 2, 3, 4, 5, 6]
     assert all(answer["error"] for answer in answers[1:])
+    assert list(folder.iterdir()) == []
+    agent.end()
     assert list(folder.parent.iterdir()) == []
 
 
