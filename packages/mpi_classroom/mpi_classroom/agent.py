@@ -51,6 +51,7 @@ MARK = b"\x1empi-classroom "  # begins each answer
 # The notebook asks every second. After so long its machine is off or cut off, and the connection never said
 # so; or it sleeps, which looks the same from here.
 IDLE_SECONDS = 600.0
+IDLE_CODE = 75  # the exit code then
 TICK_SECONDS = 0.5
 REACH_SECONDS = 5.0
 HELD_SECONDS = 0.3  # longer than a search for leftovers holds a folder
@@ -220,7 +221,7 @@ class Agent:
 
 
 def requests() -> Iterator[bytes]:
-    """The lines of the standard input; ends with it, or when none has come for IDLE_SECONDS awake."""
+    """The lines of the standard input, until it ends; TimeoutError when none comes for IDLE_SECONDS awake."""
     rest, idle = b"", Deadline(IDLE_SECONDS)
     while not idle.over:
         if not select.select([INPUT], [], [], TICK_SECONDS)[0]:
@@ -231,6 +232,7 @@ def requests() -> Iterator[bytes]:
         *lines, rest = (rest + chunk).split(b"\n")
         idle = Deadline(IDLE_SECONDS)
         yield from lines
+    raise TimeoutError
 
 
 def main() -> int:
@@ -258,6 +260,8 @@ def main() -> int:
     try:
         for line in requests():
             agent.answer(line)
+    except TimeoutError:
+        return IDLE_CODE
     finally:
         for number in (signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_classroom import host_checks
-from mpi_classroom.agent import MARK
+from mpi_classroom.agent import IDLE_CODE, IDLE_SECONDS, MARK
 from mpi_classroom.awake import Awake
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.host import BUSY_STACK_SECONDS, END_SECONDS, Look, ProcessState
@@ -347,6 +347,9 @@ class RemoteHost:
         if not self._heard:
             reason = said[-1] if said else f"its agent ended at once, with exit code {code}"
             return f"{self.name} does not answer: {reason}"
+        if code == IDLE_CODE:
+            why = f"it had heard nothing from this notebook for {IDLE_SECONDS / 60:.0f} minutes"
+            return f"{self.name} has ended its ranks because {why}"
         reason = f" ({said[-1]})" if code == 255 and said else ""  # ssh's own
         return f"the connection to {self.name} has ended{reason}"
 

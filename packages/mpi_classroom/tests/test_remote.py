@@ -360,6 +360,18 @@ def test_a_host_whose_agent_is_killed_is_lost_at_once(connect):
     assert host.lost == "the connection to n1 has ended"
 
 
+def test_a_host_that_heard_nothing_for_long_says_why_it_is_lost(connect, monkeypatch):
+    monkeypatch.setattr(remote, "PING_SECONDS", 60.0)  # as if this machine slept
+    code = "import sys; from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; sys.exit(agent.main())"
+    command = ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable, "-c", code]
+    host = connect(before=f"set -- {shlex.quote(shlex.join(command))}")
+    host.hello(question())
+    until(lambda: host.lost)
+    assert (
+        host.lost == "n1 has ended its ranks because it had heard nothing from this notebook for 10 minutes"
+    )
+
+
 def test_a_host_that_goes_silent_holds_up_nobody_and_is_lost(connect, folder, monkeypatch):
     monkeypatch.setattr(remote, "SILENT_SECONDS", 3.0)
     host = connect()
