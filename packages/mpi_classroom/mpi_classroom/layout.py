@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address
 from pathlib import Path
 
 # Whatever ~/.ssh/config says, there is no terminal, which would change what our agent reads, and no
@@ -19,19 +19,10 @@ from pathlib import Path
 SSH = ("ssh", "-x", "-T", "-a", "-oClearAllForwardings=yes")
 SSH += ("-oBatchMode=yes", "-oConnectTimeout=5", "-oServerAliveInterval=5")
 # What ranks on other hosts get of the environment, apart from what is set for the job. mpiexec sends these
-# values over the network unencrypted, so nothing secret may be among them.
-PASSED_ON = (
-    "COURSE_",
-    "LD_LIBRARY_PATH",
-    "MKL_",
-    "MPI_CLASSROOM_",
-    "OMP_",
-    "OPENBLAS_",
-    "PATH",
-    "PYTHON",
-    "VIRTUAL_ENV",
-)
-BY_MPIEXEC = ("OMPI_", "PMIX_", "PRTE_")  # passed on without being asked
+# values over the network unencrypted, so nothing secret may be among them. It adds its own (OMPI_, PMIX_,
+# PRTE_) unasked.
+PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV")
+PASSED_ON_PREFIXES = ("COURSE_", "MKL_", "MPI_CLASSROOM_", "OMP_", "OPENBLAS_", "PYTHON")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOSTFILE_OPTION = re.compile(r"(slots|max[_-]slots)=(\d+)")
 
@@ -83,7 +74,7 @@ class Layout:
         arguments = ["--host", where, "--map-by", "slot", "--leave-session-attached"]
         arguments += ["--prtemca", "plm_ssh_agent", f"/bin/sh {wrapper}"]
         for name in sorted(environment):
-            if name.startswith(PASSED_ON) and not name.startswith(BY_MPIEXEC):
+            if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES):
                 arguments += ["-x", name]
         return arguments
 
@@ -130,7 +121,7 @@ def read_hosts(hosts: Sequence[str] | str | Path) -> list[tuple[str, int | None]
     A line of a hostfile is `n1 slots=2`. Raises ValueError, in one sentence.
     """
     if isinstance(hosts, str | Path):
-        found = _read_hostfile(Path(hosts))
+        found = _read_hostfile(Path(hosts).expanduser())
     else:
         found = [_read_entry(entry) for entry in hosts]
     if not found:
@@ -169,13 +160,21 @@ def _read_hostfile(path: Path) -> list[tuple[str, int | None]]:
 
 def _read_entry(entry: str) -> tuple[str, int | None]:
     name, colon, slots = entry.strip().partition(":")
-    if ":" in slots:
+    if _is_ipv6(entry.strip()):
         raise ValueError(
             f"{entry} is an IPv6 address; write the host's name, which must have an IPv4 address"
         )
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a host; write it as in ssh NAME, without options")
     return name, _slots(name, slots) if colon else None
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _slots(name: str, text: str) -> int:
@@ -220,8 +219,20 @@ def common_network(
         for host, faces in everybody.items():
             if not any(face.ip in network for face in faces):
                 raise ValueError(f"{host} has no address in {network}; it has {_list(faces)}")
+        if not _all_differ(
+            [{face.ip for face in faces if face.ip in network} for faces in everybody.values()]
+        ):
+            raise ValueError(
+                f"some hosts have the same address in {network} ({_lists(everybody)}); name another network"
+            )
     else:
-        shared = [network for network in _networks(everybody) if _all_differ(network, everybody)]
+        shared = [
+            network
+            for network in _networks(everybody)
+            if _all_differ(
+                [{face.ip for face in faces if face.network == network} for faces in everybody.values()]
+            )
+        ]
         if not shared:
             raise ValueError(
                 f"the hosts have no network in common ({_lists(everybody)}); "
@@ -252,12 +263,9 @@ def _networks(addresses: Mapping[str, Sequence[IPv4Interface]]) -> list[IPv4Netw
     return [face.network for face in next(iter(addresses.values()))]
 
 
-def _all_differ(network: IPv4Network, addresses: Mapping[str, Sequence[IPv4Interface]]) -> bool:
-    """Whether each host has an address in `network` that no other has; docker0 has the same everywhere."""
-    found: list[set[IPv4Address]] = [
-        {face.ip for face in faces if face.network == network} for faces in addresses.values()
-    ]
-    return all(found) and len(set[IPv4Address]().union(*found)) == sum(map(len, found))
+def _all_differ(addresses: Sequence[set[IPv4Address]]) -> bool:
+    """Whether each host has an address that no other has; docker0 has the same one everywhere."""
+    return all(addresses) and len(set[IPv4Address]().union(*addresses)) == sum(map(len, addresses))
 
 
 def _list(faces: Sequence[IPv4Interface]) -> str:

@@ -21,6 +21,12 @@ def test_a_list_names_hosts_with_or_without_slots():
     assert read_hosts(["n1", "n2:3", "a.b-c.example"]) == [("n1", None), ("n2", 3), ("a.b-c.example", None)]
 
 
+def test_a_hostfile_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "hosts").write_text("n1\n")
+    assert read_hosts("~/hosts") == [("n1", None)]
+
+
 def test_a_hostfile_has_comments_slots_and_empty_lines(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("# ours\n\nn1 slots=2  # the fast one\n  n2 slots=1 max_slots=4\nn3\nn4:7\n")
@@ -39,6 +45,7 @@ def test_a_hostfile_has_comments_slots_and_empty_lines(tmp_path):
         ("n1:0", "at least 1"),
         ("n1:x", "at least 1"),
         ("n1:", "at least 1"),
+        ("n1:2:3", "at least 1"),
     ],
 )
 def test_what_is_no_host_is_refused(entry, words):
@@ -139,6 +146,8 @@ def test_hosts_without_a_network_in_common_are_refused():
             common_network(addresses, HERE, {})
     with pytest.raises(ValueError, match=r"n2 has no address in 10\.1\.0\.0/24"):
         common_network({"n1": faces("10.1.0.1/24"), "n2": []}, HERE, {}, "10.1.0.0/24")
+    with pytest.raises(ValueError, match=r"same address in 172\.17\.0\.0/16 \(n1: 172.*; n2: 172"):
+        common_network(alike, HERE, {}, "172.17.0.0/16")
     with pytest.raises(ValueError, match="not an IPv4 network"):
         common_network(alike, HERE, {}, "eth0")
 
@@ -148,11 +157,12 @@ def test_hosts_without_a_network_in_common_are_refused():
 
 def test_mpiexec_is_told_the_hosts_and_what_the_ranks_need(tmp_path):
     environment = {"PATH": "/bin", "SECRET_TOKEN": "x", "OMPI_MCA_btl": "y", "MPI_CLASSROOM_JOB": "/tmp/j"}
+    environment |= {"PATH_TO_MY_PASSWORDS": "/home/me/passwords", "PYTHONPATH": "/p"}
     arguments = TWO.mpiexec_arguments(Path("/tmp/w"), environment)
     assert arguments == [
         *("--host", "n1:2,n2:3", "--map-by", "slot", "--leave-session-attached"),
         *("--prtemca", "plm_ssh_agent", "/bin/sh /tmp/w"),
-        *("-x", "MPI_CLASSROOM_JOB", "-x", "PATH"),
+        *("-x", "MPI_CLASSROOM_JOB", "-x", "PATH", "-x", "PYTHONPATH"),
     ]
     command = mpiexec_command(5, ["python"], arguments)
     assert command == [str(launch.find_mpiexec()), *arguments, "-n", "5", "python"]
