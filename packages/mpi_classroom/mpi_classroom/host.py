@@ -17,8 +17,6 @@ from typing import NamedTuple, Protocol
 
 import psutil
 
-from mpi_classroom.folders import remove_ours
-from mpi_classroom.processes import CLUSTER, end_marked
 from mpi_classroom.recording.calls import read_record, stack_file
 
 STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
@@ -90,10 +88,6 @@ class Host(Protocol):
 
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Send a signal to `ranks`; those that are gone do not matter."""
-        ...
-
-    def end(self) -> None:
-        """End every process that is marked with the cluster's folder, and remove the folder."""
         ...
 
 
@@ -168,11 +162,6 @@ class LocalHost:
                 KeyError, ProcessLookupError, PermissionError
             ):  # the others still get it
                 os.kill(self.pids[rank], number)
-
-    def end(self) -> None:
-        """End every process here that is marked with the folder; remove the folder if it is ours."""
-        end_marked(CLUSTER, str(self.folder), timeout=END_SECONDS)
-        remove_ours(self.folder)
 
 
 def process_state(pid: int, *, counts_bytes: bool = False) -> ProcessState:

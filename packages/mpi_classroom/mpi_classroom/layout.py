@@ -9,8 +9,8 @@ ssh is: `(*shell, host, "command line")`.
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address
 from pathlib import Path
 
@@ -56,17 +56,6 @@ class Layout:
         at = self.hosts.index(host)
         begin = sum(self.counts[:at])
         return range(begin, begin + self.counts[at])
-
-    def without(self, dead: Collection[str]) -> "Layout":
-        """The same hosts and counts but for the hosts in `dead` and their ranks.
-
-        Raises ValueError when no host is left.
-        """
-        left = [at for at, host in enumerate(self.hosts) if host not in dead]
-        if not left:
-            raise ValueError("no host is left")
-        hosts, counts = tuple(self.hosts[at] for at in left), tuple(self.counts[at] for at in left)
-        return replace(self, hosts=hosts, counts=counts)
 
     def mpiexec_arguments(self, wrapper: Path, environment: Mapping[str, str]) -> list[str]:
         """The arguments of mpiexec for a job with `environment`; `wrapper` has the text of `wrapper_text`."""

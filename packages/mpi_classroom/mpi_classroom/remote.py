@@ -30,7 +30,7 @@ from mpi_classroom import host_checks
 from mpi_classroom.agent import IDLE_CODE, IDLE_SECONDS, MARK
 from mpi_classroom.awake import Awake
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.host import BUSY_STACK_SECONDS, END_SECONDS, Look, ProcessState
+from mpi_classroom.host import BUSY_STACK_SECONDS, END_SECONDS, FRESH_SECONDS, Look, ProcessState
 from mpi_classroom.host_checks import HostFacts
 from mpi_classroom.layout import SSH
 from mpi_classroom.recording.calls import SIZE
@@ -38,7 +38,6 @@ from mpi_classroom.recording.calls import SIZE
 SILENT_SECONDS = 10.0
 PING_SECONDS = 1.0  # a host is asked this often when nobody wants to know anything
 LOOK_SECONDS = 0.1  # and at most this often
-FRESH_SECONDS = 2.0
 CONNECT_SECONDS = 20.0  # for ssh, and for Python on a busy host
 ANSWER_SECONDS = 10.0  # for an answer that an agent has to do something for
 STACKS_SECONDS = BUSY_STACK_SECONDS + FRESH_SECONDS

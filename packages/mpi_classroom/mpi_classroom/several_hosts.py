@@ -142,7 +142,10 @@ class SeveralHosts:
         for rank, name in names.items():
             host = self.layout.host_of(rank)
             if name != self.group.facts[host].hostname:
-                raise ClusterError(f"rank {rank} runs on {name}, not on {host}; run the cell again")
+                raise ClusterError(
+                    f"rank {rank} runs on {name}, not on {host}; please report this with what "
+                    "`mpi-classroom doctor --hosts FILE` prints"
+                )
 
     def describe(self) -> str:
         """Where the ranks run and what they share: `n1, n2 (2 each) over 10.77.0.0/24: 8 and 4 cores`."""

@@ -93,14 +93,6 @@ def test_a_host_has_a_block_of_neighbours():
     assert str(TWO) == "n1 (2), n2 (3)"
 
 
-def test_without_a_host_its_ranks_are_gone_and_the_others_close_up():
-    left = TWO.without({"n1"})
-    assert (left.hosts, left.counts, left.ranks_of("n2")) == (("n2",), (3,), range(3))
-    assert left.network == TWO.network and str(left) == "n2"
-    with pytest.raises(ValueError, match="no host"):
-        TWO.without({"n1", "n2"})
-
-
 # -------------------------------------------------------------------- networks
 
 
