@@ -38,14 +38,14 @@ class SeveralHosts:
         replace: bool = True,
     ) -> None:
         try:
-            listed = read_hosts(hosts)
-            counts = place(n, listed)
+            self.listed = read_hosts(hosts)
+            counts = place(n, self.listed)
         except ValueError as error:
             raise ClusterError(str(error)) from None
         self.shell = tuple(shlex.split(shell) if isinstance(shell, str) else shell)
         self.network, self.replace = network, replace
-        self.counts = {name: count for (name, _), count in zip(listed, counts, strict=True) if count}
-        self.asked = (tuple(listed), n, self.shell, network, replace)
+        self.counts = {name: count for (name, _), count in zip(self.listed, counts, strict=True) if count}
+        self.asked = (tuple(self.listed), n, self.shell, network, replace)
         self._group: HostGroup | None = None
         self._layout: Layout | None = None
         self.notes: list[str] = []
@@ -97,8 +97,7 @@ class SeveralHosts:
         again = HostGroup.connect(list(lost), self.shell, seconds=AGAIN_SECONDS)
         if still := again.lost():
             again.close()
-            rest = {name: count for name, count in self.counts.items() if name not in still}
-            raise ClusterError("\n".join([self._no_answer(still), *_without(rest)]))
+            raise ClusterError("\n".join([self._no_answer(still), *self._without(still)]))
         group.hosts |= again.hosts
         group.facts |= again.facts
 
@@ -113,6 +112,15 @@ class SeveralHosts:
             del self.counts[name]
         ranks = sum(self.counts.values())
         return f"without {_and(list(lost))}: {ranks} rank{'s' * (ranks > 1)} on {_and(list(self.counts))}"
+
+    def _without(self, lost: Mapping[str, str]) -> list[str]:
+        """How to go on with the rest of the hosts."""
+        rest = {name: count for name, count in self.counts.items() if name not in lost}
+        if not rest:
+            return []
+        slots = dict(self.listed)
+        hosts = ", ".join(f'"{name}:{slots[name]}"' if slots[name] else f'"{name}"' for name in rest)
+        return [f"to go on with the rest: start_cluster(n={sum(rest.values())}, hosts=[{hosts}], …)"]
 
     def _no_answer(self, lost: Mapping[str, str]) -> str:
         checks = [host_checks.no_answer(name, why, self.shell) for name, why in lost.items()]
@@ -156,14 +164,6 @@ class SeveralHosts:
 
 def _threads(number: int) -> str:
     return f"{number} thread{'s' * (number > 1)}"
-
-
-def _without(rest: Mapping[str, int]) -> list[str]:
-    """How to go on with the rest of the hosts."""
-    if not rest:
-        return []
-    hosts = ", ".join(f'"{name}"' for name in rest)
-    return [f"to go on with the rest: start_cluster(n={sum(rest.values())}, hosts=[{hosts}], …)"]
 
 
 def _and(names: Sequence[str]) -> str:
