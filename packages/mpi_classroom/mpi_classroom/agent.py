@@ -1,4 +1,4 @@
-"""The agent of a host: does there for the ranks what `LocalHost` does for ranks beside the notebook.
+"""The agent of a host: runs there, and answers the notebook's questions about the ranks on it.
 
 The notebook starts one agent per host, through ssh or what stands in for it, and speaks with it over the
 agent's standard input and output: no port is opened, and whoever can start an agent could do all this without
@@ -147,9 +147,11 @@ class Agent:
                     if made:
                         raise BlockingIOError(f"another process holds {ours}; run the cell again") from None
                     return  # the notebook itself, on its own machine
-            except OSError:
+            except FileNotFoundError:  # a search for leftovers has removed it
+                pass
+            except PermissionError as error:  # so it has, or another user made it
                 if os.path.lexists(ours):
-                    raise
+                    raise PermissionError(f"{error}; restart the kernel, which takes another name") from None
             else:
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(held), ours.lstat()):

@@ -73,7 +73,7 @@ class Host(Protocol):
         ...
 
     def look(self, ranks: Iterable[int], *, fresh: bool, processes: bool = True) -> Mapping[int, Look]:
-        """One Look for each of `ranks`; blocks, for at most 2 s, only if it is to be `fresh`: asked for now.
+        """Return one Look per rank. With `fresh` each was asked for after this call, which may block for 2 s.
 
         Of a host that does not answer: the last that is known. Without `processes` only the records count.
         """

@@ -8,6 +8,7 @@ nothing else.
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import socket
 import sys
@@ -210,7 +211,9 @@ def _folders(name: str, host: HostFacts, asked: Mapping[str, str]) -> Iterator[C
     working, temporary = asked["working"], asked["temporary"]
     if not host.working:
         detail = f"{name} has no folder {working}, where this notebook works"
-        yield Check(name, False, detail, f"share that folder with {name}, or make it: mkdir -p {working}")
+        yield Check(
+            name, False, detail, f"share that folder with {name}, or make it: mkdir -p {shlex.quote(working)}"
+        )
     elif host.sees is False:
         detail = f"{name} has a folder {working} of its own: it does not see the files of this notebook"
         yield Check(name, True, detail)

@@ -1,4 +1,4 @@
-"""Who runs where, when the ranks of a job run on several hosts: pure, but for reading a hostfile.
+"""Place the ranks of a job on several hosts, find the network between them. Only `read_hosts` reads a file.
 
     layout = Layout(("n1", "n2"), (2, 2), network="10.77.0.0/24", address="10.77.0.254", shell=("ssh",))
 
@@ -16,8 +16,10 @@ from pathlib import Path
 
 # Whatever ~/.ssh/config says, there is no terminal, which would change what our agent reads, and no
 # forwarding of keys and ports, which the host could use.
-SSH = ("ssh", "-x", "-T", "-a", "-oClearAllForwardings=yes")
-SSH += ("-oBatchMode=yes", "-oConnectTimeout=5", "-oServerAliveInterval=5")
+SSH = (
+    *("ssh", "-x", "-T", "-a", "-oClearAllForwardings=yes"),
+    *("-oBatchMode=yes", "-oConnectTimeout=5", "-oServerAliveInterval=5"),
+)
 # What ranks on other hosts get of the environment, apart from what is set for the job. mpiexec sends these
 # values over the network unencrypted, so nothing secret may be among them. It adds its own (OMPI_, PMIX_,
 # PRTE_) unasked.
@@ -74,7 +76,7 @@ class Layout:
             "OMPI_MCA_btl": "self,sm,tcp",
             "OMPI_MCA_btl_tcp_if_include": self.network,
             "PRTE_MCA_prte_if_include": self.network,
-            "PRTE_MCA_prte_keep_fqdn_hostnames": "true",  # names are cut at the first dot otherwise
+            "PRTE_MCA_prte_keep_fqdn_hostnames": "true",  # otherwise it cuts names at the first dot
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             "OPENBLAS_NUM_THREADS": threads,
@@ -91,9 +93,9 @@ class Layout:
 def wrapper_text(shell: Sequence[str], marks: Mapping[str, str]) -> str:
     """The shell script by which mpiexec starts its daemons: `shell`, with `marks` for what it starts.
 
-    What is started by ssh gets nothing of this process's environment, so that nobody would know it for ours.
-    mpiexec's command line is several commands (`PRTE_PREFIX=…; export PRTE_PREFIX; prted …`), so a shell of
-    its own, which has the marks, runs it.
+    ssh passes no environment on. Without the marks we could not find the processes to end them. mpiexec's
+    command line is several commands (`PRTE_PREFIX=…; export PRTE_PREFIX; prted …`), so a shell of its own,
+    which has the marks, runs it.
     """
     settings = shlex.join(["env", *(f"{name}={value}" for name, value in sorted(marks.items()))])
     return f"""\
@@ -105,7 +107,7 @@ exec {shlex.join(shell)} "$host" {shlex.quote(settings)}" /bin/sh -c '$command'"
 
 
 def read_hosts(hosts: Sequence[str] | str | Path) -> list[tuple[str, int | None]]:
-    """Names and slots (None: as many as you like) of a list such as `["n1", "n2:2"]`, or of a hostfile.
+    """Names and slots (None: no limit) of a list such as `["n1", "n2:2"]`, or of a hostfile.
 
     A line of a hostfile is `n1 slots=2`. Raises ValueError, in one sentence.
     """

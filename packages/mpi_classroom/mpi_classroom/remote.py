@@ -91,7 +91,8 @@ class RemoteHost:
     def look(self, ranks: Iterable[int], *, fresh: bool, processes: bool = True) -> dict[int, Look]:
         """Each of `ranks` as its host last said; a `fresh` look was asked for now, if it comes within 2 s.
 
-        The age of a look says how old it is. A rank that no answer has had yet has done nothing.
+        The age of a look says how old it is. A rank that no answer has had yet has done nothing. `processes`
+        makes no difference: the agent always sends both.
         """
         ranks = list(ranks)
         with self._changing:
@@ -328,7 +329,10 @@ class RemoteHost:
         self._known_at = self._asked_at
 
     def _ping(self) -> None:
-        """Ask, if nobody has for a while; a host that has owed the answer for too long is lost."""
+        """Ask, if nobody has for a while; a host that has owed the answer for too long is lost.
+
+        The agent answers in turn, so a look without an answer shows that it is stuck or gone.
+        """
         owing = self._under_way is not None and not self._under_way.done()
         if not owing:
             if time.monotonic() - self._asked_at >= PING_SECONDS:

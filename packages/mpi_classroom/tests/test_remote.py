@@ -210,8 +210,9 @@ def test_a_folder_that_was_there_stays_and_one_that_is_not_private_is_refused(co
     host.end()
     assert (folder / "notes").exists()
     folder.chmod(0o755)
-    with pytest.raises(ClusterError, match=f"n1: {folder} is not a private folder of ours"):
+    with pytest.raises(ClusterError, match=f"n1: {folder} is not a private folder of ours") as error:
         host.open(folder, [], {})
+    assert "restart the kernel" in str(error.value)
     with pytest.raises(ClusterError, match="not a private folder"):
         host.open(tmp_path / "somebody" / "else", [], {})
 
