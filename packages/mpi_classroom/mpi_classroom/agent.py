@@ -144,9 +144,7 @@ class Agent:
                 held = lock(ours)
             except BlockingIOError:
                 if time.monotonic() > last:
-                    if made:
-                        raise BlockingIOError(f"another process holds {ours}; run the cell again") from None
-                    return  # the notebook itself, on its own machine
+                    break  # the notebook itself, on its own machine, or another agent with the same folders
             except FileNotFoundError:  # a search for leftovers has removed it
                 pass
             except PermissionError as error:  # so it has, or another user made it
@@ -155,10 +153,10 @@ class Agent:
             else:
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(held), ours.lstat()):
+                        self._locks[ours] = held
                         break
                 os.close(held)
             time.sleep(0.01)
-        self._locks[ours] = held
         if made:
             self._made.append(ours)
 
