@@ -200,17 +200,17 @@ class Agent:
 
     def _answer_with_stacks(self, number: int, ranks: list[int]) -> None:
         """Ask the ranks now and answer when they have: meanwhile other requests are answered."""
-        collect = self._host.ask_stacks(self._ours(ranks)) if self._host else dict
+        collect = self._host.ask_stacks(self._marked(ranks)) if self._host else dict
         threading.Thread(
             target=lambda: self._reply(number, {"stacks": list(collect().items())}), daemon=True
         ).start()
 
     def _signal(self, ranks: list[int], number: int) -> Answer:
         if self._host is not None:
-            self._host.signal(self._ours(ranks), number)
+            self._host.signal(self._marked(ranks), number)
         return {}
 
-    def _ours(self, ranks: Iterable[int]) -> list[int]:
+    def _marked(self, ranks: Iterable[int]) -> list[int]:
         """Those of `ranks` whose process carries the cluster's mark: a later one with its number does not."""
         found = []
         for rank in ranks:

@@ -198,7 +198,7 @@ class RemoteHost:
             self._waiting[number] = future
         line = json.dumps({"id": number, "ask": ask} | arguments).encode() + b"\n"
         if not self._write(line):
-            self._lose(f"the connection to {self.name} takes no more questions")
+            self._lose(f"the connection to {self.name} is stuck")
         return future
 
     def _write(self, line: bytes) -> bool:
@@ -276,7 +276,7 @@ class RemoteHost:
                     if not chunk:
                         selector.unregister(key.fileobj)
                         if key.fileobj is output:
-                            self._words, ended = self._words + rest, time.monotonic()
+                            self._words, ended = (self._words + rest)[-KEPT:], time.monotonic()
                     elif key.fileobj is errors:
                         self._words = (self._words + chunk)[-KEPT:]
                     else:
