@@ -1,4 +1,4 @@
-"""The agent of a host: does there for the ranks what `LocalHost` does for ranks beside the notebook.
+"""The agent of a host: runs there, and answers the notebook's questions about the ranks on it.
 
 The notebook starts one agent per host, through ssh or what stands in for it, and speaks with it over the
 agent's standard input and output: no port is opened, and whoever can start an agent could do all this without
@@ -48,9 +48,13 @@ from mpi_classroom.host_checks import facts
 from mpi_classroom.processes import CLUSTER, end_marked, stop_orphans
 
 MARK = b"\x1empi-classroom "  # begins each answer
-IDLE_SECONDS = 600.0  # the notebook asks every second: its machine is gone, and the connection never said so
+# The notebook asks every second. After so long its machine is off or cut off, and the connection never said
+# so; or it sleeps, which looks the same from here.
+IDLE_SECONDS = 600.0
+IDLE_CODE = 75  # the exit code then
 TICK_SECONDS = 0.5
 REACH_SECONDS = 5.0
+HELD_SECONDS = 0.3  # longer than a search for leftovers holds a folder
 INPUT, OUTPUT, ERRORS = 0, 1, 2
 
 Answer = dict[str, Any]
@@ -113,24 +117,52 @@ class Agent:
         return {}
 
     def _make(self, folder: Path) -> None:
-        """Make `folder`, and the folder around it that is ours; what is there already belongs to others."""
+        """Make `folder`, and the folder of ours that it is or lies in.
+
+        One that exists already belongs to the notebook or to another of our agents: `end` leaves it.
+        """
         ours = folder if folder.name.startswith(PREFIXES) else folder.parent
         if not ours.name.startswith(PREFIXES):
             raise PermissionError(f"{ours} is not a private folder of ours")
         if ours not in self._locks:
             remove_leftovers(ours.parent)  # a killed agent of this notebook left the same name
-            try:
-                ours.mkdir(mode=0o700)
-                self._made.append(ours)
-            except FileExistsError:
-                pass
-            with contextlib.suppress(BlockingIOError):  # the notebook itself holds it, on its own machine
-                self._locks[ours] = lock(ours)
+            self._hold(ours)
         folder.mkdir(mode=0o700, exist_ok=True)
+
+    def _hold(self, ours: Path) -> None:
+        """Make the folder if it is not there, and lock it, so that nobody takes it for a leftover.
+
+        Until it is locked, a search for leftovers may lock and remove it. So whatever was locked has to be
+        what the name still means, and a lock of others counts only if they keep it.
+        """
+        made, last = False, time.monotonic() + HELD_SECONDS
+        while True:
+            with contextlib.suppress(FileExistsError):
+                ours.mkdir(mode=0o700)
+                made = True
+            try:
+                held = lock(ours)
+            except BlockingIOError:
+                if time.monotonic() > last:
+                    break  # the notebook itself, on its own machine, or another agent with the same folders
+            except FileNotFoundError:  # a search for leftovers has removed it
+                pass
+            except PermissionError as error:  # so it has, or another user made it
+                if os.path.lexists(ours):
+                    raise PermissionError(f"{error}; restart the kernel, which takes another name") from None
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(held), ours.lstat()):
+                        self._locks[ours] = held
+                        break
+                os.close(held)
+            time.sleep(0.01)
+        if made:
+            self._made.append(ours)
 
     def _put(self, name: str, content: str) -> Answer:
         """Write a file, whole or not at all: whoever waits for it reads it as soon as it has its name."""
-        if self._folder is None or Path(name).name != name or name == "..":
+        if self._folder is None or not name or Path(name).name != name or name == "..":
             raise ValueError(f"there is no place for a file {name!r}")
         descriptor, part = tempfile.mkstemp(prefix=f"{name}.", dir=self._folder)  # mode 0600
         with open(descriptor, "wb") as file:
@@ -168,28 +200,28 @@ class Agent:
 
     def _answer_with_stacks(self, number: int, ranks: list[int]) -> None:
         """Ask the ranks now and answer when they have: meanwhile other requests are answered."""
-        collect = self._host.ask_stacks(self._ours(ranks)) if self._host else dict
+        collect = self._host.ask_stacks(self._marked(ranks)) if self._host else dict
         threading.Thread(
             target=lambda: self._reply(number, {"stacks": list(collect().items())}), daemon=True
         ).start()
 
     def _signal(self, ranks: list[int], number: int) -> Answer:
         if self._host is not None:
-            self._host.signal(self._ours(ranks), number)
+            self._host.signal(self._marked(ranks), number)
         return {}
 
-    def _ours(self, ranks: Iterable[int]) -> list[int]:
+    def _marked(self, ranks: Iterable[int]) -> list[int]:
         """Those of `ranks` whose process carries the cluster's mark: a later one with its number does not."""
         found = []
         for rank in ranks:
-            with contextlib.suppress(psutil.Error, OSError, KeyError):
+            with contextlib.suppress(psutil.Error, OSError, KeyError, ValueError):
                 if psutil.Process(self._pids[rank]).environ().get(CLUSTER) == str(self._folder):
                     found.append(rank)
         return found
 
 
 def requests() -> Iterator[bytes]:
-    """The lines of the standard input; ends with it, or when none has come for IDLE_SECONDS awake."""
+    """The lines of the standard input, until it ends; TimeoutError when none comes for IDLE_SECONDS awake."""
     rest, idle = b"", Deadline(IDLE_SECONDS)
     while not idle.over:
         if not select.select([INPUT], [], [], TICK_SECONDS)[0]:
@@ -200,6 +232,7 @@ def requests() -> Iterator[bytes]:
         *lines, rest = (rest + chunk).split(b"\n")
         idle = Deadline(IDLE_SECONDS)
         yield from lines
+    raise TimeoutError
 
 
 def main() -> int:
@@ -208,8 +241,14 @@ def main() -> int:
     os.dup2(ERRORS, OUTPUT)  # what anybody prints from here on is no answer
 
     def send(line: bytes) -> None:
-        while line:
-            line = line[os.write(output, line) :]
+        rest, stuck = memoryview(line), Deadline(IDLE_SECONDS)
+        while rest:
+            if select.select([], [output], [], TICK_SECONDS)[1]:
+                rest = rest[os.write(output, rest[: select.PIPE_BUF]) :]  # so few bytes do not block
+                stuck = Deadline(IDLE_SECONDS)
+            elif stuck.over:
+                os.kill(os.getpid(), signal.SIGTERM)  # also from a thread: the agent ends
+                raise BrokenPipeError("nobody reads the answers")
 
     def leave(*_: object) -> None:
         raise SystemExit
@@ -221,6 +260,8 @@ def main() -> int:
     try:
         for line in requests():
             agent.answer(line)
+    except TimeoutError:
+        return IDLE_CODE
     finally:
         for number in (signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)

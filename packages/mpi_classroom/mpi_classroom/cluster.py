@@ -355,10 +355,10 @@ def start_cluster(
     """Start `n` ranks for this notebook, or return the running ones, and register `%%px`.
 
     The ranks run on this machine, or on `hosts`: a list such as `["n1", "n2:2"]`, with at most 2 ranks on n2,
-    or the path of a hostfile with lines such as `n1 slots=2`. `agent` is the command that runs a command on
-    a host, as ssh does. `network` is the one for MPI's messages, such as "10.0.0.0/24", if the one that is
-    chosen is wrong. When a host dies, healing tries all hosts again; with `replace=False` it goes on with
-    the ranks of the others.
+    or the path of a hostfile with lines such as `n1 slots=2`. `agent` takes the place of ssh: it is called as
+    `(*agent, host, "command line")`. `network` is the one for MPI's messages, such as "10.0.0.0/24", if the
+    one that is chosen is wrong. When a host dies, healing connects it again and starts new ranks on all
+    hosts; with `replace=False` it starts them on the others only.
 
     Ends the clusters of killed notebooks. Mentions clusters of other open notebooks, and ends them with
     `stop_others=True`. Raises ClusterError, whose message is one sentence with a remedy.

@@ -17,13 +17,11 @@ from typing import NamedTuple, Protocol
 
 import psutil
 
-from mpi_classroom.folders import remove_ours
-from mpi_classroom.processes import CLUSTER, end_marked
 from mpi_classroom.recording.calls import read_record, stack_file
 
 STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
 PROCESS_SECONDS = 0.1  # the operating system is asked about processes this often, at most
-FRESH_SECONDS = 2.0  # how long a fresh look may take; one that is older was not asked for now
+FRESH_SECONDS = 2.0  # how long a fresh look may take; an older one does not count as fresh
 END_SECONDS = 1.0  # for processes to end when they are asked to
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
@@ -75,7 +73,7 @@ class Host(Protocol):
         ...
 
     def look(self, ranks: Iterable[int], *, fresh: bool, processes: bool = True) -> Mapping[int, Look]:
-        """One Look for each of `ranks`; blocks, for at most 2 s, only if it is to be `fresh`: asked for now.
+        """Return one Look per rank. With `fresh` each was asked for after this call, which may block for 2 s.
 
         Of a host that does not answer: the last that is known. Without `processes` only the records count.
         """
@@ -90,10 +88,6 @@ class Host(Protocol):
 
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Send a signal to `ranks`; those that are gone do not matter."""
-        ...
-
-    def end(self) -> None:
-        """End every process that is marked with the cluster's folder, and remove the folder."""
         ...
 
 
@@ -149,7 +143,9 @@ class LocalHost:
             waited = time.monotonic() - began
             if waited > BUSY_STACK_SECONDS:
                 break
-            if waited > STACK_SECONDS and not any(process_state(self.pids[r]).runnable for r in missing):
+            if waited > STACK_SECONDS and not any(
+                process_state(self.pids.get(r, 0)).runnable for r in missing
+            ):
                 break
             time.sleep(0.02)
             for rank in missing:
@@ -162,13 +158,10 @@ class LocalHost:
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Send a signal to `ranks`."""
         for rank in ranks:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(
+                KeyError, ProcessLookupError, PermissionError
+            ):  # the others still get it
                 os.kill(self.pids[rank], number)
-
-    def end(self) -> None:
-        """End every process here that is marked with the folder; remove the folder if it is ours."""
-        end_marked(CLUSTER, str(self.folder), timeout=END_SECONDS)
-        remove_ours(self.folder)
 
 
 def process_state(pid: int, *, counts_bytes: bool = False) -> ProcessState:
@@ -181,10 +174,13 @@ def process_state(pid: int, *, counts_bytes: bool = False) -> ProcessState:
         with process.oneshot():
             used, status = sum(process.cpu_times()[:2]), process.status()
             if counts_bytes:
-                counters = process.io_counters()
-                moved = counters.read_chars + counters.write_chars
-    except psutil.Error:
+                with contextlib.suppress(psutil.AccessDenied):  # it hides them
+                    counters = process.io_counters()
+                    moved = counters.read_chars + counters.write_chars
+    except psutil.NoSuchProcess:
         return ProcessState("gone")
+    except (psutil.Error, ValueError):  # nobody may look, or no process has such a number
+        return UNKNOWN
     if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
         return ProcessState("gone")
     condition = "stopped" if status in _STOPPED else ""

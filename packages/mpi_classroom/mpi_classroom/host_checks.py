@@ -8,6 +8,7 @@ nothing else.
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import socket
 import sys
@@ -88,8 +89,8 @@ def facts(question: Mapping[str, Any]) -> HostFacts:
         cores=available_cores(),
         memory=psutil.virtual_memory().available,
         shared_memory=shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else None,
-        working=working.is_dir(),
-        sees=(working / question["witness"]).exists() if question["witness"] else None,
+        working=os.path.isdir(working),  # False, too, where a folder around it is closed to this user
+        sees=os.path.exists(working / question["witness"]) if question["witness"] else None,
         disk=_disk(temporary) if os.access(temporary, os.W_OK) else "",
     )
 
@@ -125,6 +126,28 @@ def _disk(folder: Path) -> str:
 
 
 # ------------------------------------------------------------------ on the notebook's machine
+
+
+def read_facts(sent: Mapping[str, Any]) -> HostFacts:
+    """The facts that a host sent. Raises TypeError or ValueError where they are not those of this version."""
+    facts = HostFacts(**sent)
+    versions = dict(facts.versions)
+    texts = [
+        facts.hostname,
+        facts.machine,
+        facts.mpiexec,
+        facts.peer,
+        facts.disk,
+        *versions,
+        *versions.values(),
+    ]
+    numbers = [facts.cores, facts.memory, facts.shared_memory or 0, facts.working, facts.sees or False]
+    if not all(isinstance(text, str) for text in (*texts, *facts.interfaces)):
+        raise TypeError("a fact is no text")
+    if not all(isinstance(number, int) for number in numbers):
+        raise TypeError("a fact is no number")
+    list(map(IPv4Interface, facts.interfaces))  # raises ValueError where one is no IPv4 address
+    return facts
 
 
 def problems(
@@ -188,7 +211,9 @@ def _folders(name: str, host: HostFacts, asked: Mapping[str, str]) -> Iterator[C
     working, temporary = asked["working"], asked["temporary"]
     if not host.working:
         detail = f"{name} has no folder {working}, where this notebook works"
-        yield Check(name, False, detail, f"share that folder with {name}, or make it: mkdir -p {working}")
+        yield Check(
+            name, False, detail, f"share that folder with {name}, or make it: mkdir -p {shlex.quote(working)}"
+        )
     elif host.sees is False:
         detail = f"{name} has a folder {working} of its own: it does not see the files of this notebook"
         yield Check(name, True, detail)
@@ -238,6 +263,10 @@ def networks(facts: Mapping[str, HostFacts], here: HostFacts) -> list[Check]:
 
 # What ssh, or the shell on the host, says when no agent starts; the first that fits counts.
 _NO_AGENT = (
+    (
+        ("another version of mpi_classroom", "cannot report what it has"),
+        "on {name}: {python} -m pip install mpi-classroom=={version}",
+    ),
     (("Host key verification failed",), "compare its key once, by hand: {shell}"),
     (("Permission denied",), "let ssh log in without a password: ssh-copy-id {name}"),
     (
@@ -256,7 +285,10 @@ def no_answer(name: str, why: str, shell: Sequence[str]) -> Check:
     """The check of a host whose agent did not start; `why` is its `lost`, `shell` what was to start it."""
     try_by_hand = " ".join([*shell, name, "true"])
     remedy = next((words for marks, words in _NO_AGENT if any(mark in why for mark in marks)), "")
-    words = remedy.format(name=name, shell=try_by_hand, python=sys.executable, prefix=sys.prefix)
+    version = _version("mpi_classroom")
+    words = remedy.format(
+        name=name, shell=try_by_hand, python=sys.executable, prefix=sys.prefix, version=version
+    )
     return Check(name, False, why, words or f"see what this says: {try_by_hand}")
 
 

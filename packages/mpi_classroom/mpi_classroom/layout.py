@@ -1,4 +1,4 @@
-"""Who runs where, when the ranks of a job run on several hosts: pure, but for reading a hostfile.
+"""Place the ranks of a job on several hosts, find the network between them. Only `read_hosts` reads a file.
 
     layout = Layout(("n1", "n2"), (2, 2), network="10.77.0.0/24", address="10.77.0.254", shell=("ssh",))
 
@@ -9,26 +9,22 @@ ssh is: `(*shell, host, "command line")`.
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address
 from pathlib import Path
 
-SSH = ("ssh", "-x", "-oBatchMode=yes", "-oConnectTimeout=5", "-oServerAliveInterval=5")
-# What ranks on other hosts get of the environment, apart from what is set for the job. A token that lies in
-# the notebook's environment is not for a network that everybody reads.
-PASSED_ON = (
-    "COURSE_",
-    "LD_LIBRARY_PATH",
-    "MKL_",
-    "MPI_CLASSROOM_",
-    "OMP_",
-    "OPENBLAS_",
-    "PATH",
-    "PYTHON",
-    "VIRTUAL_ENV",
+# Whatever ~/.ssh/config says, there is no terminal, which would change what our agent reads, and no
+# forwarding of keys and ports, which the host could use.
+SSH = (
+    *("ssh", "-x", "-T", "-a", "-oClearAllForwardings=yes"),
+    *("-oBatchMode=yes", "-oConnectTimeout=5", "-oServerAliveInterval=5"),
 )
-BY_MPIEXEC = ("OMPI_", "PMIX_", "PRTE_")  # passed on without being asked
+# What ranks on other hosts get of the environment, apart from what is set for the job. mpiexec sends these
+# values over the network unencrypted, so nothing secret may be among them. It adds its own (OMPI_, PMIX_,
+# PRTE_) unasked.
+PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV")
+PASSED_ON_PREFIXES = ("COURSE_", "MKL_", "MPI_CLASSROOM_", "OMP_", "OPENBLAS_", "PYTHON")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOSTFILE_OPTION = re.compile(r"(slots|max[_-]slots)=(\d+)")
 
@@ -63,24 +59,13 @@ class Layout:
         begin = sum(self.counts[:at])
         return range(begin, begin + self.counts[at])
 
-    def without(self, dead: Collection[str]) -> "Layout":
-        """The same hosts and counts but for the hosts in `dead` and their ranks.
-
-        Raises ValueError when no host is left.
-        """
-        left = [at for at, host in enumerate(self.hosts) if host not in dead]
-        if not left:
-            raise ValueError("no host is left")
-        hosts, counts = tuple(self.hosts[at] for at in left), tuple(self.counts[at] for at in left)
-        return replace(self, hosts=hosts, counts=counts)
-
     def mpiexec_arguments(self, wrapper: Path, environment: Mapping[str, str]) -> list[str]:
         """The arguments of mpiexec for a job with `environment`; `wrapper` has the text of `wrapper_text`."""
         where = ",".join(f"{host}:{count}" for host, count in zip(self.hosts, self.counts, strict=True))
         arguments = ["--host", where, "--map-by", "slot", "--leave-session-attached"]
         arguments += ["--prtemca", "plm_ssh_agent", f"/bin/sh {wrapper}"]
         for name in sorted(environment):
-            if name.startswith(PASSED_ON) and not name.startswith(BY_MPIEXEC):
+            if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES):
                 arguments += ["-x", name]
         return arguments
 
@@ -91,7 +76,7 @@ class Layout:
             "OMPI_MCA_btl": "self,sm,tcp",
             "OMPI_MCA_btl_tcp_if_include": self.network,
             "PRTE_MCA_prte_if_include": self.network,
-            "PRTE_MCA_prte_keep_fqdn_hostnames": "true",  # names are cut at the first dot otherwise
+            "PRTE_MCA_prte_keep_fqdn_hostnames": "true",  # otherwise it cuts names at the first dot
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             "OPENBLAS_NUM_THREADS": threads,
@@ -108,9 +93,9 @@ class Layout:
 def wrapper_text(shell: Sequence[str], marks: Mapping[str, str]) -> str:
     """The shell script by which mpiexec starts its daemons: `shell`, with `marks` for what it starts.
 
-    What is started by ssh gets nothing of this process's environment, so that nobody would know it for ours.
-    mpiexec's command line is several commands (`PRTE_PREFIX=…; export PRTE_PREFIX; prted …`), so a shell of
-    its own, which has the marks, runs it.
+    ssh passes no environment on. Without the marks we could not find the processes to end them. mpiexec's
+    command line is several commands (`PRTE_PREFIX=…; export PRTE_PREFIX; prted …`), so a shell of its own,
+    which has the marks, runs it.
     """
     settings = shlex.join(["env", *(f"{name}={value}" for name, value in sorted(marks.items()))])
     return f"""\
@@ -122,12 +107,12 @@ exec {shlex.join(shell)} "$host" {shlex.quote(settings)}" /bin/sh -c '$command'"
 
 
 def read_hosts(hosts: Sequence[str] | str | Path) -> list[tuple[str, int | None]]:
-    """Names and slots (None: as many as you like) of a list such as `["n1", "n2:2"]`, or of a hostfile.
+    """Names and slots (None: no limit) of a list such as `["n1", "n2:2"]`, or of a hostfile.
 
     A line of a hostfile is `n1 slots=2`. Raises ValueError, in one sentence.
     """
     if isinstance(hosts, str | Path):
-        found = _read_hostfile(Path(hosts))
+        found = _read_hostfile(Path(hosts).expanduser())
     else:
         found = [_read_entry(entry) for entry in hosts]
     if not found:
@@ -166,13 +151,21 @@ def _read_hostfile(path: Path) -> list[tuple[str, int | None]]:
 
 def _read_entry(entry: str) -> tuple[str, int | None]:
     name, colon, slots = entry.strip().partition(":")
-    if ":" in slots:
+    if _is_ipv6(entry.strip()):
         raise ValueError(
             f"{entry} is an IPv6 address; write the host's name, which must have an IPv4 address"
         )
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a host; write it as in ssh NAME, without options")
     return name, _slots(name, slots) if colon else None
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _slots(name: str, text: str) -> int:
@@ -217,8 +210,20 @@ def common_network(
         for host, faces in everybody.items():
             if not any(face.ip in network for face in faces):
                 raise ValueError(f"{host} has no address in {network}; it has {_list(faces)}")
+        if not _all_differ(
+            [{face.ip for face in faces if face.ip in network} for faces in everybody.values()]
+        ):
+            raise ValueError(
+                f"some hosts have the same address in {network} ({_lists(everybody)}); name another network"
+            )
     else:
-        shared = [network for network in _networks(everybody) if _all_differ(network, everybody)]
+        shared = [
+            network
+            for network in _networks(everybody)
+            if _all_differ(
+                [{face.ip for face in faces if face.network == network} for faces in everybody.values()]
+            )
+        ]
         if not shared:
             raise ValueError(
                 f"the hosts have no network in common ({_lists(everybody)}); "
@@ -249,12 +254,9 @@ def _networks(addresses: Mapping[str, Sequence[IPv4Interface]]) -> list[IPv4Netw
     return [face.network for face in next(iter(addresses.values()))]
 
 
-def _all_differ(network: IPv4Network, addresses: Mapping[str, Sequence[IPv4Interface]]) -> bool:
-    """Whether each host has an address in `network` that no other has; docker0 has the same everywhere."""
-    found: list[set[IPv4Address]] = [
-        {face.ip for face in faces if face.network == network} for faces in addresses.values()
-    ]
-    return all(found) and len(set[IPv4Address]().union(*found)) == sum(map(len, found))
+def _all_differ(addresses: Sequence[set[IPv4Address]]) -> bool:
+    """Whether each host has an address that no other has; docker0 has the same one everywhere."""
+    return all(addresses) and len(set[IPv4Address]().union(*addresses)) == sum(map(len, addresses))
 
 
 def _list(faces: Sequence[IPv4Interface]) -> str:

@@ -141,18 +141,20 @@ def running_clusters() -> list[ClusterProcesses]:
     ]
 
 
-def end_marked(variable: str, value: str, *, timeout: float = 3.0) -> int:
-    """End every process marked with `value`, or with a path in it, in `variable`; return how many there were.
+def end_marked(variable: str, *values: str, timeout: float = 3.0) -> int:
+    """End every process marked with one of `values`, or a path in it, in `variable`; return their number.
 
     They are asked first, so that mpiexec can remove its ranks and their shared memory; whoever is still
     there after `timeout` seconds is killed, all at once: stopped first, so that none starts another.
     """
 
+    paths = tuple(f"{value}/" for value in values)
+
     def members() -> list[psutil.Process]:
         return [
             process
             for process, environment in marked_processes(variable)
-            if f"{environment[variable]}/".startswith(f"{value}/")
+            if f"{environment[variable]}/".startswith(paths)
         ]
 
     everyone = members()
@@ -207,8 +209,10 @@ def stop_cluster(id: str) -> int:
 def stop_orphans() -> int:
     """End every cluster whose kernel no longer exists; return how many clusters that were."""
     orphans = [cluster for cluster in running_clusters() if not cluster.owner_alive]
+    if orphans:
+        end_marked(CLUSTER, *(str(cluster.folder) for cluster in orphans))  # they are waited for together
     for cluster in orphans:
-        stop_cluster(cluster.id)
+        remove_ours(cluster.folder)
     return len(orphans)
 
 

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from mpi_classroom import host_checks
-from mpi_classroom.agent import MARK
+from mpi_classroom.agent import IDLE_CODE, IDLE_SECONDS, MARK
 from mpi_classroom.awake import Awake
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.host import BUSY_STACK_SECONDS, END_SECONDS, Look, ProcessState
+from mpi_classroom.host import BUSY_STACK_SECONDS, END_SECONDS, FRESH_SECONDS, Look, ProcessState
 from mpi_classroom.host_checks import HostFacts
 from mpi_classroom.layout import SSH
 from mpi_classroom.recording.calls import SIZE
@@ -38,13 +38,13 @@ from mpi_classroom.recording.calls import SIZE
 SILENT_SECONDS = 10.0
 PING_SECONDS = 1.0  # a host is asked this often when nobody wants to know anything
 LOOK_SECONDS = 0.1  # and at most this often
-FRESH_SECONDS = 2.0
 CONNECT_SECONDS = 20.0  # for ssh, and for Python on a busy host
 ANSWER_SECONDS = 10.0  # for an answer that an agent has to do something for
 STACKS_SECONDS = BUSY_STACK_SECONDS + FRESH_SECONDS
 LAST_WORDS_SECONDS = 0.5  # for what ssh says when it ends
 TICK_SECONDS = 0.2
 KEPT = 4000  # bytes of what a host says besides its answers
+LINE_BYTES = 2**24  # no answer is as long: 1.1 KB per rank, or the stacks of the ranks
 
 Answer = dict[str, Any]
 
@@ -91,7 +91,8 @@ class RemoteHost:
     def look(self, ranks: Iterable[int], *, fresh: bool, processes: bool = True) -> dict[int, Look]:
         """Each of `ranks` as its host last said; a `fresh` look was asked for now, if it comes within 2 s.
 
-        The age of a look says how old it is. A rank that no answer has had yet has done nothing.
+        The age of a look says how old it is. A rank that no answer has had yet has done nothing. `processes`
+        makes no difference: the agent always sends both.
         """
         ranks = list(ranks)
         with self._changing:
@@ -111,8 +112,8 @@ class RemoteHost:
         asked = self._ask("stacks", ranks=ranks)
 
         def collect() -> dict[int, str]:
-            with contextlib.suppress(ClusterError):
-                return dict(self._result(asked, STACKS_SECONDS)["stacks"])
+            with contextlib.suppress(ClusterError, KeyError, TypeError, ValueError):  # or they cannot be read
+                return {int(rank): str(text) for rank, text in self._result(asked, STACKS_SECONDS)["stacks"]}
             return {}
 
         return collect
@@ -128,16 +129,27 @@ class RemoteHost:
     # ---------------------------------------------------------------- the cluster on it
 
     def hello(self, question: Mapping[str, str], seconds: float = CONNECT_SECONDS) -> HostFacts:
-        """What the host has, asked by a `host_checks.question`; raises ClusterError if it does not answer."""
+        """What the host has, asked by a `host_checks.question`.
+
+        Raises ClusterError if it does not answer, or by what is no answer to that; the host is then lost.
+        """
         sent = time.time()
         try:
             answer = self._ask("hello", question=question).result(seconds)
+            facts, there = host_checks.read_facts(answer["facts"]), float(answer["clock"])
         except TimeoutError:
-            self._lose(f"{self.name} does not answer: its agent did not start within {seconds:.0f} s")
-            raise ClusterError(self.lost) from None
-        there, here = answer["clock"], time.time()
-        ahead = there - min(max(there, sent), here)  # it was read some time between question and answer
-        return replace(HostFacts(**answer["facts"]), ahead=ahead)
+            why = f"its agent did not start within {seconds:.0f} s, or a folder there does not answer"
+            self._lose(f"{self.name} does not answer: {why}")
+        except ClusterError as error:
+            why = str(error).removeprefix(f"{self.name}: ")
+            self._lose(f"{self.name} cannot report what it has: {why}")  # unless it is lost already
+        except (KeyError, TypeError, ValueError):
+            self._lose(f"{self.name} has another version of mpi_classroom")
+        else:
+            here = time.time()
+            ahead = there - min(max(there, sent), here)  # it was read some time between question and answer
+            return replace(facts, ahead=ahead)
+        raise ClusterError(self.lost)
 
     def open(self, folder: Path, folders: Sequence[str], pids: Mapping[int, int]) -> None:
         """Make a cluster's `folder` and job `folders` on the host, after the end of what was open before.
@@ -186,7 +198,7 @@ class RemoteHost:
             self._waiting[number] = future
         line = json.dumps({"id": number, "ask": ask} | arguments).encode() + b"\n"
         if not self._write(line):
-            self._lose(f"the connection to {self.name} takes no more questions")
+            self._lose(f"the connection to {self.name} is stuck")
         return future
 
     def _write(self, line: bytes) -> bool:
@@ -210,8 +222,8 @@ class RemoteHost:
         """Let the agent know the processes of `ranks`; return those that have one."""
         known = {rank: self.pids[rank] for rank in ranks if rank in self.pids}
         if news := {rank: pid for rank, pid in known.items() if self._told.get(rank) != pid}:
-            self._told.update(news)
             self._ask("ranks", pids=news)
+            self._told.update(news)
         return list(known)
 
     def _ask_look(self, *, fresh: bool) -> "tuple[Future[Answer], bool]":
@@ -238,12 +250,17 @@ class RemoteHost:
         try:
             self._read_answers()
         except Exception as error:
-            self._lose(f"{self.name} sends what is no answer: {type(error).__name__}: {error}")
+            self._lose(
+                f"{self.name} has sent an answer that cannot be read ({type(error).__name__}: {error}); "
+                "is another version of mpi_classroom installed there?"
+            )
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         self._process.terminate()  # ssh, if it still waits
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
+        self._process.kill()
+        self._process.wait()
 
     def _read_answers(self) -> None:
         """Until the host is lost."""
@@ -259,11 +276,13 @@ class RemoteHost:
                     if not chunk:
                         selector.unregister(key.fileobj)
                         if key.fileobj is output:
-                            self._words, ended = self._words + rest, time.monotonic()
+                            self._words, ended = (self._words + rest)[-KEPT:], time.monotonic()
                     elif key.fileobj is errors:
                         self._words = (self._words + chunk)[-KEPT:]
                     else:
                         *lines, rest = (rest + chunk).split(b"\n")
+                        if len(rest) > LINE_BYTES:
+                            raise ValueError("a line is too long")
                         for line in lines:
                             self._take(line)
                 self._clock.tick()
@@ -279,7 +298,7 @@ class RemoteHost:
             self._words = (self._words + words + b"\n")[-KEPT:]
             return
         self._heard = True
-        answer = json.loads(text)
+        answer = _printable(json.loads(text))
         with self._changing:
             if "looks" in answer:
                 self._keep(answer)
@@ -287,19 +306,33 @@ class RemoteHost:
         if waiting is None:
             return
         if "error" in answer:
-            waiting.set_exception(ClusterError(f"{self.name}: {answer['error']}"))
+            waiting.set_exception(ClusterError(f"{self.name}: {str(answer['error'])[:KEPT]}"))
         else:
             waiting.set_result(answer)
 
     def _keep(self, answer: Answer) -> None:
-        records = zlib.decompress(base64.b64decode(answer["records"]))
-        for place, (rank, now, process) in enumerate(answer["looks"]):
-            record = records[place * SIZE : (place + 1) * SIZE]
-            self._looks[rank] = Look(record, now, ProcessState(*process))
+        """Keep looks that were asked for; raises TypeError, ValueError or zlib.error where they are none."""
+        looks, size = answer["looks"], len(answer["looks"]) * SIZE
+        records = zlib.decompressobj().decompress(base64.b64decode(answer["records"]), size + 1)
+        if len(records) != size:
+            raise ValueError("the records have another size")
+        read = {}
+        for place, (rank, now, (condition, used, runnable, moved)) in enumerate(looks):
+            state = ProcessState(
+                str(condition),
+                None if used is None else float(used),
+                bool(runnable),
+                None if moved is None else int(moved),
+            )
+            read[rank] = Look(records[place * SIZE : (place + 1) * SIZE], float(now), state)
+        self._looks |= {rank: look for rank, look in read.items() if rank in self._ranks}
         self._known_at = self._asked_at
 
     def _ping(self) -> None:
-        """Ask, if nobody has for a while; a host that has owed the answer for too long is lost."""
+        """Ask, if nobody has for a while; a host that has owed the answer for too long is lost.
+
+        The agent answers in turn, so a look without an answer shows that it is stuck or gone.
+        """
         owing = self._under_way is not None and not self._under_way.done()
         if not owing:
             if time.monotonic() - self._asked_at >= PING_SECONDS:
@@ -312,10 +345,14 @@ class RemoteHost:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         code = self._process.poll()
-        said = [line.strip() for line in self._words.decode(errors="replace").splitlines() if line.strip()]
+        words = _printable(self._words.decode(errors="replace"))
+        said = [line.strip() for line in words.splitlines() if line.strip()]
         if not self._heard:
             reason = said[-1] if said else f"its agent ended at once, with exit code {code}"
             return f"{self.name} does not answer: {reason}"
+        if code == IDLE_CODE:
+            why = f"it had heard nothing from this notebook for {IDLE_SECONDS / 60:.0f} minutes"
+            return f"{self.name} has ended its ranks because {why}"
         reason = f" ({said[-1]})" if code == 255 and said else ""  # ssh's own
         return f"the connection to {self.name} has ended{reason}"
 
@@ -363,7 +400,7 @@ class HostGroup:
                 report(f"{len(group.facts)} of {len(group.hosts)} hosts answer")
                 return facts
 
-            group._each(hello)
+            group._each(hello)  # a host has facts after that, or is lost
         group.facts = {name: group.facts[name] for name in names if name in group.facts}
         return group
 
@@ -413,6 +450,20 @@ class HostGroup:
     def _check(errors: Sequence[ClusterError]) -> None:
         if errors:
             raise errors[0]
+
+
+def _printable(sent: Any) -> Any:
+    """What a host sent, with a ? for each character that a terminal or a notebook might obey."""
+    match sent:
+        case str():
+            if sent.isprintable():
+                return sent
+            return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in sent)
+        case list():
+            return [_printable(part) for part in sent]
+        case dict():
+            return {_printable(name): _printable(part) for name, part in sent.items()}
+    return sent
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The other hosts of a cluster: an agent on each, checks before anything starts, what to do when one dies.
 
-    n4 dies ──▶ replace=True    all hosts are tried again: it may have started anew
+    n4 dies ──▶ replace=True    it is connected again: it may have rebooted
            └──▶ replace=False   the cluster goes on with the ranks of the others
 
 MPI does not survive the loss of a host, so both replace every rank. The agents stay: to replace a cluster
@@ -38,14 +38,14 @@ class SeveralHosts:
         replace: bool = True,
     ) -> None:
         try:
-            listed = read_hosts(hosts)
-            counts = place(n, listed)
+            self.listed = read_hosts(hosts)
+            counts = place(n, self.listed)
         except ValueError as error:
             raise ClusterError(str(error)) from None
         self.shell = tuple(shlex.split(shell) if isinstance(shell, str) else shell)
         self.network, self.replace = network, replace
-        self.counts = {name: count for (name, _), count in zip(listed, counts, strict=True) if count}
-        self.asked = (tuple(listed), n, self.shell, network, replace)
+        self.counts = {name: count for (name, _), count in zip(self.listed, counts, strict=True) if count}
+        self.asked = (tuple(self.listed), n, self.shell, network, replace)
         self._group: HostGroup | None = None
         self._layout: Layout | None = None
         self.notes: list[str] = []
@@ -66,8 +66,8 @@ class SeveralHosts:
     def connect(self, report: Report = lambda text: None) -> str:
         """Have an agent on each host, checked; return a sentence on hosts that are left out, "" if none is.
 
-        The first time all hosts are connected, later those that were lost, or without `replace` none: the
-        cluster goes on with the others.
+        The first time all hosts are connected. Later those that were lost are connected again; without
+        `replace` they are dropped.
         """
         left_out = ""
         if self._group is None:
@@ -97,20 +97,30 @@ class SeveralHosts:
         again = HostGroup.connect(list(lost), self.shell, seconds=AGAIN_SECONDS)
         if still := again.lost():
             again.close()
-            rest = {name: count for name, count in self.counts.items() if name not in still}
-            raise ClusterError("\n".join([self._no_answer(still), *_without(rest)]))
+            raise ClusterError("\n".join([self._no_answer(still), *self._without(still)]))
         group.hosts |= again.hosts
         group.facts |= again.facts
 
     def _go_on_without(self, group: HostGroup, lost: Mapping[str, str]) -> str:
+        if not self.counts.keys() - lost.keys():
+            raise ClusterError(
+                f"all hosts are lost ({'; '.join(lost.values())}); start the cluster on others"
+            )
         for name in lost:
             group.hosts.pop(name).close()
             group.facts.pop(name, None)
             del self.counts[name]
-        if not self.counts:
-            raise ClusterError(f"no host is left ({'; '.join(lost.values())}); start the cluster on others")
         ranks = sum(self.counts.values())
         return f"without {_and(list(lost))}: {ranks} rank{'s' * (ranks > 1)} on {_and(list(self.counts))}"
+
+    def _without(self, lost: Mapping[str, str]) -> list[str]:
+        """How to go on with the rest of the hosts."""
+        rest = {name: count for name, count in self.counts.items() if name not in lost}
+        if not rest:
+            return []
+        slots = dict(self.listed)
+        hosts = ", ".join(f'"{name}:{slots[name]}"' if slots[name] else f'"{name}"' for name in rest)
+        return [f"to go on with the rest: start_cluster(n={sum(rest.values())}, hosts=[{hosts}], …)"]
 
     def _no_answer(self, lost: Mapping[str, str]) -> str:
         checks = [host_checks.no_answer(name, why, self.shell) for name, why in lost.items()]
@@ -140,7 +150,10 @@ class SeveralHosts:
         for rank, name in names.items():
             host = self.layout.host_of(rank)
             if name != self.group.facts[host].hostname:
-                raise ClusterError(f"rank {rank} runs on {name}, not on {host}; run the cell again")
+                raise ClusterError(
+                    f"rank {rank} runs on {name}, not on {host}; please report this with what "
+                    "`mpi-classroom doctor --hosts FILE` prints"
+                )
 
     def describe(self) -> str:
         """Where the ranks run and what they share: `n1, n2 (2 each) over 10.77.0.0/24: 8 and 4 cores`."""
@@ -151,14 +164,6 @@ class SeveralHosts:
 
 def _threads(number: int) -> str:
     return f"{number} thread{'s' * (number > 1)}"
-
-
-def _without(rest: Mapping[str, int]) -> list[str]:
-    """How to go on with the rest of the hosts."""
-    if not rest:
-        return []
-    hosts = ", ".join(f'"{name}"' for name in rest)
-    return [f"to go on with the rest: start_cluster(n={sum(rest.values())}, hosts=[{hosts}], …)"]
 
 
 def _and(names: Sequence[str]) -> str:

@@ -174,6 +174,10 @@ def test_each_of_several_problems_is_named():
         ("n3 does not answer: its agent did not start within 20 s", "see what this says: ssh -x n3 true"),
         ("sh: 1: /venv/bin/python: not found", f"make this environment on n3 too, as {sys.prefix}"),
         (
+            "n3 has another version of mpi_classroom",
+            f"on n3: {sys.executable} -m pip install mpi-classroom==",
+        ),
+        (
             "/venv/bin/python: No module named mpi_classroom",
             "install mpi_classroom in the Python of that host",
         ),
@@ -215,6 +219,12 @@ def test_what_this_machine_has(tmp_path, monkeypatch):
     elsewhere = facts({"working": "/no/such", "witness": "", "temporary": "/no/such"})
     assert not elsewhere.working and not elsewhere.disk
     assert problems({"here": seen}, seen, {"here": 1}, question()) == []
+
+
+def test_a_folder_that_cannot_be_looked_at_is_none():
+    """As one in a closed folder is; this user may be root, to whom none is closed."""
+    asked = ASKED | {"working": f"/{'x' * 300}"}
+    assert (facts(asked).working, facts(asked).sees) == (False, False)
 
 
 def test_a_host_without_problems_is_summed_up():

@@ -1,6 +1,7 @@
 """Ranks are placed on hosts, and mpiexec is told so."""
 
 import os
+import shutil
 import subprocess
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -18,6 +19,12 @@ TWO = Layout(("n1", "n2"), (2, 3), "10.77.0.0/24", "10.77.0.254", ("ssh",), thre
 
 def test_a_list_names_hosts_with_or_without_slots():
     assert read_hosts(["n1", "n2:3", "a.b-c.example"]) == [("n1", None), ("n2", 3), ("a.b-c.example", None)]
+
+
+def test_a_hostfile_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "hosts").write_text("n1\n")
+    assert read_hosts("~/hosts") == [("n1", None)]
 
 
 def test_a_hostfile_has_comments_slots_and_empty_lines(tmp_path):
@@ -38,6 +45,7 @@ def test_a_hostfile_has_comments_slots_and_empty_lines(tmp_path):
         ("n1:0", "at least 1"),
         ("n1:x", "at least 1"),
         ("n1:", "at least 1"),
+        ("n1:2:3", "at least 1"),
     ],
 )
 def test_what_is_no_host_is_refused(entry, words):
@@ -85,14 +93,6 @@ def test_a_host_has_a_block_of_neighbours():
     assert str(TWO) == "n1 (2), n2 (3)"
 
 
-def test_without_a_host_its_ranks_are_gone_and_the_others_close_up():
-    left = TWO.without({"n1"})
-    assert (left.hosts, left.counts, left.ranks_of("n2")) == (("n2",), (3,), range(3))
-    assert left.network == TWO.network and str(left) == "n2"
-    with pytest.raises(ValueError, match="no host"):
-        TWO.without({"n1", "n2"})
-
-
 # -------------------------------------------------------------------- networks
 
 
@@ -138,6 +138,8 @@ def test_hosts_without_a_network_in_common_are_refused():
             common_network(addresses, HERE, {})
     with pytest.raises(ValueError, match=r"n2 has no address in 10\.1\.0\.0/24"):
         common_network({"n1": faces("10.1.0.1/24"), "n2": []}, HERE, {}, "10.1.0.0/24")
+    with pytest.raises(ValueError, match=r"same address in 172\.17\.0\.0/16 \(n1: 172.*; n2: 172"):
+        common_network(alike, HERE, {}, "172.17.0.0/16")
     with pytest.raises(ValueError, match="not an IPv4 network"):
         common_network(alike, HERE, {}, "eth0")
 
@@ -147,11 +149,12 @@ def test_hosts_without_a_network_in_common_are_refused():
 
 def test_mpiexec_is_told_the_hosts_and_what_the_ranks_need(tmp_path):
     environment = {"PATH": "/bin", "SECRET_TOKEN": "x", "OMPI_MCA_btl": "y", "MPI_CLASSROOM_JOB": "/tmp/j"}
+    environment |= {"PATH_TO_MY_PASSWORDS": "/home/me/passwords", "PYTHONPATH": "/p"}
     arguments = TWO.mpiexec_arguments(Path("/tmp/w"), environment)
     assert arguments == [
         *("--host", "n1:2,n2:3", "--map-by", "slot", "--leave-session-attached"),
         *("--prtemca", "plm_ssh_agent", "/bin/sh /tmp/w"),
-        *("-x", "MPI_CLASSROOM_JOB", "-x", "PATH"),
+        *("-x", "MPI_CLASSROOM_JOB", "-x", "PATH", "-x", "PYTHONPATH"),
     ]
     command = mpiexec_command(5, ["python"], arguments)
     assert command == [str(launch.find_mpiexec()), *arguments, "-n", "5", "python"]
@@ -193,6 +196,15 @@ def test_what_the_wrapper_starts_carries_the_marks(tmp_path):
     )
     assert done.stdout == "on n1\nis set|it's a lesson.ipynb|\n", done.stderr
     assert "BatchMode=yes" in wrapper_text(SSH, {})
+
+
+@pytest.mark.skipif(not shutil.which("ssh"), reason="there is no ssh here")
+def test_ssh_forwards_neither_keys_nor_ports_nor_a_terminal(tmp_path):
+    settings = tmp_path / "config"
+    settings.write_text("Host *\nForwardAgent yes\nForwardX11 yes\nRequestTTY force\n")
+    command = [SSH[0], "-F", str(settings), "-G", *SSH[1:], "n1"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {"forwardagent no", "forwardx11 no", "requesttty false", "clearallforwardings yes"} <= set(found)
 
 
 def test_a_folder_that_mpiexec_cannot_name_is_refused(tmp_path):

@@ -60,8 +60,23 @@ def test_who_sleeps_wants_no_cpu_and_who_computes_does(process):
 
 
 def test_a_process_that_is_not_known_yet_is_neither_gone_nor_asked():
-    assert process_state(0) == ProcessState("")
+    assert process_state(0) == process_state(-1) == ProcessState("")
     assert not some_child_runs(2**22 + 1)
+
+
+def test_a_process_that_hides_what_it_moves_is_not_gone(monkeypatch):
+    def refuse(self):
+        raise psutil.AccessDenied(self.pid)
+
+    monkeypatch.setattr(psutil.Process, "io_counters", refuse)
+    state = process_state(os.getpid(), counts_bytes=True)
+    assert (state.condition, state.moved) == ("", None) and state.cpu_seconds > 0
+
+
+def test_a_rank_without_a_process_keeps_no_signal_from_the_others(process, tmp_path):
+    pid = process("import time; time.sleep(60)")
+    LocalHost(tmp_path, {2: pid}).signal([1, 2], signal.SIGKILL)
+    until(lambda: process_state(pid).condition == "gone")
 
 
 def in_call(folder, rank, number, name="Barrier"):

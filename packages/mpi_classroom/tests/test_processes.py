@@ -215,6 +215,15 @@ def test_orphans_are_stopped_and_clusters_with_a_living_kernel_are_not(start, tm
     assert kept.poll() is None and found(owned) is not None
 
 
+def test_orphans_that_ignore_sigterm_are_waited_for_together(start, tmp_path):
+    for name in "abc":
+        start("sh", "-c", DEAF, words=1, **mark(tmp_path / name) | {OWNER: dead_owner()})
+    began = time.monotonic()
+    assert processes.stop_orphans() >= 3
+    assert time.monotonic() - began < 8  # each of them has 3 s to end by itself
+    assert not any(found(tmp_path / name) for name in "abc")
+
+
 def test_the_watchdogs_command_ends_the_cluster_and_removes_its_folder(start, tmp_path):
     folder = tmp_path / "course-cluster-y"
     folder.mkdir(mode=0o700)

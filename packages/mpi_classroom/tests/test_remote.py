@@ -1,27 +1,31 @@
 """A host behind an agent, which a shell with another TMPDIR starts on this machine, in the place of ssh."""
 
+import base64
 import contextlib
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import time
+import zlib
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 import pytest
 
-from mpi_classroom import remote
+from mpi_classroom import folders, remote
 from mpi_classroom.__main__ import main
 from mpi_classroom.agent import Agent
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
-from mpi_classroom.host_checks import question
+from mpi_classroom.host_checks import facts, question
 from mpi_classroom.processes import CLUSTER, marker
 from mpi_classroom.recording.calls import SIZE, call_file, stack_file
 from mpi_classroom.remote import HostGroup, RemoteHost
@@ -43,7 +47,7 @@ A_NOTEBOOK = """
 import sys, time
 from pathlib import Path
 from mpi_classroom.remote import RemoteHost
-from mpi_classroom.host_checks import question
+from mpi_classroom.host_checks import facts, question
 *shell, folder, job = sys.argv[1:]
 host = RemoteHost("n1", shell)
 host.hello(question())
@@ -134,11 +138,11 @@ def test_an_agent_says_what_its_host_has_whatever_the_login_prints(connect):
     banner = "printf 'Welcome to n1!\\n\\n'; echo 'last login: today' >&2; printf 'no newline '"
     meanwhile = "( while printf 'you have mail '; do sleep 0.005; done ) &"
     host = connect(before=f"{banner}; {meanwhile}")
-    facts = host.hello(question())
+    found = host.hello(question())
     assert all(host.look([0], fresh=True)[0].age < remote.FRESH_SECONDS for _ in range(20)) and not host.lost
-    assert facts.cores >= 1 and facts.memory > 0 and facts.working
-    assert facts.ahead == 0
-    assert facts.versions["Python"].startswith("3.")
+    assert found.cores >= 1 and found.memory > 0 and found.working
+    assert found.ahead == 0
+    assert found.versions["Python"].startswith("3.")
 
 
 def test_a_cluster_is_opened_watched_and_ended_on_a_host(connect, folder, start, tmp_path):
@@ -207,29 +211,104 @@ def test_a_folder_that_was_there_stays_and_one_that_is_not_private_is_refused(co
     host.end()
     assert (folder / "notes").exists()
     folder.chmod(0o755)
-    with pytest.raises(ClusterError, match=f"n1: {folder} is not a private folder of ours"):
+    with pytest.raises(ClusterError, match=f"n1: {folder} is not a private folder of ours") as error:
         host.open(folder, [], {})
+    assert "restart the kernel" in str(error.value)
     with pytest.raises(ClusterError, match="not a private folder"):
         host.open(tmp_path / "somebody" / "else", [], {})
 
 
-def test_no_request_runs_code_or_leaves_the_folder(folder):
+@pytest.fixture
+def answered():
+    """An agent in this process and its answers so far."""
     answers = []
     agent = Agent(lambda line: answers.append(json.loads(line.partition(b" ")[2])))
-    agent.answer(b'{"id": 1, "ask": "open", "folder": "%s", "folders": []}' % str(folder).encode())
+    yield agent, answers
+    agent.end()
+
+
+def opening(folder):
+    return json.dumps({"id": 1, "ask": "open", "folder": str(folder), "folders": []}).encode()
+
+
+@pytest.mark.parametrize("when", ["holds it", "has removed it", "removes it later"])
+def test_a_folder_that_a_search_for_leftovers_takes_away_is_made_again_and_held(
+    when, answered, folder, monkeypatch
+):
+    """It is there unlocked for a moment, and any process of this user may look for leftovers then."""
+    agent, answers = answered
+    searches = iter([when])
+
+    def locking(ours):
+        search = next(searches, "")
+        if search == "has removed it":
+            shutil.rmtree(ours)
+        if search == "holds it":
+            held = folders.lock(ours)
+            try:
+                return folders.lock(ours)
+            finally:
+                shutil.rmtree(ours)
+                os.close(held)
+        held = folders.lock(ours)
+        if search == "removes it later":
+            shutil.rmtree(ours)
+        return held
+
+    monkeypatch.setattr("mpi_classroom.agent.lock", locking)
+    agent.answer(opening(folder))
+    assert answers == [{"id": 1}]
+    assert folder.is_dir() and folders.is_held(folder)
+    agent.end()
+    assert not folder.exists()
+
+
+def test_two_agents_that_make_the_same_folder_may_both_use_it(answered, folder, monkeypatch):
+    """As two names of one host do: one of them holds it."""
+    agent, answers = answered
+    held = []
+
+    def locking(ours):
+        if not held:
+            held.append(folders.lock(ours))
+        return folders.lock(ours)
+
+    monkeypatch.setattr("mpi_classroom.agent.lock", locking)
+    agent.answer(opening(folder))
+    assert answers == [{"id": 1}] and folder.is_dir()
+    agent.end()
+    os.close(held[0])
+    assert not folder.exists()
+
+
+def test_a_folder_that_its_owner_holds_is_used_and_stays(answered, folder):
+    agent, answers = answered
+    folder.mkdir(mode=0o700)
+    held = folders.lock(folder)
+    agent.answer(opening(folder))
+    agent.end()
+    os.close(held)
+    assert answers == [{"id": 1}] and folder.is_dir()
+
+
+def test_no_request_runs_code_or_leaves_the_folder(answered, folder):
+    agent, answers = answered
+    agent.answer(opening(folder))
     asked = [
         b"import os",
         b'{"id": 2, "ask": "_make", "folder": "/tmp/x"}',
         b'{"id": 3, "ask": "put", "name": "../x", "content": ""}',
         b'{"id": 4, "ask": "put", "name": "..", "content": ""}',
-        b'{"id": 5, "ask": "look"}',
+        b'{"id": 5, "ask": "put", "name": "", "content": ""}',
+        b'{"id": 6, "ask": "look"}',
     ]
     for line in asked:
         agent.answer(line)
-    agent.end()
     assert answers[0] == {"id": 1}
-    assert [answer["id"] for answer in answers[1:]] == [None, 2, 3, 4, 5]
+    assert [answer["id"] for answer in answers[1:]] == [None, 2, 3, 4, 5, 6]
     assert all(answer["error"] for answer in answers[1:])
+    assert list(folder.iterdir()) == []
+    agent.end()
     assert list(folder.parent.iterdir()) == []
 
 
@@ -257,6 +336,34 @@ def test_a_host_without_an_agent_is_lost_and_says_why(connect, before, why):
     host.end()
 
 
+def answering(answer):
+    """In the place of an agent: answers the first request by `answer`, then nothing."""
+    line = shlex.quote(json.dumps({"id": 0} | answer))
+    return f"read -r request; printf '\\036mpi-classroom %s\\n' {line}; exec sleep 600"
+
+
+FACTS = asdict(facts(question()))
+SKEWED = "n1 has another version of mpi_classroom"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"error": "[Errno 5] a disk is broken"}, "n1 cannot report what it has: [Errno 5] a disk is broken"),
+        ({"clock": 1.0, "facts": FACTS | {"colour": "red"}}, SKEWED),
+        ({"clock": 1.0, "facts": FACTS | {"interfaces": ["fe80::1"]}}, SKEWED),
+        ({"clock": 1.0, "facts": FACTS | {"cores": "four"}}, SKEWED),
+        ({"clock": None, "facts": FACTS}, SKEWED),
+        ({}, SKEWED),
+    ],
+)
+def test_a_host_that_cannot_answer_what_it_has_is_lost(connect, answer, why):
+    host = connect(before=answering(answer))
+    with pytest.raises(ClusterError) as error:
+        host.hello(question())
+    assert str(error.value) == host.lost == why
+
+
 def test_a_host_is_lost_when_there_is_no_ssh(folder):
     host = RemoteHost("n1", ["/no/such/ssh"])
     assert host.lost.startswith("n1 cannot be reached: ") and "/no/such/ssh" in host.lost
@@ -271,6 +378,18 @@ def test_a_host_whose_agent_is_killed_is_lost_at_once(connect):
     agents()[0].kill()
     until(lambda: host.lost)
     assert host.lost == "the connection to n1 has ended"
+
+
+def test_a_host_that_heard_nothing_for_long_says_why_it_is_lost(connect, monkeypatch):
+    monkeypatch.setattr(remote, "PING_SECONDS", 60.0)  # as if this machine slept
+    code = "import sys; from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; sys.exit(agent.main())"
+    command = ["env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", sys.executable, "-c", code]
+    host = connect(before=f"set -- {shlex.quote(shlex.join(command))}")
+    host.hello(question())
+    until(lambda: host.lost)
+    assert (
+        host.lost == "n1 has ended its ranks because it had heard nothing from this notebook for 10 minutes"
+    )
 
 
 def test_a_host_that_goes_silent_holds_up_nobody_and_is_lost(connect, folder, monkeypatch):
@@ -293,10 +412,78 @@ def test_a_host_that_goes_silent_holds_up_nobody_and_is_lost(connect, folder, mo
 def test_a_host_that_sends_nonsense_is_lost(connect):
     host = connect(before=r"printf '\036mpi-classroom {]\n'; exec sleep 600")
     until(lambda: host.lost)
-    assert host.lost.startswith("n1 sends what is no answer: ")
+    assert host.lost.startswith("n1 has sent an answer that cannot be read (JSONDecodeError: ")
+
+
+def test_a_host_that_sends_a_line_without_end_is_lost(connect, monkeypatch):
+    monkeypatch.setattr(remote, "LINE_BYTES", 2**20)
+    host = connect(before="exec cat /dev/zero")
+    until(lambda: host.lost)
+    assert "(ValueError: a line is too long)" in host.lost
+
+
+def packed(records):
+    return base64.b64encode(zlib.compress(records)).decode()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"looks": [[0, 1.0, ["", 0.5, True, 0]]], "records": packed(bytes(SIZE - 1))},
+        {"looks": [[0, 1.0, ["", 0.5, True, 0]]], "records": packed(bytes(2**25))},
+        {"looks": [[0, "late", ["", 0.5, True, 0]]], "records": packed(bytes(SIZE))},
+        {"looks": [[0, 1.0, ["", "much", True, 0]]], "records": packed(bytes(SIZE))},
+        {"looks": [[0, 1.0, [""]]], "records": packed(bytes(SIZE))},
+        {"looks": 5, "records": ""},
+    ],
+)
+def test_a_host_whose_looks_cannot_be_read_is_lost_and_shows_nothing_of_them(connect, answer):
+    host = connect(before=answering(answer))
+    host.look([0], fresh=True)
+    assert host.lost.startswith("n1 has sent an answer that cannot be read (")
+    assert host.lost.endswith("); is another version of mpi_classroom installed there?")
+    assert host.look([0], fresh=False)[0].record == bytes(SIZE)
+
+
+@pytest.mark.parametrize("stacks", [5, [[0]], {"0": "File"}])
+def test_stacks_that_cannot_be_read_are_none(connect, stacks):
+    host = connect(before=answering({"stacks": stacks}))
+    host.pids = {0: 4711}
+    host._told.update(host.pids)
+    assert host.ask_stacks([0])() == {}
+
+
+def test_what_a_host_sends_cannot_control_the_terminal(connect):
+    host = connect(before=answering({"error": "red: \x1b[31m"}))
+    with pytest.raises(ClusterError, match=r"n1 cannot report what it has: red: \?\[31m"):
+        host.hello(question())
+    host = connect(name="n2", before=r"printf '\033[31mn2 is off' >&2; exit 255")
+    until(lambda: host.lost)
+    assert host.lost == "n2 does not answer: ?[31mn2 is off"
+
+
+def test_a_stand_in_for_ssh_that_does_not_end_is_killed(connect):
+    host = connect(before="trap '' TERM; echo ready >&2; while :; do sleep 0.2; done")
+    shell = host._process
+    until(lambda: b"ready" in host._words)
+    host.close()
+    until(lambda: shell.poll() is not None)
 
 
 # -------------------------------------------------------------------- a notebook that is lost
+
+
+def test_an_agent_whose_answers_nobody_reads_ends():
+    code = "from mpi_classroom import agent; agent.IDLE_SECONDS = 1.0; agent.main()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as agent:
+        for _ in range(2):  # the answers, which repeat the id, do not both fit into a pipe
+            agent.stdin.write(json.dumps({"id": "x" * 50_000, "ask": "nothing"}).encode() + b"\n")
+        agent.stdin.flush()
+        try:
+            agent.wait(20)
+        finally:
+            agent.kill()
 
 
 @pytest.mark.parametrize("how", ["killed", "hung up on", "ended", "idle"])
@@ -352,6 +539,19 @@ def test_the_doctor_checks_the_hosts_of_a_hostfile(tmp_path, capsys):
     until(lambda: not agents())
 
 
+def test_the_doctor_names_a_host_that_cannot_answer_what_it_has(tmp_path, capsys):
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("n1\nn2\n")
+    broken = answering({"error": "a disk is broken"})
+    skewed = answering({"clock": 1.0, "facts": {"hostname": "n2"}})
+    agent = login(tmp_path, f"if test $host = n1; then {broken}; fi; {skewed}")
+    assert main(["doctor", "--hosts", str(hostfile), "--agent", shlex.join(agent)]) == 1
+    said = capsys.readouterr().out
+    assert "FIX  n1             n1 cannot report what it has: a disk is broken\n" in said
+    assert "FIX  n2             n2 has another version of mpi_classroom\n" in said
+    assert re.search(r"→ on n2: \S+ -m pip install mpi-classroom==\d", said), said
+
+
 def test_hosts_are_asked_at_once_and_one_that_is_off_stops_nobody(folder, tmp_path):
     group = HostGroup.connect(
         ["n1", "n2", "n3"],
@@ -360,7 +560,7 @@ def test_hosts_are_asked_at_once_and_one_that_is_off_stops_nobody(folder, tmp_pa
     )
     try:
         assert group.lost() == {"n3": "n3 does not answer: n3 is off"}
-        assert set(group.facts) == {"n1", "n2"} and all(facts.sees for facts in group.facts.values())
+        assert set(group.facts) == {"n1", "n2"} and all(found.sees for found in group.facts.values())
         assert not list(Path.cwd().glob(".mpi-classroom-*"))
         with pytest.raises(ClusterError, match="n3 does not answer"):
             group.open(folder, [], {})

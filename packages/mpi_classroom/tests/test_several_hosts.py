@@ -98,6 +98,14 @@ def test_with_replace_a_lost_host_is_tried_again_once(group):
     assert hosts.connect() == "" and hosts.layout.size == 3
 
 
+def test_the_call_that_goes_on_with_the_rest_keeps_the_slots(group):
+    hosts = SeveralHosts(5, ["n1:1", "n2", "n3"], "ssh")
+    hosts.connect()
+    group.off = {"n3"}
+    with pytest.raises(ClusterError, match=r'start_cluster\(n=3, hosts=\["n1:1", "n2"\], …\)'):
+        hosts.connect()
+
+
 def test_without_replace_the_cluster_goes_on_with_the_others(group):
     hosts = SeveralHosts(3, HOSTS, "ssh", replace=False)
     hosts.connect()
@@ -109,5 +117,11 @@ def test_without_replace_the_cluster_goes_on_with_the_others(group):
     with pytest.raises(ClusterError, match="rank 0 runs on n3, not on n1"):
         hosts.check_places({0: "n3", 1: "n3"})
     group.off = {"n1", "n3"}
-    with pytest.raises(ClusterError, match="no host is left"):
-        hosts.connect()
+    for _ in range(2):
+        with pytest.raises(
+            ClusterError, match=r"^all hosts are lost \(n1 does not answer; n3 does not answer\)"
+        ):
+            hosts.connect()
+    group.off = set()
+    hosts.close()  # the cluster stops, and is started again
+    assert hosts.connect() == "" and group.connected[1:] == [["n1", "n3"]]
