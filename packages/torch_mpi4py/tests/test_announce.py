@@ -162,9 +162,7 @@ def test_a_wait_for_a_collective_with_a_short_timeout_ends_with_its_own_error(
 ) -> None:
     channel = Channel(MPI.COMM_SELF.Dup(), 60.0, "0")
     standing, come = threading.Event(), threading.Event()
-    meanwhile: list[
-        tuple[bool, int]
-    ] = []  # what was heard while the first one ran: what follows it may take long
+    meanwhile: list[tuple[bool, int]] = []  # heard while the first one ran
 
     def stand() -> None:
         standing.set()
