@@ -97,7 +97,9 @@ def forget(compression: Compression) -> None:
 
 
 @pytest.mark.parametrize("everything", EXACT)
-@pytest.mark.parametrize("name", MNIST_MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "mlp")) for name in MNIST_MODELS]
+)
 def test_where_everything_is_sent_all_ranks_train_as_one_process(
     comm: MPI.Intracomm, name: str, everything: str
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_job_is_started_and_a_host_observed_by_the_standard_library_and_psutil
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_readmes_example_ends_with_its_report() -> None:
     done = subprocess.run([sys.executable, *RUN_README], capture_output=True, text=True, timeout=200)
