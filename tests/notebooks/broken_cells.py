@@ -785,7 +785,7 @@ RARE = [
     broken(
         "bytes that no program has",
         "x = 1\n\x00",
-        r"raised SyntaxError: source code string cannot contain null",
+        r"raised (SyntaxError|ValueError): source code string cannot contain null",
     ),
     broken(
         "an interrupt at the very start",

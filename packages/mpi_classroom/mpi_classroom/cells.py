@@ -25,7 +25,7 @@ class Cell:
         """Names that the cell binds at its top level."""
         try:
             tree = ast.parse(TransformerManager().transform_cell(self.text))  # without %magics and !commands
-        except SyntaxError:
+        except (SyntaxError, ValueError):  # Python before 3.11.4 has a ValueError for a null byte
             return set()
         names = set()
         todo: list[ast.AST] = list(tree.body)
