@@ -68,6 +68,8 @@ def check(exercise: Exercise, source: str) -> Verdict:
     except SyntaxError as error:
         where = f"line {(error.lineno or 0) + 1}: {(error.text or '').strip()}"
         return Verdict("wrong", f"✗ {exercise.id} is not Python yet: {error.msg}, {where}")
+    except ValueError as error:  # a null byte, before Python 3.11.4
+        return Verdict("wrong", f"✗ {exercise.id} is not Python yet: {error}")
     for name in _functions(exercise.stub) - _functions(source):
         return Verdict("wrong", f"✗ {exercise.id}: the cell does not define `{name}`.")
     for _ in range(2):  # once in a while a job does not start, on a machine that has too much to do

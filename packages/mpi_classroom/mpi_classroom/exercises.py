@@ -191,7 +191,7 @@ def same_code(one: str, other: str) -> bool:
     """Whether two pieces of code differ only in comments, docstrings and layout."""
     try:
         return _bare(one) == _bare(other)
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         return one.split() == other.split()
 
 
