@@ -91,7 +91,7 @@ def race(
     for nbytes in sizes:
         works = all_reduces(comm, in_turn, inside, between, np.zeros(nbytes // 4, np.float32))
         took: dict[str, list[float]] = {name: [] for name in contenders}
-        left: dict[str, list[float]] = {name: [] for name in contenders}
+        nbytes_sent: dict[str, list[float]] = {name: [] for name in contenders}
         for name in contenders:
             works[name]()
         for _ in range(repetitions):
@@ -100,9 +100,9 @@ def race(
                 before = device_nbytes()
                 time.sleep(PAUSE_SECONDS)
                 took[name].append(time_once(works[name], comm))
-                left[name].append(max(comm.allgather(device_nbytes() - before)))
+                nbytes_sent[name].append(max(comm.allgather(device_nbytes() - before)))
         seconds[str(nbytes)] = {name: as_pair(values) for name, values in took.items()}
-        sent[str(nbytes)] = {name: as_pair(values) for name, values in left.items()}
+        sent[str(nbytes)] = {name: as_pair(values) for name, values in nbytes_sent.items()}
     return seconds, sent
 
 

@@ -243,5 +243,8 @@ def equal_trainable_parameters(
     dtypes = {parameter.dtype for parameter in named.values()}
     if dtypes not in ({torch.float32}, {torch.float64}):
         found = ", ".join(sorted(map(str, dtypes)))
-        raise ValueError(f"trainable parameters of {found}; use float32 or float64 for all of them")
+        raise ValueError(
+            f"trainable parameters of {found}; use float32 or float64 for all of them, and "
+            "`in_bfloat16(model)` to compute in 16 bits"
+        )
     return list(named.values())

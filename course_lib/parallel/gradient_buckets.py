@@ -29,6 +29,7 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.comm.polling import wait_for
+from course_lib.parallel.data_parallel import equal_trainable_parameters
 from course_lib.theory.partition import fused_ranges
 from course_lib.training.flat import FlatBuffer
 
@@ -109,8 +110,13 @@ class GradientBuckets:
         wire_dtype: torch.dtype | None = None,
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        last_first = [p for p in model.parameters() if p.requires_grad][::-1]
-        check_alike(comm, last_first, bucket_bytes, wire_dtype)
+        parameters = equal_trainable_parameters(comm, model, bucket_bytes=bucket_bytes, wire_dtype=wire_dtype)
+        if bucket_bytes < 1 or wire_dtype not in (None, *HALVES):
+            raise ValueError(
+                f"bucket_bytes {bucket_bytes}, wire_dtype {wire_dtype}; give at least 1 byte, and "
+                "torch.float16, torch.bfloat16 or None"
+            )
+        last_first = parameters[::-1]
         fused = fused_ranges([p.nbytes for p in last_first], bucket_bytes)
         self.comm, self.overlap, self.timeout = comm.Dup(), overlap, timeout
         self.buckets = [self.make_bucket(last_first[r.start : r.stop], wire_dtype) for r in fused]
@@ -184,33 +190,6 @@ class GradientBuckets:
         for hook in self._hooks:
             hook.remove()
         self.comm.Free()
-
-
-def check_alike(
-    comm: MPI.Intracomm, parameters: Sequence[nn.Parameter], bucket_bytes: int, wire_dtype: torch.dtype | None
-) -> None:
-    """ValueError on all ranks unless all have the same parameters and settings, and MPI can sum them."""
-    dtypes = {p.dtype for p in parameters}
-    mine = ([tuple(p.shape) for p in parameters], sorted(map(str, dtypes)), bucket_bytes, str(wire_dtype))
-    everyone = comm.allgather(mine)
-    different = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
-    if different:
-        raise ValueError(
-            f"ranks {different} have other trainable parameters, bucket_bytes or wire_dtype than rank 0; "
-            "build the same model and buckets on all ranks"
-        )
-    if not parameters:
-        raise ValueError("the model has no trainable parameter, so there is nothing to sum")
-    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
-        raise ValueError(
-            f"parameters of {', '.join(sorted(map(str, dtypes)))}; use float32 or float64 for all, and "
-            "`in_bfloat16(model)` to compute in 16 bits"
-        )
-    if bucket_bytes < 1 or wire_dtype not in (None, *HALVES):
-        raise ValueError(
-            f"bucket_bytes {bucket_bytes}, wire_dtype {wire_dtype}; give at least 1 byte, and torch.float16, "
-            "torch.bfloat16 or None"
-        )
 
 
 # ---------------------------------------------------------------- 16-bit sums, which MPI does not have

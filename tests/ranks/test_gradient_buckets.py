@@ -299,10 +299,14 @@ def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(comm: MPI.Intracom
 
 def test_other_parameters_or_settings_are_refused_on_all_ranks(comm: MPI.Intracomm) -> None:
     if comm.size > 1:
-        with pytest.raises(ValueError, match="the same model and buckets on all ranks"):
+        with pytest.raises(ValueError, match="the same model with the same settings on all ranks"):
             GradientBuckets(comm, nn.Linear(2 + comm.rank, 1))
-        with pytest.raises(ValueError, match="the same model and buckets on all ranks"):
+        with pytest.raises(ValueError, match="the same model with the same settings on all ranks"):
             GradientBuckets(comm, nn.Linear(2, 1), bucket_bytes=1 + comm.rank)
+        with pytest.raises(ValueError, match="the same model with the same settings on all ranks"):
+            frozen = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+            frozen[comm.rank > 0].requires_grad_(False)  # equal shapes, and yet another layer
+            GradientBuckets(comm, frozen)
     with pytest.raises(ValueError, match="bfloat16"):
         GradientBuckets(comm, nn.Linear(2, 1).bfloat16())
     with pytest.raises(ValueError, match="wire_dtype"):

@@ -12,7 +12,7 @@ from course_lib.comm.polling import wait_for
 from course_lib.comm.timing import available_cores
 
 SECONDS = 1.0  # of each measurement
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
 def job(width: int, batch: int, side: int = 28) -> Callable[[], None]:
@@ -59,7 +59,7 @@ def one_and_two_jobs(comm: MPI.Intracomm, *, width: int, batch: int) -> dict[str
     two = cast(MPI.Intracomm, two)
     cores, step = available_cores(), job(width, batch)
     alone = rate(step, batch, cores) if two.rank == 0 else 0.0
-    wait_for(two.Ibarrier(), PATIENCE, "the job that runs alone")  # rank 1 sleeps meanwhile
+    wait_for(two.Ibarrier(), TIMEOUT_SECONDS, "the job that runs alone")  # rank 1 sleeps meanwhile
     together = rate(step, batch, max(1, cores // 2))
     return {"one": two.bcast(alone), "two": two.allreduce(together)}
 
