@@ -27,18 +27,15 @@ on the real MNIST, else on drawn digits.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness import MARK, Row, Timing, main, main_module, row
+from benchmarks.harness import CannotMeasure, Row, Timing, main, on_lab, row
+from course_lib.comm.counting import device_nbytes
 from course_lib.data.mnist import load_mnist
-from mpi_classroom.job_output import marked_lines
-from mpi_classroom.network import Lab, network
+from mpi_classroom.network import network
 from mpi_classroom.network_commands import NetworkError
 
 if TYPE_CHECKING:
@@ -67,8 +64,11 @@ def measure(quick: bool) -> list[Row]:
     layouts, seeds, batches = (LAYOUTS[:1], SEEDS[:1], 16) if quick else (LAYOUTS, SEEDS, None)
     rows = []
     for nodes, slots in layouts:
-        with network(nodes, rate=RATE, slots=slots) as lab:
-            runs = [on_lab(lab, race, timeout=3600, seed=seed, batches=batches) for seed in seeds]
+        try:
+            with network(nodes, rate=RATE, slots=slots) as lab:
+                runs = [on_lab(lab, race, timeout=3600, seed=seed, batches=batches) for seed in seeds]
+        except NetworkError as reason:
+            raise CannotMeasure(f"it needs a lab of several nodes; {reason}") from None
         title = f"{nodes} nodes × {slots} rank{'s' * (slots > 1)}, {data}"
         rows += rows_of(title, nodes * slots, runs)
     return rows
@@ -116,18 +116,6 @@ def seconds_to(accuracy: float, run: Run) -> float | None:
     """Seconds of training until the first score of at least `accuracy`; None where there is none."""
     scored = zip(run["seconds"], run["accuracy"], strict=True)
     return next((seconds for seconds, reached in scored if reached >= accuracy), None)
-
-
-def on_lab(lab: Lab, function: Callable[..., Any], *, timeout: float, **arguments: Any) -> Any:
-    """`function(comm, **arguments)` in every slot of `lab`; what rank 0 returns, passed on as JSON."""
-    module = function.__module__ if function.__module__ != "__main__" else main_module()
-    call = [module, function.__name__, json.dumps(arguments)]
-    code = f"import sys; sys.path[:0] = {sys.path!r}; from benchmarks.harness import run_as_rank"
-    done = lab.run_ranks(["-c", f"{code}; run_as_rank(*{call!r})"], timeout=timeout)
-    results = marked_lines(done.stdout, MARK)
-    if done.returncode or not results:
-        raise RuntimeError(f"{function.__name__} failed in the lab:\n{done.stdout}\n{done.stderr}")
-    return results[-1]
 
 
 # ---------------------------------------------------------------- on the ranks
@@ -204,12 +192,12 @@ def train(
         if len(seconds) >= enough and max(accuracy) >= goal:
             break
         comm.Barrier()
-        sent, start = sent_bytes(device), MPI.Wtime()
+        sent, start = device_nbytes(device), MPI.Wtime()
         fit(step, shard_batches(comm, data.train_images, data.train_labels, merged(part, contender.batches)))
         finish()
         comm.Barrier()  # the slowest rank counts
         elapsed += MPI.Wtime() - start
-        nbytes += sent_bytes(device) - sent
+        nbytes += device_nbytes(device) - sent
         batches += len(part)
         score = evaluate_shard(comm, model, data.test_images, data.test_labels)
         seconds.append(comm.bcast(elapsed))
@@ -227,15 +215,6 @@ def merged(batches: Sequence[Any], count: int) -> list[Any]:
     import numpy as np
 
     return [np.concatenate(several) for several in pieces(batches, count)]
-
-
-def sent_bytes(device: str) -> int:
-    """How many bytes this rank's node has sent through a network `device`, with all headers."""
-    for line in Path("/proc/net/dev").read_text().splitlines():
-        name, _, numbers = line.partition(":")
-        if name.strip() == device:
-            return int(numbers.split()[8])
-    raise ValueError(f"this node has no network device {device}; run in a lab, or give another device")
 
 
 def wide_mlp() -> nn.Module:
@@ -339,9 +318,4 @@ CONTENDERS = {
 
 
 if __name__ == "__main__":
-    try:
-        main("What helps on a slow link: remedies beside PyTorch's DDP", measure)
-    except (
-        NetworkError
-    ) as error:  # no failure: what cannot be measured here stays as it was measured elsewhere
-        print(f"skipped: {error}", file=sys.stderr)
+    main("What helps on a slow link: remedies beside PyTorch's DDP", measure)
