@@ -337,7 +337,7 @@ from course.lessons.l07_ddp_on_mnist.runs import accuracy_alone
 
 batch_size = 128 * 2**rank
 accuracy = accuracy_alone(data, batch_size)
-print(f"batch {batch_size:4}: {accuracy:.1%} of the test images right")
+print(f"batch {batch_size:4}: {accuracy:.2%} of the test images right")
 
 # %% tags=["nbval-ignore-output"]
 lost = 100 * (cluster["accuracy"][0] - cluster["accuracy"][3])

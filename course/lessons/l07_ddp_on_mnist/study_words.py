@@ -88,7 +88,8 @@ def nearest_to_published(found: Sequence[Final]) -> list[str]:
     theirs = published[ranks]
     best = min((one for one in found if one.ranks == ranks), key=lambda one: abs(one.mean - theirs))
     listed = ", ".join(f"{100 * value:.4g} % on {n}" for n, value in sorted(published.items()))
-    return [f"Published: {listed}. On {ranks} ranks, nearest to that here: {best.rule}."]
+    reached = f"{best.rule} ({100 * best.mean:.2f} %)"
+    return [f"Published: {listed}. On {ranks} ranks, nearest to that here: {reached}."]
 
 
 def gap_between(one: Sequence[float], other: Sequence[float]) -> float:

@@ -157,7 +157,7 @@ def memory_by_side(whole: Mapping[int, float], strip: Mapping[int, float], *, ra
     """MiB kept for backward by the side of an image in pixels, on one rank and on each of `ranks`."""
     largest = max(whole)
     title = (
-        f"At {largest}², one process keeps {whole[largest]:.1f} MiB for backward, "
+        f"At {largest}², one process keeps {whole[largest]:.1f} MiB, "
         f"each of {ranks} ranks {strip[largest]:.1f} MiB"
     )
     figure, axes = new_figure(title, width=7.6, height=3.8)
@@ -171,7 +171,7 @@ def memory_by_side(whole: Mapping[int, float], strip: Mapping[int, float], *, ra
     axes.set(xlabel="side of the image, pixels", ylabel="MiB kept for backward")
     axes.legend(fontsize=FONT_SIZE, frameon=False)
     said = ", ".join(f"{side} pixels {whole[side]:.1f} and {strip[side]:.1f} MiB" for side in whole)
-    return Picture(figure, f"Line chart. {title}. Kept by one process and by each rank: {said}.")
+    return Picture(figure, f"Line chart. {title}. Kept for backward by one process and by each rank: {said}.")
 
 
 # ---------------------------------------------------------------- ways to split a training

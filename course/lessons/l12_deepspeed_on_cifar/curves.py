@@ -85,7 +85,7 @@ def learning_curves(today: Training, long: Sequence[Training]) -> Picture:
     right.plot(*points(today), label=f"today, {today.data}", **TODAY)
     right.axhline(100 / CLASSES, color="#777777", linewidth=1, linestyle="--", label="guessing")
     right.set(xlabel="thousand images trained on", xlim=(0, None), ylim=(0, 100))
-    right.set_title("percent right after each epoch", fontsize=FONT_SIZE, color=INK, loc="left")
+    right.set_title("percent correct after each epoch", fontsize=FONT_SIZE, color=INK, loc="left")
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, curves_alt(today, long, title))
 
@@ -115,7 +115,7 @@ def group_label(name: str, runs: Sequence[Training]) -> str:
 
 def curves_title(today: Training, long: Sequence[Training]) -> str:
     """How much is right today, and how much after the long trainings."""
-    title = f"Today: {today.accuracies[-1]:.1%} right after {today.epochs} short epochs ({today.data})"
+    title = f"Today: {today.accuracies[-1]:.1%} correct after {today.epochs} short epochs ({today.data})"
     found = groups(long)
     if "ranks" in found:
         first = found["ranks"][0]

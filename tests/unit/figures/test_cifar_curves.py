@@ -39,7 +39,7 @@ def test_the_title_names_the_data_of_both(tmp_path: Path) -> None:
     picture = learning_curves(TODAY, long_trainings(tmp_path / "curves.json"))
     check_legible(picture)
     title = " ".join(title_of(picture).split())
-    assert "50.0% right after 2 short epochs (drawn shapes)" in title
+    assert "50.0% correct after 2 short epochs (drawn shapes)" in title
     assert "earlier (CIFAR-10, 40000 images): 80.0% on 2 ranks, 80.0% in one process" in title
 
 

@@ -42,7 +42,7 @@ def test_accuracy_by_tile_says_that_of_the_smallest_tiles_and_that_of_one_judgem
 def test_memory_by_side_says_what_one_process_and_each_rank_keep() -> None:
     picture = memory_by_side({256: 4.0, 512: 16.0}, {256: 1.0, 512: 4.2}, ranks=4)
     check_legible(picture)
-    assert "At 512², one process keeps 16.0 MiB for backward, each of 4 ranks 4.2 MiB" in title_of(picture)
+    assert "At 512², one process keeps 16.0 MiB, each of 4 ranks 4.2 MiB" in title_of(picture)
     assert "256 pixels 4.0 and 1.0 MiB" in picture.alt
 
 

@@ -116,9 +116,10 @@ def saved_by_overlap(after: Sequence[float], during: Sequence[float], ranks: int
     percents = [100 * (1 - new / old) for old, new in zip(after, during, strict=True)]
     middle, (low, high) = median(percents), median_between(percents)
     found = (
-        f"Sum after backward: {say_seconds(median(after))} per step; during backward: "
-        f"{say_seconds(median(during))}. From {len(percents)} rounds, the median saving lies between "
-        f"{low:.1f} % and {high:.1f} %."
+        f"Median step: {say_seconds(median(after))} with the sum after backward, "
+        f"{say_seconds(median(during))} with the sum during it. The percentage is the median of each "
+        f"round's own saving. From {len(percents)} rounds, the median saving lies between {low:.1f} % and "
+        f"{high:.1f} %."
     )
     if ranks == 1:
         return middle, f"{found} One rank sends nothing, so only the number of calls differs."

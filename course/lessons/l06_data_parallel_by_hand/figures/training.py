@@ -66,7 +66,10 @@ def explain_speedup(one: Run, many: Run, spans: Sequence[Span], bare: float) -> 
     if speedup > 1.05 * many.ranks and computing < one.seconds:
         return f"{compared} The parts of a batch took less computing than the whole."
     if speedup >= 0.8 * many.ranks and computing > 1.02 * one.seconds:
-        return f"{compared} The parts of a batch took more computing than the whole."
+        return (
+            f"{compared} The parts of a batch took more computing than the whole: perhaps because the cores "
+            "share caches and memory."
+        )
     if speedup >= 0.8 * many.ranks:
         return f"{where}; the rest is computing, and that is what they share."
     if share["wait"] > max(share["transfer"], 0.2):

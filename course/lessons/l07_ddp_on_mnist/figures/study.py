@@ -292,7 +292,7 @@ def scatter_title(points: Mapping[str, Point], what: str) -> str:
     times = [one.seconds for one in points.values()]
     return (
         f"{named(what)}: the slowest way takes {max(times) / min(times):.1f} times as long as the fastest;\n"
-        f"their mean accuracies differ by at most {max(means) - min(means):.2f} points, seeds of one way "
+        f"all mean accuracies differ by at most {max(means) - min(means):.2f} points, seeds of one way "
         f"by {spread:.2f}"
     )
 
