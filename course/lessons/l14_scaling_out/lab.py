@@ -31,7 +31,7 @@ SLOW = "100mbit"
 GRADIENTS = 1_686_568  # bytes of the CNN's gradients
 SMALL_TO_LARGE = [4, 64, 1024, 4096, 16384, 65536, 262144]
 ALL_REDUCES = ["ring", "hierarchical", "hierarchical, in slices", "MPI's own"]
-CHOICES = ("plain", "overlap", "bfloat16", "accumulate", "PowerSGD", "local SGD")
+CHOICES = ("plain", "overlap", "bfloat16", "accumulate", "PowerSGD", "top-k", "local SGD")
 RUNS: tuple[dict[str, Any], ...] = (
     {"task": "step", "nodes": 1, "slots": 2, "batch": 64, "steps": 10},
     {"task": "step", "nodes": 2, "batch": 64, "steps": 10},

@@ -23,7 +23,8 @@ from course_lib.comm.timing import seconds_of_each
 from course_lib.fast.collectives import hierarchical_allreduce as hierarchical_in_slices
 
 Result = dict[str, Any]
-ACCUMULATED, PERIOD, MATRIX_RANK = 4, 8, 4  # micro-batches, steps, and PowerSGD's rank
+ACCUMULATED, PERIOD = 4, 8  # micro-batches per update, steps from one mean of the weights to the next
+MATRIX_RANK, FRACTION = 4, 0.01  # what PowerSGD and top-k send of a gradient
 LONG_ENOUGH, FEWEST, MOST = 0.1, 3, 200  # seconds of a series of exchanges, and how many those are
 
 
@@ -177,7 +178,7 @@ def _remedy(
     """The training step of a choice, and what ends the training."""
     import torch
 
-    from course_lib.parallel.compression import PowerSGD
+    from course_lib.parallel.compression import PowerSGD, TopK
     from course_lib.parallel.gradient_buckets import GradientBuckets
     from course_lib.parallel.local_sgd import LocalSGD
     from course_lib.training.loop import do_nothing, make_accumulating_step, make_step, summed_cross_entropy
@@ -188,6 +189,9 @@ def _remedy(
     if choice == "PowerSGD":
         power = PowerSGD(comm, model, matrix_rank=MATRIX_RANK)
         return make_step(model, summed_cross_entropy, optimizer, power.sum), do_nothing
+    if choice == "top-k":
+        largest = TopK(comm, model, fraction=FRACTION)
+        return make_step(model, summed_cross_entropy, optimizer, largest.sum), do_nothing
     half = torch.bfloat16 if choice == "bfloat16" else None
     buckets = GradientBuckets(comm, model, overlap=choice == "overlap", wire_dtype=half)
     if choice == "accumulate":

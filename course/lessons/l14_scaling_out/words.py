@@ -5,6 +5,7 @@ from typing import Any
 
 from course.lessons.l14_scaling_out.figures import Runs, ring_seconds
 from course_lib.theory.hockney import Hockney, fit_hockney
+from course_lib.theory.scale_out import sharing_speedup
 from mpi_classroom.figures import listed, say_seconds, three_digits
 
 NEAR = 0.2  # a forecast that is off by less holds
@@ -105,6 +106,13 @@ def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
         one, two = f"one job {rates['one']:.0f} images/s", f"two jobs {rates['two']:.0f} together"
         lines.append(f"{name}: {one}, {two} ({gain:+.0f} %)")
     return "\n".join(lines)
+
+
+def say_sharing(jobs: int, busy_fraction: float) -> str:
+    """What jobs that share a device gain at most, when one keeps it busy for a fraction of the time."""
+    most = sharing_speedup(jobs, busy_fraction)
+    busy = f"{100 * busy_fraction:.0f} % of the time"
+    return f"If one job keeps a device busy for {busy}, {jobs} jobs gain at most a factor of {most:.2f}."
 
 
 def say_all_choices(runs: Runs) -> str:

@@ -27,6 +27,7 @@ from course.lessons.l14_scaling_out.words import (
     say_all_choices,
     say_jobs,
     say_link,
+    say_sharing,
 )
 from course_lib.theory.hockney import Hockney
 from course_lib.theory.scale_out import DataParallelStep
@@ -117,6 +118,7 @@ def test_throughput_by_batch_and_image() -> None:
     check_legible(picture)
     assert "A batch of 1 reaches 25 %" in title_of(picture) and "90 % with 112" in title_of(picture)
     jobs = {"small": {"one": 1000.0, "two": 1480.0}}
+    assert say_sharing(4, 0.62).endswith("4 jobs gain at most a factor of 1.61.")
     assert say_jobs(jobs) == "small: one job 1000 images/s, two jobs 1480 together (+48 %)"
 
 
