@@ -205,6 +205,7 @@ link_bars(results, nbytes)
 # | `bfloat16` | sends each gradient in 2 bytes instead of 4 |
 # | `accumulate` | adds up the gradients of four micro-batches, then sends and updates once, with twice the learning rate |
 # | `PowerSGD` | sends two thin matrices whose product is near the gradient, and keeps the rest for the next step |
+# | `top-k` | sends the largest hundredth of the gradients, and keeps the rest for the next step |
 # | `local SGD` | lets each rank train alone for eight steps, then all take the mean of their weights |
 #
 # All train the CNN of lesson 06 on the same 6,144 digits.
@@ -352,16 +353,14 @@ jobs = {
 }
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l14_scaling_out.words import say_jobs
-from course_lib.theory.scale_out import sharing_speedup
+from course.lessons.l14_scaling_out.words import say_jobs, say_sharing
 
 jobs = cluster["jobs"][0]
 small = jobs["8 maps, batch 32"]
 gain = 100 * (small["two"] / small["one"] - 1)
 outcome("Two jobs, how many percent more images per second?", gain, "%")
 print(say_jobs(jobs))
-most = sharing_speedup(4, busy_fraction=0.62)
-print(f"If one job keeps a device busy for 62 % of the time, four jobs gain at most a factor of {most:.2f}.")
+print(say_sharing(jobs=4, busy_fraction=0.62))
 
 # %% [markdown]
 # A job that spends part of its time starting small operations leaves cores idle, and a second job uses them. The more each
