@@ -47,7 +47,7 @@ def step_bars(steps: Runs) -> Picture:
     axes.margins(x=0.2)
     axes.invert_yaxis()
     axes.set_xlabel("ms per step, 2 ranks")
-    axes.legend(fontsize=FONT_SIZE, frameon=False, loc="lower right")
+    figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     told = [
         f"{name}: computing {three_digits(a)} ms, all-reduce {three_digits(b)} ms"
         for name, a, b in zip(names, computing, allreduce, strict=True)

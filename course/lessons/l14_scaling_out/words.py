@@ -77,8 +77,8 @@ def explain_crossing(results: Runs) -> str:
     if wrong:
         return f"The sum of {listed(wrong)} is wrong, so its time says nothing."
     lines = [
-        f"The link carries {three_digits(ring['link_nbytes'] / ours['link_nbytes'])} times less with the "
-        f"hierarchy, which takes {say_seconds(ours['seconds'])} instead of {say_seconds(ring['seconds'])}."
+        f"The ring sends {three_digits(ring['link_nbytes'] / ours['link_nbytes'])} times as many bytes over "
+        f"the link. It takes {say_seconds(ring['seconds'])}, the hierarchy {say_seconds(ours['seconds'])}."
     ]
     if own["link_nbytes"] < ALIKE * ours["link_nbytes"]:
         lines.append("MPI's own sends as few bytes: Open MPI sees the nodes, and works in levels as well.")
