@@ -104,7 +104,7 @@ def time_alternately(
     return {name: Timing.of(values) for name, values in seconds.items()}
 
 
-def time_once(contender: Callable[[], object], comm: MPI.Intracomm | None = None) -> float:
+def time_once(contender: Callable[[], object], comm: MPI.Comm | None = None) -> float:
     """Seconds of one run; with `comm`, all ranks start together and the slowest counts."""
     if comm:
         comm.Barrier()

@@ -4,10 +4,13 @@ This machine plays the nodes (`mpi_classroom.network`): their links are really a
 are those of the machine. `2 × 2` means two nodes with two ranks each.
 
     all-reduce   ours beside MPI_Allreduce, in jobs with Open MPI's hierarchical collectives (`han`, which it
-                 takes between nodes) and in jobs without them (`--mca coll ^han`: it is flat)
+                 takes between nodes) and in jobs without them (`--mca coll ^han`: it is flat), also in jobs
+                 whose messages are all eager: see `course_lib/fast/collectives.py`. What a flat
+                 one sends over the links depends on the placement of the ranks: neighbours on one node, or
+                 ranks dealt out to the nodes in turn, as `mpiexec --map-by node` does
     sent         bytes that leave the node that sends most, as its network device counts them
-    model        a link fitted to exchanges of two ranks at 100 Mbit/s and 1 Gbit/s alone, and what it says of
-                 all-reduces at 250 and 500 Mbit/s
+    model        a link fitted to a ping-pong of two ranks at 100 Mbit/s and 1 Gbit/s alone, and what it says
+                 of all-reduces at 250 and 500 Mbit/s
 
 Before each run all ranks pause, so that the token buckets of the links are full, as they are in training when
 a gradient is ready.
@@ -30,7 +33,7 @@ from course_lib.comm.collectives import hierarchical_allreduce, ring_allreduce
 from course_lib.comm.counting import device_nbytes
 from course_lib.comm.ping_pong import PingPong, measure_ping_pong
 from course_lib.comm.polling import wait_for
-from course_lib.fast.collectives import hierarchical_allreduce as sliced_allreduce
+from course_lib.fast.collectives import hierarchical_allreduce as fast_hierarchical_allreduce
 from course_lib.theory.cost_model import (
     Machine,
     predict_seconds,
@@ -50,12 +53,20 @@ if TYPE_CHECKING:
 SHAPES = ((2, 2), (4, 1))  # nodes, ranks per node
 RATES = ("100mbit", "1gbit")
 SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB)
-PEERS = {"^han": "MPI_Allreduce, flat (--mca coll ^han)", "": "MPI_Allreduce, hierarchical (han)"}
+FLAT = {"OMPI_MCA_coll": "^han"}
+LONG_EAGER = {f"OMPI_MCA_btl_tcp_{name}": str(8 * MIB) for name in ("eager_limit", "max_send_size")}
+PEERS: dict[str, dict[str, str]] = {  # what to call it, and the settings of the job in which it is MPI's
+    "MPI_Allreduce, flat (--mca coll ^han)": FLAT,
+    "MPI_Allreduce, flat, eager up to 8 MiB": FLAT | LONG_EAGER,
+    "MPI_Allreduce, hierarchical (han)": {},
+}
 CONTENDERS = {
-    "sliced": "all-reduce, hierarchical in slices",
-    "hierarchical": "all-reduce, hierarchical",
+    "fast": "all-reduce, hierarchical, fast",
+    "plain": "all-reduce, hierarchical",
     "ring": "all-reduce, ring",
 }
+IN_TURN = "MPI, in turn"
+ALL = (*CONTENDERS, "MPI", IN_TURN)
 FITTED_SIZES = (4, 64, KIB, 4 * KIB, 12 * KIB, 64 * KIB, 256 * KIB, MIB)
 LOCAL_SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB)
 PREDICTED_RATES = ("250mbit", "500mbit")
@@ -74,16 +85,18 @@ def race(
 ) -> tuple[Timings, Timings]:
     """Seconds of each contender for each size, and the bytes that left the node that sent most."""
     inside, between = of_nodes(comm)
+    in_turn = comm.Split(0, inside.rank * comm.size + comm.rank)
     seconds: Timings = {}
     sent: Timings = {}
     for nbytes in sizes:
-        works = all_reduces(comm, inside, between, np.zeros(nbytes // 4, np.float32))
+        works = all_reduces(comm, in_turn, inside, between, np.zeros(nbytes // 4, np.float32))
         took: dict[str, list[float]] = {name: [] for name in contenders}
         left: dict[str, list[float]] = {name: [] for name in contenders}
         for name in contenders:
             works[name]()
         for _ in range(repetitions):
             for name in contenders:
+                comm.Barrier()  # what was sent before has arrived
                 before = device_nbytes()
                 time.sleep(PAUSE_SECONDS)
                 took[name].append(time_once(works[name], comm))
@@ -93,15 +106,18 @@ def race(
     return seconds, sent
 
 
-def all_reduces(comm: MPI.Comm, inside: MPI.Comm, between: MPI.Comm, buffer: np.ndarray) -> dict[str, Work]:
+def all_reduces(
+    comm: MPI.Comm, in_turn: MPI.Comm, inside: MPI.Comm, between: MPI.Comm, buffer: np.ndarray
+) -> dict[str, Work]:
     """What is compared, on one buffer of zeros, whose sums never overflow."""
     from mpi4py import MPI
 
     return {
-        "sliced": lambda: sliced_allreduce(inside, between, buffer),
-        "hierarchical": lambda: hierarchical_allreduce(inside, between, buffer),
+        "fast": lambda: fast_hierarchical_allreduce(inside, between, buffer),
+        "plain": lambda: hierarchical_allreduce(inside, between, buffer),
         "ring": lambda: ring_allreduce(comm, buffer),
         "MPI": lambda: comm.Allreduce(MPI.IN_PLACE, buffer),
+        IN_TURN: lambda: in_turn.Allreduce(MPI.IN_PLACE, buffer),
     }
 
 
@@ -121,27 +137,35 @@ def as_pair(values: Sequence[float]) -> tuple[float, float]:
 def measure_link(
     comm: MPI.Intracomm, sizes: Sequence[int], repetitions: int
 ) -> list[tuple[int, float, float]]:
-    """Bytes, median and spread of the seconds of an exchange between the leaders of two nodes."""
+    """Bytes, median and spread of the seconds of a message between the leaders of two nodes."""
     from mpi4py import MPI
 
     _, between = of_nodes(comm)
     measured = []
     if between != MPI.COMM_NULL:
         for nbytes in sizes:
-            outgoing, incoming = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
-            other = 1 - between.rank
-
-            def exchange(other=other, outgoing=outgoing, incoming=incoming) -> None:  # type: ignore[no-untyped-def]
-                between.Sendrecv(outgoing, other, 0, incoming, other, 0)
-
-            exchange()
+            there_and_back = ping_pong(between, np.zeros(nbytes, np.uint8))
+            there_and_back()
             seconds = []
             for _ in range(repetitions):
                 time.sleep(PAUSE_SECONDS)
-                seconds.append(time_once(exchange, between))
+                seconds.append(time_once(there_and_back, between) / 2)
             measured.append((nbytes, *as_pair(seconds)))
     wait_for(comm.Ibarrier(), 600, "the measurement of the link")
     return measured
+
+
+def ping_pong(two: MPI.Comm, buffer: np.ndarray) -> Work:
+    """A message from rank 0 to rank 1, and back: at any time, one direction of the link is busy."""
+
+    def there_and_back() -> None:
+        if two.rank == 0:
+            two.Send(buffer, 1)
+        two.Recv(buffer, 1 - two.rank)
+        if two.rank == 1:
+            two.Send(buffer, 0)
+
+    return there_and_back
 
 
 def measure_inside(comm: MPI.Intracomm, sizes: list[int], repetitions: int) -> dict[str, Any]:
@@ -173,18 +197,21 @@ def all_reduce_rows(quick: bool) -> list[Row]:
         with network(nodes, slots=slots) as lab:
             for rate in RATES[1:] if quick else RATES:
                 lab.limit(rate)
-                for coll, peer in PEERS.items():
+                for peer, settings in PEERS.items():
                     sizes = SIZES[1:3] if quick else SIZES
-                    seconds, sent = race_in(lab, coll, sizes, 3 if quick else 9, [*CONTENDERS, "MPI"])
+                    seconds, sent = race_in(lab, settings, sizes, 3 if quick else 7, ALL)
                     rows += race_rows(lab, peer, seconds, sent)
     return rows
 
 
 def race_in(
-    lab: Lab, coll: str, sizes: Sequence[int], repetitions: int, contenders: Sequence[str]
+    lab: Lab,
+    settings: Mapping[str, str],
+    sizes: Sequence[int],
+    repetitions: int,
+    contenders: Sequence[str],
 ) -> tuple[Timings, Timings]:
-    """`race` as a job in the lab, with Open MPI's collectives chosen by `coll`."""
-    settings = {"OMPI_MCA_coll": coll} if coll else {}
+    """`race` as a job in the lab, with these settings of Open MPI."""
     arguments = {"sizes": list(sizes), "repetitions": repetitions, "contenders": list(contenders)}
     seconds, sent = on_lab(lab, race, timeout=600, settings=settings, **arguments)
     return seconds, sent
@@ -192,18 +219,38 @@ def race_in(
 
 def race_rows(lab: Lab, peer: str, seconds: Timings, sent: Timings) -> list[Row]:
     """Each of ours beside MPI, in milliseconds; for the longest buffer also in bytes that were sent."""
-    rows = []
-    for nbytes, timings in seconds.items():
-        ms = {name: Timing(*timing).times(1e3) for name, timing in timings.items()}
-        for name, what in CONTENDERS.items():
-            case = f"{where(lab)}: {what}, {say_bytes(int(nbytes))}"
-            rows.append(row(case, lab.size, ms[name], ms["MPI"], peer, unit="ms"))
+    rows = [
+        each for nbytes, found in seconds.items() for each in compare(lab, peer, "", nbytes, found, 1e3, "ms")
+    ]
     longest = max(seconds, key=int)
-    left = {name: Timing(*count) for name, count in sent[longest].items()}
-    for name, what in CONTENDERS.items():
-        case = f"{where(lab)}: sent by the node that sends most, {what}, {say_bytes(int(longest))}"
-        rows.append(row(case, lab.size, left[name], left["MPI"], peer, unit="bytes"))
-    return rows
+    return [*rows, *compare(lab, peer, SENT, longest, sent[longest], 1, "bytes")]
+
+
+def compare(
+    lab: Lab,
+    peer: str,
+    prefix: str,
+    nbytes: str,
+    found: Mapping[str, tuple[float, float]],
+    factor: float,
+    unit: str,
+) -> list[Row]:
+    """Each of ours beside MPI; the fast one also beside MPI on ranks that are placed in turn."""
+    values = {name: Timing(*value).times(factor) for name, value in found.items()}
+    pairs = [(name, "MPI", peer) for name in CONTENDERS]
+    if lab.slots > 1:
+        pairs.append(("fast", IN_TURN, f"{peer}, ranks placed in turn"))
+    return [
+        row(
+            f"{where(lab)}: {prefix}{CONTENDERS[name]}, {say_bytes(int(nbytes))}",
+            lab.size,
+            values[name],
+            values[theirs],
+            who,
+            unit=unit,
+        )
+        for name, theirs, who in pairs
+    ]
 
 
 def model_rows(quick: bool) -> list[Row]:
@@ -226,7 +273,7 @@ def model_rows(quick: bool) -> list[Row]:
         for rate in PREDICTED_RATES[:1] if quick else PREDICTED_RATES:
             lab.limit(rate)
             sizes = PREDICTED_SIZES[1:2] if quick else PREDICTED_SIZES
-            seconds, _ = race_in(lab, "", sizes, 3 if quick else 9, ["ring", "hierarchical"])
+            seconds, _ = race_in(lab, {}, sizes, 3 if quick else 7, ["ring", "fast"])
             rows += prediction_rows(lab, link, inside, seconds)
     return [*rows, worst(rows)]
 
@@ -241,7 +288,7 @@ def speed_row(lab: Lab, nbytes: int, median: float, spread: float) -> Row:
     """The speed of the longest message that was fitted, beside the rate of the link."""
     assert lab.rate is not None
     mbit = Timing(nbytes * 8e-6 / median, nbytes * 8e-6 / median * spread / median)
-    case = f"{where(lab)}: an exchange of {say_bytes(nbytes)} between two nodes"
+    case = f"{where(lab)}: a message of {say_bytes(nbytes)} from node to node"
     return row(case, 2, mbit, Timing(lab.rate / 1e6, 0), "the rate of the link", unit="Mbit/s")
 
 
@@ -261,12 +308,15 @@ def prediction_rows(lab: Lab, link: LimitedLink, inside: Machine, seconds: Timin
 def predictions(
     nodes: int, slots: int, nbytes: int, link: LimitedLink, inside: Machine
 ) -> Mapping[str, float]:
-    """Seconds of each all-reduce; in each step of the ring a message crosses every link in each direction."""
+    """Seconds of each all-reduce; in each step of the ring a message crosses every link in each direction.
+
+    The plain hierarchical form is left out: when it sends in both directions, one may wait for the other.
+    """
     ring = predict_link_seconds(ring_allreduce_cost(nodes * slots, nbytes), link, inside)
     up = predict_seconds(tree_reduce_cost(slots, nbytes), inside)
     across = predict_link_seconds(ring_allreduce_cost(nodes, nbytes), link, inside)
     down = predict_seconds(tree_broadcast_cost(slots, nbytes), inside)
-    return {"ring": ring, "hierarchical": up + across + down}
+    return {"ring": ring, "fast": up + across + down}
 
 
 def worst(rows: Sequence[Row]) -> Row:
@@ -293,7 +343,7 @@ def where(lab: Lab) -> str:
     return f"{len(lab.nodes)} × {lab.slots}, {rate_words(lab.rate).removeprefix('at ')}"
 
 
-MODEL = "model:"
+MODEL, SENT = "model:", "sent by the node that sends most, "
 PARTS: tuple[Callable[[bool], list[Row]], ...] = (all_reduce_rows, model_rows)
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from course.doctor_data import check_data, check_larger_data
 from course.doctor_jobs import check_deepspeed, check_processor, check_torch
 from course.paths import ROOT
 from mpi_classroom import doctor as machine
-from mpi_classroom.doctor import Check, check_ranks, some
+from mpi_classroom.check import Check
+from mpi_classroom.doctor import check_ranks, some
 
 OURS = ("course", "course-lib", "mpi-classroom")
 

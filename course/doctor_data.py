@@ -1,6 +1,6 @@
 """The doctor's checks of data sets: what is here, and whether it is right. Nothing is downloaded for them."""
 
-from mpi_classroom.doctor import Check
+from mpi_classroom.check import Check
 
 
 def check_data() -> Check:

@@ -9,7 +9,8 @@ import platform
 import subprocess
 import sys
 
-from mpi_classroom.doctor import RANKS, Check, some
+from mpi_classroom.check import Check
+from mpi_classroom.doctor import RANKS, some
 from mpi_classroom.job_output import last_line
 from mpi_classroom.launch import available_cores, rank_environment, run_ranks, threads_per_rank
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from course.doctor import Check
+    from mpi_classroom.check import Check
     from mpi_classroom.network import Lab
 
 app = typer.Typer(
@@ -353,6 +353,17 @@ def network_run(
         lab = _standing_lab()
         with running_job(lab.on(on, command), lab.environment()) as job:
             raise typer.Exit(job.wait())
+
+
+@lab_network.command("slurm")
+def network_slurm() -> None:
+    """Start the batch system Slurm on the nodes; it ends with the lab."""
+    with one_sentence():
+        from mpi_classroom.network_slurm import start_slurm
+
+        start_slurm(_standing_lab())
+        typer.echo("Submit a job: course lab-network run sbatch FILE")
+        typer.echo("Look at it:   course lab-network run squeue")
 
 
 @lab_network.command("rate")

@@ -3,15 +3,12 @@
     long messages     a chunk is summed in pieces of PIECE_BYTES: a received piece is added while the cache
                       holds it, and every piece is received into the same small block of memory
     short messages    arrays are cut without `np.array_split`, which takes 5 µs, longer than the message
-    slow links        the link is never idle: while slices of an array cross it, the nodes sum the next slice
-                      and pass the last one on
+    slow links        both directions of a link are busy at the same time: see `_eager_ring_allreduce`
 
 The order in which numbers are added is that of the plain forms, so the sums have the same bits. The exception
-is `hierarchical_allreduce` with more than two nodes, which adds the nodes' sums in a different order.
+is a short array on more than two nodes, which `hierarchical_allreduce` sums in an order of its own.
 """
 
-from collections import deque
-from collections.abc import Iterator
 from itertools import accumulate
 
 import numpy as np
@@ -34,11 +31,9 @@ from course_lib.comm.collectives import (
 from course_lib.theory.partition import even_ranges
 
 PIECE_BYTES = 2**20  # as large as a common second-level cache
-SLICE_BYTES = 2**18  # long enough to be worth its messages, short beside an array that is worth slicing
-SLICES_AT_ONCE = 3  # between the nodes: one that is waited for, and two that keep the link busy meanwhile
-SHORT_BYTES = 2**14  # among more than two nodes, doubling is faster up to here: fewer steps, but more bytes
+EAGER_BYTES = 60 * 2**10  # with its header below 64 KiB: so long a message Open MPI sends over TCP at once
+SHORT_BYTES = 2**14  # between nodes, doubling is faster up to here: fewer steps, but more bytes
 _WHOLE = [slice(None)]
-_COMPLETE = object()
 
 
 def ring_allreduce(comm: MPI.Comm, buffer: Array) -> None:
@@ -83,66 +78,44 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 
 
 def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:
-    """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again.
+    """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again."""
+    data = flat(buffer)
+    tree_reduce(inside, data)
+    if inside.rank == 0 and data.nbytes <= SHORT_BYTES:
+        recursive_doubling_allreduce(between, data)
+    elif inside.rank == 0:
+        _eager_ring_allreduce(between, data)
+    tree_broadcast(inside, data)
 
-    An array longer than SLICE_BYTES is cut into slices. In each turn a node sums the next slice inside and
-    starts it between the nodes. When SLICES_AT_ONCE are there, it completes the oldest and passes it on.
 
-        turn             0    1    2    3    4    5    6
-        sum inside       0    1    2    3    4
-        between nodes    0    01   012  123  234  34   4
-        pass on inside             0    1    2    3    4
+def _eager_ring_allreduce(comm: MPI.Comm, data: Array) -> None:
+    """Sum `data` over `comm`, in place, round the ring in pieces that are sent on as soon as they are summed.
+
+    For links that must be busy in both directions at once. A long message starts with a question and an
+    answer. With two nodes, the answer can wait behind a long message that goes the same way: then first one
+    node sends and afterwards the other. MPI asks no question before a piece of EAGER_BYTES.
     """
-    data, leads = flat(buffer), inside.rank == 0
-    if data.nbytes <= SLICE_BYTES:
-        tree_reduce(inside, data)
-        if leads and (between.size == 2 or data.nbytes <= SHORT_BYTES):
-            recursive_doubling_allreduce(between, data)
-        elif leads:
-            ring_allreduce(between, data)
-        tree_broadcast(inside, data)
-        return
-    started: deque[tuple[Array, Iterator[None]]] = deque()
-    length = SLICE_BYTES // data.itemsize
-    for start in range(0, data.size, length):
-        mine = data[start : start + length]
-        tree_reduce(inside, mine)
-        steps = _ring_steps(between, mine) if leads else iter(())
-        next(steps, None)  # the messages of the first step are on their way
-        started.append((mine, steps))
-        if len(started) == SLICES_AT_ONCE:
-            _complete_oldest(inside, started)
-    while started:
-        _complete_oldest(inside, started)
-
-
-def _complete_oldest(inside: MPI.Comm, started: "deque[tuple[Array, Iterator[None]]]") -> None:
-    """Take the oldest slice through its last step, each other one a step further, and pass the oldest on."""
-    mine, steps = started.popleft()
-    while next(steps, _COMPLETE) is not _COMPLETE:
-        for _, later in started:
-            next(later, None)
-    tree_broadcast(inside, mine)
-
-
-def _ring_steps(comm: MPI.Comm, data: Array) -> Iterator[None]:
-    """`ring_allreduce` step by step: it yields when the messages of a step are on their way."""
     n, rank = comm.size, comm.rank
     right, left = (rank + 1) % n, (rank - 1) % n
     chunks = split(data, n)
+    cuts = pieces(chunks[0], EAGER_BYTES)
     incoming = np.empty_like(chunks[0])
-    for step in range(n - 1):
-        out, into = chunks[(rank - step) % n], chunks[(rank - step - 1) % n]
-        received = comm.Irecv(incoming[: into.size], left, RING_SUM)
-        sent = comm.Isend(out, right, RING_SUM)
-        yield
-        MPI.Request.Waitall([received, sent])
-        into += incoming[: into.size]
-    for step in range(n - 1):
-        out, into = chunks[(rank + 1 - step) % n], chunks[(rank - step) % n]
-        received, sent = comm.Irecv(into, left, RING_COPY), comm.Isend(out, right, RING_COPY)
-        yield
-        MPI.Request.Waitall([received, sent])
+    leaving = [[comm.Isend(chunks[rank][cut], right, RING_SUM) for cut in cuts]] if n > 1 else []
+    for step in range(2 * (n - 1)):  # of ring_allreduce: first those that sum, then those that copy
+        into = chunks[(rank - step - 1) % n]
+        if step >= n - 1:
+            MPI.Request.Waitall(leaving[step + 1 - n])  # the partial sum that is now replaced has left
+        landing = incoming[: into.size] if step < n - 1 else into
+        arriving = [comm.Irecv(landing[cut], left, RING_SUM) for cut in cuts]
+        leaving.append([])
+        for cut, request in zip(cuts, arriving, strict=True):
+            request.Wait()
+            if step < n - 1:
+                into[cut] += landing[cut]
+            if step < 2 * (n - 1) - 1:
+                leaving[-1].append(comm.Isend(into[cut], right, RING_SUM))
+    for requests in leaving:
+        MPI.Request.Waitall(requests)
 
 
 def ring_reduce_scatter(comm: MPI.Comm, buffer: Array, out: Array) -> None:
@@ -207,9 +180,9 @@ def split(array: Array, count: int) -> list[Array]:
     return [array[chunk.start : chunk.stop] for chunk in even_ranges(len(array), count)]
 
 
-def pieces(data: Array) -> list[slice]:
-    """Consecutive slices of one-dimensional `data`, each of up to PIECE_BYTES; one when it is empty."""
-    length = PIECE_BYTES // data.itemsize
+def pieces(data: Array, nbytes: int = PIECE_BYTES) -> list[slice]:
+    """Consecutive slices of one-dimensional `data`, each of up to `nbytes`; one when it is empty."""
+    length = nbytes // data.itemsize
     if data.size <= length:
         return _WHOLE
     return [slice(start, start + length) for start in range(0, data.size, length)]

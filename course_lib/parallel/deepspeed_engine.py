@@ -19,6 +19,7 @@ import contextlib
 import gc
 import logging
 import os
+import socket
 import sys
 import warnings
 import weakref
@@ -55,18 +56,22 @@ def start_deepspeed(
     `backend` is "mpi4py" or "gloo" on CPUs. It is "nccl" on GPUs; there, each rank calls `use_device` first.
     A world that is there already is ended first, with its engines.
     """
+    from mpi4py.MPI import COMM_TYPE_SHARED
+
     from course_lib.parallel import ddp
 
     stop_deepspeed()
-    # It compares the local rank with Open MPI's, which need not be the rank. The address is never used.
-    local_rank = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", str(comm.rank))
+    neighbours = comm.Split_type(COMM_TYPE_SHARED)  # the ranks on this machine
+    # It compares the local rank with Open MPI's, which counts the job's ranks. The address is never used.
+    local_rank = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", str(neighbours.rank))
     variables = {
         "RANK": comm.rank,
         "WORLD_SIZE": comm.size,
         "LOCAL_RANK": local_rank,
-        "LOCAL_SIZE": comm.size,
+        "LOCAL_SIZE": neighbours.size,
     }
-    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}
+    neighbours.Free()
+    variables |= {"MASTER_ADDR": comm.bcast(socket.gethostname()), "MASTER_PORT": 0}
     BEFORE.update({name: os.environ.get(name) for name in variables})
     os.environ |= {name: str(value) for name, value in variables.items()}
     deepspeed = load_deepspeed(backend)

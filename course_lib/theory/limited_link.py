@@ -5,14 +5,15 @@ rate. A message takes its bytes out of it; once it is empty, each further byte w
 
     seconds │             ／      α + (overhead · m - burst) / rate, the message has emptied the bucket
             │          ／
-          α │────────＇           α + m / full speed: the bucket had enough
+          α │────────＇           the bucket had enough
             └─────────────── bytes m
 
 One line, Hockney's, cannot fit both parts. And what a message takes depends on what was sent before: while
 ranks add numbers, or wait for α, the bucket is refilled, and the next message makes up for that time. So
 `predict_link_seconds` keeps account of the bucket through the steps of a collective.
 
-None of the three fitted numbers contains the rate, so links fitted at two rates predict a third.
+Neither of the two fitted numbers, α and the overhead, contains the rate. So links fitted at two rates predict
+a third.
 """
 
 import statistics
@@ -20,25 +21,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from course_lib.theory.cost_model import Cost, Machine
-from course_lib.theory.hockney import fit_hockney
 
 SHORT, LONG = 0.8, 4.0  # of the burst: what surely is in the bucket, and what surely has emptied it
 
 
 @dataclass(frozen=True, slots=True)
 class LimitedLink:
-    """A link with the bucket that limits each of its directions; fitted are the last three numbers."""
+    """A link with the bucket that limits each of its directions; fitted are the last two numbers."""
 
     rate_bit_per_s: float
     burst_nbytes: float
     alpha_seconds: float
-    full_speed_seconds_per_byte: float
     overhead: float  # bytes on the link per byte of a message: headers
 
     @property
     def beta_seconds_per_byte(self) -> float:
         """Of a long message; its inverse is the bandwidth."""
-        return max(self.full_speed_seconds_per_byte, 8 * self.overhead / self.rate_bit_per_s)
+        return 8 * self.overhead / self.rate_bit_per_s
 
     def at(self, rate_bit_per_s: float, burst_nbytes: float) -> "LimitedLink":
         """The same link, limited differently."""
@@ -52,9 +51,8 @@ class LimitedLink:
         """Seconds of a message that finds `tokens` bytes in the bucket, and the bytes it leaves there."""
         tokens = self.refilled(tokens, self.alpha_seconds)
         needed = self.overhead * nbytes
-        seconds = max(nbytes * self.full_speed_seconds_per_byte, 8 * (needed - tokens) / self.rate_bit_per_s)
-        left = min(self.burst_nbytes, tokens + seconds * self.rate_bit_per_s / 8 - needed)
-        return self.alpha_seconds + seconds, left
+        waiting = max(0.0, 8 * (needed - tokens) / self.rate_bit_per_s)
+        return self.alpha_seconds + waiting, max(0.0, tokens - needed)
 
 
 def predict_link_seconds(cost: Cost, link: LimitedLink, local: Machine) -> float:
@@ -85,26 +83,19 @@ class Sample:
 def fit_limited_link(samples: Sequence[Sample]) -> LimitedLink:
     """The link, at the rate of the first sample, that messages of several sizes and rates were measured on.
 
-    Messages well below the burst show α and the full speed (a Hockney line), those far above it the overhead
-    (the median). Raises ValueError when there are not two sizes of the first kind and one of the second.
+    Messages well below the burst show α, those far above it the overhead: a median of each. Raises ValueError
+    when one of the two kinds is missing.
     """
     short = [each for each in samples if each.nbytes <= SHORT * each.burst_nbytes]
     long = [each for each in samples if each.nbytes >= LONG * each.burst_nbytes]
-    if len({each.nbytes for each in short}) < 2 or not long:
+    if not short or not long:
         raise ValueError(
             f"{len(short)} messages below {SHORT:g} and {len(long)} above {LONG:g} times the burst of the "
-            "link; measure two sizes of the first kind and one of the second"
+            "link; measure one of each"
         )
-    line = fit_hockney([each.nbytes for each in short], [each.seconds for each in short])
-    overheads = [
-        ((each.seconds - line.alpha_seconds) * each.rate_bit_per_s / 8 + each.burst_nbytes) / each.nbytes
-        for each in long
-    ]
-    first = samples[0]
-    return LimitedLink(
-        first.rate_bit_per_s,
-        first.burst_nbytes,
-        line.alpha_seconds,
-        line.beta_seconds_per_byte,
-        statistics.median(overheads),
+    alpha = statistics.median(each.seconds for each in short)
+    overhead = statistics.median(
+        ((each.seconds - alpha) * each.rate_bit_per_s / 8 + each.burst_nbytes) / each.nbytes for each in long
     )
+    first = samples[0]
+    return LimitedLink(first.rate_bit_per_s, first.burst_nbytes, alpha, overhead)

@@ -6,6 +6,10 @@
 
 Two ranks end with the same weights whichever way, to the last bit. With `--device cuda`, each rank trains
 on a GPU of its own, and NCCL moves the gradients.
+
+Several machines take `mpiexec --hostfile`, `torchrun --nnodes`, or Slurm: `sbatch train_mnist_ddp.sbatch`.
+With `--checkpoint FILE`, a training that was killed goes on after the last epoch that it finished, with the
+losses that it would have had.
 """
 
 import argparse
@@ -17,6 +21,7 @@ import sys
 import tempfile
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,6 +29,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from course_lib.data.mnist import load_mnist
@@ -39,11 +45,10 @@ SPAWN_TIMEOUT = 600.0  # seconds for all of training, when we start the ranks ou
 
 def join_group(options: argparse.Namespace) -> torch.device:
     """Join the process group; return this rank's device. Each launcher has its own way to say the rank."""
+    device = use_device(options.device, local_rank())
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has set RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-        device = use_device(options.device, int(os.environ["LOCAL_RANK"]))
         dist.init_process_group(backend_for(device, "gloo"), init_method="env://", timeout=TIMEOUT)
         return device
-    device = use_device(options.device, int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", 0)))
     from mpi4py import MPI  # only here: the other launchers start no MPI
 
     from course_lib.parallel import ddp  # has torch's backend "mpi4py"
@@ -52,8 +57,14 @@ def join_group(options: argparse.Namespace) -> torch.device:
     return device
 
 
+def local_rank() -> int:
+    """This rank's number on its machine, as Open MPI, torchrun or `spawn` says it."""
+    return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", os.environ.get("LOCAL_RANK", "0")))
+
+
 def start_spawned(rank: int, options: argparse.Namespace, address: str) -> None:
     """What each process of `spawn` runs: its rank comes as the first argument, the rest from us."""
+    os.environ["LOCAL_RANK"] = str(rank)
     device = use_device(options.device, rank)
     backend = backend_for(device, "gloo")
     if address == "env://":
@@ -103,24 +114,28 @@ def train_in_group(options: argparse.Namespace, device: torch.device) -> None:
 def train(options: argparse.Namespace, device: torch.device) -> None:
     """All epochs on this rank's shard of the images."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    if rank > 0:
-        dist.barrier()  # rank 0 comes first: it downloads, the others find the files
+    if local_rank() > 0:
+        dist.barrier()  # one rank of every machine comes first: it downloads, the others find the files
     data = load_mnist()
-    if rank == 0:
+    if local_rank() == 0:
         dist.barrier()
     images = TensorDataset(*tensors(data.train_images, data.train_labels, options.samples))
     sampler = DistributedSampler(images, shuffle=True, seed=options.seed)  # a shard for each rank
     loader = DataLoader(images, batch_size=options.batch_size // size, sampler=sampler)
     model = DistributedDataParallel(build("cnn", seed=options.seed).to(device))  # takes the weights of rank 0
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    decay_learning_rate(optimizer, options.epochs * len(loader))  # along a line to 0, after the last step
-    for epoch in range(options.epochs):
+    decay = decay_learning_rate(optimizer, options.epochs * len(loader))  # along a line to 0
+    finished = load_checkpoint(options.checkpoint, model.module, optimizer, decay)  # epochs
+    for epoch in range(finished, options.epochs):
         sampler.set_epoch(epoch)  # or every epoch has the order of the first
+        total = torch.zeros(1, device=device)
         for inputs, labels in loader:
             optimizer.zero_grad()
             loss = F.cross_entropy(model(inputs.to(device)), labels.to(device))
             loss.backward()  # shards are equal: the mean of means is right
             optimizer.step()
+            total += loss.detach() / len(loader)
+        save_checkpoint(options.checkpoint, epoch + 1, total / size, model.module, optimizer, decay)
     accuracy = evaluate(model.module, *tensors(data.test_images, data.test_labels, options.samples))
     if rank == 0:
         print(
@@ -147,6 +162,62 @@ def evaluate(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor)
     return right.item() / len(labels)
 
 
+# ------------------------------------------------------------------ checkpoints, one file for all ranks
+
+
+def save_checkpoint(
+    file: Path | None,
+    finished: int,
+    loss: torch.Tensor,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    decay: LRScheduler,
+) -> None:
+    """Rank 0 writes what the next epoch needs: all of it or nothing, for a machine may fail meanwhile.
+
+    Of the data it needs no more than the epoch's number: the sampler makes the order from that. `loss` is
+    this rank's part of the epoch's mean.
+    """
+    if file is None:
+        return
+    dist.all_reduce(loss)
+    if dist.get_rank() == 0:
+        parts = {"model": model, "optimizer": optimizer, "decay": decay}
+        state = {name: part.state_dict() for name, part in parts.items()} | {"finished": finished}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(f"{file.name}.part")
+        with partial.open("wb") as stream:
+            torch.save(state, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, file)
+        print(f"epoch {finished}: loss {loss.item():.9g}, saved", flush=True)
+
+
+def load_checkpoint(
+    file: Path | None, model: torch.nn.Module, optimizer: torch.optim.Optimizer, decay: LRScheduler
+) -> int:
+    """Go on from `file`, if there is one; return how many epochs are finished.
+
+    Rank 0 alone reads it and sends it to the others: no other machine needs to see that disk.
+    """
+    if file is None:
+        return 0
+    found = [None]
+    if dist.get_rank() == 0 and file.exists():
+        found = [torch.load(file, map_location="cpu", weights_only=True)]
+    dist.broadcast_object_list(found)
+    state = found[0]
+    if state is None:
+        return 0
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    decay.load_state_dict(state["decay"])
+    if dist.get_rank() == 0:
+        print(f"going on after epoch {state['finished']}", flush=True)
+    return int(state["finished"])
+
+
 def weight_hash(model: torch.nn.Module) -> str:
     """A few digits that change when any bit of the weights does."""
     numbers = b"".join(tensor.cpu().contiguous().numpy().tobytes() for tensor in model.state_dict().values())
@@ -168,6 +239,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", metavar="FILE", help="where rank 0 writes the weights")
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="save here after each epoch; go on from here"
+    )
     options = parser.parse_args()
     try:
         if options.spawn:

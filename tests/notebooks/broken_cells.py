@@ -12,6 +12,7 @@ TORCH = (
     "import torch, torch.distributed as dist, torch_mpi4py\n"
     "if not dist.is_initialized(): torch_mpi4py.init_process_group()"
 )
+NOBODY = r"Nobody has moved for \d+ s: no rank can go on"
 FREE = r"The ranks are free again; their variables are as the cell left them\."
 
 
@@ -612,6 +613,15 @@ RARE = [
         RESTARTED,
     ),
     broken(
+        "a reduction that the root skips, in a cell for some ranks",
+        "part = comm.Create_group(comm.group.Incl([2, 3]))\nif rank == 3: part.Reduce(np.ones(1), None)",
+        r"Some ranks made a collective call on the communicator of ranks 2 and 3 that others did not\.",
+        row(2, r"finished +after 0 collective calls$"),
+        row(3, r"finished +after 1 collective call, the last Reduce\(op=SUM, root=2\)$"),
+        RESTARTED,
+        options="--targets 2,3",
+    ),
+    broken(
         "operators that differ in a request",
         "comm.Iallreduce(np.ones(1), np.empty(1), op=MPI.PROD if rank else MPI.SUM).Wait()",
         row(0, r"finished +after 1 collective call, the last Iallreduce\(op=SUM\)$"),
@@ -621,19 +631,43 @@ RARE = [
     broken(
         "a collective of torch.distributed that one rank skips",
         f"{TORCH}\nif rank != 2: dist.all_reduce(torch.ones(3))",
+        NOBODY,
         *rows((0, 1, 3), r"waiting in torch\.distributed\.all_reduce", 4, "if rank != 2: dist.all_reduce"),
         r"but rank 2 has finished\. Every rank of a process group must make the same collective calls",
         RESTARTED,
-        options="--timeout 20",
+    ),
+    broken(
+        "an asynchronous collective of torch.distributed that one rank skips",
+        f"{TORCH}\nif rank != 2: dist.all_reduce(torch.ones(3), async_op=True).wait()",
+        NOBODY,
+        *rows((0, 1, 3), r"waiting in torch\.distributed\.Work\.wait", 4, "if rank != 2: dist.all_reduce"),
+        r"but rank 2 has finished\. Every rank of a process group must make the same collective calls",
+        RESTARTED,
+    ),
+    broken(
+        "a receive of torch.distributed without a send",
+        f"{TORCH}\nif rank == 0: dist.recv(torch.ones(3), src=1)",
+        NOBODY,
+        row(0, r"waiting in torch\.distributed\.recv", 4, "if rank == 0: dist.recv"),
+        r"but ranks 1, 2 and 3 have finished\. Every send needs its receive",
+        RESTARTED,
+    ),
+    broken(
+        "a raise before a collective of torch.distributed",
+        f"{TORCH}\nif rank == 1: {BOOM}\ndist.barrier()",
+        "A rank raised an error while others wait for it",
+        row(1, "raised ValueError: boom", 4, "if rank == 1: raise"),
+        *rows((0, 2, 3), r"waiting in torch\.distributed\.barrier", 5, "dist.barrier()"),
+        RESTARTED,
     ),
     broken(
         "DistributedDataParallel: one batch more on one rank",
         f"{TORCH}\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))\n"
         "for _ in range(3 + (rank == 0)): model(torch.ones(2, 3)).sum().backward()",
-        row(0, r"waiting in torch\.distributed\.allreduce", 5),
+        NOBODY,
+        row(0, r"waiting in torch\.distributed\.all_reduce", 5),
         "but ranks 1, 2 and 3 have finished.* Run any loop around it equally often",
         RESTARTED,
-        options="--timeout 20",
     ),
     broken(
         "exit on one rank before a collective",

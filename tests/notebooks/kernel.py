@@ -7,6 +7,7 @@ with its traceback, an interrupt may come at any time.
 import contextlib
 import os
 import re
+import sys
 import tempfile
 import threading
 import time
@@ -19,6 +20,8 @@ from typing import Any
 from jupyter_client.manager import KernelManager
 
 from mpi_classroom import processes
+from mpi_classroom.network import Lab
+from mpi_classroom.network_commands import HEAD
 
 MARK = "MPI_CLASSROOM_TEST_KERNEL"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -40,10 +43,15 @@ class Ran:
 
 
 class Notebook:
-    """A kernel and its cells."""
+    """A kernel and its cells; with a `lab` it runs on the head, and we speak to it over Unix sockets."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], lab: Lab | None = None) -> None:
         self.manager = KernelManager(kernel_name="python3")
+        if lab is not None:
+            self.manager.transport, self.manager.ip = "ipc", f"{environment['TMPDIR']}/k"
+            assert self.manager.kernel_spec is not None
+            _, *arguments = self.manager.kernel_spec.argv
+            self.manager.kernel_spec.argv = lab.on(HEAD, [sys.executable, *arguments])
         self.manager.start_kernel(env=dict(environment))
         self.client: Any = self.manager.client()
         self.client.start_channels()
@@ -112,16 +120,17 @@ class _Shown:
 
 
 @contextlib.contextmanager
-def open_notebook(**environment: str) -> Iterator[Notebook]:
+def open_notebook(lab: Lab | None = None, **environment: str) -> Iterator[Notebook]:
     """A notebook with `environment` added to this process's; on leaving, nothing it started is left.
 
+    With a `lab` it runs there, on the head, in a temporary folder of the lab.
     Not even the folder of a cluster whose watchdog is killed with it.
     """
     mark = uuid.uuid4().hex
     inherited = {name: value for name, value in os.environ.items() if name != "IPP_NONINTERACTIVE"}
     with tempfile.TemporaryDirectory(prefix="notebook-", ignore_cleanup_errors=True) as folder:
         try:
-            notebook = Notebook(inherited | {MARK: mark, "TMPDIR": folder} | environment)
+            notebook = Notebook(inherited | {MARK: mark, "TMPDIR": folder} | environment, lab)
             try:
                 yield notebook
             finally:

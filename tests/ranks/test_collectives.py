@@ -345,20 +345,17 @@ def test_a_hierarchical_sum_that_stays_on_the_leaders_is_rejected(comm: MPI.Intr
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
-def test_the_fast_hierarchical_sum_keeps_slices_apart(comm: MPI.Intracomm, placement: Sequence[int]) -> None:
-    """Of drawn numbers, in many slices; the same bits as the plain form where that has one order only."""
-    drawn = np.random.default_rng(comm.rank).normal(size=9 * fast.SLICE_BYTES // 8 + 5)
+def test_a_hierarchical_sum_in_many_pieces_has_the_bits_of_the_plain_one(
+    comm: MPI.Intracomm, placement: Sequence[int]
+) -> None:
+    piece = fast.EAGER_BYTES // 8
+    drawn = np.random.default_rng(comm.rank).normal(size=20 * piece + 5)
     with nodes_of(comm, placement) as (inside, between):
-        for length in (drawn.size, fast.SLICE_BYTES // 8, fast.SLICE_BYTES // 8 + 1):
-            quick = drawn[:length].copy()
+        for length in (drawn.size, 4 * piece, piece + 1, piece, 2049):
+            quick, plain = drawn[:length].copy(), drawn[:length].copy()
             fast.hierarchical_allreduce(inside, between, quick)
-            plain, exact = drawn[:length].copy(), drawn[:length].copy()
             hierarchical_allreduce(inside, between, plain)
-            comm.Allreduce(MPI.IN_PLACE, exact)
-            assert len(set(comm.allgather(quick.tobytes()))) == 1
-            np.testing.assert_allclose(quick, exact, rtol=1e-12, atol=1e-12)
-            if len(set(placement[: comm.size])) <= 2:
-                assert np.array_equal(quick, plain)
+            assert np.array_equal(quick, plain)
 
 
 @HIERARCHICAL

@@ -191,7 +191,7 @@ def test_between_nodes_only_the_ring_of_their_leaders_sends(
     assert stayed.messages == 2 * (comm.size - nodes)  # each rank that is no leader sends once, receives once
     if across:
         across.reset()
-    nbytes = 8 * 3 * fast.SLICE_BYTES
+    nbytes = 8 * 3 * fast.EAGER_BYTES
     fast.hierarchical_allreduce(within, across or MPI.COMM_NULL, np.ones(nbytes // 8))
     crossed = comm.allreduce(across.sent if across else Traffic())
     assert crossed.nbytes == cost_model.ring_allreduce_cost(nodes, nbytes).total.nbytes

@@ -1,6 +1,8 @@
 """After a cell, the collectives of each communicator are compared among its members: errors are found and
 right programs raise no alarm."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from course_lib.comm.grid import make_grid
 from course_lib.parallel.gradient_buckets import GradientBuckets
 from mpi_classroom import steps
 from mpi_classroom.recording import record
-from mpi_classroom.recording.calls import read_rank
+from mpi_classroom.recording.calls import decode, read_record
 from mpi_classroom.recording.recorder import RecordedComm, RecordedWin
 from mpi_classroom.recording.requests import RecordedRequest
 from mpi_classroom.snapshot import RankState
@@ -30,7 +32,8 @@ def compared(comm, shared_folder, monkeypatch):
 
     def counts():
         """What all ranks have written; no rank goes on before all have read it."""
-        return dict(enumerate(comm.allgather(read_rank(shared_folder, comm.rank).counts)))
+        own = decode(read_record(shared_folder, comm.rank), time.monotonic())
+        return dict(enumerate(comm.allgather(own.counts)))
 
     def run(program):
         world = RecordedComm(comm.Dup())  # not freed: its ranks may be out of step

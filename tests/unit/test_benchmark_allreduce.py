@@ -12,6 +12,7 @@ from course.lessons.l04_collectives.reference import (
     all_reduces,
     misses,
     ratios,
+    say_alike,
     say_closest,
     table,
 )
@@ -75,13 +76,6 @@ def test_lesson_04_finds_its_rows_in_the_committed_results(ranks, peer):
     assert lines[2].startswith(f"{label('', 1, first).removeprefix(', '):>8}") and len(lines) == 3
 
 
-def test_the_committed_results_bear_out_what_lesson_04_says_of_large_arrays():
-    *_, last_but_one, last = ratios(all_reduces(ranks=4)).values()
-    assert last_but_one == pytest.approx(1, abs=0.1) and last == pytest.approx(1, abs=0.1)
-    on_two = ratios(all_reduces(ranks=2))
-    assert all(ratio == pytest.approx(1, abs=0.2) for m, ratio in on_two.items() if m >= 48 * 1024)
-
-
 TIMES = {
     "ring": {4: Reference(10.0, 5.0), 16: Reference(20.0, 20.0)},
     "doubling": {4: Reference(5.0, 5.0), 16: Reference(22.0, 11.0)},
@@ -101,3 +95,7 @@ def test_a_table_without_a_peer_has_the_ratio_of_the_two():
 def test_where_the_two_are_closest_and_how_far_each_is_off():
     assert say_closest(TIMES) == "closest at 16 B, ring 20 µs and doubling 22 µs"
     assert misses(TIMES) == {"ring": {4: 2.0, 16: 1.0}, "doubling": {4: 1.0, 16: 2.0}}
+
+
+def test_at_how_many_sizes_the_two_take_nearly_the_same_time():
+    assert say_alike(TIMES) == "ring and doubling differ by less than 15% at 1 of 2 sizes"

@@ -21,6 +21,7 @@ from course.tools.run_display import RunDisplay
 from course_lib.data import cifar10, cnn_dailymail, mnist
 from course_lib.data.storage import DataError
 from mpi_classroom import leftovers, processes
+from mpi_classroom.check import Check
 
 # The same command on the lessons of a test.
 PROGRAM = """
@@ -283,7 +284,7 @@ def test_reset_wants_names_or_all(home, arguments):
 @pytest.fixture
 def two_checks(monkeypatch):
     def make(ok):
-        checks = [doctor.Check("Python", True, "3.11"), doctor.Check("memory", ok, "1 GiB", "close programs")]
+        checks = [Check("Python", True, "3.11"), Check("memory", ok, "1 GiB", "close programs")]
         monkeypatch.setattr(doctor, "CHECKS", tuple((lambda check=check: check) for check in checks))
 
     return make
@@ -377,6 +378,7 @@ def test_the_command_starts_without_the_heavy_packages():
             ["run", "mpiexec", "-n", "2", "hostname"],
             "course: no lab is up; make one: course lab-network up 4",
         ),
+        (["slurm"], "course: no lab is up; make one: course lab-network up 4"),
         (["rate", "250mbit"], "course: no lab is up; make one: course lab-network up 4"),
         (["status"], "No lab is up. Make one: course lab-network up 4"),
         (["down"], "No lab is up."),

@@ -10,7 +10,7 @@ import pytest
 
 from course import doctor, doctor_jobs
 from course_lib.data import cifar10, cnn_dailymail, mnist
-from mpi_classroom.doctor import Check
+from mpi_classroom.check import Check
 
 
 def red(check):

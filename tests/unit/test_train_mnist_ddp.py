@@ -37,6 +37,21 @@ def environment() -> dict[str, str]:
     return rank_environment(2, base) | {"GLOO_SOCKET_IFNAME": "lo", "COURSE_OFFLINE": "1"}
 
 
+KILLED = """
+import os, signal
+import torch.distributed as dist
+import train_mnist_ddp as script
+
+def die_in_the_second_epoch(sampler, epoch, set_epoch=script.DistributedSampler.set_epoch):
+    if epoch == 1 and dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    set_epoch(sampler, epoch)
+
+script.DistributedSampler.set_epoch = die_in_the_second_epoch
+script.main()
+"""
+
+
 @cache
 def said(way: str) -> str:
     return output_of(WAYS[way], environment(), timeout=TIMEOUT)
@@ -68,6 +83,18 @@ def test_two_ranks_train_as_one_does(tmp_path: Path) -> None:
         state = torch.load(file, weights_only=True)
         weights.append(torch.cat([tensor.flatten() for tensor in state.values()]))
     assert float((weights[0] - weights[1]).norm() / weights[0].norm()) < 1e-5
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_and_ends_with_the_weights_of_one_that_was_not(tmp_path: Path) -> None:
+    command = [*WAYS["mpiexec"], "--checkpoint", str(tmp_path / "runs" / "last.pt")]
+    dies = [word for each in command for word in (("-c", KILLED) if each == str(SCRIPT) else (each,))]
+    given = environment() | {"PYTHONPATH": f"{SCRIPT.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    first = subprocess.run(dies, env=given, capture_output=True, text=True, timeout=TIMEOUT).stdout
+    assert [line.split(":")[0] for line in first.splitlines()] == ["epoch 1"], first
+    second = output_of(command, environment(), timeout=TIMEOUT).splitlines()
+    assert [line.split(":")[0] for line in second[:2]] == ["going on after epoch 1", "epoch 2"]
+    assert second[2:] == said("mpiexec").splitlines()
 
 
 def test_a_training_that_takes_too_long_is_ended_with_all_its_ranks() -> None:

@@ -90,8 +90,6 @@ what_each_leaves(cluster["mine"], {name: cluster[name] for name in names})
 #
 # Data-parallel training (lesson 06) depends on the all-reduce: every step all-reduces the gradients. So how is it made?
 
-# %% tags=["exercise: 04.q1"]
-
 # %% [markdown] tags=["slide"]
 # ## 2 · Once round the ring
 #
@@ -114,21 +112,15 @@ def ring_reduce_scatter(comm, chunks):
 
 
 # %% [markdown]
-# Let us film it. We pass a communicator that saves a copy of the array before each exchange. You need not read this
-# class.
-
+# Let us film it. `filmed` makes a communicator that adds a copy of the array to the film before each exchange.
 
 # %%
 # %%px
-class Filmed(MPI.Intracomm):
-    def Sendrecv(self, *args, **kwargs):
-        film.append(array.tolist())
-        super().Sendrecv(*args, **kwargs)
-
+from course.lessons.l04_collectives.filmed import filmed
 
 film, array = [], mine.copy()
 chunks = np.array_split(array, size)  # views: changing a chunk changes array
-ring_reduce_scatter(Filmed(comm), chunks)
+ring_reduce_scatter(filmed(comm, array, film), chunks)
 film.append(array.tolist())
 
 # %% tags=["nbval-ignore-output"]
@@ -161,8 +153,8 @@ continue_with("04.1")
 # %%px
 film, array = [], mine.copy()
 chunks = np.array_split(array, size)
-ring_reduce_scatter(Filmed(comm), chunks)
-ring_all_gather(Filmed(comm), chunks)
+ring_reduce_scatter(filmed(comm, array, film), chunks)
+ring_all_gather(filmed(comm, array, film), chunks)
 film.append(array.tolist())
 
 # %% tags=["nbval-ignore-output"]
@@ -252,8 +244,8 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # Why is there no crossover on two ranks? In this model each rank sends one array either way, the ring in two steps,
 # doubling in one.
 #
-# For large arrays on four ranks, the model predicts that doubling takes 1.33 times as long as the ring. In the last two
-# rows of the table the ratio is nearly 1: the model leaves out additions, caches, memory, and cores that ranks share.
+# For large arrays on four ranks, the model predicts that doubling takes 1.33 times as long as the ring. Compare the last
+# rows of the table: the model leaves out additions, caches, memory, and cores that ranks share.
 #
 # For small arrays the number of steps decides, for large arrays the bytes. MPI libraries and NCCL therefore choose an
 # algorithm for each call, by message size and number of ranks.
@@ -278,12 +270,16 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # <details><summary>What to listen for</summary>A little longer: hardly more bytes per rank (1.97 and 1.98 arrays), but twice as many steps. "Twice as long" holds for small arrays, where nearly all time is latency.</details>
 
 # %% [markdown]
-# **Stop here in a short workshop.** More: algorithms with few steps, several nodes, PyTorch's collectives, and whether
-# the prediction holds.
+# **Stop here in a short workshop.** More: fewer steps, several nodes, PyTorch's collectives.
 
 # %% [markdown] tags=["more", "slide"]
 # ## More
 #
+# First a question about section 1.
+
+# %% tags=["exercise: 04.q1"]
+
+# %% [markdown]
 # ### Fewer steps: a tree, and doubling
 #
 # A ring needs 2(n−1) steps even for a single number: 2046 steps on 1024 ranks. A **tree** needs few steps. In a
@@ -539,8 +535,8 @@ table
 # The core's model left out the additions. The model below counts them. On two ranks the ring adds half as many numbers
 # as doubling, so this model predicts a crossover even on two ranks.
 #
-# We time the all-reduces on as many ranks as you have cores: our plain ring and doubling, a tuned ring that adds
-# each piece of 1 MiB while the cache still holds it, MPI's own, and Gloo's.
+# We time the all-reduces on as many ranks as you have cores, but on two at least: our plain ring and doubling, a tuned
+# ring that adds each piece of 1 MiB while the cache still holds it, MPI's own, and Gloo's.
 
 # %%
 # %%px
@@ -618,7 +614,7 @@ times_by_size(measured, predicted, ranks=ranks, cores=available_cores())
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l04_collectives.figures.sizes import say_hold, say_predictions
-from course.lessons.l04_collectives.reference import all_reduces, misses, table
+from course.lessons.l04_collectives.reference import all_reduces, misses, say_alike, table
 
 share = min(cluster["core_share"][:ranks])
 print(f"the ranks had {100 * share:.0f}% of a core each, or more")
@@ -631,11 +627,11 @@ title = f"\nreference machine, 2 ranks on 2 cores, tuned versions, {len(sizes)} 
 print(table(title, on_two, sizes, "predicted"))
 for name, off in misses(on_two).items():
     print(f"{name}: {say_hold(off)}")
+print(say_alike(on_two))
 
 # %% [markdown]
-# The reference machine ran the tuned versions, so its predictions differ from yours. On two of its ranks, ring and
-# doubling take nearly the same time from 48 KiB on. So their order can come out differently even where both times are
-# predicted well.
+# The reference machine ran the tuned versions, so its predictions differ from yours. Where ring and doubling take nearly
+# the same time, their order can come out differently even if both times are predicted well.
 #
 # Where a marker lies above its line, time went into something that the model does not know: memory that all ranks
 # share, Python between the messages, a rank that waited for a core. Gloo sends through the operating system's network,

@@ -59,6 +59,13 @@ def say_closest(times: Times) -> str:
     return f"closest at {say_bytes(m)}, {told}"
 
 
+def say_alike(times: Times, within: float = 0.15) -> str:
+    """At how many sizes ring and doubling take nearly the same time."""
+    of = ratios(times)
+    alike = sum(abs(log(ratio)) < log(1 + within) for ratio in of.values())
+    return f"ring and doubling differ by less than {within:.0%} at {alike} of {len(of)} sizes"
+
+
 def table(title: str, times: Times, sizes: Collection[int], peer: str = "") -> str:
     """A line per size with the microseconds of each.
 

@@ -61,8 +61,7 @@ rank, size = comm.rank, comm.size
 # | 8 gather | reports its loss to rank 0 | `Gather` |
 # | 9 finalize | leaves MPI | `Finalize` |
 #
-# `Bcast` copies an array from rank 0 to all ranks; `Allreduce` adds like `Reduce`, but every rank gets the sum. Phases 2 to 6 repeat for
-# every batch, and only one of them communicates. Phase 7 only makes the timing fair.
+# Phases 2 to 6 repeat for every batch, and only one of them communicates. Phase 7 only makes the timing fair.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Divide the batch
@@ -86,9 +85,6 @@ from course_lib.training.loop import image_batch, shuffled_batches, summed_cross
 order = shuffled_batches(len(data.train_labels), 128, seed=0)
 mine = shard(comm, order[0])
 print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number {mine[0]}")
-
-# %% [markdown]
-# On three ranks, the shards would be 43, 43 and 42 images; the global batch is still 128.
 
 # %% tags=["exercise: 06.q1"]
 
@@ -172,7 +168,7 @@ def train(team, started, batches):
 # %% [markdown]
 # Compared with lesson 05: lines 1, 2, 5 and 8 are new. The loss stays a sum, because line 5 divides. `gradient_arrays` and
 # `set_to_none=False` keep each gradient in the same memory, so the arrays stay valid. Phase 8 here needs only the sum of the losses, so an
-# all-reduce replaces the gather. It sends a few numbers, so the slow lower-case call does little harm.
+# all-reduce replaces the gather.
 #
 # First a test: **on 1, 2, 3 and 4 ranks, it must end with the same weights.** We take five global batches of 128 images and one of 10,
 # which neither 3 nor 4 divides. `weights_on` computes in float64, so rounding stays far below what a mistake would change.
@@ -190,9 +186,7 @@ if rank == 0:
 # %% [markdown]
 # They are not equal to the last bit, because the ranks add in a different order. In float32 that is enough to make a pooling pick a different
 # pixel, and then the weights differ as much as after a small mistake. (To see the test fail, put a `#` before the line with
-# `Allreduce` in your 06.1, and run that cell and the test again. Then remove it and run both once more.)
-
-# %% tags=["exercise: 06.q2"]
+# `Allreduce` in your 06.1, and run both cells again. Then remove it, and run them once more.)
 
 # %% [markdown] tags=["slide"]
 # ## 6 · Train
@@ -285,6 +279,11 @@ timeline(spans, cores=cores)
 # %% [markdown] tags=["more"]
 # ## More
 #
+# First a question about section 5.
+
+# %% tags=["exercise: 06.q2"]
+
+# %% [markdown]
 # ### Fewer, earlier, smaller messages
 #
 # `average_gradients` calls `Allreduce` once per array, eight times for our CNN. Each call has a price, however short the message,

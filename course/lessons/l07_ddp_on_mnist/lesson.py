@@ -8,7 +8,7 @@
 # | **You will be able to** | turn the loop of one process into a DDP loop; say what DDP does and what it leaves to you; say where the time of a step goes |
 # | **With More** | say what changes the accuracy when ranks are added |
 # | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
-# | **Time** | core 20 min · more 35 min |
+# | **Time** | core 20 min · more 33 min |
 # | **Ranks** | 4 |
 #
 # [← 06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
@@ -46,11 +46,9 @@ rank, size = comm.rank, comm.size
 # ## 1 · A process group
 #
 # In lesson 06 we trained on four ranks with nothing but MPI. PyTorch has this built in:
-# **DistributedDataParallel**, **DDP** for short. First the processes must find each other. They form a
-# **process group**, which has a **backend**: the library that moves the bytes.
-#
-# Each rank passes three things: its rank, the number of ranks, and an address where all meet. Ours is a file, whose name
-# rank 0 broadcasts with MPI. The backend is Gloo, which comes with PyTorch.
+# **DistributedDataParallel**, **DDP** for short. First the processes form a **process group**. Each rank passes its rank,
+# the number of ranks, and an address where all meet: here a file, whose name rank 0 broadcasts with MPI. The library that
+# moves the bytes is the group's **backend**. Ours is Gloo, which comes with PyTorch.
 
 # %%
 # %%px
@@ -85,7 +83,7 @@ print(f"rank {rank}: weight {before:+.3f} before, {line.weight.item():+.3f} afte
 # Wrapping gives every rank the weight of rank 0: the broadcast of lesson 06.
 #
 # Now `backward`. Ranks 0 to 3 get the inputs 4, 40, 400 and 4000. The model multiplies its input by the weight, so each
-# rank's own gradient is its input. **Predict:** which gradient does rank 2 hold afterwards?
+# rank's own gradient is its input. Which gradient does rank 2 hold afterwards?
 
 # %%
 predict("Gradient on rank 2 after backward?", None)
@@ -130,19 +128,18 @@ from course.lessons.l07_ddp_on_mnist.figures.ddp import sampler_shards
 sampler_shards(cluster["shards"])
 
 # %% [markdown]
-# Every rank shuffles all ten images with the same seed, which is made from a fixed number and the epoch. So all have the
-# same order. Rank r starts at place r and keeps every fourth. Nothing is sent. Without `set_epoch`, every epoch has the
-# order of the first.
+# Every rank shuffles all ten images with the same seed, made from a fixed number and the epoch, so all have the same
+# order. Rank r keeps every fourth image, from place r on. Nothing is sent. Without `set_epoch`, every epoch has the order
+# of the first.
 #
-# The hatched images come twice, because four does not divide ten. Without the repeats, two ranks would have 3 images and
-# two would have 2. A rank with one more image may have one more batch. Its all-reduce then waits for ranks that have
-# already finished, until a timeout.
+# The hatched images come twice, because four does not divide ten. Without the repeats, two ranks might have one batch
+# more, and its all-reduce would wait for the others until a timeout.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Train
 #
-# We train a small CNN on 12 800 images of digits. If MNIST is not on this machine, the course draws digits itself. A
-# **DataLoader** makes batches of the images that its sampler lists.
+# We train a small CNN on 12 800 images of digits. If MNIST is not on this machine, the course draws digits itself; the
+# title of the figure says which. A **DataLoader** makes batches of the images that its sampler lists.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -154,14 +151,11 @@ from course_lib.data.mnist import load_mnist
 
 data = load_mnist()
 images = TensorDataset(*first_images(data, 12_800))
-if rank == 0:
-    print(data.source)
 
 # %% tags=["exercise: 07.1"]
 
 # %% [markdown]
-# Two epochs, global batches of 128. `start_group` does what section 1 did. If 07.1 is not solved yet, the course's
-# `train` runs; `solution("07.1")` shows it.
+# Two epochs, global batches of 128. `start_group` does what section 1 did.
 
 # %%
 continue_with("07.1")
@@ -183,7 +177,7 @@ from course.lessons.l07_ddp_on_mnist.figures.ddp import training_curve
 training_curve(cluster["losses"], cluster["accuracy"][0], images=cluster["about"][0])
 
 # %% [markdown]
-# The loop has no send and no rank number. Beyond the process group, four changed lines make the loop data-parallel.
+# Beyond the process group, four changed lines make the loop data-parallel.
 
 # %% tags=["exercise: 07.q1"]
 
@@ -195,13 +189,11 @@ training_curve(cluster["losses"], cluster["accuracy"][0], images=cluster["about"
 # %% [markdown] tags=["slide"]
 # ## 5 · DDP or by hand?
 #
-# You now have DDP and the loop of lesson 06. Here that loop keeps all gradients in one flat array, a bucket, for a single
-# `Allreduce`. DDP uses buckets, too. It can send them over Gloo or, with this course's backend `mpi4py`,
-# over MPI. Which is fastest, and why?
+# You now have DDP and the loop of lesson 06. Here that loop sends all gradients as one flat array, a bucket, in a single
+# `Allreduce`. DDP uses buckets, too: over Gloo or, with this course's backend `mpi4py`, over MPI. Which is fastest?
 #
 # We time a step of the CNN on one rank per core, with a global batch of 128. A rank that reaches an all-reduce early is
-# **waiting** until the last one arrives; what follows is **transfer**. **Predict:** a step with DDP over Gloo takes how
-# many times as long as one by hand?
+# **waiting** until the last one arrives; what follows is **transfer**.
 
 # %%
 predict("DDP over Gloo: how many times as long as by hand?", None)
@@ -216,9 +208,9 @@ team = one_rank_per_core(comm)
 ways = time_ways(team, data)
 
 # %% [markdown]
-# DDP starts an all-reduce while backward still computes; this is overlap. The bars are steps with overlap switched off,
-# so that waiting and transfer can be seen. The diamonds are normal steps. Left of its bar's end, a diamond shows that
-# overlap saves time; right of it, that it costs time. By hand nothing overlaps: these steps show noise.
+# DDP starts an all-reduce while backward still computes; this is overlap. In the bars, overlap is switched off, so that
+# waiting and transfer can be seen. The diamonds are normal steps: left of its bar's end, overlap saves time; right of it,
+# it costs time. By hand nothing overlaps: there, the difference is noise.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l07_ddp_on_mnist.figures.ddp import way_bars
@@ -231,20 +223,41 @@ print(explain_ways(ways, cores=available_cores()))
 way_bars(ways, cores=available_cores())
 
 # %% [markdown]
-# A faster network shortens transfer only. Waiting ends when the slowest rank has finished computing and joins the
-# all-reduce. A log that says "time in all-reduce" mixes the two.
+# A faster network shortens transfer only; waiting ends when the slowest rank has computed. A log that says "time in
+# all-reduce" mixes the two.
 
 # %% tags=["exercise: 07.q2"]
 
 # %% [markdown] tags=["notes"]
 # Before the figure: let everybody guess which bar is longest, then which colour makes it longest. On two cores DDP over
 # Gloo is usually slowest, through transfer. If the output says "no clear answer", the machine is busy: run the cell
-# again. Five minutes with the question; three for section 6.
+# again. Five minutes with the question.
 
 # %% [markdown] tags=["slide"]
-# ## 6 · Change what DDP sends
+# ## Key points
 #
-# The average is right for equal shards. But a last batch of 10 images has shards of 3, 3, 2 and 2. In the average of the
+# - DDP broadcasts the weights when it wraps a model, and averages gradients in `backward`. It does not split the batch.
+# - The sampler gives each rank its shard: one seed for all, `set_epoch` in every epoch.
+# - Time in an all-reduce is waiting plus transfer. A faster network shortens only the transfer.
+
+# %% [markdown]
+# ## Discuss
+#
+# Training on two machines is hardly faster than on one. The log says "70 % in all-reduce". What first? Vote, talk to your
+# neighbour, vote again: (a) buy a faster network, (b) measure waiting and transfer apart, (c) compress gradients.
+#
+# <details><summary>What to listen for</summary>(b): the 70 % may be waiting for one slow rank, which neither a network
+# nor compression shortens.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.** More begins with shards of unequal size.
+
+# %% [markdown] tags=["more"]
+# ## More
+#
+# ### 6 · Change what DDP sends
+#
+# DDP's average is right for equal shards. But a last batch of 10 images has shards of 3, 3, 2 and 2. In the average of the
 # four means, an image on a small shard weighs more. So each rank divides its *summed* loss by 10, the global batch, and
 # the ranks **add** their gradients. DDP averages, so we replace its all-reduce by a **communication hook**: a function
 # that DDP calls with each bucket. Ours only adds:
@@ -268,29 +281,7 @@ replica.register_comm_hook(None, sum_bucket)
 replica(torch.tensor([[4 * 10.0**rank]])).backward()
 print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 
-# %% [markdown] tags=["slide"]
-# ## Key points
-#
-# - DDP broadcasts the weights when it wraps a model, and averages gradients in `backward`. It does not split the batch.
-# - The sampler gives each rank its shard: one seed for all, `set_epoch` in every epoch.
-# - Time in an all-reduce is waiting plus transfer. A faster network shortens only the transfer.
-# - A communication hook changes what DDP sends.
-
 # %% [markdown]
-# ## Discuss
-#
-# Training on two machines is hardly faster than on one. The log says "70 % in all-reduce". What first? Vote, talk to your
-# neighbour, vote again: (a) buy a faster network, (b) measure waiting and transfer apart, (c) compress gradients.
-#
-# <details><summary>What to listen for</summary>(b): the 70 % may be waiting for one slow rank, which neither a network
-# nor compression shortens.</details>
-
-# %% [markdown]
-# **Stop here in a short workshop.**
-
-# %% [markdown] tags=["more"]
-# ## More
-#
 # ### 7 · Do ranks cost accuracy?
 #
 # Jakovac and Pichler trained this CNN on MNIST for five epochs. On one rank it reached 99.1 %, on four 98.88 %, on
@@ -576,6 +567,10 @@ print("All ways end with the same weights:", len(hashes) == 1)
 # | `tcp://host:port` | a free port; rank and world size as arguments | starting by hand |
 # | `file:///path` | a new file that all ranks can lock; rank and world size as arguments | one machine, no ports |
 # | MPI | nothing | `mpiexec`, on one machine or many |
+#
+# On several machines the same script is started over ssh, as a Slurm job (`sbatch train_mnist_ddp.sbatch`) or on
+# Kubernetes: [Several machines](../docs/several-machines.md#from-your-laptop-to-a-cluster) shows each way. With
+# `--checkpoint FILE` it goes on after the last finished epoch when a machine has failed.
 
 # %% [markdown]
 # *Published, and corrected here.* The script follows one in a report by Kolly (see References), whose steps are the right

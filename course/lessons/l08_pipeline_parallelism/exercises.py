@@ -86,7 +86,7 @@ def _run(comm: Any, schedule: list[list[Action]], microbatches: int) -> None:
 RANK_1 = Exercise(
     id="08.1",
     title="Put in order: what rank 1 does in 1F1B",
-    task="There are three stages, and rank 1 has the middle one. `F(i)` takes micro-batch i forward and "
+    task="Rank 1 has the middle one of three stages. `F(i)` takes micro-batch i forward and "
     "`B(i)` takes it backward, messages included. Two of the seven lines are not needed, and no line is used "
     "twice. The function begins:",
     objectives=(2, 4),

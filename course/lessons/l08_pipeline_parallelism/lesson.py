@@ -6,9 +6,9 @@
 # | | |
 # |---|---|
 # | **You will be able to** | carry a forward and a backward pass across ranks; read and write the schedules GPipe and 1F1B; predict and measure how long the ranks of a pipeline are idle; say how many micro-batches a stage holds |
-# | **With More** | run a schedule on a real model, with the gradients of one process; cut a model into stages that take equally long; find out how deep a model may be, and recompute activations |
+# | **With More** | run a schedule on a real model; cut a model into stages that take equally long; find out how deep a model may be, and recompute activations |
 # | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [05 · Training in one process](05_training_one_process.ipynb) |
-# | **Time** | core 20 min · more 45 min |
+# | **Time** | core 20 min · more 46 min |
 # | **Ranks** | 4 |
 #
 # [← 07 · DDP on MNIST](07_ddp_on_mnist.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [09 · Tensor parallelism →](09_tensor_parallelism.ipynb)
@@ -48,7 +48,7 @@ torch.set_num_threads(1)
 #
 # Suppose a model does not fit into the memory of one rank. In **pipeline parallelism** each rank keeps some consecutive layers, a
 # **pipeline stage**. We start with two stages, on ranks 0 and 1. The network is to learn the product of the first two of its eight
-# inputs. (Here every rank builds both stages, so that we can check. A real program builds only its own.)
+# inputs.
 
 # %%
 # %%px
@@ -63,7 +63,6 @@ target = inputs[:, :1] * inputs[:, 1:2]
 
 # %% [markdown]
 # In the forward pass, a rank receives the output of the previous stage, runs its own layers, and sends the result on.
-# Rank 1 is last, so it computes the loss instead.
 
 
 # %%
@@ -72,7 +71,7 @@ last, stage = 1, (first if rank == 0 else second)
 
 
 def forward(x):
-    """Take a batch through this rank's stage; return its input and its output, or the loss."""
+    """Take a batch through this rank's stage; return its input and its output."""
     if rank > 0:
         x = torch.empty(64, 32)
         comm.Recv(x.numpy(), source=rank - 1)
@@ -80,74 +79,184 @@ def forward(x):
     y = stage(x)
     if rank < last:
         comm.Send(y.detach().numpy(), dest=rank + 1)
-    else:
-        y = mse_loss(y, target)
     return x, y
 
 
 # %% [markdown]
-# Look at `requires_grad_()`. For autograd, a received tensor is new and has no history. Why ask for its gradient?
+# Look at `requires_grad_()`. For autograd, a received tensor has no history. Why ask for its gradient?
 #
-# Because the previous stage is waiting for exactly that: the only path from the loss to its weights leads through `x`. So the backward pass
-# goes the same way back. A rank receives the gradient of its *output*, autograd computes the gradient of its *input*, and the rank sends
-# that one back.
+# Because the previous stage is waiting for it: the only path from the loss to its weights leads through `x`. So in the backward pass a
+# rank receives the gradient of its *output*, autograd computes the gradient of its *input*, and the rank sends that one back.
 
 
 # %%
 # %%px
 def backward(x, y):
     """Add the gradients of this stage's weights to .grad, and send the input's gradient back."""
-    gradient = None  # the last stage starts from the loss
-    if rank < last:
+    if rank == last:
+        mse_loss(y, target).backward()  # the last stage knows the loss
+    else:
         gradient = torch.empty_like(y)
         comm.Recv(gradient.numpy(), source=rank + 1)
-    y.backward(gradient)
+        y.backward(gradient)
     if rank > 0:
         comm.Send(x.grad.numpy(), dest=rank - 1)
 
 
 # %% [markdown]
-# Neither rank uses the other's weights. How far are their gradients from those of one process that runs all layers?
+# How far are the gradients on the two ranks from those of one process that runs all layers?
 
 # %%
-predict("Largest difference from the gradients of one process?", None)
+predict("Largest difference from one process's gradients?", None)
 
 # %%
 # %%px
 import copy
 
+from course.lessons.l08_pipeline_parallelism.runs import largest_difference
+
 whole = copy.deepcopy(nn.Sequential(first, second))
 mse_loss(whole(inputs), target).backward()  # one process
-difference = 0.0
 if rank <= last:
     backward(*forward(inputs))  # two stages
-    pairs = zip(stage.parameters(), whole[rank].parameters(), strict=True)
-    difference = max((p.grad - q.grad).abs().max().item() for p, q in pairs)
+difference = largest_difference(stage, whole[rank]) if rank <= last else 0.0
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.figures import explain_difference
 
-difference = max(cluster["difference"])
-why = explain_difference(difference)
-outcome("Largest difference from the gradients of one process?", difference, because=why)
+largest = max(cluster["difference"])
+outcome("Largest difference from one process's gradients?", largest, because=explain_difference(largest))
 
 # %% [markdown]
-# A model cut *between* layers computes the same numbers, just on two ranks. This has two prices. One is messages: 64 × 32 numbers per step
-# forward, as many gradients backward. The other is time: while rank 1 computes, what does rank 0 do?
+# A model cut *between* layers computes the same numbers. Its price is messages, here 64 × 32 numbers per step forward and as many gradients
+# backward, and time: while rank 1 computes, what does rank 0 do?
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Ask before the second function: "Rank 0 has no loss. From what does it start its backward pass?" Let somebody remove
 # `requires_grad_()`: `x.grad` is None on rank 1, the cell fails there, and rank 0 waits for a gradient.
 
 # %% [markdown] tags=["slide"]
-# ## 2 · One batch at a time
+# ## 2 · Micro-batches
 #
-# Now four stages on four ranks. To time them we need four cores, and your laptop may have two. So from here on our stages *sleep*
-# for as long as they would compute. Sleeping needs no core; the messages are real. We call such times **emulated**.
+# Nothing: it waits for the gradient. With four stages, one rank computes and three are idle at any moment. So we cut the batch into
+# micro-batches, whose gradients add up (lesson 05). As soon as rank 0 has sent the first one on, it can start the second. A **schedule**
+# lists what each rank does, in order: `F0` is the forward pass of micro-batch 0, `B0` its backward pass. The schedule **GPipe** takes all
+# micro-batches forward, then all of them backward, the last one first.
 #
-# We choose the times: a batch takes 0.16 s forward through a stage, and 0.32 s backward, because a backward computes two products (for the
-# gradients of input and weights) where a forward computes one. One rank with all four stages needs 4 · (0.16 + 0.32) s = 1.92 s. What is
-# the speed-up on four ranks?
+# `simulate` plays a schedule: each action starts as soon as its rank is free and its input is there. Messages take no time, and a backward
+# takes as long as two forwards. In the upper panel, one micro-batch at a time passes through all stages and back.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.shared.figures.schedules import schedule_grids
+from course_lib.theory.schedules import gpipe, naive, simulate
+
+four = {"one at a time": naive(4, 4), "GPipe": gpipe(4, 4)}
+schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items()})
+
+# %% [markdown]
+# The white part until the last box ends is the **bubble**: time in which a rank has nothing to do. Take p stages and m micro-batches, and
+# look at rank 0. It works for m forwards and m backwards. In between, its last micro-batch has to pass the other p − 1 stages, forward,
+# then backward, and rank 0 waits. Every other rank waits as long, split between start, middle and end. With equal stages and free messages,
+# the idle share is therefore
+#
+# **(p − 1) / (m + p − 1)**
+#
+# For p = m = 4 that is 3/7; with more micro-batches it is less. But when rank 0 begins its first backward, it holds the activations of all
+# of them.
+
+# %% [markdown] tags=["notes"]
+# Five minutes. Derive the formula at the board: colour the triangle at the left and the triangle at the right, push them together, count
+# p − 1 columns. Who believes that four stages make *one* batch faster? More measures it.
+
+# %% [markdown] tags=["slide"]
+# ## 3 · One forward, one backward
+#
+# **1F1B** lets every rank go backward as early as it can. First come the warm-up forwards, one for each later stage. Then the
+# rank alternates: *one forward, one backward*. When no forwards are left, the remaining backwards follow. On rank 0 of
+# three, the warm-up is F0 F1; then come F2 B0 F3 B1 …
+
+# %% tags=["exercise: 08.1"]
+
+# %%
+continue_with("08.1")
+
+# %% [markdown]
+# Now three ranks run GPipe and 1F1B with eight micro-batches; `noted` writes down what your `rank_1` calls. So that two cores are enough, our
+# stages *sleep* for as long as they would compute: 0.02 s forward and 0.04 s backward. The messages are real. We call such times
+# **emulated**, and keep the shortest of three runs.
+
+# %%
+predict("Percent idle with GPipe?", None)
+predict("Percent of time that 1F1B saves, compared with GPipe?", None)
+
+# %%
+# %%px
+from course.lessons.l08_pipeline_parallelism.runs import noted, shortest
+from course_lib.theory.schedules import gpipe, one_f_one_b
+
+three = comm.Split(0 if rank < 3 else MPI.UNDEFINED, rank)
+schedule = one_f_one_b(3, 8)
+schedule[1] = noted(rank_1, stage=1, microbatches=8)  # yours, if 08.1 is right
+both = shortest(three, {"GPipe": gpipe(3, 8), "1F1B": schedule}, 0.02, 0.04) if rank < 3 else {}
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l08_pipeline_parallelism.figures import explain_idle, explain_saved
+from course.lessons.shared.figures.schedules import boxes, idle
+from course_lib.comm.spans import duration
+
+both = cluster["both"][0]
+share, saved = idle(boxes(both["GPipe"])), 100 * (1 - duration(both["1F1B"]) / duration(both["GPipe"]))
+outcome("Percent idle with GPipe?", 100 * share, "%", because=explain_idle(share, stages=3, microbatches=8))
+outcome("Percent of time that 1F1B saves, compared with GPipe?", saved, "%", because=explain_saved(saved))
+schedule_grids(both, unit="measured seconds, compute emulated by sleeping")
+
+# %% [markdown]
+# So what is 1F1B good for? Count the micro-batches that have gone forward on a rank but not yet backward.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.shared.figures.schedules import live_activations
+
+live_activations(both)
+
+# %% [markdown]
+# With equal stages and free messages, 1F1B has the same bubble as GPipe. **It saves memory**: counting stages from 0, stage s of p
+# holds at most p − s micro-batches, however many there are; with GPipe it holds the whole batch. So with 1F1B you can take more
+# micro-batches of the same size: no more memory for activations, and a smaller bubble.
+
+# %% tags=["exercise: 08.q2"]
+
+# %% [markdown] tags=["notes"]
+# Eight minutes with exercise and question. Whoever is done early changes each 8 to 16 in the last cells of the ranks, and
+# says first what will change in the last figure.
+
+# %% [markdown] tags=["slide"]
+# ## Key points
+#
+# - Activations travel forward from stage to stage; their gradients travel back.
+# - More stages let you train a larger model; micro-batches keep the stages busy.
+# - With equal stages and free messages, GPipe and 1F1B are idle for (p − 1) / (m + p − 1) of the time.
+# - Counting stages from 0, stage s of p holds min(p − s, m) micro-batches with 1F1B, and all m with GPipe.
+
+# %% [markdown] tags=["slide"]
+# ## Discuss
+#
+# Your pipeline has 8 stages and 8 micro-batches. What do you change first? Vote, discuss, vote again: (a) 1F1B instead of GPipe,
+# (b) 32 micro-batches instead of 8, (c) links with twice the bandwidth.
+#
+# <details><summary>What to listen for</summary>(b): the idle share falls from 7/15 to 7/39; (a) leaves it as it is. But if the batch
+# grows fourfold, GPipe needs four times the memory, and (a) may become necessary. (c) helps little: ranks wait mostly for other ranks'
+# computing.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more"]
+# ## More
+#
+# ### One batch at a time
+#
+# Section 2 cut the batch. What if we do not? A batch takes 0.16 s forward through one of four stages, and 0.32 s backward. One rank with
+# all four stages needs 4 · (0.16 + 0.32) s = 1.92 s. What is the speed-up on four ranks? (Emulated, as in section 3.)
 
 # %%
 predict("Speed-up of one batch through four stages on four ranks?", None)
@@ -163,8 +272,6 @@ _, spans = emulate(comm, naive(4, 1), forward_seconds=0.16, backward_seconds=0.3
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l08_pipeline_parallelism.figures import explain_one_batch
 from course.lessons.shared.figures.schedules import predicted_and_measured
-from course_lib.comm.spans import duration
-from course_lib.theory.schedules import naive, simulate
 from mpi_classroom.launch import available_cores
 
 cores, speedup = available_cores(), 1.92 / duration(cluster["spans"][0])
@@ -172,158 +279,6 @@ outcome(
     "Speed-up of one batch through four stages on four ranks?", speedup, because=explain_one_batch(speedup)
 )
 predicted_and_measured(simulate(naive(4, 1), 0.16, 0.32), cluster["spans"][0], cores=cores, emulated=True)
-
-# %% [markdown]
-# More stages let you train a larger model, but one batch takes as long as before: at any moment one rank computes and three are idle.
-
-# %% [markdown] tags=["slide"]
-# ## 3 · Micro-batches
-#
-# Cut the batch into micro-batches, whose gradients add up (lesson 05). As soon as rank 0 has sent the first one on, it can start the
-# second. A **schedule** lists what each rank does, in order: `F0` is the forward pass of micro-batch 0, `B0` its backward pass. The
-# schedule **GPipe** takes all micro-batches forward, then all of them backward, the last one first.
-#
-# `simulate` plays a schedule: each action starts as soon as its rank is free and its input is there. Messages take no time. Here all stages
-# are equally long, and a backward takes as long as two forwards. The upper panel takes one micro-batch at a time through all stages and
-# back.
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.shared.figures.schedules import schedule_grids
-from course_lib.theory.schedules import gpipe
-
-print("GPipe, rank 0:", *gpipe(4, 4)[0])
-four = {"one at a time": naive(4, 4), "GPipe": gpipe(4, 4)}
-schedule_grids({name: simulate(schedule, 1, 2) for name, schedule in four.items()})
-
-# %% [markdown]
-# The white part until the last box ends is the **bubble**: time in which a rank has nothing to do. Take p stages and m micro-batches, and
-# look at rank 0. After its last forward, the last micro-batch still has to pass the other p − 1 stages, forward, then backward. So rank 0
-# works for m forwards and m backwards, and waits for p − 1 of each. Every other rank waits as long, split between start, middle and end.
-# With equal stages and free messages, the idle share is therefore
-#
-# **(p − 1) / (m + p − 1)**
-#
-# For p = 4 and m = 4 that is 3/7, or 43 %. Now cut the same batch into *eight* micro-batches: 0.02 s forward, 0.04 s backward. We keep the
-# shortest of three runs.
-
-# %%
-predict("Percent of the ranks' time idle, eight micro-batches in four stages?", None)
-
-# %%
-# %%px
-from course.lessons.l08_pipeline_parallelism.runs import shortest
-from course_lib.theory.schedules import gpipe
-
-eight = shortest(comm, {"GPipe": gpipe(4, 8)}, forward_seconds=0.02, backward_seconds=0.04)
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l08_pipeline_parallelism.figures import explain_idle
-from course.lessons.shared.figures.schedules import boxes, idle
-
-spans = cluster["eight"][0]["GPipe"]
-share = idle(boxes(spans))
-why = explain_idle(share, stages=4, microbatches=8)
-outcome("Percent of the ranks' time idle, eight micro-batches in four stages?", 100 * share, "%", because=why)
-predicted_and_measured(simulate(gpipe(4, 8), 0.02, 0.04), spans, cores=cores, emulated=True)
-
-# %% [markdown]
-# When rank 0 begins its first backward, it holds the activations of all eight micro-batches.
-
-# %% [markdown] tags=["notes"]
-# Six minutes for sections 2 and 3. Derive the formula at the board: colour the triangle at the left and the triangle at the right,
-# push them together, count p − 1 columns.
-
-# %% [markdown] tags=["slide"]
-# ## 4 · One forward, one backward
-#
-# **1F1B** lets every rank go backward as early as it can. First come the warm-up forwards, one for each later stage, so that those stages
-# get work. Then the rank alternates: *one forward, one backward*. When no forwards are left, the remaining backwards follow. On rank 0 of
-# three, the warm-up is F0 F1; then come F2 B0 F3 B1 …
-
-# %% tags=["exercise: 08.1"]
-
-# %%
-continue_with("08.1")
-
-# %% [markdown]
-# `noted` writes down each `F` and `B` that `rank_1` calls for eight micro-batches.
-
-# %%
-# %%px
-from course.lessons.l08_pipeline_parallelism.runs import noted
-from course_lib.theory.schedules import one_f_one_b
-
-schedule = one_f_one_b(3, 8)
-schedule[1] = noted(rank_1, stage=1, microbatches=8)  # yours, if 08.1 is right
-if rank == 1:
-    print("rank 1:", *schedule[1])
-
-# %% [markdown]
-# Three ranks run GPipe and this schedule in turn, three times each, and we keep the shortest run of each. Does 1F1B save time?
-
-# %%
-predict("Percent of time that 1F1B saves, compared with GPipe?", None)
-
-# %%
-# %%px
-three = comm.Split(0 if rank < 3 else MPI.UNDEFINED, rank)
-both = {}
-if rank < 3:
-    both = shortest(three, {"GPipe": gpipe(3, 8), "1F1B": schedule}, 0.02, 0.04)
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l08_pipeline_parallelism.figures import explain_saved
-
-both = cluster["both"][0]
-saved = 100 * (1 - duration(both["1F1B"]) / duration(both["GPipe"]))
-outcome("Percent of time that 1F1B saves, compared with GPipe?", saved, "%", because=explain_saved(saved))
-schedule_grids(both, unit="measured seconds, compute emulated by sleeping")
-
-# %% [markdown]
-# So what is 1F1B good for? In both runs, count the micro-batches that have gone forward on a rank but not yet backward.
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.shared.figures.schedules import live_activations
-
-live_activations(both)
-
-# %% [markdown]
-# With equal stages and free messages, 1F1B has the same bubble as GPipe. **It saves memory**: counting stages from 0, stage s of p
-# holds at most p − s micro-batches, however many there are; with GPipe it holds the whole batch. So with 1F1B you can enlarge the
-# batch: more micro-batches of the same size, no more memory for activations, a smaller bubble.
-
-# %% tags=["exercise: 08.q2"]
-
-# %% [markdown] tags=["notes"]
-# Eight minutes with exercise and question. Whoever is done early changes each 8 to 16 in the last cells of the ranks, and
-# says first what will change in the last figure.
-
-# %% [markdown] tags=["slide"]
-# ## Key points
-#
-# - Activations travel forward from stage to stage; their gradients travel back the same way.
-# - More stages let you train a larger model. One batch takes as long as before; micro-batches keep the stages busy.
-# - With equal stages and free messages, GPipe and 1F1B are idle for (p − 1) / (m + p − 1) of the time.
-# - Counting stages from 0, stage s of p holds min(p − s, m) micro-batches with 1F1B, and all m with GPipe.
-
-# %% [markdown] tags=["slide"]
-# ## Discuss
-#
-# Your pipeline has 8 stages and 8 micro-batches, and you may change one thing. What do you do first? Vote, discuss for
-# two minutes, vote again: (a) 1F1B instead of GPipe, (b) 32 micro-batches instead of 8, (c) links with twice the bandwidth.
-#
-# <details><summary>What to listen for</summary>(b): the idle share falls from 7/15 to 7/39; (a) leaves it as it is. Ask where the 32
-# come from. If the batch stays the same, each is a quarter as large: GPipe still holds the whole batch, 1F1B on rank 0 only 8/32 of it. If
-# the batch grows fourfold, GPipe needs four times the memory for activations, and (a) may become necessary. (c) helps little: in the
-# bubble a rank mostly waits for other stages to compute, not for messages.</details>
-
-# %% [markdown]
-# **Stop here in a short workshop.**
-
-# %% [markdown] tags=["more"]
-# ## More
-#
-# First a question about section 2.
 
 # %% tags=["exercise: 08.q1"]
 
@@ -534,8 +489,8 @@ schedule_grids(
 
 # %% [markdown]
 # `run_schedule` also runs this schedule, which is only a different list. We emulate it with four micro-batches: a forward takes 0.04 s
-# through one of four stages, so 0.02 s through one of eight. The predicted step is as long as that of GPipe with eight micro-batches in
-# section 3, because v · m is 8 in both.
+# through one of four stages, so 0.02 s through one of eight. The idle share should be that of eight micro-batches without chunks, because v · m
+# is 8 in both.
 
 # %%
 # %%px

@@ -11,7 +11,7 @@ ONE_BATCH = Question(
         Option(
             "a quarter of the time",
             reply="That would mean that the four stages compute at the same time. They cannot: stage 1 needs "
-            "the output of stage 0. In the figure of section 2, at any moment one stage works and three "
+            "the output of stage 0. In the upper panel of section 2, at any moment one stage works and three "
             "are idle.",
             belief="stages-speed-up-one-batch",
         ),
@@ -96,7 +96,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="08.p2",
-        question="Percent of the ranks' time idle, eight micro-batches in four stages?",
+        question="Percent idle with GPipe?",
         objectives=(3,),
         targets=("bubble-is-transfer",),
     ),
@@ -108,7 +108,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="08.p4",
-        question="Largest difference from the gradients of one process?",
+        question="Largest difference from one process's gradients?",
         objectives=(1,),
         targets=("cut-is-another-model",),
     ),

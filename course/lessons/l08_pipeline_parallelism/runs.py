@@ -72,5 +72,15 @@ def noted(program: Program, stage: int, microbatches: int) -> Actions:
     return done
 
 
+def largest_difference(one: torch.nn.Module, other: torch.nn.Module) -> float:
+    """The largest difference between the gradients of two modules with the same layers; none counts as 0."""
+
+    def gradient(weight: torch.nn.Parameter) -> torch.Tensor:
+        return torch.zeros_like(weight) if weight.grad is None else weight.grad
+
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return max((gradient(p) - gradient(q)).abs().max().item() for p, q in pairs)
+
+
 def _summed(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return outputs.sum()

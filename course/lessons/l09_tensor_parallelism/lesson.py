@@ -8,7 +8,7 @@
 # | **You will be able to** | split a matrix product by columns or by rows, and say which of the two needs a sum; find where a pair of layers communicates, forward and backward; test layers that are split against one process |
 # | **With More** | distribute attention heads and a vocabulary over ranks; say what splitting the sequence saves; recognise the same splits in PyTorch's DTensor, in convolutions, in long texts and in mixtures of experts |
 # | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
-# | **Time** | core 20 min · more 45 min |
+# | **Time** | core 20 min · more 55 min |
 # | **Ranks** | 4 |
 #
 # [← 08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [10 · Spatial and hybrid →](10_spatial_and_hybrid.ipynb)
@@ -103,31 +103,17 @@ if rank < 2:
 #
 # Most language models are **Transformers**, networks that contain many pairs of linear layers. In a pair, `A` turns the numbers of a sample
 # into more numbers, the hidden layer. How many numbers come in is the *width*. **GeLU** (a smooth ReLU) is applied to each hidden number, and
-# `B` leads back to the width. We split `A` by columns and `B` by rows. How many times do the ranks have to communicate? We let a communicator
-# count its all-reduces.
-
-
-# %%
-# %%px
-class Counting(MPI.Intracomm):
-    """A communicator that counts its all-reduces."""
-
-    count = 0
-
-    def Allreduce(self, *arguments, **options):
-        self.count += 1
-        super().Allreduce(*arguments, **options)
-
-
-# %% [markdown]
+# `B` leads back to the width. We split `A` by columns and `B` by rows. How many times do the ranks have to communicate?
+#
 # Our pair has a width of 8 and 32 hidden numbers, eight per rank. All ranks draw the same weights and the same `x` from one seed, and
-# each keeps its shard. In the code, A is `up` and B is `down`.
+# each keeps its shard. In the code, A is `up` and B is `down`; `Counting` is a communicator that counts its all-reduces.
 
 # %%
-predict("All-reduces in the forward pass of both layers?", None)
+predict("All-reduces in the forward pass?", None)
 
 # %%
 # %%px
+from course.lessons.l09_tensor_parallelism.runs import Counting
 from course_lib.parallel.tensor_parallel import parallel_feed_forward
 from course_lib.training.transformer import FeedForward
 
@@ -141,11 +127,11 @@ columns = len(pair[0].weight)  # PyTorch stores A transposed: the rows of `weigh
 
 # %%
 why = "Only the parts of y need a sum. A rank's hidden numbers are exactly the inputs of its rows of B."
-outcome("All-reduces in the forward pass of both layers?", cluster["forward"][0], word="counted", because=why)
+outcome("All-reduces in the forward pass?", cluster["forward"][0], word="counted", because=why)
 
 # %% [markdown]
-# Between the layers no rank sends anything. Each hidden number is complete on one rank, so that rank can apply GeLU to it. If the
-# first layer were row-parallel, the ranks would have to sum before GeLU: the sum of GeLU of the parts is not GeLU of their sum.
+# Each hidden number is complete on one rank, so that rank can apply GeLU to it. If the first layer were row-parallel, the ranks
+# would have to sum before GeLU: the sum of GeLU of the parts is not GeLU of their sum.
 
 # %% tags=["exercise: 09.q1"]
 
@@ -157,7 +143,7 @@ outcome("All-reduces in the forward pass of both layers?", cluster["forward"][0]
 # comes last; the layers before this pair need it.
 
 # %%
-predict("All-reduces in the backward pass of both layers?", None)
+predict("All-reduces in the backward pass?", None)
 
 # %%
 # %%px
@@ -166,9 +152,7 @@ backward = counting.count - forward
 
 # %%
 why = "Every column of A contributes to the gradient of x. Each rank has only the contribution of its own columns."
-outcome(
-    "All-reduces in the backward pass of both layers?", cluster["backward"][0], word="counted", because=why
-)
+outcome("All-reduces in the backward pass?", cluster["backward"][0], word="counted", because=why)
 
 # %% [markdown]
 # Both all-reduces in one picture:
@@ -194,7 +178,7 @@ continue_with("09.1")
 # ## 4 · Test every gradient
 #
 # **On 1, 2, 3 and 4 ranks, the output and all gradients must equal those of one process up to rounding (1e-12).** `by_autograd` computes the
-# expected values from the full matrices. Three ranks hold 11, 11 and 10 of the 32 hidden numbers.
+# expected values from the full matrices.
 
 # %%
 # %%px
@@ -208,7 +192,7 @@ A, B = draw.normal(size=(3, 32)), draw.normal(size=(32, 1)) / 6
 full_y, d_x, d_A, d_B = by_autograd(points, A, B, target)
 
 # %% [markdown]
-# Each rank compares its own shards of the gradients. A team is right if all of its ranks are.
+# Each team of n ranks is right if all of its ranks are.
 
 
 # %%
@@ -224,20 +208,51 @@ for n in (1, 2, 3, 4):
     if rank < n:
         up, down, mine = shards(team)
         got = mlp_step(team, points, up, down, target)  # yours, if 09.1 is right
-        right = all_equal(team, got, [full_y, d_x, d_A[:, mine], d_B[mine]])
+        y_right, *right = all_equal(team, got, [full_y, d_x, d_A[:, mine], d_B[mine]])
         if rank == 0:
-            print(
-                f"{n} rank{'s' * (n > 1)}: y {right[0]}, gradients of x {right[1]}, A {right[2]}, B {right[3]}"
-            )
+            print(f"{n} rank{'s' * (n > 1)}: y {y_right}; gradients of x, A and B {right}")
 
 # %% [markdown]
-# A forgotten sum raises no error; only such a test shows it. If you solved 09.1, you can see the test fail: put a `#` before one of your two
-# lines, and run that cell and the test again. Then remove the `#` and run both once more.
+# A forgotten sum raises no error; only such a test shows it. If you solved 09.1, put a `#` before one of your two lines, and run that cell
+# and the test again: the test fails. Then remove the `#`, and run both once more.
+#
+# The ranks send *activations* and their gradients, which grow with the batch, and the next layer waits for each sum. Data parallelism sums
+# gradients of weights, which nothing waits for until the optimizer's step (lesson 06). So tensor parallelism needs ranks with fast links
+# between them: the GPUs of one machine.
+
+# %% [markdown] tags=["notes"]
+# Four minutes. Let somebody remove the first line and then the second, and read the verdicts aloud: without the first
+# sum everything is wrong, without the second only the gradient of x.
 
 # %% [markdown] tags=["slide"]
-# ## 5 · Train
+# ## Key points
 #
-# With these gradients the two layers can learn to multiply the two coordinates of a point.
+# - Forward, a split by columns sends nothing and gives a shard of the output. A split by rows gives parts of the output, which an all-reduce
+#   sums.
+# - A pair, columns then rows, costs one all-reduce forward and one backward, and the next layer waits for each.
+# - GeLU may follow a column-parallel layer. After a row-parallel layer, sum first.
+# - The test: output and every gradient equal those of one process, on 1, 2, 3 and 4 ranks.
+
+# %% [markdown] tags=["slide"]
+# ## Discuss
+#
+# A model fits on a machine with eight GPUs only when its matrices are split eight ways. You get a second machine, over an ordinary
+# network. Vote, talk to your neighbour, vote again: (a) split the matrices sixteen ways; (b) split them eight ways on each
+# machine, and give each machine half of the batch.
+#
+# <details><summary>What to listen for</summary>(b), unless the batch cannot be halved. In (a) every pair of layers sends its sums over the
+# slow network while all GPUs wait. In (b) that network carries the gradients of the weights, once per step. Two pipeline stages, one per
+# machine, are also good.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.** More trains these layers, then a Transformer.
+
+# %% [markdown] tags=["more", "slide"]
+# ## More
+#
+# ### Train
+#
+# With the gradients of section 4, the two layers can learn to multiply the two coordinates of a point.
 
 
 # %%
@@ -263,43 +278,8 @@ for step in (0, 50, 100, 300):
 
 # %% [markdown]
 # `train` never sends a weight or the gradient of a weight. Each rank updates its shard by itself.
-#
-# The ranks send *activations* and their gradients: the forward all-reduce sums y, and the backward one sums the gradient of x. Both arrays
-# grow with the batch. And the next layer cannot start before the sum is done, so little computation can overlap with it. Data parallelism sums
-# gradients of weights, which nothing waits for until the optimizer's step (lesson 06). So tensor parallelism needs ranks with fast links
-# between them: the GPUs of one machine.
-
-# %% [markdown] tags=["notes"]
-# Five minutes for sections 4 and 5. Let somebody remove the first line and then the second, and read the verdicts aloud: without the first
-# sum everything is wrong, without the second only the gradient of x.
 
 # %% [markdown] tags=["slide"]
-# ## Key points
-#
-# - Forward, a split by columns takes all of the input, gives a shard of the output and sends nothing. A split by rows takes a shard of the
-#   input and gives parts of the output, which an all-reduce sums.
-# - A pair, columns then rows, costs one all-reduce forward and one backward, and the next layer waits for each.
-# - GeLU may follow a column-parallel layer. After a row-parallel layer, sum first.
-# - The test: output and every gradient equal those of one process, on 1, 2, 3 and 4 ranks.
-
-# %% [markdown] tags=["slide"]
-# ## Discuss
-#
-# A model fits on a machine with eight GPUs only when its matrices are split eight ways. You get a second machine, over an ordinary
-# network. Vote, talk to your neighbour, vote again: (a) split the matrices sixteen ways; (b) split them eight ways on each
-# machine, and give each machine half of the batch; (c) it depends on the batch.
-#
-# <details><summary>What to listen for</summary>(b), nearly always. In (a) every pair of layers sends its sums over the slow network while all
-# GPUs wait. In (b) that network carries the gradients of the weights, once per step. (c) has a point: with a batch of one there is
-# nothing to halve. Somebody will propose two pipeline stages, one per machine. That is also good: only activations and their gradients cross
-# the slow network.</details>
-
-# %% [markdown]
-# **Stop here in a short workshop.** More splits a complete Transformer, then the sequence, and compares with PyTorch.
-
-# %% [markdown] tags=["more", "slide"]
-# ## More
-#
 # ### From two layers to a Transformer
 #
 # First back to the product of section 1.

@@ -87,13 +87,13 @@ QUESTIONS = (BETWEEN, FORGOTTEN, ROW_FIRST)
 PREDICTIONS = (
     Prediction(
         id="09.p1",
-        question="All-reduces in the forward pass of both layers?",
+        question="All-reduces in the forward pass?",
         objectives=(2,),
         targets=("gather-after-every-column", "every-layer-needs-a-sum"),
     ),
     Prediction(
         id="09.p2",
-        question="All-reduces in the backward pass of both layers?",
+        question="All-reduces in the backward pass?",
         objectives=(2,),
         targets=("gradient-of-a-shard-is-whole",),
     ),

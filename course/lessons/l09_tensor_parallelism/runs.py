@@ -1,4 +1,4 @@
-"""What one process computes for the two layers of section 4, and whether all ranks agree with it."""
+"""What one process computes for two layers, whether all ranks agree, and how often they meet."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,3 +25,13 @@ def all_equal(comm: MPI.Intracomm, got: Sequence[Array], expected: Sequence[Arra
         for a, b in zip(got, expected, strict=True)
     ]
     return [bool(equal) for equal in np.all(comm.allgather(here), axis=0)]
+
+
+class Counting(MPI.Intracomm):
+    """A communicator that counts its all-reduces."""
+
+    count = 0
+
+    def Allreduce(self, *arguments: Any, **options: Any) -> None:
+        self.count += 1
+        super().Allreduce(*arguments, **options)

@@ -1,4 +1,4 @@
-"""Tiles: a halo and its arrows, ways to split a training, memory by image size, accuracy by tile size."""
+"""Tiles: a halo and its arrows, a loss, memory by image size, ways to split a training, accuracy by tile."""
 
 from collections.abc import Mapping, Sequence
 
@@ -139,34 +139,39 @@ def accuracy_by_tile(
     return Picture(figure, f"Line chart of accuracy against the side of a tile: {title}. Measured: {said}.")
 
 
-# ---------------------------------------------------------------- memory by image size, and the loss
+# ---------------------------------------------------------------- the loss, and memory by image size
 
 
-def memory_and_loss(
-    whole: Mapping[int, float], strip: Mapping[int, float], losses: Sequence[float], *, ranks: int
-) -> Picture:
-    """MiB kept for backward by the side of an image, on one rank and on each of `ranks`; loss by step."""
+def loss_by_step(losses: Sequence[float], *, ranks: int) -> Picture:
+    """The loss of every step of a training on `ranks` ranks; no curve where nothing was trained."""
+    title = f"The {ranks} ranks did not train: there is no loss to draw"
+    if losses:
+        title = f"On {ranks} ranks the loss goes from {losses[0]:.2f} to {losses[-1]:.2f}"
+    figure, axes = new_figure(title, width=7.6, height=3.2)
+    axes.plot(range(1, len(losses) + 1), losses, **series_style(1))
+    axes.set(xlabel="step", ylabel="training loss", ylim=(0, None))
+    return Picture(figure, f"Line chart of the training loss against the step: {title}, {len(losses)} steps.")
+
+
+def memory_by_side(whole: Mapping[int, float], strip: Mapping[int, float], *, ranks: int) -> Picture:
+    """MiB kept for backward by the side of an image in pixels, on one rank and on each of `ranks`."""
     largest = max(whole)
     title = (
         f"At {largest}², one process keeps {whole[largest]:.1f} MiB for backward, "
         f"each of {ranks} ranks {strip[largest]:.1f} MiB"
     )
-    if losses:
-        title += f"; their loss goes from {losses[0]:.2f} to {losses[-1]:.2f}"
-    figure, (memory, training) = new_panels(title, columns=2, height=4.0)
+    figure, axes = new_figure(title, width=7.6, height=3.8)
     for index, (name, kept) in enumerate((("one process", whole), (f"each of {ranks} ranks", strip))):
-        memory.plot(list(kept), list(kept.values()), label=name, **series_style(index))
-    memory.set_xscale("log", base=2)
-    memory.set_yscale("log", base=2)
-    memory.set_xticks(list(whole), [str(side) for side in whole])
-    memory.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    memory.minorticks_off()
-    memory.set(xlabel="side of the image, pixels", ylabel="MiB kept for backward")
-    memory.legend(fontsize=FONT_SIZE, frameon=False)
-    training.plot(range(1, len(losses) + 1), losses, **series_style(1))
-    training.set(xlabel="step", ylabel=f"loss on {ranks} ranks", ylim=(0, None))
+        axes.plot(list(kept), list(kept.values()), label=name, **series_style(index))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(list(whole), [str(side) for side in whole])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.minorticks_off()
+    axes.set(xlabel="side of the image, pixels", ylabel="MiB kept for backward")
+    axes.legend(fontsize=FONT_SIZE, frameon=False)
     said = ", ".join(f"{side} pixels {whole[side]:.1f} and {strip[side]:.1f} MiB" for side in whole)
-    return Picture(figure, f"Two line charts. {title}. Kept by one process and by each rank: {said}.")
+    return Picture(figure, f"Line chart. {title}. Kept by one process and by each rank: {said}.")
 
 
 # ---------------------------------------------------------------- ways to split a training

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 10 · Spatial and hybrid
 #
-# *Cut an image into tiles, one per rank, and train as if it were whole; then cut the batch as well.*
+# *Cut an image into tiles, one per rank, and train as if it were whole; in More, cut the batch as well.*
 #
 # | | |
 # |---|---|
-# | **You will be able to** | say which pixels a tile needs from its neighbours; return the gradients of a halo to their owners; sum gradients over tiles; combine two ways to split on one grid of ranks |
-# | **With More** | exchange one halo for several layers, and count what it costs; read the speed-up of two replicas in opposite directions; say which parts of a model a rank holds in five dimensions |
+# | **You will be able to** | say which pixels a tile needs from its neighbours; return the gradients of a halo to their owners; sum gradients over tiles |
+# | **With More** | combine two ways to split on one grid of ranks; exchange one halo for several layers, and count what it costs; read the speed-up of two replicas in opposite directions; say which parts of a model a rank holds in five dimensions |
 # | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb); for More also 08 and 09; a convolution in PyTorch |
-# | **Time** | core 20 min · more 28 min |
+# | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
 #
 # [← 09 · Tensor parallelism](09_tensor_parallelism.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [11 · ZeRO from scratch →](11_zero_from_scratch.ipynb)
@@ -94,6 +94,8 @@ ghosts = with_ghost_rows(comm, strip, 1)  # 3 rows and 2 ghosts
 tiled = F.conv2d(ghosts, weight, padding=(0, 1))  # the padding of rows is there already
 print(f"rank {rank}: equal to the whole image's rows: {torch.allclose(tiled, whole[:, :, rows])}")
 
+# %% tags=["exercise: 10.q1"]
+
 # %% [markdown] tags=["notes"]
 # Six minutes up to here. Ask before section 3: "Forward is right now. Can we train?" Most rooms say yes.
 
@@ -114,8 +116,8 @@ print(f"rank {rank}: gradients down a column: {pixels.grad[0, 0, :, 4].tolist()}
 
 # %% [markdown]
 # Beside every cut we see a 6 where a 9 should be, and no error was raised. A pixel beside a cut is used on two ranks: by its owner, and as
-# a ghost by the neighbour. On the neighbour, the ghost is an array that arrived in a message. Autograd knows no history of such an array, so
-# the ghost's part of the gradient never reaches the owner.
+# a ghost by the neighbour. There, the ghost is an array that arrived in a message. Autograd knows no history of it, so the ghost's part of
+# the gradient never reaches the owner.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l10_spatial_and_hybrid.figures import halo_arrows
@@ -131,38 +133,23 @@ halo_arrows([3, 3, 3, 3])
 # %%
 continue_with("10.1")
 
-# %% [markdown]
-# An autograd function now joins the two directions: the exchange forward, `return_ghosts` backward.
-
-
-# %%
-# %%px
-class Ghosts(torch.autograd.Function):
-    """A strip (1, 1, h, W) with one ghost row on each side; gradients return to their owners."""
-
-    @staticmethod
-    def forward(ctx, team, strip):
-        ctx.team = team
-        return with_ghost_rows(team, strip, 1)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        returned = return_ghosts(ctx.team, gradient[0, 0].contiguous().numpy())
-        return None, torch.from_numpy(np.ascontiguousarray(returned))[None, None]
-
-
 # %% [markdown] tags=["slide"]
 # ## 4 · The gradient of the weights
 #
-# Now a network of two convolutions, with the same weights on every rank. A rank sees only the pixels of its tile.
-
+# `differentiable` makes one function for autograd: the exchange forward, `return_ghosts` backward. (More shows how.) With it
+# we build a network of two convolutions, with the same weights on every rank.
 
 # %%
 # %%px
+from course.lessons.l10_spatial_and_hybrid.exchange import differentiable
+
+exchange = differentiable(with_ghost_rows, return_ghosts)
+
+
 def network_loss(team, strip, weight):
     """Two convolutions with halos from `team`, and the sum of the squared outputs."""
-    hidden = torch.tanh(F.conv2d(Ghosts.apply(team, strip), weight, padding=(0, 1)))
-    return F.conv2d(Ghosts.apply(team, hidden), weight, padding=(0, 1)).square().sum()
+    hidden = torch.tanh(F.conv2d(exchange(team, strip), weight, padding=(0, 1)))
+    return F.conv2d(exchange(team, hidden), weight, padding=(0, 1)).square().sum()
 
 
 def whole_loss(image, weight):
@@ -212,34 +199,41 @@ print(f"1 rank, at most {alone.limit_mib} MiB: {alone.story}")
 together = train_limited(4)
 print(f"4 ranks, at most {together.limit_mib} MiB each: {together.story}")
 
-# %% [markdown]
-# The memory goes into the layers' outputs, which backward needs. We count them for three sizes of image.
-
 # %% tags=["nbval-ignore-output"]
-# %%px --timeout 120
-from course.lessons.l10_spatial_and_hybrid.large_image import kept_mib
+from course.lessons.l10_spatial_and_hybrid.figures import loss_by_step
 
-kept = {side: kept_mib(comm, side) for side in (256, 512, 1024)}
-
-# %% tags=["nbval-ignore-output"]
-from course.lessons.l10_spatial_and_hybrid.figures import memory_and_loss
-
-whole = {side: one for side, (one, _) in cluster["kept"][0].items()}
-strips = {side: max(kept[side][1] for kept in cluster["kept"]) for side in whole}
-memory_and_loss(whole, strips, together.losses, ranks=4)
+loss_by_step(together.losses, ranks=4)
 
 # %% [markdown]
-# Twice the side means four times the pixels and about four times the memory, on any number of ranks. A strip keeps slightly more than a quarter of
-# the image's outputs, because it also keeps ghosts.
-#
-# Why did one rank run out with a limit of 96 MiB, when it keeps only 52? The limit also counts what exists for a moment, such as the gradients of the
-# layers' outputs.
+# What fills the memory? The layers' outputs, which backward needs. A strip has about a quarter of them. (More counts them.)
 
 # %% [markdown] tags=["notes"]
-# Let the room guess the memory of 2048² from the figure, then of a slide with 100 000 pixels per side.
+# Let the room guess how many ranks a slide with 100 000 pixels per side needs, if 1024 pixels need four.
 
 # %% [markdown] tags=["slide"]
-# ## 6 · Two axes of one grid
+# ## Key points
+#
+# - A tile needs (k−1)/2 rows from each neighbour: its halo (k odd, stride 1).
+# - Forward copies pixels. Backward sends the ghosts' gradients to the owners, who add them.
+# - For a mean loss, each rank divides its sum by the pixels of the whole image. Then the gradients are summed over the tiles.
+# - Memory is split with the pixels: ranks together can train on an image that is too large for one.
+
+# %% [markdown] tags=["slide"]
+# ## Discuss
+#
+# A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Would you exchange halos twenty times, or once, with a halo of 20
+# pixels on every side? Vote, talk to your neighbour, vote again: (a) twenty times; (b) once; (c) something in between.
+#
+# <details><summary>What to listen for</summary>(c): with one exchange, the first layer computes 102 × 102 outputs instead of 64 × 64, and all
+# twenty together 1.71 times as many. A few layers at a time save most messages. (b) is right where messages are very slow, (a) where they are nearly free.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.** More cuts the batch as well.
+
+# %% [markdown] tags=["more"]
+# ## More
+#
+# ### Two axes of one grid
 #
 # With more ranks than one image needs, we cut the batch as well. Splitting in several ways at once is **hybrid parallelism**. The
 # four ranks form a grid:
@@ -278,30 +272,33 @@ print(f"rank {rank}: the gradient of both images: {torch.allclose(w.grad, expect
 
 # %% tags=["exercise: 10.q3"]
 
-# %% [markdown] tags=["slide"]
-# ## Key points
+# %% [markdown]
+# ### What fills the memory
 #
-# - A tile needs (k−1)/2 rows from each neighbour: its halo (k odd, stride 1).
-# - Forward copies pixels. Backward sends the ghosts' gradients to the owners, who add them.
-# - For a mean loss, each rank divides its sum by the pixels of the whole image and the images of the batch. Then the gradients are summed over all ranks.
-# - Memory is split with the pixels: ranks together can train on an image that is too large for one.
-# - On a grid of ranks, every axis has its own communicator. Gradients are summed along the axis of tiles and along the axis of data.
+# In section 5, one rank had no memory left where four could train. The memory goes into the layers' outputs, which backward needs. We count them for
+# three sizes of image.
 
-# %% [markdown] tags=["slide"]
-# ## Discuss
-#
-# A network has twenty convolutions, 3 × 3 each, on tiles of 64 × 64 pixels. Would you exchange halos twenty times, or once, with a halo of 20
-# pixels on every side? Vote, talk to your neighbour for two minutes, vote again: (a) twenty times; (b) once; (c) something in between.
-#
-# <details><summary>What to listen for</summary>(c): with one exchange, the first layer computes 102 × 102 outputs instead of 64 × 64, 2.54 times as many. The
-# last layer computes 64 × 64. All twenty together compute 1.71 times as many. A few layers at a time save most messages. (b) is right where messages are very slow, (a) where they are nearly free.</details>
+# %% tags=["nbval-ignore-output"]
+# %%px --timeout 120
+from course.lessons.l10_spatial_and_hybrid.large_image import kept_mib
+
+kept = {side: kept_mib(comm, side) for side in (256, 512, 1024)}
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l10_spatial_and_hybrid.figures import memory_by_side
+
+whole = {side: one for side, (one, _) in cluster["kept"][0].items()}
+strips = {side: max(kept[side][1] for kept in cluster["kept"]) for side in whole}
+memory_by_side(whole, strips, ranks=4)
 
 # %% [markdown]
-# **Stop here in a short workshop.**
-
-# %% [markdown] tags=["more"]
-# ## More
+# Twice the side means four times the pixels and about four times the memory, on any number of ranks. A strip keeps slightly more than a quarter of
+# the image's outputs, because it also keeps ghosts.
 #
+# Why did one rank run out with a limit of 96 MiB, when it keeps only 52? The limit also counts what exists for a moment, such as the gradients of the
+# layers' outputs.
+
+# %% [markdown]
 # ### All ways to split, and one process
 #
 # The picture shows what each way to split a training cuts. In **sub-graph parallelism**, which no lesson has shown yet, each rank computes some of the
@@ -360,11 +357,15 @@ print(f"equal to one process within rounding: {len(equal)} of {len(differences)}
 # One row is missing: five dimensions at once, which need 8 ranks. It comes below. ZeRO stage 0 shards nothing, stages 1 to 3 shard the optimizer state
 # and more; lesson 11 is about them.
 
-# %% tags=["exercise: 10.q1"]
-
 # %% [markdown]
 # ### A test for the halo
 #
+# Section 4 joined the exchange and its way back for autograd. Here is how:
+
+# %% tags=["source: course.lessons.l10_spatial_and_hybrid.exchange:differentiable"]
+# %%px
+
+# %% [markdown]
 # A halo without backward raises no error (section 3). How would you find it? There is a test that needs no network. The exchange H is linear, and backward must be its transpose Hᵀ. So for any x and
 # y, **⟨Hx, y⟩ = ⟨x, Hᵀy⟩**: multiply, and add up over all pixels of all ranks.
 
@@ -382,9 +383,9 @@ def is_adjoint(exchange):
     return abs(comm.allreduce((Hx * y).sum().item() - (x * x.grad).sum().item())) < 1e-10
 
 
-ours, library = is_adjoint(Ghosts.apply), is_adjoint(lambda team, x: ghost_rows(team, x, 1))
+ours, library = is_adjoint(exchange), is_adjoint(lambda team, x: ghost_rows(team, x, 1))
 if rank == 0:
-    print(f"⟨Hx, y⟩ = ⟨x, Hᵀy⟩: {ours} for section 3, {library} for the library's ghost_rows")
+    print(f"⟨Hx, y⟩ = ⟨x, Hᵀy⟩: {ours} for section 4, {library} for the library's ghost_rows")
 
 # %% tags=["exercise: 10.q2"]
 

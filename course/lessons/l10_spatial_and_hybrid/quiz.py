@@ -68,8 +68,8 @@ WHICH_SUM = Question(
         ),
         Option(
             "the sum over all 8 ranks",
-            reply="Each rank has one part of the sum: its tile of its images. In section 6 one sum per axis "
-            "added up all of them.",
+            reply="Each rank has one part of the sum: its tile of its images. On the grid of four "
+            "ranks, one sum per axis added up all of them.",
             right=True,
         ),
         Option(

@@ -8,7 +8,7 @@
 # | **You will be able to** | train with DeepSpeed's engine on CPUs; write its JSON file, and compute the global batch from it; choose a stage by the bytes it holds, the bytes it sends, and its time |
 # | **With More** | save from all ranks, resume on another number of ranks, and start a script with a launcher |
 # | **Before this** | [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the core · [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) |
-# | **Time** | core 20 min · more 35 min |
+# | **Time** | core 20 min · more 38 min |
 # | **Ranks** | 4 |
 #
 # [← 11 · ZeRO from scratch](11_zero_from_scratch.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
@@ -46,7 +46,7 @@ rank, size = comm.rank, comm.size
 # ## 1 · An engine
 #
 # In lesson 11 we wrote ZeRO ourselves. **DeepSpeed** is the library that ZeRO's authors wrote. It was made for many GPUs, but it also
-# runs on CPUs; here it sends over MPI. It sits on `torch.distributed`, so any backend will do.
+# runs on CPUs; here it sends over MPI.
 #
 # Our images are those of CIFAR-10: 32 × 32 pixels, in colour, ten classes. If the data set is not on this machine, the course draws
 # shapes itself. The output says which you have.
@@ -62,31 +62,6 @@ if rank == 0:
     print(data.source)
 
 # %% [markdown]
-# The first network is deep and regular: twelve equal blocks. Section 4 needs that.
-
-# %%
-# %%px
-from torch import nn
-
-
-class Block(nn.Module):
-    """A residual block: x + relu(conv(x)), with 36 928 parameters."""
-
-    def __init__(self):
-        super().__init__()
-        self.convolution = nn.Conv2d(64, 64, 3, padding=1)
-
-    def forward(self, maps):
-        return maps + self.convolution(maps).relu()
-
-
-def deep_net():
-    """Images (B, 3, 32, 32) to logits (B, 10)."""
-    blocks = [Block() for _ in range(12)]
-    return nn.Sequential(nn.Conv2d(3, 64, 4, 4), *blocks, nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, 10))
-
-
-# %% [markdown]
 # `deepspeed.initialize` takes a model and a configuration, and returns an **engine**: the model, its optimizer and all communication in one
 # object.
 
@@ -97,12 +72,14 @@ def deep_net():
 # A step is three calls. `engine(…)` is the forward pass; `engine.backward` replaces `loss.backward`; `engine.step` replaces the
 # optimizer's step. DeepSpeed averages the gradients over the ranks, so each rank's loss is a mean over its own samples.
 #
-# To see the engine work, we train in stage 2: each rank takes ten steps on the same eight images of its own.
+# To see the engine work, we train `deep_net`, twelve equal blocks of 36 928 parameters, in stage 2: each rank takes ten steps on the same
+# eight images of its own.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
 from torch.nn import functional as F
 
+from course.lessons.l12_deepspeed_on_cifar.nets import deep_net
 from course.lessons.l12_deepspeed_on_cifar.runs import rank_batches
 from course_lib.parallel.deepspeed_config import stage_config
 from course_lib.parallel.deepspeed_engine import end_engine
@@ -114,14 +91,13 @@ for step in range(10):
     loss = F.cross_entropy(engine(batch.inputs), batch.targets)
     engine.backward(loss)
     engine.step()
-    mean = comm.allreduce(loss.item()) / size
     if rank == 0 and step % 3 == 0:
-        print(f"step {step}: loss {mean:.2f}")
+        print(f"step {step}: loss on rank 0's images {loss.item():.2f}")
 end_engine(engine)
 
 # %% [markdown]
 # The loss falls. The three calls name neither ranks nor stage: the stage is in the configuration, and the ranks are those of
-# `start_deepspeed(comm)`. The all-reduce in the loop only averages the loss that we print.
+# `start_deepspeed(comm)`.
 
 # %% [markdown] tags=["notes"]
 # Three minutes. Ask which line of the loop communicates: backward (the gradients) and step (the new weights). Whoever knows DDP asks why the
@@ -198,8 +174,8 @@ print(explain_lines(earlier))
 learning_curves(today, earlier)
 
 # %% [markdown]
-# Batch-norm computes its statistics on each rank alone, as in DDP. So two ranks and one process do not train exactly alike here. Section 5 compares
-# four ranks with one process, on a network without batch-norm.
+# Batch-norm computes its statistics on each rank alone, as in DDP, so two ranks and one process do not train exactly alike here. Section 5 compares
+# four ranks with one process, without batch-norm.
 
 # %% [markdown] tags=["notes"]
 # Five minutes, one of them waiting. While it runs, let the room guess the accuracy: guessing gives 10 %. If the data are drawn shapes, say that
@@ -216,13 +192,13 @@ learning_curves(today, earlier)
 # In lesson 11, each of N ranks held 8 + 8/N bytes per parameter in stage 1. How many does each of four ranks hold in DeepSpeed's stage 1?
 
 # %%
-predict("Bytes per parameter on each of four ranks, DeepSpeed's stage 1?", None)
+predict("Bytes per parameter, stage 1 on four ranks?", None)
 
 # %% [markdown]
 # For the time we take one rank per core. Is a step of stage 3 faster than one of stage 0, or slower?
 
 # %%
-predict("A step of stage 3: how many times as long as one of stage 0?", None)
+predict("Stage 3: how many times as long as stage 0?", None)
 
 # %%
 # %%px --timeout 400
@@ -256,35 +232,25 @@ from mpi_classroom.launch import available_cores
 counted, timed = cluster["counted"][0], cluster["timed"][0]
 each = held_per_parameter(counted[1])
 why = "Lesson 11 had 10. DeepSpeed's optimizer works on a float32 copy of its shard: 4/4 more."
-outcome(
-    "Bytes per parameter on each of four ranks, DeepSpeed's stage 1?",
-    round(each, 1),
-    word="counted",
-    because=why,
-)
+outcome("Bytes per parameter, stage 1 on four ranks?", round(each, 1), word="counted", because=why)
 
 # %% [markdown]
 # Then all stages, and the time:
 
 # %% tags=["nbval-ignore-output"]
-outcome(
-    "A step of stage 3: how many times as long as one of stage 0?",
-    times_as(timed, 3),
-    because=explain_times(timed),
-)
+outcome("Stage 3: how many times as long as stage 0?", times_as(timed, 3), because=explain_times(timed))
 print(stage_table(counted, timed), compare_stages(timed), sep="\n\n")
 stage_bars(counted, timed, cores=available_cores())
 
 # %% [markdown]
 # The bytes sent are those of lesson 11: equal in stages 0, 1 and 2, and 1.5 times as many in stage 3. The bytes held fall from stage to stage as in lesson
-# 11. But from stage 1 on, each rank holds 4/N bytes per parameter more, for the float32 copy: 8 + 12/N, 4 + 16/N and 20/N. In stages 2 and 3 our count
-# includes the bucket. Stage 1 has one too, but fills it only after backward, so our count leaves it out. Stage 2 also keeps full gradients of the blocks
-# that two shards share, and stage 3 the weights of the block that is running. Activations are not counted: no stage shards them.
+# 11. But from stage 1 on, each rank holds 4/N bytes per parameter more, for the float32 copy: 8 + 12/N, 4 + 16/N and 20/N. (More says what else our
+# count includes.)
 #
 # Equal bytes need not take equal time. Stage 0 sends its gradients in large pieces; stages 1 and 2 send them block by block, to one owner after another;
 # stage 3 also gathers every layer twice.
 #
-# Here stages 1 and 2 send equally many bytes; with accumulation, stage 2 sends more (section 5). So take the lowest stage that fits.
+# With accumulation, stage 2 sends more than stage 1 (section 5). So take the lowest stage that fits.
 
 # %% [markdown] tags=["notes"]
 # Five minutes. Collect guesses for both predictions before the cell runs. 10 is the right answer to the first from lesson 11's formula: praise it, and
@@ -304,11 +270,10 @@ stage_bars(counted, timed, cores=available_cores())
 # ## Discuss
 #
 # A model needs 28 GB for weights, gradients and optimizer state in stage 0 (AdamW, float32). You have four machines with 24 GB each. Activations need
-# 2 GB. Vote, talk to your neighbour for two minutes, vote again: (a) stage 3, (b) stage 1, (c) smaller micro-batches.
+# 2 GB. Vote, talk to your neighbour, vote again: (a) stage 3, (b) stage 1, (c) smaller micro-batches.
 #
 # <details><summary>What to listen for</summary>(b): on four ranks, DeepSpeed's stage 1 holds 11 of 16 bytes per parameter, so 19 GB; its bucket takes
-# 2 GB more unless you make it smaller. What is left is for activations, which is where (c) helps. (a) leaves more room and sends more. With 5 GB of
-# activations, stage 2 would be next: 14 GB and the bucket, and, without accumulation, as many bytes sent.</details>
+# 2 GB more unless you make it smaller. What is left is for activations, which is where (c) helps. (a) leaves more room and sends more.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -318,7 +283,11 @@ stage_bars(counted, timed, cores=available_cores())
 #
 # ### 5 · Accumulation
 #
-# First the check that section 3 left open: are the weights in every stage those of one process? The training loop of this course uses the following
+# Section 4 counted bytes. In stages 2 and 3 that count includes the bucket. Stage 1 has one too, but fills it only after backward, so our count leaves
+# it out. Stage 2 also keeps full gradients of the blocks that two shards share, and stage 3 the weights of the block that is running. Activations are
+# not counted: no stage shards them.
+#
+# Now the check that section 3 left open: are the weights in every stage those of one process? The training loop of this course uses the following
 # step. It also takes batches of several micro-batches. Our loss is divided by the *global* batch. DeepSpeed divides again, by the number of ranks
 # and of micro-batches, so `deepspeed_step` first multiplies the loss by both numbers.
 
@@ -595,8 +564,8 @@ print(weights_of(["sh", str(code / "run_ds.sh"), "2", *options]))
 print((code / "hostfile").read_text())
 
 # %% [markdown]
-# Without ssh, start the launcher by hand on every machine, with the machine's number; `run_ds.sh` shows how. On a cluster, `srun` or `mpiexec` starts all
-# ranks, and you need neither launcher nor hostfile.
+# Without ssh, start the launcher by hand on every machine, with the machine's number; `run_ds.sh` shows how. In a job of Slurm, `mpiexec` starts all
+# ranks, and you need neither launcher nor hostfile: [Several machines](../docs/several-machines.md#from-your-laptop-to-a-cluster) shows each way.
 
 # %% [markdown]
 # ## On GPUs

@@ -88,13 +88,13 @@ QUESTIONS = (AN_UPDATE, SMALL_NET, WHO_SAVES)
 PREDICTIONS = (
     Prediction(
         id="12.p1",
-        question="Bytes per parameter on each of four ranks, DeepSpeed's stage 1?",
+        question="Bytes per parameter, stage 1 on four ranks?",
         objectives=(3,),
         targets=("every-stage-an-nth",),
     ),
     Prediction(
         id="12.p2",
-        question="A step of stage 3: how many times as long as one of stage 0?",
+        question="Stage 3: how many times as long as stage 0?",
         objectives=(3,),
         targets=("higher-stage-is-faster",),
     ),

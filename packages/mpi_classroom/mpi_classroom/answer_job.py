@@ -19,10 +19,11 @@ from mpi_classroom import processes
 from mpi_classroom.cause import likely_cause
 from mpi_classroom.exercises import Exercise
 from mpi_classroom.folders import EXERCISE_PREFIX, remove_job_folders, scratch_folder
+from mpi_classroom.host import LocalHost, some_child_runs
 from mpi_classroom.job_output import Death, Event, read_deaths
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 from mpi_classroom.lessons import reference
-from mpi_classroom.observer import Observer, Source, some_child_runs
+from mpi_classroom.observer import Observer, Source
 from mpi_classroom.rank_log import RankLog
 from mpi_classroom.snapshot import RankState
 from mpi_classroom.watch import CpuShares, standstill
@@ -105,7 +106,8 @@ class AnswerJob:
         self.folder = Path(tempfile.mkdtemp(prefix=EXERCISE_PREFIX, dir=scratch_folder()))
         self.log = RankLog(self.folder, RANKS)
         self.pids: dict[int, int] = {}
-        self.observer = Observer(self.folder, self.pids, self._source_of)
+        host = LocalHost(self.folder, self.pids)
+        self.observer = Observer(dict.fromkeys(range(RANKS), host), self._source_of)
         self.cpu_shares = CpuShares()
         self.ready_at, self.news_at, self.looks = 0.0, 0.0, 0
         self.events = 0

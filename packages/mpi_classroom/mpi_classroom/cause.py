@@ -21,7 +21,7 @@ from mpi_classroom.recording.calls import (
     Call,
     Communicator,
 )
-from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, RankState
+from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, LOST, SILENT, RankState
 
 _WIDTH = 120
 _MAKE_IT = (
@@ -37,9 +37,10 @@ def report(states: Sequence[RankState], cause: str = "") -> str:
     """The table of all ranks, then the likely cause: `cause`, when it is known from elsewhere."""
     what = [_shorten(state.what()) for state in states]
     width = max(map(len, what))
+    who = [f"rank {state.rank} on {state.host}" if state.host else f"rank {state.rank}" for state in states]
     rows = [
-        f"rank {state.rank}  {words:<{width}}  {_shorten(state.where())}".rstrip()
-        for state, words in zip(states, what, strict=True)
+        f"{name}  {words:<{width}}  {_shorten(state.where())}".rstrip()
+        for name, state, words in zip(who, states, what, strict=True)
     ]
     return "\n".join([*rows, "", f"Likely cause: {cause or likely_cause(states)}"])
 
@@ -62,8 +63,15 @@ def likely_cause(states: Sequence[RankState]) -> str:
         by_kind.setdefault(state.kind, []).append(state)
     waiting, computing = by_kind.get("waiting", []), by_kind.get("computing", [])
     if gone := [state for state in by_kind.get("gone", []) if state.error != ENDED_WITH_OTHERS]:
+        if lost := [state for state in gone if state.error.startswith(LOST)]:
+            hosts = " and ".join(dict.fromkeys(state.host for state in lost))
+            with_it = f"{hosts} died or cannot be reached, and {_ranks(lost)} with it"
+            return f"{with_it}; MPI then ends all the others."
         died = f"{_ranks(gone)} died; MPI then ends all the others."
         return " ".join((died, *_why_it_crashed(gone, by_kind.get("raised", []))))
+    if silent := [state for state in by_kind.get("stopped", []) if SILENT in state.error]:
+        hosts = " and ".join(dict.fromkeys(state.host for state in silent))
+        return f"{hosts} does not answer, so nothing is known of {_ranks(silent)}."
     if stopped := by_kind.get("stopped"):
         return (
             f"{_ranks(stopped)} {'is' if len(stopped) == 1 else 'are'} held by a stop signal (SIGSTOP) or a "
@@ -180,12 +188,12 @@ def _in_torch(waiting: Sequence[RankState], finished: Sequence[RankState]) -> st
     for state in waiting:
         if state.call is not None:
             groups.setdefault(str(state.call), []).append(state)
-    if not any(state.call is not None and state.call.of_torch for state in waiting):
+    if not any(state.call is not None and state.call.in_library for state in waiting):
         return ""
     where = " and ".join(f"{_ranks(group)} {_is(group)} in {name}" for name, group in groups.items())
     if finished:
         where += f", but {_ranks(finished)} {'has' if len(finished) == 1 else 'have'} finished"
-    if all(name.removeprefix(OF_TORCH) in TORCH_MESSAGES for name in groups):
+    if all(name.removeprefix(f"{OF_TORCH}.") in TORCH_MESSAGES for name in groups):
         return f"{where}. Every send needs its receive. {_CHECK}"
     must = "Every rank of a process group must make the same collective calls in the same order."
     return f"{where}. {must} {_MAKE_IT}"

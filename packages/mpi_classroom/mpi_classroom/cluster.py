@@ -28,8 +28,10 @@ from mpi_classroom.guard import GuardedMagics
 from mpi_classroom.job_output import Death
 from mpi_classroom.launch import available_cores, keep_mpi_private, threads_per_rank
 from mpi_classroom.launcher import Launcher
+from mpi_classroom.layout import SSH
 from mpi_classroom.observer import Observer, SourceOf
 from mpi_classroom.practice import Practice
+from mpi_classroom.several_hosts import SeveralHosts
 from mpi_classroom.welcome import StatusLine, other_clusters
 
 START_SECONDS = 60.0
@@ -41,19 +43,23 @@ PORT_TAKEN = "Address already in use"
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
-    """What one engine says of itself."""
+    """What one engine says of itself; `host` is the name that its host has for itself."""
 
     rank: int
     size: int
     pid: int
     library: str
+    host: str = ""
 
 
 class Cluster:
-    """A controller and `n` engines, each of them one rank of the same MPI world."""
+    """A controller and `n` engines, each of them one rank of the same MPI world.
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+    The engines run on this machine, or on `hosts`.
+    """
+
+    def __init__(self, n: int, hosts: SeveralHosts | None = None) -> None:
+        self.n, self.hosts = n, hosts
         self.timeout = 60.0
         self._launcher: Launcher | None = None
         self._client: Any = None
@@ -81,6 +87,9 @@ class Cluster:
     def __repr__(self) -> str:
         if not self.facts:
             return f"<cluster of {self.n} ranks, stopped>"
+        if self.hosts is not None:
+            ranks = f"{self.n} rank{'s' * (self.n > 1)}"
+            return f"{ranks} on {self.hosts.describe()}, {self.facts[0].library}"
         cores, threads = available_cores(), threads_per_rank(self.n)
         on = "share" if self.n > cores else "on"
         return (
@@ -123,7 +132,7 @@ class Cluster:
 
     def observer(self, source_of: SourceOf = lambda file: None) -> Observer:
         """An observer of the running ranks; `source_of` finds a cell by its file name on the engines."""
-        return Observer(self.folder, {fact.rank: fact.pid for fact in self.facts}, source_of)
+        return Observer(self._running().hosts(), source_of)
 
     def _running(self) -> Launcher:
         if self._launcher is None:
@@ -133,6 +142,12 @@ class Cluster:
     def stop(self) -> None:
         """End all processes of this cluster and remove its folder; safe to call twice."""
         atexit.unregister(self.stop)
+        self._end()
+        if self.hosts is not None:
+            self.hosts.close()
+
+    def _end(self) -> None:
+        """End the processes, but for the agents of other hosts, which the next ones may use."""
         if self._client is not None:
             with contextlib.suppress(OSError):
                 self._client.close(linger=0)
@@ -148,22 +163,45 @@ class Cluster:
         else:
             print(self.magics.heal())
 
-    def replace(self) -> None:
-        """Replace every process by a fresh one. All variables on the ranks are lost."""
-        self.stop()
+    def replace(self) -> str:
+        """Replace every process by a fresh one. All variables on the ranks are lost.
+
+        Returns a sentence on hosts that are left out from now on, "" if none is.
+        """
+        self._end()
         try:
-            self.start()
-        except ClusterError:  # the machine may still be busy ending the old ones
+            left_out = self._connect_hosts()
             try:
-                self.start()
-            except ClusterError as problem:
-                advice = "the ranks could not be restarted; run the cell with start_cluster() again"
-                raise ClusterError(f"{advice}\n{problem}") from None
+                self._begin()
+            except ClusterError:  # the machine may still be busy ending the old ones
+                left_out = self._connect_hosts() or left_out
+                self._begin()
+        except ClusterError as problem:
+            self.stop()
+            advice = "the ranks could not be restarted; run the cell with start_cluster() again"
+            raise ClusterError(f"{advice}\n{problem}") from None
+        return left_out
 
     # ---------------------------------------------------------------- start
 
     def start(self, report: Callable[[str], None] = lambda text: None) -> None:
         """Start controller and engines and check their world; raises ClusterError, leaving nothing behind."""
+        try:
+            self._connect_hosts(report)
+            self._begin(report)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _connect_hosts(self, report: Callable[[str], None] = lambda text: None) -> str:
+        """Have agents on the other hosts; return a sentence on those that are left out."""
+        if self.hosts is None:
+            return ""
+        left_out = self.hosts.connect(report)
+        self.n = self.hosts.layout.size
+        return left_out
+
+    def _begin(self, report: Callable[[str], None] = lambda text: None) -> None:
         try:
             self._start(report)
         except ClusterError as problem:
@@ -172,13 +210,13 @@ class Cluster:
             self._start(report)  # somebody took the port between its choice and its use, or ranks are stuck
 
     def _start(self, report: Callable[[str], None]) -> None:
-        self._launcher = Launcher(self.n)
+        self._launcher = Launcher(self.n, self.hosts)
         atexit.register(self.stop)
         try:
             self._connect(self._launcher, report)
-            self._introduce()
+            self._introduce(self._launcher)
         except BaseException:
-            self.stop()
+            self._end()
             raise
 
     def _connect(self, launcher: Launcher, report: Callable[[str], None]) -> None:
@@ -231,7 +269,7 @@ class Cluster:
             )
         time.sleep(0.02)
 
-    def _introduce(self) -> None:
+    def _introduce(self, launcher: Launcher) -> None:
         deadline = Deadline(START_SECONDS / 2)
         while True:
             try:
@@ -242,6 +280,14 @@ class Cluster:
                     raise
         self.facts = tuple(RankFacts(*answer) for answer in answers)
         check_world(self.facts, self.n)
+        launcher.learn_pids({fact.rank: fact.pid for fact in self.facts})
+        if self.hosts is not None:
+            self.hosts.check_places({fact.rank: fact.host for fact in self.facts})
+
+    def is_as(self, n: int, hosts: SeveralHosts | None) -> bool:
+        """Whether this is a cluster of `n` ranks on the same hosts."""
+        same = None if self.hosts is None else self.hosts.asked, None if hosts is None else hosts.asked
+        return self.n == n and same[0] == same[1]
 
     def answers(self) -> bool:
         """Whether all ranks answer within seconds; False also when one is busy or stuck."""
@@ -297,8 +343,22 @@ def check_world(facts: Sequence[RankFacts], n: int) -> None:
 _current: Cluster | None = None
 
 
-def start_cluster(n: int = 4, *, stop_others: bool = False) -> Cluster:
+def start_cluster(
+    n: int = 4,
+    *,
+    hosts: Sequence[str] | str | Path | None = None,
+    agent: str | Sequence[str] = SSH,
+    network: str = "",
+    replace: bool = True,
+    stop_others: bool = False,
+) -> Cluster:
     """Start `n` ranks for this notebook, or return the running ones, and register `%%px`.
+
+    The ranks run on this machine, or on `hosts`: a list such as `["n1", "n2:2"]`, with at most 2 ranks on n2,
+    or the path of a hostfile with lines such as `n1 slots=2`. `agent` is the command that runs a command on
+    a host, as ssh does. `network` is the one for MPI's messages, such as "10.0.0.0/24", if the one that is
+    chosen is wrong. When a host dies, healing tries all hosts again; with `replace=False` it goes on with
+    the ranks of the others.
 
     Ends the clusters of killed notebooks. Mentions clusters of other open notebooks, and ends them with
     `stop_others=True`. Raises ClusterError, whose message is one sentence with a remedy.
@@ -307,20 +367,22 @@ def start_cluster(n: int = 4, *, stop_others: bool = False) -> Cluster:
     if n < 1:
         raise ValueError(f"a cluster needs at least 1 rank, not {n}")
     keep_mpi_private()  # this kernel may import what starts MPI
+    elsewhere = None if hosts is None else SeveralHosts(n, hosts, agent, network, replace=replace)
     line = StatusLine()
     notes = other_clusters(stop_others)
     began = time.monotonic()
-    if _current is not None and _current.n == n and _current.answers():
+    if _current is not None and _current.is_as(n, elsewhere) and _current.answers():
         how = "already running"
     else:
         if _current is not None:
             _current.stop()
-        _current = Cluster(n)
+        _current = Cluster(n, elsewhere)
         try:
             _current.start(line.show)
         finally:
             _register_magics(_current)  # also after a failure, so that %%px says what is wrong
         how = f"started in {time.monotonic() - began:.1f} s"
+        notes += elsewhere.notes if elsewhere else []
     line.show("\n".join([f"{_current!r}, {how}", *notes]), final=True)
     return _current
 

@@ -1,5 +1,5 @@
 """Is this machine ready for a cluster? Every check is a small function that says what it found and,
-when that is not good enough, what to do.
+when that is not good enough, what to do. (Other hosts are checked by `host_checks`.)
 
     ok    ranks          4 ranks in one world computed 1 + 2 + 3 + 4 = 10
     FIX   shared memory  64 MiB free in /dev/shm; 4 ranks need 80 MiB
@@ -15,18 +15,28 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from mpi_classroom import leftovers, processes
+from mpi_classroom.check import Check
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.host_checks import (
+    SHARED_MEMORY_PER_RANK,
+    facts,
+    networks,
+    no_answer,
+    problems,
+    summary,
+)
 from mpi_classroom.job_output import last_line
 from mpi_classroom.launch import available_cores, find_mpiexec, run_ranks, threads_per_rank
-from mpi_classroom.launcher import SHARED_MEMORY_PER_RANK, private_folder
+from mpi_classroom.launcher import private_folder
+from mpi_classroom.layout import read_hosts
 from mpi_classroom.network import network
 from mpi_classroom.network_commands import NetworkError
+from mpi_classroom.remote import HostGroup
 
 MIB, GIB = 2**20, 2**30
 RANKS = 4
@@ -40,21 +50,6 @@ SHARED_MEMORY_NEEDED = RANKS * SHARED_MEMORY_PER_RANK
 DISK_NEEDED = 1 * GIB
 JUPYTER_PORT = 8888
 AT_ONCE = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at: `detail` is what was found, `remedy` what to do when it is not ok."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-
-    def line(self) -> str:
-        """What the doctor shows: a line when it is ok, a second one with the remedy when it is not."""
-        head = f"{'ok   ' if self.ok else 'FIX  '}{self.name:14} {self.detail}"
-        return head if self.ok else f"{head}\n{'':19} → {self.remedy}"
 
 
 def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3]), prefix: str = sys.prefix) -> Check:
@@ -256,6 +251,28 @@ def examine(
         found = {check: pool.submit(_guarded, check) for check in slow_first}
         for check in checks:
             yield found[check].result()
+
+
+def examine_hosts(hostfile: str, shell: Sequence[str]) -> list[Check]:
+    """The checks of the hosts in `hostfile`, of each for as many ranks as it has slots there, else for one.
+
+    `(*shell, host, command line)` runs a command on a host.
+    """
+    try:
+        ranks = {name: slots or 1 for name, slots in read_hosts(hostfile)}
+    except ValueError as error:
+        detail, _, remedy = str(error).partition("; ")
+        return [Check("hosts", False, detail, remedy)]
+    group = HostGroup.connect(list(ranks), shell)
+    try:
+        here = facts(group.question)
+        silent = [no_answer(name, why, shell) for name, why in group.lost().items()]
+        found = problems(group.facts, here, ranks, group.question)
+    finally:
+        group.close()
+    fine = [name for name in group.facts if name not in {check.name for check in found}]
+    summaries = [summary(name, group.facts[name], ranks[name]) for name in fine]
+    return [*summaries, *found, *silent, *networks(group.facts, here)]
 
 
 def _guarded(check: Callable[[], Check]) -> Check:

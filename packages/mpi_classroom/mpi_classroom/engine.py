@@ -8,6 +8,7 @@ import atexit
 import builtins
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,8 @@ from mpi_classroom.recording.calls import Message
 _RANK_OF_A_JOB = ("PMIX_", "OMPI_COMM_", "OMPI_MCA_ess", "PRTE_LAUNCHED")
 
 
-def prepare(folder: str) -> tuple[int, int, int, str]:
-    """Record this rank's MPI calls in `folder`; return its rank, world size, pid and MPI library."""
+def prepare(folder: str) -> tuple[int, int, int, str, str]:
+    """Record this rank's MPI calls in `folder`; return its rank, world size, pid, MPI library and host."""
     from mpi_classroom.recording import recorder  # here, because it starts MPI, which the notebook must not
 
     shell: Any = get_ipython()
@@ -35,7 +36,7 @@ def prepare(folder: str) -> tuple[int, int, int, str]:
         atexit.register(os._exit, 1)  # a rank that exits has died; it must not wait for the others to exit
         for name in [name for name in os.environ if name.startswith(_RANK_OF_A_JOB)]:
             del os.environ[name]  # a program that a cell starts must not take itself for this rank
-    return facts
+    return *facts, socket.gethostname()
 
 
 def unreceived(discard: bool) -> list[Message]:

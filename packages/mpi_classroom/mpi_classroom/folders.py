@@ -51,7 +51,8 @@ _jobs = itertools.count()
 def folder_environment() -> dict[str, str]:
     """The variables that say where Open MPI keeps a job's files: in our folder, anew at each call.
 
-    Without a name whose place cannot be written to: Open MPI then chooses, or says what is wrong.
+    Without a name whose place cannot be written to: Open MPI then chooses, or says what is wrong. Where a job
+    runs on several hosts, somebody has to make the folders there.
     """
     job = f"{os.getpid()}.{next(_jobs)}"  # a fork of this process counts on from the same number
     environment = memory_environment(job)
@@ -187,6 +188,17 @@ def lock(folder: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def is_held(folder: Path) -> bool:
+    """Whether another process holds our folder."""
+    try:
+        os.close(lock(folder))
+    except BlockingIOError:
+        return True
+    except OSError:  # not ours, or gone
+        pass
+    return False
 
 
 def remove(folder: Path, owner: int) -> None:

@@ -145,15 +145,18 @@ class GuardedMagics(ParallelMagics):
                 f"rank {rank} {death_words(death)}" for rank, death in sorted(self.cluster.deaths().items())
             ]
             lost = self.heal()
+            words = f"{', '.join(deaths) or death}\n{lost}"
             if not cell.setup and "lost" in lost:
-                raise ClusterError(f"{', '.join(deaths) or death}\n{lost}") from None
+                raise ClusterError(words) from None
+            if self.cluster.hosts is not None:
+                print(words)
 
     def heal(self) -> str:
         """Replace the cluster and replay its setup cells; return a sentence on what that lost."""
         began = time.monotonic()
         cut_off = [self.running, *(note for note, result, _ in self._background if not result.ready())]
         self._background, self.earlier_unreceived = [], False
-        self.cluster.replace()
+        left_out = self.cluster.replace()
         by_text = {cell.text: cell for cell in self.history if cell.setup and cell not in cut_off}
         setup = list(by_text.values())  # once each, however often the learner ran them
         failed = next((cell for cell in setup if not self._replay(cell)), None)
@@ -163,6 +166,8 @@ class GuardedMagics(ParallelMagics):
         others = [cell for cell in self.history if cell.text not in by_text and cell != self.running]
         self.history, self.running, self.last_result = setup, None, None
         sentence = f"The ranks were restarted in {time.monotonic() - began:.1f} s"
+        if left_out:
+            sentence += f" ({left_out})"
         if failed is not None:
             sentence += f", but the setup cell [{failed.number}] failed when it was run again"
         elif setup:

@@ -24,6 +24,10 @@ _SIGNALLED = (
 )
 _LEFT = (re.compile(r"process rank (?P<rank>\d+) .{0,200}?exiting improperly"),)
 _EXITED = (re.compile(r"Process name: \[\S*?(?:@(?P<job>\d+))?,(?P<rank>\d+)\] Exit code: *(?P<code>\d+)"),)
+# A rank that lost the connection to another, which died; it aborts, and mpiexec may report that first.
+_LOST_CONNECTION = re.compile(
+    r"An error occurred in Socket closed \S+ \*\*\* reported by process \[\d+,(?P<rank>\d+)\]"
+)
 _ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
 
 
@@ -32,15 +36,17 @@ class Death:
     """How one rank ended before its time, as mpiexec says.
 
     It called Abort, was ended by `signal` (called `signal_name`, such as "Killed"), left Python with
-    `exit_code`, or left Python without finishing MPI. `job` is 1, or 2 and more for ranks that were spawned.
+    `exit_code`, left Python without finishing MPI, or was lost with its `host` (which mpiexec does not say).
+    `job` is 1, or 2 and more for ranks that were spawned.
     """
 
     rank: int
-    how: Literal["abort", "signal", "exit", "left"]
+    how: Literal["abort", "signal", "exit", "left", "host"]
     signal: int | None = None
     signal_name: str = ""
     exit_code: int | None = None
     job: int = 1
+    host: str = ""
 
     @property
     def signal_words(self) -> str:
@@ -52,8 +58,10 @@ def read_deaths(output: str) -> list[Death]:
     """The ranks that died, each once, from the output of a job; mpiexec reports the first only, mostly."""
     text = " ".join(output.split())
     found: dict[tuple[int, int], Death] = {}
+    followed = {match["rank"] for match in _LOST_CONNECTION.finditer(text)}
     for match in _all(_ABORTED, text):
-        _add(found, Death(int(match["rank"]), "abort"))
+        if match["rank"] not in followed:
+            _add(found, Death(int(match["rank"]), "abort"))
     for match in _all(_SIGNALLED, text):
         _add(found, Death(int(match["rank"]), "signal", int(match["signal"]), match["name"] or ""))
     for match in _all(_EXITED, text):

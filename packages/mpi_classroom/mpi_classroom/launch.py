@@ -5,7 +5,8 @@ workshop can answer none of them. Here every job uses loopback and shared memory
 ranks than cores (they yield while they wait), and gets its share of the threads.
 
 Ranks listen on no port. A rank that can use TCP listens on all addresses of the machine, whatever interfaces
-Open MPI is allowed; only a job that connects to another one, as `Spawn` does, needs TCP (`connects=True`).
+Open MPI is allowed. Two kinds of jobs need TCP: one that connects to another job, as `Spawn` does
+(`connects=True`), and one on several hosts, which has a `Layout`.
 
     python -m mpi_classroom.launch 3 script.py       # as `mpiexec -n 3 python script.py`, set up as above
 """
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,17 @@ import psutil
 
 from mpi_classroom.folders import (
     JOB,
+    MARKS,
+    MPIEXEC,
+    SEGMENTS,
+    WINDOWS,
     folder_environment,
     make_job_folders,
     memory_environment,
     remove_job_folders,
+    scratch_folder,
 )
+from mpi_classroom.layout import Layout, wrapper_text
 from mpi_classroom.processes import end_marked
 
 TRANSPORT = {
@@ -39,6 +47,17 @@ TRANSPORT = {
 WITH_TCP = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
 ALLOW_ROOT = {
     f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1" for prefix in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")
+}
+MPIEXEC_SECONDS = 5.0  # for mpiexec to end ranks on other hosts
+# A job started from inside a rank must not take itself for a part of that rank's job. Nor does a job use the
+# nodes that this process may have, in an allocation or by a hostfile, unless its layout names them.
+_SURROUNDING_JOB = ("PMIX_", "OMPI_COMM_", "PRTE_LAUNCHED", "SLURM_", "PRTE_MCA_prte_default_hostfile")
+# What a job on several hosts cannot use: it names its hosts itself, and they lack folders of this machine.
+OF_THIS_MACHINE = {
+    "PRTE_MCA_rmaps_default_mapping_policy",
+    SEGMENTS,
+    *WINDOWS,
+    MPIEXEC,
 }
 
 
@@ -76,16 +95,20 @@ def keep_mpi_private() -> None:
 
 
 def rank_environment(
-    size: int, base: Mapping[str, str] | None = None, *, connects: bool = False
+    size: int,
+    base: Mapping[str, str] | None = None,
+    *,
+    connects: bool = False,
+    layout: Layout | None = None,
 ) -> dict[str, str]:
     """The environment for a job of `size` ranks: `base` (default: this process's) plus what MPI needs.
 
     With `connects` the job can connect to another one, as `Spawn` does; its ranks then listen on a TCP port.
+    A job with a `layout` runs on several hosts, any other on this machine, even inside a Slurm allocation.
     """
     threads = str(threads_per_rank(size))
     environment = dict(os.environ if base is None else base)
-    # A job started from inside a rank must not take itself for a part of that rank's job.
-    for name in [name for name in environment if name.startswith(("PMIX_", "OMPI_COMM_", "PRTE_LAUNCHED"))]:
+    for name in [name for name in environment if name.startswith(_SURROUNDING_JOB)]:
         del environment[name]
     environment |= {
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
@@ -97,6 +120,10 @@ def rank_environment(
         "OPENBLAS_NUM_THREADS": threads,
     } | folder_environment()
     environment |= TRANSPORT | (WITH_TCP if connects else {})
+    if layout is not None:
+        environment |= layout.environment()
+        for name in OF_THIS_MACHINE & environment.keys():
+            del environment[name]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         environment |= ALLOW_ROOT
     return environment
@@ -111,9 +138,27 @@ def job_folder() -> str | None:
     return str(own.parent) if own.is_dir() else None
 
 
-def mpiexec_command(size: int, command: Sequence[str]) -> list[str]:
-    """The command line that runs `command` on `size` ranks; start it with `rank_environment(size)`."""
-    return [str(find_mpiexec()), "-n", str(size), *command]
+def mpiexec_command(size: int, command: Sequence[str], arguments: Sequence[str] = ()) -> list[str]:
+    """The command line that runs `command` on `size` ranks; start it with `rank_environment(size)`.
+
+    For a job on several hosts `arguments` are those of `Layout.mpiexec_arguments`.
+    """
+    return [str(find_mpiexec()), *arguments, "-n", str(size), *command]
+
+
+def write_wrapper(folder: Path, layout: Layout, environment: Mapping[str, str]) -> Path:
+    """Write the script by which mpiexec reaches other hosts; what it starts carries our marks.
+
+    Raises ValueError when mpiexec could not read the name of the folder.
+    """
+    if any(letter.isspace() or letter == ":" for letter in str(folder)):
+        raise ValueError(
+            f"mpiexec cannot use the folder {folder}; set TMPDIR to one without spaces and colons"
+        )
+    marks = {name: value for name, value in environment.items() if name.startswith(MARKS)}
+    path = folder / "shell"
+    path.write_text(wrapper_text(layout.shell, marks))
+    return path
 
 
 def run_ranks(
@@ -123,23 +168,38 @@ def run_ranks(
     timeout: float,
     environment: Mapping[str, str] | None = None,
     connects: bool = False,
+    layout: Layout | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python *arguments` on `size` ranks and return its exit code and output, within `timeout` seconds.
 
-    `environment` and `connects` are those of `rank_environment`.
+    `environment`, `connects` and `layout` are those of `rank_environment`. All hosts of a layout need the
+    same Python at the same path.
 
     Raises subprocess.TimeoutExpired when the job is not done by then; all its ranks are gone, and a note
-    on the error says where they stood.
+    on the error says where they stood (not for a job on several hosts).
     """
-    command = mpiexec_command(size, [sys.executable, *arguments])
     pipe = subprocess.PIPE
     stacks = {"PYTHONFAULTHANDLER": "1"}  # see where_they_stand
-    surroundings = rank_environment(size, environment, connects=connects) | stacks
-    with running_job(command, surroundings, stdout=pipe, stderr=pipe, text=True) as job:
+    surroundings = rank_environment(size, environment, connects=connects, layout=layout) | stacks
+    with contextlib.ExitStack() as stack:
+        elsewhere: list[str] = []
+        if layout is not None:
+            if layout.size != size:
+                raise ValueError(f"the layout has {layout.size} ranks, the job {size}")
+            place = tempfile.TemporaryDirectory(prefix="hosts-", dir=scratch_folder())
+            folder = Path(stack.enter_context(place))
+            elsewhere = layout.mpiexec_arguments(write_wrapper(folder, layout, surroundings), surroundings)
+        command = mpiexec_command(size, [sys.executable, *arguments], elsewhere)
+        job = stack.enter_context(running_job(command, surroundings, stdout=pipe, stderr=pipe, text=True))
         try:
             output, errors = job.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as late:
-            late.add_note(where_they_stand(job))
+            if layout is None:
+                late.add_note(where_they_stand(job))
+            else:  # it ends the ranks on other hosts, where nobody else can
+                job.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    job.communicate(timeout=MPIEXEC_SECONDS)
             raise
     return subprocess.CompletedProcess(command, job.returncode, output, errors)
 

@@ -2,14 +2,21 @@
 
 Controller and engines start at once; the engines wait for the controller's connection file. A watchdog (a
 shell that reads from the kernel) ends the others when the kernel is gone, however it went.
+
+With ranks on other hosts, the agent of each (see `agent`) makes the same folders there, gets the connection
+file over its pipe, and ends what is there. The controller then listens for engines on one more address, and
+what it says there is encrypted: the connection file holds its key.
 """
 
 import json
 import os
+import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,14 +24,23 @@ import psutil
 
 from mpi_classroom import processes
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.folders import CLUSTER_PREFIX, remove_job_folders, unmarked
+from mpi_classroom.folders import (
+    CLUSTER_PREFIX,
+    MPIEXEC,
+    SEGMENTS,
+    folder_environment,
+    remove_job_folders,
+    unmarked,
+)
+from mpi_classroom.host import Host, LocalHost
+from mpi_classroom.host_checks import MEMORY_PER_RANK, SHARED_MEMORY_PER_RANK
 from mpi_classroom.job_output import Death, read_deaths
-from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
+from mpi_classroom.launch import end_job, mpiexec_command, rank_environment, write_wrapper
+from mpi_classroom.several_hosts import SeveralHosts
 
-SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB per rank
-MEMORY_PER_RANK = 150 * 2**20
 ROOM = 2**20  # bytes on the disk for a cluster's files
 LOG_LINES, LOG_COLUMNS = 15, 200
+LOST_SECONDS = 1.0  # mpiexec may end before the agent of the host that is the reason is known to be gone
 _NOISE = (
     "heartbeat::",
     "new hearts",
@@ -38,15 +54,21 @@ _NOISE = (
 class Launcher:
     """Controller, engines and watchdog of one cluster."""
 
-    def __init__(self, n: int) -> None:
-        """Start the processes of a cluster with `n` ranks; raises ClusterError when this machine cannot."""
-        check_machine(n)
+    def __init__(self, n: int, hosts: SeveralHosts | None = None) -> None:
+        """Start the processes of a cluster with `n` ranks, on this machine or on connected `hosts`.
+
+        Raises ClusterError when they cannot run there.
+        """
+        if hosts is None:
+            check_machine(n)
+        self._hosts = hosts
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._environment = rank_environment(n)
+        self._pids: dict[int, int] = {}
+        self._environment = rank_environment(n, layout=hosts.layout if hosts else None)
         self.folder = private_folder()
         try:
             self._start(n)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self.end()
             raise ClusterError(f"the cluster cannot be started: {error}") from None
         except BaseException:
@@ -56,8 +78,18 @@ class Launcher:
     def _start(self, n: int) -> None:
         mark = processes.marker(self.folder, os.environ.get("JPY_SESSION_NAME", ""))
         quiet = [f"--profile-dir={self.folder}", "--log-level=WARN"]
+        listen, elsewhere, secrecy = ["--ip=127.0.0.1"], list[str](), dict[str, str]()
+        if self._hosts is not None:
+            layout = self._hosts.layout
+            # `--ip` would be for engines, too. Without it clients get loopback.
+            listen, secrecy = [f"--IPController.engine_ip={layout.address}"], {"IPP_ENABLE_CURVE": "1"}
+            self._sign_messages()
+            self._make_folders(self._hosts)
+            environment = self._environment | mark
+            wrapper = write_wrapper(self.folder, layout, environment)
+            elsewhere = layout.mpiexec_arguments(wrapper, environment)
         controller = [sys.executable, "-m", "ipyparallel.controller", *quiet]
-        controller += ["--ip=127.0.0.1", "--location=127.0.0.1", "--IPController.broadcast_scheduler_depth=0"]
+        controller += [*listen, "--location=127.0.0.1", "--IPController.broadcast_scheduler_depth=0"]
         # Engines register with the first heartbeat; a rank that computes for long must not count as dead.
         # Who dies is known from mpiexec; missed heartbeats only show that a rank was stopped for a while.
         controller += ["--HeartMonitor.period=200", f"--HeartMonitor.max_heartmonitor_misses={10**7}"]
@@ -72,13 +104,28 @@ class Launcher:
         engine += [f"--IPEngine.url_file={self.folder / 'engine.json'}", "--IPEngine.wait_for_url_file=60"]
         engine += ["--IPEngine.timeout=60", "--IPEngine.max_heartbeat_misses=0"]
         try:
-            ranks = mpiexec_command(n, engine)
+            ranks = mpiexec_command(n, engine, elsewhere)
         except FileNotFoundError as error:
             raise ClusterError(str(error)) from None
         watchdog = 'trap "" TERM; read nothing; exec "$0" -m mpi_classroom.processes "$1"'
-        self._spawn("controller", controller, os.environ | mark)
+        self._spawn("controller", controller, os.environ | secrecy | mark)
         self._spawn("ranks", ranks, self._environment | mark)
         self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], unmarked())
+
+    def _sign_messages(self) -> None:
+        """Give the controller a key to sign messages with, which it would not do beside the encryption.
+
+        Anybody who knows the controller's public key could speak to it otherwise.
+        """
+        path = self.folder / "ipcontroller_config.py"
+        path.touch(mode=0o600)
+        path.write_text(f"c.Session.key = {secrets.token_hex(32).encode()!r}\n")
+
+    def _make_folders(self, hosts: SeveralHosts) -> None:
+        """Let every host have the folders that the job has here, under the same names."""
+        self._environment |= folder_environment()
+        jobs = [self._environment[name] for name in (SEGMENTS, MPIEXEC) if name in self._environment]
+        hosts.group.open(self.folder, jobs, self._pids)
 
     def _spawn(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         with open(self.folder / f"{name}.log", "wb") as log:
@@ -97,6 +144,13 @@ class Launcher:
         client, engine = (security / f"ipcontroller-{who}.json" for who in ("client", "engine"))
         if not (_is_json(client) and _is_json(engine)):
             return None
+        if self._hosts is not None:
+            address, port = self._hosts.layout.address, json.loads(engine.read_text())["registration"]
+            if not _listens(address, port):  # the controller writes its files first
+                return None
+            self._hosts.group.reach(address, port)
+            self._hosts.group.put("engine.json", engine.read_bytes())
+            return client
         # The engines must not read half a file, and the controller, which may still be at work on its own,
         # must find it where it was.
         aside = self.folder / "engine.json.part"
@@ -112,11 +166,35 @@ class Launcher:
         """Raise ClusterError, with the processes' own last words, when controller or ranks have ended."""
         if not self.folder.is_dir():
             raise ClusterError(f"the cluster's folder {self.folder} was removed")
+        if lost := self._lost():
+            raise ClusterError("; ".join(lost.values()))
         for name, words in (("controller", "the controller"), ("ranks", "the MPI job with the ranks")):
             code = self._processes[name].poll()
             if code is not None:
+                if lost := self._lost(LOST_SECONDS):
+                    raise ClusterError("; ".join(lost.values()))
                 how = f"exit code {code}" if code >= 0 else f"signal {-code}"
                 raise ClusterError(f"{words} ended with {how}\n{self.last_words()}")
+
+    def _lost(self, seconds: float = 0.0) -> dict[str, str]:
+        """The hosts that do not answer any more, and why; none is waited for longer than `seconds`, once."""
+        if self._hosts is None:
+            return {}
+        deadline = time.monotonic() + seconds
+        while not (lost := self._hosts.group.lost()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return lost
+
+    def hosts(self) -> dict[int, Host]:
+        """The host of every rank."""
+        if self._hosts is None:
+            return dict.fromkeys(self._pids, LocalHost(self.folder, self._pids))
+        group, layout = self._hosts.group, self._hosts.layout
+        return {rank: group.hosts[layout.host_of(rank)] for rank in self._pids}
+
+    def learn_pids(self, pids: Mapping[int, int]) -> None:
+        """Take note of the processes of the ranks, by rank."""
+        self._pids.update(pids)
 
     def last_words(self) -> str:
         """The last lines that controller and engines wrote: warnings and errors."""
@@ -132,13 +210,23 @@ class Launcher:
         return "\n".join(tails)
 
     def deaths(self) -> dict[int, Death]:
-        """How ranks died, as mpiexec reports it; it reports the first only."""
+        """How ranks died: with their host, or else as mpiexec reports it, which reports the first only."""
+        if self._hosts is not None and (lost := self._lost()):
+            layout = self._hosts.layout
+            return {
+                rank: Death(rank, "host", host=name)
+                for name in lost
+                if name in layout.hosts
+                for rank in layout.ranks_of(name)
+            }
         path = self.folder / "ranks.log"
         log = path.read_text(errors="replace")[-20_000:] if path.exists() else ""
         return {death.rank: death for death in read_deaths(log)}
 
     def end(self) -> None:
         """End all processes at once and remove the folder; safe to call twice."""
+        if self._hosts is not None:
+            self._hosts.group.end()
         for process in reversed(self._processes.values()):  # watchdog, ranks, controller
             _end(process)
         if self._processes:
@@ -193,6 +281,15 @@ def _check_room(where: str, free: int, n: int, per_rank: int, remedy: str) -> No
         raise ClusterError(
             f"{where} {free / 2**20:.0f} MiB free and {n} ranks need {needed:.0f} MiB; {remedy}"
         )
+
+
+def _listens(address: str, port: int) -> bool:
+    """Whether somebody on this machine listens there."""
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _is_json(path: Path) -> bool:

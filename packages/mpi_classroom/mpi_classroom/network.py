@@ -67,6 +67,7 @@ from mpi_classroom.network_commands import (
     parse_rate,
     plug_script,
     rate_words,
+    ssh_text,
 )
 from mpi_classroom.processes import NETWORK, NETWORK_OWNER, end_marked, marked_processes, owner_alive
 
@@ -115,6 +116,12 @@ class Lab:
             environment.pop(name, None)
         environment["PATH"] = os.pathsep.join([str(find_mpiexec().parent), _environment()["PATH"]])
         return environment
+
+    def add_command(self, name: str, script: str) -> None:
+        """Let programs in the lab find the shell script `script` as the command `name`."""
+        path = self.folder / "bin" / name
+        path.write_text(script)
+        path.chmod(0o700)
 
     def run_ranks(
         self, arguments: Sequence[str], *, timeout: float, environment: Mapping[str, str] | None = None
@@ -292,8 +299,8 @@ def _build(
     me = psutil.Process()
     owner = f"{me.pid}:{me.create_time():.2f}"
     names = [f"n{number}" for number in range(1, nodes + 1)]
-    for host in (HEAD, *names):
-        (folder / host).mkdir(mode=0o700)
+    for name in (HEAD, *names, "bin"):
+        (folder / name).mkdir(mode=0o700)
     (folder / "hosts").write_text(hosts_text([HEAD, *names]))
     (folder / HOSTFILE).write_text("".join(f"{name} slots={slots}\n" for name in names))
     environment = _environment() | {
@@ -335,6 +342,7 @@ def _build(
         _limit(pids, rate)
     (folder / "agent").write_text(agent_text(folder, pids, owner))
     lab = Lab(folder, pids, slots, rate, stands)
+    lab.add_command("ssh", ssh_text(folder))
     lab.save()
     return lab
 

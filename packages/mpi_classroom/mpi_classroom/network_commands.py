@@ -143,8 +143,30 @@ fi
 user="--user --preserve-credentials"
 test "$(readlink /proc/self/ns/user)" = "$(readlink /proc/$pid/ns/user)" && user=
 {exports}
-export TMPDIR={here}/$host
+export TMPDIR={here}/$host PATH={here}/bin:"$PATH"
 exec nsenter --target $pid $user {" ".join(SPACES)} --wd="$PWD" -- /bin/sh -c "$*"
+"""
+
+
+def ssh_text(folder: Path) -> str:
+    """The shell script that programs in the lab find as `ssh`: the agent, without ssh's options.
+
+    The command gets none of the caller's variables, as over a real ssh, and starts in the home folder.
+    """
+    agent = shlex.quote(str(folder / "agent"))
+    return f"""\
+#!/bin/sh
+# ssh [OPTIONS] HOST COMMAND…   for programs in the lab; nothing is encrypted, nobody is asked for a password
+while :; do
+  case $1 in
+    -[BbcDEeFIiJLlmOopQRSWw]) shift 2;;
+    -*) shift;;
+    *) break;;
+  esac
+done
+host=${{1#*@}}; shift
+cd
+exec env -i HOME="$HOME" PATH=/usr/local/bin:/usr/bin:/bin /bin/sh {agent} "$host" "$@"
 """
 
 

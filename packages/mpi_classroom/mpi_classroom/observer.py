@@ -1,4 +1,4 @@
-"""The observer makes the snapshots: it alone knows the processes, signals and files of the ranks.
+"""The observer makes the snapshots, from what the hosts say of their ranks (see `host`).
 
 The call that a rank is in comes from the small file that `recording/record.py` writes on that rank; the
 source line from the Python stack that the rank writes when it receives SIGUSR1, even while it is blocked
@@ -6,25 +6,24 @@ inside MPI; CPU time and condition from the operating system. A stack costs the 
 for in a close look only.
 """
 
-import contextlib
 import linecache
-import os
 import re
 import signal
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
 from mpi_classroom.awake import Awake
+from mpi_classroom.host import FRESH_SECONDS, Host, Look
 from mpi_classroom.job_output import Death
-from mpi_classroom.recording.calls import OF_TORCH, Call, Counts, read_rank, stack_file
+from mpi_classroom.recording.calls import OF_TORCH, Call, Counts, decode
 from mpi_classroom.snapshot import (
     AWAITS,
     ENDED_WITH_OTHERS,
+    LOST,
+    SILENT,
     THREAD_WAITS,
     Kind,
     RankState,
@@ -32,11 +31,18 @@ from mpi_classroom.snapshot import (
     all_waits_in,
 )
 
-STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
-PROCESS_SECONDS = 0.1  # the operating system is asked about processes this often, at most
+SILENT_SECONDS = 1.0  # what is known of a host is no longer true then
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
-_STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+_C10D = "torch/distributed/distributed_c10d.py"
+# What the methods are called by which torch enters torch_mpi4py without one of its public functions.
+_OF_BACKEND = {
+    ("work.py", "wait"): "Work.wait",
+    ("messages.py", "wait"): "Work.wait for a message",
+    ("group.py", "allreduce"): "all_reduce",
+    ("group.py", "allgather"): "all_gather",
+}
 
 # The functions of `threading` in which futures, queues and `join` wait; the second until Python 3.12.
 IN_THREADING = ("wait", "_wait_for_tstate_lock", "join")
@@ -55,25 +61,14 @@ class Source(NamedTuple):
 SourceOf = Callable[[str], Source | None]  # by file name; None for a file that is no cell
 
 
-class ProcessState(NamedTuple):
-    """What the operating system says of a process: `condition` is "gone", "stopped" (by a signal) or ""."""
-
-    condition: str
-    cpu_seconds: float | None = None
-    runnable: bool = False
-
-
 class Observer:
-    """Looks at ranks on this machine, whose files are in `folder`.
+    """Looks at ranks; `hosts` has the host of each, and `source_of` finds a cell's lines."""
 
-    `pids` has their processes by rank, and may grow while the ranks start. `source_of` finds a cell's lines.
-    """
-
-    def __init__(self, folder: Path, pids: Mapping[int, int], source_of: SourceOf) -> None:
-        self.folder, self.pids, self.source_of = folder, pids, source_of
+    def __init__(self, hosts: Mapping[int, Host], source_of: SourceOf) -> None:
+        self.hosts, self.source_of = hosts, source_of
+        self._names = {rank: host.name for rank, host in hosts.items()}
         self._clock = Awake()
         self._seen: dict[int, RankState] = {}
-        self._processes: dict[int, tuple[float, ProcessState]] = {}
 
     @property
     def seconds(self) -> float:
@@ -95,37 +90,39 @@ class Observer:
         `close` includes the source lines of those that have not ended.
         """
         ranks, deaths = list(ranks), deaths or {}
-        states = {
-            rank: RankState(rank, "gone", error=self._death(rank, death), signal=death.signal)
-            for rank, death in deaths.items()
-        }
-        states |= {rank: self._counted(state) for rank, state in ended.items() if rank not in deaths}
+        all_ended = set(ended) >= set(ranks)
+        states = self._dead(deaths)
+        counted = [ended[rank] for rank in ended if rank not in deaths]
+        looks = self._looks([state.rank for state in counted], fresh=all_ended, processes=False)
+        states |= {state.rank: self._counted(state, looks[state.rank]) for state in counted}
         unknown = [rank for rank in ranks if rank not in states]
         states |= {state.rank: state for state in self.look(unknown, close=close)}
         others = self.look([rank for rank in background if rank not in states])
         seen = tuple(states[rank] for rank in sorted(ranks))
-        return Snapshot(self.seconds, seen, tuple(others), down, bool(deaths), set(ended) >= set(ranks))
+        fresh = all(look.age < FRESH_SECONDS for look in looks.values())
+        return Snapshot(self.seconds, seen, tuple(others), down, bool(deaths), all_ended, fresh)
 
     def look(self, ranks: Iterable[int], *, close: bool = False) -> list[RankState]:
         """The states of `ranks`, none of which has ended the cell; `close` includes their source lines."""
         ranks, seconds = list(ranks), self.seconds
-        stacks: Mapping[int, Sequence[Frame]] = {}
-        if close:
-            known = {rank: pid for rank in ranks if (pid := self.pids.get(rank))}
-            stacks = request_stacks(self.folder, known)
-        return [self._look_at(rank, seconds, stacks.get(rank, ()), close) for rank in ranks]
+        stacks = self._stacks(ranks) if close else {}
+        looks = self._looks(ranks, fresh=close, processes=True)
+        return [self._state(rank, looks[rank], seconds, stacks.get(rank, ())) for rank in ranks]
 
-    def _look_at(self, rank: int, seconds: float, stack: Sequence[Frame], close: bool) -> RankState:
-        record, process = read_rank(self.folder, rank), self._process(rank, seconds, fresh=close)
+    def _state(self, rank: int, look: Look, seconds: float, stack: Sequence[Frame]) -> RankState:
+        record, process, host = decode(look.record, look.now), look.process, self.hosts[rank]
         line, code, inside = located(stack, self.source_of)
-        call = record.call or torch_call(stack)
+        silent = look.age > SILENT_SECONDS
+        call = None if silent else named(record.call, torch_call(stack, asleep=not process.runnable))
         kind, error = kind_of(call is not None, stack, inside or code), ""
-        if process.condition == "gone":
+        if silent:
+            kind, error = "stopped", f"{host.name} {SILENT} {look.age:.0f} s"
+        elif process.condition == "gone":
             kind, error = "gone", ENDED_WITH_OTHERS
         elif process.condition == "stopped":
-            kind, error = "stopped", f"is stopped (process {self.pids[rank]})"
+            kind, error = "stopped", f"is stopped (process {host.pids[rank]})"
         before = self._seen.get(rank)
-        same_call = before is not None and before.call == call
+        same_call = before is not None and before.call_number == (call.number if call else None)
         self._seen[rank] = RankState(
             rank,
             kind,
@@ -139,68 +136,80 @@ class Observer:
             counts=record.counts,
             cpu_seconds=process.cpu_seconds,
             runnable=process.runnable,
+            moved=process.moved,
+            host=host.name,
         )
         return self._seen[rank]
 
-    def _death(self, rank: int, death: Death) -> str:
-        """How a rank died; of a crash inside an MPI call, in which."""
-        call = read_rank(self.folder, rank).call if death.signal in CRASHES else None
-        return f"{death_words(death)} in {call}" if call else death_words(death)
+    def _dead(self, deaths: Mapping[int, Death]) -> dict[int, RankState]:
+        """The ranks that died, and how; of a crash inside an MPI call, in which."""
+        crashed = [rank for rank, death in deaths.items() if death.signal in CRASHES]
+        crashed = [rank for rank in crashed if rank in self.hosts]  # spawned ranks are not
+        looks = self._looks(crashed, fresh=False, processes=False)
+        states = {}
+        for rank, death in deaths.items():
+            call = decode(looks[rank].record, looks[rank].now).call if rank in looks else None
+            error = f"{death_words(death)} in {call}" if call else death_words(death)
+            states[rank] = RankState(
+                rank, "gone", error=error, signal=death.signal, host=self._names.get(rank, "")
+            )
+        return states
 
-    def _counted(self, state: RankState) -> RankState:
+    def _counted(self, state: RankState, look: Look) -> RankState:
         """A rank that has ended the cell, with what it has done until then."""
-        record = read_rank(self.folder, state.rank)
-        return replace(state, done=record.done if state.kind == "finished" else None, counts=record.counts)
+        record = decode(look.record, look.now)
+        done = record.done if state.kind == "finished" else None
+        return replace(state, done=done, counts=record.counts, host=self._names[state.rank])
 
     def counts(self, ranks: Iterable[int]) -> dict[int, Counts]:
-        """What each of `ranks` has begun, sent and received since it was started."""
-        return {rank: read_rank(self.folder, rank).counts for rank in ranks}
+        """What each of `ranks` has begun, sent and received since it was started.
+
+        Empty when a host does not say in time what its ranks have done until now.
+        """
+        looks = self._looks(ranks, fresh=True, processes=False)
+        if any(look.age >= FRESH_SECONDS for look in looks.values()):
+            return {}
+        return {rank: decode(look.record, look.now).counts for rank, look in looks.items()}
 
     def interrupt(self, ranks: Iterable[int]) -> None:
         """Interrupt `ranks`: this frees those that run Python, not those inside MPI."""
+        for host, its_ranks in self._by_host(ranks).items():
+            host.signal(its_ranks, signal.SIGINT)
+
+    # ---------------------------------------------------------------- asking the hosts
+
+    def _by_host(self, ranks: Iterable[int]) -> dict[Host, list[int]]:
+        """Each host that has some of `ranks`, and which."""
+        groups: dict[Host, list[int]] = {}
         for rank in ranks:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pids[rank], signal.SIGINT)
+            groups.setdefault(self.hosts[rank], []).append(rank)
+        return groups
 
-    def _process(self, rank: int, seconds: float, *, fresh: bool) -> ProcessState:
-        at, state = self._processes.get(rank, (0.0, None))
-        if state is None or fresh or seconds - at >= PROCESS_SECONDS:
-            state = process_state(self.pids.get(rank, 0))
-            self._processes[rank] = seconds, state
-        return state
+    def _looks(self, ranks: Iterable[int], *, fresh: bool, processes: bool) -> dict[int, Look]:
+        groups = self._by_host(ranks)
 
+        def look(host: Host) -> Mapping[int, Look]:
+            return host.look(groups[host], fresh=fresh, processes=processes)
 
-# -------------------------------------------------------------------- processes
+        if fresh and len(groups) > 1:  # each waits for an answer
+            with ThreadPoolExecutor(len(groups)) as pool:
+                answers = list(pool.map(look, groups))
+        else:
+            answers = [look(host) for host in groups]
+        return {rank: seen for answer in answers for rank, seen in answer.items()}
 
-
-def process_state(pid: int) -> ProcessState:
-    """What the operating system says of the process `pid`; 0 is one that is not known yet."""
-    if not pid:
-        return ProcessState("")
-    try:
-        process = psutil.Process(pid)
-        with process.oneshot():
-            used, status = sum(process.cpu_times()[:2]), process.status()
-    except psutil.Error:
-        return ProcessState("gone")
-    if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-        return ProcessState("gone")
-    return ProcessState("stopped" if status in _STOPPED else "", used, status == psutil.STATUS_RUNNING)
-
-
-def some_child_runs(pid: int) -> bool:
-    """Whether some process that `pid` started, directly or not, has work for a CPU."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return any(
-            process_state(child.pid).runnable for child in psutil.Process(pid).children(recursive=True)
-        )
-    return False
+    def _stacks(self, ranks: Iterable[int]) -> dict[int, list[Frame]]:
+        """The Python stacks of those of `ranks` that wrote one, innermost frame first."""
+        asked = [host.ask_stacks(its_ranks) for host, its_ranks in self._by_host(ranks).items()]
+        return {rank: frames(text) for collect in asked for rank, text in collect().items()}
 
 
 def death_words(death: Death) -> str:
     """How a rank died, as its line of the report says it."""
     if death.how == "abort":
         return "called Abort"
+    if death.how == "host":
+        return f"{LOST} {death.host}"
     if death.how == "exit":
         return f"ended itself with exit code {death.exit_code}"
     if death.how == "left":
@@ -215,46 +224,9 @@ def death_words(death: Death) -> str:
 # -------------------------------------------------------------------- source lines
 
 
-def request_stacks(folder: Path, pids: Mapping[int, int]) -> dict[int, list[Frame]]:
-    """The Python stacks of the ranks in `pids` (rank → pid), innermost frame first.
-
-    A rank that is stopped or gone has none after STACK_SECONDS. One that wants a CPU gets longer to answer:
-    on a busy machine it may not have had one.
-    """
-    sizes = {}
-    for rank, pid in pids.items():
-        path = stack_file(folder, rank)
-        with contextlib.suppress(ProcessLookupError):
-            if _answers(pid):
-                sizes[rank] = path.stat().st_size if path.exists() else 0  # in bytes
-                os.kill(pid, signal.SIGUSR1)
-    stacks: dict[int, list[Frame]] = {}
-    began = time.monotonic()
-    while missing := sizes.keys() - stacks.keys():
-        waited = time.monotonic() - began
-        if waited > BUSY_STACK_SECONDS:
-            break
-        if waited > STACK_SECONDS and not any(process_state(pids[rank]).runnable for rank in missing):
-            break
-        time.sleep(0.02)
-        for rank in missing:
-            path = stack_file(folder, rank)
-            text = path.read_bytes()[sizes[rank] :].decode(errors="replace") if path.exists() else ""
-            if "_run_module_as_main" in text or "\n  ...\n" in text:  # the last frame, or the hundredth
-                stacks[rank] = [
-                    (frame["file"], int(frame["line"]), frame["function"]) for frame in _FRAME.finditer(text)
-                ]
-    return stacks
-
-
-def _answers(pid: int) -> bool:
-    """Whether the process handles SIGUSR1: without a handler, which a cell may remove, the signal ends it."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:  # another system
-        return True
-    handled = re.search(r"^SigCgt:\s*([0-9a-f]+)", status, re.MULTILINE)
-    return handled is None or bool(int(handled[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+def frames(text: str) -> list[Frame]:
+    """The frames of a stack as Python's fault handler writes it, in the order of the text."""
+    return [(frame["file"], int(frame["line"]), frame["function"]) for frame in _FRAME.finditer(text)]
 
 
 def located(stack: Sequence[Frame], source_of: SourceOf) -> tuple[int | None, str, str]:
@@ -284,20 +256,37 @@ def located(stack: Sequence[Frame], source_of: SourceOf) -> tuple[int | None, st
     return number, code, inside
 
 
-def torch_call(stack: Sequence[Frame]) -> Call | None:
+def named(recorded: Call | None, from_stack: Call | None) -> Call | None:
+    """The call that is recorded, under the name that the stack has for it if it is a library's."""
+    if recorded is None or from_stack is None or not recorded.in_library:
+        return recorded or from_stack
+    return replace(from_stack, number=recorded.number, interruptible=False)
+
+
+def torch_call(stack: Sequence[Frame], *, asleep: bool) -> Call | None:
     """The call of torch.distributed that a rank is in, None when it is in none.
 
-    The backend, torch_mpi4py, waits on communicators that are not recorded, so only the stack shows it.
+    The backend torch_mpi4py waits in Python. Another one, such as Gloo, waits in C++ and sleeps, below a
+    function of torch.distributed or below a backward pass in which DistributedDataParallel sums gradients.
     """
-    backend = [function for file, _, function in stack if Path(file).parent.name == "torch_mpi4py"]
-    if not backend:
-        return None
     public = [
-        function
-        for file, _, function in stack
-        if file.endswith("torch/distributed/distributed_c10d.py") and not function.startswith("_")
+        function for file, _, function in stack if file.endswith(_C10D) and not function.startswith("_")
     ]
-    return Call(OF_TORCH + (public or backend)[-1], None, None, None, 0)
+    backend = [
+        _OF_BACKEND.get((Path(file).name, function), function)
+        for file, _, function in stack
+        if Path(file).parent.name == "torch_mpi4py"
+    ]
+    if backend:
+        return Call(f"{OF_TORCH}.{(public or backend)[-1]}", None, None, None, 0)
+    if not stack or not asleep:
+        return None
+    file, _, function = stack[0]
+    if file.endswith(_C10D) and public:
+        return Call(f"{OF_TORCH}.{public[-1]}", None, None, None, 0, interruptible=True)
+    if function == "_engine_run_backward":
+        return Call(f"{OF_TORCH} in backward", None, None, None, 0, interruptible=True)
+    return None
 
 
 def _line(source: Source, number: int) -> str:

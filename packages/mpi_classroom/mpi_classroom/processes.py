@@ -4,7 +4,7 @@ Every process of a cluster (controller, mpiexec, engines and whatever they start
 variables:
 
     MPI_CLASSROOM_CLUSTER            the cluster's private folder
-    MPI_CLASSROOM_CLUSTER_OWNER      the kernel that started it, as "pid:start time:pid namespace"
+    MPI_CLASSROOM_CLUSTER_OWNER      the kernel that started it, as "pid:start time:pid namespace@boot"
     MPI_CLASSROOM_CLUSTER_NOTEBOOK   the notebook of that kernel
 
 So a cluster is found by asking the processes themselves, also when everything else about it was lost, and
@@ -14,10 +14,15 @@ folder of the process that started it.
 
 A process in whose environment MPI_CLASSROOM_SCOPE is set knows only those with the same one: so tests ignore
 the clusters of open notebooks, and those of the tests beside them.
+
+Ranks may belong to a notebook on another machine, whose process ids mean nothing here. Linux gives every boot
+an id, by which we know the machine (the first pid namespace has the same number everywhere). An agent of that
+notebook holds the cluster's folder on this machine (see `folders.lock`) for as long as the notebook lives.
 """
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +30,7 @@ from pathlib import Path
 
 import psutil
 
-from mpi_classroom.folders import JOB, remove_leftovers, remove_ours
+from mpi_classroom.folders import JOB, is_held, remove_leftovers, remove_ours
 
 CLUSTER = "MPI_CLASSROOM_CLUSTER"
 OWNER, NOTEBOOK = f"{CLUSTER}_OWNER", f"{CLUSTER}_NOTEBOOK"
@@ -38,7 +43,10 @@ EXERCISE = "an exercise"  # instead of a notebook's name
 
 @dataclass(frozen=True, slots=True)
 class ClusterProcesses:
-    """One running cluster: its folder, the kernel it belongs to, and its processes."""
+    """One running cluster: its folder, the kernel it belongs to, and its processes here.
+
+    `owner_pid` is 0 when the kernel runs on another machine.
+    """
 
     id: str
     folder: Path
@@ -56,8 +64,16 @@ class ClusterProcesses:
 def marker(folder: Path, notebook: str) -> dict[str, str]:
     """The variables that mark every process of the cluster in `folder` as belonging to this process."""
     me = psutil.Process()
-    owner = f"{me.pid}:{me.create_time():.2f}:{_pid_namespace()}"
+    owner = f"{me.pid}:{me.create_time():.2f}:{_pid_namespace()}@{boot()}"
     return {CLUSTER: str(folder), OWNER: owner, NOTEBOOK: notebook}
+
+
+def boot() -> str:
+    """What distinguishes this machine, since it was started, from all others; empty where that is unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _pid_namespace() -> str:
@@ -83,9 +99,15 @@ def marked_processes(variable: str = CLUSTER) -> Iterator[tuple[psutil.Process, 
             yield process, environment
 
 
-def owner_alive(owner: str) -> bool:
-    """Whether the process "pid:start time:namespace" still runs (a later one with its pid is another one)."""
-    pid, started, namespace = (*owner.split(":", 2), "", "")[:3]
+def owner_alive(owner: str, folder: Path | None = None) -> bool:
+    """Whether the process "pid:start time:namespace@boot" still runs (a later one with its pid is another).
+
+    One of another machine counts as alive while somebody here holds the cluster's `folder`.
+    """
+    process_on_it, _, machine = owner.partition("@")
+    if machine and machine != boot():
+        return folder is not None and is_held(folder)
+    pid, started, namespace = (*process_on_it.split(":", 2), "", "")[:3]
     if namespace and namespace != _pid_namespace():
         return True  # in another container, where it cannot be looked up from here
     try:
@@ -93,6 +115,12 @@ def owner_alive(owner: str) -> bool:
         return abs(process.create_time() - float(started)) < 1 and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError):
         return False
+
+
+def _pid_here(owner: str) -> int:
+    """The owner's process id; 0 for one of another machine, which may have that of a process here."""
+    process, _, machine = owner.partition("@")
+    return 0 if machine and machine != boot() else int(process.partition(":")[0] or 0)
 
 
 def running_clusters() -> list[ClusterProcesses]:
@@ -104,8 +132,8 @@ def running_clusters() -> list[ClusterProcesses]:
         ClusterProcesses(
             id=Path(folder).name,
             folder=Path(folder),
-            owner_pid=int(environment.get(OWNER, "0").partition(":")[0]),
-            owner_alive=owner_alive(environment.get(OWNER, "")),
+            owner_pid=_pid_here(environment.get(OWNER, "")),
+            owner_alive=owner_alive(environment.get(OWNER, ""), Path(folder)),
             notebook=environment.get(NOTEBOOK, ""),
             pids=tuple(pids),
         )
@@ -146,6 +174,26 @@ def end_marked(variable: str, value: str, *, timeout: float = 3.0) -> int:
     return len({process.pid for process in everyone})
 
 
+def kill_labs(folder: Path) -> None:
+    """Kill all processes on the nodes of the labs in `folder`, also those that threw their marks away."""
+    spaces = set()
+    for process, environment in marked_processes(NETWORK):
+        if f"{environment[NETWORK]}/".startswith(f"{folder}/"):
+            spaces.add(_network_namespace(process.pid))
+    spaces -= {"", _network_namespace(os.getpid())}
+    for pid in psutil.pids() if spaces else ():
+        if _network_namespace(pid) in spaces:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _network_namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
+
+
 def stop_cluster(id: str) -> int:
     """End the cluster with this id and remove its folder; return the number of processes ended."""
     ended = 0
@@ -171,6 +219,7 @@ def _send(process: psutil.Process, action: str) -> None:
 
 if __name__ == "__main__":  # what a watchdog runs: of a cluster, or of a process that started jobs
     folder = Path(sys.argv[1])
+    kill_labs(folder)
     for mark in (CLUSTER, JOB, NETWORK):
         end_marked(mark, str(folder))
     remove_ours(folder)

@@ -51,8 +51,9 @@ class Magics(Protocol):
 class RunningCell:
     """One cell that the ranks run.
 
-    `before` counts the collectives and messages of every rank before the cell; if it is empty, they are not
-    compared.
+    `before` counts the collectives and messages of every rank of the world before the cell; if it is empty,
+    they are not compared. Messages are compared only after a cell that all ranks ran: with `--targets`, the
+    next cell may receive them.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class RunningCell:
         self.parts = dict(zip(result._targets, result.split(), strict=True))  # rank → its own result
         self.groupby = groupby
         self.output = LiveOutput(result, list(self.parts)) if live else None
-        self.before = before if len(self.parts) == self.cluster.n and not magics.busy() else {}
-        self.watch = Watch(timeout, self.before)
+        everyone = len(self.parts) == self.cluster.n
+        before = {} if magics.busy() else before
+        self.before = before if everyone else {}
+        self.watch = Watch(timeout, {rank: before[rank] for rank in self.parts if rank in before}, everyone)
         self.observer = self.cluster.observer(self._source_of)
         self.raised: dict[int, RankState] = {}
 

@@ -22,6 +22,8 @@ _WAITS = re.compile(
 # Of a future or a thread; many other classes have methods of these names.
 THREAD_WAITS = frozenset(("result", "get", "join"))
 ENDED_WITH_OTHERS = "was ended with the others"  # as `error`; `cause.py` blames none of these
+LOST = "was lost with its host"  # begins `error`; `cause.py` blames the host
+SILENT = "has not answered for"  # in `error` of a rank on a host of which nothing is known now
 AWAITS = "in an await, or in nothing at all"  # as `inside`; `cause.py` tells it from a loop
 NOTHING_COUNTED = Counts()
 Kind = Literal["finished", "raised", "waiting", "computing", "stopped", "gone"]
@@ -40,7 +42,8 @@ class RankState:
     cell on the stack, the library's line. Both are known only from a close look. `done` is the last
     collective that it completed, `counts` the collectives, messages and bytes so far, and the requests that
     are still posted. `cpu_seconds` is the CPU time of its process, None while unknown; `runnable`, whether it
-    wants a CPU now.
+    wants a CPU now. `moved` has the bytes that it read and wrote so far, None where nobody asked. `host` is
+    where it runs, "" if all ranks are on this machine.
     """
 
     rank: int
@@ -56,11 +59,18 @@ class RankState:
     signal: int | None = None
     cpu_seconds: float | None = None
     runnable: bool = False
+    moved: int | None = None
+    host: str = ""
 
     @property
     def ended(self) -> bool:
         """Whether it has ended the cell, well or with an error."""
         return self.kind in ("finished", "raised")
+
+    @property
+    def call_number(self) -> int | None:
+        """Which of its calls it is in: what the stack says of that in a close look may be another name."""
+        return self.call.number if self.call else None
 
     @property
     def waits_for_thread(self) -> bool:
@@ -91,7 +101,8 @@ class Snapshot:
     `ranks` run the cell that is watched, `background` those of the other ranks that still run a cell started
     earlier, with `%%px --noblock`. `down` is why the cluster as a whole no longer runs, "" while it does;
     `died`, whether a rank of it is known to be dead, which is asked once it is down, and in a close look.
-    `ended`: all ranks have ended the cell, whatever became of them afterwards.
+    `ended`: all ranks have ended the cell, whatever became of them afterwards. `counted`: the counts are of
+    this moment; otherwise a host did not answer in time, and they may be older.
     """
 
     seconds: float
@@ -100,6 +111,7 @@ class Snapshot:
     down: str = ""
     died: bool = False
     ended: bool = False
+    counted: bool = True
 
     @property
     def busy(self) -> tuple[RankState, ...]:

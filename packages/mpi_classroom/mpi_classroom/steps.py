@@ -19,20 +19,26 @@ from mpi_classroom.snapshot import RankState
 CountsByRank = Mapping[int, Counts]
 
 
-def out_of_step(before: CountsByRank, after: CountsByRank) -> bool:
-    """Whether members of one communicator made more calls since `before` than others, or different ones."""
-    return any(group.out_of_step for group in _compared(before, after))
+def out_of_step(before: CountsByRank, after: CountsByRank, everyone: bool = True) -> bool:
+    """Whether members of one communicator made more calls since `before` than others, or different ones.
+
+    `everyone`: all ranks of the world ran the cell. After a cell with `--targets` only the communicators are
+    compared whose members all ran it.
+    """
+    return any(group.out_of_step for group in _compared(before, after, everyone))
 
 
-def operators_differ(before: CountsByRank, after: CountsByRank) -> bool:
+def operators_differ(before: CountsByRank, after: CountsByRank, everyone: bool = True) -> bool:
     """Whether ranks that made the same calls since `before` reduced with different operators."""
-    groups = list(_compared(before, after))
+    groups = list(_compared(before, after, everyone))
     return not any(group.out_of_step for group in groups) and any(group.operators_differ for group in groups)
 
 
-def report(states: Sequence[RankState], before: CountsByRank, after: CountsByRank) -> str:
+def report(
+    states: Sequence[RankState], before: CountsByRank, after: CountsByRank, everyone: bool = True
+) -> str:
     """One line per rank with its calls on the first communicator that differs, and what that means."""
-    groups = list(_compared(before, after))
+    groups = list(_compared(before, after, everyone))
     differing = [group for group in groups if group.out_of_step]
     differing = differing or [group for group in groups if group.operators_differ]
     group, others = differing[0], differing[1:]
@@ -114,9 +120,11 @@ class _Group:
         )
 
 
-def _compared(before: CountsByRank, after: CountsByRank) -> Iterator[_Group]:
+def _compared(before: CountsByRank, after: CountsByRank, everyone: bool) -> Iterator[_Group]:
     """All communicators of which the calls of every member are known: the world first."""
     for members in sorted({members for counts in after.values() for members in counts.collectives}):
+        if members == EVERYONE and not everyone:
+            continue
         ranks = members or tuple(before)
         then = {rank: before[rank].on(members) if rank in before else None for rank in ranks}
         now = {rank: after[rank].on(members) if rank in after else None for rank in ranks}

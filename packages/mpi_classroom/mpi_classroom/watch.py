@@ -17,12 +17,13 @@ collective calls in this cell than others.
 
 Why a rank must be in a *recorded* call to count as waiting. A call is recorded when it goes through our
 wrappers of mpi4py's blocking calls (`recording/`), which note its name, partner and number on entry and erase
-the note on return. A wait that is known only by its source line, such as `intercomm.Disconnect()` or
-`future.result()`, ends at the deadline and not sooner, because no snapshot can tell it safely from work. Open
-MPI polls while it waits, so a rank that waits inside MPI uses CPU time like one that computes. A rank that
-uses none sleeps: in `time.sleep`, in a download, in `subprocess.run`, on a lock that another thread holds,
-and each of these may end by itself. Nor is the line proof: `f(x).Free()` may be computing `f(x)`. So the
-remedy for such a wait is to record the call.
+the note on return. A library that waits in a way of its own can announce its waits by MPI_Pcontrol, as
+torch_mpi4py does. A wait that is known only by its source line or stack, such as `intercomm.Disconnect()`,
+`future.result()` or an all-reduce over Gloo, ends at the deadline and not sooner, because no snapshot can
+tell it safely from work. Open MPI polls while it waits, so a rank that waits inside MPI uses CPU time like
+one that computes. A rank that uses none sleeps: in `time.sleep`, in a download, in `subprocess.run`, on a
+lock that another thread holds, and each of these may end by itself. Nor is the line proof: `f(x).Free()` may
+be computing `f(x)`. So the remedy for such a wait is to record the call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from typing import Literal
 
 from mpi_classroom import steps
 from mpi_classroom.cause import report
-from mpi_classroom.recording.calls import Call, Counts
+from mpi_classroom.recording.calls import Counts
 from mpi_classroom.snapshot import RankState, Snapshot
 
 GRACE_SECONDS = 1.0  # after a rank raised, for the others to end by themselves
@@ -40,6 +41,7 @@ INTERRUPT_SECONDS = 1.0  # for the ranks to end after an interrupt
 BUSY_INTERRUPT_SECONDS = 4.0  # the same, while one of them still runs
 STATUS_SECONDS = 3.0  # from then on, once a second: who waits for what
 CPU_SLICE_SECONDS = 0.03  # the clock of processes ticks every 0.01 s
+MOVED_BYTES = 64 * 2**10  # a rank that waits moves a few for the notebook's own connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +64,21 @@ GO_ON = Decision("go on")
 class Watch:
     """Watches one cell that may take `timeout` seconds; `decide` says what to do, snapshot after snapshot.
 
-    `before` counts the collectives and messages of every rank before the cell; if it is empty, they are not
-    compared.
+    `before` counts the collectives of every rank that runs the cell, before the cell; if it is empty, they
+    are not compared. `everyone`: all ranks of the world run it.
     """
 
-    def __init__(self, timeout: float, before: Mapping[int, Counts]) -> None:
-        self.timeout, self.before = timeout, before
+    def __init__(self, timeout: float, before: Mapping[int, Counts], everyone: bool = True) -> None:
+        self.timeout, self.before, self.everyone = timeout, before, everyone
         self.state: Literal["watching", "looking closer", "interrupt sent"] = "watching"
         self.reason = self.report = ""
         self.cause = ""  # the cause, if the states of the ranks do not show it
-        self.standing: dict[int, Call | None] = {}  # if the reason is that nobody moves: who is in which call
+        self.standing: dict[int, int | None] = {}  # if nobody moves: who is in which call, by its number
         self.raised_at: float | None = None
         self.interrupted_at = 0.0
         self.next_status = STATUS_SECONDS
         self.cpu_shares = CpuShares()
+        self.traffic = Traffic()
 
     def decide(self, now: Snapshot) -> Decision:
         """What to do at this snapshot."""
@@ -112,7 +115,7 @@ class Watch:
             return f"Not done after {self.timeout:g} s (to allow more: %%px --timeout {5 * self.timeout:g})."
         if self.raised_at is None and any(state.kind == "raised" for state in now.ranks):
             self.raised_at = now.seconds
-        still = standstill(now.busy, now.seconds)
+        still = min(standstill(now.busy, now.seconds), self.traffic.quiet(now.busy, now.seconds))
         # CPU time counts from half a grace period after the last move: without the work before the call, and
         # early enough to be known when the grace period is over.
         if still < GRACE_SECONDS / 2:
@@ -142,7 +145,10 @@ class Watch:
         self.report = f"{self.reason}\n\n{report(now.ranks, self.cause)}\n"
         # An interrupt reaches neither a rank inside MPI nor a thread that it waits for.
         if now.down or any(
-            state.kind == "gone" or state.call is not None or state.waits_for_thread for state in now.ranks
+            state.kind == "gone"
+            or (state.call is not None and not state.call.interruptible)
+            or state.waits_for_thread
+            for state in now.ranks
         ):
             return Decision("heal", self.report)
         self.state, self.interrupted_at = "interrupt sent", now.seconds
@@ -163,23 +169,23 @@ class Watch:
     def _all_ended(self, now: Snapshot) -> Decision:
         after = {state.rank: state.counts for state in now.ranks}
         if self._out_of_step(now):
-            return Decision("heal", f"{steps.report(now.ranks, self.before, after)}\n")
-        if self._compared(now) and steps.operators_differ(self.before, after):
-            return Decision("end", f"{steps.report(now.ranks, self.before, after)}\n")
+            return Decision("heal", f"{steps.report(now.ranks, self.before, after, self.everyone)}\n")
+        if self._compared(now) and steps.operators_differ(self.before, after, self.everyone):
+            return Decision("end", f"{steps.report(now.ranks, self.before, after, self.everyone)}\n")
         return Decision("end")
 
     def _out_of_step(self, now: Snapshot) -> bool:
         """Whether the ranks did not all make the same collective calls in this cell, as far as is known."""
         after = {state.rank: state.counts for state in now.ranks}
-        return self._compared(now) and steps.out_of_step(self.before, after)
+        return self._compared(now) and steps.out_of_step(self.before, after, self.everyone)
 
     def _compared(self, now: Snapshot) -> bool:
-        return not now.background and bool(self.before)
+        return not now.background and bool(self.before) and now.counted
 
 
-def calls_of(now: Snapshot) -> dict[int, Call | None]:
-    """The calls that the busy ranks are in."""
-    return {state.rank: state.call for state in now.busy}
+def calls_of(now: Snapshot) -> dict[int, int | None]:
+    """The calls that the busy ranks are in, by their numbers."""
+    return {state.rank: state.call_number for state in now.busy}
 
 
 def standstill(busy: Sequence[RankState], seconds: float) -> float:
@@ -219,3 +225,20 @@ class CpuShares:
                 used = state.cpu_seconds - self._at_first_look.setdefault(state.rank, state.cpu_seconds)
                 found = found or (state.runnable and used < CPU_SLICE_SECONDS)
         return found
+
+
+class Traffic:
+    """Whether ranks that wait in one call move bytes; between hosts, one call may take minutes to end."""
+
+    def __init__(self) -> None:
+        self._at_last_move: dict[int, int] = {}
+        self._seconds = 0.0
+
+    def quiet(self, states: Sequence[RankState], seconds: float) -> float:
+        """For how many seconds, at most, none has moved MOVED_BYTES; all of them where nobody asked."""
+        for state in states:
+            if state.moved is None:
+                continue
+            if state.moved - self._at_last_move.setdefault(state.rank, state.moved) > MOVED_BYTES:
+                self._at_last_move[state.rank], self._seconds = state.moved, seconds
+        return seconds - self._seconds

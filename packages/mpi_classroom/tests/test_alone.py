@@ -38,9 +38,10 @@ def test_every_module_is_imported_without_the_course_and_without_torch() -> None
     subprocess.run([sys.executable, "-c", IMPORT_ALL], check=True, timeout=120)
 
 
-def test_a_job_is_started_by_the_standard_library_and_psutil() -> None:
+@pytest.mark.parametrize("module", ["launch", "agent"])
+def test_a_job_is_started_and_a_host_observed_by_the_standard_library_and_psutil(module: str) -> None:
     code = (
-        "import sys, mpi_classroom.launch; "
+        f"import sys, mpi_classroom.{module}; "
         "print({'mpi4py', 'IPython', 'ipyparallel', 'numpy', 'matplotlib'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -11,7 +11,8 @@ import pytest
 
 from mpi_classroom import doctor, launcher, leftovers, processes
 from mpi_classroom.__main__ import main
-from mpi_classroom.doctor import GIB, MIB, Check
+from mpi_classroom.check import Check
+from mpi_classroom.doctor import GIB, MIB
 from mpi_classroom.network_commands import NetworkError
 
 

@@ -6,14 +6,15 @@ import subprocess
 import sys
 import threading
 import time
-from unittest import mock
+from dataclasses import replace
 
 import pytest
 
-from mpi_classroom import observer
+from mpi_classroom import host, observer
 from mpi_classroom.cause import find_cycle, likely_cause, report
-from mpi_classroom.observer import Observer, Source, request_stacks
-from mpi_classroom.recording.calls import Call, Communicator, Done, stack_file
+from mpi_classroom.host import LocalHost
+from mpi_classroom.observer import Observer, Source, frames
+from mpi_classroom.recording.calls import IN_LIBRARY, Call, Communicator, Done, stack_file
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
 
 WORLD = Communicator(0, (0, 1, 2, 3))
@@ -455,6 +456,59 @@ def test_a_rank_in_the_backend_of_torch_waits(tmp_path, stack, name):
     assert (state.line, state.inside) == (4, "")
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "name"),
+    [
+        ("work.py", "wait", "Work.wait"),
+        ("messages.py", "wait", "Work.wait for a message"),
+        ("group.py", "allreduce", "all_reduce"),
+        ("group.py", "broadcast", "broadcast"),
+    ],
+)
+def test_what_torch_enters_the_backend_by_has_the_name_that_a_learner_knows(file, function, name):
+    stack = [*WAIT_FOR_TORCH, (f"{BACKEND}{file}", 9, function), ("/venv/torch/autograd/graph.py", 1, "run")]
+    assert str(observer.torch_call(stack, asleep=True)) == f"torch.distributed.{name}"
+
+
+def test_an_announced_wait_has_the_number_of_the_record_and_the_name_of_the_stack():
+    recorded, barrier = Call(IN_LIBRARY, None, None, None, 9), collective("Barrier")
+    shown = Call("torch.distributed.recv", None, None, None, 0)
+    assert observer.named(recorded, shown) == replace(shown, number=9)
+    assert observer.named(recorded, None) == recorded
+    assert observer.named(None, shown) == shown
+    assert observer.named(barrier, shown) == barrier
+    assert observer.named(None, None) is None
+
+
+def test_a_wait_of_a_library_that_no_stack_names():
+    states = [waiting(0, Call(IN_LIBRARY, None, None, None, 9)), finished(1)]
+    assert likely_cause(states).startswith("rank 0 is in a library that uses MPI, but rank 1 has finished.")
+
+
+OVER_GLOO = [(C10D, 9, "all_reduce"), ("/venv/torch/distributed/c10d_logger.py", 83, "wrapper")]
+BACKWARD = [
+    ("/venv/torch/autograd/graph.py", 9, "_engine_run_backward"),
+    ("/venv/torch/_tensor.py", 1, "backward"),
+]
+
+
+@pytest.mark.parametrize(
+    ("stack", "asleep", "name"),
+    [
+        (OVER_GLOO, True, "torch.distributed.all_reduce"),
+        (OVER_GLOO, False, "None"),
+        (BACKWARD, True, "torch.distributed in backward"),
+        (BACKWARD, False, "None"),
+        ([("/venv/torch/nn/linear.py", 1, "forward"), *OVER_GLOO], True, "None"),
+        ([(C10D, 9, "_object_to_tensor")], True, "None"),
+    ],
+)
+def test_over_gloo_the_stack_of_a_rank_that_sleeps_names_the_call(stack, asleep, name):
+    call = observer.torch_call(stack, asleep=asleep)
+    assert str(call) == name
+    assert call is None or call.interruptible
+
+
 def test_a_rank_in_torch_without_the_backend_computes(tmp_path):
     state = seen(tmp_path, 0, [("/venv/torch/nn/linear.py", 1, "forward"), ("/tmp/cell.py", 4, "<module>")])
     assert (state.kind, state.call) == ("computing", None)
@@ -542,14 +596,19 @@ def sleeper(tmp_path):
         child.stdout.close()
 
 
+def request_stacks(folder, pids):
+    """The frames that the processes `pids` (by rank) write when they are asked."""
+    return {rank: frames(text) for rank, text in LocalHost(folder, pids).ask_stacks(pids)().items()}
+
+
 def test_the_stack_of_a_process_is_its_frames_innermost_first(sleeper, tmp_path):
     child = sleeper(0)
-    (frames,) = request_stacks(tmp_path, {0: child.pid}).values()
-    assert [(os.path.basename(file), name) for file, _, name in frames[:2]] == [
+    (stack,) = request_stacks(tmp_path, {0: child.pid}).values()
+    assert [(os.path.basename(file), name) for file, _, name in stack[:2]] == [
         ("sleeper.py", "inner"),
         ("sleeper.py", "<module>"),
     ]
-    assert frames[0][1] in (6, 7) and frames[1][1] == 8  # it says that it is ready just before it sleeps
+    assert stack[0][1] in (6, 7) and stack[1][1] == 8  # it says that it is ready just before it sleeps
 
 
 def test_a_second_request_gives_the_stack_of_that_moment_only(sleeper, tmp_path):
@@ -565,8 +624,8 @@ def test_a_stack_file_with_letters_of_several_bytes_is_read_on_from_the_right_pl
 
 
 def test_a_recursion_deeper_than_a_dump_still_gives_a_stack(sleeper, tmp_path):
-    (frames,) = request_stacks(tmp_path, {0: sleeper(0, depth=150).pid}).values()
-    assert frames[0][2] == "inner" and len(frames) == 100
+    (stack,) = request_stacks(tmp_path, {0: sleeper(0, depth=150).pid}).values()
+    assert stack[0][2] == "inner" and len(stack) == 100
 
 
 def test_a_stopped_or_dead_process_has_no_stack_and_costs_half_a_second(sleeper, tmp_path):
@@ -584,8 +643,8 @@ def test_a_rank_that_waits_for_a_cpu_gets_longer_to_answer(sleeper, tmp_path, mo
     """The child is stopped when it is asked, and goes on after a second."""
     child = sleeper(0)
     os.kill(child.pid, signal.SIGSTOP)
-    state = observer.ProcessState("", 1.0, runnable)
-    monkeypatch.setattr(observer, "process_state", lambda pid: state)
+    state = host.ProcessState("", 1.0, runnable)
+    monkeypatch.setattr(host, "process_state", lambda pid: state)
     timer = threading.Timer(1.0, os.kill, (child.pid, signal.SIGCONT))
     timer.start()
     assert request_stacks(tmp_path, {0: child.pid}).keys() == found
@@ -603,8 +662,10 @@ def source_of(file):
 
 def seen(folder, rank, stack, sources=source_of):
     """The state of a rank whose process answers with `stack`."""
-    with mock.patch.object(observer, "request_stacks", lambda folder, pids: {rank: stack}):
-        return Observer(folder, {rank: os.getpid()}, sources).look([rank], close=True)[0]
+    here = LocalHost(folder, {rank: os.getpid()})
+    text = "\n".join(f'  File "{file}", line {line} in {function}' for file, line, function in stack)
+    here.ask_stacks = lambda ranks: lambda: {rank: text}
+    return Observer({rank: here}, sources).look([rank], close=True)[0]
 
 
 def test_the_cell_line_is_that_of_the_module_and_inside_that_of_the_function(tmp_path):
@@ -741,3 +802,25 @@ def test_a_rank_whose_handler_a_cell_took_away_is_not_ended_by_the_question(tmp_
         assert request_stacks(tmp_path, {0: child.pid}) == {}
         assert child.poll() is None
         child.kill()
+
+
+# -------------------------------------------------------------------- several hosts
+
+
+def test_each_rank_says_its_host_and_a_host_that_was_lost_is_the_cause():
+    states = [
+        waiting(0, collective("Barrier"), host="n1"),
+        RankState(1, "gone", error="was lost with its host n2", host="n2"),
+        RankState(2, "gone", error="was lost with its host n2", host="n2"),
+    ]
+    said = report(states)
+    assert "rank 0 on n1  waiting in Barrier" in said and "rank 1 on n2  was lost with its host n2" in said
+    cause = (
+        "Likely cause: n2 died or cannot be reached, and ranks 1 and 2 with it; MPI then ends all the others."
+    )
+    assert said.endswith(cause)
+
+
+def test_a_host_that_does_not_answer_is_no_stop_signal():
+    states = [waiting(0, host="n1"), RankState(1, "stopped", error="n2 has not answered for 4 s", host="n2")]
+    assert likely_cause(states) == "n2 does not answer, so nothing is known of rank 1."

@@ -108,3 +108,15 @@ def test_marked_lines_are_results_and_others_are_not():
 def test_reading_needs_neither_mpi_nor_a_notebook():
     code = "import sys, mpi_classroom.job_output; sys.exit(bool({'mpi4py', 'IPython'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], env=dict(os.environ), timeout=60).returncode == 0
+
+
+def test_a_rank_that_aborts_because_another_one_died_did_not_die_first():
+    """As mpiexec tells of ranks on several hosts: rank 2 was killed, and rank 0 lost the connection to it."""
+    log = """[n1:00000] *** An error occurred in Socket closed
+[n1:00000] *** reported by process [682885121,0]
+[n1:00000] *** on a NULL communicator
+prterun has exited due to process rank 0 with PID 12228 on node n1 calling
+"abort". This may have caused other processes in the application to be
+terminated by signals sent by prterun (as reported here)."""
+    assert read_deaths(log) == []
+    assert read_deaths(log.replace("Socket closed", "MPI_Send")) == [Death(0, "abort")]

@@ -27,6 +27,7 @@ from mpi_classroom.network_commands import (
     parse_rate,
     plug_script,
     rate_words,
+    ssh_text,
 )
 from mpi_classroom.processes import NETWORK, NETWORK_OWNER, marked_processes
 
@@ -117,6 +118,24 @@ def test_the_agent_says_which_nodes_there_are_and_which_are_off():
 
 def test_the_agent_enters_no_process_that_lacks_the_mark_of_its_lab():
     assert ask_agent("head", "true").returncode == 255  # the process id of this test, which is no holder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-o", "PasswordAuthentication=no", "-p", "22", "n1", "hostname", "-I"],  # DeepSpeed's launcher
+        ["-2", "-a", "-x", "-lroot", "n1", "hostname -I"],  # pdsh
+        ["somebody@n1", "hostname", "-I"],
+    ],
+)
+def test_ssh_in_the_lab_is_the_agent_without_options_and_without_the_callers_variables(tmp_path, words):
+    (tmp_path / "agent").write_text('echo "$@" in "$PWD" with "${SECRET-nothing}"\n')
+    given = os.environ | {"SECRET": "s", "HOME": "/"}
+    command = ["/bin/sh", "-c", ssh_text(tmp_path), "ssh", *words]
+    assert (
+        subprocess.run(command, env=given, capture_output=True, text=True).stdout
+        == "n1 hostname -I in / with nothing\n"
+    )
 
 
 # ------------------------------------------------------------------ why not
@@ -233,11 +252,13 @@ if comm.rank == 0:
     print(*names, sep="\\n")
 """
 KILLED = """
-import sys, time
+import subprocess, sys, time
 from mpi_classroom.network import network, up
 if sys.argv[1] == "up":
     up(2)
-with network(2) if sys.argv[1] == "network" else open("/dev/null"):
+with network(2) if sys.argv[1] == "network" else open("/dev/null") as lab:
+    if sys.argv[1] == "network":
+        subprocess.Popen(lab.on("n1", ["env", "-i", "sleep", "611"]))  # it has thrown its mark away
     print("ready", flush=True)
     time.sleep(600)
 """
@@ -394,6 +415,7 @@ def test_a_killed_lab_leaves_nothing_after_down(machine, way):
         user.kill()
     if way == "network":  # its watchdog is enough
         until(lambda: not labs() and not folder.exists())
+        assert not [one for one in psutil.process_iter(["cmdline"]) if "611" in (one.info["cmdline"] or ())]
     else:
         holders = network.standing().pids
         os.kill(holders["head"], signal.SIGKILL)

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mpi_classroom import observer
+from mpi_classroom import host
+from mpi_classroom.host import LocalHost, ProcessState, process_state, some_child_runs
 from mpi_classroom.job_output import Death
-from mpi_classroom.observer import Observer, process_state, some_child_runs
+from mpi_classroom.observer import Observer
 from mpi_classroom.recording import calls
 from mpi_classroom.recording.calls import CODES, EVERYONE, NOTHING, Collectives, call_file
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
@@ -59,7 +60,7 @@ def test_who_sleeps_wants_no_cpu_and_who_computes_does(process):
 
 
 def test_a_process_that_is_not_known_yet_is_neither_gone_nor_asked():
-    assert process_state(0) == observer.ProcessState("")
+    assert process_state(0) == ProcessState("")
     assert not some_child_runs(2**22 + 1)
 
 
@@ -78,8 +79,10 @@ def looks(tmp_path, monkeypatch):
     now = [100.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
     monkeypatch.setattr("mpi_classroom.awake.time", clock)
-    monkeypatch.setattr(observer, "request_stacks", lambda folder, pids: {})
-    return Observer(tmp_path, {0: os.getpid(), 1: os.getpid()}, lambda file: None), now
+    monkeypatch.setattr(host, "time", clock)
+    here = LocalHost(tmp_path, {0: os.getpid(), 1: os.getpid()})
+    here.ask_stacks = lambda ranks: dict
+    return Observer(dict.fromkeys(range(5), here), lambda file: None), now
 
 
 def test_since_is_when_a_rank_was_first_seen_in_a_call(looks, tmp_path):
@@ -125,7 +128,7 @@ def test_a_rank_that_crashed_inside_a_call_says_which(looks, tmp_path):
 
 def test_a_process_that_is_gone_was_ended_with_the_others(looks, monkeypatch):
     looking, _ = looks
-    monkeypatch.setattr(observer, "process_state", lambda pid: observer.ProcessState("gone"))
+    monkeypatch.setattr(host, "process_state", lambda pid, **_: ProcessState("gone"))
     state = looking.look([0], close=True)[0]
     assert (state.kind, state.error) == ("gone", ENDED_WITH_OTHERS)
 
@@ -133,16 +136,63 @@ def test_a_process_that_is_gone_was_ended_with_the_others(looks, monkeypatch):
 def test_processes_are_not_asked_about_at_every_look(looks, monkeypatch):
     looking, now = looks
     asked = []
-    plain = observer.process_state
-    monkeypatch.setattr(observer, "process_state", lambda pid: asked.append(pid) or plain(pid))
+    plain = host.process_state
+    monkeypatch.setattr(host, "process_state", lambda pid, **_: asked.append(pid) or plain(pid))
     for _ in range(10):
-        now[0] += observer.PROCESS_SECONDS / 4
+        now[0] += host.PROCESS_SECONDS / 4
         looking.look([0])
     assert len(asked) <= 4
-    now[0] += observer.PROCESS_SECONDS / 4
+    now[0] += host.PROCESS_SECONDS / 4
     before = len(asked)
     looking.look([0], close=True)
     assert len(asked) == before + 1
+
+
+class Far:
+    """Another host, whose last answer is `age` seconds old, and a fresh one `fresh_age`."""
+
+    name, lost, pids = "n3", "", {0: 7, 1: 8}
+
+    def __init__(self, record, age, fresh_age=0.0):
+        self.record, self.age, self.fresh_age = record, age, fresh_age
+
+    def look(self, ranks, *, fresh, processes):
+        state = ProcessState("", 1.0, True, 4096)
+        age = self.fresh_age if fresh else self.age
+        return {rank: host.Look(self.record, 5.0, state, age) for rank in ranks}
+
+
+def test_to_count_asks_the_operating_system_nothing(looks, monkeypatch):
+    looking, _ = looks
+    monkeypatch.setattr(host, "process_state", lambda pid, **_: pytest.fail("asked"))
+    assert looking.counts([0, 1]).keys() == {0, 1}
+    assert looking.snapshot([0], ended={0: RankState(0, "finished")}).ended
+
+
+def test_a_rank_on_a_host_that_is_silent_is_in_no_call_that_counts(tmp_path):
+    in_call(tmp_path, 0, 3)
+    record = call_file(tmp_path, 0).read_bytes()
+    for age, kind, what in (
+        (0.3, "waiting", "waiting in Barrier"),
+        (4.2, "stopped", "n3 has not answered for 4 s"),
+    ):
+        (state,) = Observer(dict.fromkeys([0], Far(record, age)), lambda file: None).look([0])
+        assert (state.kind, state.what(), state.host, state.moved) == (kind, what, "n3", 4096)
+        assert (state.call is None) is (kind == "stopped")
+
+
+def test_counts_of_a_host_that_does_not_answer_in_time_are_not_known():
+    ended = {0: RankState(0, "finished"), 1: RankState(1, "finished")}
+    for fresh_age, known in ((0.1, True), (7.0, False)):
+        looking = Observer(dict.fromkeys([0, 1], Far(bytes(calls.SIZE), 7.0, fresh_age)), lambda file: None)
+        assert bool(looking.counts([0, 1])) is known
+        assert looking.snapshot([0, 1], ended=ended).counted is known
+
+
+def test_a_rank_that_was_lost_with_its_host_says_so():
+    looking = Observer(dict.fromkeys([0, 1], Far(bytes(calls.SIZE), 0.0)), lambda file: None)
+    now = looking.snapshot([0], ended={}, deaths={0: Death(0, "host", host="n3")})
+    assert now.ranks[0].what() == "was lost with its host n3" and now.ranks[0].host == "n3"
 
 
 @pytest.mark.parametrize("status", [psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP])

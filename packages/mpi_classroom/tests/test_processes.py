@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from mpi_classroom import processes
+from mpi_classroom.folders import CLUSTER_PREFIX, lock
 from mpi_classroom.processes import CLUSTER, NOTEBOOK, OWNER
 
 DEAF = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
@@ -35,6 +36,14 @@ def start(tmp_path):
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+@pytest.fixture
+def private(tmp_path):
+    """A folder that is one of ours."""
+    folder = tmp_path / f"{CLUSTER_PREFIX}x"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 def mark(folder, notebook="lesson.ipynb"):
@@ -90,6 +99,28 @@ def test_a_later_process_with_the_same_pid_is_not_the_owner():
 def test_an_owner_in_another_container_counts_as_alive():
     """Its pid means nothing here, so it cannot be said to be gone."""
     assert processes.owner_alive("999999:1.00:pid:[4026539999]")
+
+
+def test_an_owner_on_another_machine_is_alive_while_its_agent_holds_the_folder(private):
+    """Its pid may be that of a process here, such as this one."""
+    me = psutil.Process()
+    owner = f"{me.pid}:{me.create_time():.2f}:{os.readlink('/proc/self/ns/pid')}"
+    assert processes.owner_alive(f"{owner}@{processes.boot()}")
+    elsewhere = f"{owner}@00000000-0000-4000-8000-000000000000"
+    assert not processes.owner_alive(elsewhere, private) and not processes.owner_alive(elsewhere)
+    held = lock(private)
+    assert processes.owner_alive(elsewhere, private)
+    os.close(held)
+    assert not processes.owner_alive(elsewhere, private)
+
+
+def test_a_cluster_of_another_machine_is_not_this_notebooks_own(start, private):
+    owner = f"{os.getpid()}:1.00:pid:[4026531836]@00000000-0000-4000-8000-000000000000"
+    start("sleep", "600", **(mark(private) | {OWNER: owner}))
+    held = lock(private)
+    assert (found(private).owner_pid, found(private).owner_alive) == (0, True)
+    os.close(held)
+    assert not found(private).owner_alive
 
 
 @pytest.mark.parametrize("owner", ["", "nonsense", "12:", ":5", "12:x", "-1:2.0"])

@@ -12,7 +12,15 @@ from mpi4py import MPI
 
 from mpi_classroom.recording import calls, recorder, requests
 from mpi_classroom.recording import record as note
-from mpi_classroom.recording.calls import Call, Collectives, Communicator, Done, call_file, read_rank
+from mpi_classroom.recording.calls import (
+    Call,
+    Collectives,
+    Communicator,
+    Done,
+    call_file,
+    decode,
+    read_record,
+)
 from mpi_classroom.recording.recorder import CALLS, RecordedCart, RecordedComm
 
 NOT_RECORDED = {  # a hang in one of these shows as the line of the cell alone
@@ -35,6 +43,11 @@ def record(tmp_path, monkeypatch):
     for count in counters:
         monkeypatch.setattr(note, count, 0)
     return tmp_path
+
+
+def read_rank(folder, rank):
+    """What the rank has written, as it is read on its machine."""
+    return decode(read_record(folder, rank), time.monotonic())
 
 
 def during(folder, name, *args, **kwargs):
@@ -247,7 +260,7 @@ def test_a_rank_that_has_stopped_testing_does_something_else(record, monkeypatch
         request.Test()
     assert read_rank(record, 0).call is not None
     now = time.monotonic()
-    monkeypatch.setattr(calls.time, "monotonic", lambda: now + calls.POLL_SECONDS + 0.1)
+    monkeypatch.setattr(time, "monotonic", lambda: now + calls.POLL_SECONDS + 0.1)
     assert read_rank(record, 0).call is None
     monkeypatch.undo()
     comm.Send(np.ones(1), 0)
@@ -283,7 +296,7 @@ def test_a_wait_for_any_names_what_all_have_in_common(record):
 
 def test_an_operation_that_is_started_again_and_again_counts_each_start(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
-    before = calls.read_rank(record, 0).counts
+    before = read_rank(record, 0).counts
     out, into = np.ones(1), np.zeros(1)
     send, receive = comm.Send_init(out, 0), comm.Recv_init(into, 0)
     barrier = comm.Barrier_init()
@@ -291,7 +304,7 @@ def test_an_operation_that_is_started_again_and_again_counts_each_start(record):
         send.Start()
         requests.RecordedPrequest.Startall([receive, barrier])
         requests.RecordedRequest.Waitall([send, receive, barrier])
-    after = calls.read_rank(record, 0).counts
+    after = read_rank(record, 0).counts
     assert (after.sent - before.sent, after.received - before.received) == (3, 3)
     assert comm._turn == 3 and into[0] == 1
 
@@ -300,9 +313,9 @@ def test_messages_are_counted_where_they_are_sent_and_taken(record):
     comm = RecordedComm(MPI.COMM_SELF.Dup())
 
     def counted(action):
-        before = calls.read_rank(record, 0).counts
+        before = read_rank(record, 0).counts
         action()
-        after = calls.read_rank(record, 0).counts
+        after = read_rank(record, 0).counts
         return after.sent - before.sent, after.received - before.received
 
     assert counted(lambda: comm.send(1, 0)) == (1, 0)
@@ -323,9 +336,9 @@ def test_bytes_are_those_of_the_messages_whatever_buffers_say(record):
     into = np.zeros(100)
 
     def counted(action):
-        before = calls.read_rank(record, 0).counts
+        before = read_rank(record, 0).counts
         action()
-        after = calls.read_rank(record, 0).counts
+        after = read_rank(record, 0).counts
         return after.sent_bytes - before.sent_bytes, after.received_bytes - before.received_bytes
 
     assert counted(lambda: comm.Send(np.ones(5), 0)) == (40, 0)
@@ -353,7 +366,7 @@ def test_bytes_of_pickled_messages_are_those_of_the_pickle(record):
         assert comm.recv() == {"a": 1}
         comm.isend({"a": 1}, dest=0)
         assert comm.irecv(source=0).wait() == {"a": 1}
-        counts = calls.read_rank(record, 0).counts
+        counts = read_rank(record, 0).counts
         assert (counts.sent_bytes, counts.received_bytes) == (2 * size, 2 * size)
         assert comm.bcast([1, 2]) == [1, 2] and comm.sendrecv("x", 0, source=0) == "x"
     finally:
@@ -389,10 +402,10 @@ def test_requests_are_posted_until_they_are_known_to_be_complete(record, finish)
     comm = RecordedComm(MPI.COMM_SELF.Dup())
     into = [np.zeros(4), np.zeros(4)]
     started = [comm.Irecv(into[0], 0, 1), comm.Isend(np.ones(2), 0, 1), comm.Irecv(into[1], 0, 2)]
-    assert calls.read_rank(record, 0).counts.posted == 3
+    assert read_rank(record, 0).counts.posted == 3
     comm.Send(np.ones(3), 0, 2)
     finish(started)
-    counts = calls.read_rank(record, 0).counts
+    counts = read_rank(record, 0).counts
     assert (counts.posted, counts.received_bytes) == (0, 40)
 
 
@@ -417,6 +430,79 @@ def test_whatever_a_rank_repeats_in_vain_is_a_wait(record, monkeypatch, poll, sa
     comm.Send(np.ones(1), 0, 7)
     request.Wait()
     assert read_rank(record, 0).call is None
+
+
+# -------------------------------------------------------------------- what a library announces
+
+
+@pytest.fixture
+def say(record, monkeypatch):
+    """MPI.Pcontrol as `install` replaces it, on a rank that has announced nothing."""
+    monkeypatch.setattr(note, "_library_waits", False)
+    monkeypatch.setattr(note, "_library_moves", 0)
+    return note.announced(lambda level: pytest.fail(f"level {level} is nobody else's"))
+
+
+def elsewhere(action):
+    thread = threading.Thread(target=action)
+    thread.start()
+    thread.join()
+
+
+def test_a_wait_that_a_library_announces_is_a_call_until_it_goes_on(record, say):
+    say(note.WAITS)
+    call = read_rank(record, 0).call
+    assert (str(call), call.in_library, call.number) == ("a library that uses MPI", True, 1)
+    assert not call.collective and not call.on_window
+    say(note.GOES_ON)
+    assert read_rank(record, 0).call is None
+    say(note.GOES_ON)  # twice does no harm
+    say(note.WAITS)
+    assert read_rank(record, 0).call.number == 2
+
+
+def test_what_other_threads_wait_for_is_no_wait_of_the_rank(record, say):
+    elsewhere(lambda: say(note.WAITS))
+    assert read_rank(record, 0).call is None
+    say(note.WAITS)
+    elsewhere(lambda: say(note.GOES_ON))
+    assert read_rank(record, 0).call is not None
+
+
+def test_a_rank_in_which_data_moves_does_not_wait(record, say):
+    say(note.WAITS)
+    before = read_rank(record, 0).call
+    elsewhere(lambda: say(note.MOVES))
+    assert read_rank(record, 0).call is None
+    say(note.MOVES)
+    elsewhere(lambda: say(note.MOVED))
+    assert read_rank(record, 0).call is None, "the other one goes on"
+    say(note.MOVED)
+    assert read_rank(record, 0).call.number > before.number, "a standstill begins anew"
+    say(note.MOVES)
+    say(note.GOES_ON)
+    say(note.WAITS)
+    assert read_rank(record, 0).call is None, "nor one that comes to a wait meanwhile"
+
+
+def test_an_announcement_does_not_erase_the_note_of_a_call(record, say):
+    comm = RecordedComm(MPI.COMM_SELF)
+    seen = []
+
+    def original(self):
+        elsewhere(lambda: (say(note.MOVES), say(note.MOVED)))
+        seen.append(read_rank(record, 0).call)
+
+    note.collective("Barrier", original)(comm)
+    assert str(seen[0]) == "Barrier"
+
+
+def test_other_levels_are_for_other_tools(record):
+    heard = []
+    say = note.announced(heard.append)
+    for level in (0, 1, 2):
+        say(level)
+    assert heard == [0, 1, 2]
 
 
 def test_a_probe_that_finds_a_message_is_no_wait(record):
@@ -461,6 +547,14 @@ def test_a_code_that_no_call_has_is_no_call(tmp_path, code):
     calls.NOW.pack_into(record, 0, *[0] * 9, code)
     call_file(tmp_path, 0).write_bytes(record)
     assert read_rank(tmp_path, 0).call is None
+
+
+def test_whether_a_rank_still_polls_is_known_from_the_clock_of_its_own_machine():
+    record = bytearray(calls.SIZE)
+    calls.NOW.pack_into(record, 0, *[0] * 9, calls.CODES["Iprobe"])
+    calls.POLLED.pack_into(record, calls.POLLED_AT, 5e6)  # a machine that was started long before this one
+    assert calls.decode(record, 5e6 + calls.POLL_SECONDS / 2).call.name == "Iprobe"
+    assert calls.decode(record, 5e6 + calls.POLL_SECONDS * 2).call is None
 
 
 def test_a_missing_file_or_folder_is_no_call(tmp_path):

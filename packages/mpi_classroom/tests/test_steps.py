@@ -50,6 +50,29 @@ def test_the_report_counts_for_every_rank_and_says_what_would_happen():
     assert "out of step" in lines[5] and "wrong numbers" in lines[5]
 
 
+def test_after_a_cell_for_some_ranks_only_communicators_among_them_are_compared():
+    """The ranks that did not run it may make their call in the next cell."""
+    before = {
+        rank: counts for rank, counts in on(ROW, Collectives(2, 9), Collectives(2, 9)).items() if rank != 1
+    }
+    world = {rank: Counts({EVERYONE: Collectives(1 + rank)}) for rank in (0, 2, 3)}
+    assert steps.out_of_step(before, world) and not steps.out_of_step(before, world, everyone=False)
+    skipped = {
+        rank: counts for rank, counts in on(ROW, Collectives(3, 9), Collectives(2, 9)).items() if rank != 1
+    }
+    assert steps.out_of_step(before, skipped, everyone=False)
+    lines = steps.report(
+        [finished(4)[rank] for rank in (0, 2, 3)], before, skipped, everyone=False
+    ).splitlines()
+    assert (
+        lines[0]
+        == "Some ranks made a collective call on the communicator of ranks 0 and 2 that others did not."
+    )
+    assert lines[2] == "rank 0  finished  after 1 collective call" and lines[4].endswith("not a member")
+    without = {rank: before[rank] for rank in (0, 3)}
+    assert not steps.out_of_step(without, skipped, everyone=False), "rank 2 did not run the cell"
+
+
 # -------------------------------------------------------------------- other names, roots or operators
 
 

@@ -1,6 +1,7 @@
 """Messages that nobody received are reported once, and discarded only where they would do harm."""
 
 from mpi_classroom import undelivered
+from mpi_classroom.host import LocalHost
 from mpi_classroom.observer import Observer
 from mpi_classroom.recording import calls
 from mpi_classroom.recording.calls import EVERYONE, Collectives, Counts, Message, call_file
@@ -15,7 +16,7 @@ def test_the_counts_are_those_that_the_ranks_wrote(tmp_path):
     calls.COUNTS.pack_into(record, 0, 99, 3)
     calls.TRAFFIC.pack_into(record, calls.TRAFFIC_AT, 2, 1, 24, 16)
     call_file(tmp_path, 1).write_bytes(record)
-    observer = Observer(tmp_path, {}, lambda file: None)
+    observer = Observer(dict.fromkeys([0, 1], LocalHost(tmp_path, {})), lambda file: None)
     none = {EVERYONE: Collectives()}
     assert observer.counts([0, 1]) == {0: Counts(none), 1: Counts(none, 3, 2, 24, 16, 1)}
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mpi_classroom import watch
-from mpi_classroom.recording.calls import EVERYONE, Call, Collectives, Counts
+from mpi_classroom.recording.calls import EVERYONE, IN_LIBRARY, Call, Collectives, Counts
 from mpi_classroom.snapshot import RankState, Snapshot
 from mpi_classroom.watch import CpuShares, Decision, Watch, standstill, status_line
 
@@ -103,6 +103,25 @@ def test_the_others_get_their_time_after_a_raise_even_if_they_waited_before():
     assert follow(machine, *before, *after) == ["go on"] * (len(before) + 5) + ["look closer"]
 
 
+@pytest.mark.parametrize(
+    ("per_second", "does"), [(0, "look closer"), (1000, "look closer"), (10**6, "go on")]
+)
+def test_ranks_that_move_bytes_between_hosts_in_one_long_call_are_no_standstill(per_second, does):
+    machine = Watch(600, {})
+    moments = [
+        at(n / 4, *(replace(used(waiting(r), n / 4), moved=int(n / 4 * per_second)) for r in (0, 1)))
+        for n in range(42)
+    ]
+    assert follow(machine, *moments)[-1] == does
+
+
+def test_counts_that_may_be_old_are_not_compared():
+    machine = Watch(60, {0: made(0), 1: made(0)})
+    out_of_step = at(1.0, finished(0, 1), finished(1, 2))
+    assert machine.decide(replace(out_of_step, counted=False)).do == "end"
+    assert machine.decide(out_of_step).do == "heal"
+
+
 def test_a_rank_that_gets_no_cpu_time_has_had_no_chance_to_move():
     machine = Watch(60, {})
     frozen = [at(n / 4, waiting(0), waiting(1)) for n in range(120)]
@@ -181,6 +200,28 @@ def test_no_move_helps_a_cell_that_is_out_of_time_or_has_lost_a_rank():
     assert machine.decide(at(10.4, gone(0), waiting(1), down="the MPI job ended")).do == "heal"
 
 
+def test_a_wait_that_a_library_announced_stands_still_under_the_name_that_the_stack_has_for_it():
+    announced = Call(IN_LIBRARY, None, None, None, 7)
+    named = replace(announced, name="torch.distributed.all_reduce")
+    machine = Watch(60, {})
+    states = [replace(waiting(0), call=announced), finished(1)]
+    assert follow(machine, *stands(10.25, *states))[-1] == "look closer"
+    decision = machine.decide(at(10.6, replace(states[0], call=named, cpu_seconds=10.6), finished(1)))
+    assert decision.do == "heal" and "rank 0  waiting in torch.distributed.all_reduce" in decision.words
+
+
+def test_a_wait_that_only_the_stack_shows_is_interrupted_first():
+    over_gloo = Call("torch.distributed.all_reduce", None, None, None, 0, interruptible=True)
+    asleep = replace(waiting(0, runnable=False), call=over_gloo)
+    machine = Watch(1, {})
+    follow(machine, at(1.5, computing(0, runnable=False), finished(1)))
+    assert machine.decide(at(2.0, asleep, finished(1))) == Decision("interrupt")
+    assert machine.decide(at(2.5, computing(0, runnable=False), finished(1))).do == "go on"
+    decision = machine.decide(at(3.5, computing(0, runnable=False), finished(1)))
+    assert decision.do == "heal" and "are in" not in decision.words
+    assert "rank 0 is in torch.distributed.all_reduce, but rank 1 has finished." in decision.words
+
+
 def test_ranks_that_run_python_are_interrupted_and_keep_their_variables():
     machine = Watch(1, {})
     assert follow(machine, at(0.5, computing(0)), at(1.5, computing(0))) == ["go on", "look closer"]
@@ -246,6 +287,19 @@ def test_without_counts_from_before_the_cell_nothing_is_compared():
     machine = Watch(60, {0: made(5), 1: made(5)})
     busy = at(1.0, finished(0, 5), finished(1, 6), background=(computing(2),))
     assert machine.decide(busy) == Decision("end")
+
+
+def test_a_cell_for_some_ranks_is_compared_on_the_communicators_among_them():
+    def counts(world, row):
+        return Counts({EVERYONE: Collectives(world), (0, 1): Collectives(row)})
+
+    before = {0: counts(5, 1), 1: counts(5, 1)}
+    for rows, does in (((2, 2), "end"), ((2, 1), "heal")):
+        machine = Watch(60, before, everyone=False)
+        ranks = [RankState(rank, "finished", counts=counts(5 + rank, row)) for rank, row in enumerate(rows)]
+        decision = machine.decide(at(1.0, *ranks))
+        assert decision.do == does
+        assert ("on the communicator of ranks 0 and 1" in decision.words) is (does == "heal")
 
 
 def test_ranks_that_an_interrupt_left_out_of_step_are_healed():

@@ -13,8 +13,8 @@ Importing registers the backend. CPU tensors only. One call goes through three f
 
 Underneath: gate.py (have all ranks come, and do they agree?), shared.py (memory that all ranks of a machine
 see), tensors.py and reductions.py (what MPI knows of tensors), work.py (asynchronous works and their order),
-waiting.py, interrupts.py. Beside it: start.py (making groups), barriers.py (monitored_barrier), internals.py
-(what of torch's insides this stands on).
+waiting.py, announce.py (tells a tool that watches the job who waits), interrupts.py. Beside it: start.py
+(making groups), barriers.py (monitored_barrier), internals.py (what of torch's insides this stands on).
 """
 
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, LayoutError, MismatchError

@@ -12,9 +12,9 @@ from datetime import timedelta
 import torch.distributed as dist
 from mpi4py import MPI
 
+from .announce import GOES_ON, OWN_TIMEOUT_SECONDS, WAITS, tell, wait_for_ranks
 from .channel import Channel
 from .errors import CollectiveTimeoutError
-from .waiting import wait_until
 
 GONE = 0  # in place of a report's number
 REPORT, VERDICT = 2, 3  # tags on the group's own communicator
@@ -59,7 +59,7 @@ def report(channel: Channel, seconds: float) -> None:
     comm.send(channel.reports, 0, REPORT)
     deadline = time.monotonic() + 1.5 * seconds + 1  # rank 0 may have begun to wait later, and speaks first
     told, missing = 0, [0]
-    while told != channel.reports and wait_until(
+    while told != channel.reports and wait_for_ranks(
         lambda: comm.Iprobe(0, VERDICT), deadline - time.monotonic()
     ):
         told, missing = comm.recv(source=0, tag=VERDICT)
@@ -78,7 +78,9 @@ def collect(channel: Channel, seconds: float) -> dict[int, int]:
     here: dict[int, int] = {}
     deadline = time.monotonic() + seconds
     while len(here) < channel.size - 1:
-        if not wait_until(lambda: channel.comm.Iprobe(MPI.ANY_SOURCE, REPORT), deadline - time.monotonic()):
+        if not wait_for_ranks(
+            lambda: channel.comm.Iprobe(MPI.ANY_SOURCE, REPORT), deadline - time.monotonic()
+        ):
             break
         status = MPI.Status()
         number = channel.comm.recv(source=MPI.ANY_SOURCE, tag=REPORT, status=status)
@@ -97,6 +99,8 @@ def roll_call(store: dist.Store, name: str, ranks: Sequence[int], me: int, secon
     keys = {rank: f"{name}: rank {rank}" for rank in ranks}
     store.set(keys[me], "here")
     try:
+        if seconds > OWN_TIMEOUT_SECONDS:
+            tell(WAITS)
         store.wait(list(keys.values()), timedelta(seconds=seconds))
         outcome = "complete"
     except RuntimeError:  # each kind of store has its own words for a timeout
@@ -104,6 +108,8 @@ def roll_call(store: dist.Store, name: str, ranks: Sequence[int], me: int, secon
         if not missing:
             raise
         outcome = f"rank {listed(missing)} did not come within {seconds:g} s"
+    finally:
+        tell(GOES_ON)
     said = store.compare_set(f"{name}: outcome", "", outcome).decode()
     if said != "complete":
         raise CollectiveTimeoutError(f"new_group of ranks {list(ranks)}: {said}")

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import torch
 from mpi4py import MPI
 
+from .announce import GOES_ON, WAITS, moving, tell
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, LayoutError, MismatchError
 from .gate import Gate
 from .interrupts import Deferred
@@ -92,10 +93,20 @@ class Channel:
         self.check_open()
         lane = self.lane
         if not later:
-            with lane.lock:  # not try and release: an interrupt in between would leave it locked
-                if not lane.queue:
-                    self.execute(call, seconds)
-                    return Finished(call.tensors)
+            waits = bool(lane.queue)  # for an earlier one, which another thread runs
+            try:
+                if waits:
+                    tell(WAITS)
+                with lane.lock:  # not acquire and release: an interrupt in between would leave it locked
+                    if waits:
+                        tell(GOES_ON)
+                    if not lane.queue:
+                        self.execute(call, seconds)
+                        return Finished(call.tensors)
+            finally:
+                if waits:
+                    tell(GOES_ON)
+        call = call._replace(body=moving(call.body))
         work = Pending(lane, lambda: self.execute(call, seconds), call.tensors)
         lane.submit(work)
         if not later:

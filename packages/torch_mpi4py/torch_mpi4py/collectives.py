@@ -9,7 +9,6 @@ Every wait inside a body has a deadline (`Channel.complete`), so MPI's calls are
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from mpi4py import MPI
 
 from . import tensors as limits
-from .channel import Call, Channel
+from .channel import Call, Channel, keep_forever
 from .errors import MismatchError
 from .gate import CODE, RECORD, describe, expectation, record
 from .reductions import (
@@ -35,7 +34,7 @@ from .reductions import (
     scaled,
 )
 from .shared import ROW_BYTES
-from .tensors import DTYPE_CODE, as_message, pieces, plain, spec, writable, write_back
+from .tensors import DTYPE_CODE, as_message, free_all, pieces, place_for, plain, spec, write_back
 
 Tensors = list[torch.Tensor]
 Part = tuple[int, torch.Tensor]  # the other rank, and what is sent to it or received from it
@@ -185,17 +184,22 @@ def reduce(channel: Channel, tensors: Sequence[torch.Tensor], op: Any, root: int
     check_tensors(tensor)
     check_rank(channel, root)
     refuse_unknown(tensor.dtype, kind)
+    values = plain(tensor)
 
     def body() -> None:
-        row = scaled(plain(tensor), op) if kind == PREMUL_SUM else plain(tensor)
+        row = scaled(values, op) if kind == PREMUL_SUM else values
         if row is tensor and channel.rank != root:
             row = row.clone()
         reduce_in_place(channel, row, kind)
         if channel.rank == root:
             write_back(tensor, row)
 
+    native = (tensor.dtype, kind) in NATIVE and kind != PREMUL_SUM
+    show = (values.data_ptr(), values.nbytes) if native else None
+    local = native and channel.rows is not None and channel.rows.is_direct(values.nbytes)
     mine = record("reduce", tensor.dtype, root_or_op=kind + 100 * root, shape=hash(tensor.shape))
-    return Call(mine, partial(describe, "reduce", [tensor], f"{NAMES[kind]} to rank {root}"), body, [tensor])
+    words = partial(describe, "reduce", [tensor], f"{NAMES[kind]} to rank {root}")
+    return Call(mine, words, body, [tensor], show, local)
 
 
 def reduce_scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torch.Tensor], op: Any) -> Call:
@@ -234,23 +238,23 @@ def reduce_scatter_row(
     kind = kind_of(op)
     native = NATIVE.get((tensor.dtype, kind))
     source = plain(scaled(tensor, op) if kind == PREMUL_SUM else tensor)
-    with writable([output]) as (into,):
-        rows = channel.find_rows() if native else None
-        if native and rows:
+    into = place_for(output)
+    rows = channel.find_rows() if native else None
+    if native is None or (not rows and tensor.numel() > limits.MAX_COUNT):
+        parts = torch.empty((channel.size, into.numel()), dtype=into.dtype)
+        outgoing = source.detach().view(-1).split(list(counts))
+        exchange(channel, list(enumerate(outgoing)), list(enumerate(parts)))
+        combine(list(parts), kind, into.view(-1))  # each rank adds up its own
+    else:
+        if rows:
             rows.reduce_scatter(into.data_ptr(), source.data_ptr(), counts, *native)
-        elif native is None or tensor.numel() > limits.MAX_COUNT:  # exchange parts; each rank adds up its own
-            parts = torch.empty((channel.size, into.numel()), dtype=into.dtype)
-            outgoing = source.detach().view(-1).split(list(counts))
-            exchange(channel, list(enumerate(outgoing)), list(enumerate(parts)))
-            combine(list(parts), kind, into.view(-1))
-            return
         else:
-            begun = channel.comm.Ireduce_scatter(
-                spec(source, native[0]), spec(into, native[0]), list(counts), native[1]
-            )
+            buffers = spec(source, native[0]), spec(into, native[0])
+            begun = channel.comm.Ireduce_scatter(*buffers, list(counts), native[1])
             channel.complete(begun, source, into)
         if kind == AVG:
             average(into, channel.size)
+    write_back(output, into)
 
 
 # ---------------------------------------------------------------------------- one row of memory
@@ -263,9 +267,10 @@ def broadcast(channel: Channel, tensors: Sequence[torch.Tensor], root: int) -> C
     check_rank(channel, root)
 
     def body() -> None:
-        with writable([tensor], read=channel.rank == root) as (values,):
-            for piece in pieces(values):
-                channel.complete(channel.comm.Ibcast(spec(piece), root), values)
+        values = plain(tensor) if channel.rank == root else place_for(tensor)
+        for piece in pieces(values):
+            channel.complete(channel.comm.Ibcast(spec(piece), root), values)
+        write_back(tensor, values)
 
     mine = record("broadcast", tensor.dtype, root_or_op=root, shape=hash(tensor.shape))
     return Call(mine, partial(describe, "broadcast", [tensor], f"from rank {root}"), body, [tensor])
@@ -280,24 +285,30 @@ def all_gather_single(channel: Channel, output: torch.Tensor, tensor: torch.Tens
     short = mine.nbytes <= ROW_BYTES  # one copy in, one out; from there on MPI copies straight, once
 
     def body() -> None:
-        with writable([output]) as (row,):
-            if short and (rows := channel.find_rows()):
-                rows.all_gather(row.data_ptr(), mine.data_ptr(), mine.nbytes)
-                return
-            parts = row.detach().view(-1).chunk(channel.size) if row.numel() else [row] * channel.size
-            own = parts[channel.rank]
-            if row.numel() > limits.MAX_COUNT:
-                exchange(channel, [(rank, mine) for rank in range(channel.size)], list(enumerate(parts)))
-                return
-            if mine.data_ptr() != own.data_ptr():
-                own.copy_(mine.detach().view(-1))
-            memory, _, unit = spec(row)  # in place on all ranks: MPI wants that to be the same everywhere
-            channel.complete(channel.comm.Iallgather(MPI.IN_PLACE, [memory, own.numel(), unit]), row)
+        row = place_for(output)
+        if short and (rows := channel.find_rows()):
+            rows.all_gather(row.data_ptr(), mine.data_ptr(), mine.nbytes)
+        else:
+            all_gather_row(channel, row, mine)
+        write_back(output, row)
 
     shown = record("all_gather_single", tensor.dtype, shape=tensor.numel())
     words = partial(describe, "all_gather_single", [tensor])
     show = (mine.data_ptr(), mine.nbytes) if short else None
     return Call(shown, words, body, [output], show, short and channel.rows is not None)
+
+
+def all_gather_row(channel: Channel, row: torch.Tensor, mine: torch.Tensor) -> None:
+    """Gather the plain tensors `mine` of all ranks in the plain tensor `row`, straight, in one copy."""
+    parts = row.detach().view(-1).chunk(channel.size) if row.numel() else [row] * channel.size
+    own = parts[channel.rank]
+    if row.numel() > limits.MAX_COUNT:
+        exchange(channel, [(rank, mine) for rank in range(channel.size)], list(enumerate(parts)))
+        return
+    if mine.data_ptr() != own.data_ptr():
+        own.copy_(mine.detach().view(-1))
+    memory, _, unit = spec(row)  # in place on all ranks: MPI wants that to be the same everywhere
+    channel.complete(channel.comm.Iallgather(MPI.IN_PLACE, [memory, own.numel(), unit]), row)
 
 
 def all_to_all_single(
@@ -317,21 +328,21 @@ def all_to_all_single(
         largest = tensor.numel()
         if set(channel.gate.elements()) != {tensor.numel()} or not even:
             largest = agree_on_parts(channel, sends, receives)
-        with writable([output]) as (into,):
-            source = plain(tensor)
-            if largest > limits.MAX_COUNT:
-                outgoing = source.detach().view(-1).split(sends)
-                exchange(
-                    channel,
-                    list(enumerate(outgoing)),
-                    list(enumerate(into.detach().view(-1).split(receives))),
-                )
-                return
-            out, unit = spec(source)[0], spec(source)[2]
+        into, source = place_for(output), plain(tensor)
+        if largest > limits.MAX_COUNT:
+            outgoing = source.detach().view(-1).split(sends)
+            exchange(
+                channel,
+                list(enumerate(outgoing)),
+                list(enumerate(into.detach().view(-1).split(receives))),
+            )
+        else:
+            out, _, unit = spec(source)
             begun = channel.comm.Ialltoallv(
                 [out, (sends, starts(sends)), unit], [spec(into)[0], (receives, starts(receives)), unit]
             )
             channel.complete(begun, source, into)
+        write_back(output, into)
 
     mine = record("all_to_all_single", dtype, elements=tensor.numel() if even else -1)
     return Call(mine, partial(describe, "all_to_all_single", [tensor], f"parts {sends}"), body, [output])
@@ -434,13 +445,21 @@ def exchange(channel: Channel, sends: Sequence[Part], receives: Sequence[Part]) 
     own_into = [tensor for source, tensor in receives if source == rank]
     outgoing = [(to, plain(tensor)) for to, tensor in sends if to != rank]
     incoming = [(source, tensor) for source, tensor in receives if source != rank]
-    with writable([tensor for _, tensor in incoming]) as places, ExitStack() as types:
-        requests = [
-            comm.Irecv(types.enter_context(as_message(place)), source, TAG)
-            for (source, _), place in zip(incoming, places, strict=True)
-        ]
-        requests += [comm.Isend(types.enter_context(as_message(tensor)), to, TAG) for to, tensor in outgoing]
-        channel.complete(requests, outgoing, places)
+    places = [place_for(tensor) for _, tensor in incoming]
+    requests: list[MPI.Request] = []
+    made: list[MPI.Datatype] = []
+    try:
+        for (source, _), place in zip(incoming, places, strict=True):
+            requests.append(comm.Irecv(as_message(place, made), source, TAG))
+        for to, tensor in outgoing:
+            requests.append(comm.Isend(as_message(tensor, made), to, TAG))
+    except BaseException:
+        keep_forever(requests, outgoing, places)
+        raise
+    free_all(made)
+    channel.complete(requests, outgoing, places)
+    for (_, tensor), place in zip(incoming, places, strict=True):
+        write_back(tensor, place)
     for source_tensor, into in zip(own, own_into, strict=True):
         if into.data_ptr() != source_tensor.data_ptr():
             write_back(into, source_tensor.detach().reshape(into.shape))

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
+from .announce import wait_for_ranks
 from .errors import CollectiveTimeoutError, MismatchError
 from .tensors import DTYPE_CODE
 from .waiting import wait_until
@@ -79,7 +80,7 @@ class Gate:
             return
         self.mine[:] = mine
         self.request.Start()
-        if not (self.test() or wait_until(self.test, seconds)):
+        if not (self.test() or wait_for_ranks(self.test, seconds)):
             raise CollectiveTimeoutError(
                 f"{describe()}: timeout after {seconds:g} s, not all {self.comm.size} ranks came"
             )

@@ -15,7 +15,6 @@ a thread looks for the message, so that its sender's `wait()` ends even if this 
 collective.
 """
 
-import contextlib
 import sys
 import threading
 import time
@@ -28,9 +27,20 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
+from .announce import arriving, wait_for_ranks
 from .channel import Channel, keep_forever
 from .errors import BrokenGroupError, ClosedGroupError, CollectiveTimeoutError, MismatchError
-from .tensors import DTYPE_CODE, LABEL_BYTES, Spec, as_message, labelled, place_for, plain, write_back
+from .tensors import (
+    DTYPE_CODE,
+    LABEL_BYTES,
+    Spec,
+    as_message,
+    free_all,
+    labelled,
+    place_for,
+    plain,
+    write_back,
+)
 from .waiting import LONGEST_NAP, SHORT_NAP, wait_until
 from .work import Outcome
 
@@ -64,9 +74,11 @@ class Message(Outcome):
         `deferred`: Ctrl-C is raised when it has begun, not between the call and the assignment.
         """
         try:
-            with self.queue.channel.deferred, self.buffer() as buffer:
-                self.request = post(buffer)
+            with self.queue.channel.deferred:
+                made: list[MPI.Datatype] = []
+                self.request = post(self.buffer(made))
                 self.started = True
+                free_all(made)
         except BaseException as error:
             if self.started:  # it has begun; a signal handler raised
                 raise
@@ -74,11 +86,11 @@ class Message(Outcome):
             if not isinstance(error, Exception):
                 raise
 
-    def buffer(self) -> contextlib.AbstractContextManager[Spec]:
+    def buffer(self, made: list[MPI.Datatype]) -> Spec:
         """What MPI reads or writes: the values, and the label where there is one."""
         if self.queue.has_label(self.tensor):
-            return labelled(self.values, self.label)
-        return as_message(self.values)
+            return labelled(self.values, self.label, made)
+        return as_message(self.values, made)
 
     def fail(self, error: BaseException) -> None:
         """End it with an error of MPI or of this process."""
@@ -94,11 +106,15 @@ class Message(Outcome):
         """Do what is left when MPI is done with it."""
 
     def is_completed(self) -> bool:
+        if self.look():
+            self.announce()
+        return self.done
+
+    def look(self) -> bool:
+        """Whether it is done, without running the callbacks of its future."""
         if not self.done:
             with self.testing:
                 self.test()
-        if self.done:
-            self.announce()
         return self.done
 
     def test(self) -> None:
@@ -128,7 +144,7 @@ class Message(Outcome):
         seconds = timeout.total_seconds() if timeout else 0.0
         seconds = seconds if seconds > 0 else self.queue.channel.seconds
         nap = SHORT_NAP if self.tensor.nbytes > LARGE else LONGEST_NAP
-        if not self.is_completed() and not wait_until(self.is_completed, seconds, nap):
+        if not self.is_completed() and not wait_for_ranks(self.is_completed, seconds, nap):
             raise CollectiveTimeoutError(f"{self.words} is not done after {seconds:g} s")
         self.announce()
         if self.error:
@@ -168,6 +184,7 @@ class Receive(Message):
                 self.start(lambda buffer: channel.mail.Irecv(buffer, self.sender, self.tag))
             elif channel.mail.Iprobe(self.sender, self.tag):
                 self.start(self.receive_what_came)
+                arriving[id(self)] = self
         except MPI.Exception as error:
             self.fail(error)
         except (BrokenGroupError, ClosedGroupError) as error:
@@ -182,8 +199,10 @@ class Receive(Message):
         if surely and came == self.expected_nbytes:
             return message.Irecv(buffer)
         self.elsewhere = torch.empty(came, dtype=torch.uint8)
-        with as_message(self.elsewhere) as place:
-            return message.Irecv(place)
+        made: list[MPI.Datatype] = []
+        request = message.Irecv(as_message(self.elsewhere, made))
+        free_all(made)
+        return request
 
     @property
     def expected_nbytes(self) -> int:

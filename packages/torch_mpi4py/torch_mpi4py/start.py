@@ -18,12 +18,12 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
+from .announce import wait_for_ranks
 from .barriers import roll_call
 from .channel import create_from, forget_in_fork, keep_forever
 from .errors import CollectiveTimeoutError
 from .group import MPIGroup
 from .shared import all_agree
-from .waiting import wait_until
 
 NAME = "mpi4py"
 TIMEOUT = timedelta(minutes=30)  # torch's own default for CPU groups
@@ -42,7 +42,7 @@ def init_process_group(comm: MPI.Intracomm | None = None, *, timeout: timedelta 
     global _parent
     refuse_fork()
     comm = bare(MPI.COMM_WORLD if comm is None else comm)
-    if not wait_until(comm.Ibarrier().Test, timeout.total_seconds()):
+    if not wait_for_ranks(comm.Ibarrier().Test, timeout.total_seconds()):
         raise CollectiveTimeoutError(
             f"init_process_group: not all {comm.size} ranks of the communicator came "
             f"within {timeout.total_seconds():g} s"

@@ -6,8 +6,7 @@ row of its values (strided, conjugated lazily, negated lazily) goes through a co
 a larger tensor is one element of a type made for it, or, in reductions, several pieces.
 """
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,20 +37,9 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
-@contextlib.contextmanager
-def writable(tensors: Sequence[torch.Tensor], *, read: bool = False) -> Iterator[list[torch.Tensor]]:
-    """Yield plain tensors to receive into, then copy what came to `tensors`. `read`: they start as copies."""
-    places = [place_for(tensor, read) for tensor in tensors]
-    yield places
-    for tensor, place in zip(tensors, places, strict=True):
-        write_back(tensor, place)
-
-
-def place_for(tensor: torch.Tensor, read: bool = False) -> torch.Tensor:
-    """Return `tensor` if it is plain, else a new plain tensor of its shape."""
-    if is_plain(tensor):
-        return tensor
-    return plain(tensor) if read else torch.empty(tensor.shape, dtype=tensor.dtype)
+def place_for(tensor: torch.Tensor) -> torch.Tensor:
+    """Return where to receive what `write_back` brings to `tensor`: itself if it is plain, else a new one."""
+    return tensor if is_plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 def write_back(tensor: torch.Tensor, values: torch.Tensor) -> None:
@@ -94,34 +82,29 @@ def spec(tensor: torch.Tensor, datatype: MPI.Datatype | None = None) -> Spec:
     ]
 
 
-@contextlib.contextmanager
-def as_message(tensor: torch.Tensor) -> Iterator[Spec]:
-    """Yield a plain tensor of any size as the buffer of one message."""
+def as_message(tensor: torch.Tensor, made: list[MPI.Datatype]) -> Spec:
+    """Return a plain tensor of any size as the buffer of one message.
+
+    A type that a large one needs is appended to `made`, see `free_all`.
+    """
     if tensor.numel() <= MAX_COUNT:
-        yield spec(tensor)
-        return
-    datatype = large_type(UNITS[tensor.itemsize], tensor.numel())
-    yield [at(tensor.data_ptr(), tensor.nbytes), 1, datatype]
-    datatype.Free()  # MPI keeps it until the messages under way are done
+        return spec(tensor)
+    made.append(large_type(UNITS[tensor.itemsize], tensor.numel()))
+    return [at(tensor.data_ptr(), tensor.nbytes), 1, made[-1]]
 
 
 LABEL_BYTES = 8
 
 
-@contextlib.contextmanager
-def labelled(tensor: torch.Tensor, label: NDArray[np.int64]) -> Iterator[Spec]:
-    """Yield a plain tensor of any size, with one number behind it, as the buffer of one message: no copy."""
-    unit = UNITS[tensor.itemsize]
-    many = large_type(unit, tensor.numel()) if tensor.numel() > MAX_COUNT else None
-    datatype = MPI.Datatype.Create_struct(
-        [1 if many else tensor.numel(), 1],
-        [MPI.Get_address(at(tensor.data_ptr(), tensor.nbytes)), MPI.Get_address(label)],
-        [many or unit, MPI.INT64_T],
-    ).Commit()
-    if many:
-        many.Free()
-    yield [MPI.BOTTOM, 1, datatype]
-    datatype.Free()
+def labelled(tensor: torch.Tensor, label: NDArray[np.int64], made: list[MPI.Datatype]) -> Spec:
+    """Return a plain tensor of any size, with one number behind it, as the buffer of one message: no copy.
+
+    Its type is appended to `made`, see `free_all`.
+    """
+    values, count, unit = as_message(tensor, made)
+    addresses = [MPI.Get_address(values), MPI.Get_address(label)]
+    made.append(MPI.Datatype.Create_struct([count, 1], addresses, [unit, MPI.INT64_T]).Commit())
+    return [MPI.BOTTOM, 1, made[-1]]
 
 
 def large_type(unit: MPI.Datatype, count: int) -> MPI.Datatype:
@@ -131,6 +114,12 @@ def large_type(unit: MPI.Datatype, count: int) -> MPI.Datatype:
     datatype = MPI.Datatype.Create_struct([blocks, rest], [0, blocks * block.Get_extent()[1]], [block, unit])
     block.Free()
     return datatype.Commit()
+
+
+def free_all(made: list[MPI.Datatype]) -> None:
+    """Free the types of messages that have begun: MPI keeps each until its messages are done."""
+    for datatype in made:
+        datatype.Free()
 
 
 def pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:

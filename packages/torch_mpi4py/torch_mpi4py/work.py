@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .announce import GOES_ON, WAITS, tell, wait_for_ranks
 from .errors import CollectiveTimeoutError
-from .waiting import wait_until
 
 Result = list[torch.Tensor]
 
@@ -210,8 +210,13 @@ class Lane:
 
     def step(self, work: Pending | None = None) -> None:
         """Run the next in the queue, unless `work` is done meanwhile."""
-        with self.lock:
-            ran = None if work and work.done else self.run_next()
+        try:
+            tell(WAITS)  # whoever holds the lock runs a collective, which waits for the other ranks
+            with self.lock:
+                tell(GOES_ON)
+                ran = None if work and work.done else self.run_next()
+        finally:
+            tell(GOES_ON)
         if ran:
             ran.announce()
 
@@ -237,7 +242,7 @@ class Lane:
         Raises CollectiveTimeoutError after `seconds`; the collective goes on.
         """
         if seconds > 0:
-            if not wait_until(lambda: work.done, seconds):
+            if not wait_for_ranks(lambda: work.done, seconds):
                 raise CollectiveTimeoutError(
                     f"the collective is not done: timeout after {seconds:g} s; it goes on"
                 )

@@ -15,7 +15,7 @@ from mpi_classroom import steps
 from mpi_classroom.cause import report
 from mpi_classroom.recording.calls import EVERYONE, Call, Collectives, Communicator, Counts, Done
 from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
-from tests.notebooks.broken_cells import BROKEN_CELLS, FREE, RESTARTED, Broken
+from tests.notebooks.broken_cells import BROKEN_CELLS, FREE, RARE, RESTARTED, Broken
 
 RANKS = range(4)
 WORLD = Communicator(0, (0, 1, 2, 3))
@@ -39,6 +39,13 @@ def waits(
 ) -> RankState:
     """A rank in an MPI call on that line of the cell."""
     return RankState(-1, "waiting", Call(name, peer, None, tag, 1, turn, on, of), line=line, done=done)
+
+
+def in_torch(line: int, name: str) -> RankState:
+    """A rank that announced a wait, whose stack shows that function of torch.distributed."""
+    return RankState(
+        -1, "waiting", Call(f"torch.distributed.{name}", None, None, None, 7), line=line, done=FIRST
+    )
 
 
 def part(context: int, *members: int) -> Communicator:
@@ -186,6 +193,18 @@ SNAPSHOTS: dict[str, list[RankState]] = {
         RankState(-1, "stopped", error="is stopped (process 19193)"),
         waits(4, "Barrier"),
     ],
+    "a collective of torch.distributed that one rank skips": [
+        *(in_torch(4, "all_reduce"), in_torch(4, "all_reduce"), DONE, in_torch(4, "all_reduce")),
+    ],
+    "an asynchronous collective of torch.distributed that one rank skips": [
+        *(in_torch(4, "Work.wait"), in_torch(4, "Work.wait"), DONE, in_torch(4, "Work.wait")),
+    ],
+    "a receive of torch.distributed without a send": [in_torch(4, "recv"), DONE, DONE, DONE],
+    "a raise before a collective of torch.distributed": [
+        *(in_torch(5, "barrier"), raised("ValueError: boom", 4), in_torch(5, "barrier")),
+        in_torch(5, "barrier"),
+    ],
+    "DistributedDataParallel: one batch more on one rank": [in_torch(5, "all_reduce"), DONE, DONE, DONE],
     "os._exit(0) on one rank": [gone(), gone("left Python without finishing MPI (os._exit)"), gone(), gone()],
 }
 
@@ -208,9 +227,9 @@ OUT_OF_STEP: dict[str, tuple[list[RankState], tuple[int, ...], str]] = {
 # What the watch adds: why it stepped in, and what became of the ranks.
 FROM_THE_WATCH = re.compile(
     rf"{re.escape(RESTARTED)}|{re.escape(FREE)}|"
-    "Not done after|Interrupted|no rank can go on|A rank (died|raised)"
+    "Not done after|Interrupted|Nobody has|no rank can go on|A rank (died|raised)"
 )
-CELLS = {broken.name: broken for broken in BROKEN_CELLS}
+CELLS = {broken.name: broken for broken in [*BROKEN_CELLS, *RARE]}
 
 
 def in_the_cell(states: Sequence[RankState], broken: Broken) -> list[RankState]:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from mpi_classroom import processes
-from tests.notebooks.broken_cells import BROKEN_CELLS, RARE, RESTARTED, row
+from tests.notebooks.broken_cells import BROKEN_CELLS, RARE, RESTARTED, TORCH, row
 from tests.notebooks.kernel import Notebook, open_notebook
 from tests.unit.classroom.test_causes import OUT_OF_STEP, SNAPSHOTS
 
@@ -102,6 +102,27 @@ def test_there_are_more_than_enough_broken_cells():
 )
 def test_a_rank_that_sleeps_or_computes_while_the_others_wait_is_no_hang(notebook, work):
     ran = notebook.run(f"%%px\nif rank == 1:\n    {work}\nprint(comm.allreduce(rank))", within=60)
+    assert ran.error == "" and sorted(ran.output.split("\n"))[-4:] == ALL_RANKS.split("\n")
+
+
+SLOW_TORCH = f"""
+{TORCH}
+import torch_mpi4py.collectives as collectives
+slowly, plain = {STANDSTILL + 2}, collectives.reduce_row
+def reduce_row(*arguments): time.sleep(slowly); plain(*arguments)
+if rank == 1: time.sleep(slowly)
+dist.barrier()
+collectives.reduce_row = reduce_row
+total = torch.tensor([1.0 * rank])
+dist.all_reduce(total, async_op=True).wait()
+collectives.reduce_row = plain
+print(int(total))
+"""
+
+
+@pytest.mark.slow
+def test_ranks_in_torch_wait_for_a_late_rank_and_for_data_that_moves_slowly(notebook):
+    ran = notebook.run(f"%%px{SLOW_TORCH}", within=60)
     assert ran.error == "" and sorted(ran.output.split("\n"))[-4:] == ALL_RANKS.split("\n")
 
 

@@ -6,10 +6,10 @@ from matplotlib.patches import FancyArrowPatch
 from course.lessons.l10_spatial_and_hybrid.figures import (
     accuracy_by_tile,
     halo_arrows,
-    memory_and_loss,
+    loss_by_step,
+    memory_by_side,
     ways_to_split,
 )
-from mpi_classroom.figures import Picture
 from tests.unit.figures.pictures import check_legible, title_of
 
 
@@ -39,18 +39,19 @@ def test_accuracy_by_tile_says_that_of_the_smallest_tiles_and_that_of_one_judgem
     assert "98 % with tiles of 16, halos and one judgement" in picture.alt
 
 
-def headline(picture: Picture) -> str:
-    return " ".join(picture.figure.get_suptitle().split())
-
-
-def test_memory_and_loss_says_both_and_nothing_of_a_loss_that_was_not_measured() -> None:
-    whole, strip = {256: 4.0, 512: 16.0}, {256: 1.0, 512: 4.2}
-    picture = memory_and_loss(whole, strip, [0.7, 0.2], ranks=4)
+def test_memory_by_side_says_what_one_process_and_each_rank_keep() -> None:
+    picture = memory_by_side({256: 4.0, 512: 16.0}, {256: 1.0, 512: 4.2}, ranks=4)
     check_legible(picture)
-    assert "At 512², one process keeps 16.0 MiB for backward, each of 4 ranks 4.2 MiB" in headline(picture)
-    assert "their loss goes from 0.70 to 0.20" in headline(picture)
+    assert "At 512², one process keeps 16.0 MiB for backward, each of 4 ranks 4.2 MiB" in title_of(picture)
     assert "256 pixels 4.0 and 1.0 MiB" in picture.alt
-    assert "loss" not in headline(memory_and_loss(whole, strip, [], ranks=4))
+
+
+def test_loss_by_step_says_its_ends_and_nothing_of_a_loss_that_was_not_measured() -> None:
+    picture = loss_by_step([0.7, 0.4, 0.2], ranks=4)
+    check_legible(picture)
+    assert title_of(picture) == "On 4 ranks the loss goes from 0.70 to 0.20"
+    assert "3 steps" in picture.alt
+    assert "did not train" in title_of(loss_by_step([], ranks=4))
 
 
 def test_every_way_to_split_has_a_part_for_each_rank() -> None:

@@ -8,19 +8,13 @@ from course_lib.theory.limited_link import LimitedLink, Sample, fit_limited_link
 
 MBIT = 1e6
 NOTHING = Hockney(0, 0)
-LINK = LimitedLink(8 * MBIT, 1000, 1e-3, 0.0, 1.0)  # a byte takes 1 us, 1000 bytes are in the bucket
+LINK = LimitedLink(8 * MBIT, 1000, 1e-3, 1.0)  # a byte takes 1 us, 1000 bytes are in the bucket
 
 
 def test_a_message_in_the_bucket_takes_alpha_and_a_longer_one_waits_for_the_rest() -> None:
     assert LINK.send(1000, 400) == pytest.approx((1e-3, 600))
     assert LINK.send(1000, 5000) == pytest.approx((1e-3 + 4e-3, 0))
     assert LINK.send(0, 5000) == pytest.approx((1e-3 + 4e-3, 0))  # refilled while alpha passed
-
-
-def test_at_full_speed_the_bucket_is_refilled_meanwhile() -> None:
-    slow_host = LimitedLink(8 * MBIT, 1000, 0.0, 1.0e-6, 1.0)  # no faster than the bucket is refilled
-    assert slow_host.send(1000, 5000) == pytest.approx((5e-3, 1000))
-    assert slow_host.beta_seconds_per_byte == pytest.approx(1e-6)
 
 
 def test_time_between_messages_is_not_lost() -> None:
@@ -34,7 +28,7 @@ def test_time_between_messages_is_not_lost() -> None:
 def test_adding_refills_the_bucket_up_to_its_burst() -> None:
     adds = Hockney(0, 0, gamma_seconds_per_byte=1e-7)  # half a millisecond per step
     without = predict_link_seconds(ring_allreduce_cost(4, 20_000), LINK, NOTHING)
-    instant = LimitedLink(8 * MBIT, 1000, 0.0, 0.0, 1.0)
+    instant = LimitedLink(8 * MBIT, 1000, 0.0, 1.0)
     assert predict_link_seconds(ring_allreduce_cost(4, 20_000), instant, adds) == pytest.approx(
         30e-3 - 1e-3 + 0.0
     )
@@ -58,10 +52,9 @@ def samples(truth: LimitedLink) -> list[Sample]:
 
 
 def test_a_fit_at_two_rates_finds_the_link_and_so_a_third_rate() -> None:
-    truth = LimitedLink(100 * MBIT, 16_384, 8e-5, 2e-9, 1.05)
+    truth = LimitedLink(100 * MBIT, 16_384, 8e-5, 1.05)
     fitted = fit_limited_link(samples(truth))
     assert fitted.alpha_seconds == pytest.approx(8e-5, rel=0.01)
-    assert fitted.full_speed_seconds_per_byte == pytest.approx(2e-9, rel=0.01)
     assert fitted.overhead == pytest.approx(1.05, rel=0.01)
     third = 250 * MBIT, 31_250
     cost = ring_allreduce_cost(4, 3 * 2**20)
@@ -71,7 +64,7 @@ def test_a_fit_at_two_rates_finds_the_link_and_so_a_third_rate() -> None:
 
 
 def test_one_wild_measurement_does_not_move_the_fit() -> None:
-    truth = LimitedLink(100 * MBIT, 16_384, 8e-5, 2e-9, 1.05)
+    truth = LimitedLink(100 * MBIT, 16_384, 8e-5, 1.05)
     wild = [
         Sample(each.rate_bit_per_s, each.burst_nbytes, each.nbytes, each.seconds * (30 if i == 9 else 1))
         for i, each in enumerate(samples(truth))

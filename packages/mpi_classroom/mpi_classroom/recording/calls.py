@@ -5,7 +5,6 @@ completed. Ranks are noted as the world numbers them, whatever communicator the 
 """
 
 import struct
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,14 +120,17 @@ OF_FILES_AND_WINDOWS = (
     *("File.Read_ordered", "File.Write_ordered", "File.Sync"),
 )
 
-OF_TORCH = "torch.distributed."  # how the calls begin that are known from the Python stack only
-TORCH_MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+# A wait that a library announces by MPI_Pcontrol (`record.announced`): which call of the library it is, only
+# the Python stack shows.
+IN_LIBRARY = "a library that uses MPI"
+OF_TORCH = "torch.distributed"  # how the calls begin that the stack names
+TORCH_MESSAGES = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "Work.wait for a message")
 
 COLLECTIVES = frozenset((*ROOTED, *ALIKE, *MAKERS))
 _BY_ALL = COLLECTIVES | {*ON_GRIDS, *STARTED_BY_ALL, *OPENERS, *OF_FILES_AND_WINDOWS}
 NAMES = (  # by code
     *("", *POINT_TO_POINT, *ROOTED, *ALIKE, *MAKERS, *ON_GRIDS, *STARTED, *STARTED_BY_ALL),
-    *(*WAITS, *POLLS, *ON_WINDOWS, *OPENERS, *OF_FILES_AND_WINDOWS),
+    *(*WAITS, *POLLS, *ON_WINDOWS, *OPENERS, *OF_FILES_AND_WINDOWS, IN_LIBRARY),
 )
 CODES = {name: code for code, name in enumerate(NAMES)}
 
@@ -148,6 +150,7 @@ class Call:
 
     Ranks are those of the world. `number` counts all calls of the rank, `turn` the collectives before this
     one on its communicator. `of` is what a wait waits for: an operation that was started before.
+    `interruptible`: it is known from the stack alone, and an interrupt may end it.
     """
 
     name: str
@@ -158,6 +161,7 @@ class Call:
     turn: int = 0
     on: Communicator = Communicator()
     of: str = ""
+    interruptible: bool = False
 
     @property
     def operation(self) -> str:
@@ -175,9 +179,9 @@ class Call:
         return self.name in ON_WINDOWS
 
     @property
-    def of_torch(self) -> bool:
-        """Whether it is a call of torch.distributed, of which no more is known than its name."""
-        return self.name.startswith(OF_TORCH)
+    def in_library(self) -> bool:
+        """Whether it is a library's call, of which no more is known than at most its name."""
+        return self.name == IN_LIBRARY or self.name.startswith(OF_TORCH)
 
     @property
     def sends(self) -> bool:
@@ -186,7 +190,7 @@ class Call:
 
     def __str__(self) -> str:
         name = f"{self.name} for {self.of}" if self.of else self.name
-        if self.of_torch:
+        if self.in_library:
             return name
         if self.collective:
             root = "" if self.peer in (None, 0) else f" with root {self.peer}"
@@ -298,13 +302,15 @@ class RankRecord:
     counts: Counts
 
 
-def read_rank(folder: Path, rank: int) -> RankRecord:
-    """What rank `rank` has written; of a rank that has written nothing, or nonsense: nothing done yet."""
-    record = _read(folder, rank)
+def decode(record: bytes, now: float) -> RankRecord:
+    """What a rank's `record` says; `now` is when it was read, on the monotonic clock of the rank's machine.
+
+    Of a rank that has written nothing, or nonsense: nothing done yet.
+    """
     _, sent = COUNTS.unpack_from(record)
     received, posted, sent_bytes, received_bytes = TRAFFIC.unpack_from(record, TRAFFIC_AT)
     counts = Counts(_collectives_in(record), sent, received, sent_bytes, received_bytes, posted)
-    return RankRecord(_call_in(record), _done_in(record), counts)
+    return RankRecord(_call_in(record, now), _done_in(record), counts)
 
 
 def _collectives_in(record: bytes) -> dict[tuple[int, ...], Collectives]:
@@ -324,11 +330,11 @@ def _last(code: int, root: int, operator: int) -> str:
     return str(Done(NAMES[code], 0, root=None if root == NOTHING else root, operator=OPERATORS[operator]))
 
 
-def _call_in(record: bytes) -> Call | None:
+def _call_in(record: bytes, now: float) -> Call | None:
     count, _, peer, other, tag, turn, context, mask, of, code = NOW.unpack_from(record)
     if not (0 < code < len(NAMES) and 0 <= of < len(NAMES)):
         return None
-    if NAMES[code] in POLLS and time.monotonic() - POLLED.unpack_from(record, POLLED_AT)[0] > POLL_SECONDS:
+    if NAMES[code] in POLLS and now - POLLED.unpack_from(record, POLLED_AT)[0] > POLL_SECONDS:
         return None
     peer, other, tag = (None if number == NOTHING else number for number in (peer, other, tag))
     return Call(NAMES[code], peer, other, tag, count, turn, _communicator(record, context, mask), NAMES[of])
@@ -342,7 +348,8 @@ def _done_in(record: bytes) -> Done | None:
     return Done(NAMES[code], turn, on, None if root == NOTHING else root, OPERATORS[operator])
 
 
-def _read(folder: Path, rank: int) -> bytes:
+def read_record(folder: Path, rank: int) -> bytes:
+    """The SIZE bytes that rank `rank` of this machine has written; zeros if it has not."""
     try:
         record = call_file(folder, rank).read_bytes()
     except OSError:

@@ -23,6 +23,7 @@ from mpi_classroom.recording.calls import (
     CODES,
     COUNTS,
     END,
+    IN_LIBRARY,
     NOTHING,
     NOW,
     ON_WINDOWS,
@@ -399,6 +400,41 @@ def waiting(name: str, of: Operation, wait: Callable[..., Any], *args: Any) -> A
         return wait(*args)
     finally:
         _record[CODE_BYTES] = _NO_CALL
+
+
+# What a library says by MPI_Pcontrol of the waits that no wrapper sees, because it calls MPI on threads and
+# communicators of its own: any library may, `torch_mpi4py` does. A rank is noted as waiting while its main
+# thread waits and no thread moves data.
+WAITS, GOES_ON = 54001, 54002  # the calling thread waits for a call of another rank; no longer
+MOVES, MOVED = 54003, 54004  # some thread moves data, which ends by itself; one of them no longer
+_library_waits = False
+_library_moves = 0  # threads that do
+_announcing = threading.Lock()
+
+
+def announced(pcontrol: Callable[[int], None]) -> Callable[[int], None]:
+    """`pcontrol`, which is MPI.Pcontrol, with a note of the waits that are announced by it."""
+
+    def call(level: int) -> None:
+        global _calls, _library_waits, _library_moves
+        if level not in (WAITS, GOES_ON, MOVES, MOVED):
+            return pcontrol(level)
+        if level in (WAITS, GOES_ON) and threading.get_ident() != MAIN:
+            return None
+        with _announcing:
+            noted = _library_waits and not _library_moves
+            if level in (WAITS, GOES_ON):
+                _library_waits = level == WAITS
+            else:
+                _library_moves += 1 if level == MOVES else -1
+            if _library_waits and not _library_moves:
+                _calls += 1  # also for the same wait, when data has moved meanwhile
+                NOW.pack_into(_record, 0, _calls, _sent, *NO_OPERATION, CODES[IN_LIBRARY])
+            elif noted:
+                _record[CODE_BYTES] = _NO_CALL
+        return None
+
+    return call
 
 
 _COMPUTED = 1e-3  # seconds of computing between two tests, after which they are no longer one wait

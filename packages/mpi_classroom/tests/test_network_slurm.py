@@ -1,0 +1,123 @@
+"""Slurm in the lab: its files, why it does not start, and (slow, where it can be had) jobs on four nodes."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_classroom import network_slurm
+from mpi_classroom.launch import find_mpiexec
+from mpi_classroom.network import network
+from mpi_classroom.network_commands import NetworkError
+from mpi_classroom.network_slurm import client_text, conf_text, find_slurm, not_started, start_slurm
+
+FOLDER = Path("/tmp/course-mpi-network-x/slurm")
+
+
+def test_the_settings_name_every_node_and_keep_every_file_in_the_lab():
+    lines = conf_text(FOLDER, ("n1", "n2"), 3).splitlines()
+    assert "SlurmctldHost=head(10.77.0.254)" in lines
+    assert "NodeName=n2 NodeAddr=10.77.0.2 CPUs=3 Sockets=3 State=UNKNOWN" in lines
+    assert lines[-1] == "PartitionName=lab Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP"
+    kept = [line for line in lines if line.partition("=")[0].endswith(("File", "Dir", "Location", "Info"))]
+    assert len(kept) == 7
+    assert all(f"={FOLDER}/" in line for line in kept)
+
+
+def test_a_command_of_slurm_hides_the_labs_hostfile_and_agent_from_its_jobs(tmp_path):
+    tool = tmp_path / "squeue"
+    tool.write_text('#!/bin/sh\necho "$SLURM_CONF" "$PRTE_MCA_plm_ssh_agent" "$@"\n')
+    tool.chmod(0o700)
+    text = client_text(tool, Path("/a b/slurm.conf"))
+    given = {"PRTE_MCA_plm_ssh_agent": "agent"}
+    said = subprocess.run(["/bin/sh", "-c", text, "squeue", "-a"], env=given, capture_output=True, text=True)
+    assert said.stdout == "/a b/slurm.conf  -a\n"
+
+
+def test_a_missing_command_is_named_with_its_package_and_root_is_needed(monkeypatch, tmp_path):
+    monkeypatch.setattr(network_slurm, "TOOL_FOLDERS", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NetworkError, match=r"`slurmctld`.*apt install --no-install-recommends slurmctld"):
+        find_slurm(0)
+    for tool in network_slurm.PACKAGES:
+        (tmp_path / tool).touch(mode=0o755)
+    assert find_slurm(0) == tmp_path
+    with pytest.raises(NetworkError, match="need root; try it as root"):
+        find_slurm(1000)
+
+
+def test_why_it_did_not_start_is_the_last_error_of_its_logs(tmp_path):
+    log = tmp_path / "slurmctld.log"
+    log.write_text("error: first\nfatal: no such plugin\nslurmctld ends\n")
+    assert "(fatal: no such plugin); take the lab down" in not_started("its nodes are down", [log])
+    log.write_text("")
+    assert "(no message)" in not_started("its nodes are down", [log])
+
+
+# ------------------------------------------------------------------ a real one
+
+HELLO = """#!/bin/sh
+#SBATCH --nodes=4
+{mpiexec} {python} -c '
+from mpi4py import MPI
+import socket
+names = MPI.COMM_WORLD.gather(socket.gethostname())
+if names:
+    print(*names)
+'
+"""
+WAITS = """#!/bin/sh
+#SBATCH --requeue --open-mode=append
+echo start ${SLURM_RESTART_COUNT:-0} on $SLURM_JOB_NODELIST
+test ${SLURM_RESTART_COUNT:-0} = 1 || sleep 600
+"""
+
+
+@pytest.fixture(scope="module")
+def lab():
+    """Four nodes with Slurm; skips, with the reason, where this machine cannot have them."""
+    with contextlib.ExitStack() as stack:
+        try:
+            lab = stack.enter_context(network(4))
+            start_slurm(lab)
+        except NetworkError as error:
+            pytest.skip(str(error))
+        yield lab
+
+
+def submit(lab, folder, script):
+    """Submit `script`, whose output goes to `folder`/out; return the job's number."""
+    (folder / "job.sh").write_text(script)
+    command = ["sbatch", "--parsable", f"--output={folder / 'out'}", str(folder / "job.sh")]
+    done = subprocess.run(lab.on("head", command), env=lab.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_batch_job_puts_a_rank_on_each_of_four_nodes(lab, tmp_path):
+    submit(lab, tmp_path, HELLO.format(mpiexec=find_mpiexec(), python=sys.executable))
+    out = tmp_path / "out"
+    until(lambda: out.exists() and out.read_text().endswith("\n"), 60)
+    assert out.read_text() == "n1 n2 n3 n4\n"
+
+
+@pytest.mark.slow
+def test_a_job_whose_node_is_gone_starts_again_on_another(lab, tmp_path):
+    submit(lab, tmp_path, WAITS)
+    out = tmp_path / "out"
+    until(lambda: out.exists() and out.read_text().endswith("\n"), 30)
+    first = out.read_text().split()[-1]
+    lab.power_off(first)
+    until(lambda: "start 1" in out.read_text(), 90)
+    assert out.read_text().split()[-1] != first

@@ -1,0 +1,146 @@
+"""A notebook whose ranks live on the four nodes of a lab: it works, and breaks, as on one machine.
+
+The kernel runs on the head of the lab, because a process outside has no address that the nodes reach. All of
+it is slow, and skipped with the reason where a lab is not possible (it needs namespaces and iproute2).
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from mpi_classroom import network
+from mpi_classroom.network_commands import HEAD, HEAD_ADDRESS, SUBNET, NetworkError
+from tests.notebooks.broken_cells import BROKEN_CELLS
+from tests.notebooks.kernel import Notebook, open_notebook
+from tests.unit.classroom.test_guard import SETUP
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+
+NODES = ["n1", "n2", "n3", "n4"]
+WHERE = "%%px\nimport socket\nprint(rank, socket.gethostname(), comm.allreduce(rank))"
+# It starts a job on hosts that it reaches by a shell that, like ssh, passes nothing of the environment on.
+STARTER = f"""
+import json, sys
+from mpi_classroom.launch import run_ranks
+from mpi_classroom.layout import Layout
+hosts, counts, shell, code = json.loads(sys.argv[1])
+layout = Layout(tuple(hosts), tuple(counts), "{SUBNET}", "{HEAD_ADDRESS}", tuple(shell))
+done = run_ranks(layout.size, ["-c", code], timeout=60, layout=layout)
+print(done.stdout, done.stderr, sep="")
+sys.exit(done.returncode)
+"""
+JOB = """
+import os, socket
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+mine = np.full(2**19, comm.rank + 1.0)
+total = np.empty_like(mine)
+comm.Allreduce(mine, total)
+print(comm.rank, socket.gethostname(), os.environ["COURSE_VALUE"], *set(total), flush=True)
+"""
+# One of every way to break, and to be free again.
+BROKEN = {
+    "rank 0 raises before a collective",
+    "a collective skipped by one rank",
+    "a Sendrecv that receives from the side to which it sends",
+    "an endless loop",
+}
+
+
+@pytest.fixture(scope="module")
+def lab():
+    try:
+        with network.network(4, rate="1gbit") as made:
+            yield made
+    except NetworkError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("counts", [(1, 1, 1, 1), (2, 2), (1, 3)])
+def test_a_job_runs_where_its_layout_says(lab, tmp_path, counts):
+    shell = tmp_path / "shell"
+    shell.write_text(f'host=$1; shift\nexec env -i HOME="$HOME" PATH="$PATH" {lab.agent} "$host" "$@"\n')
+    hosts = NODES[: len(counts)]
+    asked = json.dumps([hosts, counts, ["/bin/sh", str(shell)], JOB])
+    command = lab.on(HEAD, [sys.executable, "-c", STARTER, asked])
+    environment = os.environ | {"COURSE_VALUE": "7"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stdout + done.stderr
+    places = [host for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
+    words = [f"{rank} {host} 7 10.0" for rank, host in enumerate(places)]
+    assert [line for line in sorted(done.stdout.splitlines()) if line[:1].isdigit()] == words
+
+
+def start(lab, nodes=NODES, options=""):
+    return f"""
+from mpi_classroom import watch
+from mpi_classroom.cluster import start_cluster
+watch.STANDSTILL_SECONDS = 4.0
+cluster = start_cluster(n={len(nodes)}, hosts={nodes}, agent={lab.agent!r}{options})
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook(lab):
+    with open_notebook(lab) as opened:
+        ran = opened.run(start(lab), within=150)
+        assert ran.output.startswith(f"4 ranks on n1, n2, n3, n4 (1 each) over {SUBNET}: "), ran.text
+        assert opened.run(SETUP).text.strip() == ""
+        yield opened
+
+
+def hosts_of(ran):
+    """Which host each rank printed, by rank."""
+    return {int(rank): host for rank, host in re.findall(r"\](\d) (n\d) \d", ran.output.replace("] ", "]"))}
+
+
+def works(notebook: Notebook, nodes=NODES) -> None:
+    ran = notebook.run(WHERE, within=90)
+    assert ran.error == "", ran.text
+    assert hosts_of(ran) == dict(enumerate(nodes)), ran.text
+
+
+def test_each_rank_is_on_its_node(notebook):
+    works(notebook)
+
+
+@pytest.mark.parametrize("broken", [b for b in BROKEN_CELLS if b.name in BROKEN], ids=lambda b: b.name)
+def test_a_broken_cell_ends_with_its_report_and_the_next_one_works(notebook, broken):
+    ran = notebook.run(f"%%px {broken.options}\n{broken.source}", within=90)
+    for pattern in broken.reads:
+        there = re.sub(r"\^rank (\d)  ", lambda found: f"^rank {found[1]} on n{int(found[1]) + 1}  ", pattern)
+        assert re.search(there, ran.error), f"{there!r} is not in\n{ran.text}"
+    works(notebook)
+
+
+def test_a_rank_that_is_killed_ends_the_cell_and_the_next_one_works(notebook):
+    """Which rank died first is not always known: another may lose its connection, and abort before."""
+    ran = notebook.run("%%px\nif rank == 2: os.kill(os.getpid(), 9)\ncomm.Barrier()", within=90)
+    assert "The ranks were restarted" in ran.error and "called Abort" not in ran.error, ran.text
+    works(notebook)
+
+
+def test_an_exercise_is_checked_beside_the_notebook(notebook):
+    answer = "def right_neighbour(comm):\n    return (comm.rank + 1) % comm.size"
+    ran = notebook.run(f"%%exercise 00.1\n{answer}", within=90)
+    assert "✓ 00.1 is right" in ran.output, ran.text
+    works(notebook)
+
+
+def test_a_node_that_dies_is_named_and_the_notebook_goes_on_without_it(lab):
+    with open_notebook(lab) as notebook:
+        assert "started in" in notebook.run(start(lab, options=", replace=False")).output
+        assert notebook.run(SETUP).text.strip() == ""
+        works(notebook)
+        lab.power_off("n3")
+        ran = notebook.run("%%px\nimport socket\nprint(socket.gethostname())", within=60)
+        assert "rank 2 was lost with its host n3" in ran.text, ran.text
+        assert "without n3: 3 ranks on n1, n2 and n4" in ran.text
+        works(notebook, ["n1", "n2", "n4"])
+        again = notebook.run(start(lab), within=60)
+        assert "n3" in again.error and "n3 is off" in again.error, again.text
