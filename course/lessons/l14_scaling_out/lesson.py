@@ -53,7 +53,8 @@ rank, size = comm.rank, comm.size
 #
 # A link whose rate is limited on purpose is a **throttled link**. The function `in_lab` runs one of this lesson's
 # programs in such a lab. Not every system allows a lab. There, `in_lab` returns what the reference machine measured, and
-# says so.
+# says so. We tell Open MPI to send also long messages at once (the eager protocol of lesson 01). Then both directions of a
+# link are busy at the same time, as the alpha-beta model assumes. Section 4 says what happens otherwise.
 #
 # We time the step of lesson 06: two ranks, 64 images each, one all-reduce of 1.7 MB of gradients. First on one node; then
 # on two nodes with a **fast link**, which is not limited; then with a **slow link** of 100 Mbit/s.

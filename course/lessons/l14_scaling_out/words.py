@@ -67,7 +67,12 @@ def explain_doubling(measured: Mapping[int, float]) -> str:
     words = f"On 4 ranks it takes {three_digits(times)} times as long as on 2."
     if abs(times / 1.5 - 1) < NEAR:
         return f"{words} The bytes say 1.5: from one array per rank to one and a half."
-    return f"{words} The bytes say 1.5; four nodes share the cores of this machine, which adds to it."
+    if times > 1.5:
+        return f"{words} The bytes say 1.5; four nodes share the cores of this machine, which adds to it."
+    return (
+        f"{words} The bytes say 1.5: on 2 ranks something else took time, too. "
+        "Run the cell again, on free cores."
+    )
 
 
 def explain_crossing(results: Runs) -> str:

@@ -72,6 +72,7 @@ def test_three_forecasts_differ() -> None:
     assert "Their α alone adds up to 205 ms, 43 %" in explain_many(SLOW, 1_686_568, 2048)
     assert "1.5 times" in explain_doubling({2: 0.135, 4: 0.2025})
     assert "which adds to it" in explain_doubling({2: 0.135, 4: 0.4})
+    assert "on 2 ranks something else took time" in explain_doubling({2: 0.135, 4: 0.135})
 
 
 def test_a_fit_forecasts_what_it_was_made_of() -> None:
