@@ -66,7 +66,7 @@ _BCAST = "    inside.Bcast(array, root=0)\n"
 HIERARCHICAL = Exercise(
     id="14.1",
     objectives=(3,),
-    title="Cross the link once per node",
+    title="Sum inside each node first",
     task="`inside` has the ranks of this node; its rank 0 is the leader. `between` has the leaders of all "
     "nodes; on the other ranks it is `MPI.COMM_NULL`. Sum `array` over all ranks with three collectives, one "
     "of them only on leaders.",
@@ -100,7 +100,8 @@ def hierarchical_allreduce(inside, between, array):
             changed(_HIERARCHICAL, (_BETWEEN, "    between.Allreduce(MPI.IN_PLACE, array)\n")), "raised"
         ),
     ),
-    why="a node has eight ranks. How many arrays leave it, and how many left it in lesson 04's ring?",
+    why="64 nodes have eight ranks each, and the leaders use a ring. How many steps wait for a message "
+    "between nodes, and how many would wait in one ring of all ranks?",
 )
 
 # -------------------------------------------------------------------- 14.2 a forecast

@@ -121,17 +121,17 @@ def three_forecasts(links: Mapping[str, Hockney], nbytes: int, measured: Mapping
 
 
 def link_bars(results: Runs, nbytes: int) -> Picture:
-    """What crosses the link, and the seconds, of each all-reduce."""
+    """What all nodes together send over the link, and the seconds, of each all-reduce."""
     names = list(results)
     ring, ours = results["ring"], results["hierarchical"]
     times = ring["seconds"] / ours["seconds"]
     bytes_times = ring["link_nbytes"] / ours["link_nbytes"]
     title = (
-        f"The ring sends {three_digits(bytes_times)} times as many bytes over the link as the hierarchy, "
+        f"The ring sends {three_digits(bytes_times)} times as many bytes between the nodes as the hierarchy, "
         f"and takes {three_digits(times)} times as long"
     )
     figure, panels = new_panels(title, columns=2, height=3.0, sharey=True)
-    shown = (("link_nbytes", 1e-6, "MB over the link"), ("seconds", 1e3, "ms"))
+    shown = (("link_nbytes", 1e-6, "MB between the nodes"), ("seconds", 1e3, "ms"))
     for axes, (what, factor, words) in zip(panels, shown, strict=True):
         values = [factor * results[name][what] for name in names]
         axes.barh(names, values, **ACTIVITIES["transfer"], edgecolor=INK)

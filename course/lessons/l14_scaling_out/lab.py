@@ -32,7 +32,7 @@ SLOW = "100mbit"
 EAGER = {f"OMPI_MCA_btl_tcp_{name}": str(8 * 2**20) for name in ("eager_limit", "max_send_size")}
 GRADIENTS = 1_686_568  # bytes of the CNN's gradients
 SMALL_TO_LARGE = [4, 64, 1024, 4096, 16384, 65536, 262144]
-ALL_REDUCES = ["ring", "hierarchical", "hierarchical, in slices", "MPI's own"]
+ALL_REDUCES = ["ring", "ring, ranks in turn", "hierarchical", "MPI's own"]
 CHOICES = ("plain", "overlap", "bfloat16", "accumulate", "PowerSGD", "top-k", "local SGD")
 RUNS: tuple[dict[str, Any], ...] = (
     {"task": "step", "nodes": 1, "slots": 2, "batch": 64, "steps": 10},

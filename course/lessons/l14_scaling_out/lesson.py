@@ -159,12 +159,12 @@ three_forecasts(links, nbytes, measured)
 # %% tags=["exercise: 14.q1"]
 
 # %% [markdown] tags=["slide"]
-# ## 4 · Cross the link once per node
+# ## 4 · Nodes with several ranks
 #
 # Real nodes run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one, ranks 2 and 3 on the other. The
-# ring knows nothing of nodes. In it every rank sends 1.5 arrays to its right neighbour, and two of the four neighbours
-# are on the other node. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the
-# **leaders**, one rank per node, exchange over the link.
+# ring knows nothing of nodes: every rank sends 1.5 arrays to its right neighbour, wherever that is. A **hierarchical
+# all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**, one rank per node, exchange over the link,
+# and each passes the sum on inside its node.
 
 # %% tags=["exercise: 14.1"]
 
@@ -175,9 +175,8 @@ continue_with("14.1")
 predict("How many MB does the ring send between the nodes?", None)
 
 # %% [markdown]
-# We count at the network devices of the nodes, so headers and acknowledgements are included. Four ranks share your cores
-# now, but the link takes most of the time. Two rows are not yours: the course's faster version, which sends slices so that
-# the link is never idle, and MPI's own all-reduce.
+# We count at the nodes' network devices, so headers and acknowledgements are included. The row `hierarchical` is yours. `ring,
+# ranks in turn` is the same ring, but with neighbours on different nodes: 0, 2, 1, 3.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import ALL_REDUCES
@@ -194,6 +193,13 @@ why = "Two ranks send 1.5 arrays each over the link."
 outcome("How many MB does the ring send between the nodes?", sent, "MB", why, "counted")
 print(explain_crossing(results))
 link_bars(results, nbytes)
+
+# %% [markdown]
+# Placement decides what a flat algorithm sends. The hierarchy sends the same bytes wherever the ranks are.
+#
+# Fewer bytes are not always faster. With Open MPI's own settings a long message starts with a question and an answer, and the
+# answer can wait behind a long message. Then the link carries one direction at a time, and ring and hierarchy take about
+# equally long: see [Several machines](../docs/several-machines.md#what-an-all-reduce-costs-on-such-a-link).
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Your choice
@@ -237,7 +243,8 @@ trainings(runs)
 #
 # - A slow link delays what crosses it. α and β, fitted on that link, forecast by how much.
 # - From 2 to 4 ranks the bytes per rank grow; from 1,024 to 2,048 only the number of steps does. Small runs do not show α.
-# - A hierarchical all-reduce sends one rank's bytes per node over the link, however many ranks a node has.
+# - What crosses a link depends on the algorithm *and* on where the ranks are. The hierarchy sends the same bytes for every
+#   placement.
 # - A remedy is judged by its seconds *and* by its accuracy.
 
 # %% [markdown]
