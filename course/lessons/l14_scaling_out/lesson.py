@@ -274,17 +274,17 @@ print(say_all_choices({name: recorded("train", choice=name, **how) for name in C
 # ### 6 · Thousands of ranks, on paper
 #
 # A talk from Ohio State University (see References) reports ResNet-50 on Summit, with 1,536 GPUs, and on Frontera, with
-# 2,048 nodes. It also gives a small run: one V100 GPU processes 334.0 images per second, two GPUs on two
-# nodes 316.4 each. So two GPUs have an efficiency of 94.7 %.
+# 2,048 nodes. It also gives a small run, with PyTorch instead of TensorFlow: one V100 GPU processes 334.0 images per second,
+# two on two nodes 316.4 each. That is an efficiency of 94.7 %.
 
 # %%
-predict("Thousands of images per second, on 1,536 of these GPUs?", None)
+predict("Thousands of images per second, on 1,536 V100 GPUs?", None)
 
 # %%
 from course.lessons.l14_scaling_out import published
 
 outcome(
-    "Thousands of images per second, on 1,536 of these GPUs?",
+    "Thousands of images per second, on 1,536 V100 GPUs?",
     published.SUMMIT / 1e3,
     because="If every doubling lost what the first one loses, it would be "
     f"{published.repeated() / 1e3:.0f}; the model below says {published.modelled() / 1e3:.0f}.",
@@ -292,21 +292,20 @@ outcome(
 )
 
 # %% [markdown]
-# If we repeat what the small run lost, we forecast too little. Our model adds γ, the seconds to add one byte. A step is
-# computing, then 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm. Here is what it says of each published figure, with all that it
-# assumes.
+# If we repeat what the small run lost, the forecast is nearly a third too low. Our model adds γ, the seconds to add one byte. A
+# step is computing, then 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm. Here is what it says of each published figure, with all that
+# it assumes.
 
 # %%
 print(published.claims_table(published.claims()))
 
 # %% [markdown]
-# An error of a few percent does not show that the model is right: with other assumptions, as plausible as these, it
-# would be another few percent. The last row shows a model that is wrong. 32 times as many GPUs gave 16 times the speed,
-# and no plausible α or β explains the rest. Something did not shrink with the number of GPUs. By this model it is not the
-# all-reduce.
+# An error of a few percent does not show that the model is right: with other assumptions, as plausible as these, the error
+# would be a different few percent. The last row shows a model that is wrong. The published 16.1 includes a better schedule,
+# 1.7 times as fast on the same 4 GPUs. So 32 times as many GPUs gave only 9.4 times the speed, and no plausible α or β
+# explains that. Something did not shrink with the number of GPUs.
 #
-# > **What the sources say.** The talk calls the last row "15×"; by its own hours it is 16.1. And 90 epochs at 260,000 images
-# > per second take 7.4 minutes, not 7.
+# > **What the sources say.** The talk calls the last row "15×"; by its own hours it is 16.1.
 
 # %% tags=["exercise: 14.2"]
 
@@ -331,8 +330,8 @@ efficiency_curves(one_step, {name: fitted_by_round(each) for name, each in excha
 # %% [markdown] tags=["slide"]
 # ### 8 · Two jobs on one device
 #
-# The talk also says that one training often cannot fill a GPU, and that larger batches and larger images help. Does that hold
-# on a CPU? One small network trains on all your cores.
+# The talk also says that in some cases one training cannot fill a GPU, and that larger batches and larger images help. Does
+# that hold on a CPU? One small network trains on all your cores.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -351,7 +350,7 @@ throughput(cluster["rates"][0])
 # CPU analogue: one job with all cores, or two jobs with half of the cores each.
 
 # %%
-predict("Two jobs, how many percent more images per second?", None)
+predict("Two jobs of the small network: how many percent more images per second?", None)
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -366,14 +365,13 @@ from course.lessons.l14_scaling_out.words import say_jobs, say_sharing
 jobs = cluster["jobs"][0]
 small = jobs["8 maps, batch 32"]
 gain = 100 * (small["two"] / small["one"] - 1)
-outcome("Two jobs, how many percent more images per second?", gain, "%")
+outcome("Two jobs of the small network: how many percent more images per second?", gain, "%")
 print(say_jobs(jobs))
-print(say_sharing(jobs=4, busy_fraction=0.62))
+print(say_sharing(jobs=4, busy_fraction=0.5))
 
 # %% [markdown]
 # A job that spends part of its time starting small operations leaves cores idle, and a second job uses them. The more each
-# operation has to do, the less is left to gain. For one large training there is nothing to win: two jobs are two trainings,
-# unless they are two ranks of the same one.
+# operation has to do, the less is left to gain. The two jobs may also be two ranks of one training: that is what AccDP does.
 
 # %% [markdown] tags=["slide"]
 # ### 9 · Three ways to start the same script

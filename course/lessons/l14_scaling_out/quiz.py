@@ -87,13 +87,13 @@ PREDICTIONS = (
     ),
     Prediction(
         id="14.p5",
-        question="Thousands of images per second, on 1,536 of these GPUs?",
+        question="Thousands of images per second, on 1,536 V100 GPUs?",
         objectives=(5,),
         targets=("two-to-four-predicts-2048",),
     ),
     Prediction(
         id="14.p6",
-        question="Two jobs, how many percent more images per second?",
+        question="Two jobs of the small network: how many percent more images per second?",
         objectives=(6,),
         targets=("one-job-fills-a-device",),
     ),

@@ -14,7 +14,14 @@ from course.lessons.l14_scaling_out.figures import (
     throughput,
     trainings,
 )
-from course.lessons.l14_scaling_out.published import claims, claims_table, modelled, repeated
+from course.lessons.l14_scaling_out.published import (
+    HOURS_HYBRID,
+    HOURS_MASTER,
+    claims,
+    claims_table,
+    modelled,
+    repeated,
+)
 from course.lessons.l14_scaling_out.words import (
     explain_choice,
     explain_crossing,
@@ -127,11 +134,15 @@ def test_throughput_by_batch_and_image() -> None:
 
 def test_claims_are_those_of_the_sources() -> None:
     found = {claim.what: claim for claim in claims()}
+    pair = found["Two V100 GPUs on two nodes"]
+    assert (pair.published, pair.predicted) == (pytest.approx(94.7, abs=0.05), pytest.approx(97.8, abs=0.05))
     assert found["Summit, 1,536 GPUs"].published == 420
     assert found["Summit, 90 epochs"].predicted == pytest.approx(4.576, rel=1e-3)
     assert found["Frontera, ResNet-50 trained"].predicted == pytest.approx(7.39, rel=1e-3)
     assert found["GEMS, 128 GPUs against 4"].published == pytest.approx(16.1, rel=1e-3)
     assert abs(found["Summit, 1,536 GPUs"].error) < 0.1 < abs(found["GEMS, 128 GPUs against 4"].error)
+    more_gpus = HOURS_MASTER / HOURS_HYBRID  # with the same schedule
+    assert more_gpus == pytest.approx(9.4, abs=0.05)
     assert repeated() == pytest.approx(289e3, rel=0.01)
     assert modelled() > 420e3
     table = claims_table(claims())
