@@ -51,6 +51,12 @@ RUNS: tuple[dict[str, Any], ...] = (
         "names": ALL_REDUCES,
     },
     *({"task": "train", "nodes": 2, "rate": SLOW, "choice": choice, "images": 6144} for choice in CHOICES),
+    {
+        "task": "script",
+        "nodes": 2,
+        "script": "train_mnist_ddp.py",
+        "options": ["--samples", "2000", "--epochs", "1"],
+    },
 )
 
 

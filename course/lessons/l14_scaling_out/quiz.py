@@ -37,9 +37,9 @@ THREE_LAUNCHERS = Question(
     "you change in its Python code?",
     options=(
         Option(
-            "the calls of MPI, one set of them per launcher",
-            reply="Then each launcher would bring an MPI of its own. Slurm and Kubernetes only provide "
-            "nodes; mpiexec starts the ranks in all three cases.",
+            "the lines that read rank and size, as each launcher names them differently",
+            reply="That holds for scripts that read variables such as SLURM_PROCID or RANK. Ours asks MPI, "
+            "and mpiexec starts the ranks in all three cases.",
             belief="one-script-per-launcher",
         ),
         Option(
@@ -49,7 +49,7 @@ THREE_LAUNCHERS = Question(
             belief="script-finds-its-hosts",
         ),
         Option(
-            "no line of it, if every rank asks MPI who it is",
+            "nothing: MPI tells every rank its number and who else is there",
             reply="Rank, size and the other ranks come from `comm`. The launchers differ in who provides the "
             "nodes.",
             right=True,

@@ -30,6 +30,6 @@ TERMS = (
     Term("Kubernetes", "A program that runs containers on the machines of a cluster and restarts them."),
     Term(
         "MPIJob",
-        "What Kubernetes' MPI Operator reads: how many workers there are, and what mpirun starts on them.",
+        "What Kubernetes' MPI Operator reads: how many workers there are, and what mpiexec starts on them.",
     ),
 )

@@ -19,6 +19,7 @@ def test_every_measurement_of_the_lesson_is_recorded() -> None:
 
 def test_the_lesson_asks_for_no_measurement_that_is_not_recorded() -> None:
     source = (LESSONS / "l14_scaling_out" / "lesson.py").read_text()
+    assert 'script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", nodes=2)' in source
     names = {"SMALL_TO_LARGE": lab.SMALL_TO_LARGE, "ALL_REDUCES": lab.ALL_REDUCES, "nbytes": GRADIENTS}
     names["where"] = {"nodes": 2, "rate": "100mbit", "images": 6144}
     calls = [
@@ -36,6 +37,8 @@ def test_the_lesson_asks_for_no_measurement_that_is_not_recorded() -> None:
             value = eval(ast.unparse(keyword.value), {}, names | {"nodes": 2, "name": CHOICES[0]})
             asked |= value if keyword.arg is None else {keyword.arg: value}
         assert key({"nodes": 2} | asked) in known, ast.unparse(call)
+    options = ["--samples", "2000", "--epochs", "1"]
+    assert key({"task": "script", "nodes": 2, "script": "train_mnist_ddp.py", "options": options}) in known
 
 
 def test_without_a_lab_the_record_is_shown_and_called_so(
