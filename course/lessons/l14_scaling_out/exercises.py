@@ -162,7 +162,7 @@ FORECAST = Exercise(
     targets=("bandwidth-explains-small-messages",),
     title="Spot the bug: a forecast for 2,048 ranks",
     task="A colleague forecasts all-reduces from a measurement on two ranks. The forecast is right for 2 "
-    "ranks, and each line looks sensible. For 2,048 ranks it is far off. Correct it; "
+    "ranks, and each line looks sensible. For 2,048 ranks it is much too short. Correct it; "
     "`fit_hockney(sizes, seconds)` is at hand.",
     stub=_STUB,
     hints=(

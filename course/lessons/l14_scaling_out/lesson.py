@@ -5,9 +5,9 @@
 #
 # | | |
 # |---|---|
-# | **You will be able to** | fit the latency and the bandwidth of a link, and forecast a training step from them; say why 2 and 4 ranks do not predict 2,048; write a hierarchical all-reduce and count what crosses the link; choose a remedy for a slow link by measuring it |
+# | **You will be able to** | fit the latency and the bandwidth of a link, and forecast a training step from them; forecast an all-reduce on 2,048 ranks, and say what that assumes; write a hierarchical all-reduce and count what crosses the link; choose a remedy for a slow link by measuring it |
 # | **With More** | hold a model against published runs, and name what it lacks; measure whether two jobs on one device pay; say how one script starts from a hostfile, under Slurm and on Kubernetes |
-# | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), the core. Helpful: [04 · Collectives](04_collectives.ipynb), *Several nodes* |
+# | **Before this** | [04 · Collectives](04_collectives.ipynb) and [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), the cores. Helpful: *Several nodes* in 04 |
 # | **Time** | core 20 min · more 20 min |
 # | **Ranks** | 4 |
 #
@@ -44,32 +44,39 @@ rank, size = comm.rank, comm.size
 # ## 1 · A second machine
 #
 # Most of us have one computer. So we build a **lab**: your machine plays several nodes. Each node has a network, a host
-# name and a shared memory of its own, and a link that we may make as slow as we like. The nodes still share your cores.
+# name and a shared memory of its own, and a **link** to the others that we may make as slow as we like. The nodes still
+# share your cores.
 #
 # ```python
 # with network(nodes=2, rate="100mbit") as lab:
 #     lab.run_ranks(["step.py"], timeout=60)
 # ```
 #
-# A link whose rate is limited on purpose is a **throttled link**. The function `in_lab` runs one of this lesson's
-# programs in such a lab. Not every system allows a lab. There, `in_lab` returns what the reference machine measured, and
+# To **throttle** a link is to limit its rate on purpose. The function `in_lab` runs one of this lesson's programs in such a
+# lab. Not every system allows a lab. There, `in_lab` returns what the reference machine measured, and
 # says so. We tell Open MPI to send also long messages at once (the eager protocol of lesson 01). Then both directions of a
 # link are busy at the same time, as the alpha-beta model assumes. Section 4 says what happens otherwise.
 #
-# We time the step of lesson 06: two ranks, 64 images each, one all-reduce of 1.7 MB of gradients. First on one node; then
-# on two nodes with a **fast link**, which is not limited; then with a **slow link** of 100 Mbit/s.
+# We time the step of lesson 06: two ranks, 64 images each, one all-reduce of 1.7 MB of gradients. First on one node. (`slots`
+# is the number of ranks per node.)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.lab import in_lab
+
+steps = {"one node": in_lab("step", nodes=1, slots=2, batch=64, steps=10)}
+alone = steps["one node"]
+print(f"computing {1e3 * alone['computing']:.1f} ms, all-reduce {1e3 * alone['allreduce']:.1f} ms")
+
+# %% [markdown]
+# Now on two nodes, with a **fast link**, which is not limited, and with a **slow link**, throttled to 100 Mbit/s: 12.5 MB per
+# second.
 
 # %%
 predict("Slow link: how many times as long as on one node?", None)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l14_scaling_out.lab import in_lab
-
-steps = {
-    "one node": in_lab("step", nodes=1, slots=2, batch=64, steps=10),
-    "fast link": in_lab("step", nodes=2, batch=64, steps=10),
-    "slow link": in_lab("step", nodes=2, rate="100mbit", batch=64, steps=10),
-}
+steps["fast link"] = in_lab("step", nodes=2, batch=64, steps=10)
+steps["slow link"] = in_lab("step", nodes=2, rate="100mbit", batch=64, steps=10)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.figures import slower, step_bars
@@ -79,13 +86,13 @@ outcome("Slow link: how many times as long as on one node?", slower(steps), beca
 step_bars(steps)
 
 # %% [markdown]
-# A slower link does not slow the whole step, only the all-reduce. Can we forecast that part without running it?
+# A slower link makes only the all-reduce longer. Can we forecast its time without running it?
 
 # %% [markdown] tags=["slide"]
 # ## 2 · α and β of this link
 #
-# Two ranks on two nodes exchange arrays, from 4 bytes to 256 KiB, over either link. `fitted` fits α + βk to the
-# seconds, as in lesson 04.
+# Two ranks on two nodes exchange arrays, from 4 bytes to 256 KiB, over the fast link, and over the slow one. `fitted` fits
+# α + βk to the seconds, as in lesson 04.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import SMALL_TO_LARGE
@@ -100,7 +107,8 @@ for name, link in links.items():
     print(f"{name}: {say_link(link)}")
 
 # %% [markdown]
-# A ring on two ranks takes two steps with half of the gradients each: 2(α + β · m/2).
+# MPI chooses the algorithm of its all-reduce. On two ranks it matters little: ring and recursive doubling send one array of m
+# bytes each way. We forecast a ring, two steps with half of the array each: 2(α + β · m/2).
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.words import explain_forecast
@@ -111,12 +119,12 @@ for name, link in links.items():
     print(f"{name}: {explain_forecast(forecast, steps[name]['allreduce'])}")
 
 # %% [markdown]
-# On the slow link nearly all of the time is β · m, the bytes. Where the link is fast, the model leaves out more: the ranks
-# also copy and add, on cores that they share.
+# On the slow link nearly all of the time is β · m. On the fast link the rest shows: the ranks also copy and add, and the model
+# leaves that out.
 
 # %% [markdown] tags=["notes"]
 # Six minutes up to here. Ask: "Which part of the forecast would a faster card change, and which a better driver?" On a busy machine α
-# is the time until a rank gets a core, up to a millisecond. Then it is a good α to discuss, not a wrong one.
+# is the time until a rank gets a core, a millisecond or more. Then it is a good α to discuss, not a wrong one.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · From 2 to 4, and on to 2,048
@@ -133,7 +141,7 @@ for nodes in (2, 4):
 print(explain_doubling(measured))
 
 # %% [markdown]
-# You have two measurements, and α and β. What do you expect of 2,048 nodes with this same link?
+# You have measured 2 and 4 nodes, and you know α and β. How long will it take on 2,048 nodes with links like this one?
 
 # %%
 predict("On 2,048 ranks, how many times as long as on 2?", None)
@@ -146,12 +154,12 @@ slow = links["slow link"]
 times = ring_seconds(2048, nbytes, slow) / ring_seconds(2, nbytes, slow)
 why = explain_many(slow, nbytes, 2048)
 outcome("On 2,048 ranks, how many times as long as on 2?", times, because=why, word="by α and β")
-three_forecasts(links, nbytes, measured)
+three_forecasts(slow, nbytes, measured)
 
 # %% [markdown]
-# Three forecasts fit the two measurements. The steepest repeats the factor of the first doubling. But the bytes per rank,
-# 2(n−1)/n arrays, hardly grow after the first doublings. The flattest knows only the bandwidth. But n ranks take 2(n−1)
-# steps, and each of them pays α. Compare the two lines of the fast link: there, α is nearly everything.
+# We have three forecasts. The first has α and β. The second has β alone: it misses that n ranks take 2(n−1) steps, and that
+# each of them pays α. The third repeats the factor from 2 to 4 at every doubling. But the bytes per rank, 2(n−1)/n arrays,
+# hardly grow after the first doublings.
 #
 # Such a forecast is an **extrapolation**: nobody ran the shaded part. It holds if α and β stay what they are on two
 # ranks, and nothing else happens on 2,048.
@@ -210,10 +218,10 @@ link_bars(results, nbytes)
 # |---|---|
 # | `overlap` | sends the gradients of the last layers while backward computes the others |
 # | `bfloat16` | sends each gradient in 2 bytes instead of 4 |
-# | `accumulate` | adds up the gradients of four micro-batches, then sends and updates once, with twice the learning rate |
+# | `accumulate` | adds up the gradients of four micro-batches, then sends and updates once, with twice the learning rate (the square root of four) |
 # | `PowerSGD` | sends two thin matrices whose product is near the gradient, and keeps the rest for the next step |
-# | `top-k` | sends the largest hundredth of the gradients, and keeps the rest for the next step |
-# | `local SGD` | lets each rank train alone for eight steps, then all take the mean of their weights |
+# | `top-k` | sends the hundredth of the gradients that is largest in absolute value, and keeps the rest for the next step |
+# | `local SGD` | lets each rank train alone for eight steps; then all take the mean of their weights and of their momentum |
 #
 # All train the CNN of lesson 06 on the same 6,144 digits.
 
@@ -235,14 +243,14 @@ outcome("Your choice, how many times as fast as plain?", times, because=why)
 trainings(runs)
 
 # %% [markdown]
-# Look at both, the seconds and the accuracy. Fewer bytes save only what the bytes cost. Fewer updates save messages, and
-# the network learns in fewer steps.
+# Look at both, the seconds and the accuracy. Half the bytes do not mean half the time: the step still computes. With fewer
+# updates, a network often needs more images to become as accurate.
 
 # %% [markdown]
 # ## Key points
 #
-# - A slow link delays what crosses it. α and β, fitted on that link, forecast by how much.
-# - From 2 to 4 ranks the bytes per rank grow; from 1,024 to 2,048 only the number of steps does. Small runs do not show α.
+# - A slow link makes only the communication of a step longer. α and β of that link forecast by how much.
+# - From 2 to 4 ranks the bytes per rank grow; from 1,024 to 2,048 only the number of steps does. Small runs hardly show α.
 # - What crosses a link depends on the algorithm *and* on where the ranks are. The hierarchy sends the same bytes for every
 #   placement.
 # - A remedy is judged by its seconds *and* by its accuracy.
@@ -251,9 +259,9 @@ trainings(runs)
 # ## Discuss
 #
 # Your all-reduce on 2,048 ranks takes 20 times as long as α and β forecast. What do you look at first? Vote, talk to your
-# neighbour, vote again: (a) whether one rank is late, (b) whether the bandwidth is what the vendor says, (c) the algorithm.
+# neighbour, vote again: (a) whether one rank is late, (b) whether the network cards are as fast as the vendor says, (c) the algorithm.
 #
-# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b) was measured: β was fitted. (c) is next: with chunks this small, fewer steps help, so a tree or a hierarchy.</details>
+# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b) was measured, but on two ranks: ask whether others use the network now. (c) is next: with chunks this small, fewer steps help, so a tree or a hierarchy.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -261,7 +269,9 @@ trainings(runs)
 # %% [markdown] tags=["more", "slide"]
 # ## More
 #
-# All remedies side by side, on the reference machine:
+# All remedies side by side, on the reference machine. All trained on the same images. [Several
+# machines](../docs/several-machines.md#what-helps-on-a-slow-link) compares the seconds until they are equally accurate: there
+# accumulation takes *longer* than PyTorch's DDP.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import CHOICES, recorded
@@ -435,7 +445,7 @@ print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", 
 #
 # - A bandwidth measured with one long message, used for thousands of short ones.
 # - A speed-up on two nodes that is drawn on as a straight line.
-# - A limit with a large bucket: the first 256 KB cross a link of 100 Mbit/s at full speed, and short tests see no limit.
+# - A limiter that lets a burst of 256 KB pass first: short tests over a link of 100 Mbit/s see no limit.
 # - Four ranks on two cores, timed over a fast link: that measures the cores.
 # - `mpiexec` that ends with exit code 0 although a node was lost. Look for the result, not at the exit code.
 # - A larger global batch through accumulation, with the learning rate of the small one (lesson 05).

@@ -4,24 +4,24 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 WHAT_TO_KNOW = Question(
     id="14.q1",
-    question="You have timed a ring all-reduce of 1.7 MB on 2 and on 4 ranks. What else do you need to "
-    "forecast 2,048 ranks?",
+    question="You have timed a ring all-reduce of 1.7 MB on 2 and on 4 ranks, and nothing else. What hardly "
+    "shows in these two times, but matters on 2,048 ranks?",
     options=(
         Option(
-            "nothing, as each doubling of the ranks takes the same factor",
+            "nothing, each doubling takes the same factor",
             reply="Then 2,048 ranks would take 1.5 to the power of 10 times as long as 2, which is 58 times. "
             "But the bytes per rank approach two arrays: they grow by half from 2 to 4 ranks, and by next "
             "to nothing from 1,024 to 2,048.",
             belief="two-to-four-predicts-2048",
         ),
         Option(
-            "the latency, as the number of steps grows with the ranks",
-            reply="On 2,048 ranks there are 4,094 steps, and each of them pays α. On 2 and 4 ranks α hardly "
-            "shows, so these two measurements cannot tell you how large it is.",
+            "the latency, which every step pays once",
+            reply="On 2,048 ranks there are 4,094 steps, and each of them pays α. On 2 and 4 ranks α adds "
+            "less than the noise of these two measurements.",
             right=True,
         ),
         Option(
-            "the bandwidth, as the bytes per rank grow with the ranks",
+            "the bandwidth, which limits the bytes per rank",
             reply="Then 2,048 ranks would take twice as long as 2, since a rank sends at most two arrays. "
             "But each step sends a chunk of 824 bytes, and for so short a message α counts as much as its "
             "bytes, or more.",

@@ -8,9 +8,7 @@ TERMS = (
         "One machine that plays several nodes: each has a network of its own, and links as slow as you like.",
         forms="",
     ),
-    Term(
-        "throttled link", "A connection whose rate is limited on purpose, so that its effect can be measured."
-    ),
+    Term("throttle", "To limit the rate of a connection on purpose, so that its effect can be measured."),
     Term(
         "remedy",
         "On a slow link: what makes a step send fewer bytes, send less often, or compute meanwhile.",

@@ -104,7 +104,7 @@ def explain_choice(runs: Runs, choice: str) -> str:
     plain, chosen = runs["plain"], runs[choice]
     sent = chosen["link_nbytes"] / plain["link_nbytes"]
     points = 100 * (chosen["accuracy"] - plain["accuracy"])
-    words = f"It sends {three_digits(sent)} times the bytes in {len(chosen['losses'])} updates"
+    words = f"It sends {three_digits(sent)} times as many bytes as plain, in {len(chosen['losses'])} updates"
     if abs(points) < 1:
         return f"{words}, and is as accurate, within a point."
     return f"{words}, and is {abs(points):.1f} points {'more' if points > 0 else 'less'} accurate."
