@@ -53,9 +53,9 @@ rank, size = comm.rank, comm.size
 # ```
 #
 # To **throttle** a link is to limit its rate on purpose. The function `in_lab` runs one of this lesson's programs in such a
-# lab. Not every system allows a lab. There, `in_lab` returns what the reference machine measured, and
-# says so. We tell Open MPI to send also long messages at once (the eager protocol of lesson 01). Then both directions of a
-# link are busy at the same time, as the alpha-beta model assumes. Section 4 says what happens otherwise.
+# lab. Not every system allows a lab. There, `in_lab` returns what the reference machine measured, and says so. We tell Open
+# MPI to send also long messages at once (the eager protocol of lesson 01). Then both directions of a link are busy at the
+# same time, as the alpha-beta model assumes. Section 4 says what happens otherwise.
 #
 # We time the step of lesson 06: two ranks, 64 images each, one all-reduce of 1.7 MB of gradients. First on one node. (`slots`
 # is the number of ranks per node.)
@@ -129,7 +129,7 @@ for name, link in links.items():
 # %% [markdown] tags=["slide"]
 # ## 3 · From 2 to 4, and on to 2,048
 #
-# Now only the all-reduce, at 100 Mbit/s, on two nodes and on four.
+# Now only the all-reduce, as a ring (lesson 04), at 100 Mbit/s, on two nodes and on four.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.words import explain_doubling
@@ -184,7 +184,7 @@ predict("How many MB does the ring send between the nodes?", None)
 
 # %% [markdown]
 # We count at the nodes' network devices, so headers and acknowledgements are included. The row `hierarchical` is yours. `ring,
-# ranks in turn` is the same ring, but with neighbours on different nodes: 0, 2, 1, 3.
+# ranks in turn` is the same ring, but with neighbours on different nodes: 0, 2, 1, 3. `MPI's own` is `comm.Allreduce`.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import ALL_REDUCES
@@ -269,7 +269,7 @@ trainings(runs)
 # %% [markdown] tags=["more", "slide"]
 # ## More
 #
-# All remedies side by side, on the reference machine. All trained on the same images. [Several
+# All remedies side by side, on the reference machine, with the same images. [Several
 # machines](../docs/several-machines.md#what-helps-on-a-slow-link) compares the seconds until they are equally accurate: there
 # accumulation takes *longer* than PyTorch's DDP.
 

@@ -21,10 +21,10 @@ WHAT_TO_KNOW = Question(
             right=True,
         ),
         Option(
-            "the bandwidth, which limits the bytes per rank",
-            reply="Then 2,048 ranks would take twice as long as 2, since a rank sends at most two arrays. "
-            "But each step sends a chunk of 824 bytes, and for so short a message α counts as much as its "
-            "bytes, or more.",
+            "the bandwidth, at which the bytes travel",
+            reply="The bandwidth shows in both: nearly all of their time is for bytes. By bytes alone, 2,048 "
+            "ranks would take twice as long as 2, since a rank sends at most two arrays. But each step sends "
+            "a chunk of 824 bytes, and for so short a message α counts as much as its bytes, or more.",
             belief="bandwidth-explains-small-messages",
         ),
     ),

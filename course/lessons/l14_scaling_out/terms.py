@@ -8,7 +8,11 @@ TERMS = (
         "One machine that plays several nodes: each has a network of its own, and links as slow as you like.",
         forms="",
     ),
-    Term("throttle", "To limit the rate of a connection on purpose, so that its effect can be measured."),
+    Term(
+        "throttle",
+        "To limit the rate of a connection on purpose, so that its effect can be measured.",
+        forms=r"throttle[ds]?",
+    ),
     Term(
         "remedy",
         "On a slow link: what makes a step send fewer bytes, send less often, or compute meanwhile.",

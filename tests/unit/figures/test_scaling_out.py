@@ -110,9 +110,8 @@ def test_trainings_show_seconds_and_accuracy() -> None:
     picture = trainings({name: RUNS[name] for name in ("plain", "bfloat16")})
     check_legible(picture)
     assert title_of(picture) == "Fastest: bfloat16, 5 s; most accurate: bfloat16"
-    assert "0.5 times as many bytes as plain, in 4 updates, and is as accurate" in explain_choice(
-        RUNS, "bfloat16"
-    )
+    words = explain_choice(RUNS, "bfloat16")
+    assert "0.5 times as many bytes as plain, in 4 updates, and is as accurate" in words
     assert "20.0 points less accurate" in explain_choice(RUNS, "accumulate")
     assert say_all_choices(RUNS).splitlines()[3].split() == ["accumulate", "3.0", "25.0", "1", "70.0%"]
 
