@@ -69,36 +69,30 @@ def ring_seconds(ranks: int, nbytes: float, link: Hockney) -> float:
     return predict_seconds(ring_allreduce_cost(ranks, nbytes), link)
 
 
-def three_forecasts(links: Mapping[str, Hockney], nbytes: int, measured: Mapping[int, float]) -> Picture:
+def three_forecasts(link: Hockney, nbytes: int, measured: Mapping[int, float]) -> Picture:
     """Seconds of a ring against ranks, log-log: the forecasts by α and β, by β alone, and by repetition.
 
-    `measured`: seconds by ranks, on the last of `links`. Beyond its ranks, the figure is shaded.
+    `measured`: seconds by ranks, on `link`. Beyond its ranks, the figure is shaded.
     """
-    name, link = list(links.items())[-1]
     first, last = min(measured), max(measured)
     ratio = (measured[last] / measured[first]) ** (1 / log2(last / first))
     many = RANKS[-1]
     by_model = ring_seconds(many, nbytes, link) / ring_seconds(2, nbytes, link)
     by_beta = Hockney(0.0, link.beta_seconds_per_byte)
     title = (
-        f"Forecasts for {many:,} ranks: {three_digits(by_model)} times as long as on 2, "
-        f"{three_digits(2 * (many - 1) / many)} times by bandwidth alone, "
-        f"{three_digits(repeated_doublings(ratio, many))} times if each doubling repeats the first"
+        f"On {many:,} ranks: {three_digits(by_model)} times as long as on 2 by α and β, "
+        f"{three_digits(2 * (many - 1) / many)} by β alone, "
+        f"{three_digits(repeated_doublings(ratio, many))} by repeated doubling"
     )
-    figure, panels = new_panels(title, height=4.9)
+    figure, panels = new_panels(title, height=4.5)
     axes = panels[0]
     series = {
-        f"{name}: α and β": [ring_seconds(n, nbytes, link) for n in RANKS],
-        f"{name}: β alone": [ring_seconds(n, nbytes, by_beta) for n in RANKS],
-        f"{name}: each doubling × {three_digits(ratio)}": [
+        "α and β": [ring_seconds(n, nbytes, link) for n in RANKS],
+        "β alone": [ring_seconds(n, nbytes, by_beta) for n in RANKS],
+        f"each doubling × {three_digits(ratio)}": [
             measured[first] * repeated_doublings(ratio, n) for n in RANKS
         ],
     }
-    for other, fast in list(links.items())[:-1]:
-        series[f"{other}: α and β"] = [ring_seconds(n, nbytes, fast) for n in RANKS]
-        series[f"{other}: β alone"] = [
-            ring_seconds(n, nbytes, Hockney(0.0, fast.beta_seconds_per_byte)) for n in RANKS
-        ]
     for index, (label, values) in enumerate(series.items()):
         axes.plot(RANKS, values, **{**series_style(index), "marker": "none", "linewidth": 2.5}, label=label)
     axes.plot(list(measured), list(measured.values()), "o", color=INK, markersize=9, label="measured")
@@ -121,17 +115,17 @@ def three_forecasts(links: Mapping[str, Hockney], nbytes: int, measured: Mapping
 
 
 def link_bars(results: Runs, nbytes: int) -> Picture:
-    """What crosses the link, and the seconds, of each all-reduce."""
+    """What all nodes together send over the link, and the seconds, of each all-reduce."""
     names = list(results)
     ring, ours = results["ring"], results["hierarchical"]
     times = ring["seconds"] / ours["seconds"]
     bytes_times = ring["link_nbytes"] / ours["link_nbytes"]
     title = (
-        f"The ring sends {three_digits(bytes_times)} times as many bytes over the link as the hierarchy, "
+        f"The ring sends {three_digits(bytes_times)} times as many bytes between the nodes as the hierarchy, "
         f"and takes {three_digits(times)} times as long"
     )
     figure, panels = new_panels(title, columns=2, height=3.0, sharey=True)
-    shown = (("link_nbytes", 1e-6, "MB over the link"), ("seconds", 1e3, "ms"))
+    shown = (("link_nbytes", 1e-6, "MB between the nodes"), ("seconds", 1e3, "ms"))
     for axes, (what, factor, words) in zip(panels, shown, strict=True):
         values = [factor * results[name][what] for name in names]
         axes.barh(names, values, **ACTIVITIES["transfer"], edgecolor=INK)

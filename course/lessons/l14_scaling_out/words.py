@@ -67,7 +67,12 @@ def explain_doubling(measured: Mapping[int, float]) -> str:
     words = f"On 4 ranks it takes {three_digits(times)} times as long as on 2."
     if abs(times / 1.5 - 1) < NEAR:
         return f"{words} The bytes say 1.5: from one array per rank to one and a half."
-    return f"{words} The bytes say 1.5; four nodes share the cores of this machine, which adds to it."
+    if times > 1.5:
+        return f"{words} The bytes say 1.5; four nodes share the cores of this machine, which adds to it."
+    return (
+        f"{words} The bytes say 1.5: on 2 ranks something else took time, too. "
+        "Run the cell again, on free cores."
+    )
 
 
 def explain_crossing(results: Runs) -> str:
@@ -76,14 +81,21 @@ def explain_crossing(results: Runs) -> str:
     wrong = [name for name, each in results.items() if not each["right"]]
     if wrong:
         return f"The sum of {listed(wrong)} is wrong, so its time says nothing."
+    times, in_turn = (
+        three_digits(results[name]["link_nbytes"] / ours["link_nbytes"])
+        for name in ("ring", "ring, ranks in turn")
+    )
     lines = [
-        f"The ring sends {three_digits(ring['link_nbytes'] / ours['link_nbytes'])} times as many bytes over "
-        f"the link. It takes {say_seconds(ring['seconds'])}, the hierarchy {say_seconds(ours['seconds'])}."
+        f"The ring sends {times} times as many bytes between the nodes as the hierarchy, "
+        f"and {in_turn} times with its ranks in turn.",
+        f"The ring takes {say_seconds(ring['seconds'])}, the hierarchy {say_seconds(ours['seconds'])}.",
     ]
     if own["link_nbytes"] < ALIKE * ours["link_nbytes"]:
-        lines.append("MPI's own sends as few bytes: Open MPI sees the nodes, and works in levels as well.")
+        lines.append(
+            "MPI's own sends as few bytes. A flat algorithm can do so, too, when neighbours share a node."
+        )
     else:
-        lines.append("MPI's own sends more over the link than the hierarchy does.")
+        lines.append("MPI's own sends more bytes between the nodes than the hierarchy does.")
     return "\n".join(lines)
 
 
@@ -92,7 +104,7 @@ def explain_choice(runs: Runs, choice: str) -> str:
     plain, chosen = runs["plain"], runs[choice]
     sent = chosen["link_nbytes"] / plain["link_nbytes"]
     points = 100 * (chosen["accuracy"] - plain["accuracy"])
-    words = f"It sends {three_digits(sent)} times the bytes in {len(chosen['losses'])} updates"
+    words = f"It sends {three_digits(sent)} times as many bytes as plain, in {len(chosen['losses'])} updates"
     if abs(points) < 1:
         return f"{words}, and is as accurate, within a point."
     return f"{words}, and is {abs(points):.1f} points {'more' if points > 0 else 'less'} accurate."
