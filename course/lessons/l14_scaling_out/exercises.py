@@ -33,7 +33,7 @@ def _check_hierarchical(answer: SimpleNamespace, comm: Any, node_of: Sequence[in
     everyone = np.full(3, sum(10.0**r for r in range(comm.size)))
     of_node = sum(10.0**r for r, node in enumerate(node_of) if node == node_of[rank])
     lookalikes = {
-        "holds its own numbers still. Was the sum written into `array`?": 10.0**rank,
+        "still holds its own numbers. Was the sum written into `array`?": 10.0**rank,
         f"holds {of_node:g}, the sum of its own node. How does it get the other nodes' numbers?": of_node,
     }
     if np.allclose(array, everyone):
@@ -67,9 +67,9 @@ HIERARCHICAL = Exercise(
     id="14.1",
     objectives=(3,),
     title="Sum inside each node first",
-    task="`inside` has the ranks of this node; its rank 0 is the leader. `between` has the leaders of all "
-    "nodes; on the other ranks it is `MPI.COMM_NULL`. Sum `array` over all ranks with three collectives, one "
-    "of them only on leaders.",
+    task="`inside` contains the ranks of this node; its rank 0 is the leader. `between` contains the "
+    "leaders of all nodes; on the other ranks it is `MPI.COMM_NULL`. Sum `array` over all ranks with three "
+    "collectives, one of them only on leaders.",
     stub='''\
 def hierarchical_allreduce(inside, between, array):
     """Sum `array` over all ranks, in place: inside each node, between the leaders, inside each node again."""

@@ -53,12 +53,13 @@ rank, size = comm.rank, comm.size
 # ```
 #
 # To **throttle** a link is to limit its rate on purpose. The function `in_lab` runs one of this lesson's programs in such a
-# lab. Not every system allows a lab. There, `in_lab` returns what the reference machine measured, and says so. We tell Open
-# MPI to send also long messages at once (the eager protocol of lesson 01). Then both directions of a link are busy at the
-# same time, as the alpha-beta model assumes. Section 4 says what happens otherwise.
+# lab. Not every system allows a lab. There, `in_lab` returns what the reference machine measured, and says so.
 #
-# We time the step of lesson 06: two ranks, 64 images each, one all-reduce of 1.7 MB of gradients. First on one node. (`slots`
-# is the number of ranks per node.)
+# We tell Open MPI to send long messages at once, too (the eager protocol of lesson 01). Then both directions of a link are
+# busy at the same time, as the alpha-beta model assumes. Section 4 says what happens otherwise.
+#
+# We time the step of lesson 06: two ranks, 64 images per rank, one all-reduce of 1.7 MB of gradients. First both ranks run on
+# one node. (`slots` is the number of ranks per node.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import in_lab
@@ -68,8 +69,8 @@ alone = steps["one node"]
 print(f"computing {1e3 * alone['computing']:.1f} ms, all-reduce {1e3 * alone['allreduce']:.1f} ms")
 
 # %% [markdown]
-# Now on two nodes, with a **fast link**, which is not limited, and with a **slow link**, throttled to 100 Mbit/s: 12.5 MB per
-# second.
+# Now each rank gets a node of its own. First a **fast link** joins the nodes, which is not limited, then a **slow link**,
+# throttled to 100 Mbit/s: 12.5 MB per second.
 
 # %%
 predict("Slow link: how many times as long as on one node?", None)
@@ -91,8 +92,8 @@ step_bars(steps)
 # %% [markdown] tags=["slide"]
 # ## 2 · α and β of this link
 #
-# Two ranks on two nodes exchange arrays, from 4 bytes to 256 KiB, over the fast link, and over the slow one. `fitted` fits
-# α + βk to the seconds, as in lesson 04.
+# Two ranks on two nodes exchange arrays of 4 bytes to 256 KiB, over the fast link and over the slow one. `fitted` fits α + βk
+# to the seconds, as in lesson 04.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import SMALL_TO_LARGE
@@ -107,8 +108,8 @@ for name, link in links.items():
     print(f"{name}: {say_link(link)}")
 
 # %% [markdown]
-# MPI chooses the algorithm of its all-reduce. On two ranks it matters little: ring and recursive doubling send one array of m
-# bytes each way. We forecast a ring, two steps with half of the array each: 2(α + β · m/2).
+# MPI chooses the algorithm of its all-reduce. On two ranks it matters little: ring and recursive doubling both send one array
+# of m bytes each way. We forecast a ring, which takes two steps with half of the array each: 2(α + β · m/2).
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.words import explain_forecast
@@ -129,7 +130,7 @@ for name, link in links.items():
 # %% [markdown] tags=["slide"]
 # ## 3 · From 2 to 4, and on to 2,048
 #
-# Now only the all-reduce, as a ring (lesson 04), at 100 Mbit/s, on two nodes and on four.
+# Now we time only the all-reduce, as a ring (lesson 04), over the slow link: first on two nodes, then on four.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.words import explain_doubling
@@ -157,9 +158,9 @@ outcome("On 2,048 ranks, how many times as long as on 2?", times, because=why, w
 three_forecasts(slow, nbytes, measured)
 
 # %% [markdown]
-# We have three forecasts. The first has α and β. The second has β alone: it misses that n ranks take 2(n−1) steps, and that
-# each of them pays α. The third repeats the factor from 2 to 4 at every doubling. But the bytes per rank, 2(n−1)/n arrays,
-# hardly grow after the first doublings.
+# We have three forecasts. The first uses α and β. The second uses β alone: it misses that n ranks take 2(n−1) steps, and that
+# each step pays α. The third repeats the factor from 2 to 4 at every doubling. But the bytes per rank, 2(n−1)/n arrays, hardly
+# grow after the first doublings.
 #
 # Such a forecast is an **extrapolation**: nobody ran the shaded part. It holds if α and β stay what they are on two
 # ranks, and nothing else happens on 2,048.
@@ -205,9 +206,10 @@ link_bars(results, nbytes)
 # %% [markdown]
 # Placement decides what a flat algorithm sends. The hierarchy sends the same bytes wherever the ranks are.
 #
-# Fewer bytes are not always faster. With Open MPI's own settings a long message starts with a question and an answer, and the
-# answer can wait behind a long message. Then the link carries one direction at a time, and ring and hierarchy take about
-# equally long: see [Several machines](../docs/several-machines.md#what-an-all-reduce-costs-on-such-a-link).
+# Sending fewer bytes is not always faster. With Open MPI's own settings a long message starts with a question and an answer,
+# and the answer can wait behind another long message. Then the link carries one direction at a time, and ring and hierarchy
+# take about equally long: see [Several
+# machines](../docs/several-machines.md#what-an-all-reduce-costs-on-such-a-link).
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Your choice
@@ -219,8 +221,8 @@ link_bars(results, nbytes)
 # | `overlap` | sends the gradients of the last layers while backward computes the others |
 # | `bfloat16` | sends each gradient in 2 bytes instead of 4 |
 # | `accumulate` | adds up the gradients of four micro-batches, then sends and updates once, with twice the learning rate (the square root of four) |
-# | `PowerSGD` | sends two thin matrices whose product is near the gradient, and keeps the rest for the next step |
-# | `top-k` | sends the hundredth of the gradients that is largest in absolute value, and keeps the rest for the next step |
+# | `PowerSGD` | sends two thin matrices whose product approximates the gradient, and keeps the rest for the next step |
+# | `top-k` | sends the 1 % of the gradient's entries with the largest absolute values, and keeps the rest for the next step |
 # | `local SGD` | lets each rank train alone for eight steps; then all take the mean of their weights and of their momentum |
 #
 # All train the CNN of lesson 06 on the same 6,144 digits.
@@ -243,8 +245,8 @@ outcome("Your choice, how many times as fast as plain?", times, because=why)
 trainings(runs)
 
 # %% [markdown]
-# Look at both, the seconds and the accuracy. Half the bytes do not mean half the time: the step still computes. With fewer
-# updates, a network often needs more images to become as accurate.
+# Look at both the seconds and the accuracy. Half the bytes do not mean half the time, because the step also computes. With
+# fewer updates, a network often needs more images to become as accurate.
 
 # %% [markdown]
 # ## Key points
@@ -269,7 +271,7 @@ trainings(runs)
 # %% [markdown] tags=["more", "slide"]
 # ## More
 #
-# All remedies side by side, on the reference machine, with the same images. [Several
+# Here are all remedies side by side, as the reference machine measured them, with the same images. [Several
 # machines](../docs/several-machines.md#what-helps-on-a-slow-link) compares the seconds until they are equally accurate: there
 # accumulation takes *longer* than PyTorch's DDP.
 
@@ -303,8 +305,8 @@ outcome(
 
 # %% [markdown]
 # If we repeat what the small run lost, the forecast is nearly a third too low. Our model adds γ, the seconds to add one byte. A
-# step is computing, then 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm. Here is what it says of each published figure, with all that
-# it assumes.
+# step takes the time to compute plus 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm. Here is what it says about each published figure,
+# what it assumes and what it lacks.
 
 # %%
 print(published.claims_table(published.claims()))
@@ -322,8 +324,8 @@ print(published.claims_table(published.claims()))
 # %% [markdown] tags=["slide"]
 # ### 7 · How sure is a forecast?
 #
-# Section 2 measured each link in three rounds. Every round gives its own α and β, and so a forecast of its own. The band is
-# what lies between them.
+# Section 2 measured each link in three rounds. Each round gives its own α and β, and so a forecast of its own. The band lies
+# between the lowest and the highest of the three.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.figures import efficiency_curves
@@ -341,7 +343,7 @@ efficiency_curves(one_step, {name: fitted_by_round(each) for name, each in excha
 # ### 8 · Two jobs on one device
 #
 # The talk also says that in some cases one training cannot fill a GPU, and that larger batches and larger images help. Does
-# that hold on a CPU? One small network trains on all your cores.
+# that hold on a CPU? We train one small network on all your cores.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -355,7 +357,7 @@ from course.lessons.l14_scaling_out.figures import throughput
 throughput(cluster["rates"][0])
 
 # %% [markdown]
-# The other remedy is to run several jobs at once. NVIDIA's **MPS** lets several processes use one GPU at the same time.
+# Another remedy is to run several jobs at once. NVIDIA's **MPS** lets several processes use one GPU at the same time.
 # With four such processes per GPU, the talk reports up to 62 % better performance in data-parallel training (AccDP). The
 # CPU analogue: one job with all cores, or two jobs with half of the cores each.
 
@@ -443,11 +445,11 @@ print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", 
 # %% [markdown]
 # ## Pitfalls
 #
-# - A bandwidth measured with one long message, used for thousands of short ones.
-# - A speed-up on two nodes that is drawn on as a straight line.
+# - A bandwidth that was measured with one long message, and is used for thousands of short ones.
+# - A speed-up on two nodes that is extended as a straight line.
 # - A limiter that lets a burst of 256 KB pass first: short tests over a link of 100 Mbit/s see no limit.
 # - Four ranks on two cores, timed over a fast link: that measures the cores.
-# - `mpiexec` that ends with exit code 0 although a node was lost. Look for the result, not at the exit code.
+# - An `mpiexec` that ends with exit code 0 although a node was lost. Look for the result, not at the exit code.
 # - A larger global batch through accumulation, with the learning rate of the small one (lesson 05).
 
 # %% [markdown]

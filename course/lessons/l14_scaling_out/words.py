@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from course.lessons.l14_scaling_out.figures import Runs, ring_seconds
+from course.lessons.l14_scaling_out.figures import SAME_POINTS, Runs, ring_seconds
 from course_lib.theory.hockney import Hockney, fit_hockney
 from course_lib.theory.scale_out import sharing_speedup
 from mpi_classroom.figures import listed, say_seconds, three_digits
@@ -33,9 +33,12 @@ def explain_step(steps: Runs) -> str:
     first, *_, last = steps.values()
     more = last["allreduce"] - first["allreduce"]
     share = last["allreduce"] / (last["computing"] + last["allreduce"])
-    words = f"The all-reduce takes {say_seconds(more)} more, and {100 * share:.0f} % of the step."
+    words = (
+        f"The all-reduce takes {say_seconds(more)} more than on one node, "
+        f"and is now {100 * share:.0f} % of the step."
+    )
     if last["computing"] < 1.25 * first["computing"]:
-        return f"{words} Computing takes as long as before: it sends nothing."
+        return f"{words} Computing takes as long as before, because it sends nothing."
     return f"{words} Computing took longer, too: other programs were using the cores."
 
 
@@ -66,11 +69,13 @@ def explain_doubling(measured: Mapping[int, float]) -> str:
     times = measured[4] / measured[2]
     words = f"On 4 ranks it takes {three_digits(times)} times as long as on 2."
     if abs(times / 1.5 - 1) < NEAR:
-        return f"{words} The bytes say 1.5: from one array per rank to one and a half."
+        return f"{words} By the bytes it is 1.5: each rank sends one and a half arrays instead of one."
     if times > 1.5:
-        return f"{words} The bytes say 1.5; four nodes share the cores of this machine, which adds to it."
+        return (
+            f"{words} By the bytes it is 1.5. Four nodes share the cores of this machine, which adds to it."
+        )
     return (
-        f"{words} The bytes say 1.5: on 2 ranks something else took time, too. "
+        f"{words} By the bytes it is 1.5: on 2 ranks something else took time, too. "
         "Run the cell again, on free cores."
     )
 
@@ -105,9 +110,9 @@ def explain_choice(runs: Runs, choice: str) -> str:
     sent = chosen["link_nbytes"] / plain["link_nbytes"]
     points = 100 * (chosen["accuracy"] - plain["accuracy"])
     words = f"It sends {three_digits(sent)} times as many bytes as plain, in {len(chosen['losses'])} updates"
-    if abs(points) < 1:
-        return f"{words}, and is as accurate, within a point."
-    return f"{words}, and is {abs(points):.1f} points {'more' if points > 0 else 'less'} accurate."
+    if abs(points) < SAME_POINTS:
+        return f"{words}. The accuracy is the same within a point."
+    return f"{words}. The accuracy is {abs(points):.1f} points {'higher' if points > 0 else 'lower'}."
 
 
 def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:

@@ -65,7 +65,9 @@ def test_the_bars_of_a_step_say_how_many_times_as_long_it_takes() -> None:
     assert slower(STEPS) == pytest.approx(6)
     assert title_of(picture) == "The step over the slow link takes 6 times as long as on one node"
     words = explain_step(STEPS)
-    assert "153 ms more, and 83 % of the step" in words and "as long as before" in words
+    assert (
+        "153 ms more than on one node, and is now 83 % of the step" in words and "as long as before" in words
+    )
     busy = STEPS | {"slow link": {"computing": 0.060, "allreduce": 0.154}}
     assert "other programs" in explain_step(busy)
 
@@ -109,10 +111,11 @@ def test_the_link_bars_compare_bytes_and_seconds() -> None:
 def test_trainings_show_seconds_and_accuracy() -> None:
     picture = trainings({name: RUNS[name] for name in ("plain", "bfloat16")})
     check_legible(picture)
-    assert title_of(picture) == "Fastest: bfloat16, 5 s; most accurate: bfloat16"
+    assert title_of(picture) == "The fastest is bfloat16, with 5 s; all are equally accurate, within a point"
+    assert title_of(trainings(RUNS)) == "The fastest is accumulate, with 3 s; bfloat16 is the most accurate"
     words = explain_choice(RUNS, "bfloat16")
-    assert "0.5 times as many bytes as plain, in 4 updates, and is as accurate" in words
-    assert "20.0 points less accurate" in explain_choice(RUNS, "accumulate")
+    assert "0.5 times as many bytes as plain, in 4 updates. The accuracy is the same" in words
+    assert "20.0 points lower" in explain_choice(RUNS, "accumulate")
     assert say_all_choices(RUNS).splitlines()[3].split() == ["accumulate", "3.0", "25.0", "1", "70.0%"]
 
 
@@ -127,7 +130,7 @@ def test_efficiency_has_a_band() -> None:
 def test_throughput_by_batch_and_image() -> None:
     picture = throughput({28: {1: 500.0, 16: 2000.0}, 112: {1: 90.0, 16: 100.0}})
     check_legible(picture)
-    assert "A batch of 1 reaches 25 %" in title_of(picture) and "90 % with 112" in title_of(picture)
+    assert "A batch of 1 reaches 25 %" in title_of(picture) and "90 % with 112 × 112" in title_of(picture)
     jobs = {"small": {"one": 1000.0, "two": 1480.0}}
     assert say_sharing(4, 0.62).endswith("4 jobs gain at most a factor of 1.61.")
     assert say_jobs(jobs) == "small: one job 1000 images/s, two jobs 1480 together (+48 %)"
