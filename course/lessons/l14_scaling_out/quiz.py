@@ -49,7 +49,7 @@ THREE_LAUNCHERS = Question(
             belief="script-finds-its-hosts",
         ),
         Option(
-            "nothing: MPI tells every rank its number and who else is there",
+            "nothing, because MPI tells every rank its number and who else is there",
             reply="Rank, size and the other ranks come from `comm`. The launchers differ in who provides the "
             "nodes.",
             right=True,
