@@ -69,8 +69,8 @@ alone = steps["one node"]
 print(f"computing {1e3 * alone['computing']:.1f} ms, all-reduce {1e3 * alone['allreduce']:.1f} ms")
 
 # %% [markdown]
-# Now each rank gets a node of its own. First a **fast link** joins the nodes, which is not limited, then a **slow link**,
-# throttled to 100 Mbit/s: 12.5 MB per second.
+# Now each rank gets a node of its own. First a **fast link** joins the two, whose rate is not limited. Then a **slow link** joins
+# them, throttled to 100 Mbit/s: 12.5 MB per second.
 
 # %%
 predict("Slow link: how many times as long as on one node?", None)
