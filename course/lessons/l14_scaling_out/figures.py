@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import log2
 from typing import Any
 
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost
 from course_lib.theory.hockney import Hockney
@@ -102,6 +102,8 @@ def three_forecasts(link: Hockney, nbytes: int, measured: Mapping[int, float]) -
     axes.text(last * 1.1, 0.97, "not measured", **upper)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: say_seconds(seconds)))
     axes.set_xticks(RANKS[::2], [f"{n:,}" for n in RANKS[::2]])
     axes.set_xlabel("ranks, each on a node of its own")

@@ -55,8 +55,8 @@ rank, size = comm.rank, comm.size
 # To **throttle** a link is to limit its rate on purpose. The function `in_lab` runs one of this lesson's programs in such a
 # lab. Not every system allows a lab. There, `in_lab` returns what the reference machine measured, and says so.
 #
-# We tell Open MPI to send long messages at once, too (the eager protocol of lesson 01). Then both directions of a link are
-# busy at the same time, as the alpha-beta model assumes. Section 4 says what happens otherwise.
+# We set up Open MPI so that both directions of a link are busy at the same time, as the alpha-beta model assumes: it sends
+# long messages at once, too (the eager protocol of lesson 01). Section 4 says what happens otherwise.
 #
 # We time the step of lesson 06: two ranks, 64 images per rank, one all-reduce of 1.7 MB of gradients. First both ranks run on
 # one node. (`slots` is the number of ranks per node.)
@@ -336,7 +336,7 @@ one_step = DataParallelStep(steps["one node"]["computing"], nbytes, samples_per_
 efficiency_curves(one_step, {name: fitted_by_round(each) for name, each in exchanges.items()})
 
 # %% [markdown]
-# A small difference in α becomes a wide band, since α is paid 8,190 times on 4,096 ranks. And the band holds only what
+# α is paid 8,190 times on 4,096 ranks, so a small difference in α counts. But a narrow band is no promise: it holds only what
 # three rounds on two ranks can show. A late rank, a second job on the network, or a node that fails are not in it.
 
 # %% [markdown] tags=["slide"]

@@ -122,6 +122,8 @@ def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
         gain = 100 * (rates["two"] / rates["one"] - 1)
         one, two = f"one job {rates['one']:.0f} images/s", f"two jobs {rates['two']:.0f} together"
         lines.append(f"{name}: {one}, {two} ({gain:+.0f} %)")
+        if gain > 100:
+            lines.append("  More than twice as many: other programs, or its own threads, slowed the one job.")
     return "\n".join(lines)
 
 

@@ -134,6 +134,7 @@ def test_throughput_by_batch_and_image() -> None:
     jobs = {"small": {"one": 1000.0, "two": 1480.0}}
     assert say_sharing(4, 0.62).endswith("4 jobs gain at most a factor of 1.61.")
     assert say_jobs(jobs) == "small: one job 1000 images/s, two jobs 1480 together (+48 %)"
+    assert "slowed the one job" in say_jobs({"small": {"one": 1000.0, "two": 2100.0}})
 
 
 def test_claims_are_those_of_the_sources() -> None:

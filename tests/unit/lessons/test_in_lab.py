@@ -12,6 +12,7 @@ import pytest
 from course.lessons.l14_scaling_out import lab
 from course.lessons.l14_scaling_out.lab import GRADIENTS, say_where
 from course.lessons.l14_scaling_out.packed import loaded, packed
+from mpi_classroom.network import network
 from mpi_classroom.network_commands import NetworkError
 
 
@@ -35,7 +36,7 @@ def test_a_function_travels_with_those_that_it_calls() -> None:
     assert found.__globals__ is not triples.__globals__
 
 
-def test_all_messages_of_the_lesson_are_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_jobs_of_the_lesson_use_both_directions_of_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, str] = {}
 
     class Lab:
@@ -49,6 +50,7 @@ def test_all_messages_of_the_lesson_are_eager(monkeypatch: pytest.MonkeyPatch) -
     assert lab.measure("exchange", nodes=2, slots=1, rate="100mbit", sizes=[4], rounds=1) == {}
     assert int(asked["OMPI_MCA_btl_tcp_eager_limit"]) > GRADIENTS
     assert int(asked["OMPI_MCA_btl_tcp_max_send_size"]) > GRADIENTS
+    assert asked["OMPI_MCA_coll_libnbc_iallreduce_algorithm"] == "4"
 
 
 @pytest.mark.slow
@@ -61,8 +63,40 @@ def test_an_exchange_keeps_both_directions_of_a_link_busy(monkeypatch: pytest.Mo
         both = seconds()
     except NetworkError as error:
         pytest.skip(str(error))
-    monkeypatch.setattr(lab, "EAGER", {})  # Open MPI's own settings: one direction after the other
+    monkeypatch.setattr(lab, "BOTH_WAYS", {})  # Open MPI's own settings: one direction after the other
     assert both < 0.75 * seconds()
+
+
+NON_BLOCKING = """
+import numpy as np
+from mpi4py import MPI
+
+comm, array, took = MPI.COMM_WORLD, np.ones(2**18, np.float32), []
+for _ in range(4):
+    comm.Barrier()
+    begin = MPI.Wtime()
+    comm.Iallreduce(MPI.IN_PLACE, array).Wait()
+    took.append(comm.allreduce(MPI.Wtime() - begin, op=MPI.MAX))
+if comm.rank == 0:
+    print(min(took[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_non_blocking_all_reduce_keeps_both_directions_busy_too() -> None:
+    """Open MPI's own choice for two ranks is a tree: all bytes to rank 0, and then all bytes back."""
+
+    def seconds(environment: dict[str, str]) -> float:
+        with network(nodes=2, rate="100mbit") as two:
+            arguments = ["-m", "mpi4py", "-c", NON_BLOCKING]
+            return float(two.run_ranks(arguments, timeout=60, environment=environment).stdout)
+
+    algorithm = "OMPI_MCA_coll_libnbc_iallreduce_algorithm"
+    try:
+        both = seconds(lab.BOTH_WAYS)
+    except NetworkError as error:
+        pytest.skip(str(error))
+    assert both < 0.75 * seconds({name: value for name, value in lab.BOTH_WAYS.items() if name != algorithm})
 
 
 @pytest.mark.slow
