@@ -153,14 +153,14 @@ from course.lessons.l14_scaling_out.words import explain_many
 
 slow = links["slow link"]
 times = ring_seconds(2048, nbytes, slow) / ring_seconds(2, nbytes, slow)
-why = explain_many(slow, nbytes, 2048)
+why = explain_many(links, nbytes, 2048)
 outcome("On 2,048 ranks, how many times as long as on 2?", times, because=why, word="by α and β")
 three_forecasts(slow, nbytes, measured)
 
 # %% [markdown]
 # We have three forecasts. The first uses α and β. The second uses β alone: it misses that n ranks take 2(n−1) steps, and that
-# each step pays α. The third repeats the factor from 2 to 4 at every doubling. But the bytes per rank, 2(n−1)/n arrays, hardly
-# grow after the first doublings.
+# each step pays α. The faster the link, the more that matters. The third repeats the factor from 2 to 4 at every doubling. But
+# the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
 #
 # Such a forecast is an **extrapolation**: nobody ran the shaded part. It holds if α and β stay what they are on two
 # ranks, and nothing else happens on 2,048.
@@ -343,7 +343,7 @@ efficiency_curves(one_step, {name: fitted_by_round(each) for name, each in excha
 # ### 8 · Two jobs on one device
 #
 # The talk also says that in some cases one training cannot fill a GPU, and that larger batches and larger images help. Does
-# that hold on a CPU? We train one small network on all your cores.
+# that hold on a CPU? We train one small network, with one thread and then with one thread per core, and take the faster.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
@@ -359,7 +359,7 @@ throughput(cluster["rates"][0])
 # %% [markdown]
 # Another remedy is to run several jobs at once. NVIDIA's **MPS** lets several processes use one GPU at the same time.
 # With four such processes per GPU, the talk reports up to 62 % better performance in data-parallel training (AccDP). The
-# CPU analogue: one job with all cores, or two jobs with half of the cores each.
+# CPU analogue: one job that may use all cores, or two jobs with half of the cores each.
 
 # %%
 predict("Two jobs of the small network: how many percent more images per second?", None)
@@ -382,8 +382,8 @@ print(say_jobs(jobs))
 print(say_sharing(jobs=4, busy_fraction=0.5))
 
 # %% [markdown]
-# A job that spends part of its time starting small operations leaves cores idle, and a second job uses them. The more each
-# operation has to do, the less is left to gain. The two jobs may also be two ranks of one training: that is what AccDP does.
+# A job that spends part of its time starting small operations leaves cores idle, and a second job uses them. The more work
+# each operation has, the less is left to gain. The two jobs may also be two ranks of one training: that is what AccDP does.
 
 # %% [markdown] tags=["slide"]
 # ### 9 · Three ways to start the same script

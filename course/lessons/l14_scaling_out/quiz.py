@@ -16,15 +16,15 @@ WHAT_TO_KNOW = Question(
         ),
         Option(
             "the latency, which every step pays once",
-            reply="On 2,048 ranks there are 4,094 steps, and each of them pays α. On 2 and 4 ranks α adds "
-            "less than the noise of these two measurements.",
+            reply="On 2,048 ranks there are 4,094 steps, and each of them pays α. Over a fast link that is "
+            "nearly all of the time. On 2 and 4 ranks α adds less than the noise of these two measurements.",
             right=True,
         ),
         Option(
             "the bandwidth, at which the bytes travel",
             reply="The bandwidth shows in both: nearly all of their time is for bytes. By bytes alone, 2,048 "
             "ranks would take twice as long as 2, since a rank sends at most two arrays. But each step sends "
-            "a chunk of only 824 bytes. At 100 Mbit/s they take 66 µs, and α is not small beside that.",
+            "a chunk of only 824 bytes and pays a whole α. The faster the link, the more α decides.",
             belief="bandwidth-explains-small-messages",
         ),
     ),

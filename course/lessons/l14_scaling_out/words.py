@@ -53,15 +53,15 @@ def explain_forecast(forecast: float, measured: float) -> str:
     return f"{words}, {-100 * off:.0f} % less: the exchanges were disturbed, or MPI sends less than we think"
 
 
-def explain_many(link: Hockney, nbytes: float, ranks: int) -> str:
-    """Why the all-reduce on `ranks` ranks takes as long as the model says."""
+def explain_many(links: Mapping[str, Hockney], nbytes: float, ranks: int) -> str:
+    """How much of the all-reduce on `ranks` ranks is latency, by the model, over each link."""
     steps = 2 * (ranks - 1)
-    latency = steps * link.alpha_seconds
-    share = latency / ring_seconds(ranks, nbytes, link)
-    return (
-        f"The ring has {steps:,} steps. Their α alone adds up to {say_seconds(latency)}, "
-        f"{100 * share:.0f} % of the time."
-    )
+    shares = {
+        name: 100 * steps * link.alpha_seconds / ring_seconds(ranks, nbytes, link)
+        for name, link in links.items()
+    }
+    words = listed(f"{share:.0f} % of the time over the {name}" for name, share in shares.items())
+    return f"The ring has {steps:,} steps. Their α alone is {words}."
 
 
 def explain_doubling(measured: Mapping[int, float]) -> str:
@@ -122,8 +122,11 @@ def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
         gain = 100 * (rates["two"] / rates["one"] - 1)
         one, two = f"one job {rates['one']:.0f} images/s", f"two jobs {rates['two']:.0f} together"
         lines.append(f"{name}: {one}, {two} ({gain:+.0f} %)")
-        if gain > 100:
-            lines.append("  More than twice as many: other programs, or its own threads, slowed the one job.")
+        if gain > 110:
+            lines.append(
+                "  More than twice as many: other programs slowed the one job. "
+                "Run the cell again, on free cores."
+            )
     return "\n".join(lines)
 
 
