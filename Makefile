@@ -11,8 +11,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 # The version of PyTorch is a comment in the lock: its build is yours to choose, so it has no digest there.
 TORCH := $(shell sed -n 's/^\# \(torch==.*\)/\1/p' requirements.lock)
 # On so many ranks `make test` runs the tests on ranks; `make test-all` on the others.
-RANKS := 1 3
-OTHER_RANKS := 2 4
+RANKS := 3
+OTHER_RANKS := 1 2 4
 # The lessons whose cores `make test` runs; `make test-all` runs all lessons whole.
 CORES := 01 04 06 11
 # So many files of tests run at once, as most of them wait, and so many lessons; JOBS=0 LESSONS=0: one by one.
@@ -106,6 +106,7 @@ test-release: setup
 	$(PYTEST) -m release $(UNIT_TESTS)
 	@n=2; $(ALONE) $(ON_RANKS) -m release $(RANK_TESTS)
 	CHECKPOINT_KILLS=200 $(PYTEST) -m slow tests/unit/parallel/test_checkpoint_killed.py
+	RANDOM_KILLS=50 $(PYTEST) -m slow tests/notebooks/test_killed_runs.py
 	$(BIN)/python -m mpi_classroom.launch 3 packages/torch_mpi4py/tests/ranks/test_differential.py --seconds 3600
 
 check: setup
