@@ -179,6 +179,25 @@ def progress(lessons: Names = None) -> None:
 
 
 @app.command()
+def schedule(
+    track: Annotated[
+        str, typer.Argument(metavar="TRACK", help="For example: two hours, three hours, one day.")
+    ] = "three hours",
+    start: Annotated[str, typer.Option(metavar="TIME", help="When it begins.")] = "09:00",
+    afternoon: Annotated[str, typer.Option(metavar="TIME", help="When afternoons begin.")] = "13:00",
+) -> None:
+    """Print the schedule of a workshop, with a clock.
+
+    It counts on the minutes that the core of each lesson takes.
+    """
+    with one_sentence():
+        from course.tools.schedule import find_track, lines_of
+
+        for line in lines_of(find_track(track), start, afternoon):
+            typer.echo(line)
+
+
+@app.command()
 def fetch(
     sets: Annotated[
         list[str] | None,
