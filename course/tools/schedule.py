@@ -145,9 +145,9 @@ def page() -> str:
         "`course schedule` writes such a table for your own hours, for example",
         '`course schedule "three hours" --start 13:30`.',
         "",
-        "The minutes of a lesson are those of its core, and five for the vote and the questions at its end. They",
-        "come from a reader's speed and the measured run time (`course/tools/times.py`). The warm-up is left out:",
-        "it repeats what the class has just done.",
+        "The minutes of a lesson are those of its core, and five for the vote and the questions at its",
+        "end. They come from a reader's speed and the measured run time (`course/tools/times.py`). The",
+        "warm-up is left out: it repeats what the class has just done.",
     ]
     for track in TRACKS:
         meals = " (meals apart)" if track.hours * 60 > SESSION else ""
