@@ -9,6 +9,7 @@ are those of the machine. `2 × 2` means two nodes with two ranks each.
                  one sends over the links depends on the placement of the ranks: neighbours on one node, or
                  ranks dealt out to the nodes in turn, as `mpiexec --map-by node` does
     sent         bytes that leave the node that sends most, as its network device counts them
+    message      one message from node to node, beside what its bytes take at the rate of the link
     model        a link fitted to a ping-pong of two ranks at 100 Mbit/s and 1 Gbit/s alone, and what it says
                  of all-reduces at 250 and 500 Mbit/s
 
@@ -65,12 +66,15 @@ CONTENDERS = {
     "plain": "all-reduce, hierarchical",
     "ring": "all-reduce, ring",
 }
-IN_TURN = "MPI, in turn"
+IN_TURN, OF_RANKS_IN_TURN = "MPI, in turn", ", ranks placed in turn"
 ALL = (*CONTENDERS, "MPI", IN_TURN)
 FITTED_SIZES = (4, 64, KIB, 4 * KIB, 12 * KIB, 64 * KIB, 256 * KIB, MIB)
 LOCAL_SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB)
 PREDICTED_RATES = ("250mbit", "500mbit")
 PREDICTED_SIZES = (192 * KIB, 768 * KIB, 3 * MIB, 12 * MIB)
+PREDICTED, PREDICTION = ("ring", "fast"), "the model's prediction"
+SHOWN_RATES, SHOWN_SIZES = ("100mbit", "250mbit", "1gbit"), (4, 64 * KIB, MIB, 4 * MIB)
+AT_RATE = "its bytes at the rate of the link"
 ACCURACY = 20.0  # percent that the worst prediction may be off
 PAUSE_SECONDS = 5e-3  # a bucket holds 1 ms of bytes
 
@@ -239,10 +243,10 @@ def compare(
     values = {name: Timing(*value).times(factor) for name, value in found.items()}
     pairs = [(name, "MPI", peer) for name in CONTENDERS]
     if lab.slots > 1:
-        pairs.append(("fast", IN_TURN, f"{peer}, ranks placed in turn"))
+        pairs.append(("fast", IN_TURN, peer + OF_RANKS_IN_TURN))
     return [
         row(
-            f"{where(lab)}: {prefix}{CONTENDERS[name]}, {say_bytes(int(nbytes))}",
+            f"{place_of(lab)}: {prefix}{CONTENDERS[name]}, {say_bytes(int(nbytes))}",
             lab.size,
             values[name],
             values[theirs],
@@ -251,6 +255,31 @@ def compare(
         )
         for name, theirs, who in pairs
     ]
+
+
+def message_rows(quick: bool) -> list[Row]:
+    """What a message from node to node takes, in milliseconds."""
+    rows = []
+    with network(2) as lab:
+        for rate in SHOWN_RATES[-1:] if quick else SHOWN_RATES:
+            lab.limit(rate)
+            sizes, repetitions = list(SHOWN_SIZES[:3] if quick else SHOWN_SIZES), 3 if quick else 7
+            measured = on_lab(lab, measure_link, timeout=600, sizes=sizes, repetitions=repetitions)
+            rows += [message_row(lab, *each) for each in measured]
+    return rows
+
+
+def message_row(lab: Lab, nbytes: int, median: float, spread: float) -> Row:
+    """A message beside the time that its bytes alone take at the rate of the link."""
+    assert lab.rate is not None
+    case = message_case(len(lab.nodes), lab.slots, lab.rate, nbytes)
+    alone = Timing(8e3 * nbytes / lab.rate, 0)
+    return row(case, lab.size, Timing(median, spread).times(1e3), alone, AT_RATE, unit="ms")
+
+
+def message_case(nodes: int, slots: int, rate: int, nbytes: int) -> str:
+    """What its row is called."""
+    return f"{where(nodes, slots, rate)}: a message of {say_bytes(nbytes)} from node to node"
 
 
 def model_rows(quick: bool) -> list[Row]:
@@ -268,12 +297,11 @@ def model_rows(quick: bool) -> list[Row]:
                 lab, measure_link, timeout=600, sizes=list(FITTED_SIZES), repetitions=3 if quick else 15
             )
             samples += samples_of(lab, measured)
-            rows.append(speed_row(lab, *measured[-1]))
         link = fit_limited_link(samples)
         for rate in PREDICTED_RATES[:1] if quick else PREDICTED_RATES:
             lab.limit(rate)
             sizes = PREDICTED_SIZES[1:2] if quick else PREDICTED_SIZES
-            seconds, _ = race_in(lab, {}, sizes, 3 if quick else 7, ["ring", "fast"])
+            seconds, _ = race_in(lab, {}, sizes, 3 if quick else 7, PREDICTED)
             rows += prediction_rows(lab, link, inside, seconds)
     return [*rows, worst(rows)]
 
@@ -284,14 +312,6 @@ def samples_of(lab: Lab, measured: Sequence[tuple[int, float, float]]) -> list[S
     return [Sample(lab.rate, burst_nbytes(lab.rate), nbytes, median) for nbytes, median, _ in measured]
 
 
-def speed_row(lab: Lab, nbytes: int, median: float, spread: float) -> Row:
-    """The speed of the longest message that was fitted, beside the rate of the link."""
-    assert lab.rate is not None
-    mbit = Timing(nbytes * 8e-6 / median, nbytes * 8e-6 / median * spread / median)
-    case = f"{where(lab)}: a message of {say_bytes(nbytes)} from node to node"
-    return row(case, 2, mbit, Timing(lab.rate / 1e6, 0), "the rate of the link", unit="Mbit/s")
-
-
 def prediction_rows(lab: Lab, link: LimitedLink, inside: Machine, seconds: Timings) -> list[Row]:
     """Measured beside predicted, in milliseconds."""
     rows = []
@@ -299,9 +319,9 @@ def prediction_rows(lab: Lab, link: LimitedLink, inside: Machine, seconds: Timin
     for nbytes, timings in seconds.items():
         said = predictions(len(lab.nodes), lab.slots, int(nbytes), limited, inside)
         for name, timing in timings.items():
-            case = f"{MODEL} {where(lab)}: {CONTENDERS[name]}, {say_bytes(int(nbytes))}"
+            case = f"{MODEL} {place_of(lab)}: {CONTENDERS[name]}, {say_bytes(int(nbytes))}"
             ms, predicted = Timing(*timing).times(1e3), Timing(said[name], 0).times(1e3)
-            rows.append(row(case, lab.size, ms, predicted, "the model's prediction", unit="ms"))
+            rows.append(row(case, lab.size, ms, predicted, PREDICTION, unit="ms"))
     return rows
 
 
@@ -338,13 +358,18 @@ def worst(rows: Sequence[Row]) -> Row:
     )
 
 
-def where(lab: Lab) -> str:
+def place_of(lab: Lab) -> str:
     """The shape of a lab and the rate of its links."""
-    return f"{len(lab.nodes)} × {lab.slots}, {rate_words(lab.rate).removeprefix('at ')}"
+    return where(len(lab.nodes), lab.slots, lab.rate)
+
+
+def where(nodes: int, slots: int, rate: int | None) -> str:
+    """The same in numbers: `2 × 2, 100 Mbit/s`."""
+    return f"{nodes} × {slots}, {rate_words(rate).removeprefix('at ')}"
 
 
 MODEL, SENT = "model:", "sent by the node that sends most, "
-PARTS: tuple[Callable[[bool], list[Row]], ...] = (all_reduce_rows, model_rows)
+PARTS: tuple[Callable[[bool], list[Row]], ...] = (all_reduce_rows, message_rows, model_rows)
 
 if __name__ == "__main__":
     main("All-reduce between nodes on slow links: ours beside MPI's, and a model of the link", measure)

@@ -251,26 +251,40 @@ def study(
     zero: Annotated[
         bool, typer.Option("--zero", help="Measure the stages of ZeRO: bytes and seconds.")
     ] = False,
+    hosts: Annotated[
+        str, typer.Option(metavar="HOSTS", help="Run the ranks on these hosts: n1,n2:2, or a hostfile.")
+    ] = "",
+    agent: Annotated[
+        str, typer.Option(metavar="COMMAND", help="What runs a command on a host, instead of ssh.")
+    ] = "",
+    link: Annotated[
+        str, typer.Option(metavar="TEXT", help="Your name for the hosts' network, for example '100 Mbit/s'.")
+    ] = "",
 ) -> None:
-    """Measure data parallelism on this machine.
+    """Measure data parallelism on this machine, or on several hosts.
 
     It compares one process, our own data parallelism over MPI, and DDP over Gloo
     and over MPI: seconds per epoch, speed-up, waiting and transfer, accuracy. It saves the results (CSV) and
     a report (HTML) in build/study. If you stop it, the same command continues where it stopped.
     """
     with one_sentence():
+        from functools import partial
         from pathlib import Path
 
         from course import paths
         from course.tools.study import command
+        from course.tools.study.hosts import connect_hosts
         from course.tools.study.job import StudyError
 
-        kind = "study" + "-zero" * zero + "-quick" * quick
+        kind = "study" + "-zero" * zero + "-hosts" * bool(hosts) + "-quick" * quick
         folder = Path(results) if results else paths.BUILD / kind
-        if zero and (models or only or seeds):
+        if zero and (models or only or seeds or hosts):
             raise StudyError(
-                "--zero does not take --models, --only or --seeds; it takes --ranks, --quick, --results"
+                "--zero does not take --models, --only, --seeds or --hosts; "
+                "it takes --ranks, --quick, --results"
             )
+        if (agent or link) and not hosts:
+            raise StudyError("--agent and --link belong to --hosts; say on which hosts the ranks run")
         if zero and report_only:
             command.report_zero(folder)
         elif zero:
@@ -279,7 +293,16 @@ def study(
             command.report(folder)
         else:
             names, parts, counts = command.lists(models, only, ranks)
-            command.measure(folder, quick=quick, models=names, parts=parts, ranks=counts, seeds=seeds or 0)
+            connect = partial(connect_hosts, hosts, agent=agent, link=link) if hosts else None
+            command.measure(
+                folder,
+                quick=quick,
+                models=names,
+                parts=parts,
+                ranks=counts,
+                seeds=seeds or 0,
+                connect=connect,
+            )
 
 
 @app.command()

@@ -15,10 +15,10 @@ from benchmarks.several_machines import (
     PREDICTED_SIZES,
     RATES,
     SENT,
+    message_row,
     prediction_rows,
     predictions,
     race_rows,
-    speed_row,
     worst,
 )
 from course.paths import ROOT
@@ -84,7 +84,7 @@ def test_a_prediction_is_a_row_and_the_worst_one_a_row_beside_what_it_may_be():
     rows = prediction_rows(LAB, link, NOTHING, seconds)
     assert [row.ratio for row in rows] == pytest.approx([1.1, 1.0])
     assert rows[0].case.startswith("model: 2 × 2, 250 Mbit/s: all-reduce, ring, ")
-    last = worst([*rows, speed_row(LAB, 2**20, 1.0, 0.1)])
+    last = worst([*rows, message_row(LAB, 2**20, 1.0, 0.1)])
     assert (last.ours, last.ratio) == pytest.approx((10, 2))
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from mpi_classroom import host_checks
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.layout import Layout, common_network, place, read_hosts
+from mpi_classroom.host_checks import join_names
+from mpi_classroom.layout import Layout, place, read_hosts
 from mpi_classroom.remote import HostGroup
 
 AGAIN_SECONDS = 5.0  # for a host that was lost to answer again
@@ -93,7 +94,7 @@ class SeveralHosts:
     # ---------------------------------------------------------------- a host that was lost
 
     def _connect_again(self, group: HostGroup, lost: Mapping[str, str], report: Report) -> None:
-        report(f"connecting {_and(list(lost))} again")
+        report(f"connecting {join_names(list(lost))} again")
         again = HostGroup.connect(list(lost), self.shell, seconds=AGAIN_SECONDS)
         if still := again.lost():
             again.close()
@@ -111,7 +112,8 @@ class SeveralHosts:
             group.facts.pop(name, None)
             del self.counts[name]
         ranks = sum(self.counts.values())
-        return f"without {_and(list(lost))}: {ranks} rank{'s' * (ranks > 1)} on {_and(list(self.counts))}"
+        where = f"{ranks} rank{'s' * (ranks > 1)} on {join_names(list(self.counts))}"
+        return f"without {join_names(list(lost))}: {where}"
 
     def _without(self, lost: Mapping[str, str]) -> list[str]:
         """How to go on with the rest of the hosts."""
@@ -135,12 +137,12 @@ class SeveralHosts:
         if wrong := [f"{check.detail}; {check.remedy}" for check in checks if not check.ok]:
             raise ClusterError("\n".join(wrong))
         self.notes = [check.detail for check in checks]
-        addresses = {name: facts[name].networks for name in self.counts}
-        peers = {name: facts[name].peer for name in self.counts}
         try:
-            network, address = common_network(addresses, here.networks, peers, self.network)
+            network, address = host_checks.find_network(facts, here, self.network)
         except ValueError as error:
             raise ClusterError(str(error)) from None
+        if closed := [f"{check.detail}; {check.remedy}" for check in group.closed_ports(network, address)]:
+            raise ClusterError("\n".join(closed))
         threads = min(max(1, facts[name].cores // count) for name, count in self.counts.items())
         hosts, counts = tuple(self.counts), tuple(self.counts.values())
         self._layout = Layout(hosts, counts, network, address, self.shell, threads)
@@ -158,13 +160,9 @@ class SeveralHosts:
     def describe(self) -> str:
         """Where the ranks run and what they share: `n1, n2 (2 each) over 10.77.0.0/24: 8 and 4 cores`."""
         cores = [str(self.group.facts[name].cores) for name in self.layout.hosts]
-        each = f"{cores[0]} cores each" if len(set(cores)) == 1 else f"{_and(cores)} cores"
+        each = f"{cores[0]} cores each" if len(set(cores)) == 1 else f"{join_names(cores)} cores"
         return f"{self.layout} over {self.layout.network}: {each}, {_threads(self.layout.threads)} per rank"
 
 
 def _threads(number: int) -> str:
     return f"{number} thread{'s' * (number > 1)}"
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

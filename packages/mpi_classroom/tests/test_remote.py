@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
@@ -190,6 +190,18 @@ def test_a_host_says_whether_it_reaches_the_notebook(connect):
     assert str(error.value).startswith(f"n1 cannot reach this machine at 127.0.0.1, port {port} (")
     assert "refused" in str(error.value)
     assert str(error.value).endswith("let the firewall here admit connections from n1")
+
+
+def test_a_host_listens_until_it_is_close_ported(connect):
+    one, other = connect("n1"), connect("n2")
+    port = one.listen("127.0.0.1")
+    assert other.try_ports([("127.0.0.1", port), ("127.0.0.1", port)]) == ["", ""]
+    again = one.listen("127.0.0.1")  # one port at a time
+    one.close_port()
+    assert one.try_ports([("127.0.0.1", again)]) == ["Connection refused"]  # answered after that
+    assert other.try_ports([("127.0.0.1", port), ("127.0.0.1", again)]) == ["Connection refused"] * 2
+    with pytest.raises(ClusterError, match="Cannot assign requested address"):
+        one.listen("192.0.2.1")
 
 
 def test_only_processes_with_the_mark_of_the_cluster_get_a_signal(connect, folder, start, tmp_path):
@@ -561,6 +573,8 @@ def test_hosts_are_asked_at_once_and_one_that_is_off_stops_nobody(folder, tmp_pa
     try:
         assert group.lost() == {"n3": "n3 does not answer: n3 is off"}
         assert set(group.facts) == {"n1", "n2"} and all(found.sees for found in group.facts.values())
+        group.facts = {name: replace(has, interfaces=["127.0.0.1/8"]) for name, has in group.facts.items()}
+        assert group.closed_ports("127.0.0.0/8", "127.0.0.1") == []
         assert not list(Path.cwd().glob(".mpi-classroom-*"))
         with pytest.raises(ClusterError, match="n3 does not answer"):
             group.open(folder, [], {})

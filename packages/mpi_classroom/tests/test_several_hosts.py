@@ -17,6 +17,7 @@ class Group:
     """Stands in for the agents: the hosts in `off` do not answer."""
 
     off: set[str] = set()  # noqa: RUF012
+    closed_to: list[Check] = []  # noqa: RUF012
     connected: list[list[str]] = []  # noqa: RUF012
 
     def __init__(self, names):
@@ -28,6 +29,9 @@ class Group:
     def connect(cls, names, shell, *, seconds=9.0, report=print):
         cls.connected.append(list(names))
         return cls(names)
+
+    def closed_ports(self, network, address):
+        return self.closed_to
 
     def lost(self):
         return {name: f"{name} does not answer" for name in self.hosts if name in self.off}
@@ -84,6 +88,13 @@ def test_a_host_that_does_not_answer_or_is_not_fit_stops_the_start(group, monkey
     wrong = [Check("n1", False, "n1 has no torch", "install it"), Check("n2", True, "a note")]
     monkeypatch.setattr(several_hosts.host_checks, "problems", lambda *arguments: wrong)
     with pytest.raises(ClusterError, match=r"^n1 has no torch; install it$"):
+        SeveralHosts(3, HOSTS, "ssh").connect()
+
+
+def test_a_firewall_between_the_hosts_stops_the_start(group, monkeypatch):
+    closed = Check("network", False, "n1 cannot reach n2 at 10.77.0.2, port 9 (timed out)", "open it")
+    monkeypatch.setattr(Group, "closed_to", [closed])
+    with pytest.raises(ClusterError, match=r"^n1 cannot reach n2 at .*, port 9 \(timed out\); open it$"):
         SeveralHosts(3, HOSTS, "ssh").connect()
 
 
