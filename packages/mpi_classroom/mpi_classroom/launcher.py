@@ -167,12 +167,12 @@ class Launcher:
         if not self.folder.is_dir():
             raise ClusterError(f"the cluster's folder {self.folder} was removed")
         if lost := self._lost():
-            raise ClusterError("; ".join(lost.values()))
+            raise ClusterError("; ".join(dict.fromkeys(lost.values())))
         for name, words in (("controller", "the controller"), ("ranks", "the MPI job with the ranks")):
             code = self._processes[name].poll()
             if code is not None:
                 if lost := self._lost(LOST_SECONDS):
-                    raise ClusterError("; ".join(lost.values()))
+                    raise ClusterError("; ".join(dict.fromkeys(lost.values())))
                 how = f"exit code {code}" if code >= 0 else f"signal {-code}"
                 raise ClusterError(f"{words} ended with {how}\n{self.last_words()}")
 
@@ -181,7 +181,7 @@ class Launcher:
         if self._hosts is None:
             return {}
         deadline = time.monotonic() + seconds
-        while not (lost := self._hosts.group.lost()) and time.monotonic() < deadline:
+        while not (lost := self._hosts.lost(ended=seconds > 0)) and time.monotonic() < deadline:
             time.sleep(0.02)
         return lost
 
