@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -34,7 +35,7 @@ from mpi_classroom.folders import (
 )
 from mpi_classroom.host import Host, LocalHost
 from mpi_classroom.host_checks import MEMORY_PER_RANK, SHARED_MEMORY_PER_RANK
-from mpi_classroom.job_output import Death, read_deaths
+from mpi_classroom.job_output import Death, followers, read_deaths
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment, write_wrapper
 from mpi_classroom.several_hosts import SeveralHosts
 
@@ -64,6 +65,7 @@ class Launcher:
         self._hosts = hosts
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._pids: dict[int, int] = {}
+        self._first: dict[int, Death] = {}
         self._environment = rank_environment(n, layout=hosts.layout if hosts else None)
         self.folder = private_folder()
         try:
@@ -195,6 +197,8 @@ class Launcher:
     def learn_pids(self, pids: Mapping[int, int]) -> None:
         """Take note of the processes of the ranks, by rank."""
         self._pids.update(pids)
+        for rank, host in self.hosts().items():
+            host.look([rank], fresh=False)  # its agent watches it from now on
 
     def last_words(self) -> str:
         """The last lines that controller and engines wrote: warnings and errors."""
@@ -210,7 +214,11 @@ class Launcher:
         return "\n".join(tails)
 
     def deaths(self) -> dict[int, Death]:
-        """How ranks died: with their host, or else as mpiexec reports it, which reports the first only."""
+        """How ranks died: with their host, or else as mpiexec reports it, which reports the first only.
+
+        On several hosts a rank that loses the connection to a dead one aborts, and mpiexec may report that.
+        The one that ended first is then known from the hosts.
+        """
         if self._hosts is not None and (lost := self._lost()):
             layout = self._hosts.layout
             return {
@@ -221,7 +229,22 @@ class Launcher:
             }
         path = self.folder / "ranks.log"
         log = path.read_text(errors="replace")[-20_000:] if path.exists() else ""
-        return {death.rank: death for death in read_deaths(log)}
+        deaths = {death.rank: death for death in read_deaths(log)}
+        if self._hosts is None:
+            return deaths
+        if not deaths and (following := followers(log)):
+            deaths = self._first_death(self._hosts, following)
+        hosts = self.hosts()
+        return {
+            rank: replace(death, host=hosts[rank].name) for rank, death in deaths.items() if rank in hosts
+        }
+
+    def _first_death(self, hosts: SeveralHosts, following: Collection[int]) -> dict[int, Death]:
+        """The rank that ended first, and not because others had ended."""
+        if not self._first:
+            first = hosts.group.first_to_end(following)
+            self._first = {} if first is None else {first: Death(first, "first")}
+        return self._first
 
     def end(self) -> None:
         """End all processes at once and remove the folder; safe to call twice."""

@@ -118,10 +118,30 @@ def test_a_broken_cell_ends_with_its_report_and_the_next_one_works(notebook, bro
     works(notebook)
 
 
-def test_a_rank_that_is_killed_ends_the_cell_and_the_next_one_works(notebook):
-    """Which rank died first is not always known: another may lose its connection, and abort before."""
-    ran = notebook.run("%%px\nif rank == 2: os.kill(os.getpid(), 9)\ncomm.Barrier()", within=90)
-    assert "The ranks were restarted" in ran.error and "called Abort" not in ran.error, ran.text
+KILL = "os.kill(os.getpid(), 9)"
+IN_A_RING = """%%px
+import time
+comm.sendrecv(rank, (rank + 1) % 4, source=(rank - 1) % 4)
+if rank == {rank}: time.sleep(0.5); {end}
+comm.Barrier()"""
+
+
+@pytest.mark.parametrize(("rank", "end"), [(0, KILL), (2, KILL), (3, "os._exit(3)")])
+def test_a_rank_that_dies_is_named_with_its_host_also_when_others_abort_before_mpiexec_knows(
+    notebook, rank, end
+):
+    """Its neighbours lose their connections and abort, and mpiexec mostly reports one of these."""
+    ran = notebook.run(IN_A_RING.format(rank=rank, end=end), within=90)
+    died = r"(died first|was killed|ended itself with exit code 3|left Python)"
+    assert re.search(rf"^rank {rank} on n{rank + 1}  {died}", ran.error, re.MULTILINE), ran.text
+    assert f"Likely cause: rank {rank} died; MPI then ends all the others." in ran.error, ran.text
+    works(notebook)
+
+
+def test_a_rank_that_dies_while_no_cell_runs_is_named_with_its_host(notebook):
+    notebook.run("pid = cluster.facts[1].pid\nimport os, time\nos.kill(pid, 9)\ntime.sleep(3)")
+    ran = notebook.run(WHERE, within=90)
+    assert re.search(r"\brank 1 on n2 (died first|was killed)", ran.text), ran.text
     works(notebook)
 
 
