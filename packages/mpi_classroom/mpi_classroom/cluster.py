@@ -32,7 +32,7 @@ from mpi_classroom.launcher import Launcher
 from mpi_classroom.layout import SSH
 from mpi_classroom.observer import Observer, SourceOf
 from mpi_classroom.practice import Practice
-from mpi_classroom.several_hosts import SeveralHosts
+from mpi_classroom.several_hosts import Hosts, SeveralHosts
 from mpi_classroom.slurm import Slurm, surrounding_job
 from mpi_classroom.welcome import StatusLine, other_clusters
 
@@ -348,7 +348,7 @@ _current: Cluster | None = None
 def start_cluster(
     n: int = 4,
     *,
-    hosts: Sequence[str] | str | Path | None = None,
+    hosts: Hosts | None = None,
     agent: str | Sequence[str] = SSH,
     network: str = "",
     replace: bool = True,
@@ -359,10 +359,10 @@ def start_cluster(
     """Start `n` ranks for this notebook, or return the running ones, and register `%%px`.
 
     The ranks run on this machine, or on `hosts`: a list such as `["n1", "n2:2"]`, with at most 2 ranks on n2,
-    or the path of a hostfile with lines such as `n1 slots=2`. `agent` takes the place of ssh: it is called as
-    `(*agent, host, "command line")`. `network` is the one for MPI's messages, such as "10.0.0.0/24", if the
-    one that is chosen is wrong. When a host dies, healing connects it again and starts new ranks on all
-    hosts; with `replace=False` it starts them on the others only.
+    the path of a hostfile with lines such as `n1 slots=2`, or a lab (see `network`). `agent` takes the place
+    of ssh: it is called as `(*agent, host, "command line")`. `network` is the one for MPI's messages,
+    such as "10.0.0.0/24", if the one that is chosen is wrong. When a host dies, healing connects it again and
+    starts new ranks on all hosts; with `replace=False` it starts them on the others only.
 
     With `hosts="slurm"` the ranks run on nodes that Slurm grants. Inside an allocation these are its nodes;
     one of several nodes is used without `hosts`, too, and `hosts=["localhost"]` stays on this machine.
@@ -397,9 +397,7 @@ def start_cluster(
     return _current
 
 
-def granted(
-    n: int, hosts: Sequence[str] | str | Path | None, options: str = "", minutes: float = 10.0
-) -> Sequence[str] | str | Path | Slurm | None:
+def granted(n: int, hosts: Hosts | None, options: str = "", minutes: float = 10.0) -> Hosts | Slurm | None:
     """Where `n` ranks are to run: `hosts`, or the nodes that Slurm grants; None: on this machine.
 
     `options` of sbatch ask for a job of its own also inside an allocation.

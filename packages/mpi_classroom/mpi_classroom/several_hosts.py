@@ -10,30 +10,35 @@ are known only when its job has begun, and are gone when it ends.
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace as changed
 from pathlib import Path
 
 from mpi_classroom import host_checks
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.layout import Layout, common_network, place, read_hosts
+from mpi_classroom.network import Lab
+from mpi_classroom.network_commands import HEAD, HEAD_ADDRESS
 from mpi_classroom.remote import HostGroup
 from mpi_classroom.slurm import Slurm
 
 AGAIN_SECONDS = 5.0  # for a host that was lost to answer again
 Report = Callable[[str], None]
+Hosts = Sequence[str] | str | Path | Lab
 
 
 class SeveralHosts:
     """The hosts on which the ranks of one cluster run, and where each rank is.
 
-    `hosts` is a list, a hostfile (`layout.read_hosts`), or what Slurm grants. `shell` is the command that
-    runs a command on a host, as ssh does; on nodes of Slurm's, srun does it. `network` is the one that MPI is
-    to use, "" to choose. Raises ClusterError, one sentence with a remedy.
+    `hosts` is a list, a hostfile (`layout.read_hosts`), what Slurm grants, or a lab, of which the nodes that
+    are on count. `shell` is the command that runs a command on a host, as ssh does; nodes of Slurm's and of a
+    lab have their own. `network` is the one that MPI is to use, "" to choose. Raises ClusterError, one
+    sentence with a remedy.
     """
 
     def __init__(
         self,
         n: int,
-        hosts: Sequence[str] | str | Path | Slurm,
+        hosts: Hosts | Slurm,
         shell: str | Sequence[str],
         network: str = "",
         *,
@@ -42,6 +47,10 @@ class SeveralHosts:
         self.n, self.network, self.replace = n, network, replace
         self.shell = tuple(shlex.split(shell) if isinstance(shell, str) else shell)
         self.slurm = hosts if isinstance(hosts, Slurm) else None
+        self.lab = hosts if isinstance(hosts, Lab) else None
+        if isinstance(hosts, Lab):
+            self.shell = tuple(shlex.split(hosts.agent))
+            hosts = [f"{node}:{hosts.slots}" for node in hosts.nodes if hosts.is_on(node)]
         self.listed: list[tuple[str, int | None]] = []
         self.counts: dict[str, int] = {}
         if not isinstance(hosts, Slurm):
@@ -89,7 +98,7 @@ class SeveralHosts:
                 self.close()
                 raise ClusterError(self._no_answer(lost))
         elif lost := self._group.lost():
-            if self.slurm is not None and (over := self.slurm.over()):
+            if over := self._over():
                 raise ClusterError(over)
             if self.replace:
                 self._connect_again(self._group, lost, report)
@@ -101,10 +110,10 @@ class SeveralHosts:
     def lost(self, *, ended: bool = False) -> dict[str, str]:
         """The hosts that do not answer any more, each with the reason, one sentence.
 
-        `ended`: the ranks have ended, so Slurm is asked whether the job has, which takes its nodes away.
+        `ended`: the ranks have ended, perhaps because the job of Slurm's has, which takes its nodes away.
         """
         lost = self._group.lost() if self._group is not None else {}
-        if (lost or ended) and self.slurm is not None and (over := self.slurm.over()):
+        if (lost or ended) and (over := self._over()):
             return dict.fromkeys(self.counts, over)
         return lost
 
@@ -130,6 +139,15 @@ class SeveralHosts:
             ) from None
 
     # ---------------------------------------------------------------- a host that was lost
+
+    def _over(self) -> str:
+        """Why there are no hosts any more, one sentence with a remedy; "" while there may be some."""
+        if self.lab is not None and not self.lab.is_on(HEAD):
+            return (
+                "the lab has ended, and its nodes with it; make a new one, and use the cluster while it "
+                "lasts: with network() as lab: start_cluster(hosts=lab)"
+            )
+        return self.slurm.over() if self.slurm is not None else ""
 
     def _connect_again(self, group: HostGroup, lost: Mapping[str, str], report: Report) -> None:
         report(f"connecting {_and(list(lost))} again")
@@ -162,7 +180,7 @@ class SeveralHosts:
         return [f"to go on with the rest: start_cluster(n={sum(rest.values())}, hosts=[{hosts}], …)"]
 
     def _no_answer(self, lost: Mapping[str, str]) -> str:
-        if self.slurm is not None and (over := self.slurm.over()):
+        if over := self._over():
             return over
         shell = self.slurm.by_hand if self.slurm is not None else self.shell
         checks = [host_checks.no_answer(name, why, shell) for name, why in lost.items()]
@@ -173,6 +191,8 @@ class SeveralHosts:
     def _lay_out(self, group: HostGroup) -> None:
         """Check the hosts and place the ranks on them."""
         facts, here = group.facts, host_checks.facts(group.question)
+        if self.lab is not None:  # mpiexec and the controller run on its head
+            here = changed(here, interfaces=(f"{HEAD_ADDRESS}/24",))
         checks = host_checks.problems(facts, here, self.counts, group.question)
         if wrong := [f"{check.detail}; {check.remedy}" for check in checks if not check.ok]:
             raise ClusterError("\n".join(wrong))

@@ -152,6 +152,27 @@ def test_an_exercise_is_checked_beside_the_notebook(notebook):
     works(notebook)
 
 
+IN_A_BLOCK = f"""
+from mpi_classroom.cluster import start_cluster
+from mpi_classroom.network import network
+with network(2, slots=2, rate="100mbit") as lab:
+    cluster = start_cluster(4, hosts=lab)
+    get_ipython().run_cell_magic("px", "", {SETUP.partition(chr(10))[2]!r})
+    get_ipython().run_cell_magic("px", "", {WHERE.partition(chr(10))[2]!r})
+"""
+
+
+def test_a_notebook_outside_a_lab_has_its_ranks_inside():
+    with open_notebook() as notebook:
+        ran = notebook.run(IN_A_BLOCK, within=150)
+        if "NetworkError" in ran.error:
+            pytest.skip(ran.error)
+        assert f"4 ranks on n1, n2 (2 each) over {SUBNET}" in ran.output, ran.text
+        assert hosts_of(ran) == {0: "n1", 1: "n1", 2: "n2", 3: "n2"} and ran.error == "", ran.text
+        after = notebook.run(WHERE, within=90)
+        assert "the lab has ended, and its nodes with it; make a new one" in after.error, after.text
+
+
 def test_a_node_that_dies_is_named_and_the_notebook_goes_on_without_it(lab):
     with open_notebook(lab) as notebook:
         assert "started in" in notebook.run(start(lab, options=", replace=False")).output
