@@ -47,7 +47,7 @@ import psutil
 
 from mpi_classroom.awake import Deadline
 from mpi_classroom.folders import PREFIXES, lock, remove_leftovers
-from mpi_classroom.host import END_SECONDS, LocalHost
+from mpi_classroom.host import END_SECONDS, Ends, LocalHost
 from mpi_classroom.host_checks import facts
 from mpi_classroom.processes import CLUSTER, end_marked, stop_orphans
 
@@ -70,6 +70,7 @@ class Agent:
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send, self._sending = send, threading.Lock()
         self._pids: dict[int, int] = {}
+        self._ends = Ends()
         self._folder: Path | None = None
         self._host: LocalHost | None = None
         self._made: list[Path] = []  # the folders that were not there
@@ -84,6 +85,7 @@ class Agent:
             "put": self._put,
             "ranks": self._ranks,
             "look": self._look,
+            "ended": self._ended,
             "signal": self._signal,
             "end": self.end,
         }
@@ -203,14 +205,22 @@ class Agent:
         self._made.clear()
         self._locks.clear()
         self._pids.clear()
+        self._ends = Ends()
         self._folder = self._host = None
         return {}
 
     # ---------------------------------------------------------------- ranks
 
     def _ranks(self, pids: dict[str, int]) -> Answer:
-        self._pids.update({int(rank): pid for rank, pid in pids.items()})
+        for rank, pid in pids.items():
+            self._pids[int(rank)] = pid
+            self._ends.wait_for(int(rank), pid)
         return {}
+
+    def _ended(self) -> Answer:
+        """How many seconds ago ranks ended."""
+        now = time.monotonic()
+        return {"ended": [(rank, now - at) for rank, at in self._ends.at.copy().items()]}
 
     def _look(self, ranks: list[int], fresh: bool) -> Answer:
         looks = self._host.look(ranks, fresh=fresh) if self._host else {}

@@ -50,10 +50,11 @@ def _shorten(text: str) -> str:
 
 
 def _ranks(states: Sequence[RankState]) -> str:
-    numbers = [str(state.rank) for state in states]
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
+    return f"rank{'s' * (len(states) > 1)} {_and([str(state.rank) for state in states])}"
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def likely_cause(states: Sequence[RankState]) -> str:
@@ -64,9 +65,10 @@ def likely_cause(states: Sequence[RankState]) -> str:
     waiting, computing = by_kind.get("waiting", []), by_kind.get("computing", [])
     if gone := [state for state in by_kind.get("gone", []) if state.error != ENDED_WITH_OTHERS]:
         if lost := [state for state in gone if state.error.startswith(LOST)]:
-            hosts = " and ".join(dict.fromkeys(state.host for state in lost))
-            with_it = f"{hosts} died or cannot be reached, and {_ranks(lost)} with it"
-            return f"{with_it}; MPI then ends all the others."
+            names = list(dict.fromkeys(state.host for state in lost))
+            them = "it" if len(names) == 1 else "them"
+            others = "; MPI then ends all the others" if len(lost) < len(states) else ""
+            return f"{_and(names)} died or cannot be reached, and {_ranks(lost)} with {them}{others}."
         died = f"{_ranks(gone)} died; MPI then ends all the others."
         return " ".join((died, *_why_it_crashed(gone, by_kind.get("raised", []))))
     if silent := [state for state in by_kind.get("stopped", []) if SILENT in state.error]:

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import itertools
 import json
+import math
 import os
 import selectors
 import shlex
@@ -21,7 +22,7 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -43,6 +44,7 @@ PING_SECONDS = 1.0  # a host is asked this often when nobody wants to know anyth
 LOOK_SECONDS = 0.1  # and at most this often
 CONNECT_SECONDS = 20.0  # for ssh, and for Python on a busy host
 ANSWER_SECONDS = 10.0  # for an answer that an agent has to do something for
+ENDED_LOOKS = 5
 STACKS_SECONDS = BUSY_STACK_SECONDS + FRESH_SECONDS
 LAST_WORDS_SECONDS = 0.5  # for what ssh says when it ends
 TICK_SECONDS = 0.2
@@ -124,6 +126,25 @@ class RemoteHost:
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Send a signal to `ranks`, without waiting for it."""
         self._ask("signal", ranks=self._tell(ranks), number=number)
+
+    def ended(self) -> dict[int, tuple[float, float]]:
+        """When ranks there ended, on this machine's monotonic clock: after the first time, before the second.
+
+        Raises ClusterError when the host does not answer.
+        """
+        times: dict[int, tuple[float, float]] = {}
+        for _ in range(ENDED_LOOKS):  # an answer may have been on its way for long; the next one perhaps not
+            asked = time.monotonic()
+            answer = self._result(self._ask("ended"), FRESH_SECONDS)
+            answered = time.monotonic()
+            try:
+                ago = {int(rank): float(seconds) for rank, seconds in answer["ended"]}
+            except (KeyError, TypeError, ValueError):
+                raise ClusterError(f"{self.name} does not say which of its ranks ended") from None
+            for rank, seconds in ago.items():
+                after, before = times.get(rank, (-math.inf, math.inf))
+                times[rank] = max(after, asked - seconds), min(before, answered - seconds)
+        return times
 
     def end(self) -> None:
         """End the cluster's processes on the host and remove its folders; waits 2 s at most."""
@@ -421,6 +442,14 @@ class HostGroup:
     def lost(self) -> dict[str, str]:
         """The hosts that do not answer any more, each with the reason, one sentence."""
         return {name: host.lost for name, host in self.hosts.items() if host.lost}
+
+    def first_to_end(self, others: Collection[int] = ()) -> int | None:
+        """The rank that ended first, `others` not counted; None if a host does not say when its ranks did."""
+        times: dict[int, tuple[float, float]] = {}
+        if self._each(lambda host: times.update(host.ended())):
+            return None
+        middle = {rank: sum(each) / 2 for rank, each in times.items() if rank not in others}
+        return min(middle, key=lambda rank: middle[rank], default=None)
 
     def open(self, folder: Path, folders: Sequence[str], pids: Mapping[int, int]) -> None:
         """Make a cluster's folders on every host, see `RemoteHost.open`; raises the first ClusterError."""

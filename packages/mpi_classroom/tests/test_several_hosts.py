@@ -1,6 +1,8 @@
 """The hosts of a cluster are connected and checked; when one is lost, it is tried again or left out."""
 
+from dataclasses import dataclass
 from ipaddress import IPv4Interface
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from mpi_classroom import several_hosts
 from mpi_classroom.check import Check
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.network import Lab
 from mpi_classroom.several_hosts import SeveralHosts
 
 HOSTS = ["n1", "n2", "n3"]
@@ -70,6 +73,32 @@ def test_a_host_without_ranks_is_not_connected(group):
     hosts = SeveralHosts(2, HOSTS, "ssh")
     hosts.connect()
     assert group.connected == [["n1", "n2"]] and hosts.layout.hosts == ("n1", "n2")
+
+
+def test_a_lab_gives_the_nodes_that_are_on_and_tells_its_end(group, monkeypatch):
+    @dataclass
+    class Facts:
+        interfaces: tuple[str, ...] = ()
+
+        @property
+        def networks(self):
+            return list(map(IPv4Interface, self.interfaces))
+
+    monkeypatch.setattr(several_hosts.host_checks, "facts", lambda question: Facts())
+    on = {"head", "n1", "n3"}
+    monkeypatch.setattr(Lab, "is_on", lambda self, host: host in on)
+    lab = Lab(Path("/tmp/lab"), dict.fromkeys(["head", "n1", "n2", "n3"], 7), 2, None, False)
+    hosts = SeveralHosts(3, lab, "ssh")
+    hosts.connect()
+    assert group.connected == [["n1", "n3"]] and hosts.layout.shell == ("/bin/sh", "/tmp/lab/agent")
+    assert (hosts.layout.counts, hosts.layout.address) == ((2, 1), "10.77.0.254")
+    with pytest.raises(ClusterError, match=r"5 ranks do not fit into 4 slots \(n1:2, n3:2\)"):
+        SeveralHosts(5, lab, "ssh")
+    on.clear()
+    group.off = {"n1", "n3"}
+    with pytest.raises(ClusterError, match="the lab has ended, and its nodes with it; make a new one"):
+        hosts.connect()
+    assert set(hosts.lost()) == {"n1", "n3"} and "the lab has ended" in hosts.lost()["n1"]
 
 
 @pytest.mark.parametrize(
