@@ -22,11 +22,11 @@ class MachineError(CourseError):
 def measure_machine(path: Path, cores: int | None = None) -> dict[str, Any]:
     """Measure with one rank per core, at least two, and write `path`; returns what was measured.
 
-    With one core two ranks share it: what they need for messages is measured, and every rank counts as half
-    a core. Raises MachineError when the job fails.
+    With one core, operations are timed on one rank, and messages between two that share it. Raises
+    MachineError when the job fails.
     """
     cores = cores or available_cores()
-    done = run_ranks(max(2, cores), ["-m", "course.tools.machine_rank"], timeout=TIMEOUT)
+    done = run_ranks(max(2, cores), ["-m", "course.tools.machine_rank", str(cores)], timeout=TIMEOUT)
     found = marked_lines(done.stdout, MARK)
     if done.returncode or not found:
         raise MachineError(

@@ -1,9 +1,10 @@
 """One rank of the job that `course machine` starts: it times operations and messages.
 
-python -m mpi_classroom.launch 2 -m course.tools.machine_rank
+python -m mpi_classroom.launch 2 -m course.tools.machine_rank CORES
 """
 
 import json
+import sys
 import time
 from typing import Any
 
@@ -18,10 +19,15 @@ from course_lib.training.operation_times import operation_seconds
 SIZES = tuple(4**power for power in range(1, 13))  # 4 bytes to 16 MiB
 
 
-def measure(comm: MPI.Intracomm) -> dict[str, Any] | None:
-    """Seconds of operations, on all ranks together and on one alone, and of messages; None but on rank 0."""
+def measure(comm: MPI.Intracomm, cores: int) -> dict[str, Any] | None:
+    """Seconds of operations, on `cores` ranks together and on one alone, and of messages.
+
+    None but on rank 0.
+    """
     torch.set_num_threads(1)
-    together = operation_seconds(comm.Barrier)
+    team = comm.Split(0 if comm.rank < cores else MPI.UNDEFINED, comm.rank)
+    together = operation_seconds(team.Barrier) if team != MPI.COMM_NULL else None
+    wait_asleep(comm)
     alone = operation_seconds() if comm.rank == 0 else None
     wait_asleep(comm)
     messages = measure_ping_pong(comm, SIZES, repetitions=5)
@@ -45,6 +51,6 @@ def wait_asleep(comm: MPI.Intracomm) -> None:
 
 
 if __name__ == "__main__":
-    result = measure(MPI.COMM_WORLD)
+    result = measure(MPI.COMM_WORLD, int(sys.argv[1]))
     if result is not None:
         print(MARK + json.dumps(result), flush=True)

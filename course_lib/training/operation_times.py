@@ -108,9 +108,11 @@ def cases() -> Iterator[Case]:
 def products() -> Iterator[Case]:
     """Matrix products, with several shapes for each narrowest side."""
     for n in SIDES:
-        shapes = {(n, n, n), (4 * n, n, n), (WIDE, n, max(n, MIDDLE))}
+        shapes = {(n, n, n), (WIDE, n, max(n, MIDDLE))}
         if n < MIDDLE:
-            shapes |= {(n, MIDDLE, MIDDLE)}
+            shapes |= {(4 * n, n, n), (n, MIDDLE, MIDDLE)}
+        if n == WIDE:
+            shapes |= {(2 * n, n, n)}
         for rows, inputs, outputs in sorted(shape for shape in shapes if min(shape) == n):
             tensors = random(rows, inputs), random(outputs, inputs), random(outputs)
             yield Case("linear", n, 2 * rows * inputs * outputs, tensors, F.linear)
