@@ -306,6 +306,27 @@ def study(
 
 
 @app.command()
+def machine(
+    file: Annotated[str, typer.Option(metavar="FILE", help="Where to write the JSON.")] = "",
+) -> None:
+    """Measure this machine for the planner of lesson 16: operations, messages, memory.
+
+    It takes about half a minute. Close other programs that compute, or their share is missing in what is
+    measured. The result is saved in build/machine.json.
+    """
+    with one_sentence():
+        from pathlib import Path
+
+        from course import paths
+        from course.tools.machine import measure_machine, summary
+
+        path = Path(file) if file else paths.BUILD / "machine.json"
+        for line in summary(measure_machine(path)):
+            typer.echo(line)
+        typer.echo(f"Saved in {path}.")
+
+
+@app.command()
 def clean(
     all_: Annotated[bool, typer.Option("--all", help="Also stop what is in use: clusters and labs.")] = False,
 ) -> None:

@@ -1,0 +1,128 @@
+"""Machines: measured ones are read from JSON, and every operation of every model has its seconds."""
+
+import json
+from typing import Any
+
+import pytest
+
+from course.tools.machine import summary
+from course_lib.theory.hockney import Hockney
+from course_lib.theory.planner.machine import Machine, machine_from_json, machine_on_paper
+from course_lib.theory.planner.models import Operation, Part, TransformerShape
+from course_lib.theory.planner.nets import ConvShape, MLPShape
+from course_lib.theory.planner.plan import Plan
+from course_lib.theory.planner.quantity import counted, leaves
+from course_lib.theory.planner.seconds import seconds_of
+from course_lib.training import operation_times
+
+SHAPES = (TransformerShape(2, 32, 16, 32, 4), MLPShape((32, 32, 10)), ConvShape(8, (3, 4, 4)))
+
+
+def found() -> dict[str, Any]:
+    """What a job would measure on a machine of two cores: a product's rate grows with its narrowest side."""
+
+    def table(narrow: int, rate: float) -> dict[str, Any]:
+        work = [1e3, 1e5, 1e7]
+        forward = [1e-6 + each / rate for each in work]
+        return {
+            "narrow": narrow,
+            "work": work,
+            "forward_seconds": forward,
+            "backward_seconds": [2 * f for f in forward],
+        }
+
+    kinds = {case.kind for case in operation_times.cases()} | {"update", "update in files"}
+    products = {kind: [table(16, 1e9), table(64, 4e9)] for kind in ("linear", "attention", "convolution")}
+    operations = {kind: products.get(kind, [table(0, 1e8)]) for kind in kinds}
+    nbytes = [4, 1024, 2**20]
+    messages = {
+        "nbytes": nbytes,
+        "exchange_seconds": [1e-5 + 1e-9 * n for n in nbytes],
+        "sum_seconds": [1e-7 + 1e-10 * n for n in nbytes],
+    }
+    return {
+        "name": "two cores",
+        "cores": 2,
+        "memory_nbytes": 1e9,
+        "alone": operations,
+        "together": operations,
+        "messages": messages,
+    }
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return machine_from_json(json.dumps(found()))
+
+
+@pytest.mark.parametrize(("side", "rate"), [(16, 1e9), (64, 4e9), (32, 2e9), (8, 1e9), (512, 4e9)])
+def test_a_product_between_two_that_were_timed_is_interpolated(
+    machine: Machine, side: int, rate: float
+) -> None:
+    one = Operation("linear", counted(1e9, "", "flop"), 1, (512, side, 512))
+    assert machine.operation(one, "forward", alone=True).value == pytest.approx(1e9 / rate, rel=0.01)
+    assert machine.operation(one, "backward", alone=True).value == pytest.approx(2e9 / rate, rel=0.01)
+
+
+def test_an_operation_that_was_not_timed_is_named(machine: Machine) -> None:
+    with pytest.raises(KeyError, match="two cores has no seconds of sorting; it has"):
+        machine.operation(Operation("sorting", counted(1, "")), "forward", alone=True)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: type(shape).__name__)
+def test_every_operation_of_a_model_is_timed(machine: Machine, shape: Any) -> None:
+    kinds = {one.kind for layer in shape.layers(Part(4)) for one in layer.operations}
+    assert kinds <= set(machine.alone)
+    seconds = seconds_of(shape, 8, Plan(data=2), machine)
+    assert {leaf.source for leaf in leaves(seconds)} == {"given", "counted", "measured"}
+
+
+def test_four_ranks_on_two_cores_take_twice_as_long(machine: Machine) -> None:
+    both = [seconds_of(SHAPES[1], 64, Plan(data=n), machine) for n in (2, 4)]
+    assert [each["crowd"].value for each in both] == [1, 2]
+    assert both[1]["update"].value == both[0]["update"].value
+
+
+def test_an_axis_that_leaves_its_node_shares_the_nodes_link() -> None:
+    line = Hockney(1e-6, 1e-9)
+    paper = machine_on_paper(
+        "nodes of 4",
+        "nobody",
+        memory_nbytes=1e9,
+        flop_per_second=1e12,
+        memory_bytes_per_second=1e11,
+        inside=line,
+        between=line,
+        ranks_per_node=4,
+    )
+    assert paper.link(4, 1) == (paper.inside, 1)
+    assert paper.link(2, 4) == (paper.between, 4)  # data ranks outside a tensor group of 4: four rings
+    assert paper.link(8, 1) == (paper.between, 1)
+    assert paper.link(4, 2) == (paper.between, 2)
+
+
+def test_the_summary_says_what_was_measured() -> None:
+    lines = summary(found())
+    assert lines[0] == "2 cores, 1.0 GB free per rank"
+    assert "up to 4 Gflop/s" in lines[1] and "10.0 µs" in lines[3]
+
+
+def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_times, "NUMBERS", (256, 1024))
+    monkeypatch.setattr(operation_times, "SIDES", (16,))
+    monkeypatch.setattr(operation_times, "WIDE", 32)
+    monkeypatch.setattr(operation_times, "MIDDLE", 32)
+    monkeypatch.setattr(operation_times, "HEADS", ((16, 8),))
+    monkeypatch.setattr(operation_times, "MAPS", ((1, 2),))
+    monkeypatch.setattr(operation_times, "MOST_COPIES", 2)
+    monkeypatch.setattr(operation_times, "ENOUGH_SECONDS", 0.0)
+    calls = []
+    tables = operation_times.operation_seconds(lambda: calls.append(1))
+    assert set(tables) == {case.kind for case in operation_times.cases()} | {"update", "update in files"}
+    for kind, each in tables.items():
+        for table in each:
+            assert (
+                len(table["work"]) == len(table["forward_seconds"]) == len(table["backward_seconds"]) >= 2
+            ), kind
+            assert min(table["forward_seconds"]) > 0
+    assert len(calls) > 10
