@@ -39,6 +39,14 @@ class Straggler:
     slow_in: str
     excess_seconds: float
 
+    def sentence(self) -> str:
+        """Who made the others wait for how long, and where it was slow."""
+        words = f"The others waited {1e3 * self.waited_for[self.rank]:.0f} ms for rank {self.rank}, all together"
+        if self.excess_seconds <= 0:
+            return f"{words}; it came late, but computed no longer than they did."
+        excess = f"{1e3 * self.excess_seconds:.0f} ms"
+        return f"{words}. It took {excess} longer than the median of them in {self.slow_in!r}."
+
 
 def meetings(spans: Iterable[Span]) -> list[Meeting]:
     """The collectives in which ranks waited, in order; `spans` are those of `Recorder.gather` on rank 0.
