@@ -356,15 +356,15 @@ from course.lessons.l00_start_here.figures import lesson_table
 lesson_table()
 
 # %% [markdown]
-# After 07, go on with lessons 08 to 10 or with 11 to 13. Lesson 07 needs the core of 06, lesson 12 the cores of
-# 07 and 11, and lesson 13 the core of 12. These cores fit into a workshop of lecture, discussion and hands-on
+# After 07, go on with lessons 08 to 10 or with 11 to 13. Lessons 07 and 14 need the core of 06, lesson 12 the cores
+# of 07 and 11, and lesson 13 the core of 12. These cores fit into a workshop of lecture, discussion and hands-on
 # work, with breaks:
 #
 # | Time | Cores |
 # |---|---|
 # | two hours | 00, 01, 04 |
 # | half a day (3½ hours) | also 06, 07, 11; 13 as a demonstration |
-# | one day | also 02, 05, 08, 12 |
+# | one day | also 02, 05, 08, 12, 14 |
 # | two days | all lessons, and *More* by choice |
 
 # %% [markdown]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import log2
 from typing import Any
 
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost
 from course_lib.theory.hockney import Hockney
@@ -26,6 +26,7 @@ from mpi_classroom.figures import (
 RANKS = tuple(2**power for power in range(1, 12))  # 2 to 2048
 MANY = tuple(2**power for power in range(13))  # 1 to 4096
 Runs = Mapping[str, Mapping[str, Any]]
+SAME_POINTS = 1  # accuracies that differ by fewer points are not told apart
 
 # ------------------------------------------------------------------ a step
 
@@ -69,36 +70,30 @@ def ring_seconds(ranks: int, nbytes: float, link: Hockney) -> float:
     return predict_seconds(ring_allreduce_cost(ranks, nbytes), link)
 
 
-def three_forecasts(links: Mapping[str, Hockney], nbytes: int, measured: Mapping[int, float]) -> Picture:
+def three_forecasts(link: Hockney, nbytes: int, measured: Mapping[int, float]) -> Picture:
     """Seconds of a ring against ranks, log-log: the forecasts by α and β, by β alone, and by repetition.
 
-    `measured`: seconds by ranks, on the last of `links`. Beyond its ranks, the figure is shaded.
+    `measured`: seconds by ranks, on `link`. Beyond its ranks, the figure is shaded.
     """
-    name, link = list(links.items())[-1]
     first, last = min(measured), max(measured)
     ratio = (measured[last] / measured[first]) ** (1 / log2(last / first))
     many = RANKS[-1]
     by_model = ring_seconds(many, nbytes, link) / ring_seconds(2, nbytes, link)
     by_beta = Hockney(0.0, link.beta_seconds_per_byte)
     title = (
-        f"Forecasts for {many:,} ranks: {three_digits(by_model)} times as long as on 2, "
-        f"{three_digits(2 * (many - 1) / many)} times by bandwidth alone, "
-        f"{three_digits(repeated_doublings(ratio, many))} times if each doubling repeats the first"
+        f"On {many:,} ranks: {three_digits(by_model)} times as long as on 2 by α and β, "
+        f"{three_digits(2 * (many - 1) / many)} by β alone, "
+        f"{three_digits(repeated_doublings(ratio, many))} by repeated doubling"
     )
-    figure, panels = new_panels(title, height=4.9)
+    figure, panels = new_panels(title, height=4.5)
     axes = panels[0]
     series = {
-        f"{name}: α and β": [ring_seconds(n, nbytes, link) for n in RANKS],
-        f"{name}: β alone": [ring_seconds(n, nbytes, by_beta) for n in RANKS],
-        f"{name}: each doubling × {three_digits(ratio)}": [
+        "α and β": [ring_seconds(n, nbytes, link) for n in RANKS],
+        "β alone": [ring_seconds(n, nbytes, by_beta) for n in RANKS],
+        f"each doubling × {three_digits(ratio)}": [
             measured[first] * repeated_doublings(ratio, n) for n in RANKS
         ],
     }
-    for other, fast in list(links.items())[:-1]:
-        series[f"{other}: α and β"] = [ring_seconds(n, nbytes, fast) for n in RANKS]
-        series[f"{other}: β alone"] = [
-            ring_seconds(n, nbytes, Hockney(0.0, fast.beta_seconds_per_byte)) for n in RANKS
-        ]
     for index, (label, values) in enumerate(series.items()):
         axes.plot(RANKS, values, **{**series_style(index), "marker": "none", "linewidth": 2.5}, label=label)
     axes.plot(list(measured), list(measured.values()), "o", color=INK, markersize=9, label="measured")
@@ -107,6 +102,8 @@ def three_forecasts(links: Mapping[str, Hockney], nbytes: int, measured: Mapping
     axes.text(last * 1.1, 0.97, "not measured", **upper)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: say_seconds(seconds)))
     axes.set_xticks(RANKS[::2], [f"{n:,}" for n in RANKS[::2]])
     axes.set_xlabel("ranks, each on a node of its own")
@@ -121,17 +118,17 @@ def three_forecasts(links: Mapping[str, Hockney], nbytes: int, measured: Mapping
 
 
 def link_bars(results: Runs, nbytes: int) -> Picture:
-    """What crosses the link, and the seconds, of each all-reduce."""
+    """What all nodes together send over the link, and the seconds, of each all-reduce."""
     names = list(results)
     ring, ours = results["ring"], results["hierarchical"]
     times = ring["seconds"] / ours["seconds"]
     bytes_times = ring["link_nbytes"] / ours["link_nbytes"]
     title = (
-        f"The ring sends {three_digits(bytes_times)} times as many bytes over the link as the hierarchy, "
+        f"The ring sends {three_digits(bytes_times)} times as many bytes between the nodes as the hierarchy, "
         f"and takes {three_digits(times)} times as long"
     )
     figure, panels = new_panels(title, columns=2, height=3.0, sharey=True)
-    shown = (("link_nbytes", 1e-6, "MB over the link"), ("seconds", 1e3, "ms"))
+    shown = (("link_nbytes", 1e-6, "MB between the nodes"), ("seconds", 1e3, "ms"))
     for axes, (what, factor, words) in zip(panels, shown, strict=True):
         values = [factor * results[name][what] for name in names]
         axes.barh(names, values, **ACTIVITIES["transfer"], edgecolor=INK)
@@ -158,7 +155,11 @@ def trainings(runs: Runs) -> Picture:
     names = list(runs)
     fastest = min(names, key=lambda name: runs[name]["seconds"])
     best = max(names, key=lambda name: runs[name]["accuracy"])
-    title = f"Fastest: {fastest}, {say_seconds(runs[fastest]['seconds'])}; most accurate: {best}"
+    points = 100 * (runs[best]["accuracy"] - min(run["accuracy"] for run in runs.values()))
+    accurate = (
+        "all are equally accurate, within a point" if points < SAME_POINTS else f"{best} is the most accurate"
+    )
+    title = f"The fastest is {fastest}, with {say_seconds(runs[fastest]['seconds'])}; {accurate}"
     figure, axes = new_figure(title, width=8, height=4.0)
     told = []
     for index, name in enumerate(names):
@@ -207,10 +208,11 @@ def efficiency_curves(step: DataParallelStep, links: Mapping[str, Sequence[Hockn
 def throughput(by_batch: Mapping[int, Mapping[int, float]]) -> Picture:
     """Images per second against batch size, a line per image side, relative to each line's largest."""
     sides = list(by_batch)
+    first, last = sides[0], sides[-1]
     small = {side: 100 * of[min(of)] / max(of.values()) for side, of in by_batch.items()}
     title = (
-        f"A batch of {min(by_batch[sides[0]])} reaches {small[sides[0]]:.0f} % of the best throughput with "
-        f"images of {sides[0]} pixels, {small[sides[-1]]:.0f} % with {sides[-1]}"
+        f"A batch of {min(by_batch[first])} reaches {small[first]:.0f} % of the best throughput with "
+        f"images of {first} × {first} pixels, and {small[last]:.0f} % with {last} × {last}"
     )
     figure, panels = new_panels(title, height=3.8)
     axes = panels[0]

@@ -28,9 +28,15 @@ RECORDED = Path(__file__).with_name("recorded.json")
 RANKS = "course.lessons.l14_scaling_out.runs"
 JOB_SECONDS = 300.0  # a job takes 5 to 20 s on free cores
 SLOW = "100mbit"
+# both directions of a link at once: see "What an all-reduce costs on such a link" in docs/several-machines.md
+BOTH_WAYS = {
+    "OMPI_MCA_btl_tcp_eager_limit": str(8 * 2**20),
+    "OMPI_MCA_btl_tcp_max_send_size": str(8 * 2**20),
+    "OMPI_MCA_coll_libnbc_iallreduce_algorithm": "4",  # recursive doubling
+}
 GRADIENTS = 1_686_568  # bytes of the CNN's gradients
 SMALL_TO_LARGE = [4, 64, 1024, 4096, 16384, 65536, 262144]
-ALL_REDUCES = ["ring", "hierarchical", "hierarchical, in slices", "MPI's own"]
+ALL_REDUCES = ["ring", "ring, ranks in turn", "hierarchical", "MPI's own"]
 CHOICES = ("plain", "overlap", "bfloat16", "accumulate", "PowerSGD", "top-k", "local SGD")
 RUNS: tuple[dict[str, Any], ...] = (
     {"task": "step", "nodes": 1, "slots": 2, "batch": 64, "steps": 10},
@@ -49,6 +55,12 @@ RUNS: tuple[dict[str, Any], ...] = (
         "names": ALL_REDUCES,
     },
     *({"task": "train", "nodes": 2, "rate": SLOW, "choice": choice, "images": 6144} for choice in CHOICES),
+    {
+        "task": "script",
+        "nodes": 2,
+        "script": "train_mnist_ddp.py",
+        "options": ["--samples", "2000", "--epochs", "1"],
+    },
 )
 
 
@@ -92,7 +104,7 @@ def measure(task: str, *, nodes: int, slots: int, rate: str | None, **options: A
     program = ["-m", RANKS, task, json.dumps(options)] if script is None else script_arguments(**options)
     try:
         with network(nodes=nodes, slots=slots, rate=rate) as lab:
-            job = lab.run_ranks(["-m", "mpi4py", *program], timeout=JOB_SECONDS)
+            job = lab.run_ranks(["-m", "mpi4py", *program], timeout=JOB_SECONDS, environment=BOTH_WAYS)
     except subprocess.TimeoutExpired:
         raise RuntimeError(
             f"the lab was not done after {JOB_SECONDS:.0f} s; close other programs and try again"

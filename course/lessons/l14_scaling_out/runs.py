@@ -20,7 +20,6 @@ from course.lessons.l14_scaling_out.packed import loaded
 from course_lib.comm import collectives
 from course_lib.comm.counting import device_nbytes
 from course_lib.comm.timing import seconds_of_each
-from course_lib.fast.collectives import hierarchical_allreduce as hierarchical_in_slices
 
 Result = dict[str, Any]
 ACCUMULATED, PERIOD = 4, 8  # micro-batches per update, steps from one mean of the weights to the next
@@ -64,11 +63,12 @@ def allreduces(
     """
     inside = cast(MPI.Intracomm, comm.Split_type(MPI.COMM_TYPE_SHARED))
     between = cast(MPI.Intracomm, comm.Split(0 if inside.rank == 0 else MPI.UNDEFINED, comm.rank))
+    in_turn = cast(MPI.Intracomm, comm.Split(0, inside.rank * comm.size + comm.rank))  # 0, 2, 1, 3
     hierarchical = loaded(own, {"np": np, "MPI": MPI}) if own else collectives.hierarchical_allreduce
     algorithms: Mapping[str, Callable[[Any], object]] = {
         "ring": lambda array: collectives.ring_allreduce(comm, array),
+        "ring, ranks in turn": lambda array: collectives.ring_allreduce(in_turn, array),
         "hierarchical": lambda array: hierarchical(inside, between, array),
-        "hierarchical, in slices": lambda array: hierarchical_in_slices(inside, between, array),
         "MPI's own": lambda array: comm.Allreduce(MPI.IN_PLACE, array),
     }
     return {name: _measured(comm, inside, algorithms[name], nbytes, times) for name in names}

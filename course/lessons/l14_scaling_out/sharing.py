@@ -1,6 +1,7 @@
 """Two jobs on one machine against one: the CPU analogue of several processes on one GPU."""
 
 from collections.abc import Callable
+from statistics import median
 from typing import cast
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from course_lib.comm.polling import wait_for
 from course_lib.comm.timing import available_cores
 
-SECONDS = 1.0  # of each measurement
+SECONDS, WINDOWS = 1.0, 5  # of each measurement; it is the median of so many parts
 TIMEOUT_SECONDS = 120.0
 
 
@@ -33,19 +34,26 @@ def job(width: int, batch: int, side: int = 28) -> Callable[[], None]:
 
 
 def rate(step: Callable[[], None], images: int, threads: int, seconds: float = SECONDS) -> float:
-    """Images per second of `step`, which processes `images`, on so many threads; their number is restored."""
+    """Images per second of `step`, which processes `images`, on so many threads; their number is restored.
+
+    The median of equal parts of the time, so that what disturbs one of them does not count.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         for _ in range(3):
             step()
-        steps, begin = 0, MPI.Wtime()
-        while MPI.Wtime() - begin < seconds:
-            step()
-            steps += 1
-        return steps * images / (MPI.Wtime() - begin)
+        return median(_steps_per_second(step, seconds / WINDOWS) for _ in range(WINDOWS)) * images
     finally:
         torch.set_num_threads(before)
+
+
+def _steps_per_second(step: Callable[[], None], seconds: float) -> float:
+    steps, begin = 0, MPI.Wtime()
+    while MPI.Wtime() - begin < seconds:
+        step()
+        steps += 1
+    return steps / (MPI.Wtime() - begin)
 
 
 def one_and_two_jobs(comm: MPI.Intracomm, *, width: int, batch: int) -> dict[str, float] | None:
@@ -68,6 +76,5 @@ def by_batch(sides: tuple[int, ...], batches: tuple[int, ...], width: int = 8) -
     """Images per second of one job on all cores, by the side of an image and the size of the batch."""
     cores = available_cores()
     return {
-        side: {batch: rate(job(width, batch, side), batch, cores, 0.25) for batch in batches}
-        for side in sides
+        side: {batch: rate(job(width, batch, side), batch, cores, 0.5) for batch in batches} for side in sides
     }

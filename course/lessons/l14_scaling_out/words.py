@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from course.lessons.l14_scaling_out.figures import Runs, ring_seconds
+from course.lessons.l14_scaling_out.figures import SAME_POINTS, Runs, ring_seconds
 from course_lib.theory.hockney import Hockney, fit_hockney
 from course_lib.theory.scale_out import sharing_speedup
 from mpi_classroom.figures import listed, say_seconds, three_digits
@@ -33,9 +33,12 @@ def explain_step(steps: Runs) -> str:
     first, *_, last = steps.values()
     more = last["allreduce"] - first["allreduce"]
     share = last["allreduce"] / (last["computing"] + last["allreduce"])
-    words = f"The all-reduce takes {say_seconds(more)} more, and {100 * share:.0f} % of the step."
+    words = (
+        f"The all-reduce takes {say_seconds(more)} more than on one node, "
+        f"and is now {100 * share:.0f} % of the step."
+    )
     if last["computing"] < 1.25 * first["computing"]:
-        return f"{words} Computing takes as long as before: it sends nothing."
+        return f"{words} Computing takes as long as before, because it sends nothing."
     return f"{words} Computing took longer, too: other programs were using the cores."
 
 
@@ -66,8 +69,15 @@ def explain_doubling(measured: Mapping[int, float]) -> str:
     times = measured[4] / measured[2]
     words = f"On 4 ranks it takes {three_digits(times)} times as long as on 2."
     if abs(times / 1.5 - 1) < NEAR:
-        return f"{words} The bytes say 1.5: from one array per rank to one and a half."
-    return f"{words} The bytes say 1.5; four nodes share the cores of this machine, which adds to it."
+        return f"{words} By the bytes it is 1.5: each rank sends one and a half arrays instead of one."
+    if times > 1.5:
+        return (
+            f"{words} By the bytes it is 1.5. Four nodes share the cores of this machine, which adds to it."
+        )
+    return (
+        f"{words} By the bytes it is 1.5: on 2 ranks something else took time, too. "
+        "Run the cell again, on free cores."
+    )
 
 
 def explain_crossing(results: Runs) -> str:
@@ -76,14 +86,21 @@ def explain_crossing(results: Runs) -> str:
     wrong = [name for name, each in results.items() if not each["right"]]
     if wrong:
         return f"The sum of {listed(wrong)} is wrong, so its time says nothing."
+    times, in_turn = (
+        three_digits(results[name]["link_nbytes"] / ours["link_nbytes"])
+        for name in ("ring", "ring, ranks in turn")
+    )
     lines = [
-        f"The ring sends {three_digits(ring['link_nbytes'] / ours['link_nbytes'])} times as many bytes over "
-        f"the link. It takes {say_seconds(ring['seconds'])}, the hierarchy {say_seconds(ours['seconds'])}."
+        f"The ring sends {times} times as many bytes between the nodes as the hierarchy, "
+        f"and {in_turn} times with its ranks in turn.",
+        f"The ring takes {say_seconds(ring['seconds'])}, the hierarchy {say_seconds(ours['seconds'])}.",
     ]
     if own["link_nbytes"] < ALIKE * ours["link_nbytes"]:
-        lines.append("MPI's own sends as few bytes: Open MPI sees the nodes, and works in levels as well.")
+        lines.append(
+            "MPI's own sends as few bytes. A flat algorithm can do so, too, when neighbours share a node."
+        )
     else:
-        lines.append("MPI's own sends more over the link than the hierarchy does.")
+        lines.append("MPI's own sends more bytes between the nodes than the hierarchy does.")
     return "\n".join(lines)
 
 
@@ -92,10 +109,10 @@ def explain_choice(runs: Runs, choice: str) -> str:
     plain, chosen = runs["plain"], runs[choice]
     sent = chosen["link_nbytes"] / plain["link_nbytes"]
     points = 100 * (chosen["accuracy"] - plain["accuracy"])
-    words = f"It sends {three_digits(sent)} times the bytes in {len(chosen['losses'])} updates"
-    if abs(points) < 1:
-        return f"{words}, and is as accurate, within a point."
-    return f"{words}, and is {abs(points):.1f} points {'more' if points > 0 else 'less'} accurate."
+    words = f"It sends {three_digits(sent)} times as many bytes as plain, in {len(chosen['losses'])} updates"
+    if abs(points) < SAME_POINTS:
+        return f"{words}. The accuracy is the same within a point."
+    return f"{words}. The accuracy is {abs(points):.1f} points {'higher' if points > 0 else 'lower'}."
 
 
 def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
@@ -105,6 +122,8 @@ def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
         gain = 100 * (rates["two"] / rates["one"] - 1)
         one, two = f"one job {rates['one']:.0f} images/s", f"two jobs {rates['two']:.0f} together"
         lines.append(f"{name}: {one}, {two} ({gain:+.0f} %)")
+        if gain > 100:
+            lines.append("  More than twice as many: other programs, or its own threads, slowed the one job.")
     return "\n".join(lines)
 
 

@@ -14,7 +14,14 @@ from course.lessons.l14_scaling_out.figures import (
     throughput,
     trainings,
 )
-from course.lessons.l14_scaling_out.published import claims, claims_table, modelled, repeated
+from course.lessons.l14_scaling_out.published import (
+    HOURS_HYBRID,
+    HOURS_MASTER,
+    claims,
+    claims_table,
+    modelled,
+    repeated,
+)
 from course.lessons.l14_scaling_out.words import (
     explain_choice,
     explain_crossing,
@@ -39,11 +46,10 @@ STEPS = {
     "slow link": {"computing": 0.032, "allreduce": 0.154},
 }
 FAST, SLOW = Hockney(5e-5, 2e-9), Hockney(5e-5, 8e-8)
-LINKS = {"fast link": FAST, "slow link": SLOW}
 RESULTS: dict[str, dict[str, Any]] = {
     "ring": {"seconds": 0.45, "link_nbytes": 5.4e6, "right": True},
+    "ring, ranks in turn": {"seconds": 0.90, "link_nbytes": 10.8e6, "right": True},
     "hierarchical": {"seconds": 0.30, "link_nbytes": 3.6e6, "right": True},
-    "hierarchical, in slices": {"seconds": 0.29, "link_nbytes": 3.6e6, "right": True},
     "MPI's own": {"seconds": 0.31, "link_nbytes": 3.6e6, "right": True},
 }
 RUNS: dict[str, dict[str, Any]] = {
@@ -59,19 +65,23 @@ def test_the_bars_of_a_step_say_how_many_times_as_long_it_takes() -> None:
     assert slower(STEPS) == pytest.approx(6)
     assert title_of(picture) == "The step over the slow link takes 6 times as long as on one node"
     words = explain_step(STEPS)
-    assert "153 ms more, and 83 % of the step" in words and "as long as before" in words
+    assert (
+        "153 ms more than on one node, and is now 83 % of the step" in words and "as long as before" in words
+    )
     busy = STEPS | {"slow link": {"computing": 0.060, "allreduce": 0.154}}
     assert "other programs" in explain_step(busy)
 
 
 def test_three_forecasts_differ() -> None:
-    picture = three_forecasts(LINKS, 1_686_568, {2: 0.135, 4: 0.2025})
+    picture = three_forecasts(SLOW, 1_686_568, {2: 0.135, 4: 0.2025})
     check_legible(picture)
     model = ring_seconds(2048, 1_686_568, SLOW) / ring_seconds(2, 1_686_568, SLOW)
-    assert f"{model:.3g} times as long as on 2, 2 times by bandwidth alone, 57.7 times" in title_of(picture)
+    said = f"{model:.3g} times as long as on 2 by α and β, 2 by β alone, 57.7 by repeated doubling"
+    assert said in title_of(picture)
     assert "Their α alone adds up to 205 ms, 43 %" in explain_many(SLOW, 1_686_568, 2048)
     assert "1.5 times" in explain_doubling({2: 0.135, 4: 0.2025})
     assert "which adds to it" in explain_doubling({2: 0.135, 4: 0.4})
+    assert "on 2 ranks something else took time" in explain_doubling({2: 0.135, 4: 0.135})
 
 
 def test_a_fit_forecasts_what_it_was_made_of() -> None:
@@ -89,9 +99,11 @@ def test_the_link_bars_compare_bytes_and_seconds() -> None:
     picture = link_bars(RESULTS, 1_686_568)
     check_legible(picture)
     assert "sends 1.5 times as many bytes" in title_of(picture)
-    assert "Open MPI sees the nodes" in explain_crossing(RESULTS)
+    words = explain_crossing(RESULTS)
+    assert "1.5 times as many bytes" in words and "3 times with its ranks in turn" in words
+    assert "MPI's own sends as few bytes" in words
     more = RESULTS | {"MPI's own": {"seconds": 0.5, "link_nbytes": 6e6, "right": True}}
-    assert "sends more over the link" in explain_crossing(more)
+    assert "sends more bytes between the nodes" in explain_crossing(more)
     wrong = RESULTS | {"hierarchical": {"seconds": 0.1, "link_nbytes": 1.0, "right": False}}
     assert explain_crossing(wrong) == "The sum of hierarchical is wrong, so its time says nothing."
 
@@ -99,9 +111,11 @@ def test_the_link_bars_compare_bytes_and_seconds() -> None:
 def test_trainings_show_seconds_and_accuracy() -> None:
     picture = trainings({name: RUNS[name] for name in ("plain", "bfloat16")})
     check_legible(picture)
-    assert title_of(picture) == "Fastest: bfloat16, 5 s; most accurate: bfloat16"
-    assert "0.5 times the bytes in 4 updates, and is as accurate" in explain_choice(RUNS, "bfloat16")
-    assert "20.0 points less accurate" in explain_choice(RUNS, "accumulate")
+    assert title_of(picture) == "The fastest is bfloat16, with 5 s; all are equally accurate, within a point"
+    assert title_of(trainings(RUNS)) == "The fastest is accumulate, with 3 s; bfloat16 is the most accurate"
+    words = explain_choice(RUNS, "bfloat16")
+    assert "0.5 times as many bytes as plain, in 4 updates. The accuracy is the same" in words
+    assert "20.0 points lower" in explain_choice(RUNS, "accumulate")
     assert say_all_choices(RUNS).splitlines()[3].split() == ["accumulate", "3.0", "25.0", "1", "70.0%"]
 
 
@@ -116,19 +130,24 @@ def test_efficiency_has_a_band() -> None:
 def test_throughput_by_batch_and_image() -> None:
     picture = throughput({28: {1: 500.0, 16: 2000.0}, 112: {1: 90.0, 16: 100.0}})
     check_legible(picture)
-    assert "A batch of 1 reaches 25 %" in title_of(picture) and "90 % with 112" in title_of(picture)
+    assert "A batch of 1 reaches 25 %" in title_of(picture) and "90 % with 112 × 112" in title_of(picture)
     jobs = {"small": {"one": 1000.0, "two": 1480.0}}
     assert say_sharing(4, 0.62).endswith("4 jobs gain at most a factor of 1.61.")
     assert say_jobs(jobs) == "small: one job 1000 images/s, two jobs 1480 together (+48 %)"
+    assert "slowed the one job" in say_jobs({"small": {"one": 1000.0, "two": 2100.0}})
 
 
 def test_claims_are_those_of_the_sources() -> None:
     found = {claim.what: claim for claim in claims()}
+    pair = found["Two V100 GPUs on two nodes"]
+    assert (pair.published, pair.predicted) == (pytest.approx(94.7, abs=0.05), pytest.approx(97.8, abs=0.05))
     assert found["Summit, 1,536 GPUs"].published == 420
     assert found["Summit, 90 epochs"].predicted == pytest.approx(4.576, rel=1e-3)
     assert found["Frontera, ResNet-50 trained"].predicted == pytest.approx(7.39, rel=1e-3)
     assert found["GEMS, 128 GPUs against 4"].published == pytest.approx(16.1, rel=1e-3)
     assert abs(found["Summit, 1,536 GPUs"].error) < 0.1 < abs(found["GEMS, 128 GPUs against 4"].error)
+    more_gpus = HOURS_MASTER / HOURS_HYBRID  # with the same schedule
+    assert more_gpus == pytest.approx(9.4, abs=0.05)
     assert repeated() == pytest.approx(289e3, rel=0.01)
     assert modelled() > 420e3
     table = claims_table(claims())

@@ -1,0 +1,482 @@
+# %% [markdown] tags=["slide"]
+# # 14 · Scaling out
+#
+# *Take a training to several machines: measure a link, forecast what it does to a step, and choose a remedy.*
+#
+# | | |
+# |---|---|
+# | **You will be able to** | fit the latency and the bandwidth of a link, and forecast a training step from them; forecast an all-reduce on 2,048 ranks, and say what that assumes; write a hierarchical all-reduce and count what crosses the link; choose a remedy for a slow link by measuring it |
+# | **With More** | hold a model against published runs, and name what it lacks; measure whether two jobs on one device pay; say how one script starts from a hostfile, under Slurm and on Kubernetes |
+# | **Before this** | [04 · Collectives](04_collectives.ipynb) and [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), the cores. Helpful: *Several nodes* in 04 |
+# | **Time** | core 20 min · more 20 min |
+# | **Ranks** | 4 |
+#
+# [← 13 · DeepSpeed summarization](13_deepspeed_summarization.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
+
+# %% [markdown]
+# ## Warm-up
+#
+# Answer from memory, then open the answer.
+#
+# 1. What is the alpha-beta model?
+#    <details><summary>Answer</summary>A message of k bytes takes α + βk seconds: α is the latency, 1/β the bandwidth.</details>
+# 2. Four ranks all-reduce 100 MB in a ring. How many steps is that, and how many bytes does each rank send?
+#    <details><summary>Answer</summary>2(n−1) = 6 steps; 2(n−1)/n = 1.5 arrays, so 150 MB.</details>
+# 3. What does a data-parallel step send, and when?
+#    <details><summary>Answer</summary>All gradients, in an all-reduce between backward and the update.</details>
+
+# %% [markdown] tags=["slide"]
+# ## Setup
+
+# %% tags=["nbval-ignore-output"]
+from mpi_classroom.cluster import start_cluster
+
+cluster = start_cluster(n=4)
+
+# %%
+# %%px --setup
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+rank, size = comm.rank, comm.size
+
+# %% [markdown] tags=["slide"]
+# ## 1 · A second machine
+#
+# Most of us have one computer. So we build a **lab**: your machine plays several nodes. Each node has a network, a host
+# name and a shared memory of its own, and a **link** to the others that we may make as slow as we like. The nodes still
+# share your cores.
+#
+# ```python
+# with network(nodes=2, rate="100mbit") as lab:
+#     lab.run_ranks(["step.py"], timeout=60)
+# ```
+#
+# To **throttle** a link is to limit its rate on purpose. The function `in_lab` runs one of this lesson's programs in such a
+# lab. Not every system allows a lab. There, `in_lab` returns what the reference machine measured, and says so.
+#
+# We set up Open MPI so that both directions of a link are busy at the same time, as the alpha-beta model assumes: it sends
+# long messages at once, too (the eager protocol of lesson 01). Section 4 says what happens otherwise.
+#
+# We time the step of lesson 06: two ranks, 64 images per rank, one all-reduce of 1.7 MB of gradients. First both ranks run on
+# one node. (`slots` is the number of ranks per node.)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.lab import in_lab
+
+steps = {"one node": in_lab("step", nodes=1, slots=2, batch=64, steps=10)}
+alone = steps["one node"]
+print(f"computing {1e3 * alone['computing']:.1f} ms, all-reduce {1e3 * alone['allreduce']:.1f} ms")
+
+# %% [markdown]
+# Now each rank gets a node of its own. First a **fast link** joins the two, whose rate is not limited. Then a **slow link** joins
+# them, throttled to 100 Mbit/s: 12.5 MB per second.
+
+# %%
+predict("Slow link: how many times as long as on one node?", None)
+
+# %% tags=["nbval-ignore-output"]
+steps["fast link"] = in_lab("step", nodes=2, batch=64, steps=10)
+steps["slow link"] = in_lab("step", nodes=2, rate="100mbit", batch=64, steps=10)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.figures import slower, step_bars
+from course.lessons.l14_scaling_out.words import explain_step
+
+outcome("Slow link: how many times as long as on one node?", slower(steps), because=explain_step(steps))
+step_bars(steps)
+
+# %% [markdown]
+# A slower link makes only the all-reduce longer. Can we forecast its time without running it?
+
+# %% [markdown] tags=["slide"]
+# ## 2 · α and β of this link
+#
+# Two ranks on two nodes exchange arrays of 4 bytes to 256 KiB, over the fast link and over the slow one. `fitted` fits α + βk
+# to the seconds, as in lesson 04.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.lab import SMALL_TO_LARGE
+from course.lessons.l14_scaling_out.words import fitted, say_link
+
+exchanges = {
+    "fast link": in_lab("exchange", nodes=2, sizes=SMALL_TO_LARGE, rounds=3),
+    "slow link": in_lab("exchange", nodes=2, rate="100mbit", sizes=SMALL_TO_LARGE, rounds=3),
+}
+links = {name: fitted(exchange) for name, exchange in exchanges.items()}
+for name, link in links.items():
+    print(f"{name}: {say_link(link)}")
+
+# %% [markdown]
+# MPI chooses the algorithm of its all-reduce. On two ranks it matters little: ring and recursive doubling both send one array
+# of m bytes each way. We forecast a ring, which takes two steps with half of the array each: 2(α + β · m/2).
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.words import explain_forecast
+
+nbytes = steps["one node"]["nbytes"]  # of the gradients
+for name, link in links.items():
+    forecast = 2 * link.one_way_seconds(nbytes / 2)
+    print(f"{name}: {explain_forecast(forecast, steps[name]['allreduce'])}")
+
+# %% [markdown]
+# On the slow link nearly all of the time is β · m. On the fast link the rest shows: the ranks also copy and add, and the model
+# leaves that out.
+
+# %% [markdown] tags=["notes"]
+# Six minutes up to here. Ask: "Which part of the forecast would a faster card change, and which a better driver?" On a busy machine α
+# is the time until a rank gets a core, a millisecond or more. Then it is a good α to discuss, not a wrong one.
+
+# %% [markdown] tags=["slide"]
+# ## 3 · From 2 to 4, and on to 2,048
+#
+# Now we time only the all-reduce, as a ring (lesson 04), over the slow link: first on two nodes, then on four.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.words import explain_doubling
+
+measured = {}
+for nodes in (2, 4):
+    ring = in_lab("allreduces", nodes=nodes, rate="100mbit", nbytes=nbytes, names=["ring"])
+    measured[nodes] = ring["ring"]["seconds"]
+print(explain_doubling(measured))
+
+# %% [markdown]
+# You have measured 2 and 4 nodes, and you know α and β. How long will it take on 2,048 nodes with links like this one?
+
+# %%
+predict("On 2,048 ranks, how many times as long as on 2?", None)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.figures import ring_seconds, three_forecasts
+from course.lessons.l14_scaling_out.words import explain_many
+
+slow = links["slow link"]
+times = ring_seconds(2048, nbytes, slow) / ring_seconds(2, nbytes, slow)
+why = explain_many(slow, nbytes, 2048)
+outcome("On 2,048 ranks, how many times as long as on 2?", times, because=why, word="by α and β")
+three_forecasts(slow, nbytes, measured)
+
+# %% [markdown]
+# We have three forecasts. The first uses α and β. The second uses β alone: it misses that n ranks take 2(n−1) steps, and that
+# each step pays α. The third repeats the factor from 2 to 4 at every doubling. But the bytes per rank, 2(n−1)/n arrays, hardly
+# grow after the first doublings.
+#
+# Such a forecast is an **extrapolation**: nobody ran the shaded part. It holds if α and β stay what they are on two
+# ranks, and nothing else happens on 2,048.
+
+# %% tags=["exercise: 14.q1"]
+
+# %% [markdown] tags=["slide"]
+# ## 4 · Nodes with several ranks
+#
+# Real nodes run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one, ranks 2 and 3 on the other. The
+# ring knows nothing of nodes: every rank sends 1.5 arrays to its right neighbour, wherever that is. A **hierarchical
+# all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**, one rank per node, exchange over the link,
+# and each passes the sum on inside its node.
+
+# %% tags=["exercise: 14.1"]
+
+# %%
+continue_with("14.1")
+
+# %%
+predict("How many MB does the ring send between the nodes?", None)
+
+# %% [markdown]
+# We count at the nodes' network devices, so headers and acknowledgements are included. The row `hierarchical` is yours. `ring,
+# ranks in turn` is the same ring, but with neighbours on different nodes: 0, 2, 1, 3. `MPI's own` is `comm.Allreduce`.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.lab import ALL_REDUCES
+
+yours = {"own": hierarchical_allreduce}  # yours, if 14.1 is right
+results = in_lab("allreduces", slots=2, rate="100mbit", nbytes=nbytes, names=ALL_REDUCES, **yours)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.figures import link_bars
+from course.lessons.l14_scaling_out.words import explain_crossing
+
+sent = results["ring"]["link_nbytes"] / 1e6
+why = "Two ranks send 1.5 arrays each over the link."
+outcome("How many MB does the ring send between the nodes?", sent, "MB", why, "counted")
+print(explain_crossing(results))
+link_bars(results, nbytes)
+
+# %% [markdown]
+# Placement decides what a flat algorithm sends. The hierarchy sends the same bytes wherever the ranks are.
+#
+# Sending fewer bytes is not always faster. With Open MPI's own settings a long message starts with a question and an answer,
+# and the answer can wait behind another long message. Then the link carries one direction at a time, and ring and hierarchy
+# take about equally long: see [Several
+# machines](../docs/several-machines.md#what-an-all-reduce-costs-on-such-a-link).
+
+# %% [markdown] tags=["slide"]
+# ## 5 · Your choice
+#
+# You have to train at 100 Mbit/s, on two nodes. Choose a **remedy**:
+#
+# | choice | what it does |
+# |---|---|
+# | `overlap` | sends the gradients of the last layers while backward computes the others |
+# | `bfloat16` | sends each gradient in 2 bytes instead of 4 |
+# | `accumulate` | adds up the gradients of four micro-batches, then sends and updates once, with twice the learning rate (the square root of four) |
+# | `PowerSGD` | sends two thin matrices whose product approximates the gradient, and keeps the rest for the next step |
+# | `top-k` | sends the 1 % of the gradient's entries with the largest absolute values, and keeps the rest for the next step |
+# | `local SGD` | lets each rank train alone for eight steps; then all take the mean of their weights and of their momentum |
+#
+# All train the CNN of lesson 06 on the same 6,144 digits.
+
+# %%
+predict("Your choice, how many times as fast as plain?", None)
+
+# %% tags=["nbval-ignore-output"]
+choice = "bfloat16"  # or another one of the table
+
+where = {"nodes": 2, "rate": "100mbit", "images": 6144}
+runs = {name: in_lab("train", choice=name, **where) for name in ("plain", choice)}
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.figures import trainings
+from course.lessons.l14_scaling_out.words import explain_choice
+
+times, why = runs["plain"]["seconds"] / runs[choice]["seconds"], explain_choice(runs, choice)
+outcome("Your choice, how many times as fast as plain?", times, because=why)
+trainings(runs)
+
+# %% [markdown]
+# Look at both the seconds and the accuracy. Half the bytes do not mean half the time, because the step also computes. With
+# fewer updates, a network often needs more images to become as accurate.
+
+# %% [markdown]
+# ## Key points
+#
+# - A slow link makes only the communication of a step longer. α and β of that link forecast by how much.
+# - From 2 to 4 ranks the bytes per rank grow; from 1,024 to 2,048 only the number of steps does. Small runs hardly show α.
+# - What crosses a link depends on the algorithm *and* on where the ranks are. The hierarchy sends the same bytes for every
+#   placement.
+# - A remedy is judged by its seconds *and* by its accuracy.
+
+# %% [markdown]
+# ## Discuss
+#
+# Your all-reduce on 2,048 ranks takes 20 times as long as α and β forecast. What do you look at first? Vote, talk to your
+# neighbour, vote again: (a) whether one rank is late, (b) whether the network cards are as fast as the vendor says, (c) the algorithm.
+#
+# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b) was measured, but on two ranks: ask whether others use the network now. (c) is next: with chunks this small, fewer steps help, so a tree or a hierarchy.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more", "slide"]
+# ## More
+#
+# Here are all remedies side by side, as the reference machine measured them, with the same images. [Several
+# machines](../docs/several-machines.md#what-helps-on-a-slow-link) compares the seconds until they are equally accurate: there
+# accumulation takes *longer* than PyTorch's DDP.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.lab import CHOICES, recorded
+from course.lessons.l14_scaling_out.words import say_all_choices
+
+how = {"nodes": 2, "slots": 1, "rate": "100mbit", "images": 6144}
+print(say_all_choices({name: recorded("train", choice=name, **how) for name in CHOICES}))
+
+# %% [markdown] tags=["slide"]
+# ### 6 · Thousands of ranks, on paper
+#
+# A talk from Ohio State University (see References) reports ResNet-50 on Summit, with 1,536 GPUs, and on Frontera, with
+# 2,048 nodes. It also gives a small run, with PyTorch instead of TensorFlow: one V100 GPU processes 334.0 images per second,
+# two on two nodes 316.4 each. That is an efficiency of 94.7 %.
+
+# %%
+predict("Thousands of images per second, on 1,536 V100 GPUs?", None)
+
+# %%
+from course.lessons.l14_scaling_out import published
+
+outcome(
+    "Thousands of images per second, on 1,536 V100 GPUs?",
+    published.SUMMIT / 1e3,
+    because="If every doubling lost what the first one loses, it would be "
+    f"{published.repeated() / 1e3:.0f}; the model below says {published.modelled() / 1e3:.0f}.",
+    word="published",
+)
+
+# %% [markdown]
+# If we repeat what the small run lost, the forecast is nearly a third too low. Our model adds γ, the seconds to add one byte. A
+# step takes the time to compute plus 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm. Here is what it says about each published figure,
+# what it assumes and what it lacks.
+
+# %%
+print(published.claims_table(published.claims()))
+
+# %% [markdown]
+# An error of a few percent does not show that the model is right: with other assumptions, as plausible as these, the error
+# would be a different few percent. The last row shows a model that is wrong. The published 16.1 includes a better schedule,
+# 1.7 times as fast on the same 4 GPUs. So 32 times as many GPUs gave only 9.4 times the speed, and no plausible α or β
+# explains that. Something did not shrink with the number of GPUs.
+#
+# > **What the sources say.** The talk calls the last row "15×"; by its own hours it is 16.1.
+
+# %% tags=["exercise: 14.2"]
+
+# %% [markdown] tags=["slide"]
+# ### 7 · How sure is a forecast?
+#
+# Section 2 measured each link in three rounds. Each round gives its own α and β, and so a forecast of its own. The band lies
+# between the lowest and the highest of the three.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.figures import efficiency_curves
+from course.lessons.l14_scaling_out.words import fitted_by_round
+from course_lib.theory.scale_out import DataParallelStep
+
+one_step = DataParallelStep(steps["one node"]["computing"], nbytes, samples_per_rank=64)
+efficiency_curves(one_step, {name: fitted_by_round(each) for name, each in exchanges.items()})
+
+# %% [markdown]
+# α is paid 8,190 times on 4,096 ranks, so a small difference in α counts. But a narrow band is no promise: it holds only what
+# three rounds on two ranks can show. A late rank, a second job on the network, or a node that fails are not in it.
+
+# %% [markdown] tags=["slide"]
+# ### 8 · Two jobs on one device
+#
+# The talk also says that in some cases one training cannot fill a GPU, and that larger batches and larger images help. Does
+# that hold on a CPU? We train one small network on all your cores.
+
+# %% tags=["nbval-ignore-output"]
+# %%px --timeout 300
+from course.lessons.l14_scaling_out.sharing import by_batch, one_and_two_jobs
+
+rates = by_batch((28, 112), (1, 4, 16, 64)) if rank == 0 else None
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.figures import throughput
+
+throughput(cluster["rates"][0])
+
+# %% [markdown]
+# Another remedy is to run several jobs at once. NVIDIA's **MPS** lets several processes use one GPU at the same time.
+# With four such processes per GPU, the talk reports up to 62 % better performance in data-parallel training (AccDP). The
+# CPU analogue: one job with all cores, or two jobs with half of the cores each.
+
+# %%
+predict("Two jobs of the small network: how many percent more images per second?", None)
+
+# %% tags=["nbval-ignore-output"]
+# %%px --timeout 300
+jobs = {
+    "8 maps, batch 32": one_and_two_jobs(comm, width=8, batch=32),
+    "32 maps, batch 64": one_and_two_jobs(comm, width=32, batch=64),
+}
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.words import say_jobs, say_sharing
+
+jobs = cluster["jobs"][0]
+small = jobs["8 maps, batch 32"]
+gain = 100 * (small["two"] / small["one"] - 1)
+outcome("Two jobs of the small network: how many percent more images per second?", gain, "%")
+print(say_jobs(jobs))
+print(say_sharing(jobs=4, busy_fraction=0.5))
+
+# %% [markdown]
+# A job that spends part of its time starting small operations leaves cores idle, and a second job uses them. The more each
+# operation has to do, the less is left to gain. The two jobs may also be two ranks of one training: that is what AccDP does.
+
+# %% [markdown] tags=["slide"]
+# ### 9 · Three ways to start the same script
+#
+# The script is `notebooks/code/train_mnist_ddp.py` of lesson 07. **From a hostfile:** mpiexec reads the nodes from a file, and
+# starts a helper on each by ssh. In the lab a small script stands in for ssh, so this way runs here, on two nodes:
+#
+# ```
+# mpiexec --hostfile hosts -n 2 python -m mpi4py train_mnist_ddp.py --samples 2000 --epochs 1
+# ```
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l14_scaling_out.lab import script_in_lab
+
+print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", nodes=2))
+
+# %% [markdown]
+# **Slurm** gives the nodes of a cluster to jobs. You ask for nodes in a **batch script**, and the job waits in a queue until
+# they are free. mpiexec asks Slurm for their names, so it needs neither hostfile nor `-n`. This is the heart of
+# `notebooks/code/train_mnist_ddp.sbatch`. The file also survives a lost node: the job goes back into the queue, and goes on
+# from its checkpoint.
+#
+# ```sh
+# #!/bin/bash
+# #SBATCH --nodes=4
+# #SBATCH --ntasks-per-node=1
+# #SBATCH --cpus-per-task=1
+# #SBATCH --time=00:30:00
+# export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
+# mpiexec --bind-to none python -m mpi4py train_mnist_ddp.py
+# ```
+#
+# **Kubernetes** runs containers on the machines of a cluster. Its MPI Operator reads an **MPIJob**: it starts workers and a
+# launcher, and gives the launcher a hostfile of the workers. This is the heart of
+# `notebooks/code/train_mnist_ddp.mpijob.yaml`; the file also names the image and a disk for the checkpoint.
+#
+# ```yaml
+# apiVersion: kubeflow.org/v2beta1
+# kind: MPIJob
+# metadata: {name: mnist-ddp}
+# spec:
+#   slotsPerWorker: 2
+#   mpiReplicaSpecs:
+#     Launcher: {replicas: 1, template: …}   # runs mpiexec with that hostfile
+#     Worker: {replicas: 2, template: …}     # runs sshd, and waits
+# ```
+#
+# This notebook ran the first way only. The course's tests run the second. We have not run the third: see
+# [Several machines](../docs/several-machines.md#what-ran-here).
+
+# %% tags=["exercise: 14.q2"]
+
+# %% [markdown]
+# ## On GPUs
+#
+# NCCL chooses between rings and trees, and knows which GPUs share a node. What you measured holds there too, with other
+# numbers: fit α and β with NCCL's own benchmark (`nccl-tests`), and forecast with them.
+
+# %% [markdown]
+# ## Pitfalls
+#
+# - A bandwidth that was measured with one long message, and is used for thousands of short ones.
+# - A speed-up on two nodes that is extended as a straight line.
+# - A limiter that lets a burst of 256 KB pass first: short tests over a link of 100 Mbit/s see no limit.
+# - Four ranks on two cores, timed over a fast link: that measures the cores.
+# - An `mpiexec` that ends with exit code 0 although a node was lost. Look for the result, not at the exit code.
+# - A larger global batch through accumulation, with the learning rate of the small one (lesson 05).
+
+# %% [markdown]
+# ## References
+#
+# - D. K. Panda and others, *High Performance Distributed Deep Learning*, a talk of the Ohio State University: sections 6 and 8.
+# - A. Jain, A. A. Awan, H. Subramoni and D. K. Panda, [Scaling TensorFlow, PyTorch, and MXNet using MVAPICH2 for
+#   High-Performance Deep Learning on
+#   Frontera](https://sc19.supercomputing.org/proceedings/workshops/workshop_pages/ws_dls117.html), SC 2019 workshop. Its abstract
+#   says 250,000 images per second, sustained, with four ranks per node.
+# - R. Hockney, [The communication challenge for MPP](https://doi.org/10.1016/S0167-8191(06)80021-9), 1994.
+# - R. Thakur, R. Rabenseifner and W. Gropp, [Optimization of collective communication operations in
+#   MPICH](https://doi.org/10.1177/1094342005051521), 2005: the model with γ.
+# - [Slurm's sbatch](https://slurm.schedmd.com/sbatch.html) · [MPI Operator](https://github.com/kubeflow/mpi-operator) ·
+#   [Several machines](../docs/several-machines.md): the lab, and what it can and cannot do.
+
+# %% [markdown]
+# ## Stretch
+#
+# Write a hierarchical all-reduce in which *every* rank of a node sends over the link, each its own part: reduce-scatter inside,
+# all-reduce between the ranks with the same number, all-gather inside. How many bytes cross the link now, and when is it
+# faster?
+#
+# <details><summary>Answer</summary>As many bytes as with one leader. It is faster where one rank alone cannot fill the link, as on nodes with several network cards.</details>
+
+# %% [markdown]
+# ## Teardown
+
+# %%
+cluster.stop()
