@@ -150,6 +150,14 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "15": {
         "timed-out-rank-is-guilty": "the rank that timed out is the guilty one",
         "weights-suffice-to-resume": "the weights alone suffice to resume",
+        "a-timeout-is-the-network": "a timeout means that the network is slow",
+        "an-error-reaches-all": "an error on one rank ends all ranks",
+        "a-slow-rank-costs-its-share": "one slow rank of four costs a quarter of what four would",
+        "a-kill-leaves-the-old-file": "a save that is killed leaves the old file",
+        "a-kill-damages-all-files": "a killed process leaves damaged files",
+        "written-is-on-disk": "what write has returned from is on the disk",
+        "good-nodes-good-machine": "a machine of reliable nodes is reliable",
+        "interval-follows-failures": "with twice as many failures, save twice as often",
     },
     "16": {
         "combine-everything": "combining all strategies is best",
