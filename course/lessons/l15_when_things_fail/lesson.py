@@ -1,0 +1,513 @@
+# %% [markdown] tags=["slide"]
+# # 15 · When things fail
+#
+# *Let ranks fail in every way, find the guilty one, and lose no more than the steps since the last save.*
+#
+# | | |
+# |---|---|
+# | **You will be able to** | say what the other ranks notice when a rank raises, hangs, is slow or dies; find the guilty rank of a hang and the straggler of a training; write a file that survives a kill at any moment; resume a training on another number of ranks |
+# | **With More** | say what a checkpoint must hold; choose how often 2,048 nodes should save; let the survivors of a failure go on; find an error that nobody reports; call a function on another rank |
+# | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb). Helpful: *Save on four ranks, resume on two* in [11 · ZeRO from scratch](11_zero_from_scratch.ipynb) |
+# | **Time** | core 20 min · more 40 min |
+# | **Ranks** | 4 |
+#
+# [← 13 · DeepSpeed summarization](13_deepspeed_summarization.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
+
+# %% [markdown]
+# ## Warm-up
+#
+# Answer from memory, then open the answer.
+#
+# 1. Rank 2 never calls `Allreduce`; ranks 0, 1 and 3 do. What happens?
+#    <details><summary>Answer</summary>The three wait in <code>Allreduce</code> for ever: it needs all ranks of the communicator.</details>
+# 2. In a timeline, rank 0 waits long in every all-reduce, rank 3 hardly at all. Which of them makes the step long?
+#    <details><summary>Answer</summary>Rank 3. It comes last, so it waits least, and the others wait for it.</details>
+# 3. What state does a training have besides its weights?
+#    <details><summary>Answer</summary>The optimizer's state (momentum, Adam's averages), the number of the step, and the random-number state.</details>
+
+# %% [markdown] tags=["slide"]
+# ## Setup
+
+# %% tags=["nbval-ignore-output"]
+from mpi_classroom.cluster import start_cluster
+
+cluster = start_cluster(n=4)
+
+# %%
+# %%px --setup
+import os
+
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+rank, size = comm.rank, comm.size
+
+# %% [markdown] tags=["slide"]
+# ## 1 · Four ways to fail
+#
+# An all-reduce needs every rank, so one rank can stop all. It can do so in four ways. It **raises** an error. It **hangs**: it
+# never comes back from a call or a loop. It is slow: then it is called a **straggler**. Or it **dies**, because its process
+# is killed or its machine fails.
+#
+# In this notebook, the cluster watches the ranks. A job that you start with `mpiexec` has no such observer. So we start four
+# jobs outside the notebook, with three ranks each. In each job, rank 1 fails in one of the four ways, and the others wait for
+# it in an all-reduce. They wait two seconds at most: that is their **timeout**. In how many jobs does the last message name
+# rank 1?
+
+# %%
+predict("In how many of the four jobs does the last message name the guilty rank?", None)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.jobs import run_failure
+
+failures = {how: run_failure(how) for how in ("raises", "hangs", "is slow", "dies")}
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.words import explain_blame, failure_table
+
+named = sum(failure.blamed == failure.guilty for failure in failures.values())
+why = explain_blame(failures)
+outcome("In how many of the four jobs does the last message name the guilty rank?", named, because=why, word="counted")
+print(failure_table(failures))
+
+# %% [markdown]
+# A rank that dies is the easy case: `mpiexec` started it, sees it end, and ends the others. An error is easy only with
+# `-m mpi4py`, which calls `Abort` for a rank whose error nobody catches. Without it, the rank ends alone and the others wait.
+# Nobody sees a rank that hangs: its process is alive. And nobody sees a straggler: nothing is wrong, it is only late.
+
+# %% [markdown] tags=["slide"]
+# ## 2 · The victim of a timeout
+#
+# Look at the hang. What happened when?
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.figures import failure_timeline
+
+print(failures["hangs"].said)
+failure_timeline(failures["hangs"])
+
+# %% [markdown]
+# The rank that reports the timeout is its **victim**. It came in time and waited. The guilty rank cannot report anything, and
+# often the message does not even say who is missing. So do not start with the rank in the message. Ask *every* rank where it
+# stands:
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.words import stack_table
+
+print(stack_table(failures["hangs"]))
+
+# %% [markdown]
+# The guilty rank is the one that is *not* in the all-reduce. A hang report of this notebook (lesson 01) is made in the same
+# way. In a job of your own, [py-spy](https://github.com/benfred/py-spy) shows where a running process stands, and PyTorch can
+# keep a **flight recorder**: a log, per rank, of the collectives that it has begun.
+#
+# How long should a timeout be? Longer than anything that one rank may do alone, such as saving or reading the first batch. In
+# PyTorch it is 10 minutes with NCCL and 30 with other backends, so 2,048 nodes may stand still for that long.
+
+# %% tags=["exercise: 15.q1"]
+
+# %% [markdown] tags=["notes"]
+# Six minutes up to here. Ask who has seen "NCCL timeout" in a log, and which rank they restarted. Exercise 15.2 in More finds the guilty
+# rank from the logs of a flight recorder.
+
+# %% [markdown] tags=["slide"]
+# ## 3 · The straggler
+#
+# A straggler raises no error and breaks no timeout. The training is right, and slow. Now our four ranks take six data-parallel
+# steps, and one of them is late in every step. The ranks only sleep in place of computing; the all-reduces are real. We print
+# how long each rank waited in the all-reduces.
+
+# %% tags=["nbval-ignore-output"]
+# %%px
+from course.lessons.l15_when_things_fail.runs import traced_steps
+
+spans = traced_steps(comm)
+
+# %% tags=["nbval-ignore-output"]
+from course_lib.comm.spans import totals
+
+spans = cluster["spans"][0]
+for number, seconds in totals(spans).items():
+    print(f"rank {number} waited {1e3 * seconds['wait']:.0f} ms")
+
+# %%
+predict("Which rank is the straggler?", None)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.shared.figures.timeline import timeline
+from course_lib.comm.straggler import find_straggler
+from mpi_classroom.launch import available_cores
+
+straggler = find_straggler(spans)
+outcome("Which rank is the straggler?", straggler.rank, because=straggler.sentence(), word="it is")
+timeline(spans, cores=available_cores())
+
+# %% [markdown]
+# The straggler waits least. Who looks for the longest wait finds its victims again. What makes a rank slow? A program beside
+# it, a hot processor, a slow disk, a larger share of the data. `find_straggler` also says in which part of the step it is late.
+
+# %% [markdown] tags=["slide"]
+# ## 4 · A file that survives a kill
+#
+# Some failures end the job whatever you do. Then the training goes on from its last **checkpoint**, and everything depends on
+# that file. This is how most people write it:
+
+# %% tags=["source: course_lib.training.saving:naive_save"]
+
+# %% [markdown]
+# We let it replace an old checkpoint, and kill it with SIGKILL, the signal of `kill -9`: once before each of its operations,
+# and once in the middle of the write. A reader then finds the old bytes, the new ones, or a damaged file. After what part of
+# the kills is the file damaged?
+
+# %%
+predict("Naive saver: percent of the kills that damage the file?", None)
+
+# %%
+import os
+
+from course.lessons.l15_when_things_fail.kill_points import kill_at_every_step, table
+from course.lessons.l15_when_things_fail.words import damaged_percent
+from course_lib.training.saving import naive_save
+
+naive = kill_at_every_step(naive_save)
+outcome("Naive saver: percent of the kills that damage the file?", damaged_percent(naive), "%", word="counted")
+print(table(naive))
+
+# %% [markdown]
+# `open` with `"wb"` empties the old file before a single new byte is written. From there until the end there is neither the
+# old checkpoint nor the new one. A training that saves for 10 s in every 100 s would lose its file with every tenth kill.
+#
+# An **atomic** save changes the file in one instant. It writes the new bytes to another file, and renames that one with
+# `os.replace`. The operating system makes a rename at once: at every moment the name leads to the old bytes or to the new ones.
+#
+# And a power cut? What `write` has returned from may still be in memory. `os.fsync` waits until the bytes are on the disk.
+# It has to come before the rename: otherwise the new name may reach the disk before the bytes do.
+
+# %% tags=["exercise: 15.1"]
+
+# %%
+continue_with("15.1")
+
+# %% [markdown]
+# Your saver, killed at the same moments. The last column is the worst that a power cut may leave.
+
+# %%
+yours = kill_at_every_step(save)
+print(table(yours))
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.figures import save_states
+
+save_states({"naive": naive, "yours": yours})
+
+# %% [markdown] tags=["notes"]
+# Eight minutes for this section. Those who are done early kill `renaming_save` of `course_lib.training.saving`, which has no fsync,
+# and look at the last column.
+
+# %% [markdown] tags=["slide"]
+# ## 5 · Resume on two ranks
+#
+# The library's `save_training` does the same with a folder. Every rank writes a file of its own into a hidden folder. A barrier
+# makes sure that all of them are on the disk. Then rank 0 gives the folder its name.
+#
+# Now four ranks train for 14 steps and save after every fourth. One job runs undisturbed. In a second one, a rank is killed
+# after ten steps. The third job goes on in the folder of the second, but with *two* ranks: perhaps the machine of the others is
+# gone. All jobs train on the same global batches. How many steps do the second and the third job compute, together?
+
+# %%
+predict("Steps computed by the killed and the resumed job together?", None)
+
+# %% tags=["nbval-ignore-output"]
+import tempfile
+from pathlib import Path
+
+from course.lessons.l11_zero_from_scratch.resume_jobs import run_job
+
+with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+    undisturbed = run_job(4, Path(one), steps=14)
+    killed = run_job(4, Path(other), steps=14, kill_after=10)
+    resumed = run_job(2, Path(other), steps=14)
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.figures import resumed_curves
+from course.lessons.l15_when_things_fail.words import explain_resume
+
+steps, why = len(killed) + len(resumed), explain_resume(killed, resumed)
+outcome("Steps computed by the killed and the resumed job together?", steps, because=why, word="counted")
+resumed_curves({"4 ranks, undisturbed": undisturbed, "4 ranks, killed": killed, "2 ranks, resumed": resumed})
+
+# %%
+from course.lessons.l11_zero_from_scratch.resume_jobs import largest_difference
+
+print("losses equal to those of the undisturbed training, to 1e-9:", largest_difference(undisturbed, resumed) < 1e-9)
+
+# %% [markdown]
+# Two ranks add the gradients in another order than four, so only the last digits differ. This works because the checkpoint says
+# of every number to which parameter it belongs, and because the global batch stays the same when the number of ranks changes
+# (lesson 06).
+
+# %% tags=["exercise: 15.q2"]
+
+# %% [markdown] tags=["slide"]
+# ## Key points
+#
+# - A rank that dies is noticed by `mpiexec`, an error by `-m mpi4py`. A hang needs a timeout, a straggler a trace.
+# - Who reports a timeout is its victim. Look for the rank that did not come.
+# - The straggler waits least.
+# - Save beside the file, fsync, rename. Then a kill at any moment loses only the steps since the last save.
+# - A checkpoint that knows its parameters, not its ranks, resumes on any number of ranks.
+
+# %% [markdown] tags=["slide"]
+# ## Discuss
+#
+# Every second night your training on 64 ranks ends with a timeout, each time on a different rank. What do you do first? Vote,
+# talk to your neighbour, vote again: (a) double the timeout, (b) let every rank log its calls, (c) exchange the node that
+# timed out last.
+#
+# <details><summary>What to listen for</summary>(b): the ranks that time out are victims, so it tells little that they differ.
+# The logs show who did not come. (a) helps only if something really takes longer than the timeout, such as saving; else the
+# job stands still for longer. (c) punishes a victim.</details>
+
+# %% [markdown]
+# **Stop here in a short workshop.**
+
+# %% [markdown] tags=["more", "slide"]
+# ## More
+#
+# ### Two exercises
+
+# %% tags=["exercise: 15.2"]
+
+# %% tags=["exercise: 15.3"]
+
+# %% [markdown]
+# How much does it matter? We train for 20 steps, with dropout and momentum, and restart after ten. The restart restores less or
+# more of the state. How many of the ten losses after it are those of the training that was never interrupted, if only the
+# weights are restored?
+
+# %%
+predict("Weights alone: how many of the ten losses are right?", None)
+
+# %% tags=["nbval-ignore-output"]
+# %%px --timeout 100
+from course.lessons.l15_when_things_fail.runs import resumed_losses
+
+SAVED = {"weights": ["weights"], "and optimizer": ["weights", "optimizer"]}
+SAVED["and random numbers"] = ["weights", "optimizer", "random"]
+if rank == 0:
+    never = resumed_losses(None)
+    losses = {name: resumed_losses(saved) for name, saved in SAVED.items()}
+
+# %%
+from course.lessons.l15_when_things_fail.words import count_right, right_table
+
+never, losses = cluster["never"][0], cluster["losses"][0]
+right = count_right(losses["weights"], never)
+outcome("Weights alone: how many of the ten losses are right?", right, word="counted")
+print(right_table(losses, never))
+
+# %% [markdown]
+# A training that resumes from its weights alone still learns, and no error says that it is another training. Whoever compares two
+# runs, or looks for a bug that shows in step 70 000, needs all three.
+
+# %% [markdown] tags=["slide"]
+# ### 6 · How often to save
+#
+# The **mean time between failures**, MTBF, is what its name says. If a node fails once in M hours on average, and one failed
+# node ends the job, a job on n nodes fails once in M/n hours. Meta trained Llama 3 on 16,384 GPUs, in 2,048 nodes, and counted
+# 419 unexpected interruptions in 54 days (**published**).
+
+# %%
+from course_lib.theory.failures import Unreliable, best_interval, daly_interval, machine_mtbf, young_interval
+
+mtbf = 54 * 24 * 3600 / 419  # seconds
+print(f"one failure every {mtbf / 3600:.1f} hours; one node alone: every {2048 * mtbf / 86400:.0f} days")
+machine = Unreliable(mtbf_seconds=machine_mtbf(2048 * mtbf, nodes=2048), save_seconds=60, restart_seconds=600)
+
+# %% [markdown]
+# Suppose that a save stops the training for a minute, and a restart takes ten. Save often, and you pay for saving. Save rarely,
+# and each failure loses more: half an interval, on average. How many minutes should there be between two saves?
+
+# %%
+predict("Minutes of work between two saves, on 2,048 nodes?", None)
+
+# %%
+best = best_interval(machine)
+why = (
+    f"Young's formula says {young_interval(machine) / 60:.1f}, Daly's {daly_interval(machine) / 60:.1f} minutes."
+)
+outcome("Minutes of work between two saves, on 2,048 nodes?", best / 60, because=why, word="by the exact model")
+
+# %% [markdown]
+# **Young's formula** is short enough to remember. With a save of δ seconds, interval τ and MTBF M, saving costs δ/τ of the time,
+# and failures cost τ/2 in every M. The sum δ/τ + τ/(2M) is smallest at τ = √(2δM). **Daly's formula** adds terms for failures
+# during saves and restarts. Both assume failures that come independently, at a constant rate.
+#
+# Are they right? A simulation that knows none of the formulas draws failures at random. The figure shows which part of the time
+# is work that lasts:
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.figures import efficiency_curves
+
+efficiency_curves(machine)
+
+# %% [markdown]
+# The curve is flat around its best point, so half or twice the best interval costs little. What costs much is a save that takes
+# long: that is why large trainings write checkpoints while they compute. Published figures beside the model:
+
+# %%
+from course.lessons.l15_when_things_fail.published import claims, claims_table
+
+print(claims_table(claims()))
+
+# %% tags=["exercise: 15.q3"]
+
+# %% [markdown] tags=["slide"]
+# ### 7 · The survivors go on
+#
+# So far, one dead rank ended the job. There are two ways around that.
+#
+# **ULFM** (*User-Level Failure Mitigation*) is an extension of MPI. Started with `mpiexec --with-ft ulfm`, a job outlives its
+# ranks: a call that needs a dead rank raises an error on those that wait for it. One of the survivors *revokes* the
+# communicator, so that nobody goes on waiting in it. Then all *shrink* it to those that live:
+
+# %% tags=["source: course_lib.comm.survivors:without_the_dead"]
+
+# %% [markdown]
+# But a rank may be through with the all-reduce when another one notices the death. Was the step done, or not? The survivors
+# have to *agree*, before any of them updates its weights. A job of three ranks, of which rank 1 dies in step 8:
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.figures import loss_of_survivors
+from course.lessons.l15_when_things_fail.jobs import run_survivors
+from course.lessons.l15_when_things_fail.words import explain_survivors
+
+run = run_survivors(ranks=3, victim=1, steps=20, dies_at=8)
+print(explain_survivors(run))
+loss_of_survivors(run) if run.steps else None
+
+# %% [markdown]
+# The replicas of data parallelism make this easy: every survivor has all weights. With sharded state (lesson 11) a part of the
+# model has died, and a checkpoint is needed again.
+#
+# **torchrun** ends and restarts all workers when one of them fails: `--max-restarts=1` allows that once. The training has to
+# save by itself, and to look for a checkpoint when it starts. Ours saves with your saver of 15.1:
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.figures import elastic_timeline
+from course.lessons.l15_when_things_fail.jobs import run_elastic
+from course.lessons.l15_when_things_fail.words import explain_elastic
+
+run = run_elastic(workers=2, steps=30, kill_at=12, save_every=5, save=save)
+print(explain_elastic(run))
+elastic_timeline(run)
+
+# %% [markdown]
+# With `--nnodes=2:4`, torchrun goes on with fewer nodes, and takes in new ones: the training is **elastic**. Then the number of
+# ranks changes, and with it the global batch (lesson 06), unless the program divides it anew.
+
+# %% [markdown] tags=["slide"]
+# ### 8 · An error that nobody reports
+#
+# A bit flips in a memory or in a processor. No rank raises, hangs, or is late: the numbers are wrong. Among the interruptions of
+# Llama 3, six were such **silent errors**. Replicas help here, too: they should be equal to the last bit (lesson 06). So every rank
+# hashes its weights now and then, and all compare:
+
+# %% tags=["source: course_lib.parallel.replicas:compare_replicas"]
+# %%px
+
+# %% [markdown]
+# Four ranks train. After step 3, one bit of one weight flips on rank 1.
+
+# %%
+# %%px --timeout 100
+from course.lessons.l15_when_things_fail.runs import train_with_a_flip
+
+found = train_with_a_flip(comm, steps=6, flip_at=3, rank=1)
+
+# %%
+for step, differences in cluster["found"][0]:
+    print(step, differences or "all replicas are equal")
+
+# %% [markdown]
+# Three ranks agree, so the fourth is wrong: it takes the weights of another rank, or its node is exchanged. With two replicas we
+# would know that there is an error, and not where. An error that flips a bit of a *gradient* before the all-reduce reaches every
+# rank, and leaves the replicas equal. Hashes do not find it; a jump of the loss or of the gradients' norm may.
+
+# %% [markdown] tags=["slide"]
+# ### 9 · Remote calls
+#
+# Some programs are not symmetric: one rank asks, another one answers. A **remote procedure call**, RPC, runs a function on
+# another rank and returns its result. Over MPI it is a message with a name and arguments, and one with the result:
+
+# %% tags=["source: course_lib.comm.rpc:serve"]
+# %%px
+
+# %% [markdown]
+# Rank 1 serves, and rank 0 calls. What if the function raises an error? It must not end the server, so it travels back:
+
+# %%
+# %%px
+from course_lib.comm.rpc import RemoteError, call, stop
+
+if rank == 1:
+    print("answered:", serve(comm, {"add": lambda a, b: a + b, "divide": lambda a, b: a / b}))
+elif rank == 0:
+    print("2 + 3 =", call(comm, 1, "add", 2, 3))
+    try:
+        call(comm, 1, "divide", 1, 0)
+    except RemoteError as error:
+        print("error:", error)
+    stop(comm, 1)
+
+# %% [markdown]
+# And if the server dies? `call` gives up after some seconds, and cannot know whether the function has run. That is the
+# trouble with remote calls: repeat only what may run twice.
+#
+# PyTorch has `torch.distributed.rpc`: `rpc.init_rpc("worker0", rank=0, world_size=2)` on each rank, then
+# `rpc.rpc_sync("worker1", torch.add, args=(x, y))`. Threads answer the calls, so a rank may serve and compute.
+
+# %% tags=["nbval-ignore-output"]
+from course.lessons.l15_when_things_fail.jobs import time_remote_calls
+from course.lessons.l15_when_things_fail.words import call_table
+
+print(call_table(time_remote_calls()))
+
+# %% [markdown]
+# ## On GPUs
+#
+# NCCL's collectives run on the GPU, and the Python code goes on. So a hang shows later, at the next call that waits for the GPU, and
+# a Python stack may point to the wrong line. PyTorch's watchdog thread ends a rank whose collective is over its timeout, and with
+# `TORCH_FR_BUFFER_SIZE` above 0 (before: `TORCH_NCCL_TRACE_BUFFER_SIZE`) the flight recorder writes what each rank had begun.
+#
+# ## Pitfalls
+#
+# - Exchanging the node whose rank reported the timeout.
+# - A timeout that is shorter than the save on rank 0, for which the others wait in a barrier.
+# - `os._exit` or a killed rank inside `try … finally`: nothing in `finally` runs after SIGKILL.
+# - Writing to the only checkpoint. Keep the one before as well: the newest may hold a loss that is not a number.
+# - A checkpoint that nobody has ever loaded.
+# - Renaming from one file system to another: that copies, and a kill in between leaves a half.
+#
+# ## References
+#
+# - T. Pillai and others, [All file systems are not created equal](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/pillai), OSDI 2014.
+# - J. Young, [A first order approximation to the optimum checkpoint interval](https://doi.org/10.1145/361147.361115), 1974.
+# - J. Daly, [A higher order estimate of the optimum checkpoint interval for restart dumps](https://doi.org/10.1016/j.future.2004.11.016), 2006.
+# - Llama team, [The Llama 3 herd of models](https://arxiv.org/abs/2407.21783), 2024: the interruptions of 54 days, by cause.
+# - A. Kokolis and others, [Revisiting reliability in large-scale machine learning research clusters](https://arxiv.org/abs/2410.21680), 2025.
+# - W. Bland and others, [Post-failure recovery of MPI communication capability](https://doi.org/10.1177/1094342013488238), 2013: ULFM.
+# - A. Birrell and B. Nelson, [Implementing remote procedure calls](https://doi.org/10.1145/2080.357392), 1984.
+# - PyTorch, [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html),
+#   [flight recorder](https://docs.pytorch.org/tutorials/prototype/flight_recorder_tutorial.html),
+#   [RPC](https://docs.pytorch.org/docs/stable/rpc.html).
+#
+# ## Stretch
+#
+# Save while the training goes on: copy the state to memory between two steps, and let a thread write it. What must the next save
+# wait for? How much of a step does a save cost then, and how large is the best interval?
+#
+# ## Teardown
+
+# %%
+cluster.stop()
