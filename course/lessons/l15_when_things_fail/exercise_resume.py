@@ -90,7 +90,7 @@ RESUME = Exercise(
     task="A colleague saves and restores a training with these two functions. The network has dropout; the optimizer "
     "is SGD with momentum. No error occurs, but the losses after a restart are not those of a training that was never "
     "interrupted.",
-    objectives=(4,),
+    objectives=(5,),
     targets=("weights-suffice-to-resume",),
     stub='''\
 def save_state(model, optimizer):

@@ -130,6 +130,9 @@ spans = cluster["spans"][0]
 for number, seconds in totals(spans).items():
     print(f"rank {number} waited {1e3 * seconds['wait']:.0f} ms")
 
+# %% [markdown]
+# Decide from these numbers alone:
+
 # %%
 predict("Which rank is the straggler?", None)
 
@@ -235,6 +238,9 @@ from course.lessons.l15_when_things_fail.words import explain_resume
 steps, why = len(killed) + len(resumed), explain_resume(killed, resumed)
 outcome("Steps computed by the killed and the resumed job together?", steps, because=why, word="counted")
 resumed_curves({"4 ranks, undisturbed": undisturbed, "4 ranks, killed": killed, "2 ranks, resumed": resumed})
+
+# %% [markdown]
+# Are the resumed losses those of a training that nobody interrupted?
 
 # %%
 from course.lessons.l11_zero_from_scratch.resume_jobs import largest_difference
@@ -387,9 +393,12 @@ print(explain_survivors(run))
 loss_of_survivors(run) if run.steps else None
 
 # %% [markdown]
-# The replicas of data parallelism make this easy: every survivor has all weights. With sharded state (lesson 11) a part of the
+# The replicas of data parallelism make recovery easy: every survivor has all weights. With sharded state (lesson 11) a part of the
 # model has died, and a checkpoint is needed again.
-#
+
+# %% tags=["exercise: 15.q4"]
+
+# %% [markdown]
 # **torchrun** ends and restarts all workers when one of them fails: `--max-restarts=1` allows that once. The training has to
 # save by itself, and to look for a checkpoint when it starts. Ours saves with your saver of 15.1:
 
@@ -431,8 +440,10 @@ for step, differences in cluster["found"][0]:
 
 # %% [markdown]
 # Three ranks agree, so the fourth is wrong: it takes the weights of another rank, or its node is exchanged. With two replicas we
-# would know that there is an error, and not where. An error that flips a bit of a *gradient* before the all-reduce reaches every
-# rank, and leaves the replicas equal. Hashes do not find it; a jump of the loss or of the gradients' norm may.
+# would know that there is an error, but not where. And hashes only compare replicas: what reaches all of them alike stays
+# hidden.
+
+# %% tags=["exercise: 15.q5"]
 
 # %% [markdown] tags=["slide"]
 # ### 9 · Remote calls
@@ -461,9 +472,11 @@ elif rank == 0:
     stop(comm, 1)
 
 # %% [markdown]
-# And if the server dies? `call` gives up after some seconds, and cannot know whether the function has run. That is the
-# trouble with remote calls: repeat only what may run twice.
-#
+# And if the server dies? `call` gives up after some seconds.
+
+# %% tags=["exercise: 15.q6"]
+
+# %% [markdown]
 # PyTorch has `torch.distributed.rpc`: `rpc.init_rpc("worker0", rank=0, world_size=2)` on each rank, then
 # `rpc.rpc_sync("worker1", torch.add, args=(x, y))`. Threads answer the calls, so a rank may serve and compute.
 

@@ -53,7 +53,7 @@ KILLED_WHILE_SAVING = Question(
             belief="a-kill-damages-all-files",
         ),
     ),
-    objectives=(3,),
+    objectives=(3, 4),
 )
 
 MORE_NODES = Question(
@@ -80,28 +80,124 @@ MORE_NODES = Question(
             belief="good-nodes-good-machine",
         ),
     ),
-    objectives=(5,),
+    objectives=(6,),
 )
 
-QUESTIONS = (WHO_TIMED_OUT, KILLED_WHILE_SAVING, MORE_NODES)
+STEP_DONE = Question(
+    id="15.q4",
+    question="Under ULFM, rank 1 dies during the all-reduce of a step. On rank 0 the call returned, on rank 2 it raised an "
+    "error. When may rank 0 update its weights?",
+    options=(
+        Option(
+            "at once, since it holds the sum",
+            reply="That would leave rank 2 with the old weights: it has no sum. From then on the replicas differ, and no "
+            "error says so.",
+            belief="my-call-returned-all-returned",
+        ),
+        Option(
+            "after all survivors have agreed on it",
+            reply="An agreement tells every survivor whether all of them have the sum. Here one has not, so all take "
+            "the step again, on a smaller communicator.",
+            right=True,
+        ),
+        Option(
+            "never, as its sum lacks rank 1",
+            reply="That would mean the sum on rank 0 is wrong. It may well be complete: rank 1 can have died after it "
+            "had sent its part. What is missing is the sum on rank 2.",
+            belief="a-death-spoils-the-sum",
+        ),
+    ),
+    objectives=(7,),
+)
+
+FLIPPED_WHERE = Question(
+    id="15.q5",
+    question="The replicas' hashes are equal in every step, and the loss jumps. Where may a bit have flipped?",
+    options=(
+        Option(
+            "in a weight, after the update",
+            reply="That would be on one rank only, whose hash would differ from then on: nothing repairs a weight. "
+            "Equal hashes rule it out.",
+            belief="hashes-need-luck",
+        ),
+        Option(
+            "in a gradient, before the all-reduce",
+            reply="The all-reduce adds the wrong number for all ranks, and they take the same wrong step. The replicas "
+            "stay equal.",
+            right=True,
+        ),
+        Option(
+            "nowhere, as equal replicas are right",
+            reply="Equal only means that all hold the same. An error that comes before the all-reduce reaches every "
+            "rank with the sum.",
+            belief="equal-is-right",
+        ),
+    ),
+    objectives=(8,),
+)
+
+NO_ANSWER = Question(
+    id="15.q6",
+    question="You call `add_to_total(5)` on another rank, and get no answer within 10 seconds. What do you know?",
+    options=(
+        Option(
+            "the function has not run",
+            reply="That would mean the call was lost on its way there. The answer may have been lost on its way "
+            "back, or the function may still be running.",
+            belief="no-answer-not-run",
+        ),
+        Option(
+            "the function may have run",
+            reply="Nobody can tell from here. If you call again, 5 may be added twice. So let a call say which "
+            "one it is, and let the server skip those that it has done.",
+            right=True,
+        ),
+        Option(
+            "the other rank is dead",
+            reply="It may only be slow, or busy with another call. A timeout cannot tell the two apart.",
+            belief="timed-out-rank-is-guilty",
+        ),
+    ),
+    objectives=(9,),
+)
+
+QUESTIONS = (WHO_TIMED_OUT, KILLED_WHILE_SAVING, MORE_NODES, STEP_DONE, FLIPPED_WHERE, NO_ANSWER)
 
 PREDICTIONS = (
     Prediction(
         id="15.p1",
-        question="Of four failures, how many end the whole job within 2 seconds?",
+        question="In how many of the four jobs does the last message name the guilty rank?",
         objectives=(1,),
-        targets=("an-error-reaches-all",),
+        targets=("timed-out-rank-is-guilty", "an-error-reaches-all"),
     ),
     Prediction(
         id="15.p2",
-        question="How many times as long is a step with the straggler?",
+        question="Which rank is the straggler?",
         objectives=(2,),
-        targets=("a-slow-rank-costs-its-share",),
+        targets=("the-longest-wait-is-the-slowest",),
     ),
     Prediction(
         id="15.p3",
-        question="After how many of the kills is the file damaged?",
+        question="Naive saver: percent of the kills that damage the file?",
         objectives=(3,),
         targets=("a-kill-leaves-the-old-file",),
+    ),
+    Prediction(
+        id="15.p4",
+        question="Steps computed by the killed and the resumed job together?",
+        objectives=(4,),
+        targets=("a-kill-loses-nothing",),
+    ),
+    Prediction(
+        id="15.p5",
+        question="Weights alone: how many of the ten losses are right?",
+        objectives=(5,),
+        targets=("weights-suffice-to-resume",),
+    ),
+    Prediction(
+        id="15.p6",
+        question="Minutes of work between two saves, on 2,048 nodes?",
+        objectives=(6,),
+        targets=("good-nodes-good-machine",),
     ),
 )
