@@ -11,7 +11,8 @@
 # | **Time** | core 20 min · more 35 min |
 # | **Ranks** | 4 |
 #
-# [← 12 · DeepSpeed on CIFAR](12_deepspeed_on_cifar.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
+# [← 12 · DeepSpeed on CIFAR](12_deepspeed_on_cifar.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
+# [15 · When things fail →](15_when_things_fail.ipynb)
 
 # %% [markdown]
 # ## Warm-up
