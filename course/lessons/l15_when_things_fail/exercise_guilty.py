@@ -7,7 +7,7 @@ from typing import Any
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect, show
 
 STEP = ["Bcast weights", "Allreduce 0", "Allreduce 1"]
-MISSING, OTHER, AHEAD, EQUAL = "a rank is missing", "a rank makes another call", "rank 0 is ahead", "all agree"
+MISSING, OTHER, AHEAD, EQUAL = "a missing rank", "another call on one rank", "rank 0 ahead", "equal logs"
 LOGS = {
     MISSING: ([*STEP, "Allreduce 2"], [*STEP, "Allreduce 2"], STEP, [*STEP, "Allreduce 2"]),
     OTHER: ([*STEP, "Barrier"], [*STEP, "Barrier"], [*STEP, "Barrier"], [*STEP, "Gather", "Barrier"]),

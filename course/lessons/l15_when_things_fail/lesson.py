@@ -158,9 +158,9 @@ timeline(spans, cores=available_cores())
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
-# We let it replace an old checkpoint, and kill it with SIGKILL, the signal of `kill -9`: once before each of its operations,
-# and once in the middle of the write. A reader then finds the old bytes, the new ones, or a damaged file. After what part of
-# the kills is the file damaged?
+# We let it replace an old checkpoint, and kill it with SIGKILL, the signal of `kill -9`. A kill comes before each file operation,
+# one in the middle of the write, and one at the end. Then we read the file: are all old bytes there, or all new ones, or neither?
+# After how many percent of the kills is it neither?
 
 # %%
 predict("Naive saver: percent of the kills that damage the file?", None)
@@ -178,7 +178,7 @@ print(table(naive))
 
 # %% [markdown]
 # `open` with `"wb"` empties the old file before a single new byte is written. From there until the end there is neither the
-# old checkpoint nor the new one. A training that saves for 10 s in every 100 s would lose its file with every tenth kill.
+# old checkpoint nor the new one. A training that saves for 10 s in every 100 s would lose both with about every tenth kill.
 #
 # An **atomic** save changes the file in one instant. It writes the new bytes to another file, and renames that one with
 # `os.replace`. The operating system makes a rename at once: at every moment the name leads to the old bytes or to the new ones.
@@ -192,7 +192,8 @@ print(table(naive))
 continue_with("15.1")
 
 # %% [markdown]
-# Your saver, killed at the same moments. The last column is the worst that a power cut may leave.
+# Your saver is killed before each of its operations, too. `power cut` is the worst that a power cut may leave; that column is
+# computed, not measured.
 
 # %%
 yours = kill_at_every_step(save)
@@ -202,6 +203,10 @@ print(table(yours))
 from course.lessons.l15_when_things_fail.figures import save_states
 
 save_states({"naive": naive, "yours": yours})
+
+# %% [markdown]
+# Every row is old or new. At the end, a power cut may still leave the old file, because the new *name* is not on the disk yet.
+# The library's `atomic_save` waits for that as well, with an `fsync` of the folder.
 
 # %% [markdown] tags=["notes"]
 # Eight minutes for this section. Those who are done early kill `renaming_save` of `course_lib.training.saving`, which has no fsync,
@@ -218,13 +223,12 @@ save_states({"naive": naive, "yours": yours})
 # gone. All jobs train on the same global batches. How many steps do the second and the third job compute, together?
 
 # %%
-predict("Steps computed by the killed and the resumed job together?", None)
-
-# %% tags=["nbval-ignore-output"]
 import tempfile
 from pathlib import Path
 
 from course.lessons.l11_zero_from_scratch.resume_jobs import run_job
+
+predict("Steps computed by the killed and the resumed job together?", None)
 
 with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
     undisturbed = run_job(4, Path(one), steps=14)
@@ -239,13 +243,10 @@ steps, why = len(killed) + len(resumed), explain_resume(killed, resumed)
 outcome("Steps computed by the killed and the resumed job together?", steps, because=why, word="counted")
 resumed_curves({"4 ranks, undisturbed": undisturbed, "4 ranks, killed": killed, "2 ranks, resumed": resumed})
 
-# %% [markdown]
-# Are the resumed losses those of a training that nobody interrupted?
-
 # %%
 from course.lessons.l11_zero_from_scratch.resume_jobs import largest_difference
 
-print("losses equal to those of the undisturbed training, to 1e-9:", largest_difference(undisturbed, resumed) < 1e-9)
+print("the losses are those of the undisturbed job, to 1e-9:", largest_difference(undisturbed, resumed) < 1e-9)
 
 # %% [markdown]
 # Two ranks add the gradients in another order than four, so only the last digits differ. This works because the checkpoint says

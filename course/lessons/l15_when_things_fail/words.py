@@ -1,0 +1,77 @@
+"""Sentences and tables of lesson 15, from what was measured. The kernel imports it: neither MPI nor torch."""
+
+from collections.abc import Mapping, Sequence
+
+from course.lessons.l15_when_things_fail.jobs import CallTimes, ElasticRun, Failure, SurvivorRun
+from course.lessons.l15_when_things_fail.kill_points import HALF, LOST, Instant
+from mpi_classroom.figures import listed, say_seconds
+
+EQUAL = 1e-12  # losses in float64 that took the same steps
+SHORT = 60  # characters of a message in a table
+
+
+def explain_blame(failures: Mapping[str, Failure]) -> str:
+    """In which ways the last message names the guilty rank, whom it names in the others, and where none came."""
+    right = [how for how, failure in failures.items() if failure.blamed == failure.guilty]
+    silent = [how for how, failure in failures.items() if failure.blamed is None]
+    words = [f"It does where the rank {listed(right)}."] if right else []
+    for how, failure in failures.items():
+        if failure.blamed not in (None, failure.guilty):
+            words.append(f"Where it {how}, the message names rank {failure.blamed}, which waited.")
+    if silent:
+        words.append(f"Where it {listed(silent)}, no message names anybody.")
+    return " ".join(words)
+
+
+def failure_table(failures: Mapping[str, Failure]) -> str:
+    """A row per failure: when the other ranks noticed, and what they saw."""
+    lines = [f"{'rank 1':9} {'noticed after':>13}   what another rank saw"]
+    for how, failure in failures.items():
+        others = {rank: seen for rank, seen in failure.noticed.items() if rank != failure.guilty}
+        if others:
+            rank = min(others, key=lambda rank: others[rank][0])
+            seconds, saw = others[rank]
+            lines.append(f"{how:9} {say_seconds(seconds):>13}   rank {rank}: {shortened(saw)}")
+        else:
+            lines.append(f"{how:9} {'never':>13}   nothing: all steps are right")
+    return "\n".join(lines)
+
+
+def stack_table(failure: Failure) -> str:
+    """Where each rank stood while all waited."""
+    return "\n".join(f"rank {rank}  {where}" for rank, where in sorted(failure.stacks.items()))
+
+
+def shortened(text: str) -> str:
+    """The text, or its beginning if it is long."""
+    return text if len(text) <= SHORT else text[: SHORT - 2].rstrip() + " …"
+
+
+def damaged_percent(instants: Sequence[Instant]) -> float:
+    """Percent of the kills after which the file holds neither all old bytes nor all new ones."""
+    return 100 * sum(each.after_kill in (HALF, LOST) for each in instants) / len(instants)
+
+
+def explain_resume(killed: Mapping[int, float], resumed: Mapping[int, float]) -> str:
+    """How many steps were computed twice, and why."""
+    twice = len(killed.keys() & resumed.keys())
+    return (
+        f"The kill came after {len(killed)} steps, the last save after {min(resumed)}. So {twice} steps were lost, and "
+        "computed again."
+    )
+
+
+def count_right(losses: Sequence[float], never: Sequence[float]) -> int:
+    """How many of the losses after the restart, the second half, are those of the uninterrupted training."""
+    half = len(never) // 2
+    return sum(abs(one - other) < EQUAL for one, other in zip(losses[half:], never[half:], strict=True))
+
+
+def right_table(losses: Mapping[str, Sequence[float]], never: Sequence[float]) -> str:
+    """A row per restart: how many of the losses after it are right, and the last loss."""
+    half = len(never) // 2
+    lines = [f"{'restored':20} {f'right of {half}':>12} {'last loss':>11}"]
+    for name, values in losses.items():
+        lines.append(f"{name:20} {count_right(values, never):>12} {values[-1]:>11.6f}")
+    lines.append(f"{'never interrupted':20} {half:>12} {never[-1]:>11.6f}")
+    return "\n".join(lines)
