@@ -45,14 +45,14 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · Four ways to fail
 #
-# An all-reduce needs every rank, so one rank can stop all. It can do so in four ways. It **raises** an error. It **hangs**: it
-# never comes back from a call or a loop. It is slow: then it is called a **straggler**. Or it **dies**, because its process
-# is killed or its machine fails.
+# An all-reduce needs every rank, so one rank can stop all of them. It can do so in four ways. It **raises** an error. It
+# **hangs**: it never returns from a call or a loop. It is slow: then it is called a **straggler**. Or it **dies**: its process
+# is killed, or its machine fails.
 #
 # In this notebook, the cluster watches the ranks. A job that you start with `mpiexec` has no such observer. So we start four
-# jobs outside the notebook, with three ranks each. In each job, rank 1 fails in one of the four ways, and the others wait for
-# it in an all-reduce. They wait two seconds at most: that is their **timeout**. In how many jobs does the last message name
-# rank 1?
+# jobs of that kind, with three ranks each. In each job, rank 1 fails in one of the four ways, and the other two wait for it in
+# an all-reduce. They wait for two seconds at most: that is their **timeout**. In how many of the jobs does the last message
+# name rank 1?
 
 # %%
 predict("In how many of the four jobs does the last message name the guilty rank?", None)
@@ -71,9 +71,11 @@ outcome("In how many of the four jobs does the last message name the guilty rank
 print(failure_table(failures))
 
 # %% [markdown]
-# A rank that dies is the easy case: `mpiexec` started it, sees it end, and ends the others. An error is easy only with
-# `-m mpi4py`, which calls `Abort` for a rank whose error nobody catches. Without it, the rank ends alone and the others wait.
-# Nobody sees a rank that hangs: its process is alive. And nobody sees a straggler: nothing is wrong, it is only late.
+# `mpiexec` started the ranks. It sees one die, and ends the others at once. For an error it does so because we start Python
+# with `-m mpi4py`: that calls `Abort` when nobody catches the error. Without it, the rank ends alone, and the others wait.
+#
+# A rank that hangs is alive, so nobody notices until the timeout of another rank. And nobody ever notices a straggler: it is
+# only late.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The victim of a timeout
@@ -87,9 +89,9 @@ print(failures["hangs"].said)
 failure_timeline(failures["hangs"])
 
 # %% [markdown]
-# The rank that reports the timeout is its **victim**. It came in time and waited. The guilty rank cannot report anything, and
-# often the message does not even say who is missing. So do not start with the rank in the message. Ask *every* rank where it
-# stands:
+# The rank that reports the timeout is its **victim**: it came in time, and waited. The guilty rank reports nothing. So do not
+# begin with the rank in the message. Ask *every* rank where it stands. These are the functions in which the three ranks were
+# while they waited:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.words import stack_table
@@ -97,12 +99,12 @@ from course.lessons.l15_when_things_fail.words import stack_table
 print(stack_table(failures["hangs"]))
 
 # %% [markdown]
-# The guilty rank is the one that is *not* in the all-reduce. A hang report of this notebook (lesson 01) is made in the same
-# way. In a job of your own, [py-spy](https://github.com/benfred/py-spy) shows where a running process stands, and PyTorch can
-# keep a **flight recorder**: a log, per rank, of the collectives that it has begun.
+# The guilty rank is the one that is *not* in the all-reduce, which `take_step` calls. The hang reports of lesson 01 are made in
+# the same way. In a job of your own, [py-spy](https://github.com/benfred/py-spy) shows where a process stands. And PyTorch has
+# a **flight recorder**: each rank logs the collectives that it has begun.
 #
-# How long should a timeout be? Longer than anything that one rank may do alone, such as saving or reading the first batch. In
-# PyTorch it is 10 minutes with NCCL and 30 with other backends, so 2,048 nodes may stand still for that long.
+# How long should a timeout be? Longer than anything that one rank does alone, such as saving or reading the first batch.
+# PyTorch's default is 10 minutes with NCCL and 30 with other backends. A whole machine may stand still for that long.
 
 # %% tags=["exercise: 15.q1"]
 
@@ -113,9 +115,9 @@ print(stack_table(failures["hangs"]))
 # %% [markdown] tags=["slide"]
 # ## 3 · The straggler
 #
-# A straggler raises no error and breaks no timeout. The training is right, and slow. Now our four ranks take six data-parallel
-# steps, and one of them is late in every step. The ranks only sleep in place of computing; the all-reduces are real. We print
-# how long each rank waited in the all-reduces.
+# A straggler raises no error and exceeds no timeout. The training is right, but slow. Now our four ranks take data-parallel
+# steps, and one of them is late every time. We record the steps as in lesson 06, and print how long each rank waited for the
+# others in all-reduces.
 
 # %% tags=["nbval-ignore-output"]
 # %%px
@@ -146,14 +148,15 @@ outcome("Which rank is the straggler?", straggler.rank, because=straggler.senten
 timeline(spans, cores=available_cores())
 
 # %% [markdown]
-# The straggler waits least. Who looks for the longest wait finds its victims again. What makes a rank slow? A program beside
-# it, a hot processor, a slow disk, a larger share of the data. `find_straggler` also says in which part of the step it is late.
+# The straggler waits least. Whoever looks for the longest wait finds a victim again. What makes a rank slow? Another program on
+# its cores, a processor that is too hot, a slow disk, a larger shard of the data. The part of the step in which it is late
+# tells which of these to look for.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A file that survives a kill
 #
-# Some failures end the job whatever you do. Then the training goes on from its last **checkpoint**, and everything depends on
-# that file. This is how most people write it:
+# When a job ends, its memory is gone. The training can go on only from its last **checkpoint**, a file with its state. So this
+# file must survive everything. This is how most people write it:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
@@ -180,11 +183,12 @@ print(table(naive))
 # `open` with `"wb"` empties the old file before a single new byte is written. From there until the end there is neither the
 # old checkpoint nor the new one. A training that saves for 10 s in every 100 s would lose both with about every tenth kill.
 #
-# An **atomic** save changes the file in one instant. It writes the new bytes to another file, and renames that one with
-# `os.replace`. The operating system makes a rename at once: at every moment the name leads to the old bytes or to the new ones.
+# An **atomic save** replaces the file in one instant. It writes the new bytes to another file, and then gives that file the
+# name of the old one, with `os.replace`. The operating system renames in one instant: at every moment, the name leads to all
+# old bytes or to all new ones.
 #
-# And a power cut? What `write` has returned from may still be in memory. `os.fsync` waits until the bytes are on the disk.
-# It has to come before the rename: otherwise the new name may reach the disk before the bytes do.
+# And if the power fails? When `write` has returned, the bytes may still be in memory only. `os.fsync` waits until they are on
+# the disk. It has to come before the rename. Otherwise the name may reach the disk before the bytes do.
 
 # %% tags=["exercise: 15.1"]
 
@@ -215,12 +219,12 @@ save_states({"naive": naive, "yours": yours})
 # %% [markdown] tags=["slide"]
 # ## 5 · Resume on two ranks
 #
-# The library's `save_training` does the same with a folder. Every rank writes a file of its own into a hidden folder. A barrier
-# makes sure that all of them are on the disk. Then rank 0 gives the folder its name.
+# The library's `save_training` does the same with a folder. Every rank writes a file of its own into a hidden folder, and waits
+# until it is on the disk. When all ranks have, rank 0 gives the folder its name.
 #
-# Now four ranks train for 14 steps and save after every fourth. One job runs undisturbed. In a second one, a rank is killed
-# after ten steps. The third job goes on in the folder of the second, but with *two* ranks: perhaps the machine of the others is
-# gone. All jobs train on the same global batches. How many steps do the second and the third job compute, together?
+# Four ranks train for 14 steps and save after every fourth. The first job runs undisturbed. In the second job, a rank is killed
+# after ten steps. The third job goes on in the second one's folder, but on *two* ranks: say, the others' machine is gone. All
+# three divide the same global batches among their ranks. How many steps do the second and the third job compute together?
 
 # %%
 import tempfile
@@ -249,31 +253,29 @@ from course.lessons.l11_zero_from_scratch.resume_jobs import largest_difference
 print("the losses are those of the undisturbed job, to 1e-9:", largest_difference(undisturbed, resumed) < 1e-9)
 
 # %% [markdown]
-# Two ranks add the gradients in another order than four, so only the last digits differ. This works because the checkpoint says
-# of every number to which parameter it belongs, and because the global batch stays the same when the number of ranks changes
-# (lesson 06).
+# Two ranks add the gradients in a different order from four, so the last digits differ. Resuming on two works because the
+# checkpoint says to which parameter each number belongs, and because the global batch stays the same.
 
 # %% tags=["exercise: 15.q2"]
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - A rank that dies is noticed by `mpiexec`, an error by `-m mpi4py`. A hang needs a timeout, a straggler a trace.
-# - Who reports a timeout is its victim. Look for the rank that did not come.
+# - `mpiexec` notices a rank that dies, `-m mpi4py` an error. To notice a hang takes a timeout; to notice a straggler, a trace.
+# - The rank that reports a timeout is its victim. Look for the rank that did not come.
 # - The straggler waits least.
-# - Save beside the file, fsync, rename. Then a kill at any moment loses only the steps since the last save.
-# - A checkpoint that knows its parameters, not its ranks, resumes on any number of ranks.
+# - Write to another file, fsync, rename. Then a kill at any moment loses only the steps since the last save.
+# - If the checkpoint says to which parameter each number belongs, any number of ranks can resume from it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Every second night your training on 64 ranks ends with a timeout, each time on a different rank. What do you do first? Vote,
-# talk to your neighbour, vote again: (a) double the timeout, (b) let every rank log its calls, (c) exchange the node that
+# talk to your neighbour, vote again: (a) double the timeout, (b) let every rank log its collectives, (c) replace the node that
 # timed out last.
 #
-# <details><summary>What to listen for</summary>(b): the ranks that time out are victims, so it tells little that they differ.
-# The logs show who did not come. (a) helps only if something really takes longer than the timeout, such as saving; else the
-# job stands still for longer. (c) punishes a victim.</details>
+# <details><summary>What to listen for</summary>(b): the logs show who did not come. The ranks that time out are victims, so (c)
+# replaces a good node. (a) helps only if something takes longer than the timeout and then ends, such as a save.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

@@ -4,36 +4,35 @@ from collections.abc import Mapping, Sequence
 
 from course.lessons.l15_when_things_fail.jobs import CallTimes, ElasticRun, Failure, SurvivorRun
 from course.lessons.l15_when_things_fail.kill_points import HALF, LOST, Instant
-from mpi_classroom.figures import listed, say_seconds
 
 EQUAL = 1e-12  # losses in float64 that took the same steps
-SHORT = 60  # characters of a message in a table
+SHORT = 66  # characters of a message in a table
 
 
 def explain_blame(failures: Mapping[str, Failure]) -> str:
-    """In which ways the last message names the guilty rank, whom it names in the others, and where none came."""
-    right = [how for how, failure in failures.items() if failure.blamed == failure.guilty]
-    silent = [how for how, failure in failures.items() if failure.blamed is None]
-    words = [f"It does where the rank {listed(right)}."] if right else []
+    """For which failures the last message names the guilty rank; whom it names in the others."""
+    guilty = next(iter(failures.values())).guilty
+    right = [how for how, failure in failures.items() if failure.blamed == guilty]
+    words = [f"It names rank {guilty} if that {' or '.join(right)}."] if right else []
     for how, failure in failures.items():
-        if failure.blamed not in (None, failure.guilty):
-            words.append(f"Where it {how}, the message names rank {failure.blamed}, which waited.")
-    if silent:
-        words.append(f"Where it {listed(silent)}, no message names anybody.")
+        if failure.blamed is None:
+            words.append(f"If it {how}, there is no message at all.")
+        elif failure.blamed != guilty:
+            words.append(f"If it {how}, the message names rank {failure.blamed}, which waited.")
     return " ".join(words)
 
 
 def failure_table(failures: Mapping[str, Failure]) -> str:
-    """A row per failure: when the other ranks noticed, and what they saw."""
-    lines = [f"{'rank 1':9} {'noticed after':>13}   what another rank saw"]
+    """A row per failure: when the first of the other ranks noticed, and what it saw."""
+    lines = [f"{'rank 1 …':10}{'noticed after':>14}   by rank"]
     for how, failure in failures.items():
-        others = {rank: seen for rank, seen in failure.noticed.items() if rank != failure.guilty}
+        others = {rank: notice for rank, notice in failure.noticed.items() if rank != failure.guilty}
         if others:
-            rank = min(others, key=lambda rank: others[rank][0])
-            seconds, saw = others[rank]
-            lines.append(f"{how:9} {say_seconds(seconds):>13}   rank {rank}: {shortened(saw)}")
+            rank = min(others, key=lambda rank: others[rank].seconds)
+            words = others[rank].words.removeprefix(f"rank {rank}: ")
+            lines.append(f"{how:10}{others[rank].seconds:12.2f} s   {rank}: {shortened(words)}")
         else:
-            lines.append(f"{how:9} {'never':>13}   nothing: all steps are right")
+            lines.append(f"{how:10}{'never':>14}   –: the job ends well, only later")
     return "\n".join(lines)
 
 
