@@ -32,11 +32,14 @@ def _check_guilty(answer: SimpleNamespace, comm: Any, case: str) -> None:
         raise Wrong(f"names nobody. The logs have {show(lengths)} calls; compare them call by call.")
     if case == AHEAD and found == [0]:
         raise Wrong(
-            "names rank 0, which has made the most calls: as the root of a Bcast it did not wait. Who holds up ranks "
-            "1 and 3?"
+            "names rank 0, which has made the most calls: as the root of a Bcast it did not wait. Who holds "
+            "up ranks 1 and 3?"
         )
     if case == OTHER:
-        raise Wrong(f"names {_ranks(found)}. In the fourth call, one rank is in another collective than the others: which?")
+        raise Wrong(
+            f"names {_ranks(found)}. In the fourth call, one rank is in another collective than the others: "
+            "which?"
+        )
     if found == waiting:
         raise Wrong(f"names {_ranks(found)}, which wait in `{logs[waiting[0]][-1]}`: for whom?")
     raise Wrong(f"names {_ranks(found)}. Where do the logs differ first, and whose differs there?")
@@ -63,9 +66,9 @@ def guilty(logs):
 FIND_GUILTY = Exercise(
     id="15.2",
     title="The guilty rank",
-    task="A job hangs. Each of its four ranks has written the name of every collective into a file of its own, "
-    "*before* it called it; these are the logs. Return the ranks that the others wait for. `usual` is what most "
-    "ranks have at this place of their logs.",
+    task="A job hangs. Each of its four ranks has written the name of every collective into a file of its "
+    "own, *before* it called it; these are the logs. Return the ranks that the others wait for. `usual` is "
+    "what most ranks have at this place of their logs.",
     objectives=(2,),
     targets=("timed-out-rank-is-guilty",),
     stub='''\
@@ -80,8 +83,8 @@ def guilty(logs):
     return []
 ''',
     hints=(
-        "The logs are equal up to some place. There, most ranks have begun the same call. What does the guilty one "
-        "have there?",
+        "The logs are equal up to some place. There, most ranks have begun the same call. What does the "
+        "guilty one have there?",
         "rank 0   Bcast   Allreduce 0   Allreduce 1\n"
         "rank 1   Bcast   Allreduce 0   Allreduce 1\n"
         "rank 2   Bcast   Allreduce 0   None           ← differs first, here",
@@ -95,7 +98,9 @@ def guilty(logs):
     imports="from collections import Counter\nfrom itertools import zip_longest",
     wrong=(
         WrongAnswer(changed(_GUILTY, ("call != usual", "call == usual")), "although all logs are equal"),
-        WrongAnswer(changed(_GUILTY, ("            return differ\n", "            return []\n")), "names nobody"),
+        WrongAnswer(
+            changed(_GUILTY, ("            return differ\n", "            return []\n")), "names nobody"
+        ),
         WrongAnswer(
             changed(
                 _GUILTY,
@@ -124,6 +129,6 @@ def guilty(logs):
             "as the root of a Bcast it did not wait",
         ),
     ),
-    why="the guilty rank hangs, so it cannot take part in an allgather of the logs. Where must they be written, and "
-    "when?",
+    why="the guilty rank hangs, so it cannot take part in an allgather of the logs. Where must they be "
+    "written, and when?",
 )

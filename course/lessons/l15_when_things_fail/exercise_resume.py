@@ -54,8 +54,8 @@ def _check_resume(answer: SimpleNamespace, comm: Any, case: None) -> None:
     first, *others = (abs(one - other) < 1e-12 for one, other in zip(resumed, expected, strict=True))
     if not first:
         raise Wrong(
-            f"the weights are right, but the first loss after the restart is {resumed[0]:.4f}; undisturbed it is "
-            f"{expected[0]:.4f}. What does a step draw?"
+            f"the weights are right, but the first loss after the restart is {resumed[0]:.4f}; undisturbed "
+            f"it is {expected[0]:.4f}. What does a step draw?"
         )
     if not all(others):
         raise Wrong(
@@ -87,9 +87,9 @@ _WEIGHTS = '    model.load_state_dict(saved["weights"])\n'
 RESUME = Exercise(
     id="15.3",
     title="Spot the bug: a resumed training",
-    task="A colleague saves and restores a training with these two functions. The network has dropout; the optimizer "
-    "is SGD with momentum. No error occurs, but the losses after a restart are not those of a training that was never "
-    "interrupted.",
+    task="A colleague saves and restores a training with these two functions. The network has dropout; the "
+    "optimizer is SGD with momentum. No error occurs, but the losses after a restart are not those of a "
+    "training that was never interrupted.",
     objectives=(5,),
     targets=("weights-suffice-to-resume",),
     stub='''\
@@ -104,8 +104,7 @@ def load_state(saved, model, optimizer):
 ''',
     hints=(
         "Go through one training step. What does it read that is neither a weight nor a constant?",
-        "a step reads   weights ─ inputs, dropout masks ─ momentum\n"
-        "saved          weights",
+        "a step reads   weights ─ inputs, dropout masks ─ momentum\nsaved          weights",
         "optimizer.state_…()   and   torch.get_rng_…()",
     ),
     solution=_RESUME,
@@ -119,5 +118,6 @@ def load_state(saved, model, optimizer):
         WrongAnswer(changed(_RESUME, (_WEIGHTS, "")), "Who loads them"),
         WrongAnswer(changed(_RESUME, ("    return {", "    saved = {")), "expected a dictionary"),
     ),
-    why="the weights were right and no error occurred. Which comparison would have shown the mistake at once?",
+    why="the weights were right and no error occurred. Which comparison would have shown the mistake at "
+    "once?",
 )

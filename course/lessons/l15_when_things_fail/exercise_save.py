@@ -179,8 +179,8 @@ def _after_power_cut(moment: Moment, old: bytes | None, later: list[str]) -> Non
     elif found:
         question = "Where are the others when `fsync` is called? Python buffers what you write."
     raise Wrong(
-        f"A power cut after {moment.after}: of the {len(NEW)} bytes of the file `path`, {found} are on the disk. "
-        f"{question}"
+        f"A power cut after {moment.after}: of the {len(NEW)} bytes of the file `path`, {found} are on the "
+        f"disk. {question}"
     )
 
 
@@ -199,14 +199,16 @@ _FSYNC, _REPLACE = "        os.fsync(file.fileno())\n", "    os.replace(scratch,
 SAVE = Exercise(
     id="15.1",
     title="A saver",
-    task="This saver writes to a file beside `path`. Two lines are missing, and each `...` stands for one. Then no "
-    "kill and no power cut may leave a damaged file at `path`.",
+    task="This saver writes to a file beside `path`. Two lines are missing, and each `...` stands for one. "
+    "Then no kill and no power cut may leave a damaged file at `path`.",
     objectives=(3,),
     targets=("written-is-on-disk", "a-kill-leaves-the-old-file"),
-    stub=changed(_SAVE, (_FSYNC, "        ...  # wait until the bytes are on the disk\n"), (_REPLACE, "    ...\n")),
+    stub=changed(
+        _SAVE, (_FSYNC, "        ...  # wait until the bytes are on the disk\n"), (_REPLACE, "    ...\n")
+    ),
     hints=(
-        "Section 4 names both calls. One needs the number of the open file, `file.fileno()`; the other needs two "
-        "names.",
+        "Section 4 names both calls. One needs the number of the open file, `file.fileno()`; the other "
+        "needs two names.",
         "write ──→ Python's buffer ── flush ──→ operating system ── fsync ──→ disk\n"
         "training.new ── replace ──→ training.pt     at once, over the old file",
         "os.fsync(file.…())   and   os.replace(…, path)",
@@ -218,23 +220,33 @@ SAVE = Exercise(
     imports="import os",
     wrong=(
         WrongAnswer(changed(_SAVE, ('path.with_suffix(".new")', "path")), "A kill after `open`"),
-        WrongAnswer(changed(_SAVE, (_REPLACE, "    path.unlink(missing_ok=True)\n" + _REPLACE)), "there is no file"),
+        WrongAnswer(
+            changed(_SAVE, (_REPLACE, "    path.unlink(missing_ok=True)\n" + _REPLACE)), "there is no file"
+        ),
         WrongAnswer(changed(_SAVE, (_REPLACE, "")), "still has the old bytes"),
         WrongAnswer(changed(_SAVE, (_FSYNC, "")), "Which line makes sure"),
         WrongAnswer(
             changed(
                 _SAVE,
                 (_FSYNC, ""),
-                (_REPLACE, _REPLACE + '    with open(path, "rb") as file:\n        os.fsync(file.fileno())\n'),
+                (
+                    _REPLACE,
+                    _REPLACE + '    with open(path, "rb") as file:\n        os.fsync(file.fileno())\n',
+                ),
             ),
             "Your `fsync` comes later",
         ),
         WrongAnswer(changed(_SAVE, ("        file.flush()\n", "")), "Python buffers"),
         WrongAnswer(
-            changed(_SAVE, (_REPLACE, "        os.replace(scratch, path)\n"), (_FSYNC, ""), ("        file.flush()\n", "")),
+            changed(
+                _SAVE,
+                (_REPLACE, "        os.replace(scratch, path)\n"),
+                (_FSYNC, ""),
+                ("        file.flush()\n", ""),
+            ),
             "A kill after the rename",
         ),
     ),
-    why="after the rename, the new name itself may not be on the disk yet. Which checkpoint does a power cut leave "
-    "then, and is that bad?",
+    why="after the rename, the new name itself may not be on the disk yet. Which checkpoint does a power "
+    "cut leave then, and is that bad?",
 )

@@ -67,7 +67,12 @@ from course.lessons.l15_when_things_fail.words import explain_blame, failure_tab
 
 named = sum(failure.blamed == failure.guilty for failure in failures.values())
 why = explain_blame(failures)
-outcome("In how many of the four jobs does the last message name the guilty rank?", named, because=why, word="counted")
+outcome(
+    "In how many of the four jobs does the last message name the guilty rank?",
+    named,
+    because=why,
+    word="counted",
+)
 print(failure_table(failures))
 
 # %% [markdown]
@@ -176,7 +181,9 @@ from course.lessons.l15_when_things_fail.words import damaged_percent
 from course_lib.training.saving import naive_save
 
 naive = kill_at_every_step(naive_save)
-outcome("Naive saver: percent of the kills that damage the file?", damaged_percent(naive), "%", word="counted")
+outcome(
+    "Naive saver: percent of the kills that damage the file?", damaged_percent(naive), "%", word="counted"
+)
 print(table(naive))
 
 # %% [markdown]
@@ -250,7 +257,9 @@ resumed_curves({"4 ranks, undisturbed": undisturbed, "4 ranks, killed": killed, 
 # %%
 from course.lessons.l11_zero_from_scratch.resume_jobs import largest_difference
 
-print("the losses are those of the undisturbed job, to 1e-9:", largest_difference(undisturbed, resumed) < 1e-9)
+print(
+    "the losses are those of the undisturbed job, to 1e-9:", largest_difference(undisturbed, resumed) < 1e-9
+)
 
 # %% [markdown]
 # Two ranks add the gradients in a different order from four, so the last digits differ. Resuming on two works because the
@@ -342,10 +351,10 @@ predict("Minutes of work between two saves, on 2,048 nodes?", None)
 
 # %%
 best = best_interval(machine)
-why = (
-    f"Young's formula says {young_interval(machine) / 60:.1f}, Daly's {daly_interval(machine) / 60:.1f} minutes."
+why = f"Young's formula says {young_interval(machine) / 60:.1f}, Daly's {daly_interval(machine) / 60:.1f} minutes."
+outcome(
+    "Minutes of work between two saves, on 2,048 nodes?", best / 60, because=why, word="by the exact model"
 )
-outcome("Minutes of work between two saves, on 2,048 nodes?", best / 60, because=why, word="by the exact model")
 
 # %% [markdown]
 # **Young's formula** is short enough to remember. With a save of δ seconds, interval τ and MTBF M, saving costs δ/τ of the time,

@@ -8,7 +8,9 @@ TERMS = (
         "A rank that is later than the others in every step, without any error; all others wait for it.",
         forms=r"stragglers?",
     ),
-    Term("victim", "The rank that reports a timeout: it came in time and waited for the guilty rank.", forms=""),
+    Term(
+        "victim", "The rank that reports a timeout: it came in time and waited for the guilty rank.", forms=""
+    ),
     Term(
         "flight recorder",
         "A log per rank of the collectives that it has begun. After a hang it shows which rank is missing.",
@@ -22,12 +24,14 @@ TERMS = (
     Term("fsync", "The call that waits until a file's bytes are on the disk, and not only in memory."),
     Term(
         "mean time between failures",
-        "MTBF: how long a machine works between two failures, on average. Of n nodes it is an n-th of one node's.",
+        "MTBF: how long a machine works between two failures, on average. Of n nodes it is an n-th of one "
+        "node's.",
         forms=r"mean time between failures|MTBF",
     ),
     Term(
         "Young's formula",
-        "The best work between two saves is √(2δM), if a save takes δ and the mean time between failures is M.",
+        "The best work between two saves is √(2δM), if a save takes δ and the mean time between failures is "
+        "M.",
     ),
     Term(
         "Daly's formula",
@@ -35,7 +39,8 @@ TERMS = (
     ),
     Term(
         "ULFM",
-        "User-Level Failure Mitigation: an extension of MPI with which ranks go on after another one has died.",
+        "User-Level Failure Mitigation: an extension of MPI with which ranks go on after another one has "
+        "died.",
     ),
     Term("elastic", "Of a training: it goes on when the number of its ranks changes.", forms=""),
     Term(

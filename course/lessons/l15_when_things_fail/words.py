@@ -55,8 +55,8 @@ def explain_resume(killed: Mapping[int, float], resumed: Mapping[int, float]) ->
     """How many steps were computed twice, and why."""
     twice = len(killed.keys() & resumed.keys())
     return (
-        f"The kill came after {len(killed)} steps, the last save after {min(resumed)}. So {twice} steps were lost, and "
-        "computed again."
+        f"The kill came after {len(killed)} steps, the last save after {min(resumed)}. So {twice} steps were "
+        "lost, and computed again."
     )
 
 
