@@ -331,20 +331,20 @@ print(right_table(losses, never))
 # %% [markdown] tags=["slide"]
 # ### 6 · How often to save
 #
-# The **mean time between failures**, MTBF, is what its name says. If a node fails once in M hours on average, and one failed
-# node ends the job, a job on n nodes fails once in M/n hours. Meta trained Llama 3 on 16,384 GPUs, in 2,048 nodes, and counted
-# 419 unexpected interruptions in 54 days (**published**).
+# The **mean time between failures**, MTBF, is the time from one failure to the next, on average. One node that fails ends the
+# whole job. So if a node has an MTBF of M hours, a job on n nodes has one of M/n. Meta trained Llama 3 on 2,048 nodes with
+# eight GPUs each, and counted 419 unexpected interruptions in 54 days (**published**).
 
 # %%
 from course_lib.theory.failures import Unreliable, best_interval, daly_interval, machine_mtbf, young_interval
 
-mtbf = 54 * 24 * 3600 / 419  # seconds
-print(f"one failure every {mtbf / 3600:.1f} hours; one node alone: every {2048 * mtbf / 86400:.0f} days")
-machine = Unreliable(mtbf_seconds=machine_mtbf(2048 * mtbf, nodes=2048), save_seconds=60, restart_seconds=600)
+node = 2048 * 54 * 24 * 3600 / 419  # seconds between two failures of one node
+machine = Unreliable(machine_mtbf(node, nodes=2048), save_seconds=60, restart_seconds=600)
+print(f"one node fails every {node / 86400:.0f} days, 2,048 nodes every {machine.mtbf_seconds / 3600:.1f} hours")
 
 # %% [markdown]
-# Suppose that a save stops the training for a minute, and a restart takes ten. Save often, and you pay for saving. Save rarely,
-# and each failure loses more: half an interval, on average. How many minutes should there be between two saves?
+# We assume that a save stops the training for a minute, and that a restart takes ten. If you save often, you pay for saving. If
+# you save rarely, each failure costs more work: half an interval, on average. How many minutes should lie between two saves?
 
 # %%
 predict("Minutes of work between two saves, on 2,048 nodes?", None)
@@ -357,12 +357,12 @@ outcome(
 )
 
 # %% [markdown]
-# **Young's formula** is short enough to remember. With a save of δ seconds, interval τ and MTBF M, saving costs δ/τ of the time,
-# and failures cost τ/2 in every M. The sum δ/τ + τ/(2M) is smallest at τ = √(2δM). **Daly's formula** adds terms for failures
-# during saves and restarts. Both assume failures that come independently, at a constant rate.
+# **Young's formula** takes two lines. Let a save take δ, the work between two saves τ, and the MTBF be M. Saving costs δ/τ of
+# the time. A failure loses τ/2, and there is one per M. The sum, δ/τ + τ/(2M), is smallest at τ = √(2δM). **Daly's formula**
+# adds terms for failures during a save. Both assume that failures are independent, and as frequent at night as at noon.
 #
-# Are they right? A simulation that knows none of the formulas draws failures at random. The figure shows which part of the time
-# is work that lasts:
+# Are they right? A simulation draws failures at random, and uses neither formula. The figure shows how much of the time is
+# work that no failure undoes:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.figures import efficiency_curves
@@ -370,8 +370,9 @@ from course.lessons.l15_when_things_fail.figures import efficiency_curves
 efficiency_curves(machine)
 
 # %% [markdown]
-# The curve is flat around its best point, so half or twice the best interval costs little. What costs much is a save that takes
-# long: that is why large trainings write checkpoints while they compute. Published figures beside the model:
+# Near its best point the curve is flat: half or twice the best interval costs only about 2 % of the time. A quicker save gains
+# more. So large trainings copy their state to memory, and write it to disk while they compute. Here is the model beside
+# published figures:
 
 # %%
 from course.lessons.l15_when_things_fail.published import claims, claims_table
@@ -383,17 +384,17 @@ print(claims_table(claims()))
 # %% [markdown] tags=["slide"]
 # ### 7 · The survivors go on
 #
-# So far, one dead rank ended the job. There are two ways around that.
+# In section 1, one dead rank ended the job. There are two ways to go on.
 #
-# **ULFM** (*User-Level Failure Mitigation*) is an extension of MPI. Started with `mpiexec --with-ft ulfm`, a job outlives its
-# ranks: a call that needs a dead rank raises an error on those that wait for it. One of the survivors *revokes* the
-# communicator, so that nobody goes on waiting in it. Then all *shrink* it to those that live:
+# **ULFM** (*User-Level Failure Mitigation*) is an extension of MPI. In a job started with `mpiexec --with-ft ulfm`, the other
+# ranks survive. A call that needs the dead rank raises an error. Whoever sees this error **revokes** the communicator, so that
+# nobody goes on waiting in it. Then the survivors **shrink** it to those who are alive:
 
 # %% tags=["source: course_lib.comm.survivors:without_the_dead"]
 
 # %% [markdown]
-# But a rank may be through with the all-reduce when another one notices the death. Was the step done, or not? The survivors
-# have to *agree*, before any of them updates its weights. A job of three ranks, of which rank 1 dies in step 8:
+# In the all-reduce in which a rank dies, one survivor may get the sum and another one an error. So before they update their
+# weights, the survivors **agree** whether the step is done. Here is a job of three ranks. Rank 1 dies in step 8:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.figures import loss_of_survivors
@@ -405,14 +406,15 @@ print(explain_survivors(run))
 loss_of_survivors(run) if run.steps else None
 
 # %% [markdown]
-# The replicas of data parallelism make recovery easy: every survivor has all weights. With sharded state (lesson 11) a part of the
-# model has died, and a checkpoint is needed again.
+# In data parallelism, every survivor has all weights. With sharded state (lesson 11), a part of the state died with its owner,
+# and only a checkpoint has it.
 
 # %% tags=["exercise: 15.q4"]
 
 # %% [markdown]
-# **torchrun** ends and restarts all workers when one of them fails: `--max-restarts=1` allows that once. The training has to
-# save by itself, and to look for a checkpoint when it starts. Ours saves with your saver of 15.1:
+# The second way is **torchrun** (lesson 07). When a worker, as it calls a rank, fails, it ends the others and starts all of them
+# again; `--max-restarts=1` allows that once. The training has to save, and to look for a checkpoint when it starts. Ours saves
+# with your saver from 15.1:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.figures import elastic_timeline
@@ -424,15 +426,15 @@ print(explain_elastic(run))
 elastic_timeline(run)
 
 # %% [markdown]
-# With `--nnodes=2:4`, torchrun goes on with fewer nodes, and takes in new ones: the training is **elastic**. Then the number of
-# ranks changes, and with it the global batch (lesson 06), unless the program divides it anew.
+# With `--nnodes=2:4`, torchrun also goes on when a node is lost, or when one more joins. Such a training is **elastic**. The
+# number of ranks changes then. If each rank takes a fixed number of samples, the global batch changes with it (lesson 06).
 
 # %% [markdown] tags=["slide"]
 # ### 8 · An error that nobody reports
 #
-# A bit flips in a memory or in a processor. No rank raises, hangs, or is late: the numbers are wrong. Among the interruptions of
-# Llama 3, six were such **silent errors**. Replicas help here, too: they should be equal to the last bit (lesson 06). So every rank
-# hashes its weights now and then, and all compare:
+# A bit flips in memory, or a processor computes a wrong number. No rank raises, hangs or is late. This is a **silent error**; six of the
+# 419 interruptions of Llama 3 were of this kind. Replicas help: they have to be equal to the last bit (lesson 06). So now and
+# then, every rank computes a hash of each tensor, and the ranks compare them:
 
 # %% tags=["source: course_lib.parallel.replicas:compare_replicas"]
 # %%px
@@ -451,23 +453,24 @@ for step, differences in cluster["found"][0]:
     print(step, differences or "all replicas are equal")
 
 # %% [markdown]
-# Three ranks agree, so the fourth is wrong: it takes the weights of another rank, or its node is exchanged. With two replicas we
-# would know that there is an error, but not where. And hashes only compare replicas: what reaches all of them alike stays
-# hidden.
+# Three ranks agree, so the fourth is wrong. It can take the weights of another rank; if it happens again, its node is replaced.
+# With two replicas we would know that something is wrong, but not on which rank. And an error that reaches all replicas alike
+# stays hidden.
 
 # %% tags=["exercise: 15.q5"]
 
 # %% [markdown] tags=["slide"]
 # ### 9 · Remote calls
 #
-# Some programs are not symmetric: one rank asks, another one answers. A **remote procedure call**, RPC, runs a function on
-# another rank and returns its result. Over MPI it is a message with a name and arguments, and one with the result:
+# In some programs, one rank asks and another one answers. A **remote procedure call** (RPC) runs a function on another rank and
+# returns its result. It takes two messages: one with the function's name and its arguments, and one with the result.
 
 # %% tags=["source: course_lib.comm.rpc:serve"]
 # %%px
 
 # %% [markdown]
-# Rank 1 serves, and rank 0 calls. What if the function raises an error? It must not end the server, so it travels back:
+# Rank 1 serves, and rank 0 calls. If the function raises an error, the server goes on, and the error is raised where the call
+# was made:
 
 # %%
 # %%px
@@ -484,7 +487,7 @@ elif rank == 0:
     stop(comm, 1)
 
 # %% [markdown]
-# And if the server dies? `call` gives up after some seconds.
+# And if no answer comes? `call` has a timeout, too.
 
 # %% tags=["exercise: 15.q6"]
 
