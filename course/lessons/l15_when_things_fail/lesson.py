@@ -20,10 +20,11 @@
 #
 # 1. Rank 2 never calls `Allreduce`; ranks 0, 1 and 3 do. What happens?
 #    <details><summary>Answer</summary>The three wait in <code>Allreduce</code> for ever: it needs all ranks of the communicator.</details>
-# 2. In a timeline, rank 0 waits long in every all-reduce, rank 3 hardly at all. Which of them makes the step long?
-#    <details><summary>Answer</summary>Rank 3. It comes last, so it waits least, and the others wait for it.</details>
-# 3. What state does a training have besides its weights?
-#    <details><summary>Answer</summary>The optimizer's state (momentum, Adam's averages), the number of the step, and the random-number state.</details>
+# 2. Four ranks train with a global batch of 128. You go on with two ranks. How many samples must each take per step, so that
+#    it stays the same training?
+#    <details><summary>Answer</summary>64: the global batch stays 128.</details>
+# 3. Why do the replicas of data parallelism hold the same weights after every step, to the last bit?
+#    <details><summary>Answer</summary>They start equal, and all take the same step, with the same mean gradient.</details>
 
 # %% [markdown] tags=["slide"]
 # ## Setup
