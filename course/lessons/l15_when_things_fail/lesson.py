@@ -341,7 +341,9 @@ from course_lib.theory.failures import Unreliable, best_interval, daly_interval,
 
 node = 2048 * 54 * 24 * 3600 / 419  # seconds between two failures of one node
 machine = Unreliable(machine_mtbf(node, nodes=2048), save_seconds=60, restart_seconds=600)
-print(f"one node fails every {node / 86400:.0f} days, 2,048 nodes every {machine.mtbf_seconds / 3600:.1f} hours")
+print(
+    f"one node fails every {node / 86400:.0f} days, 2,048 nodes every {machine.mtbf_seconds / 3600:.1f} hours"
+)
 
 # %% [markdown]
 # We assume that a save stops the training for a minute, and that a restart takes ten. If you save often, you pay for saving. If

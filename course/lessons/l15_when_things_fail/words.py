@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from course.lessons.l15_when_things_fail.jobs import CallTimes, ElasticRun, Failure, SurvivorRun
+from course.lessons.l15_when_things_fail.jobs import Failure, SurvivorRun
 from course.lessons.l15_when_things_fail.kill_points import HALF, LOST, Instant
+from mpi_classroom.figures import say_seconds
 
 EQUAL = 1e-12  # losses in float64 that took the same steps
 SHORT = 66  # characters of a message in a table
@@ -74,3 +75,17 @@ def right_table(losses: Mapping[str, Sequence[float]], never: Sequence[float]) -
         lines.append(f"{name:20} {count_right(values, never):>12} {values[-1]:>11.6f}")
     lines.append(f"{'never interrupted':20} {half:>12} {never[-1]:>11.6f}")
     return "\n".join(lines)
+
+
+def explain_survivors(run: SurvivorRun) -> str:
+    """When the survivors noticed the death and went on; or why this MPI does not let them."""
+    if run.missing:
+        return run.missing
+    left = run.steps[-1].ranks
+    first = next(step.step for step in run.steps if step.ranks == left)
+    return (
+        f"After the death of rank {run.victim}, a survivor got an error within "
+        f"{say_seconds(run.noticed_seconds)}. After {say_seconds(run.shrunk_seconds)} the {left} survivors "
+        f"had their own communicator, and after {say_seconds(run.recovered_seconds)} they were through with "
+        f"step {first}. No step was lost."
+    )

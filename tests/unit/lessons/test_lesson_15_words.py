@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from course.lessons.l15_when_things_fail.exercise_save import NEW, OLD, Disk, watched
-from course.lessons.l15_when_things_fail.jobs import Failure, Notice
+from course.lessons.l15_when_things_fail.jobs import Failure, Notice, Step, SurvivorRun
 from course.lessons.l15_when_things_fail.kill_points import Instant
 from course.lessons.l15_when_things_fail.words import (
     count_right,
     damaged_percent,
     explain_blame,
     explain_resume,
+    explain_survivors,
     failure_table,
     right_table,
 )
@@ -57,6 +58,13 @@ def test_only_losses_after_the_restart_count() -> None:
     never = [4.0, 3.0, 2.0, 1.0]
     assert count_right([9.0, 9.0, 2.0, 1.5], never) == 1
     assert right_table({"weights": never}, never).splitlines()[1].split()[1] == "2"
+
+
+def test_survivors_tell_when_they_went_on_or_why_they_cannot() -> None:
+    steps = [Step(7, 3, 1.0, 0.01), Step(8, 2, 0.9, 0.01), Step(9, 2, 0.8, 0.01)]
+    said = explain_survivors(SurvivorRun(1, steps, 0.02, 0.03, 0.05))
+    assert "within 20 ms" in said and "30 ms the 2 survivors" in said and "step 8" in said
+    assert explain_survivors(SurvivorRun(1, [], missing="No ULFM here.")) == "No ULFM here."
 
 
 def test_the_check_of_the_saver_sees_a_write_between_its_halves(tmp_path: Path) -> None:
