@@ -89,7 +89,7 @@ print(failure_table(failures))
 # Look at the hang. What happened when?
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l15_when_things_fail.figures import failure_timeline
+from course.lessons.l15_when_things_fail.pictures import failure_timeline
 
 print(failures["hangs"].said)
 failure_timeline(failures["hangs"])
@@ -179,7 +179,6 @@ import os
 
 from course.lessons.l15_when_things_fail.kill_points import kill_at_every_step, table
 from course.lessons.l15_when_things_fail.words import damaged_percent
-from course_lib.training.saving import naive_save
 
 naive = kill_at_every_step(naive_save)
 outcome(
@@ -204,25 +203,20 @@ print(table(naive))
 continue_with("15.1")
 
 # %% [markdown]
-# Your saver is killed before each of its operations, too. `power cut` is the worst that a power cut may leave; that column is
-# computed, not measured.
-
-# %%
-yours = kill_at_every_step(save)
-print(table(yours))
+# Your saver is killed before each of its operations, too. For the power cut, the worst case is computed.
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l15_when_things_fail.figures import save_states
+from course.lessons.l15_when_things_fail.pictures import save_states
 
-save_states({"naive": naive, "yours": yours})
+save_states({"naive": naive, "yours": kill_at_every_step(save)})
 
 # %% [markdown]
-# Every row is old or new. At the end, a power cut may still leave the old file, because the new *name* is not on the disk yet.
-# The library's `atomic_save` waits for that as well, with an `fsync` of the folder.
+# With the atomic save, every row is old or new. At the end, a power cut may still leave the old file, because the new *name* is
+# not on the disk yet. The library's `atomic_save` waits for that as well, with an `fsync` of the folder.
 
 # %% [markdown] tags=["notes"]
-# Eight minutes for this section. Those who are done early kill `renaming_save` of `course_lib.training.saving`, which has no fsync,
-# and look at the last column.
+# Eight minutes for this section. Those who are done early kill `renaming_save` of `course_lib.training.saving`, which has no
+# fsync, and compare the column of the power cut.
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Resume on two ranks
@@ -248,7 +242,7 @@ with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as othe
     resumed = run_job(2, Path(other), steps=14)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l15_when_things_fail.figures import resumed_curves
+from course.lessons.l15_when_things_fail.pictures import resumed_curves
 from course.lessons.l15_when_things_fail.words import explain_resume
 
 steps, why = len(killed) + len(resumed), explain_resume(killed, resumed)
