@@ -89,7 +89,7 @@ print(failure_table(failures))
 # Look at the hang. What happened when?
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l15_when_things_fail.pictures import failure_timeline
+from course.lessons.l15_when_things_fail.figures import failure_timeline
 
 print(failures["hangs"].said)
 failure_timeline(failures["hangs"])
@@ -206,7 +206,7 @@ continue_with("15.1")
 # Your saver is killed before each of its operations, too. For the power cut, the worst case is computed.
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l15_when_things_fail.pictures import save_states
+from course.lessons.l15_when_things_fail.figures import save_states
 
 save_states({"naive": naive, "yours": kill_at_every_step(save)})
 
@@ -242,7 +242,7 @@ with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as othe
     resumed = run_job(2, Path(other), steps=14)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l15_when_things_fail.pictures import resumed_curves
+from course.lessons.l15_when_things_fail.resume_picture import resumed_curves
 from course.lessons.l15_when_things_fail.words import explain_resume
 
 steps, why = len(killed) + len(resumed), explain_resume(killed, resumed)
@@ -334,13 +334,13 @@ print(right_table(losses, never))
 from course_lib.theory.failures import Unreliable, best_interval, daly_interval, machine_mtbf, young_interval
 
 node = 2048 * 54 * 24 * 3600 / 419  # seconds between two failures of one node
-machine = Unreliable(machine_mtbf(node, nodes=2048), save_seconds=60, restart_seconds=600)
+machine = Unreliable(machine_mtbf(node, nodes=2048), save_seconds=30, restart_seconds=300)
 print(
     f"one node fails every {node / 86400:.0f} days, 2,048 nodes every {machine.mtbf_seconds / 3600:.1f} hours"
 )
 
 # %% [markdown]
-# We assume that a save stops the training for a minute, and that a restart takes ten. If you save often, you pay for saving. If
+# We assume that a save stops the training for half a minute, and that a restart takes five. If you save often, you pay for saving. If
 # you save rarely, each failure costs more work: half an interval, on average. How many minutes should lie between two saves?
 
 # %%

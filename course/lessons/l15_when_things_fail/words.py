@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from course.lessons.l15_when_things_fail.jobs import Failure, SurvivorRun
+from course.lessons.l15_when_things_fail.jobs import CallTimes, ElasticRun, Failure, SurvivorRun
 from course.lessons.l15_when_things_fail.kill_points import HALF, LOST, Instant
 from mpi_classroom.figures import say_seconds
 
@@ -89,3 +89,25 @@ def explain_survivors(run: SurvivorRun) -> str:
         f"had their own communicator, and after {say_seconds(run.recovered_seconds)} they were through with "
         f"step {first}. No step was lost."
     )
+
+
+def explain_elastic(run: ElasticRun) -> str:
+    """How long torchrun and the new workers took to come back, and how many steps were computed twice."""
+    loading = run.loaded_seconds - run.restarted_seconds
+    return (
+        f"A worker was killed in step {run.killed_in_step}. {say_seconds(run.noticed_seconds)} later the "
+        f"other one was ended, and after {say_seconds(run.restarted_seconds)} two new ones had started. "
+        f"Importing torch and meeting took them {say_seconds(loading)}. After "
+        f"{say_seconds(run.recovered_seconds)} step {run.killed_in_step} was done; {run.repeated_steps} "
+        "steps were computed twice."
+    )
+
+
+def call_table(times: Mapping[str, CallTimes]) -> str:
+    """Seconds per call, and how an error and a missed deadline come back, of both kinds of remote call."""
+    lines = []
+    for name, found in times.items():
+        lines.append(f"{name:6} {say_seconds(found.seconds):>8} per call")
+        lines.append(f"{'':6} an error:  {shortened(found.error)}")
+        lines.append(f"{'':6} too late:  {shortened(found.late)}")
+    return "\n".join(lines)
