@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from course.lessons.l15_when_things_fail.exercise_save import NEW, OLD, Disk, watched
-from course.lessons.l15_when_things_fail.jobs import Failure, Notice, Step, SurvivorRun
+from course.lessons.l15_when_things_fail.jobs import CallTimes, ElasticRun, Failure, Notice, Step, SurvivorRun
 from course.lessons.l15_when_things_fail.kill_points import Instant
 from course.lessons.l15_when_things_fail.words import (
     count_right,
     damaged_percent,
+    call_table,
     explain_blame,
+    explain_elastic,
     explain_resume,
     explain_survivors,
     failure_table,
@@ -65,6 +67,20 @@ def test_survivors_tell_when_they_went_on_or_why_they_cannot() -> None:
     said = explain_survivors(SurvivorRun(1, steps, 0.02, 0.03, 0.05))
     assert "within 20 ms" in said and "30 ms the 2 survivors" in said and "step 8" in said
     assert explain_survivors(SurvivorRun(1, [], missing="No ULFM here.")) == "No ULFM here."
+
+
+def test_a_restart_is_told_in_its_parts() -> None:
+    losses = [dict.fromkeys(range(12), 1.0), dict.fromkeys(range(10, 30), 1.0)]
+    said = explain_elastic(ElasticRun(losses, 12, [], 0.2, 0.5, 6.5, 6.8))
+    assert "killed in step 12. 200 ms later" in said
+    assert "took them 6 s" in said and "2 steps were computed twice" in said
+
+
+def test_both_kinds_of_calls_are_listed() -> None:
+    times = {"ours": CallTimes(1e-4, "RemoteError: divide on rank 1 raised " + "x" * 99, "TimeoutError: late")}
+    rows = call_table(times).splitlines()
+    assert "100 µs per call" in rows[0]
+    assert rows[1].endswith("…") and "TimeoutError" in rows[2]
 
 
 def test_the_check_of_the_saver_sees_a_write_between_its_halves(tmp_path: Path) -> None:
