@@ -21,12 +21,18 @@ from typing import Any
 
 import psutil
 
-from mpi_classroom.job_output import Death, last_error, read_deaths, read_events
-from mpi_classroom.launch import mpiexec_command, rank_environment, running_job
+from course.lessons.l15_when_things_fail.kill_points import Save, packed_saver
+from course_lib.training.saving import atomic_save
+from mpi_classroom.job_output import Death, last_error, marked_lines, read_deaths, read_events
+from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks, running_job
 
 PACKAGE = __spec__.parent
 LOOK = 0.005  # seconds from one look at the processes to the next
 LONGEST = 90.0  # seconds that a job of ours may take on a busy machine
+GLOO = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}  # workers of one machine
+# Else workers of the second attempt may find addresses of the first: torch 2.13 keeps one store for both (the
+# race of pytorch issue 135712).
+NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 # ------------------------------------------------------------------ one rank fails, the others wait
@@ -80,8 +86,8 @@ def run_failure(how: str, *, ranks: int = 3, guilty: int = 1, deadline: float = 
         command = [sys.executable, "-m", "mpi4py", "-m", f"{PACKAGE}.failing", *task]
         with (folder / "output").open("w") as output:
             environment = rank_environment(ranks)
-            job = running_job(mpiexec_command(ranks, command), environment, stdout=output, stderr=output)
-            with job as process:
+            started = mpiexec_command(ranks, command)
+            with running_job(started, environment, stdout=output, stderr=output) as process:
                 ended = watch(process, folder, ranks, ask_after=0.35 * deadline)
         text = (folder / "output").read_text()
         if process.returncode is None or process.returncode < 0 or len(ended) < ranks:
@@ -241,3 +247,138 @@ def cannot_survive(output: str) -> str:
     if "NotImplementedError" in output:
         return "This MPI was built without ULFM, so mpi4py cannot shrink a communicator; Open MPI 5 has it."
     return ""
+
+
+# ------------------------------------------------------------------ torchrun restarts all
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One worker of one attempt: when its program started, had loaded, and its process ended.
+
+    In seconds since the kill. `steps`: when each of its steps was done.
+    """
+
+    attempt: int
+    rank: int
+    started: float
+    loaded: float
+    steps: Mapping[int, float]
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticRun:
+    """A training that torchrun restarted. Seconds count from the moment in which a worker was killed.
+
+    `losses[attempt]` by step. It took `noticed_seconds` until the last of the other workers was ended,
+    `restarted_seconds` until all programs had started again, `loaded_seconds` until they had loaded, and
+    `recovered_seconds` until the step in which the worker was killed was done.
+    """
+
+    losses: Sequence[Mapping[int, float]]
+    killed_in_step: int
+    workers: Sequence[Worker]
+    noticed_seconds: float
+    restarted_seconds: float
+    loaded_seconds: float
+    recovered_seconds: float
+
+    @property
+    def repeated_steps(self) -> int:
+        """How many steps were computed twice."""
+        return len(self.losses[0].keys() & self.losses[1].keys())
+
+
+def run_elastic(
+    *, workers: int = 2, steps: int = 30, kill_at: int = 12, save_every: int = 5, save: Save = atomic_save
+) -> ElasticRun:
+    """Train with `torchrun --max-restarts=1`; the last worker is killed in step `kill_at`.
+
+    The first worker saves with `save(path, data)` after every `save_every` steps. RuntimeError with the
+    output when the training does not end well.
+    """
+    with tempfile.TemporaryDirectory(prefix="elastic-") as place:
+        folder = Path(place)
+        (folder / "saver").write_text(packed_saver(save))
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
+        task = [place, str(steps), str(save_every), str(kill_at)]
+        command = [sys.executable, *torchrun, "--max-restarts", "1", "-m", f"{PACKAGE}.elastic_worker", *task]
+        environment = {**rank_environment(workers), **GLOO, **NEW_STORE}
+        with (
+            (folder / "output").open("w") as output,
+            running_job(command, environment, stdout=output, stderr=output) as process,
+        ):
+            ended = watch_workers(process, folder, workers)
+        text = (folder / "output").read_text()
+        events = [read_events(folder, rank) for rank in range(workers)]
+    if process.returncode != 0:
+        raise RuntimeError(f"torchrun did not end well within {LONGEST:g} s:\n{text}")
+    killed_at = next(event["at"] for event in events[-1] if "killed" in event)
+    found = [
+        worker_of(attempt, rank, events[rank], ended, killed_at)
+        for attempt in (0, 1)
+        for rank in range(workers)
+    ]
+    first, second = found[:workers], found[workers:]
+    return ElasticRun(
+        losses=[
+            {
+                each["step"]: each["loss"]
+                for each in events[0]
+                if "step" in each and each["attempt"] == attempt
+            }
+            for attempt in (0, 1)
+        ],
+        killed_in_step=kill_at,
+        workers=found,
+        noticed_seconds=max(each.ended for each in first),
+        restarted_seconds=max(each.started for each in second),
+        loaded_seconds=max(each.loaded for each in second),
+        recovered_seconds=max(each.steps[kill_at] for each in second),
+    )
+
+
+def watch_workers(process: subprocess.Popen[Any], folder: Path, workers: int) -> dict[int, float]:
+    """Wait for the end of torchrun; when each worker's process ended, by its number."""
+    limit, ended = time.monotonic() + LONGEST, dict[int, float]()
+    while time.monotonic() < limit and process.poll() is None:
+        for event in (event for rank in range(workers) for event in read_events(folder, rank)):
+            if "pid" in event and event["pid"] not in ended and not is_alive(event["pid"]):
+                ended[event["pid"]] = time.monotonic()
+        time.sleep(LOOK)
+    return ended
+
+
+def worker_of(
+    attempt: int, rank: int, events: Sequence[Mapping[str, Any]], ended: Mapping[int, float], killed_at: float
+) -> Worker:
+    """What one worker noted in one attempt."""
+    mine = [event for event in events if event["attempt"] == attempt]
+    begin = next(event for event in mine if "started" in event)
+    loaded = next(event["at"] for event in mine if "loaded" in event)
+    end = ended.get(begin["pid"], mine[-1]["at"])
+    taken = {event["step"]: event["at"] - killed_at for event in mine if "step" in event}
+    return Worker(attempt, rank, begin["started"] - killed_at, loaded - killed_at, taken, end - killed_at)
+
+
+# ------------------------------------------------------------------ remote calls
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """Median seconds of a remote call, and in what words an error and a missed deadline come back."""
+
+    seconds: float
+    error: str
+    late: str
+
+
+def time_remote_calls(calls: int = 200) -> dict[str, CallTimes]:
+    """Calls between two ranks: "ours" over tags, and those of "torch"; RuntimeError with the job's output."""
+    with tempfile.TemporaryDirectory(prefix="calls-") as place:
+        task = ["-m", "mpi4py", "-m", f"{PACKAGE}.remote_calls", str(calls), place]
+        job = run_ranks(2, task, timeout=LONGEST, environment={**os.environ, **GLOO})
+    if job.returncode != 0:
+        raise RuntimeError(f"the job ended with exit code {job.returncode}:\n{job.stdout}\n{job.stderr}")
+    return {name: CallTimes(**found) for name, found in marked_lines(job.stdout, "calls: ")}

@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 import builtins
 import errno
+import importlib
 import io
 import json
 import os
@@ -68,9 +69,7 @@ def kill_at_every_step(save: Save) -> list[Instant]:
 
     Raises SaverError when `save` itself fails, is not done after 10 s, or takes more than 100 operations.
     """
-    if not isinstance(save, FunctionType):
-        raise SaverError(f"{save!r} is not a function; pass one that takes a path and bytes")
-    text = json.dumps({"save": packed(save), **surroundings(save)})
+    text = packed_saver(save)
     command = [sys.executable, "-m", __spec__.name]
     # As many operations as are allowed, each with two runs.
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=2 * MOST * SECONDS)
@@ -79,13 +78,29 @@ def kill_at_every_step(save: Save) -> list[Instant]:
     return [Instant(**each) for each in json.loads(done.stdout)]
 
 
-def surroundings(save: FunctionType) -> dict[str, dict[str, Any]]:
-    """The modules and plain constants of the notebook that a saver may use."""
-    found = save.__globals__.items()
-    modules = {name: value.__name__ for name, value in found if isinstance(value, ModuleType)}
-    constants = {name: repr(value) for name, value in found if type(value) in PLAIN and name[0] != "_"}
-    used = {name for name in modules if modules[name].split(".")[0] in sys.stdlib_module_names}
-    return {"modules": {name: modules[name] for name in used}, "constants": constants}
+def packed_saver(save: Save) -> str:
+    """The saver as text, with the modules and plain constants of the notebook that it may use."""
+    if not isinstance(save, FunctionType):
+        raise SaverError(f"{save!r} is not a function; pass one that takes a path and bytes")
+    found = {name: value for name, value in save.__globals__.items() if name[0] != "_"}
+    modules = {name: value.__name__ for name, value in found.items() if isinstance(value, ModuleType)}
+    standard = {name: module for name, module in modules.items() if is_standard(module)}
+    constants = {name: repr(value) for name, value in found.items() if type(value) in PLAIN}
+    return json.dumps({"save": packed(save), "modules": standard, "constants": constants})
+
+
+def is_standard(module: str) -> bool:
+    """Whether a module comes with Python."""
+    return module.split(".")[0] in sys.stdlib_module_names
+
+
+def loaded_saver(text: str) -> Save:
+    """The saver that `packed_saver` made this text of."""
+    given = json.loads(text)
+    names: dict[str, Any] = {"__builtins__": builtins, "Path": Path}
+    names |= {name: ast.literal_eval(value) for name, value in given["constants"].items()}
+    names |= {name: importlib.import_module(module) for name, module in given["modules"].items()}
+    return loaded(given["save"], names)
 
 
 def survives(instants: Sequence[Instant]) -> bool:
@@ -333,12 +348,9 @@ def runs_again(save: Save, path: Path) -> bool:
 
 def main() -> None:
     """Read a packed saver from standard input, print its instants."""
-    given = json.load(sys.stdin)
-    names: dict[str, Any] = {"__builtins__": builtins, "Path": Path}
-    names |= {name: ast.literal_eval(text) for name, text in given["constants"].items()}
-    names |= {name: __import__(module, fromlist=["_"]) for name, module in given["modules"].items()}
+    save = loaded_saver(sys.stdin.read())
     try:
-        print(json.dumps(every_instant(loaded(given["save"], names))))
+        print(json.dumps(every_instant(save)))
     except SaverError as error:
         print(error, file=sys.stderr)
         raise SystemExit(1) from None

@@ -126,7 +126,7 @@ print(stack_table(failures["hangs"]))
 # others in all-reduces.
 
 # %% tags=["nbval-ignore-output"]
-# %%px
+# %%px --timeout 200
 from course.lessons.l15_when_things_fail.runs import traced_steps
 
 spans = traced_steps(comm)
@@ -302,7 +302,7 @@ print(
 predict("Weights alone: how many of the ten losses are right?", None)
 
 # %% tags=["nbval-ignore-output"]
-# %%px --timeout 100
+# %%px --timeout 200
 from course.lessons.l15_when_things_fail.runs import resumed_losses
 
 SAVED = {"weights": ["weights"], "and optimizer": ["weights", "optimizer"]}
@@ -440,7 +440,7 @@ elastic_timeline(run)
 # Four ranks train. After step 3, one bit of one weight flips on rank 1.
 
 # %%
-# %%px --timeout 100
+# %%px --timeout 200
 from course.lessons.l15_when_things_fail.runs import train_with_a_flip
 
 found = train_with_a_flip(comm, steps=6, flip_at=3, rank=1)

@@ -6,7 +6,13 @@ from itertools import pairwise
 import pytest
 
 from course.lessons.l15_when_things_fail import jobs
-from course.lessons.l15_when_things_fail.jobs import Failure, run_failure, run_survivors
+from course.lessons.l15_when_things_fail.jobs import (
+    Failure,
+    run_elastic,
+    run_failure,
+    run_survivors,
+    time_remote_calls,
+)
 from mpi_classroom.job_output import Death
 
 
@@ -114,3 +120,30 @@ def test_an_mpi_that_cannot_says_so() -> None:
     assert "no option --with-ft" in jobs.cannot_survive("prterun: Unrecognized option: --with-ft")
     assert "without ULFM" in jobs.cannot_survive("    comm.Shrink()\nNotImplementedError\n")
     assert jobs.cannot_survive("step 3") == ""
+
+
+# ------------------------------------------------------------------ torchrun, remote calls
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("workers", [2, 3])
+def test_torchrun_restarts_the_training_from_its_checkpoint(workers: int) -> None:
+    run = run_elastic(workers=workers, steps=16, kill_at=12, save_every=5)
+    first, second = run.losses
+    assert (min(first), max(first), min(second), max(second)) == (0, 11, 10, 15)
+    assert run.repeated_steps == 2
+    assert [first[step] for step in (10, 11)] == [second[step] for step in (10, 11)]
+    assert second[15] < 0.7 * first[0]
+    assert 0 < run.restarted_seconds < run.loaded_seconds < run.recovered_seconds
+    assert 0 < run.noticed_seconds < run.restarted_seconds
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_remote_calls_are_timed_and_errors_come_back_in_words() -> None:
+    found = time_remote_calls(20)
+    assert found.keys() == {"ours", "torch"}
+    assert all(each.seconds > 0 and "ZeroDivisionError" in each.error for each in found.values())
+    assert found["ours"].late == "TimeoutError: rank 1 has not answered sleep(0.5,) after 0.1 s"
+    assert "timeout" in found["torch"].late

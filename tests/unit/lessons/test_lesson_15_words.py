@@ -77,7 +77,9 @@ def test_a_restart_is_told_in_its_parts() -> None:
 
 
 def test_both_kinds_of_calls_are_listed() -> None:
-    times = {"ours": CallTimes(1e-4, "RemoteError: divide on rank 1 raised " + "x" * 99, "TimeoutError: late")}
+    times = {
+        "ours": CallTimes(1e-4, "RemoteError: divide on rank 1 raised " + "x" * 99, "TimeoutError: late")
+    }
     rows = call_table(times).splitlines()
     assert "100 µs per call" in rows[0]
     assert rows[1].endswith("…") and "TimeoutError" in rows[2]
