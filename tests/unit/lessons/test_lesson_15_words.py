@@ -9,9 +9,9 @@ from course.lessons.l15_when_things_fail.exercise_save import NEW, OLD, Disk, wa
 from course.lessons.l15_when_things_fail.jobs import CallTimes, ElasticRun, Failure, Notice, Step, SurvivorRun
 from course.lessons.l15_when_things_fail.kill_points import Instant
 from course.lessons.l15_when_things_fail.words import (
+    call_table,
     count_right,
     damaged_percent,
-    call_table,
     explain_blame,
     explain_elastic,
     explain_resume,
@@ -77,9 +77,7 @@ def test_a_restart_is_told_in_its_parts() -> None:
 
 
 def test_both_kinds_of_calls_are_listed() -> None:
-    times = {
-        "ours": CallTimes(1e-4, "RemoteError: divide on rank 1 raised " + "x" * 99, "TimeoutError: late")
-    }
+    times = {"ours": CallTimes(1e-4, "RemoteError: divide raised " + "x" * 99, "TimeoutError: late")}
     rows = call_table(times).splitlines()
     assert "100 µs per call" in rows[0]
     assert rows[1].endswith("…") and "TimeoutError" in rows[2]
