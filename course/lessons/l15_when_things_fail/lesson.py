@@ -96,8 +96,8 @@ failure_timeline(failures["hangs"])
 
 # %% [markdown]
 # The rank that reports the timeout is its **victim**: it came in time, and waited. The guilty rank reports nothing. So do not
-# begin with the rank in the message. Ask *every* rank where it stands. These are the functions in which the three ranks were
-# while they waited:
+# begin with the rank in the message. Ask *every* rank where it stands. These are the functions in which the three ranks stood
+# while nothing moved:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.words import stack_table
@@ -187,8 +187,8 @@ outcome(
 print(table(naive))
 
 # %% [markdown]
-# `open` with `"wb"` empties the old file before a single new byte is written. From there until the end there is neither the
-# old checkpoint nor the new one. A training that saves for 10 s in every 100 s would lose both with about every tenth kill.
+# `open` with `"wb"` empties the old file before a single new byte is written. Until the last byte is written, there is neither
+# the old checkpoint nor the new one. A training that saves for 10 s in every 100 s would lose both with about every tenth kill.
 #
 # An **atomic save** replaces the file in one instant. It writes the new bytes to another file, and then gives that file the
 # name of the old one, with `os.replace`. The operating system renames in one instant: at every moment, the name leads to all
@@ -229,12 +229,13 @@ save_states({"naive": naive, "yours": kill_at_every_step(save)})
 # three divide the same global batches among their ranks. How many steps do the second and the third job compute together?
 
 # %%
+predict("Steps computed by the killed and the resumed job together?", None)
+
+# %%
 import tempfile
 from pathlib import Path
 
 from course.lessons.l11_zero_from_scratch.resume_jobs import run_job
-
-predict("Steps computed by the killed and the resumed job together?", None)
 
 with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
     undisturbed = run_job(4, Path(one), steps=14)
@@ -249,12 +250,14 @@ steps, why = len(killed) + len(resumed), explain_resume(killed, resumed)
 outcome("Steps computed by the killed and the resumed job together?", steps, because=why, word="counted")
 resumed_curves({"4 ranks, undisturbed": undisturbed, "4 ranks, killed": killed, "2 ranks, resumed": resumed})
 
+# %% [markdown]
+# Did the restart change the training?
+
 # %%
 from course.lessons.l11_zero_from_scratch.resume_jobs import largest_difference
 
-print(
-    "the losses are those of the undisturbed job, to 1e-9:", largest_difference(undisturbed, resumed) < 1e-9
-)
+same = largest_difference(undisturbed, resumed) < 1e-9
+print("the resumed losses are those of the undisturbed job, to 1e-9:", same)
 
 # %% [markdown]
 # Two ranks add the gradients in a different order from four, so the last digits differ. Resuming on two works because the
@@ -305,8 +308,8 @@ predict("Weights alone: how many of the ten losses are right?", None)
 # %%px --timeout 200
 from course.lessons.l15_when_things_fail.runs import resumed_losses
 
-SAVED = {"weights": ["weights"], "and optimizer": ["weights", "optimizer"]}
-SAVED["and random numbers"] = ["weights", "optimizer", "random"]
+SAVED = {"weights": ["weights"], "and random numbers": ["weights", "random"]}
+SAVED["and optimizer"] = ["weights", "random", "optimizer"]
 if rank == 0:
     never = resumed_losses(None)
     losses = {name: resumed_losses(saved) for name, saved in SAVED.items()}
@@ -320,8 +323,8 @@ outcome("Weights alone: how many of the ten losses are right?", right, word="cou
 print(right_table(losses, never))
 
 # %% [markdown]
-# A training that resumes from its weights alone still learns, and no error says that it is another training. Whoever compares two
-# runs, or looks for a bug that shows in step 70 000, needs all three.
+# With the weights alone, the training still learns, and no error says that it is a different training. But if you compare two
+# runs, or look for a bug that shows in step 70 000, you need all three.
 
 # %% [markdown] tags=["slide"]
 # ### 6 · How often to save
