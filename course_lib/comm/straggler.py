@@ -41,7 +41,8 @@ class Straggler:
 
     def sentence(self) -> str:
         """Who made the others wait for how long, and where it was slow."""
-        words = f"The others waited {1e3 * self.waited_for[self.rank]:.0f} ms for rank {self.rank}, all together"
+        waited = f"{1e3 * self.waited_for[self.rank]:.0f} ms"
+        words = f"The others waited {waited} for rank {self.rank}, all together"
         if self.excess_seconds <= 0:
             return f"{words}; it came late, but computed no longer than they did."
         excess = f"{1e3 * self.excess_seconds:.0f} ms"

@@ -1,4 +1,4 @@
-"""The runs of lesson 15 on any number of ranks: the straggler is found, the flipped bit is, the restart is right."""
+"""The runs of lesson 15 on any number of ranks: straggler and flipped bit are found, the restart is right."""
 
 import pytest
 from mpi4py import MPI
