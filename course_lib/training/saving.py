@@ -19,7 +19,7 @@ from pathlib import Path
 
 def naive_save(path: Path, data: bytes) -> None:
     """Write over the old file."""
-    with open(path, "wb") as file:  # from here on the old bytes are gone
+    with open(path, "wb") as file:
         file.write(data)
 
 
