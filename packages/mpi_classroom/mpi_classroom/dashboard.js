@@ -1,0 +1,154 @@
+// The lanes of the ranks, in a notebook page. Python sends whole frames (`dashboard.py`); this draws the last one.
+// Nothing is loaded from anywhere, and nothing is kept but whether the learner paused the view.
+
+const STYLE = `
+.ranks { color: var(--jp-ui-font-color1, inherit); font: 13px/1.35 var(--jp-ui-font-family, sans-serif); max-width: 60em; }
+.ranks header { display: flex; gap: 1em; align-items: baseline; }
+.ranks .note { min-height: 1.35em; margin: 2px 0; font-weight: bold; }
+.ranks table { border-collapse: collapse; width: 100%; table-layout: fixed; }
+.ranks th, .ranks td { padding: 2px 6px; text-align: left; vertical-align: middle; overflow-wrap: anywhere; }
+.ranks thead th { font-weight: normal; border-bottom: 1px solid currentColor; }
+.ranks tbody th span { padding: 1px 6px; border-radius: 3px; white-space: nowrap; }
+.ranks td { font-variant-numeric: tabular-nums; }
+.ranks tr.circle td { font-weight: bold; }
+.ranks tbody tr:focus-visible, .ranks button:focus-visible { outline: 3px solid var(--jp-brand-color1, #0072B2); }
+.ranks canvas { display: block; width: 100%; height: 24px; background: white; border: 1px solid #222222; box-sizing: border-box; }
+.ranks ul { display: flex; flex-wrap: wrap; gap: 2px 1em; list-style: none; margin: 4px 0; padding: 0; }
+.ranks li canvas { display: inline-block; width: 28px; height: 14px; vertical-align: middle; margin-right: 4px; }
+`;
+const COLUMNS = [["rank", "6em"], ["last 10 s", "auto"], ["now", "32%"], ["sent in this cell", "9em"], ["share of the last 10 s", "9.5em"]];
+const WIDTH = 800, HEIGHT = 40, TILE = 10;
+
+/** A new element with text and attributes. */
+function make(tag, text = "", attributes = {}) {
+  const node = document.createElement(tag);
+  node.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+/** Text only where it changed: a page of unchanged text costs nothing. */
+function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** The colour and hatching of an activity, named as matplotlib names them. */
+function filling({ facecolor, hatch }) {
+  const tile = make("canvas", "", { width: TILE, height: TILE }), pen = tile.getContext("2d");
+  pen.fillStyle = facecolor;
+  pen.fillRect(0, 0, TILE, TILE);
+  pen.strokeStyle = pen.fillStyle = "#222222";
+  pen.lineWidth = 1.3;
+  const line = (...points) => { pen.beginPath(); pen.moveTo(points[0], points[1]); pen.lineTo(points[2], points[3]); pen.stroke(); };
+  if (hatch.includes(".")) for (const at of [2.5, 7.5]) { pen.beginPath(); pen.arc(at, at, 1.3, 0, 7); pen.fill(); }
+  if (/[/x]/.test(hatch)) for (const shift of [-TILE, 0, TILE]) line(shift - 1, TILE + 1, shift + TILE + 1, -1);
+  if (/[\\x]/.test(hatch)) for (const shift of [-TILE, 0, TILE]) line(shift - 1, -1, shift + TILE + 1, TILE + 1);
+  if (hatch.includes("-")) line(0, TILE / 2, TILE, TILE / 2);
+  return pen.createPattern(tile, "repeat");
+}
+
+/** Draw a lane: one letter per tick, the newest at the right edge. */
+function draw(canvas, ticks, fillings, kept) {
+  const pen = canvas.getContext("2d"), step = WIDTH / kept, first = kept - ticks.length;
+  pen.clearRect(0, 0, WIDTH, HEIGHT);
+  for (let from = 0, to; from < ticks.length; from = to) {
+    for (to = from + 1; ticks[to] === ticks[from]; ) to++;
+    if (!fillings[ticks[from]]) continue;
+    pen.fillStyle = fillings[ticks[from]];
+    pen.fillRect((first + from) * step, 0, (to - from) * step, HEIGHT);
+    pen.fillStyle = "#222222";
+    pen.fillRect((first + from) * step, 0, 1.5, HEIGHT);
+  }
+}
+
+function render({ model, el }) {
+  const { looks, kept } = model.get("looks");
+  const fillings = Object.fromEntries(looks.map(look => [look.letter, filling(look)]));
+  const root = make("section", "", { class: "ranks", "aria-label": "Live view of the ranks" });
+  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: the arrow keys are ours while the focus is here
+  const head = make("header"), when = make("span"), pause = make("button", "Pause", { type: "button", "aria-pressed": "false" });
+  head.append(make("strong", "Ranks, live"), when, pause);
+  const note = make("p", "", { class: "note", role: "status" });
+  const table = make("table"), body = make("tbody"), titles = make("tr"), columns = make("colgroup");
+  for (const [title, width] of COLUMNS) {
+    titles.append(make("th", title, { scope: "col" }));
+    columns.append(make("col", "", { style: `width: ${width}` }));
+  }
+  table.append(columns, make("thead"), body);
+  table.tHead.append(titles);
+  const legend = make("ul", "", { "aria-label": "Legend" });
+  for (const look of looks) {
+    const item = make("li"), swatch = make("canvas", "", { width: WIDTH / 10, height: HEIGHT, "aria-hidden": "true" });
+    draw(swatch, look.letter.repeat(kept), fillings, kept);
+    item.append(swatch, look.label);
+    legend.append(item);
+  }
+  root.append(make("style", STYLE), head, note, table, legend);
+  el.append(root);
+
+  let rows = [], pending = 0, drawn = 0;
+  const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+
+  /** A row of the table; the first can be reached with Tab, the others with the arrow keys. */
+  function row(lane, index) {
+    const tr = make("tr", "", { tabindex: index ? "-1" : "0", "data-rank": lane.rank });
+    const name = make("th", "", { scope: "row" }), chip = make("span", lane.name);
+    chip.style.cssText = `background: ${lane.colour}; color: ${lane.ink}`;
+    name.append(chip);
+    const canvas = make("canvas", "", { width: WIDTH, height: HEIGHT, role: "img" }), cell = make("td");
+    cell.append(canvas);
+    const texts = [make("td"), make("td"), make("td")];
+    tr.append(name, cell, ...texts);
+    body.append(tr);
+    return { tr, canvas, texts };
+  }
+
+  function paint(time) {
+    pending = 0;
+    const text = model.get("frame");
+    if (!text || !root.isConnected || pause.getAttribute("aria-pressed") === "true") return;
+    const frame = JSON.parse(text), scrolls = !calm.matches || time - drawn >= 1000;
+    if (scrolls) drawn = time;
+    if (rows.length !== frame.lanes.length) {
+      body.replaceChildren();
+      rows = frame.lanes.map(row);
+    }
+    say(when, frame.when);
+    say(note, frame.note);
+    frame.lanes.forEach((lane, index) => {
+      const { tr, canvas, texts } = rows[index];
+      [(lane.circle ? "↻ " : "") + lane.now, lane.sent, lane.shares].forEach((words, column) => say(texts[column], words));
+      if (tr.dataset.doing !== lane.doing) tr.dataset.doing = lane.doing;
+      tr.classList.toggle("circle", lane.circle);
+      if (canvas.getAttribute("aria-label") !== lane.shares) canvas.setAttribute("aria-label", lane.shares);
+      if (tr.getAttribute("aria-label") !== lane.sentence) tr.setAttribute("aria-label", lane.sentence);
+      if (scrolls) draw(canvas, lane.ticks, fillings, kept);
+    });
+  }
+  const schedule = () => { pending ||= requestAnimationFrame(paint); }; // a page that is not shown draws nothing
+
+  pause.onclick = () => {
+    const paused = pause.getAttribute("aria-pressed") !== "true";
+    pause.setAttribute("aria-pressed", paused);
+    pause.textContent = paused ? "Resume" : "Pause";
+    schedule();
+  };
+  body.onkeydown = event => {
+    const at = rows.findIndex(({ tr }) => tr === event.target), last = rows.length - 1;
+    const to = { ArrowDown: Math.min(at + 1, last), ArrowUp: Math.max(at - 1, 0), Home: 0, End: last }[event.key];
+    if (event.key === "p") pause.click();
+    else if (at < 0 || to === undefined) return;
+    else {
+      rows.forEach(({ tr }, index) => tr.setAttribute("tabindex", index === to ? "0" : "-1"));
+      rows[to].tr.focus();
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  model.on("change:frame", schedule);
+  model.send({ seen: true });
+  schedule();
+  return () => cancelAnimationFrame(pending);
+}
+
+export default { render };
