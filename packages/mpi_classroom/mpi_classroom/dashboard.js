@@ -1,5 +1,5 @@
-// The lanes of the ranks, in a notebook page. Python sends whole frames (`dashboard.py`); this draws the last one.
-// Nothing is loaded from anywhere, and nothing is kept but whether the learner paused the view.
+// The lanes of the ranks, in a notebook page. Python sends whole frames (`dashboard.py`); this draws the last one,
+// and moves it on while a cell runs and no other frame comes. Nothing is loaded from anywhere.
 
 const STYLE = `
 .ranks { color: var(--jp-ui-font-color1, inherit); font: 13px/1.35 var(--jp-ui-font-family, sans-serif); max-width: 60em; }
@@ -17,7 +17,8 @@ const STYLE = `
 .ranks li canvas { display: inline-block; width: 28px; height: 14px; vertical-align: middle; margin-right: 4px; }
 `;
 const COLUMNS = [["rank", "6em"], ["last 10 s", "auto"], ["now", "32%"], ["sent in this cell", "9em"], ["share of the last 10 s", "9.5em"]];
-const WIDTH = 800, HEIGHT = 40, TILE = 10;
+const WIDTH = 800, HEIGHT = 40, TILE = 10; // of a lane and of its hatching
+const SILENT = 2000; // milliseconds without a frame: nothing is known of the ranks then
 
 /** A new element with text and attributes. */
 function make(tag, text = "", attributes = {}) {
@@ -62,7 +63,7 @@ function draw(canvas, ticks, fillings, kept) {
 }
 
 function render({ model, el }) {
-  const { looks, kept } = model.get("looks");
+  const { looks, ranks, kept, milliseconds } = model.get("looks");
   const fillings = Object.fromEntries(looks.map(look => [look.letter, filling(look)]));
   const root = make("section", "", { class: "ranks", "aria-label": "Live view of the ranks" });
   root.dataset.lmSuppressShortcuts = "true"; // JupyterLab: the arrow keys are ours while the focus is here
@@ -86,46 +87,64 @@ function render({ model, el }) {
   root.append(make("style", STYLE), head, note, table, legend);
   el.append(root);
 
-  let rows = [], pending = 0, drawn = 0;
+  let rows = [], frame = { lanes: [] }, came = 0, pending = 0, drawn = 0, timer = 0;
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
   /** A row of the table; the first can be reached with Tab, the others with the arrow keys. */
   function row(lane, index) {
-    const tr = make("tr", "", { tabindex: index ? "-1" : "0", "data-rank": lane.rank });
-    const name = make("th", "", { scope: "row" }), chip = make("span", lane.name);
-    chip.style.cssText = `background: ${lane.colour}; color: ${lane.ink}`;
+    const tr = make("tr", "", { tabindex: index ? "-1" : "0", "data-rank": index });
+    const name = make("th", "", { scope: "row" }), chip = make("span");
+    Object.assign(chip.style, ranks[index]);
     name.append(chip);
     const canvas = make("canvas", "", { width: WIDTH, height: HEIGHT, role: "img" }), cell = make("td");
     cell.append(canvas);
     const texts = [make("td"), make("td"), make("td")];
     tr.append(name, cell, ...texts);
     body.append(tr);
-    return { tr, canvas, texts };
+    return { tr, chip, canvas, texts };
+  }
+
+  /** Words, for eyes and for screen readers, where they changed. */
+  function tell() {
+    say(when, frame.when);
+    say(note, frame.note);
+    frame.lanes.forEach((lane, index) => {
+      const { tr, chip, canvas, texts } = rows[index];
+      say(chip, lane.name);
+      [(lane.circle ? "↻ " : "") + lane.now, lane.sent, lane.shares].forEach((words, column) => say(texts[column], words));
+      tr.classList.toggle("circle", lane.circle);
+      const circle = lane.circle ? ", in a circle of waiting" : "", shares = lane.shares && `. Last 10 s: ${lane.shares}`;
+      const labels = [[tr, `${lane.name}: ${lane.now}${circle}. Sent ${lane.sent}${shares}.`], [canvas, lane.shares || "nothing yet"]];
+      for (const [node, label] of labels) if (node.getAttribute("aria-label") !== label) node.setAttribute("aria-label", label);
+      tr.dataset.doing = lane.doing;
+    });
   }
 
   function paint(time) {
     pending = 0;
-    const text = model.get("frame");
-    if (!text || !root.isConnected || pause.getAttribute("aria-pressed") === "true") return;
-    const frame = JSON.parse(text), scrolls = !calm.matches || time - drawn >= 1000;
-    if (scrolls) drawn = time;
+    const isPaused = pause.getAttribute("aria-pressed") === "true";
+    if (!root.isConnected || isPaused || (calm.matches && time - drawn < 1000 && frame.running)) return;
     if (rows.length !== frame.lanes.length) {
       body.replaceChildren();
       rows = frame.lanes.map(row);
     }
-    say(when, frame.when);
-    say(note, frame.note);
+    tell();
+    const unseen = frame.running ? Math.min(kept, Math.floor((performance.now() - came) / milliseconds)) : 0;
     frame.lanes.forEach((lane, index) => {
-      const { tr, canvas, texts } = rows[index];
-      [(lane.circle ? "↻ " : "") + lane.now, lane.sent, lane.shares].forEach((words, column) => say(texts[column], words));
-      if (tr.dataset.doing !== lane.doing) tr.dataset.doing = lane.doing;
-      tr.classList.toggle("circle", lane.circle);
-      if (canvas.getAttribute("aria-label") !== lane.shares) canvas.setAttribute("aria-label", lane.shares);
-      if (tr.getAttribute("aria-label") !== lane.sentence) tr.setAttribute("aria-label", lane.sentence);
-      if (scrolls) draw(canvas, lane.ticks, fillings, kept);
+      const ticks = lane.ticks + (lane.ticks.at(-1) ?? "").repeat(unseen);
+      draw(rows[index].canvas, ticks.slice(-kept), fillings, kept);
     });
+    drawn = time;
   }
   const schedule = () => { pending ||= requestAnimationFrame(paint); }; // a page that is not shown draws nothing
+
+  function receive() {
+    frame = JSON.parse(model.get("frame"));
+    came = performance.now();
+    clearInterval(timer);
+    if (frame.running) timer = setInterval(() => (performance.now() - came < SILENT ? schedule() : clearInterval(timer)), milliseconds);
+    schedule();
+  }
 
   pause.onclick = () => {
     const paused = pause.getAttribute("aria-pressed") !== "true";
@@ -145,10 +164,10 @@ function render({ model, el }) {
     event.preventDefault();
     event.stopPropagation();
   };
-  model.on("change:frame", schedule);
+  model.on("change:frame", receive);
   model.send({ seen: true });
-  schedule();
-  return () => cancelAnimationFrame(pending);
+  receive();
+  return () => { cancelAnimationFrame(pending); clearInterval(timer); };
 }
 
 export default { render };

@@ -6,7 +6,8 @@
 `%%px` blocks the kernel's main thread until the cell has ended, and looks at the ranks all the while. The
 dashboard is handed what it sees: no rank is asked anything more, on whatever host it runs. A frame is a
 message of a few hundred bytes per rank, sent as any output is: in order, by ipykernel's own thread. Each
-frame says everything, so one that a slow page misses is no loss. What a page sends back reaches the kernel
+frame says everything, so one that a slow page misses is no loss. While all ranks go on with what they do, one
+frame per second is sent, and the page moves the lanes on by itself. What a page sends back reaches the kernel
 only between two cells.
 
 A page without a kernel, such as an executed notebook or a website, shows the last frame as a picture with alt
@@ -15,7 +16,6 @@ answered that it shows the widget.
 """
 
 import json
-import threading
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
@@ -68,32 +68,31 @@ class Dashboard:
 
     def __init__(self, size: int) -> None:
         self.lanes = Lanes(size)
-        looks = [{"letter": LETTERS[doing], "label": doing, **look} for doing, look in LOOKS.items()]
-        self.view: View | None = View(looks={"looks": looks, "kept": KEPT})
+        self.view: View | None = View(looks=legend(size))
         self.view.on_msg(self._page_answers)
         self._is_seen = False
         self._displays: list[Any] = []
-        self._cell = ""
-        self._one_at_a_time = threading.Lock()
+        self._cell, self._running = "", False
+        self._sent: tuple[Any, ...] = ()
         self._send()
 
     # ---------------------------------------------------------------- what the cells say
 
     def begin(self, cell: int, counts: Mapping[int, Counts]) -> None:
         """The cell with this number begins on ranks that have done `counts`."""
-        with self._one_at_a_time:
-            self._cell = f"cell [{cell}]"
-            self.lanes.begin(counts)
-            self._send()
+        self._cell, self._running = f"cell [{cell}]", True
+        self.lanes.begin(counts)
+        self._send()
 
     def show(self, now: Snapshot) -> None:
         """Show what the ranks are doing; of more than ten snapshots per second, ten."""
-        with self._one_at_a_time:
-            if self.lanes.see(now):
-                self._send()
+        if self.lanes.see(now) and gist(self.lanes.frame) != self._sent:
+            self._send()
 
     def end(self) -> None:
         """The cell has ended."""
+        self._running = False
+        self._send()
         if not self._is_seen:
             self._update(self._bundle())
 
@@ -108,7 +107,8 @@ class Dashboard:
 
     def _send(self) -> None:
         if self.view is not None:
-            content = as_sent(self.lanes.frame, self._cell)
+            self._sent = gist(self.lanes.frame)
+            content = as_sent(self.lanes.frame, self._cell, self._running)
             self.view.frame = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
     def _page_answers(self, view: View, content: Any, buffers: Any) -> None:
@@ -132,18 +132,35 @@ class Dashboard:
         return bundle
 
 
+def legend(size: int) -> dict[str, Any]:
+    """What dashboard.js must know before the first frame: how ranks, activities and lanes look."""
+    looks = [{"letter": LETTERS[doing], "label": doing, **look} for doing, look in LOOKS.items()]
+    colours = [rank_colour(rank) for rank in range(size)]
+    ranks = [{"background": colour, "color": ink_on(colour)} for colour in colours]
+    return {"looks": looks, "ranks": ranks, "kept": KEPT, "milliseconds": 1000 * TICK_SECONDS}
+
+
+def gist(frame: Frame) -> tuple[Any, ...]:
+    """What a page cannot know by itself while it moves the lanes on: equal until there is news."""
+    lanes = [
+        (lane.words, int(lane.seconds), lane.in_circle, lane.sent_bytes, lane.messages, lane.collectives)
+        for lane in frame.lanes
+    ]
+    return int(frame.seconds), frame.note, lanes
+
+
 # -------------------------------------------------------------------- a frame in words
 
 
 def title_of(frame: Frame, cell: str) -> str:
     """What the frame shows, and when."""
     ranks = f"{len(frame.lanes)} rank{'s' * (len(frame.lanes) != 1)}"
-    return f"{ranks}, {cell} after {frame.seconds:.1f} s" if cell else f"{ranks}, no cell yet"
+    return f"{ranks}, {cell} after {int(frame.seconds)} s" if cell else f"{ranks}, no cell yet"
 
 
 def now_of(lane: Lane) -> str:
     """What the rank is doing, and for how long if it is in a call."""
-    return f"{lane.words}, for {lane.seconds:.0f} s" if lane.seconds >= 1 else lane.words
+    return f"{lane.words}, for {int(lane.seconds)} s" if lane.seconds >= 1 else lane.words
 
 
 def sent_of(lane: Lane) -> str:
@@ -176,25 +193,21 @@ def in_words(frame: Frame, cell: str) -> str:
     return "\n".join(filter(None, lines))
 
 
-def as_sent(frame: Frame, cell: str) -> dict[str, Any]:
-    """The frame as dashboard.js draws it: it has no words of its own for it."""
+def as_sent(frame: Frame, cell: str, running: bool) -> dict[str, Any]:
+    """The frame as dashboard.js draws it."""
     lanes = [
         {
-            "rank": lane.rank,
             "name": name_of(lane),
-            "colour": rank_colour(lane.rank),
-            "ink": ink_on(rank_colour(lane.rank)),
             "doing": lane.doing,
             "circle": lane.in_circle,
             "now": now_of(lane),
             "sent": sent_of(lane),
             "shares": shares_of(lane),
-            "sentence": sentence_of(lane),
             "ticks": lane.ticks,
         }
         for lane in frame.lanes
     ]
-    return {"when": title_of(frame, cell), "note": frame.note, "lanes": lanes}
+    return {"when": title_of(frame, cell), "note": frame.note, "running": running, "lanes": lanes}
 
 
 # -------------------------------------------------------------------- a frame as a picture

@@ -54,24 +54,45 @@ def stuck_for(seconds, live=None):
     return live
 
 
-def test_ten_frames_per_second_are_sent_in_order_and_each_says_everything():
-    live, frames = Dashboard(2), []
+def sent_by(live):
+    """The frames that a dashboard sends from now on."""
+    frames: list[dict] = []
     live.view.observe(lambda change: frames.append(json.loads(change["new"])), "frame")
-    stuck_for(2.0, live)
-    assert len(frames) == 1 + 20
-    assert [len(frame["lanes"][0]["ticks"]) for frame in frames] == list(range(21))
+    return frames
+
+
+def test_ten_frames_per_second_are_sent_in_order_and_each_says_everything():
+    live = Dashboard(2)
+    frames = sent_by(live)
+    live.begin(7, {})
+    for n in range(100):  # a computing rank and a sending one change places with every look
+        busy, idle = n // 5 % 2, 1 - n // 5 % 2
+        live.show(Snapshot(n / 50, (send(busy, idle), RankState(idle, "computing"))))
+    live.end()
+    assert len(frames) == 1 + 20 + 1
+    assert [len(frame["lanes"][0]["ticks"]) for frame in frames] == [*range(21), 20]
+    assert [frame["running"] for frame in frames] == [True] * 21 + [False]
+    assert max(len(json.dumps(frame)) for frame in frames) < 2 * 400, "bytes, on two ranks"
+
+
+def test_while_all_ranks_go_on_with_what_they_do_one_frame_per_second_is_sent():
+    live = Dashboard(2)
+    frames = sent_by(live)
+    stuck_for(5.0, live)
+    assert len(frames) == 1 + 5
     assert frames[-1]["note"] == "Circle of waiting: rank 0 → rank 1 → rank 0."
-    assert frames[-1]["lanes"][1]["now"] == "waiting in Send to rank 0, tag 0, for 2 s"
-    assert max(len(json.dumps(frame)) for frame in frames) < 2 * 1000, "bytes, on two ranks"
+    assert frames[-1]["lanes"][1]["now"] == "waiting in Send to rank 0, tag 0, for 4 s"
 
 
 def test_the_script_uses_what_is_sent_and_nothing_else():
     live = stuck_for(1.0)
-    sent = as_sent(live.lanes.frame, "cell [7]")
+    sent = as_sent(live.lanes.frame, "cell [7]", True)
     assert set(re.findall(r"\bframe\.(\w+)", SCRIPT)) == sent.keys()
     assert set(re.findall(r"\blane\.(\w+)", SCRIPT)) == sent["lanes"][0].keys()
     (look, *_) = live.view.looks["looks"]
     assert set(re.findall(r"\blook\.(\w+)", SCRIPT)) | {"facecolor", "hatch"} == look.keys()
+    (names,) = re.findall(r"const \{ (.+) \} = model", SCRIPT)
+    assert names.split(", ") == list(live.view.looks)
 
 
 def test_the_script_loads_nothing_and_knows_every_hatching():
@@ -86,11 +107,11 @@ def test_words_say_what_the_picture_shows():
     live = stuck_for(2.0)
     words = in_words(live.lanes.frame, "cell [7]")
     assert words.splitlines() == [
-        "2 ranks, cell [7] after 1.9 s",
+        "2 ranks, cell [7] after 1 s",
         "Circle of waiting: rank 0 → rank 1 → rank 0.",
-        "rank 0: waiting in Send to rank 1, tag 0, for 2 s, in a circle of waiting. Sent 1 MiB in 1 message. "
+        "rank 0: waiting in Send to rank 1, tag 0, for 1 s, in a circle of waiting. Sent 1 MiB in 1 message. "
         "Last 10 s: waiting 100%.",
-        "rank 1: waiting in Send to rank 0, tag 0, for 2 s, in a circle of waiting. Sent 1 MiB in 1 message. "
+        "rank 1: waiting in Send to rank 0, tag 0, for 1 s, in a circle of waiting. Sent 1 MiB in 1 message. "
         "Last 10 s: waiting 100%.",
     ]
     alt = picture(live.lanes.frame, "cell [7]").alt
@@ -143,4 +164,4 @@ def test_a_rank_that_ran_no_cell_has_an_empty_lane():
     live = Dashboard(2)
     live.begin(1, {})
     live.show(Snapshot(0.0, (send(0, 1),)))
-    assert as_sent(live.lanes.frame, "")["lanes"][1]["ticks"] == IDLE
+    assert as_sent(live.lanes.frame, "", True)["lanes"][1]["ticks"] == IDLE
