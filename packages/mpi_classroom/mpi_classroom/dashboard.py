@@ -10,9 +10,9 @@ frame says everything, so one that a slow page misses is no loss. While all rank
 frame per second is sent, and the page moves the lanes on by itself. What a page sends back reaches the kernel
 only between two cells.
 
-A page without a kernel, such as an executed notebook or a website, shows the last frame as a picture with alt
-text. It takes the place of the output when the cluster is stopped, and after each cell as long as no page has
-answered that it shows the widget.
+A page without widgets shows the lanes in words, anew after each cell, as long as no page has answered that it
+shows the widget. When the cluster is stopped, the last frame takes the place of both, as a picture with alt
+text: this is what an executed notebook keeps, and what a website shows.
 """
 
 import json
@@ -100,7 +100,10 @@ class Dashboard:
         """Leave the last frame as a picture: there will be no other. Safe to call twice."""
         if self.view is not None:
             view, self.view = self.view, None
-            self._update(self._bundle())
+            bundle = self._bundle()
+            if any(lane.ticks for lane in self.lanes.frame.lanes):
+                bundle |= picture(self.lanes.frame, self._cell)._repr_mimebundle_()
+            self._update(bundle)
             view.close()
 
     # ---------------------------------------------------------------- pages
@@ -122,11 +125,8 @@ class Dashboard:
             handle.update(bundle, raw=True)
 
     def _bundle(self) -> dict[str, Any]:
-        """What a notebook keeps of this output: words, a picture once there is one, and the widget."""
-        frame = self.lanes.frame
-        bundle: dict[str, Any] = {"text/plain": in_words(frame, self._cell)}
-        if any(lane.ticks for lane in frame.lanes):
-            bundle |= picture(frame, self._cell)._repr_mimebundle_()
+        """The lanes in words, and the widget while there is one."""
+        bundle: dict[str, Any] = {"text/plain": in_words(self.lanes.frame, self._cell)}
         if self.view is not None:
             bundle[WIDGET] = {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id}
         return bundle
