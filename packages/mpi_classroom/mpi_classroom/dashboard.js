@@ -2,22 +2,23 @@
 // and moves it on while a cell runs and no other frame comes. Nothing is loaded from anywhere.
 
 const STYLE = `
-.ranks { color: var(--jp-ui-font-color1, inherit); font: 13px/1.35 var(--jp-ui-font-family, sans-serif); max-width: 60em; }
+.ranks { color: var(--jp-ui-font-color1, inherit); font: 13px/1.35 var(--jp-ui-font-family, sans-serif); max-width: 66em; }
 .ranks header { display: flex; gap: 1em; align-items: baseline; }
 .ranks .note { min-height: 1.35em; margin: 2px 0; font-weight: bold; }
 .ranks table { border-collapse: collapse; width: 100%; table-layout: fixed; }
-.ranks th, .ranks td { padding: 2px 6px; text-align: left; vertical-align: middle; overflow-wrap: anywhere; }
-.ranks thead th { font-weight: normal; border-bottom: 1px solid currentColor; }
-.ranks tbody th span { padding: 1px 6px; border-radius: 3px; white-space: nowrap; }
-.ranks td { font-variant-numeric: tabular-nums; }
-.ranks tr.circle td { font-weight: bold; }
+.ranks th, .ranks td { padding: 2px 6px; text-align: left; vertical-align: top; overflow-wrap: anywhere; background: none; }
+.ranks thead th { font-weight: normal; border-bottom: 1px solid currentColor; vertical-align: bottom; }
+.ranks tbody th span { padding: 1px 6px; border-radius: 3px; }
+.ranks .number { text-align: right; font-variant-numeric: tabular-nums; }
+.ranks tr.circle .now { font-weight: bold; }
 .ranks tbody tr:focus-visible, .ranks button:focus-visible { outline: 3px solid var(--jp-brand-color1, #0072B2); }
-.ranks canvas { display: block; width: 100%; height: 24px; background: white; border: 1px solid #222222; box-sizing: border-box; }
+.ranks canvas { display: block; width: 100%; height: 22px; background: white; border: 1px solid #222222; box-sizing: border-box; }
 .ranks ul { display: flex; flex-wrap: wrap; gap: 2px 1em; list-style: none; margin: 4px 0; padding: 0; }
 .ranks li canvas { display: inline-block; width: 28px; height: 14px; vertical-align: middle; margin-right: 4px; }
 `;
-const COLUMNS = [["rank", "6em"], ["last 10 s", "auto"], ["now", "32%"], ["sent in this cell", "9em"], ["share of the last 10 s", "9.5em"]];
-const WIDTH = 800, HEIGHT = 40, TILE = 10; // of a lane and of its hatching
+const SHARES = ["computing", "waiting", "transferring"];
+const COLUMNS = [["rank", "6em"], ["last 10 s", "auto"], ["sent in this cell", "8.5em"], ...SHARES.map(name => [name, "7.4em"])];
+const TILE = 10; // pixels of the hatching
 const SILENT = 2000; // milliseconds without a frame: nothing is known of the ranks then
 
 /** A new element with text and attributes. */
@@ -50,15 +51,16 @@ function filling({ facecolor, hatch }) {
 
 /** Draw a lane: one letter per tick, the newest at the right edge. */
 function draw(canvas, ticks, fillings, kept) {
-  const pen = canvas.getContext("2d"), step = WIDTH / kept, first = kept - ticks.length;
-  pen.clearRect(0, 0, WIDTH, HEIGHT);
+  const pen = canvas.getContext("2d"), { width, height } = canvas, step = width / kept, first = kept - ticks.length;
+  pen.clearRect(0, 0, width, height);
   for (let from = 0, to; from < ticks.length; from = to) {
     for (to = from + 1; ticks[to] === ticks[from]; ) to++;
     if (!fillings[ticks[from]]) continue;
+    const left = Math.round((first + from) * step), right = Math.round((first + to) * step);
     pen.fillStyle = fillings[ticks[from]];
-    pen.fillRect((first + from) * step, 0, (to - from) * step, HEIGHT);
+    pen.fillRect(left, 0, right - left, height);
     pen.fillStyle = "#222222";
-    pen.fillRect((first + from) * step, 0, 1.5, HEIGHT);
+    pen.fillRect(left, 0, 1, height);
   }
 }
 
@@ -72,14 +74,14 @@ function render({ model, el }) {
   const note = make("p", "", { class: "note", role: "status" });
   const table = make("table"), body = make("tbody"), titles = make("tr"), columns = make("colgroup");
   for (const [title, width] of COLUMNS) {
-    titles.append(make("th", title, { scope: "col" }));
+    titles.append(make("th", title, { scope: "col", class: SHARES.includes(title) ? "number" : "" }));
     columns.append(make("col", "", { style: `width: ${width}` }));
   }
   table.append(columns, make("thead"), body);
   table.tHead.append(titles);
   const legend = make("ul", "", { "aria-label": "Legend" });
   for (const look of looks) {
-    const item = make("li"), swatch = make("canvas", "", { width: WIDTH / 10, height: HEIGHT, "aria-hidden": "true" });
+    const item = make("li"), swatch = make("canvas", "", { width: 28, height: 14, "aria-hidden": "true" });
     draw(swatch, look.letter.repeat(kept), fillings, kept);
     item.append(swatch, look.label);
     legend.append(item);
@@ -88,6 +90,13 @@ function render({ model, el }) {
   el.append(root);
 
   let rows = [], frame = { lanes: [] }, came = 0, pending = 0, drawn = 0, timer = 0;
+  const sizes = new ResizeObserver(entries => {
+    for (const { target, contentRect } of entries) {
+      target.width = Math.round(contentRect.width * devicePixelRatio);
+      target.height = Math.round(contentRect.height * devicePixelRatio);
+    }
+    schedule();
+  });
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
   /** A row of the table; the first can be reached with Tab, the others with the arrow keys. */
@@ -96,12 +105,13 @@ function render({ model, el }) {
     const name = make("th", "", { scope: "row" }), chip = make("span");
     Object.assign(chip.style, ranks[index]);
     name.append(chip);
-    const canvas = make("canvas", "", { width: WIDTH, height: HEIGHT, role: "img" }), cell = make("td");
-    cell.append(canvas);
-    const texts = [make("td"), make("td"), make("td")];
-    tr.append(name, cell, ...texts);
+    const canvas = make("canvas", "", { role: "img" }), cell = make("td"), now = make("div", "", { class: "now" });
+    cell.append(canvas, now);
+    const numbers = [make("td"), ...SHARES.map(() => make("td", "", { class: "number" }))];
+    tr.append(name, cell, ...numbers);
     body.append(tr);
-    return { tr, chip, canvas, texts };
+    sizes.observe(canvas);
+    return { tr, chip, canvas, now, numbers };
   }
 
   /** Words, for eyes and for screen readers, where they changed. */
@@ -109,26 +119,29 @@ function render({ model, el }) {
     say(when, frame.when);
     say(note, frame.note);
     frame.lanes.forEach((lane, index) => {
-      const { tr, chip, canvas, texts } = rows[index];
+      const { tr, chip, canvas, now, numbers } = rows[index];
       say(chip, lane.name);
-      [(lane.circle ? "↻ " : "") + lane.now, lane.sent, lane.shares].forEach((words, column) => say(texts[column], words));
+      say(now, (lane.circle ? "↻ " : "") + lane.now);
+      [lane.sent, ...lane.shares.map(share => `${share} %`)].forEach((words, column) => say(numbers[column], words));
       tr.classList.toggle("circle", lane.circle);
-      const circle = lane.circle ? ", in a circle of waiting" : "", shares = lane.shares && `. Last 10 s: ${lane.shares}`;
-      const labels = [[tr, `${lane.name}: ${lane.now}${circle}. Sent ${lane.sent}${shares}.`], [canvas, lane.shares || "nothing yet"]];
-      for (const [node, label] of labels) if (node.getAttribute("aria-label") !== label) node.setAttribute("aria-label", label);
       tr.dataset.doing = lane.doing;
+      const shares = lane.shares.map((share, at) => `${SHARES[at]} ${share} %`).join(", ");
+      const circle = lane.circle ? ", in a circle of waiting" : "", last = shares && ` Last 10 s: ${shares}.`;
+      const labels = [[tr, `${lane.name}: ${lane.now}${circle}. Sent ${lane.sent}.${last}`], [canvas, shares || "nothing yet"]];
+      for (const [node, label] of labels) if (node.getAttribute("aria-label") !== label) node.setAttribute("aria-label", label);
     });
   }
 
   function paint(time) {
     pending = 0;
     const isPaused = pause.getAttribute("aria-pressed") === "true";
-    if (!root.isConnected || isPaused || (calm.matches && time - drawn < 1000 && frame.running)) return;
+    if (isPaused || (calm.matches && time - drawn < 1000 && frame.running)) return;
     if (rows.length !== frame.lanes.length) {
       body.replaceChildren();
       rows = frame.lanes.map(row);
     }
     tell();
+    if (!root.isConnected) return; // not yet, or no more; `sizes` sees it come
     const unseen = frame.running ? Math.min(kept, Math.floor((performance.now() - came) / milliseconds)) : 0;
     frame.lanes.forEach((lane, index) => {
       const ticks = lane.ticks + (lane.ticks.at(-1) ?? "").repeat(unseen);
@@ -167,7 +180,7 @@ function render({ model, el }) {
   model.on("change:frame", receive);
   model.send({ seen: true });
   receive();
-  return () => { cancelAnimationFrame(pending); clearInterval(timer); };
+  return () => { cancelAnimationFrame(pending); clearInterval(timer); sizes.disconnect(); };
 }
 
 export default { render };

@@ -52,6 +52,7 @@ LOOKS: dict[Doing, Look] = {
     "stopped": {"facecolor": "#ffffff", "hatch": "---"},
     "dead": {"facecolor": "#999999", "hatch": "xxx"},
 }
+SHARES = tuple(LOOKS)[:3]  # whose numbers a page shows
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -172,7 +173,7 @@ def sent_of(lane: Lane) -> str:
 
 def shares_of(lane: Lane) -> str:
     """How it spent the last ten seconds."""
-    return ", ".join(f"{doing} {share:.0%}" for doing, share in lane.shares.items())
+    return ", ".join(f"{doing} {100 * share:.0f} %" for doing, share in lane.shares.items())
 
 
 def sentence_of(lane: Lane) -> str:
@@ -202,7 +203,7 @@ def as_sent(frame: Frame, cell: str, running: bool) -> dict[str, Any]:
             "circle": lane.in_circle,
             "now": now_of(lane),
             "sent": sent_of(lane),
-            "shares": shares_of(lane),
+            "shares": [round(100 * lane.shares.get(doing, 0)) for doing in SHARES] if lane.shares else [],
             "ticks": lane.ticks,
         }
         for lane in frame.lanes

@@ -91,6 +91,7 @@ def test_the_script_uses_what_is_sent_and_nothing_else():
     assert set(re.findall(r"\blane\.(\w+)", SCRIPT)) == sent["lanes"][0].keys()
     (look, *_) = live.view.looks["looks"]
     assert set(re.findall(r"\blook\.(\w+)", SCRIPT)) | {"facecolor", "hatch"} == look.keys()
+    assert re.findall(r'SHARES = \["(.+)"\]', SCRIPT) == ['", "'.join(dashboard.SHARES)]
     (names,) = re.findall(r"const \{ (.+) \} = model", SCRIPT)
     assert names.split(", ") == list(live.view.looks)
 
@@ -110,9 +111,9 @@ def test_words_say_what_the_picture_shows():
         "2 ranks, cell [7] after 1 s",
         "Circle of waiting: rank 0 → rank 1 → rank 0.",
         "rank 0: waiting in Send to rank 1, tag 0, for 1 s, in a circle of waiting. Sent 1 MiB in 1 message. "
-        "Last 10 s: waiting 100%.",
+        "Last 10 s: waiting 100 %.",
         "rank 1: waiting in Send to rank 0, tag 0, for 1 s, in a circle of waiting. Sent 1 MiB in 1 message. "
-        "Last 10 s: waiting 100%.",
+        "Last 10 s: waiting 100 %.",
     ]
     alt = picture(live.lanes.frame, "cell [7]").alt
     assert alt.startswith("Timeline: one lane per rank") and alt.endswith(
