@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipyparallel
 from ipyparallel import error
@@ -35,6 +35,9 @@ from mpi_classroom.practice import Practice
 from mpi_classroom.several_hosts import Hosts, SeveralHosts
 from mpi_classroom.slurm import Slurm, surrounding_job
 from mpi_classroom.welcome import StatusLine, other_clusters
+
+if TYPE_CHECKING:
+    from mpi_classroom.dashboard import Dashboard
 
 START_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 4.0
@@ -68,6 +71,7 @@ class Cluster:
         self._view: Any = None
         self.facts: tuple[RankFacts, ...] = ()
         self.magics: GuardedMagics | None = None
+        self.live: Dashboard | None = None
 
     # ---------------------------------------------------------------- use
 
@@ -136,6 +140,18 @@ class Cluster:
         """An observer of the running ranks; `source_of` finds a cell by its file name on the engines."""
         return Observer(self._running().hosts(), source_of)
 
+    def dashboard(self) -> "Dashboard":
+        """A live view of the ranks: one lane per rank, ten frames per second while a `%%px` cell runs.
+
+        It shows the last ten seconds, who waits in which call for whom, and what was sent. A page without
+        widgets shows the last frame as a picture.
+        """
+        from mpi_classroom.dashboard import Dashboard  # here: it takes half a second, and few lessons need it
+
+        if self.live is None:
+            self.live = Dashboard(self.n)
+        return self.live
+
     def _running(self) -> Launcher:
         if self._launcher is None:
             raise ClusterError("the cluster is stopped; run the cell with start_cluster() again")
@@ -147,6 +163,9 @@ class Cluster:
         self._end()
         if self.hosts is not None:
             self.hosts.close()
+        if self.live is not None:
+            self.live.close()
+            self.live = None
 
     def _end(self) -> None:
         """End the processes, but for the agents of other hosts, which the next ones may use."""

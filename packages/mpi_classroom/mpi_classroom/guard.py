@@ -128,6 +128,8 @@ class GuardedMagics(ParallelMagics):
         try:
             RunningCell(self, result, note, *how).run()
         finally:
+            if self.cluster.live is not None:
+                self.cluster.live.end()
             if self.running is not None and note not in self.history:  # the ranks it ran on are still there
                 self.history.append(note)
             self.running = None
