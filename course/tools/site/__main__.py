@@ -38,6 +38,7 @@ def write_sources(folder: Path) -> None:
     for name in [*COPIED, *(readme for _, _, readme in PACKAGES)]:
         _write(folder / name, repository_page((ROOT / name).read_text(encoding="utf-8")))
     _documents(folder)
+    _guide(folder)
     _lessons(folder)
     _api(folder / "api")
     _write(folder / "study.md", study_page())
@@ -48,7 +49,7 @@ def _documents(folder: Path) -> None:
     docs = ROOT / "docs"
     for path in sorted(docs.rglob("*")):
         inside = path.relative_to(docs)
-        if inside.parts[0] == "site" or not path.is_file():
+        if inside.parts[0] in ("site", "slides") or not path.is_file():
             continue
         (folder / "docs" / inside).parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
@@ -60,6 +61,18 @@ def _documents(folder: Path) -> None:
         if pages:
             title = FOLDERS.get(each.name, each.name.replace("_", " ").capitalize())
             _write(each / "index.md", folder_index(title, [page for page in pages if page.stem != "index"]))
+
+
+def _guide(folder: Path) -> None:
+    """Add to the guide's list the documents that it does not name; the glossary has its own place."""
+    page = folder / "guide.md"
+    text = page.read_text(encoding="utf-8")
+    found = sorted([*(folder / "docs").glob("*.md"), *(folder / "docs").glob("*/index.md")])
+    names = [str(path.relative_to(folder).with_suffix("")) for path in found]
+    others = [name for name in names if name not in (*text.splitlines(), "docs/glossary")]
+    if others:
+        text = text.replace("docs/decisions/index", "\n".join([*others, "docs/decisions/index"]))
+    _write(page, text)
 
 
 def _lessons(folder: Path) -> None:
