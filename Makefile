@@ -34,7 +34,7 @@ lessons_failed = test -f $(FAILED) && echo 'A second try, one by one:'
 FAILED_LESSONS = $$(sed -n 's|^ *"\(notebooks/[^:"]*\).*|\1|p' $(FAILED) | sort -u)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup course lab test test-all test-release check format notebooks bench clean lock licences audit moved newest image
+.PHONY: help setup course lab test test-all test-release check format notebooks bench site clean lock licences audit moved newest image
 
 help:
 	@echo 'make course      set up, run every lesson on a 4-rank MPI cluster, write build/'
@@ -45,8 +45,9 @@ help:
 	@echo 'make check       format, lint, types, layers, notebook drift, unused names: seconds'
 	@echo 'make notebooks   build the lessons from course/lessons (one: make notebooks LESSON=02)'
 	@echo 'make bench       run the benchmarks into benchmarks/results'
+	@echo 'make site        make the website in build/site/html, from the committed notebooks'
 	@echo 'make clean       stop clusters that were left behind, remove build/'
-	@echo 'make lock        rewrite requirements.lock after a change of a pyproject.toml (newest of all: UPGRADE=1)'
+	@echo 'make lock        rewrite the two lists of pins after a change of a pyproject.toml (newest of all: UPGRADE=1)'
 	@echo 'make licences    rewrite docs/licences.md from requirements.lock'
 	@echo 'make audit       ask whether a pinned version has a known vulnerability'
 	@echo 'make image       build the container image and check it'
@@ -128,6 +129,19 @@ bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); \
 	  case $$name in harness|synthetic_ranks|planner_runs|planner_published) continue;; esac; echo "== $$name"; \
 	  $(BIN)/python -m benchmarks.$$name --json benchmarks/results/$$name.json; done
+
+# Sphinx has an environment of its own, so that what learners install stays small. Building asks no network.
+SITE := build/tools/site
+$(SITE)/.ready: requirements-site.lock
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $<
+	@touch $@
+
+site: setup $(SITE)/.ready
+	$(BIN)/python -m course.tools.site build/site/source
+	rm -rf build/site/html
+	$(SITE)/bin/sphinx-build -W --keep-going -q -j auto -d build/site/doctrees build/site/source build/site/html
+	@echo 'Open build/site/html/index.html'
 
 clean:
 	@test ! -x $(BIN)/course || $(BIN)/course clean
