@@ -310,7 +310,8 @@ from course.lessons.l15_when_things_fail.runs import resumed_losses
 
 SAVED = {"weights": ["weights"], "and random numbers": ["weights", "random"]}
 SAVED["and optimizer"] = ["weights", "random", "optimizer"]
-if rank == 0:
+never = losses = None
+if rank == 0:  # one process, so one rank trains
     never = resumed_losses(None)
     losses = {name: resumed_losses(saved) for name, saved in SAVED.items()}
 
