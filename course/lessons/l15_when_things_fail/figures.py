@@ -13,6 +13,7 @@ from course_lib.theory.failures import (
     best_interval,
     daly_interval,
     efficiency,
+    expected_seconds,
     simulated_seconds,
     young_interval,
 )
@@ -208,7 +209,7 @@ def efficiency_curves(machine: Unreliable, *, runs: int = 40) -> Picture:
     axes.set_ylabel("efficiency, %")
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     words = listed(f"{name} {say_time(interval)}" for name, interval in named.items())
-    far = max(abs(work / mean / efficiency(interval, machine) - 1) for interval, (mean, _) in points.items())
+    far = max(abs(mean / expected_seconds(work, each, machine) - 1) for each, (mean, _) in points.items())
     kind = "Line chart, logarithmic horizontal axis: efficiency against the interval between saves"
     return Picture(
         figure,
