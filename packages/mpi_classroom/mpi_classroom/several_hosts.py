@@ -96,8 +96,9 @@ class SeveralHosts:
             report(f"connecting {len(self.counts)} hosts")
             self._group = HostGroup.connect(list(self.counts), self.shell, report=report)
             if lost := self._group.lost():
+                words = self._no_answer(lost)  # before a job of Slurm's is cancelled
                 self.close()
-                raise ClusterError(self._no_answer(lost))
+                raise ClusterError(words)
         elif lost := self._group.lost():
             if over := self._over():
                 raise ClusterError(over)

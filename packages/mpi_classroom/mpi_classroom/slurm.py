@@ -207,18 +207,26 @@ class Slurm:
     def _wait(self, report: Report) -> None:
         """Return when the job has left the queue; raise ClusterError when it cannot, or not in time."""
         began = time.monotonic()
-        while (state := self._state()) is not None and state.waits:
-            if state.reason in HOPELESS:
-                why, remedy = HOPELESS[state.reason]
-                raise ClusterError(f"Slurm cannot start job {self.job}: {why}; {remedy}")
-            why, waited = BUSY.get(state.reason, state.reason), time.monotonic() - began
+        while True:
+            try:
+                state = self._state()
+            except ClusterError:  # a busy Slurm now and then
+                why = "Slurm does not answer"
+            else:
+                if state is None or not state.waits:
+                    return
+                if state.reason in HOPELESS:
+                    why, remedy = HOPELESS[state.reason]
+                    raise ClusterError(f"Slurm cannot start job {self.job}: {why}; {remedy}")
+                why = BUSY.get(state.reason, state.reason)
+            waited = time.monotonic() - began
             if waited > 60 * self.minutes:
                 raise ClusterError(
                     f"Slurm did not start job {self.job} within {self.minutes:g} minutes: {why}; ask for "
                     f"fewer nodes or less time (sbatch=…), or wait longer: queue_minutes={6 * self.minutes:g}"
                 )
-            clock = f"{waited // 60:.0f}:{waited % 60:02.0f}"
-            report(f"Slurm job {self.job} waits in the queue, {clock}: {why}")
+            minutes, seconds = divmod(int(waited), 60)
+            report(f"Slurm job {self.job} waits in the queue, {minutes}:{seconds:02}: {why}")
             time.sleep(min(ASK_SECONDS, 0.2 + waited / 10))
 
     def _state(self) -> JobState | None:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -121,6 +122,18 @@ def test_a_job_is_submitted_waited_for_and_cancelled(fake):
     assert fake.asked("scancel") == ["7"]
 
 
+def test_a_slurm_that_is_too_busy_to_answer_once_does_not_end_the_wait(fake):
+    def say(text):
+        lines.append(text)
+        (fake.folder / "scontrol.fails").unlink()
+
+    fake.fails("scontrol", "slurm_load_jobs error: Socket timed out on send/recv operation")
+    nodes, lines = Slurm(4), []
+    assert len(nodes.hosts(say)) == 3
+    assert lines == ["Slurm job 7 waits in the queue, 0:00: Slurm does not answer"]
+    nodes.release()
+
+
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
@@ -235,6 +248,15 @@ def test_the_ranks_are_placed_on_the_nodes_and_too_many_are_refused(fake, monkey
     with pytest.raises(ZeroDivisionError):
         hosts.connect()
     assert hosts.counts == {"n1": 3, "n2": 2, "n3": 1} and "srun" in hosts.shell
+    group = SimpleNamespace(lost=lambda: {"n1": "n1 does not answer: x"}, close=lambda: None)
+    monkeypatch.setattr("mpi_classroom.several_hosts.HostGroup.connect", lambda *a, **k: group)
+    hosts = SeveralHosts(6, Slurm(6), "ssh")
+    with pytest.raises(
+        ClusterError, match=r"^n1 does not answer: x; see what this says: srun --jobid=7 .* n1 t"
+    ):
+        hosts.connect()
+    assert fake.asked("scancel") == ["7"], "and only then"
+    fake.says(RUNNING)
     with pytest.raises(ClusterError, match=r"job 7 has 7 CPUs \(n1: 3, n2: 3, n3: 1\), too few for 8 ranks"):
         SeveralHosts(8, Slurm(8, job="7"), "ssh").connect()
 
