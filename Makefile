@@ -129,6 +129,7 @@ bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); \
 	  case $$name in harness|synthetic_ranks|planner_runs|planner_published) continue;; esac; echo "== $$name"; \
 	  $(BIN)/python -m benchmarks.$$name --json benchmarks/results/$$name.json; done
+	$(BIN)/python -m benchmarks.recorded
 
 # Sphinx has an environment of its own, so that what learners install stays small. Building asks no network.
 SITE := build/tools/site
