@@ -44,7 +44,7 @@ def local_part(comm: MPI.Intracomm, weights: np.ndarray, step: int) -> np.ndarra
 
 
 def train(comm: MPI.Intracomm, steps: int, dies_at: int, file: IO[str]) -> MPI.Intracomm:
-    """Train on the ranks that live, and return their communicator; this rank kills itself in step `dies_at`."""
+    """Train on the ranks that live, and return their communicator; this rank dies in step `dies_at`."""
     comm.Set_errhandler(MPI.ERRORS_RETURN)  # failures raise; by default they end the job
     weights, step = np.zeros(FEATURES), 0
     while step < steps:
