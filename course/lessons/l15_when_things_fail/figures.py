@@ -119,9 +119,9 @@ def save_states(savers: Mapping[str, Sequence[Instant]]) -> Picture:
     figure, panels = new_panels(title, rows=len(counts), height=height, height_ratios=counts, sharex=True)
     for axes, (name, instants) in zip(panels, savers.items(), strict=True):
         draw_instants(axes, name, instants)
-    panels[0].xaxis.tick_top()
     panels[0].set_xticks(range(len(WHEN)), list(WHEN.values()))
-    panels[0].tick_params(top=False, labeltop=True)
+    for axes in panels:
+        axes.tick_params(labeltop=axes is panels[0], labelbottom=False)
     keys: list[Look] = [{"label": state, **style} for state, style in STATES.items()]
     handles = [Patch(edgecolor=INK, **key) for key in keys]
     figure.legend(handles=handles, loc="outside lower left", ncols=4, fontsize=FONT_SIZE, frameon=False)
@@ -209,7 +209,9 @@ def efficiency_curves(machine: Unreliable, *, runs: int = 40) -> Picture:
     axes.set_ylabel("efficiency, %")
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     words = listed(f"{name} {say_time(interval)}" for name, interval in named.items())
-    far = max(abs(mean / expected_seconds(work, each, machine) - 1) for each, (mean, _) in points.items())
+    far = max(
+        abs(mean / expected_seconds(work, interval, machine) - 1) for interval, (mean, _) in points.items()
+    )
     kind = "Line chart, logarithmic horizontal axis: efficiency against the interval between saves"
     return Picture(
         figure,

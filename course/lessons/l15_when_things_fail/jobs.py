@@ -28,7 +28,7 @@ from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks, r
 
 PACKAGE = __spec__.parent
 LOOK = 0.005  # seconds from one look at the processes to the next
-LONGEST = 90.0  # seconds that a job of ours may take on a busy machine
+LONGEST = 180.0  # seconds that a job of ours may take on a busy machine
 GLOO = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}  # workers of one machine
 # Else workers of the second attempt may find addresses of the first: torch 2.13 keeps one store for both (the
 # race of pytorch issue 135712).

@@ -101,7 +101,7 @@ def test_survivors_go_on_with_the_losses_of_an_undisturbed_training() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("ranks, victim", [(2, 0), (2, 1), (3, 1), (3, 2), (4, 3)])
 def test_any_rank_may_die_at_any_step(ranks: int, victim: int) -> None:
     for dies_at in (0, 7):
@@ -126,7 +126,7 @@ def test_an_mpi_that_cannot_says_so() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_torchrun_restarts_the_training_from_its_checkpoint(workers: int) -> None:
     run = run_elastic(workers=workers, steps=16, kill_at=12, save_every=5)
@@ -140,7 +140,7 @@ def test_torchrun_restarts_the_training_from_its_checkpoint(workers: int) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_remote_calls_are_timed_and_errors_come_back_in_words() -> None:
     found = time_remote_calls(20)
     assert found.keys() == {"ours", "torch"}
