@@ -95,9 +95,9 @@ print(failures["hangs"].said)
 failure_timeline(failures["hangs"])
 
 # %% [markdown]
-# The rank that reports the timeout is its **victim**: it came in time, and waited. The guilty rank reports nothing. So do not
-# begin with the rank in the message. Ask *every* rank where it stands. These are the functions in which the three ranks stood
-# while nothing moved:
+# Ranks 0 and 2 have the same timeout, so it is chance which of them is named, and the two messages may name different ones.
+# Both are only **victims**: they came in time, and waited. The guilty rank reports nothing. So do not begin with the rank in
+# the message. Ask *every* rank where it stands. These are the functions in which the ranks stood meanwhile:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.words import stack_table
@@ -122,8 +122,8 @@ print(stack_table(failures["hangs"]))
 # ## 3 · The straggler
 #
 # A straggler raises no error and exceeds no timeout. The training is right, but slow. Now our four ranks take data-parallel
-# steps, and one of them is late every time. We record the steps as in lesson 06, and print how long each rank waited for the
-# others in all-reduces.
+# steps, and one of them is late every time. (Instead of computing, they sleep; the all-reduces are real.) We record the steps
+# as in lesson 06, and print how long each rank waited in all-reduces.
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -263,8 +263,6 @@ print("the resumed losses are those of the undisturbed job, to 1e-9:", same)
 # Two ranks add the gradients in a different order from four, so the last digits differ. Resuming on two works because the
 # checkpoint says to which parameter each number belongs, and because the global batch stays the same.
 
-# %% tags=["exercise: 15.q2"]
-
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
@@ -290,16 +288,17 @@ print("the resumed losses are those of the undisturbed job, to 1e-9:", same)
 # %% [markdown] tags=["more", "slide"]
 # ## More
 #
-# ### Two exercises
+# ### One question, two exercises
 
-# %% tags=["exercise: 15.2"]
+# %% tags=["exercise: 15.q2"]
 
 # %% tags=["exercise: 15.3"]
 
+# %% tags=["exercise: 15.2"]
+
 # %% [markdown]
-# How much does it matter? We train for 20 steps, with dropout and momentum, and restart after ten. The restart restores less or
-# more of the state. How many of the ten losses after it are those of the training that was never interrupted, if only the
-# weights are restored?
+# Back to 15.3: how much does such a mistake change? We train for 20 steps and restart after ten, as the colleague does. How many
+# of the ten losses after the restart are those of the training that was never interrupted?
 
 # %%
 predict("Weights alone: how many of the ten losses are right?", None)
@@ -361,7 +360,7 @@ outcome(
 # %% [markdown]
 # **Young's formula** takes two lines. Let a save take δ, the work between two saves τ, and the MTBF be M. Saving costs δ/τ of
 # the time. A failure loses τ/2, and there is one per M. The sum, δ/τ + τ/(2M), is smallest at τ = √(2δM). **Daly's formula**
-# adds terms for failures during a save. Both assume that failures are independent, and as frequent at night as at noon.
+# adds terms for failures during a save. Both assume independent failures at a constant rate.
 #
 # Are they right? A simulation draws failures at random, and uses neither formula. The figure shows how much of the time is
 # work that no failure undoes:
@@ -418,9 +417,9 @@ loss_of_survivors(run) if run.steps else None
 # %% tags=["exercise: 15.q4"]
 
 # %% [markdown]
-# The second way is **torchrun** (lesson 07). When a worker, as it calls a rank, fails, it ends the others and starts all of them
-# again; `--max-restarts=1` allows that once. The training has to save, and to look for a checkpoint when it starts. Ours saves
-# with your saver from 15.1:
+# The second way is **torchrun** (lesson 07), which calls the ranks *workers*. When a worker fails, torchrun ends the others and
+# starts all of them again; `--max-restarts=1` allows that once. The training has to save, and to look for a checkpoint when it
+# starts. Ours saves with your saver from 15.1:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.figures import elastic_timeline
@@ -516,14 +515,14 @@ print(call_table(time_remote_calls()))
 #
 # ## Pitfalls
 #
-# - Exchanging the node whose rank reported the timeout.
-# - Restarts in place with torchrun 2.13: new workers may read the address of a dead one, "connectFullMesh failed".
-#   `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each attempt a store of its own.
+# - Replacing the node whose rank reported the timeout.
+# - torchrun of PyTorch 2.13 uses one store for all attempts. A new worker may find the address of a dead one in it, and end with
+#   "connectFullMesh failed". `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each attempt a store of its own.
 # - A timeout that is shorter than the save on rank 0, for which the others wait in a barrier.
-# - `os._exit` or a killed rank inside `try … finally`: nothing in `finally` runs after SIGKILL.
-# - Writing to the only checkpoint. Keep the one before as well: the newest may hold a loss that is not a number.
+# - Cleaning up in `finally`: after SIGKILL, nothing in it runs.
+# - Keeping only the newest checkpoint: its weights may already be NaN.
 # - A checkpoint that nobody has ever loaded.
-# - Renaming from one file system to another: that copies, and a kill in between leaves a half.
+# - A temporary file on another file system: `os.replace` refuses it, and `shutil.move` copies, which takes more than an instant.
 #
 # ## References
 #

@@ -62,19 +62,19 @@ MORE_NODES = Question(
     "as long as before. How should the interval between two saves change?",
     options=(
         Option(
-            "16 times as short",
+            "to a sixteenth of what it was",
             reply="That would keep the work lost per failure in proportion, but you would save 16 times as "
             "often. The sum of both costs is smallest when the interval shrinks with the square root.",
             belief="interval-follows-failures",
         ),
         Option(
-            "4 times as short",
+            "to a quarter of what it was",
             reply="16 times the nodes fail 16 times as often, and the best interval goes with the square "
             "root of the mean time between failures.",
             right=True,
         ),
         Option(
-            "not at all, each node is as reliable",
+            "not at all, as nodes stay as reliable",
             reply="That would be right for a job per node. But one training needs all 2,048 nodes, and the "
             "first failure of any of them ends it.",
             belief="good-nodes-good-machine",

@@ -7,7 +7,7 @@ from course.lessons.l15_when_things_fail.kill_points import HALF, LOST, Instant
 from mpi_classroom.figures import say_seconds
 
 EQUAL = 1e-12  # losses in float64 that took the same steps
-SHORT = 66  # characters of a message in a table
+SHORT, LONG = 66, 88  # characters of a message in a table
 
 
 def explain_blame(failures: Mapping[str, Failure]) -> str:
@@ -42,9 +42,9 @@ def stack_table(failure: Failure) -> str:
     return "\n".join(f"rank {rank}  {where}" for rank, where in sorted(failure.stacks.items()))
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int = SHORT) -> str:
     """The text, or its beginning if it is long."""
-    return text if len(text) <= SHORT else text[: SHORT - 2].rstrip() + " …"
+    return text if len(text) <= most else text[: most - 2].rstrip() + " …"
 
 
 def damaged_percent(instants: Sequence[Instant]) -> float:
@@ -108,6 +108,6 @@ def call_table(times: Mapping[str, CallTimes]) -> str:
     lines = []
     for name, found in times.items():
         lines.append(f"{name:6} {say_seconds(found.seconds):>8} per call")
-        lines.append(f"{'':6} an error:  {shortened(found.error)}")
-        lines.append(f"{'':6} too late:  {shortened(found.late)}")
+        lines.append(f"{'':6} an error:  {shortened(found.error, LONG)}")
+        lines.append(f"{'':6} too late:  {shortened(found.late, LONG)}")
     return "\n".join(lines)
