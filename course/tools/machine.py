@@ -20,17 +20,17 @@ class MachineError(CourseError):
 
 
 def measure_machine(path: Path, cores: int | None = None) -> dict[str, Any]:
-    """Measure with one rank per core, at least two, and write `path`; returns what was measured.
+    """Measure with two ranks per core, which sleep when it is not their turn, and write `path`.
 
-    With one core, operations are timed on one rank, and messages between two that share it. Raises
-    MachineError when the job fails.
+    Returns what was measured. Raises MachineError when the job fails.
     """
     cores = cores or available_cores()
-    done = run_ranks(max(2, cores), ["-m", "course.tools.machine_rank", str(cores)], timeout=TIMEOUT)
+    ranks = 2 * cores
+    done = run_ranks(ranks, ["-m", "course.tools.machine_rank", str(cores)], timeout=TIMEOUT)
     found = marked_lines(done.stdout, MARK)
     if done.returncode or not found:
         raise MachineError(
-            f"measuring on {max(2, cores)} ranks ended with code {done.returncode}; "
+            f"measuring on {ranks} ranks ended with code {done.returncode}; "
             f"run `course doctor`, it checks MPI:\n{done.stderr[-2000:]}"
         )
     measured = found[-1] | {

@@ -59,7 +59,8 @@ def operation_seconds(together: Callable[[], object] = lambda: None) -> dict[str
         table["work"].append(case.work)
         table["forward_seconds"].append(forward)
         table["backward_seconds"].append(backward)
-    for kind, seconds in (("update", update_seconds), ("update in files", update_in_files_seconds)):
+    others = {"update": update_seconds, "update in files": update_in_files_seconds, "fresh": fresh_seconds}
+    for kind, seconds in others.items():
         together()
         times = [seconds(n) for n in NUMBERS]
         tables[kind, 0] = {
@@ -170,6 +171,12 @@ def update_in_files_seconds(numbers: int) -> float:
         for name in ("exp_avg", "exp_avg_sq"):
             state[name] = torch.from_file(str(Path(folder) / name), shared=True, size=numbers).zero_()
         return median_seconds(optimizer.step)
+
+
+def fresh_seconds(numbers: int) -> float:
+    """Seconds of a new tensor of zeros to which others are copied: its memory is fresh, and written twice."""
+    source = torch.ones(numbers)
+    return median_seconds(lambda: torch.zeros(numbers).copy_(source))
 
 
 def median_seconds(work: Callable[[], object]) -> float:

@@ -20,7 +20,7 @@ from course_lib.theory.planner.quantity import Quantity, cited, counted, derived
 
 Direction = Literal["forward", "backward"]
 PRODUCTS = ("linear", "attention", "convolution")  # their work is in flop
-POINTWISE = ("gelu", "relu", "norm", "add", "embedding", "loss", "update", "update in files")
+POINTWISE = ("gelu", "relu", "norm", "add", "embedding", "loss", "update", "update in files", "fresh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,22 @@ class Machine:
     between: Link
     ranks_per_node: int
     source: str
+    calls: Mapping[str, Piecewise]  # what the library's exchanges take besides their messages, by bytes
+    crowded_calls: Mapping[str, Piecewise]  # when there are more ranks than cores
+
+    def call(self, name: str, nbytes: Quantity, *, crowded: bool) -> Quantity:
+        """Seconds of an exchange besides its messages: Python, copies, waiting for a core."""
+        table, who = (self.crowded_calls, ", ranks share cores") if crowded else (self.calls, "")
+        if name not in table:
+            return counted(0, "calls cost nothing on paper", "s")
+        line = _line(table[name], nbytes.value)
+        return derived(
+            "start + each * nbytes",
+            "s",
+            start=Quantity(line.alpha_seconds, "s", f"{name} besides messages{who}", self.source),
+            each=Quantity(line.beta_seconds_per_byte, "s/byte", f"{name} besides messages{who}", self.source),
+            nbytes=nbytes,
+        )
 
     def operation(self, one: Operation, direction: Direction, *, alone: bool) -> Quantity:
         """Seconds of one operation. Raises KeyError, with the kinds, for one that was not timed."""
@@ -157,7 +173,27 @@ def machine_from_json(text: str) -> Machine:
         link,
         2**31,  # one node, however many ranks
         "measured",
+        {name: _besides_messages(name, table, link) for name, table in found["calls"].items()},
+        {name: _besides_messages(name, table, link) for name, table in found["crowded_calls"].items()},
     )
+
+
+def _besides_messages(name: str, table: Mapping[str, Sequence[float]], link: Link) -> Piecewise:
+    """What a pair's exchange took longer than its messages and sums, by the bytes of its array."""
+    found = []
+    for nbytes, seconds in zip(table["nbytes"], table["seconds"], strict=True):
+        half = nbytes / 2
+        message = _line(link.exchange, half).one_way_seconds(half)
+        adding = _line(link.sum, half).one_way_seconds(half)
+        if name.endswith("message"):  # there and back
+            whole = _line(link.exchange, nbytes).one_way_seconds(nbytes)
+            found.append(seconds / 2 - whole)
+        elif name.endswith("all-reduce"):
+            found.append(seconds - 2 * message - adding)
+        else:
+            found.append(seconds - message - (adding if name.endswith("reduce-scatter") else 0))
+    least = 1e-9  # a line is fitted to logarithms
+    return fit_piecewise(table["nbytes"], [max(least, each) for each in found], 2)
 
 
 def _rates(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Rate]]:
@@ -209,6 +245,8 @@ def machine_on_paper(
         _cited_link("between nodes", between, source),
         ranks_per_node,
         source,
+        {},
+        {},
     )
 
 

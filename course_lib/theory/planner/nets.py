@@ -100,7 +100,8 @@ class ConvShape:
             element=given(part.element, "of a number", "bytes"),
         )
         maps = "element * samples * outputs * rows * columns"
-        padded = "element * samples * inputs * (rows + kernel - 1) * (columns + kernel - 1)"
+        wider = "samples * inputs * (rows + kernel - 1) * (columns + kernel - 1)"
+        padded = f"element * {wider}"
         weights = "element * inputs * outputs * kernel ** 2"
         seen = padded if tiled else "element * samples * inputs * rows * columns"
         flop = of("2 * samples * outputs * rows * columns * inputs * kernel ** 2", "flop")
@@ -113,6 +114,7 @@ class ConvShape:
             (
                 Operation("convolution", flop, 1, (rows * columns * part.samples, inputs, outputs), first),
                 Operation("relu", of("samples * outputs * rows * columns", "numbers")),
+                *([Operation("fresh", of(wider, "numbers"), 2)] if tiled else []),
             ),
             self._halo(part, inputs) if tiled else (),
             keeps_output=True,

@@ -31,7 +31,7 @@ def found() -> dict[str, Any]:
             "backward_seconds": [2 * f for f in forward],
         }
 
-    kinds = {case.kind for case in operation_times.cases()} | {"update", "update in files"}
+    kinds = {case.kind for case in operation_times.cases()} | {"update", "update in files", "fresh"}
     products = {kind: [table(16, 1e9), table(64, 4e9)] for kind in ("linear", "attention", "convolution")}
     operations = {kind: products.get(kind, [table(0, 1e8)]) for kind in kinds}
     nbytes = [4, 1024, 2**20]
@@ -47,7 +47,17 @@ def found() -> dict[str, Any]:
         "alone": operations,
         "together": operations,
         "messages": messages,
+        "calls": calls(10e-6),
+        "crowded_calls": calls(1e-3),
     }
+
+
+def calls(start: float) -> dict[str, Any]:
+    """Each exchange of the library takes so long besides its messages."""
+    names = ("tensor all-reduce", "tensor all-gather", "tensor reduce-scatter", "tiles halo")
+    names += ("data reduce-scatter", "data all-gather", "pipeline message")
+    nbytes = [256, 4096, 2**20]
+    return {name: {"nbytes": nbytes, "seconds": [start + 3e-5 + 4e-9 * n for n in nbytes]} for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +128,11 @@ def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(operation_times, "ENOUGH_SECONDS", 0.0)
     calls = []
     tables = operation_times.operation_seconds(lambda: calls.append(1))
-    assert set(tables) == {case.kind for case in operation_times.cases()} | {"update", "update in files"}
+    assert set(tables) == {case.kind for case in operation_times.cases()} | {
+        "update",
+        "update in files",
+        "fresh",
+    }
     for kind, each in tables.items():
         for table in each:
             assert (
