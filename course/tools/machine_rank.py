@@ -6,7 +6,7 @@ python -m mpi_classroom.launch 4 -m course.tools.machine_rank CORES
 import json
 import sys
 import time
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import torch
@@ -34,7 +34,7 @@ def measure(comm: MPI.Intracomm, cores: int) -> dict[str, Any] | None:
     few = comm.Split(0 if comm.rank < max(2, cores) else MPI.UNDEFINED, comm.rank)
     messages = calls = None
     if few != MPI.COMM_NULL:
-        messages, calls = measure_ping_pong(few, SIZES, repetitions=5), call_seconds(few)
+        messages, calls = measure_ping_pong(few, SIZES, repetitions=5), call_seconds(cast(MPI.Intracomm, few))
     wait_asleep(comm)
     crowded_calls = call_seconds(comm)
     if alone is None or messages is None:
