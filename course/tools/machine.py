@@ -44,15 +44,14 @@ def measure_machine(path: Path, cores: int | None = None) -> dict[str, Any]:
 
 def summary(measured: dict[str, Any]) -> list[str]:
     """What was measured, in a few lines."""
+    products = measured["together"]["linear"]
     fastest = max(
-        work / seconds
-        for table in measured["together"]["linear"]
-        for work, seconds in zip(table["work"], table["forward_seconds"], strict=True)
+        work / seconds for work, seconds in zip(products["work"], products["forward_seconds"], strict=True)
     )
     messages = measured["messages"]
     nbytes, times = messages["nbytes"], messages["exchange_seconds"]
     latency, bandwidth = times[0], nbytes[-1] / times[-1]
-    updates = measured["together"]["update"][0]
+    updates = measured["together"]["update"]
     update = updates["work"][-1] / updates["forward_seconds"][-1]
     return [
         f"{measured['cores']} cores, {measured['memory_nbytes'] / 1e9:.1f} GB free per rank",
