@@ -6,12 +6,15 @@ The machine is made of the vendor's figures, so a step takes at least as long as
 reaches the peak rate, and latencies are left out.
 """
 
+from course.lessons.l14_scaling_out import published
 from course_lib.theory.hockney import Hockney
 from course_lib.theory.planner.machine import machine_on_paper
 from course_lib.theory.planner.memory import state_of
 from course_lib.theory.planner.models import Part, TransformerShape, parameter_count
 from course_lib.theory.planner.plan import Plan
+from course_lib.theory.planner.quantity import counted
 from course_lib.theory.planner.ranking import estimate, spends
+from course_lib.theory.planner.seconds import exchange_seconds
 from course_lib.theory.scale_out import Claim
 
 A100 = machine_on_paper(
@@ -24,6 +27,17 @@ A100 = machine_on_paper(
     inside=Hockney(0.0, 1 / 300e9),
     between=Hockney(0.0, 1 / 200e9),
     ranks_per_node=8,
+)
+SUMMIT = machine_on_paper(
+    "Summit",
+    "ORNL, Summit user guide: 6 V100 per node, 50 GB/s each way between GPUs, two ports of 12.5 GB/s per "
+    "node; 5 µs per message are assumed, as in lesson 14",
+    memory_nbytes=16e9,
+    flop_per_second=15.7e12,
+    memory_bytes_per_second=900e9,
+    inside=Hockney(5e-6, 1 / 50e9),
+    between=published.TWO_PORTS,
+    ranks_per_node=6,
 )
 GPT3 = TransformerShape(blocks=96, width=12_288, length=2048, vocabulary=51_200, heads=96)
 GPT3_PLAN = Plan(data=8, pipeline=16, microbatches=192, recompute=True, tensor=8, mixed=True)
@@ -48,8 +62,11 @@ def claims() -> list[Claim]:
         for stage, published in ZERO_GB.items()
     ]
     gpt3 = estimate(GPT3, GPT3_BATCH, GPT3_PLAN, A100)
+    frontera = [claim for claim in published.claims() if claim.what.startswith("Frontera, 2,048")]
     return [
         *found,
+        summit(),
+        *frontera,
         Claim(
             "GPT-3 on 1,024 A100",
             GPT3_SECONDS,
@@ -59,6 +76,22 @@ def claims() -> list[Claim]:
             "the rate that products reach (Megatron-LM's README: 44 % of the peak), and all latencies",
         ),
     ]
+
+
+def summit() -> Claim:
+    """ResNet-50 on 1,536 GPUs: the published rate of one GPU, and the planner's all-reduce."""
+    gradients = counted(published.RESNET_50, "gradients of ResNet-50", "bytes")
+    plan = Plan(data=published.SUMMIT_GPUS)
+    summing = exchange_seconds("all-reduce", gradients, plan, "data", SUMMIT).value
+    step = published.GPU_STEP.compute_seconds + summing
+    return Claim(
+        "ResNet-50 on Summit, 1,536 GPUs",
+        published.SUMMIT / 1e3,
+        published.SUMMIT_GPUS * published.GPU_STEP.samples_per_rank / step / 1e3,
+        "thousand images/s",
+        "334 images/s on one GPU, 64 per batch; a ring of all GPUs, nothing overlaps",
+        "GPUs that wait for the slowest one, reading images; overlap, which would make it faster",
+    )
 
 
 def zero_plan(stage: int) -> Plan:

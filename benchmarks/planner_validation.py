@@ -23,7 +23,8 @@ from mpi4py import MPI
 
 from benchmarks.harness import CannotMeasure, on_ranks
 from course.paths import ROOT
-from course_lib.theory.planner.machine import Machine, machine_from_json
+from course_lib.theory.planner.machine import Machine
+from course_lib.theory.planner.measured import machine_from_json
 from course_lib.theory.planner.models import Shape, TransformerShape
 from course_lib.theory.planner.nets import ConvShape, MLPShape
 from course_lib.theory.planner.plan import Plan, plans

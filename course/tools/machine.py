@@ -20,17 +20,17 @@ class MachineError(CourseError):
 
 
 def measure_machine(path: Path, cores: int | None = None) -> dict[str, Any]:
-    """Measure with one rank per core, at least two, and write `path`; returns what was measured.
+    """Measure with two ranks per core, which sleep when it is not their turn, and write `path`.
 
-    With one core, operations are timed on one rank, and messages between two that share it. Raises
-    MachineError when the job fails.
+    Returns what was measured. Raises MachineError when the job fails.
     """
     cores = cores or available_cores()
-    done = run_ranks(max(2, cores), ["-m", "course.tools.machine_rank", str(cores)], timeout=TIMEOUT)
+    ranks = 2 * cores
+    done = run_ranks(ranks, ["-m", "course.tools.machine_rank", str(cores)], timeout=TIMEOUT)
     found = marked_lines(done.stdout, MARK)
     if done.returncode or not found:
         raise MachineError(
-            f"measuring on {max(2, cores)} ranks ended with code {done.returncode}; "
+            f"measuring on {ranks} ranks ended with code {done.returncode}; "
             f"run `course doctor`, it checks MPI:\n{done.stderr[-2000:]}"
         )
     measured = found[-1] | {
@@ -44,15 +44,14 @@ def measure_machine(path: Path, cores: int | None = None) -> dict[str, Any]:
 
 def summary(measured: dict[str, Any]) -> list[str]:
     """What was measured, in a few lines."""
+    products = measured["together"]["linear"]
     fastest = max(
-        work / seconds
-        for table in measured["together"]["linear"]
-        for work, seconds in zip(table["work"], table["forward_seconds"], strict=True)
+        work / seconds for work, seconds in zip(products["work"], products["forward_seconds"], strict=True)
     )
     messages = measured["messages"]
     nbytes, times = messages["nbytes"], messages["exchange_seconds"]
     latency, bandwidth = times[0], nbytes[-1] / times[-1]
-    updates = measured["together"]["update"][0]
+    updates = measured["together"]["update"]
     update = updates["work"][-1] / updates["forward_seconds"][-1]
     return [
         f"{measured['cores']} cores, {measured['memory_nbytes'] / 1e9:.1f} GB free per rank",

@@ -1,12 +1,12 @@
-"""Seconds of the operations that models of the course are made of, by kind and size, forward and backward.
+"""Seconds of the operations that models of the course are made of, by their work, forward and backward.
 
     table = operation_seconds()
-    table["linear"]      [{"narrow": 64, "work": […], "forward_seconds": […], "backward_seconds": […]}, …]
+    table["linear"]      {"work": […], "numbers": […], "forward_seconds": […], "backward_seconds": […]}
 
-A product is timed for several narrowest sides: a number that is loaded is used as often as that side is long,
-so its rate depends on it. All is timed as in training: gradients are added to those that are there, and until
-an operation uses the same memory again, others have used more than the caches of a core hold.
-The planner (`course_lib/theory/planner/machine.py`) fits lines to these.
+The work of a product is in flop; it also reads and writes numbers: its inputs, weights and outputs. The work
+of all else is in numbers. All is timed as in training: gradients are added to those that are there, and until
+an operation uses the same memory again, others have used more than the caches of a core hold. The planner
+(`course_lib/theory/planner/machine.py`) fits lines to these.
 """
 
 import statistics
@@ -16,106 +16,101 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import functional as F
 from torch.optim import AdamW
 
-SIDES = (16, 32, 64, 128, 256, 512, 1024)
-MIDDLE, WIDE = 512, 1024  # the other sides of a product
+from course_lib.training.transformer import Block
+
+ROWS, WIDTHS = (8, 32, 128, 512, 2048), (32, 128, 512, 1024)
+MOST_FLOP = 3e9  # of one product
 HEADS = ((16, 32), (16, 128), (32, 64), (32, 256), (64, 128), (64, 256))  # head width and sequence length
 MAPS = ((1, 32), (3, 16), (3, 32), (8, 8), (16, 16), (32, 32), (64, 64))  # in and out of convolutions
 NUMBERS = tuple(2**power for power in (8, 11, 13, 15, 17, 19, 21, 22))
 CLASSES = 128
 BETWEEN_NBYTES, MOST_COPIES = 2**24, 64  # of an operation's tensors, before it uses the same again
-ENOUGH_SECONDS, FEWEST, MOST = 0.02, 3, 100  # how long, and how often, an operation is repeated
+ENOUGH_SECONDS, FEWEST, MOST = 0.01, 3, 100  # how long, and how often, an operation is repeated
 
 Inputs = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An operation of some work; `narrow` is the narrowest side of a product, else 0."""
+    """An operation of some work; `numbers` is what a product reads and writes, else 0."""
 
     kind: str
-    narrow: int
     work: float
+    numbers: float
     inputs: Inputs
     run: Callable[..., torch.Tensor]
 
 
-def operation_seconds(together: Callable[[], object] = lambda: None) -> dict[str, list[dict[str, Any]]]:
-    """Seconds of each kind, one table per narrowest side; `together` is called before each is timed.
+def operation_seconds(together: Callable[[], object] = lambda: None) -> dict[str, dict[str, list[float]]]:
+    """Seconds of each kind of operation; `together` is called before each operation is timed.
 
     With a barrier as `together`, several ranks time the same operation at the same time.
     """
-    tables: dict[tuple[str, int], dict[str, Any]] = {}
+    tables: dict[str, dict[str, list[float]]] = {}
+
+    def note(kind: str, work: float, numbers: float, forward: float, backward: float) -> None:
+        row = {"work": work, "numbers": numbers, "forward_seconds": forward, "backward_seconds": backward}
+        table = tables.setdefault(kind, {name: [] for name in row})
+        for name, value in row.items():
+            table[name].append(value)
+
     for case in cases():
         together()
-        forward, backward = seconds_of(case)
-        empty = {"narrow": case.narrow, "work": [], "forward_seconds": [], "backward_seconds": []}
-        table = tables.setdefault((case.kind, case.narrow), empty)
-        table["work"].append(case.work)
-        table["forward_seconds"].append(forward)
-        table["backward_seconds"].append(backward)
-    for kind, seconds in (("update", update_seconds), ("update in files", update_in_files_seconds)):
-        together()
-        times = [seconds(n) for n in NUMBERS]
-        tables[kind, 0] = {
-            "narrow": 0,
-            "work": list(NUMBERS),
-            "forward_seconds": times,
-            "backward_seconds": times,
-        }
-    found: dict[str, list[dict[str, Any]]] = {}
-    for (kind, _), table in tables.items():
-        found.setdefault(kind, []).append(table)
-    return found
+        note(case.kind, case.work, case.numbers, *seconds_of(case))
+    others = {"update": update_seconds, "update in files": update_in_files_seconds, "fresh": fresh_seconds}
+    for kind, seconds in others.items():
+        for n in NUMBERS:
+            together()
+            both = seconds(n)
+            note(kind, n, 0, both, both)
+    return tables
 
 
 def cases() -> Iterator[Case]:
     """All operations, small tensors of random numbers included."""
     yield from products()
+    block = Block(HEADS[0][0], 4)  # so small that its calls take all of its time
+    yield Case("block", 1, 0, (random(1, 4, HEADS[0][0]),), block)
     for width, length in HEADS:
         for batch in (2, 8):
             q, k, v = (random(batch, 4, length, width) for _ in range(3))
-            work = 4 * batch * length**2 * 4 * width
-            yield Case("attention", width, work, (q, k, v), attention)
+            yield Case("attention", 4 * q.numel() * length, 4 * q.numel(), (q, k, v), attention)
     for maps_in, maps_out in MAPS:
         for images, side in ((1, 16), (4, 32), (16, 32)):
-            work = 2 * images * side**2 * maps_in * maps_out * 9
-            inputs = random(images, maps_in, side, side), random(maps_out, maps_in, 3, 3), random(maps_out)
-            yield Case("convolution", maps_in, work, inputs, lambda x, w, b: F.conv2d(x, w, b, padding=1))
+            x, w, b = random(images, maps_in, side, side), random(maps_out, maps_in, 3, 3), random(maps_out)
+            flop, numbers = 2 * x.numel() * maps_out * 9, x.numel() * (1 + maps_out / maps_in)
+            yield Case("convolution", flop, numbers, (x, w, b), lambda x, w, b: F.conv2d(x, w, b, padding=1))
     for n in NUMBERS:
-        yield Case("gelu", 0, n, (random(n),), F.gelu)
-        yield Case("relu", 0, n, (random(n),), F.relu)
-        yield Case("add", 0, n, (random(n), random(n)), torch.add)
+        yield Case("gelu", n, 0, (random(n),), F.gelu)
+        yield Case("relu", n, 0, (random(n),), F.relu)
+        yield Case("add", n, 0, (random(n), random(n)), torch.add)
         rows, width = max(1, n // CLASSES), min(n, CLASSES)
         scale = random(width), random(width)
         yield Case(
-            "norm", 0, n, (random(rows, width), *scale), lambda x, w, b: F.layer_norm(x, w.shape, w, b)
+            "norm", n, 0, (random(rows, width), *scale), lambda x, w, b: F.layer_norm(x, w.shape, w, b)
         )
-        targets = torch.randint(width, (rows,))
+        t = torch.randint(width, (rows,))
         yield Case(
-            "loss", 0, n, (random(rows, width),), lambda x, t=targets: F.cross_entropy(x, t, reduction="sum")
+            "loss", n, 0, (random(rows, width),), lambda x, t=t: F.cross_entropy(x, t, reduction="sum")
         )
-        yield Case(
-            "embedding", 0, n, (random(CLASSES, width),), lambda table, t=targets: F.embedding(t, table)
-        )
+        yield Case("embedding", n, 0, (random(CLASSES, width),), lambda table, t=t: F.embedding(t, table))
 
 
 def products() -> Iterator[Case]:
-    """Matrix products, with several shapes for each narrowest side."""
-    for n in SIDES:
-        shapes = {(n, n, n), (WIDE, n, max(n, MIDDLE))}
-        if n < MIDDLE:
-            shapes |= {(4 * n, n, n), (n, MIDDLE, MIDDLE)}
-        if n == WIDE:
-            shapes |= {(2 * n, n, n)}
-        for rows, inputs, outputs in sorted(shape for shape in shapes if min(shape) == n):
-            tensors = random(rows, inputs), random(outputs, inputs), random(outputs)
-            yield Case("linear", n, 2 * rows * inputs * outputs, tensors, F.linear)
+    """Linear layers: few rows and many, narrow and wide, to four times the width and back."""
+    for rows in ROWS:
+        for width in WIDTHS:
+            for inputs, outputs in ((width, width), (width, 4 * width), (4 * width, width)):
+                flop = 2 * rows * inputs * outputs
+                if flop <= MOST_FLOP:
+                    numbers = rows * inputs + inputs * outputs + rows * outputs
+                    tensors = random(rows, inputs), random(outputs, inputs), random(outputs)
+                    yield Case("linear", flop, numbers, tensors, F.linear)
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -153,10 +148,23 @@ def seconds_of(case: Case) -> tuple[float, float]:
 
 
 def update_seconds(numbers: int) -> float:
-    """Seconds of AdamW's step on a tensor of so many numbers."""
-    weights = random(numbers)
-    weights.grad = torch.ones(numbers)
-    return median_seconds(AdamW([weights]).step)
+    """Seconds of AdamW's step on a tensor of so many numbers, and of clearing its gradients."""
+    copies = max(1, min(MOST_COPIES, BETWEEN_NBYTES // (16 * numbers)))
+    optimizers = []
+    for _ in range(copies):
+        weights = random(numbers)
+        weights.grad = torch.ones(numbers)
+        optimizers.append(AdamW([weights]))
+    turns = cycle(optimizers)
+
+    def step() -> None:
+        optimizer = next(turns)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+    for _ in optimizers:  # makes Adam's state
+        step()
+    return median_seconds(step)
 
 
 def update_in_files_seconds(numbers: int) -> float:
@@ -170,6 +178,12 @@ def update_in_files_seconds(numbers: int) -> float:
         for name in ("exp_avg", "exp_avg_sq"):
             state[name] = torch.from_file(str(Path(folder) / name), shared=True, size=numbers).zero_()
         return median_seconds(optimizer.step)
+
+
+def fresh_seconds(numbers: int) -> float:
+    """Seconds of a new tensor of zeros to which others are copied: its memory is fresh, and written twice."""
+    source = torch.ones(numbers)
+    return median_seconds(lambda: torch.zeros(numbers).copy_(source))
 
 
 def median_seconds(work: Callable[[], object]) -> float:

@@ -1,35 +1,46 @@
 """What the ranks of a machine need: seconds of an operation by kind and size, and of a message by its bytes.
 
-    seconds of an operation = start + each · work        by kind, direction, narrowest side of a product
-    seconds of a message    = alpha + beta · bytes       inside a node, and between nodes
+    seconds of a product     start + flop / rate + numbers / bandwidth     a roofline whose parts add up
+    of another operation     start + numbers / bandwidth                   by size: caches are faster
+    of a message             alpha + beta · bytes                          inside a node, and between nodes
 
 `course machine` measures all of them on the reader's machine; `machine_on_paper` makes them of published
 rates. With several ranks at work each has less of the memory's bandwidth, so operations are timed twice: on
 one rank alone, and on as many ranks as there are cores. More ranks than cores share them.
 """
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from course_lib.theory.hockney import Hockney, Piecewise, fit_piecewise
+from course_lib.theory.hockney import Hockney, Piecewise
 from course_lib.theory.planner.models import Operation
-from course_lib.theory.planner.quantity import Quantity, cited, counted, derived, measured
+from course_lib.theory.planner.quantity import Quantity, cited, counted, derived
 
 Direction = Literal["forward", "backward"]
 PRODUCTS = ("linear", "attention", "convolution")  # their work is in flop
-POINTWISE = ("gelu", "relu", "norm", "add", "embedding", "loss", "update", "update in files")
+POINTWISE = ("gelu", "relu", "norm", "add", "embedding", "loss", "update", "update in files", "fresh")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Seconds of a product: of its call, per flop, and per number that it reads or writes."""
+
+    start: float
+    per_flop: float
+    per_number: float
+
+
+Times = Product | Piecewise  # of a product, of another operation by its numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Seconds of one kind of operation by its work, for products with this narrowest side (0: any)."""
+    """Seconds of one kind of operation."""
 
-    narrow: int
-    forward: Piecewise
-    backward: Piecewise
+    forward: Times
+    backward: Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,7 @@ class Link:
 
     def message(self, nbytes: Quantity, sharing: int = 1) -> Quantity:
         """Seconds of sending so many bytes and receiving as many; `sharing` ranks use the link at once."""
-        line = _line(self.exchange, nbytes.value)
+        line = line_of(self.exchange, nbytes.value)
         return derived(
             "alpha + beta * sharing * nbytes",
             "s",
@@ -55,7 +66,7 @@ class Link:
 
     def adding(self, nbytes: Quantity) -> Quantity:
         """Seconds of adding so many bytes that were received."""
-        line = _line(self.sum, nbytes.value)
+        line = line_of(self.sum, nbytes.value)
         return derived(
             "start + gamma * nbytes",
             "s",
@@ -72,51 +83,54 @@ class Machine:
     name: str
     cores: Quantity  # ranks that compute at once, each at full speed
     memory: Quantity  # bytes for tensors on each rank
-    alone: Mapping[str, Sequence[Rate]]
-    together: Mapping[str, Sequence[Rate]]
+    alone: Mapping[str, Rate]
+    together: Mapping[str, Rate]
     inside: Link
     between: Link
     ranks_per_node: int
     source: str
+    calls: Mapping[str, Piecewise]  # what the library's exchanges take besides their messages, by bytes
+    crowded_calls: Mapping[str, Piecewise]  # when there are more ranks than cores
+
+    def call(self, name: str, nbytes: Quantity, *, crowded: bool) -> Quantity:
+        """Seconds of an exchange besides its messages: Python, copies, waiting for a core."""
+        table, who = (self.crowded_calls, ", ranks share cores") if crowded else (self.calls, "")
+        if name not in table:
+            return counted(0, "calls cost nothing on paper", "s")
+        line = line_of(table[name], nbytes.value)
+        return derived(
+            "start + each * nbytes",
+            "s",
+            start=Quantity(line.alpha_seconds, "s", f"{name} besides messages{who}", self.source),
+            each=Quantity(line.beta_seconds_per_byte, "s/byte", f"{name} besides messages{who}", self.source),
+            nbytes=nbytes,
+        )
 
     def operation(self, one: Operation, direction: Direction, *, alone: bool) -> Quantity:
         """Seconds of one operation. Raises KeyError, with the kinds, for one that was not timed."""
         table = self.alone if alone else self.together
         if one.kind not in table:
             raise KeyError(f"{self.name} has no seconds of {one.kind}; it has {sorted(table)}")
-        rates = sorted(table[one.kind], key=lambda rate: rate.narrow)
-        narrow = min(one.sides) if one.sides else 0
-        below = max(
-            (rate for rate in rates if rate.narrow <= narrow), default=rates[0], key=lambda r: r.narrow
-        )
-        above = min(
-            (rate for rate in rates if rate.narrow >= narrow), default=rates[-1], key=lambda r: r.narrow
-        )
-        low = self._seconds(below, one, direction)
-        if below.narrow == above.narrow:
-            return low
+        times: Times = getattr(table[one.kind], direction)
+        what = f"{one.kind}, {direction}"
+        if isinstance(times, Piecewise):
+            line = line_of(times, one.work.value)
+            return derived(
+                "start + each * work",
+                "s",
+                start=Quantity(line.alpha_seconds, "s", f"a call: {what}", self.source),
+                each=Quantity(line.beta_seconds_per_byte, "s/number", what, self.source),
+                work=one.work,
+            )
+        assert one.numbers is not None
         return derived(
-            "narrower * (wider / narrower) ** share",
+            "start + per_flop * flop + per_number * numbers",
             "s",
-            f"between products whose narrowest sides are {below.narrow} and {above.narrow}",
-            narrower=low,
-            wider=self._seconds(above, one, direction),
-            share=counted(
-                math.log(narrow / below.narrow) / math.log(above.narrow / below.narrow),
-                f"where {narrow} lies between them, on a log axis",
-            ),
-        )
-
-    def _seconds(self, rate: Rate, one: Operation, direction: Direction) -> Quantity:
-        line = _line(getattr(rate, direction), one.work.value)
-        side = f", narrowest side {rate.narrow}" if rate.narrow else ""
-        what = f"{one.kind}, {direction}{side}"
-        return derived(
-            "start + each * work",
-            "s",
-            start=Quantity(line.alpha_seconds, "s", f"a call: {what}", self.source),
-            each=Quantity(line.beta_seconds_per_byte, f"s per {one.work.unit}", what, self.source),
-            work=one.work,
+            start=Quantity(times.start, "s", f"a call: {what}", self.source),
+            per_flop=Quantity(times.per_flop, "s/flop", what, self.source),
+            flop=one.work,
+            per_number=Quantity(times.per_number, "s/number", f"read or written: {what}", self.source),
+            numbers=one.numbers,
         )
 
     def link(self, ways: int, stride: int) -> tuple[Link, int]:
@@ -130,48 +144,9 @@ class Machine:
         return self.between, min(stride, self.ranks_per_node)
 
 
-def _line(lines: Piecewise, amount: float) -> Hockney:
+def line_of(lines: Piecewise, amount: float) -> Hockney:
+    """The line of the regime that `amount` is in."""
     return next(line for limit, line in zip(lines.limits_nbytes, lines.lines, strict=True) if amount <= limit)
-
-
-# ---------------------------------------------------------------- measured
-
-
-def machine_from_json(text: str) -> Machine:
-    """The machine that `course machine` measured and wrote."""
-    found = json.loads(text)
-    messages, ranks = found["messages"], found["cores"]
-    link = Link(
-        "between two ranks",
-        fit_piecewise(messages["nbytes"], messages["exchange_seconds"], 4),
-        fit_piecewise(messages["nbytes"], messages["sum_seconds"], 4),
-        "measured",
-    )
-    return Machine(
-        found["name"],
-        measured(ranks, "", "cores that these ranks may use"),
-        measured(found["memory_nbytes"], "bytes", "free memory per rank"),
-        _rates(found["alone"]),
-        _rates(found["together"]),
-        link,
-        link,
-        2**31,  # one node, however many ranks
-        "measured",
-    )
-
-
-def _rates(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Rate]]:
-    return {
-        kind: [
-            Rate(
-                table["narrow"],
-                fit_piecewise(table["work"], table["forward_seconds"], 2),
-                fit_piecewise(table["work"], table["backward_seconds"], 2),
-            )
-            for table in tables
-        ]
-        for kind, tables in found.items()
-    }
 
 
 # ---------------------------------------------------------------- on paper
@@ -190,15 +165,15 @@ def machine_on_paper(
 ) -> Machine:
     """A machine of published rates: every rank has a device of its own, and calls cost nothing.
 
-    A product's backward pass has twice its forward's flop. An operation on single numbers reads one and
-    writes one, forward; backward it reads two and writes one.
+    A product's backward pass has twice its forward's flop; what it reads and writes hides behind them. Any
+    other operation reads one number and writes one, forward; backward it reads two and writes one.
     """
     source = f"cited: {reference}"
-    product = Rate(0, _straight(1 / flop_per_second), _straight(2 / flop_per_second))
-    number = 4 / memory_bytes_per_second
-    rates = {kind: [product] for kind in PRODUCTS}
-    rates |= {kind: [Rate(0, _straight(2 * number), _straight(3 * number))] for kind in POINTWISE}
-    rates["update"] = [Rate(0, _straight(7 * number), _straight(0.0))]  # reads 4 numbers, writes 3
+    each, number = 1 / flop_per_second, 4 / memory_bytes_per_second
+    rates = {kind: Rate(Product(0.0, each, 0.0), Product(0.0, 2 * each, 0.0)) for kind in PRODUCTS}
+    rates |= {kind: Rate(_straight(2 * number), _straight(3 * number)) for kind in POINTWISE}
+    rates["block"] = Rate(_straight(0.0), _straight(0.0))
+    rates["update"] = Rate(_straight(7 * number), _straight(0.0))  # reads 4 numbers, writes 3
     return Machine(
         name,
         cited(float("inf"), "", "a device for every rank", reference),
@@ -209,6 +184,8 @@ def machine_on_paper(
         _cited_link("between nodes", between, source),
         ranks_per_node,
         source,
+        {},
+        {},
     )
 
 

@@ -38,16 +38,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`times` operations of one kind, each of so much `work`; `sides` are those of a matrix product.
+    """`times` operations of one kind, each of so much `work`.
 
-    `kind` is linear or attention (work in flop), convolution (flop), or an operation that reads and writes
-    numbers one by one: gelu, relu, norm, add, embedding, loss (work in numbers).
+    The work of a product (linear, attention, convolution) is in flop, and `numbers` is what it reads and
+    writes: inputs, weights, outputs. The work of all else (gelu, relu, norm, add, embedding, loss) is in
+    numbers; block is what calling a block takes besides its operations.
     """
 
     kind: str
     work: Quantity
     times: int = 1
-    sides: tuple[int, int, int] | None = None  # rows, inputs, outputs
+    numbers: Quantity | None = None
     first: bool = False  # of the model: its inputs need no gradient, which is half of a product's backward
 
 
@@ -184,24 +185,25 @@ class TransformerShape:
         )
 
     def _block_operations(self, of: Formulas, part: Part) -> tuple[Operation, ...]:
-        d, ways, rows = self.width, part.tensor, part.samples * self.length
         square = of("2 * tokens * width ** 2 / tensor", "flop")
-        wide = of("8 * tokens * width ** 2 / tensor", "flop")
+        through = of("2 * tokens * width + width ** 2", "numbers")
         merged = of("6 * tokens * width ** 2 / tensor", "flop")
-        projections = (
-            Operation("linear", merged, 1, (rows, d, 3 * d // ways))
-            if ways > 1
-            else Operation("linear", square, 3, (rows, d, d))
-        )
+        merged_through = of("tokens * (width + 3 * width / tensor) + 3 * width ** 2 / tensor", "numbers")
+        wide = of("8 * tokens * width ** 2 / tensor", "flop")
+        wide_through = of("tokens * (width + 4 * width / tensor) + 4 * width ** 2 / tensor", "numbers")
+        projected = of("tokens * (width / tensor + width) + width ** 2 / tensor", "numbers")
+        attention = of("4 * tokens * length * width / tensor", "flop")
         return (
-            projections,
-            Operation("attention", of("4 * tokens * length * width / tensor", "flop")),
-            Operation("linear", square, 1, (rows, d // ways, d)),
-            Operation("linear", wide, 1, (rows, d, 4 * d // ways)),
-            Operation("linear", wide, 1, (rows, 4 * d // ways, d)),
+            Operation("linear", merged, 1, merged_through)
+            if part.tensor > 1
+            else Operation("linear", square, 3, through),
+            Operation("attention", attention, 1, of("4 * tokens * width / tensor", "numbers")),
+            Operation("linear", square, 1, projected),
+            Operation("linear", wide, 2, wide_through),
             Operation("gelu", of("4 * tokens * width / tensor", "numbers")),
             Operation("norm", of("tokens * width / shared", "numbers"), 2),
             Operation("add", of("tokens * width / shared", "numbers"), 2),
+            Operation("block", counted(1, "a block's modules and views", "calls")),
         )
 
     def _block_messages(self, of: Formulas, part: Part) -> tuple[Message, ...]:
@@ -232,7 +234,8 @@ class TransformerShape:
         else:
             widest = of(f"element * (tokens * (width + vocabulary / tensor) + {weights})")
         flop = of("2 * tokens * width * vocabulary / tensor", "flop")
-        product = Operation("linear", flop, 1, (part.samples * self.length, self.width, rows))
+        through = of("tokens * (width + vocabulary / tensor) + width * vocabulary / tensor", "numbers")
+        product = Operation("linear", flop, 1, through)
         hidden = of("element * tokens * width")
         messages: tuple[Message, ...] = ()
         if part.sequence:

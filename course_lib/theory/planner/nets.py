@@ -79,14 +79,14 @@ class ConvShape:
             raise ValueError(f"{self} is cut into tiles, not into {part.tensor} tensor shards; use 1")
         rows, columns = (len(even_ranges(self.side, ways)[0]) for ways in part.tiles)
         convolutions = [
-            self._convolution(part, (rows, columns), maps, first=index == 0)
+            self._convolution(part, (rows, columns), maps, index)
             for index, maps in enumerate(pairwise(self.channels))
         ]
         head = _linear(part, self.channels[-1], self.classes, relu=False)
         return [*convolutions, head, _class_loss(part, self.classes)]
 
     def _convolution(
-        self, part: Part, pixels: tuple[int, int], maps_in_out: tuple[int, int], *, first: bool
+        self, part: Part, pixels: tuple[int, int], maps_in_out: tuple[int, int], index: int
     ) -> Layer:
         (rows, columns), (inputs, outputs) = pixels, maps_in_out
         tiled = part.tiles != (1, 1)
@@ -100,19 +100,24 @@ class ConvShape:
             element=given(part.element, "of a number", "bytes"),
         )
         maps = "element * samples * outputs * rows * columns"
-        padded = "element * samples * inputs * (rows + kernel - 1) * (columns + kernel - 1)"
+        wider = "samples * inputs * (rows + kernel - 1) * (columns + kernel - 1)"
+        padded = f"element * {wider}"
         weights = "element * inputs * outputs * kernel ** 2"
+        # The gradient of a tile's mean is one number per map, seen from every pixel, until ReLU spreads it.
+        gradients = 1 if tiled and index == len(self.channels) - 2 else 2
         seen = padded if tiled else "element * samples * inputs * rows * columns"
         flop = of("2 * samples * outputs * rows * columns * inputs * kernel ** 2", "flop")
+        through = of("samples * rows * columns * (inputs + outputs)", "numbers")
         return Layer(
             "convolution",
             (outputs * inputs * KERNEL**2, outputs),
             of(f"{maps} + {padded}" if tiled else maps),
-            of(f"max(2 * {maps}, {seen} + {weights})"),
+            of(f"max({gradients} * {maps}, {seen} + {weights})"),
             of(maps),
             (
-                Operation("convolution", flop, 1, (rows * columns * part.samples, inputs, outputs), first),
+                Operation("convolution", flop, 1, through, index == 0),
                 Operation("relu", of("samples * outputs * rows * columns", "numbers")),
+                *([Operation("fresh", of(wider, "numbers"), 2)] if tiled else []),
             ),
             self._halo(part, inputs) if tiled else (),
             keeps_output=True,
@@ -145,7 +150,8 @@ def _linear(
         backward += " + samples * (inputs + outputs / tiles)"
     most = f"max(2 * samples * outputs, {backward})" if relu else f"samples * outputs + {backward}"
     flop = of("2 * samples * inputs * outputs / tiles", "flop")
-    product = Operation("linear", flop, tiles, (part.samples, inputs, outputs // tiles), first)
+    through = of("samples * (inputs + outputs / tiles) + inputs * outputs / tiles", "numbers")
+    product = Operation("linear", flop, tiles, through, first)
     relus = (Operation("relu", of("samples * outputs", "numbers")),) if relu else ()
     sizes = tuple(size for piece in even_ranges(outputs, tiles) for size in (len(piece) * inputs, len(piece)))
     output = of("element * samples * outputs")

@@ -105,7 +105,7 @@ def spends(one: Estimate) -> str:
     """What a step of the plan is spent on, in a sentence."""
     step, crowd = one.seconds.value, one.seconds["crowd"].value
     parts = [("in forward and backward passes", one.seconds["compute"].value)]
-    parts += [("in sums and gathers over the ranks", crowd * one.seconds["synchronize"].value)]
+    parts += [("in sums and gathers over the ranks", one.seconds["synchronize"].value)]
     parts += [("in AdamW", crowd * one.seconds["update"].value)]
     shares = ", ".join(f"{value / step:.0%} {what}" for what, value in parts if value >= 0.005 * step)
     return f"{one.plan.name} takes {one.seconds.text} per step: {shares}."

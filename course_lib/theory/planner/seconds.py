@@ -7,20 +7,23 @@
     synchronize   summing gradients and gathering weights over the data ranks, or gradients over tiles
     update        AdamW on the parameters that a rank owns
 
-Nothing overlaps, as in the plain forms of the library. Collectives are rings: Patarasuk and Yuan (2009).
+Nothing overlaps, as in the plain forms of the library. Collectives are rings (Patarasuk and Yuan, 2009), and
+what the library's own call takes besides.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 
-from course_lib.theory.planner.machine import Direction, Machine
+from course_lib.theory.planner.machine import Direction, Link, Machine
 from course_lib.theory.planner.memory import Stage, buckets_of, each_of, masters_of, schedule_of, stages_of
-from course_lib.theory.planner.models import NOTHING, Layer, Message, Operation, Shape
+from course_lib.theory.planner.models import NOTHING, Layer, Operation, Shape
 from course_lib.theory.planner.plan import AXES, Plan
 from course_lib.theory.planner.quantity import Quantity, counted, derived, given, largest, total
 from course_lib.theory.schedules import makespan, simulate
 
 Named = tuple[str, Quantity]
+DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
 
 # ---------------------------------------------------------------- collectives
 
@@ -35,17 +38,31 @@ def ring_bytes(collective: str, ways: int, nbytes: Quantity) -> Quantity:
     return derived("rounds * (ways - 1) / ways * nbytes", "bytes", rounds=rounds, ways=ways, nbytes=nbytes)
 
 
-def ring_seconds(
-    collective: str, ways: int, nbytes: Quantity, plan: Plan, axis: str, machine: Machine
-) -> Quantity:
-    """Seconds of a collective of `nbytes` on an axis, around a ring; of a halo, of four messages."""
+def exchange_seconds(collective: str, nbytes: Quantity, plan: Plan, axis: str, machine: Machine) -> Quantity:
+    """Seconds of a collective of `nbytes` on an axis: a ring's messages and sums, and the library's call.
+
+    A halo has two messages for each dimension of the image that is cut.
+    """
+    ways = plan.ways(axis)
     if ways == 1:
         return counted(0, "one rank exchanges nothing", "s")
-    link, sharing = machine.link(ways, stride_of(plan, axis))
+    ring = ring_seconds(collective, ways, nbytes, *machine.link(ways, stride_of(plan, axis)), plan)
+    calls = (
+        [("sum_call", "reduce-scatter"), ("gather_call", "all-gather")]
+        if (axis, collective) == ("data", "all-reduce")
+        else [("call", collective)] * (sum(n > 1 for n in plan.tiles) if collective == "halo" else 1)
+    )
+    crowded = plan.ranks > machine.cores.value
+    found = [(name, machine.call(f"{axis} {what}", nbytes, crowded=crowded)) for name, what in calls]
+    return total("s", [("ring", ring), *found])
+
+
+def ring_seconds(
+    collective: str, ways: int, nbytes: Quantity, link: Link, sharing: int, plan: Plan
+) -> Quantity:
+    """Seconds of the messages and sums of a collective; `sharing` rings use the link."""
     if collective == "halo":
-        sides = counted(
-            sum(2 * (n > 1) for n in plan.tiles) if plan.tiles != (1, 1) else 0, "sides of a tile"
-        )
+        sides = counted(sum(2 * (n > 1) for n in plan.tiles), "sides of a tile, at most")
         side = derived("nbytes / sides", "bytes", nbytes=nbytes, sides=sides)
         return derived("sides * message", "s", sides=sides, message=link.message(side, sharing))
     part = derived("nbytes / ways", "bytes", nbytes=nbytes, ways=ways)
@@ -65,14 +82,52 @@ def stride_of(plan: Plan, axis: str) -> int:
 # ---------------------------------------------------------------- one stage, one micro-batch
 
 
-def _passes(layers: Sequence[Layer], plan: Plan, machine: Machine, direction: Direction) -> Quantity:
-    """Seconds of one micro-batch through these layers, in one direction, their messages included."""
-    addends: list[Named] = []
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One micro-batch through a stage in one direction: seconds of operations, and of exchanges."""
+
+    computing: Quantity
+    exchanging: Quantity
+
+    @property
+    def seconds(self) -> Quantity:
+        """Both."""
+        return derived("computing + exchanging", "s", computing=self.computing, exchanging=self.exchanging)
+
+
+def passes_of(stage: Stage, plan: Plan, machine: Machine) -> tuple[Pass, Pass]:
+    """The forward and the backward pass of one micro-batch through a stage."""
+    forward, backward = (_layers(stage.layers, plan, machine, way) for way in DIRECTIONS)
+    if plan.recompute:
+        again = stage.layers if plan.pipeline > 1 else [one for one in stage.layers if one.name == "block"]
+        for computing, more in zip(backward, _layers(again, plan, machine, "forward"), strict=True):
+            computing += [(f"{name}_again", seconds) for name, seconds in more]
+    for nbytes in gathered_by(stage, plan):
+        fresh = _fresh(nbytes, plan, machine)
+        gather = ("gather", exchange_seconds("all-gather", nbytes, plan, "data", machine))
+        for computing, exchanging in (forward, backward):
+            computing.append(("memory_of_weights", fresh))
+            exchanging.append(gather)
+    if plan.zero >= 2:
+        for nbytes in summed_by(stage, plan):
+            backward[0].append(("memory_of_gradients", _fresh(nbytes, plan, machine)))
+            summed = exchange_seconds("reduce-scatter", nbytes, plan, "data", machine)
+            backward[1].append(("sum", summed))
+    return Pass(*(total("s", some) for some in forward)), Pass(*(total("s", some) for some in backward))
+
+
+def _layers(
+    layers: Sequence[Layer], plan: Plan, machine: Machine, direction: Direction
+) -> tuple[list[Named], list[Named]]:
+    """Seconds of the operations and of the exchanges of each layer, by its name."""
+    computing: list[Named] = []
+    exchanging: list[Named] = []
     for layer in layers:
-        parts = [*_computing(layer.operations, plan, machine, direction)]
-        parts += _exchanging(layer.messages, plan, machine, direction)
-        addends.append((layer.name, total("s", parts)))
-    return total("s", addends)
+        computing.append((layer.name, total("s", _computing(layer.operations, plan, machine, direction))))
+        for one in layer.messages:
+            seconds = exchange_seconds(one.collective, one.nbytes, plan, one.axis, machine)
+            exchanging += [(one.collective.replace("-", "_"), seconds)] * getattr(one, direction)
+    return computing, exchanging
 
 
 def _computing(
@@ -85,33 +140,12 @@ def _computing(
         yield from [(one.kind, seconds)] * one.times
 
 
-def _exchanging(
-    messages: Iterable[Message], plan: Plan, machine: Machine, direction: Direction
-) -> Iterable[Named]:
-    for one in messages:
-        ways = plan.ways(one.axis)
-        seconds = ring_seconds(one.collective, ways, one.nbytes, plan, one.axis, machine)
-        yield from [(one.collective.replace("-", "_"), seconds)] * getattr(one, direction)
-
-
-def stage_seconds(stage: Stage, plan: Plan, machine: Machine) -> tuple[Quantity, Quantity]:
-    """Seconds of one micro-batch's forward and backward pass through a stage."""
-    forward = _passes(stage.layers, plan, machine, "forward")
-    back = [("backward", _passes(stage.layers, plan, machine, "backward"))]
-    if plan.recompute:
-        again = stage.layers if plan.pipeline > 1 else [one for one in stage.layers if one.name == "block"]
-        back.append(("again", _passes(again, plan, machine, "forward")))
-    gathers: list[Named] = []
-    for nbytes in gathered_by(stage, plan):
-        gathers.append(("gather", ring_seconds("all-gather", plan.data, nbytes, plan, "data", machine)))
-    sums = [
-        ("sum", ring_seconds("reduce-scatter", plan.data, nbytes, plan, "data", machine))
-        for nbytes in summed_by(stage, plan)
-        if plan.zero >= 2
-    ]
-    if gathers:
-        forward = total("s", [("computing", forward), *gathers])
-    return forward, total("s", [*back, *gathers, *sums])
+def _fresh(nbytes: Quantity, plan: Plan, machine: Machine) -> Quantity:
+    """Seconds of new memory for so many bytes, and of filling it."""
+    numbers = derived(
+        "nbytes / number", "numbers", nbytes=nbytes, number=given(each_of(plan).weights, "bytes")
+    )
+    return machine.operation(Operation("fresh", numbers), "forward", alone=plan.ranks == 1)
 
 
 def gathered_by(stage: Stage, plan: Plan) -> list[Quantity]:
@@ -143,109 +177,100 @@ def summed_by(stage: Stage, plan: Plan) -> list[Quantity]:
 def seconds_of(shape: Shape, batch: int, plan: Plan, machine: Machine) -> Quantity:
     """Seconds of one step of training on a global batch of `batch` samples."""
     stages = stages_of(shape, batch, plan)
-    each = [stage_seconds(stage, plan, machine) for stage in stages]
-    ends = [(f"stage_{s.index}", _synchronizing(s, plan, machine)) for s in stages]
-    updates = [(f"stage_{s.index}", _updating(s, plan, machine)) for s in stages]
+    each = [passes_of(stage, plan, machine) for stage in stages]
     crowd = derived(
         "max(1, ranks / cores)", "", "ranks that share a core", ranks=plan.ranks, cores=machine.cores
     )
     return derived(
-        "compute + crowd * (synchronize + update)",
+        "compute + synchronize + crowd * update",
         "s",
-        compute=_schedule(stages, each, plan, machine, crowd),
+        compute=_one_stage(each[0], plan, crowd)
+        if plan.pipeline == 1
+        else _pipeline(stages, each, plan, machine),
+        synchronize=largest("s", [(f"stage_{s.index}", _synchronizing(s, plan, machine)) for s in stages]),
         crowd=crowd,
-        synchronize=largest("s", ends),
-        update=largest("s", updates),
+        update=largest("s", [(f"stage_{s.index}", _updating(s, plan, machine)) for s in stages]),
     )
 
 
-def _schedule(
-    stages: Sequence[Stage],
-    each: Sequence[tuple[Quantity, Quantity]],
-    plan: Plan,
-    machine: Machine,
-    crowd: Quantity,
+def _one_stage(both: tuple[Pass, Pass], plan: Plan, crowd: Quantity) -> Quantity:
+    """Seconds of all forward and backward passes when every rank computes all layers."""
+    forward, backward = both
+    return derived(
+        "microbatches * (crowd * (forward + backward) + exchanging)",
+        "s",
+        microbatches=given(plan.microbatches, "micro-batches"),
+        crowd=crowd,
+        forward=forward.computing,
+        backward=backward.computing,
+        exchanging=total("s", [("forward", forward.exchanging), ("backward", backward.exchanging)]),
+    )
+
+
+def _pipeline(
+    stages: Sequence[Stage], each: Sequence[tuple[Pass, Pass]], plan: Plan, machine: Machine
 ) -> Quantity:
-    """Seconds of all forward and backward passes: of the schedule, or of all work on the cores there are."""
+    """Seconds of all passes: of the schedule, or of all work if there are not enough cores for it."""
+    transfer = largest("s", [("message", _passing(stage.sent, plan, machine)) for stage in stages[:-1]])
+    forward, backward = ([one[way].seconds.value for one in each] for way in (0, 1))
+    timed = simulate(schedule_of(plan), forward, backward, transfer.value)
+    slowest = max(each, key=lambda one: one[0].seconds.value + one[1].seconds.value)
+    busy = plan.microbatches * (slowest[0].seconds.value + slowest[1].seconds.value)
     microbatches = given(plan.microbatches, "micro-batches")
-    if plan.pipeline == 1:
-        forward, backward = each[0]
-        return derived(
-            "crowd * microbatches * (forward + backward)",
-            "s",
-            crowd=crowd,
-            microbatches=microbatches,
-            forward=forward,
-            backward=backward,
-        )
-    passing = [("message", _passing(stage.sent, plan, machine)) for stage in stages[:-1]]
-    transfer = largest("s", passing)
-    forward, backward = largest_pass(each, 0), largest_pass(each, 1)
-
-    def of(which: int) -> list[float]:
-        return [one[which].value for one in each]
-
-    timed = simulate(schedule_of(plan), of(0), of(1), transfer.value)
-    length = derived(
+    schedule = derived(
         "microbatches * (forward + backward) + idle",
         "s",
-        f"the slowest stage, and how long the {plan.schedule} schedule, simulated, is besides",
+        f"the slowest stage, and what the simulated {plan.schedule} schedule takes besides",
         microbatches=microbatches,
-        forward=forward,
-        backward=backward,
+        forward=slowest[0].seconds,
+        backward=slowest[1].seconds,
         idle=counted(
-            makespan(timed) - plan.microbatches * (forward.value + backward.value),
-            "until the first micro-batch has come and the last has gone, and messages",
-            "s",
+            makespan(timed) - busy, "until the first micro-batch comes, after the last, messages", "s"
         ),
     )
-    work = total(
-        "s",
-        [
-            (f"stage_{s.index}", derived("forward + backward", "s", forward=f, backward=b))
-            for s, (f, b) in zip(stages, each, strict=True)
-        ],
-    )
-    columns = counted(plan.ranks // plan.pipeline, "ranks per stage")
+    work = [
+        (f"stage_{stage.index}_{name}", one.seconds)
+        for stage, both in zip(stages, each, strict=True)
+        for name, one in zip(DIRECTIONS, both, strict=True)
+    ]
     return derived(
-        "max(schedule, microbatches * columns * work / cores)",
+        "max(schedule, microbatches * columns * (work + messages) / cores)",
         "s",
         "when ranks share cores, all work takes turns on them",
-        schedule=length,
+        schedule=schedule,
         microbatches=microbatches,
-        columns=columns,
-        work=work,
+        columns=counted(plan.ranks // plan.pipeline, "ranks per stage"),
+        work=total("s", work),
+        messages=derived("2 * boundaries * message", "s", boundaries=plan.pipeline - 1, message=transfer),
         cores=machine.cores,
     )
 
 
-def largest_pass(each: Sequence[tuple[Quantity, Quantity]], which: int) -> Quantity:
-    """The forward (0) or backward (1) pass of the stage that takes longest with both."""
-    return max(each, key=lambda one: one[0].value + one[1].value)[which]
-
-
 def _passing(nbytes: Quantity, plan: Plan, machine: Machine) -> Quantity:
-    """Seconds of a micro-batch's way to the next stage: its header, and its numbers."""
+    """Seconds of a micro-batch's way to the next stage."""
     link, sharing = machine.link(plan.pipeline, stride_of(plan, "pipeline"))
-    header = link.message(counted(0, "a header with shape and dtype", "bytes"), sharing)
-    return derived("header + numbers", "s", header=header, numbers=link.message(nbytes, sharing))
+    crowded = plan.ranks > machine.cores.value
+    call = machine.call("pipeline message", nbytes, crowded=crowded)
+    return derived("call + numbers", "s", call=call, numbers=link.message(nbytes, sharing))
 
 
 def _synchronizing(stage: Stage, plan: Plan, machine: Machine) -> Quantity:
     """Seconds of sums and gathers between the last backward pass and the next step."""
-    found: list[Named] = []
-    for nbytes in summed_by(stage, plan):
-        if plan.tiles != (1, 1):
-            found.append(
-                ("tiles", ring_seconds("all-reduce", prod(plan.tiles), nbytes, plan, "tiles", machine))
-            )
-        if plan.zero == 0:
-            found.append(("all_reduce", ring_seconds("all-reduce", plan.data, nbytes, plan, "data", machine)))
-        if plan.zero == 1:
-            found.append(("sum", ring_seconds("reduce-scatter", plan.data, nbytes, plan, "data", machine)))
-        if plan.zero in (1, 2):
-            found.append(("gather", ring_seconds("all-gather", plan.data, nbytes, plan, "data", machine)))
-    return total("s", found)
+    kinds: list[tuple[str, str, str]] = []
+    if plan.tiles != (1, 1):
+        kinds.append(("over_tiles", "all-reduce", "tiles"))
+    if plan.zero < 2:
+        kinds.append(("gradients", "reduce-scatter" if plan.zero else "all-reduce", "data"))
+    if plan.zero in (1, 2):
+        kinds.append(("weights", "all-gather", "data"))
+    return total(
+        "s",
+        [
+            (name, exchange_seconds(collective, nbytes, plan, axis, machine))
+            for name, collective, axis in kinds
+            for nbytes in summed_by(stage, plan)
+        ],
+    )
 
 
 def _updating(stage: Stage, plan: Plan, machine: Machine) -> Quantity:

@@ -7,7 +7,8 @@ import pytest
 
 from course.tools.machine import summary
 from course_lib.theory.hockney import Hockney
-from course_lib.theory.planner.machine import Machine, machine_from_json, machine_on_paper
+from course_lib.theory.planner.machine import PRODUCTS, Machine, machine_on_paper
+from course_lib.theory.planner.measured import fit_product, machine_from_json
 from course_lib.theory.planner.models import Operation, Part, TransformerShape
 from course_lib.theory.planner.nets import ConvShape, MLPShape
 from course_lib.theory.planner.plan import Plan
@@ -18,22 +19,28 @@ from course_lib.training import operation_times
 SHAPES = (TransformerShape(2, 32, 16, 32, 4), MLPShape((32, 32, 10)), ConvShape(8, (3, 4, 4)))
 
 
-def found() -> dict[str, Any]:
-    """What a job would measure on a machine of two cores: a product's rate grows with its narrowest side."""
+def products(start: float = 5e-6, flops: float = 1e9, numbers: float = 1e8) -> dict[str, list[float]]:
+    """Products of several shapes that take exactly what the roofline says."""
+    shapes = [(8, 64, 64), (8, 512, 512), (512, 64, 64), (512, 512, 512), (64, 512, 64)]
+    flop = [2.0 * rows * inputs * outputs for rows, inputs, outputs in shapes]
+    through = [float(rows * inputs + inputs * outputs + rows * outputs) for rows, inputs, outputs in shapes]
+    forward = [start + f / flops + n / numbers for f, n in zip(flop, through, strict=True)]
+    backward = [2 * each for each in forward]
+    return {"work": flop, "numbers": through, "forward_seconds": forward, "backward_seconds": backward}
 
-    def table(narrow: int, rate: float) -> dict[str, Any]:
+
+def found() -> dict[str, Any]:
+    """What a job would measure on a machine of two cores."""
+
+    def table(rate: float) -> dict[str, list[float]]:
         work = [1e3, 1e5, 1e7]
         forward = [1e-6 + each / rate for each in work]
-        return {
-            "narrow": narrow,
-            "work": work,
-            "forward_seconds": forward,
-            "backward_seconds": [2 * f for f in forward],
-        }
+        return {"work": work, "numbers": [0.0] * 3, "forward_seconds": forward, "backward_seconds": forward}
 
-    kinds = {case.kind for case in operation_times.cases()} | {"update", "update in files"}
-    products = {kind: [table(16, 1e9), table(64, 4e9)] for kind in ("linear", "attention", "convolution")}
-    operations = {kind: products.get(kind, [table(0, 1e8)]) for kind in kinds}
+    kinds = {case.kind for case in operation_times.cases()} | {"update", "update in files", "fresh"}
+    operations = {kind: products() if kind in PRODUCTS else table(1e8) for kind in kinds}
+    tiny = {"work": [1.0], "numbers": [0.0], "forward_seconds": [1e-3], "backward_seconds": [1e-6]}
+    operations["block"] = tiny
     nbytes = [4, 1024, 2**20]
     messages = {
         "nbytes": nbytes,
@@ -47,7 +54,17 @@ def found() -> dict[str, Any]:
         "alone": operations,
         "together": operations,
         "messages": messages,
+        "calls": calls(10e-6),
+        "crowded_calls": calls(1e-3),
     }
+
+
+def calls(start: float) -> dict[str, Any]:
+    """Each exchange of the library takes so long besides its messages."""
+    names = ("tensor all-reduce", "tensor all-gather", "tensor reduce-scatter", "tiles halo")
+    names += ("data reduce-scatter", "data all-gather", "pipeline message")
+    nbytes = [256, 4096, 2**20]
+    return {name: {"nbytes": nbytes, "seconds": [start + 3e-5 + 4e-9 * n for n in nbytes]} for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +72,41 @@ def machine() -> Machine:
     return machine_from_json(json.dumps(found()))
 
 
-@pytest.mark.parametrize(("side", "rate"), [(16, 1e9), (64, 4e9), (32, 2e9), (8, 1e9), (512, 4e9)])
-def test_a_product_between_two_that_were_timed_is_interpolated(
-    machine: Machine, side: int, rate: float
-) -> None:
-    one = Operation("linear", counted(1e9, "", "flop"), 1, (512, side, 512))
-    assert machine.operation(one, "forward", alone=True).value == pytest.approx(1e9 / rate, rel=0.01)
-    assert machine.operation(one, "backward", alone=True).value == pytest.approx(2e9 / rate, rel=0.01)
+def test_a_product_takes_its_call_its_arithmetic_and_its_memory(machine: Machine) -> None:
+    one = Operation("linear", counted(1e9, "", "flop"), 1, counted(1e6, "", "numbers"))
+    seconds = machine.operation(one, "forward", alone=True)
+    assert seconds.value == pytest.approx(5e-6 + 1 + 1e-2)
+    assert seconds["per_flop"].value == pytest.approx(1e-9)
+    assert machine.operation(one, "backward", alone=True).value == pytest.approx(2 * seconds.value)
+
+
+@pytest.mark.parametrize("part", ["start", "flops", "numbers"])
+def test_a_product_that_lacks_a_part_has_none_of_it(part: str) -> None:
+    table = products(**{part: 0.0 if part == "start" else float("inf")})
+    fitted = fit_product(table["work"], table["numbers"], table["forward_seconds"])
+    lacking = {"start": fitted.start, "flops": fitted.per_flop, "numbers": fitted.per_number}[part]
+    assert lacking == pytest.approx(0, abs=1e-12)
+    said = [
+        fitted.start + fitted.per_flop * f + fitted.per_number * n
+        for f, n in zip(table["work"], table["numbers"], strict=True)
+    ]
+    assert said == pytest.approx(table["forward_seconds"], rel=1e-6)
+
+
+def test_wild_measurements_do_not_move_a_fit() -> None:
+    table = products()
+    seconds = [*table["forward_seconds"], 20 * table["forward_seconds"][0]]
+    fitted = fit_product(
+        [*table["work"], table["work"][0]], [*table["numbers"], table["numbers"][0]], seconds
+    )
+    assert fitted.per_flop == pytest.approx(1e-9, rel=0.05)
+
+
+def test_what_a_block_takes_besides_its_operations_is_counted_once(machine: Machine) -> None:
+    calls = 7 * 5e-6 + 5 * 1e-6  # six linear layers and attention; GeLU, two norms, two sums
+    one = Operation("block", counted(1, "", "calls"))
+    assert machine.operation(one, "forward", alone=True).value == pytest.approx(1e-3 - calls, rel=0.01)
+    assert machine.operation(one, "backward", alone=True).value == 0  # never less than nothing
 
 
 def test_an_operation_that_was_not_timed_is_named(machine: Machine) -> None:
@@ -104,25 +149,27 @@ def test_an_axis_that_leaves_its_node_shares_the_nodes_link() -> None:
 def test_the_summary_says_what_was_measured() -> None:
     lines = summary(found())
     assert lines[0] == "2 cores, 1.0 GB free per rank"
-    assert "up to 4 Gflop/s" in lines[1] and "10.0 µs" in lines[3]
+    assert "up to 1 Gflop/s" in lines[1] and "10.0 µs" in lines[3]
 
 
 def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation_times, "NUMBERS", (256, 1024))
-    monkeypatch.setattr(operation_times, "SIDES", (16,))
-    monkeypatch.setattr(operation_times, "WIDE", 32)
-    monkeypatch.setattr(operation_times, "MIDDLE", 32)
+    monkeypatch.setattr(operation_times, "ROWS", (8,))
+    monkeypatch.setattr(operation_times, "WIDTHS", (16,))
     monkeypatch.setattr(operation_times, "HEADS", ((16, 8),))
     monkeypatch.setattr(operation_times, "MAPS", ((1, 2),))
     monkeypatch.setattr(operation_times, "MOST_COPIES", 2)
     monkeypatch.setattr(operation_times, "ENOUGH_SECONDS", 0.0)
     calls = []
     tables = operation_times.operation_seconds(lambda: calls.append(1))
-    assert set(tables) == {case.kind for case in operation_times.cases()} | {"update", "update in files"}
-    for kind, each in tables.items():
-        for table in each:
-            assert (
-                len(table["work"]) == len(table["forward_seconds"]) == len(table["backward_seconds"]) >= 2
-            ), kind
-            assert min(table["forward_seconds"]) > 0
+    assert set(tables) == {case.kind for case in operation_times.cases()} | {
+        "update",
+        "update in files",
+        "fresh",
+    }
+    for kind, table in tables.items():
+        lengths = {len(column) for column in table.values()}
+        assert len(lengths) == 1 and min(lengths) >= (1 if kind == "block" else 2), kind
+        assert min(table["forward_seconds"] + table["backward_seconds"]) > 0
+        assert (min(table["numbers"]) > 0) == (kind in PRODUCTS)
     assert len(calls) > 10

@@ -11,7 +11,7 @@ from course_lib.theory.planner.nets import ConvShape, MLPShape
 from course_lib.theory.planner.plan import Plan, plans, why_not
 from course_lib.theory.planner.quantity import counted, leaves
 from course_lib.theory.planner.ranking import estimate, questions, ranked, report, why
-from course_lib.theory.planner.seconds import ring_seconds, seconds_of, sent_by
+from course_lib.theory.planner.seconds import exchange_seconds, seconds_of, sent_by
 from tests.formulas import moved_bytes
 
 SHAPE = TransformerShape(blocks=4, width=64, length=32, vocabulary=64, heads=4)
@@ -41,7 +41,7 @@ PAPER = machine()
 )
 def test_collectives_are_those_of_the_cost_model(ways: int, collective: str, cost) -> None:
     nbytes = counted(1e6, "gradients", "bytes")
-    seconds = ring_seconds(collective, ways, nbytes, Plan(data=ways), "data", PAPER)
+    seconds = exchange_seconds(collective, nbytes, Plan(data=ways), "data", PAPER)
     assert seconds.value == pytest.approx(predict_seconds(cost(ways, 1e6), FAST))
 
 
