@@ -17,7 +17,7 @@ const STYLE = `
 .ranks li canvas { display: inline-block; width: 28px; height: 14px; vertical-align: middle; margin-right: 4px; }
 `;
 const SHARES = ["computing", "waiting", "transferring"];
-const COLUMNS = [["rank", "6em"], ["last 10 s", "auto"], ["sent in this cell", "8.5em"], ...SHARES.map(name => [name, "7.4em"])];
+const COLUMNS = [["rank", "6em"], ["last 10 s", "auto"], ["in this cell", "9em"], ...SHARES.map(name => [name, "7.4em"])];
 const TILE = 10; // pixels of the hatching
 const SILENT = 2000; // milliseconds without a frame: nothing is known of the ranks then
 
@@ -122,12 +122,12 @@ function render({ model, el }) {
       const { tr, chip, canvas, now, numbers } = rows[index];
       say(chip, lane.name);
       say(now, (lane.circle ? "↻ " : "") + lane.now);
-      [lane.sent, ...lane.shares.map(share => `${share} %`)].forEach((words, column) => say(numbers[column], words));
+      [lane.traffic, ...lane.shares.map(share => `${share} %`)].forEach((words, column) => say(numbers[column], words));
       tr.classList.toggle("circle", lane.circle);
       tr.dataset.doing = lane.doing;
       const shares = lane.shares.map((share, at) => `${SHARES[at]} ${share} %`).join(", ");
       const circle = lane.circle ? ", in a circle of waiting" : "", last = shares && ` Last 10 s: ${shares}.`;
-      const labels = [[tr, `${lane.name}: ${lane.now}${circle}. Sent ${lane.sent}.${last}`], [canvas, shares || "nothing yet"]];
+      const labels = [[tr, `${lane.name}: ${lane.now}${circle}. In this cell: ${lane.traffic}.${last}`], [canvas, shares || "nothing yet"]];
       for (const [node, label] of labels) if (node.getAttribute("aria-label") !== label) node.setAttribute("aria-label", label);
     });
   }
