@@ -80,7 +80,7 @@ def test_the_lanes_show_who_waits_and_the_circle_before_the_report_and_need_no_m
         lesson.press("ArrowDown", "ArrowDown")
         assert focused(lesson) == "2", "and not the next cell"
         label = str(third.get_attribute("aria-label"))
-        assert label.startswith("rank 2: finished. Sent 1 collective. Last 10 s: computing "), label
+        assert label.startswith("rank 2: finished. In this cell: 1 collective. Last 10 s: computing "), label
         lesson.press("End", "ArrowDown", "Home", "p")
         assert focused(lesson) == "0"
         assert region.get_by_role("button", name="Resume").get_attribute("aria-pressed") == "true"
@@ -101,6 +101,7 @@ def test_the_lanes_show_who_waits_and_the_circle_before_the_report_and_need_no_m
             view.screenshot(path=FRAMES / f"{number:03}.png")
             number += 1
         view.screenshot(path=FRAMES / f"{number:03}-circle.png")
+        lesson.page.screenshot(path=FRAMES / "page.png")
         assert "Likely cause" not in lesson.output(deadlock)
         assert lanes(lesson).nth(3).get_attribute("class") == "circle"
         ended(lesson, deadlock)

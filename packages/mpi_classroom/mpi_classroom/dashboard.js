@@ -12,12 +12,13 @@ const STYLE = `
 .ranks .number { text-align: right; font-variant-numeric: tabular-nums; }
 .ranks tr.circle .now { font-weight: bold; }
 .ranks tbody tr:focus-visible, .ranks button:focus-visible { outline: 3px solid var(--jp-brand-color1, #0072B2); }
+.ranks .now { min-height: 1.35em; contain: content; }
 .ranks canvas { display: block; width: 100%; height: 22px; background: white; border: 1px solid #222222; box-sizing: border-box; }
 .ranks ul { display: flex; flex-wrap: wrap; gap: 2px 1em; list-style: none; margin: 4px 0; padding: 0; }
 .ranks li canvas { display: inline-block; width: 28px; height: 14px; vertical-align: middle; margin-right: 4px; }
 `;
 const SHARES = ["computing", "waiting", "transferring"];
-const COLUMNS = [["rank", "6em"], ["last 10 s", "auto"], ["sent in this cell", "8.5em"], ...SHARES.map(name => [name, "7.4em"])];
+const COLUMNS = [["rank", "6em"], ["last 10 s", "auto"], ["in this cell", "9em"], ...SHARES.map(name => [name, "7.4em"])];
 const TILE = 10; // pixels of the hatching
 const SILENT = 2000; // milliseconds without a frame: nothing is known of the ranks then
 
@@ -89,7 +90,7 @@ function render({ model, el }) {
   root.append(make("style", STYLE), head, note, table, legend);
   el.append(root);
 
-  let rows = [], frame = { lanes: [] }, came = 0, pending = 0, drawn = 0, timer = 0;
+  let rows = [], frame = { lanes: [] }, came = 0, pending = 0, told = -Infinity, timer = 0;
   const sizes = new ResizeObserver(entries => {
     for (const { target, contentRect } of entries) {
       target.width = Math.round(contentRect.width * devicePixelRatio);
@@ -114,40 +115,51 @@ function render({ model, el }) {
     return { tr, chip, canvas, now, numbers };
   }
 
-  /** Words, for eyes and for screen readers, where they changed. */
+  /** What every rank is doing now. */
   function tell() {
-    say(when, frame.when);
     say(note, frame.note);
     frame.lanes.forEach((lane, index) => {
-      const { tr, chip, canvas, now, numbers } = rows[index];
-      say(chip, lane.name);
+      const { tr, now } = rows[index];
       say(now, (lane.circle ? "↻ " : "") + lane.now);
-      [lane.sent, ...lane.shares.map(share => `${share} %`)].forEach((words, column) => say(numbers[column], words));
-      tr.classList.toggle("circle", lane.circle);
+      if (tr.dataset.doing === lane.doing && tr.classList.contains("circle") === lane.circle) return;
       tr.dataset.doing = lane.doing;
+      tr.classList.toggle("circle", lane.circle);
+    });
+  }
+
+  /** Numbers, and what a screen reader says: nobody reads them ten times per second. */
+  function tellSlowly() {
+    say(when, frame.when);
+    frame.lanes.forEach((lane, index) => {
+      const { tr, chip, canvas, numbers } = rows[index];
+      say(chip, lane.name);
+      [lane.traffic, ...lane.shares.map(share => `${share} %`)].forEach((words, column) => say(numbers[column], words));
       const shares = lane.shares.map((share, at) => `${SHARES[at]} ${share} %`).join(", ");
       const circle = lane.circle ? ", in a circle of waiting" : "", last = shares && ` Last 10 s: ${shares}.`;
-      const labels = [[tr, `${lane.name}: ${lane.now}${circle}. Sent ${lane.sent}.${last}`], [canvas, shares || "nothing yet"]];
-      for (const [node, label] of labels) if (node.getAttribute("aria-label") !== label) node.setAttribute("aria-label", label);
+      tr.setAttribute("aria-label", `${lane.name}: ${lane.now}${circle}. In this cell: ${lane.traffic}.${last}`);
+      canvas.setAttribute("aria-label", shares || "nothing yet");
     });
   }
 
   function paint(time) {
     pending = 0;
-    const isPaused = pause.getAttribute("aria-pressed") === "true";
-    if (isPaused || (calm.matches && time - drawn < 1000 && frame.running)) return;
+    const slowly = time - told >= 1000 || !frame.running;
+    if (pause.getAttribute("aria-pressed") === "true" || (calm.matches && !slowly)) return;
     if (rows.length !== frame.lanes.length) {
       body.replaceChildren();
       rows = frame.lanes.map(row);
     }
     tell();
+    if (slowly) {
+      told = time;
+      tellSlowly();
+    }
     if (!root.isConnected) return; // not yet, or no more; `sizes` sees it come
     const unseen = frame.running ? Math.min(kept, Math.floor((performance.now() - came) / milliseconds)) : 0;
     frame.lanes.forEach((lane, index) => {
       const ticks = lane.ticks + (lane.ticks.at(-1) ?? "").repeat(unseen);
       draw(rows[index].canvas, ticks.slice(-kept), fillings, kept);
     });
-    drawn = time;
   }
   const schedule = () => { pending ||= requestAnimationFrame(paint); }; // a page that is not shown draws nothing
 

@@ -164,11 +164,13 @@ def now_of(lane: Lane) -> str:
     return f"{lane.words}, for {int(lane.seconds)} s" if lane.seconds >= 1 else lane.words
 
 
-def sent_of(lane: Lane) -> str:
-    """What it has sent in this cell: collectives are counted, because what they send is MPI's affair."""
-    messages = f"{say_bytes(lane.sent_bytes)} in {lane.messages} message{'s' * (lane.messages != 1)}"
+def traffic_of(lane: Lane) -> str:
+    """Its messages and collectives in this cell; how many bytes a collective sends is MPI's affair."""
+    messages = f"{say_bytes(lane.sent_bytes)} sent in {lane.messages} message{'s' * (lane.messages != 1)}"
     collectives = f"{lane.collectives} collective{'s' * (lane.collectives != 1)}"
-    return ", ".join([messages] * bool(lane.messages) + [collectives] * bool(lane.collectives)) or "nothing"
+    return (
+        ", ".join([messages] * bool(lane.messages) + [collectives] * bool(lane.collectives)) or "no message"
+    )
 
 
 def shares_of(lane: Lane) -> str:
@@ -180,7 +182,7 @@ def sentence_of(lane: Lane) -> str:
     """All of a lane, as it is read aloud."""
     circle = ", in a circle of waiting" * lane.in_circle
     shares = f". Last {KEPT * TICK_SECONDS:.0f} s: {shares_of(lane)}" if lane.shares else ""
-    return f"{name_of(lane)}: {now_of(lane)}{circle}. Sent {sent_of(lane)}{shares}."
+    return f"{name_of(lane)}: {now_of(lane)}{circle}. In this cell: {traffic_of(lane)}{shares}."
 
 
 def name_of(lane: Lane) -> str:
@@ -202,7 +204,7 @@ def as_sent(frame: Frame, cell: str, running: bool) -> dict[str, Any]:
             "doing": lane.doing,
             "circle": lane.in_circle,
             "now": now_of(lane),
-            "sent": sent_of(lane),
+            "traffic": traffic_of(lane),
             "shares": [round(100 * lane.shares.get(doing, 0)) for doing in SHARES] if lane.shares else [],
             "ticks": lane.ticks,
         }
@@ -220,7 +222,7 @@ def picture(frame: Frame, cell: str) -> Picture:
     figure, (axes,) = new_panels(title, height=1.5 + 0.9 * len(frame.lanes))
     for place, lane in enumerate(frame.lanes):
         _bars(axes, place, lane.ticks)
-        text = f"{'↻ ' * lane.in_circle}{now_of(lane)} · sent {sent_of(lane)}\n{shares_of(lane)}"
+        text = f"{'↻ ' * lane.in_circle}{now_of(lane)} · {traffic_of(lane)}\n{shares_of(lane)}"
         words = axes.text(
             -KEPT * TICK_SECONDS, place - 0.07, text, va="bottom", fontsize=FONT_SIZE, color=INK
         )

@@ -98,43 +98,46 @@ class Lanes:
         states = (*now.ranks, *now.background)
         by_rank = {state.rank: state for state in states}
         waits = {state.rank: waits_for(state, states) for state in states if state.call is not None}
+        moving = {state.rank for state in states if self._moves(state)}
         standing = {
-            rank: [other for other in ranks if other != rank]
+            rank: ranks
             for rank, ranks in waits.items()
-            if ranks and now.seconds - by_rank[rank].since >= STANDING_SECONDS
+            if ranks and rank not in moving and now.seconds - by_rank[rank].since >= STANDING_SECONDS
         }
         circle = find_cycle(standing)
-        lanes = tuple(
-            self._lane(lane, by_rank[lane.rank], waits.get(lane.rank), circle, now.seconds, passed)
-            if lane.rank in by_rank
-            else Lane(lane.rank, ticks=_ticked(lane.ticks, IDLE, passed), host=lane.host)
-            for lane in self.frame.lanes
-        )
-        self.frame = Frame(lanes, now.seconds, _note(circle, standing, by_rank))
+        lanes = []
+        for before in self.frame.lanes:
+            rank, state, missing = before.rank, by_rank.get(before.rank), waits.get(before.rank)
+            doing: Doing = "idle" if state is None else doing_of(state, missing, rank in moving)
+            ticks = _ticked(before.ticks, LETTERS[doing], passed)
+            if state is None:
+                lanes.append(Lane(rank, ticks=ticks, host=before.host))
+            else:
+                lanes.append(self._lane(state, doing, missing or (), ticks, now.seconds, rank in circle))
+        self.frame = Frame(tuple(lanes), now.seconds, _note(circle, standing, by_rank))
         return True
 
     def _lane(
         self,
-        before: Lane,
         state: RankState,
-        missing: tuple[int, ...] | None,
-        circle: Sequence[int],
+        doing: Doing,
+        missing: tuple[int, ...],
+        ticks: str,
         seconds: float,
-        passed: int,
+        in_circle: bool,
     ) -> Lane:
         base, counts = self._base.get(state.rank, NOTHING_COUNTED), state.counts
-        doing = doing_of(state, missing, self._moves(state))
         return Lane(
             state.rank,
             doing,
-            words_of(state, doing, missing or ()),
+            words_of(state, doing, missing),
             max(0.0, seconds - state.since) if state.call is not None else 0.0,
-            (missing or ()) if doing == "waiting" else (),
-            state.rank in circle,
+            missing if doing == "waiting" else (),
+            in_circle,
             max(0, counts.sent_bytes - base.sent_bytes),
-            max(0, counts.sent - base.sent),
+            max(0, counts.sent - base.sent - _is_sending(state.call)),
             max(0, _collectives(counts) - _collectives(base)),
-            _ticked(before.ticks, LETTERS[doing], passed),
+            ticks,
             state.host,
         )
 
@@ -191,18 +194,20 @@ def waits_for(state: RankState, states: Sequence[RankState]) -> tuple[int, ...]:
     call = state.call
     if call is None:
         return ()
-    others = {other.rank: other for other in states if other.rank != state.rank}
+    by_rank = {each.rank: each for each in states}
     if call.collective:
-        members = call.on.members or tuple(others)
-        return tuple(
-            rank
-            for rank in members
-            if rank in others and misses(others[rank], call) and not is_in(others[rank], call)
-        )
+        members = [by_rank[rank] for rank in call.on.members or by_rank if rank in by_rank]
+        return tuple(each.rank for each in members if misses(each, call) and not is_in(each, call))
     ends = [rank for rank in dict.fromkeys((call.peer, call.other)) if rank is not None and rank >= 0]
-    return tuple(
-        rank for rank in ends if rank not in others or not _meets(state.rank, call, rank, others[rank].call)
-    )
+    met = {rank for rank in ends if rank in by_rank and _meets(state.rank, call, rank, by_rank[rank].call)}
+    return tuple(rank for rank in ends if rank not in met)
+
+
+def _is_sending(call: Call | None) -> bool:
+    """Whether it is in a call whose message has been counted, and whose bytes have not."""
+    if call is None or call.of or call.collective:
+        return False
+    return call.sends or (call.other is not None and call.other >= 0)
 
 
 def _known(call: Call | None) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mpi_classroom import dashboard
-from mpi_classroom.dashboard import LOOKS, WIDGET, Dashboard, as_sent, in_words, picture, sent_of
+from mpi_classroom.dashboard import LOOKS, WIDGET, Dashboard, as_sent, in_words, picture, traffic_of
 from mpi_classroom.figures import ACTIVITIES
 from mpi_classroom.lanes import IDLE, LETTERS, Lane
 from mpi_classroom.recording.calls import Call, Counts
@@ -18,7 +18,7 @@ SCRIPT = Path(dashboard.__file__).with_name("dashboard.js").read_text()
 
 def send(rank, to, since=0.0):
     call = Call("Send", to, None, 0, 1)
-    return RankState(rank, "waiting", call, since=since, counts=Counts(sent=1, sent_bytes=2**20))
+    return RankState(rank, "waiting", call, since=since, counts=Counts(sent=2, sent_bytes=2**20))
 
 
 def deadlock(seconds):
@@ -110,10 +110,10 @@ def test_words_say_what_the_picture_shows():
     assert words.splitlines() == [
         "2 ranks, cell [7] after 1 s",
         "Circle of waiting: rank 0 → rank 1 → rank 0.",
-        "rank 0: waiting in Send to rank 1, tag 0, for 1 s, in a circle of waiting. Sent 1 MiB in 1 message. "
-        "Last 10 s: waiting 100 %.",
-        "rank 1: waiting in Send to rank 0, tag 0, for 1 s, in a circle of waiting. Sent 1 MiB in 1 message. "
-        "Last 10 s: waiting 100 %.",
+        "rank 0: waiting in Send to rank 1, tag 0, for 1 s, in a circle of waiting. "
+        "In this cell: 1 MiB sent in 1 message. Last 10 s: waiting 100 %.",
+        "rank 1: waiting in Send to rank 0, tag 0, for 1 s, in a circle of waiting. "
+        "In this cell: 1 MiB sent in 1 message. Last 10 s: waiting 100 %.",
     ]
     alt = picture(live.lanes.frame, "cell [7]").alt
     assert alt.startswith("Timeline: one lane per rank") and alt.endswith(
@@ -124,14 +124,14 @@ def test_words_say_what_the_picture_shows():
 @pytest.mark.parametrize(
     ("lane", "words"),
     [
-        (Lane(0), "nothing"),
-        (Lane(0, messages=2, sent_bytes=80), "80 B in 2 messages"),
+        (Lane(0), "no message"),
+        (Lane(0, messages=2, sent_bytes=80), "80 B sent in 2 messages"),
         (Lane(0, collectives=1), "1 collective"),
-        (Lane(0, messages=1, collectives=3), "0 B in 1 message, 3 collectives"),
+        (Lane(0, messages=1, collectives=3), "0 B sent in 1 message, 3 collectives"),
     ],
 )
-def test_what_was_sent(lane, words):
-    assert sent_of(lane) == words
+def test_messages_are_counted_in_bytes_and_collectives_by_number(lane, words):
+    assert traffic_of(lane) == words
 
 
 def test_before_the_first_cell_there_are_words_and_the_widget(shown):

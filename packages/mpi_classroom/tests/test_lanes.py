@@ -62,6 +62,7 @@ def shown(*moments, size=2, counts=None):
         ([sendrecv(1, 2), sendrecv(2, 0), None], [[2], [2], []]),
         ([sendrecv(1, 1), recv(0)], [[1], []]),  # rank 1 receives, and sends nothing back
         ([recv(-1), None], [[], []]),
+        ([recv(0), sendrecv(1, 1)], [[0], []]),  # from and to themselves
         ([collective(), None, collective()], [[1], [], [1]]),
         ([collective(), collective(), collective()], [[], [], []]),
         ([collective(turn=3), collective(turn=4)], [[], [0]]),
@@ -128,6 +129,17 @@ def test_who_waits_outside_the_circle_is_not_in_it():
 def test_ranks_that_pass_a_message_round_a_ring_are_no_circle():
     ring = [state(rank, sendrecv((rank + 1) % 3, (rank - 1) % 3)) for rank in range(3)]
     assert shown(at(5.0, *ring), size=3).note == ""
+
+
+def test_a_rank_that_waits_for_itself_is_a_circle():
+    assert shown(at(2.0, state(0, recv(0))), size=1).note == "Circle of waiting: rank 0 → rank 0."
+
+
+def test_ranks_that_move_bytes_between_hosts_are_no_circle():
+    moments = [
+        at(2.0 + n / 10, state(0, send(1), moved=n * 10**6), state(1, send(0), moved=0)) for n in (0, 1)
+    ]
+    assert shown(*moments[:1]).note and shown(*moments).note == ""
 
 
 def test_a_collective_names_the_ranks_that_have_not_come():
@@ -222,3 +234,18 @@ def test_messages_bytes_and_collectives_are_those_of_the_cell():
     now = at(0.0, state(0, counts=counts(5, 7, 4096)))
     lane = shown(now, size=1, counts={0: counts(3, 5, 1024)}).lanes[0]
     assert (lane.sent_bytes, lane.messages, lane.collectives) == (3072, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "messages"),
+    [
+        (send(1), 1),
+        (sendrecv(1, 1), 1),
+        (sendrecv(-2, 1), 2),
+        (recv(1), 2),
+        (Call("Wait", 1, None, 0, 1, of="Isend"), 2),
+    ],
+)
+def test_a_message_counts_with_its_bytes_once_the_call_that_sends_it_has_returned(call, messages):
+    lane = shown(at(0.0, state(0, call, counts=Counts(sent=2)), state(1))).lanes[0]
+    assert lane.messages == messages
