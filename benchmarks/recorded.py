@@ -222,7 +222,7 @@ def blocks(text: str) -> Iterator[tuple[str, str]]:
         yield found[2], found[3]
 
 
-def rendered(text: str, folder: Path = RESULTS) -> str:
+def rendered(text: str, folder: Path) -> str:
     """`text` with its blocks replaced by what `folder` has; blocks without results stay."""
 
     def replace(found: re.Match[str]) -> str:
@@ -234,7 +234,7 @@ def rendered(text: str, folder: Path = RESULTS) -> str:
 
 def main() -> int:
     """Rewrite the page; say which results are missing."""
-    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
     for name in dict.fromkeys(needed for needed, _ in BLOCKS.values() if not (RESULTS / needed).exists()):
         print(f"{RESULTS / name} is missing; its tables stay as they are", file=sys.stderr)
     return 0
