@@ -28,6 +28,7 @@ _EXITED = (re.compile(r"Process name: \[\S*?(?:@(?P<job>\d+))?,(?P<rank>\d+)\] E
 _LOST_CONNECTION = re.compile(
     r"An error occurred in Socket closed \S+ \*\*\* reported by process \[\d+,(?P<rank>\d+)\]"
 )
+_LOST_DAEMON = re.compile(r"Remote daemon: \[\S+\] on node (\S+)")
 _ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
 
 
@@ -81,6 +82,12 @@ def followers(output: str) -> set[int]:
     text = " ".join(output.split())
     followed = _followed(text)
     return followed if any(int(match["rank"]) in followed for match in _all(_ABORTED, text)) else set()
+
+
+def node_without_daemon(output: str) -> str:
+    """The node whose daemon mpiexec has lost, because the node died or the daemon did; "" if it lost none."""
+    found = _LOST_DAEMON.search(" ".join(output.split()))
+    return found[1] if found else ""
 
 
 def _followed(text: str) -> set[int]:

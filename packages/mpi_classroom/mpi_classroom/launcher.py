@@ -39,7 +39,7 @@ from mpi_classroom.folders import (
 )
 from mpi_classroom.host import Host, LocalHost
 from mpi_classroom.host_checks import MEMORY_PER_RANK, SHARED_MEMORY_PER_RANK
-from mpi_classroom.job_output import Death, followers, read_deaths
+from mpi_classroom.job_output import Death, followers, node_without_daemon, read_deaths
 from mpi_classroom.launch import ALLOW_ROOT, end_job, mpiexec_command, rank_environment, write_wrapper
 from mpi_classroom.several_hosts import SeveralHosts
 
@@ -210,9 +210,17 @@ class Launcher:
                 raise ClusterError(f"{words} ended with {how}\n{self.last_words()}")
 
     def _lost(self, seconds: float = 0.0) -> dict[str, str]:
-        """The hosts that do not answer any more, and why; none is waited for longer than `seconds`, once."""
+        """The hosts that do not answer any more, and why; with `seconds` after mpiexec has ended.
+
+        Its reason may take so long to be known. A host that mpiexec has lost is asked, because a connection
+        to a dead host may look alive for SILENT_SECONDS (see `remote`).
+        """
         if self._hosts is None:
             return {}
+        if seconds and (node := node_without_daemon(self._log())):
+            for name in self._hosts.layout.hosts:
+                if node in (name, self._hosts.group.facts[name].hostname):
+                    self._hosts.group.hosts[name].must_answer("mpiexec has lost the connection to it")
         deadline = time.monotonic() + seconds
         while not (lost := self._hosts.lost(ended=seconds > 0)) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -258,8 +266,7 @@ class Launcher:
                 if name in layout.hosts
                 for rank in layout.ranks_of(name)
             }
-        path = self.folder / "ranks.log"
-        log = path.read_text(errors="replace")[-20_000:] if path.exists() else ""
+        log = self._log()
         deaths = {death.rank: death for death in read_deaths(log)}
         if self._hosts is None:
             return deaths
@@ -269,6 +276,11 @@ class Launcher:
         return {
             rank: replace(death, host=hosts[rank].name) for rank, death in deaths.items() if rank in hosts
         }
+
+    def _log(self) -> str:
+        """The end of what mpiexec and the engines wrote."""
+        path = self.folder / "ranks.log"
+        return path.read_text(errors="replace")[-20_000:] if path.exists() else ""
 
     def _first_death(self, hosts: SeveralHosts, following: Collection[int]) -> dict[int, Death]:
         """The rank that ended first, and not because others had ended."""

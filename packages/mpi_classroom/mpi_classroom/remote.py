@@ -146,6 +146,13 @@ class RemoteHost:
                 times[rank] = max(after, asked - seconds), min(before, answered - seconds)
         return times
 
+    def must_answer(self, why: str) -> None:
+        """Count the host as lost, which `why` lets us expect, unless it answers within 2 s."""
+        try:
+            self._result(self._ask("ended"), FRESH_SECONDS)
+        except ClusterError:
+            self._lose(f"{self.name} does not answer: {why}")
+
     def end(self) -> None:
         """End the cluster's processes on the host and remove its folders; waits 2 s at most."""
         wait([self._ask("end")], 2 * END_SECONDS)

@@ -15,6 +15,10 @@ LAYOUT = Layout(("n1", "n2"), (2, 1), "10.77.0.0/24", "10.77.0.254")
 FOLLOWED = """[n1:00000] *** An error occurred in Socket closed
 [n1:00000] *** reported by process [682885121,0]
 prterun has exited due to process rank 0 with PID 0 on node n1 calling "abort"."""
+LOST = """PRTE has lost communication with a remote daemon.
+  HNP daemon   : [prterun-head-4960@0,0] on node head
+  Remote daemon: [prterun-head-4960@0,3] on node n2.org
+This is usually due to either a failure of the TCP network"""
 KILLED = "prterun noticed that process rank 2 with PID 4 on node n2 exited on signal 9 (Killed)."
 
 
@@ -52,6 +56,18 @@ def test_nobody_is_named_if_a_host_does_not_say_or_the_job_was_ended_from_outsid
     assert died(launcher, FOLLOWED) == {}
     launcher.first = 1
     assert died(launcher, FOLLOWED.partition("prterun")[0]) == {}
+
+
+def test_a_host_whose_daemon_mpiexec_lost_is_asked_whether_it_is_there(launcher):
+    """A connection through srun, or to a machine without power, may look alive for long."""
+    asked = []
+    group = launcher._hosts.group
+    group.facts = {name: SimpleNamespace(hostname=f"{name}.org") for name in LAYOUT.hosts}
+    for host in group.hosts.values():
+        host.must_answer = lambda why, name=host.name: asked.append((name, why))
+    (launcher.folder / "ranks.log").write_text(LOST)
+    assert launcher._lost() == {} and asked == []
+    assert launcher._lost(0.01) == {} and asked == [("n2", "mpiexec has lost the connection to it")]
 
 
 def test_clients_find_the_controllers_sockets_under_the_names_that_they_expect(tmp_path):

@@ -448,6 +448,18 @@ def test_a_host_that_goes_silent_holds_up_nobody_and_is_lost(connect, folder, mo
     until(lambda: not folder.exists())
 
 
+def test_a_host_that_must_answer_now_is_lost_if_it_does_not(connect, monkeypatch):
+    host = connect()
+    host.hello(question())
+    host.must_answer("somebody has lost it")
+    assert not host.lost
+    monkeypatch.setattr(remote, "FRESH_SECONDS", 0.2)
+    (agent,) = agents()
+    agent.suspend()
+    host.must_answer("somebody has lost it")
+    assert host.lost == "n1 does not answer: somebody has lost it"
+
+
 def test_a_host_that_sends_nonsense_is_lost(connect):
     host = connect(before=r"printf '\036mpi-classroom {]\n'; exec sleep 600")
     until(lambda: host.lost)
