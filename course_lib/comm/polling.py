@@ -11,7 +11,7 @@ from collections.abc import Callable
 from mpi4py import MPI
 
 SPINS = 2000  # a test takes 0.1 to 0.5 us, and yields the core when ranks share it
-CLOCK = 32  # spins from one look at the clock to the next
+CLOCK = 8  # spins from one look at the clock to the next
 LONGEST_NAP = 1e-3
 
 
