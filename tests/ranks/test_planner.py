@@ -34,10 +34,14 @@ def plans_for(ranks: int) -> list[tuple[Shape, Plan]]:
     return [(shape, plan) for shape, plan in found if why_not(shape, BATCH, plan) is None]
 
 
-def test_a_rank_holds_what_is_predicted(comm: MPI.Intracomm) -> None:
-    for shape, plan in plans_for(comm.size):
-        peak = comm.allreduce(peak_nbytes(prepare(grid_of(comm, plan), shape, BATCH, plan)), MPI.MAX)
-        assert memory_of(shape, BATCH, plan).value == pytest.approx(peak, rel=0.08), plan.name
+@pytest.mark.parametrize("index", range(8))
+def test_a_rank_holds_what_is_predicted(comm: MPI.Intracomm, index: int) -> None:
+    runnable = plans_for(comm.size)
+    if index >= len(runnable):
+        return
+    shape, plan = runnable[index]
+    peak = comm.allreduce(peak_nbytes(prepare(grid_of(comm, plan), shape, BATCH, plan)), MPI.MAX)
+    assert memory_of(shape, BATCH, plan).value == pytest.approx(peak, rel=0.08), plan.name
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

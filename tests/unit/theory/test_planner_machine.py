@@ -7,7 +7,7 @@ import pytest
 
 from course.tools.machine import summary
 from course_lib.theory.hockney import Hockney
-from course_lib.theory.planner.machine import PRODUCTS, Machine, machine_on_paper
+from course_lib.theory.planner.machine import POINTWISE, PRODUCTS, Machine, machine_on_paper
 from course_lib.theory.planner.measured import fit_product, machine_from_json
 from course_lib.theory.planner.models import Operation, Part, TransformerShape
 from course_lib.theory.planner.nets import ConvShape, MLPShape
@@ -37,8 +37,7 @@ def found() -> dict[str, Any]:
         forward = [1e-6 + each / rate for each in work]
         return {"work": work, "numbers": [0.0] * 3, "forward_seconds": forward, "backward_seconds": forward}
 
-    kinds = {case.kind for case in operation_times.cases()} | {"update", "update in files", "fresh"}
-    operations = {kind: products() if kind in PRODUCTS else table(1e8) for kind in kinds}
+    operations = {kind: products() for kind in PRODUCTS} | {kind: table(1e8) for kind in POINTWISE}
     tiny = {"work": [1.0], "numbers": [0.0], "forward_seconds": [1e-3], "backward_seconds": [1e-6]}
     operations["block"] = tiny
     nbytes = [4, 1024, 2**20]
@@ -162,11 +161,7 @@ def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(operation_times, "ENOUGH_SECONDS", 0.0)
     calls = []
     tables = operation_times.operation_seconds(lambda: calls.append(1))
-    assert set(tables) == {case.kind for case in operation_times.cases()} | {
-        "update",
-        "update in files",
-        "fresh",
-    }
+    assert set(tables) == {*PRODUCTS, *POINTWISE, "block"}
     for kind, table in tables.items():
         lengths = {len(column) for column in table.values()}
         assert len(lengths) == 1 and min(lengths) >= (1 if kind == "block" else 2), kind

@@ -78,7 +78,9 @@ def test_every_stage_of_zero_holds_what_is_predicted(shape: Shape, stage: int) -
     ],
     ids=lambda plan: plan.name,
 )
-@pytest.mark.parametrize("shape", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize(
+    "shape", [pytest.param(SMALL, marks=pytest.mark.slow, id="small"), pytest.param(WIDE, id="wide")]
+)
 def test_every_way_to_cut_a_transformer_holds_what_is_predicted(shape: TransformerShape, plan: Plan) -> None:
     assert memory_of(shape, 16, plan).value == pytest.approx(held(shape, 16, plan), rel=0.03)
 
