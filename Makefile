@@ -11,8 +11,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 # The version of PyTorch is a comment in the lock: its build is yours to choose, so it has no digest there.
 TORCH := $(shell sed -n 's/^\# \(torch==.*\)/\1/p' requirements.lock)
 # On so many ranks `make test` runs the tests on ranks; `make test-all` on the others.
-RANKS := 1 3
-OTHER_RANKS := 2 4
+RANKS := 3
+OTHER_RANKS := 1 2 4
 # The lessons whose cores `make test` runs; `make test-all` runs all lessons whole.
 CORES := 01 04 06 11
 # So many files of tests run at once, as most of them wait, and so many lessons; JOBS=0 LESSONS=0: one by one.
@@ -34,7 +34,7 @@ lessons_failed = test -f $(FAILED) && echo 'A second try, one by one:'
 FAILED_LESSONS = $$(sed -n 's|^ *"\(notebooks/[^:"]*\).*|\1|p' $(FAILED) | sort -u)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup course lab test test-all test-release check format notebooks bench clean lock licences audit moved newest image
+.PHONY: help setup course lab test test-all test-release check format notebooks bench site slides clean lock licences audit moved newest image
 
 help:
 	@echo 'make course      set up, run every lesson on a 4-rank MPI cluster, write build/'
@@ -45,8 +45,10 @@ help:
 	@echo 'make check       format, lint, types, layers, notebook drift, unused names: seconds'
 	@echo 'make notebooks   build the lessons from course/lessons (one: make notebooks LESSON=02)'
 	@echo 'make bench       run the benchmarks into benchmarks/results'
+	@echo 'make site        make the website in build/site/html, from the committed notebooks'
+	@echo 'make slides      make the slides of all lessons in build/slides (one: make slides LESSON=02)'
 	@echo 'make clean       stop clusters that were left behind, remove build/'
-	@echo 'make lock        rewrite requirements.lock after a change of a pyproject.toml (newest of all: UPGRADE=1)'
+	@echo 'make lock        rewrite the two lists of pins after a change of a pyproject.toml (newest of all: UPGRADE=1)'
 	@echo 'make licences    rewrite docs/licences.md from requirements.lock'
 	@echo 'make audit       ask whether a pinned version has a known vulnerability'
 	@echo 'make image       build the container image and check it'
@@ -106,6 +108,7 @@ test-release: setup
 	$(PYTEST) -m release $(UNIT_TESTS)
 	@n=2; $(ALONE) $(ON_RANKS) -m release $(RANK_TESTS)
 	CHECKPOINT_KILLS=200 $(PYTEST) -m slow tests/unit/parallel/test_checkpoint_killed.py
+	RANDOM_KILLS=50 $(PYTEST) -m slow tests/notebooks/test_killed_runs.py
 	$(BIN)/python -m mpi_classroom.launch 3 packages/torch_mpi4py/tests/ranks/test_differential.py --seconds 3600
 
 check: setup
@@ -125,8 +128,27 @@ notebooks: setup
 
 bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); \
-	  case $$name in harness|synthetic_ranks) continue;; esac; echo "== $$name"; \
+	  case $$name in harness|synthetic_ranks|planner_runs|planner_published|planner_estimators) continue;; esac; echo "== $$name"; \
 	  $(BIN)/python -m benchmarks.$$name --json benchmarks/results/$$name.json; done
+	$(BIN)/python -m benchmarks.recorded
+
+# Sphinx has an environment of its own, so that what learners install stays small. Building asks no network.
+SITE := build/tools/site
+$(SITE)/.ready: requirements-site.lock
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $<
+	@touch $@
+
+site: setup $(SITE)/.ready
+	$(BIN)/python -m course.tools.site build/site/source
+	rm -rf build/site/html
+	$(SITE)/bin/sphinx-build -W --keep-going -q -j auto -d build/site/doctrees build/site/source build/site/html
+	@echo 'Open build/site/html/index.html'
+
+# One deck per lesson (one: make slides LESSON=02). reveal.js comes with a package of the site's environment.
+slides: setup $(SITE)/.ready
+	$(BIN)/python -m course.tools.slides --reveal $(SITE)/lib/python3*/site-packages/sphinx_revealjs/_static/revealjs $(LESSON)
+	@echo 'Open build/slides/00_start_here.html; press S for the notes of the speaker'
 
 clean:
 	@test ! -x $(BIN)/course || $(BIN)/course clean

@@ -9,8 +9,12 @@ are those of the machine. `2 × 2` means two nodes with two ranks each.
                  one sends over the links depends on the placement of the ranks: neighbours on one node, or
                  ranks dealt out to the nodes in turn, as `mpiexec --map-by node` does
     sent         bytes that leave the node that sends most, as its network device counts them
+    message      one message from node to node, beside what its bytes take at the rate of the link
     model        a link fitted to a ping-pong of two ranks at 100 Mbit/s and 1 Gbit/s alone, and what it says
-                 of all-reduces at 250 and 500 Mbit/s
+                 of all-reduces at 250 and 500 Mbit/s. What stays inside the nodes is measured, at other sizes
+    rendezvous   the ring once more, with Open MPI's own settings: where its chunks are longer than 64 KiB,
+                 each step begins with a question, and the answer waits behind what has started before it in
+                 the other direction. The model knows nothing of that, so its error shows what it costs
 
 Before each run all ranks pause, so that the token buckets of the links are full, as they are in training when
 a gradient is ready.
@@ -20,27 +24,32 @@ a gradient is ready.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.allreduce import KIB, MIB, Work, say_bytes
 from benchmarks.harness import CannotMeasure, Row, Timing, main, on_lab, row, time_once
-from course_lib.comm.collectives import hierarchical_allreduce, ring_allreduce
+from course_lib.comm.collectives import (
+    hierarchical_allreduce,
+    ring_allreduce,
+    tree_broadcast,
+    tree_reduce,
+)
 from course_lib.comm.counting import device_nbytes
 from course_lib.comm.ping_pong import PingPong, measure_ping_pong
 from course_lib.comm.polling import wait_for
 from course_lib.fast.collectives import hierarchical_allreduce as fast_hierarchical_allreduce
 from course_lib.theory.cost_model import (
     Machine,
-    predict_seconds,
+    fit_piecewise,
     ring_allreduce_cost,
-    tree_broadcast_cost,
-    tree_reduce_cost,
 )
+from course_lib.theory.hockney import Piecewise
 from course_lib.theory.limited_link import LimitedLink, Sample, fit_limited_link, predict_link_seconds
 from mpi_classroom.network import network
 from mpi_classroom.network_commands import NetworkError, burst_nbytes, rate_words
@@ -65,12 +74,21 @@ CONTENDERS = {
     "plain": "all-reduce, hierarchical",
     "ring": "all-reduce, ring",
 }
-IN_TURN = "MPI, in turn"
+IN_TURN, OF_RANKS_IN_TURN = "MPI, in turn", ", ranks placed in turn"
 ALL = (*CONTENDERS, "MPI", IN_TURN)
 FITTED_SIZES = (4, 64, KIB, 4 * KIB, 12 * KIB, 64 * KIB, 256 * KIB, MIB)
-LOCAL_SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB)
+LOCAL_SIZES = (4 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 4 * MIB, 16 * MIB)
 PREDICTED_RATES = ("250mbit", "500mbit")
 PREDICTED_SIZES = (192 * KIB, 768 * KIB, 3 * MIB, 12 * MIB)
+PREDICTION = "the model's prediction"
+MODEL, RENDEZVOUS, SENT = "model:", "rendezvous:", "sent by the node that sends most, "
+PREDICTED: dict[tuple[str, str], dict[str, str]] = {  # the settings of the job in which each is measured
+    (MODEL, "fast"): {},
+    (MODEL, "ring"): LONG_EAGER,
+    (RENDEZVOUS, "ring"): {},
+}
+SHOWN_RATES, SHOWN_SIZES = ("100mbit", "250mbit", "1gbit"), (4, 64 * KIB, MIB, 4 * MIB)
+AT_RATE = "its bytes at the rate of the link"
 ACCURACY = 20.0  # percent that the worst prediction may be off
 PAUSE_SECONDS = 5e-3  # a bucket holds 1 ms of bytes
 
@@ -137,7 +155,10 @@ def as_pair(values: Sequence[float]) -> tuple[float, float]:
 def measure_link(
     comm: MPI.Intracomm, sizes: Sequence[int], repetitions: int
 ) -> list[tuple[int, float, float]]:
-    """Bytes, median and spread of the seconds of a message between the leaders of two nodes."""
+    """Bytes, median and spread of the seconds of a message between the leaders of two nodes.
+
+    The other ranks wait inside MPI, as they do in an all-reduce.
+    """
     from mpi4py import MPI
 
     _, between = of_nodes(comm)
@@ -151,7 +172,7 @@ def measure_link(
                 time.sleep(PAUSE_SECONDS)
                 seconds.append(time_once(there_and_back, between) / 2)
             measured.append((nbytes, *as_pair(seconds)))
-    wait_for(comm.Ibarrier(), 600, "the measurement of the link")
+    comm.Barrier()
     return measured
 
 
@@ -168,13 +189,32 @@ def ping_pong(two: MPI.Comm, buffer: np.ndarray) -> Work:
     return there_and_back
 
 
-def measure_inside(comm: MPI.Intracomm, sizes: list[int], repetitions: int) -> dict[str, Any]:
-    """What the ranks of a node need for a message and a sum, while those of the other nodes do the same."""
+def measure_inside(comm: MPI.Intracomm, sizes: Sequence[int], repetitions: int) -> dict[str, Any]:
+    """What the ranks of a node need, while those of the other nodes do the same.
+
+    "samples": messages and sums, a `PingPong`; "trees": per size, seconds of the two trees of a hierarchical
+    all-reduce.
+    """
     inside, _ = of_nodes(comm)
     samples = measure_ping_pong(inside, sizes, repetitions=repetitions)
     wait_for(comm.Ibarrier(), 600, "the measurement inside the nodes")
     assert samples is not None
-    return asdict(samples)
+    trees = []
+    for nbytes in sizes:
+        both_trees = trees_of(inside, np.zeros(nbytes // 4, np.float32))
+        both_trees()
+        trees.append(statistics.median(time_once(both_trees, comm) for _ in range(repetitions)))
+    return {"samples": asdict(samples), "trees": trees}
+
+
+def trees_of(inside: MPI.Comm, buffer: np.ndarray) -> Work:
+    """What a hierarchical all-reduce does inside a node."""
+
+    def both_trees() -> None:
+        tree_reduce(inside, buffer)
+        tree_broadcast(inside, buffer)
+
+    return both_trees
 
 
 # ---------------------------------------------------------------- rows
@@ -239,10 +279,10 @@ def compare(
     values = {name: Timing(*value).times(factor) for name, value in found.items()}
     pairs = [(name, "MPI", peer) for name in CONTENDERS]
     if lab.slots > 1:
-        pairs.append(("fast", IN_TURN, f"{peer}, ranks placed in turn"))
+        pairs.append(("fast", IN_TURN, peer + OF_RANKS_IN_TURN))
     return [
         row(
-            f"{where(lab)}: {prefix}{CONTENDERS[name]}, {say_bytes(int(nbytes))}",
+            f"{place_of(lab)}: {prefix}{CONTENDERS[name]}, {say_bytes(int(nbytes))}",
             lab.size,
             values[name],
             values[theirs],
@@ -253,29 +293,67 @@ def compare(
     ]
 
 
+def message_rows(quick: bool) -> list[Row]:
+    """What a message from node to node takes, in milliseconds."""
+    rows = []
+    with network(2) as lab:
+        for rate in SHOWN_RATES[-1:] if quick else SHOWN_RATES:
+            lab.limit(rate)
+            sizes, repetitions = list(SHOWN_SIZES[:3] if quick else SHOWN_SIZES), 3 if quick else 7
+            measured = on_lab(lab, measure_link, timeout=600, sizes=sizes, repetitions=repetitions)
+            rows += [message_row(lab, *each) for each in measured]
+    return rows
+
+
+def message_row(lab: Lab, nbytes: int, median: float, spread: float) -> Row:
+    """A message beside the time that its bytes alone take at the rate of the link."""
+    assert lab.rate is not None
+    case = message_case(len(lab.nodes), lab.slots, lab.rate, nbytes)
+    alone = Timing(8e3 * nbytes / lab.rate, 0)
+    return row(case, lab.size, Timing(median, spread).times(1e3), alone, AT_RATE, unit="ms")
+
+
+def message_case(nodes: int, slots: int, rate: int, nbytes: int) -> str:
+    """What its row is called."""
+    return f"{where(nodes, slots, rate)}: a message of {say_bytes(nbytes)} from node to node"
+
+
 def model_rows(quick: bool) -> list[Row]:
     """What the fitted link says of rates and sizes that were not fitted, beside what they take."""
     nodes, slots = SHAPES[0]
+    repetitions = 3 if quick else 7
     rows: list[Row] = []
     samples: list[Sample] = []
     with network(nodes, slots=slots) as lab:
-        inside = PingPong(
-            **on_lab(lab, measure_inside, sizes=list(LOCAL_SIZES), repetitions=3 if quick else 7)
-        ).machine(1)
+        inside = Inside.of(on_lab(lab, measure_inside, sizes=list(LOCAL_SIZES), repetitions=repetitions))
         for rate in RATES:
             lab.limit(rate)
-            measured = on_lab(
-                lab, measure_link, timeout=600, sizes=list(FITTED_SIZES), repetitions=3 if quick else 15
+            arguments = {"sizes": list(FITTED_SIZES), "repetitions": repetitions}
+            samples += samples_of(
+                lab, on_lab(lab, measure_link, timeout=600, settings=LONG_EAGER, **arguments)
             )
-            samples += samples_of(lab, measured)
-            rows.append(speed_row(lab, *measured[-1]))
         link = fit_limited_link(samples)
         for rate in PREDICTED_RATES[:1] if quick else PREDICTED_RATES:
             lab.limit(rate)
             sizes = PREDICTED_SIZES[1:2] if quick else PREDICTED_SIZES
-            seconds, _ = race_in(lab, {}, sizes, 3 if quick else 7, ["ring", "fast"])
-            rows += prediction_rows(lab, link, inside, seconds)
+            for (kind, name), settings in PREDICTED.items():
+                seconds, _ = race_in(lab, settings, sizes, repetitions, [name])
+                rows += prediction_rows(lab, kind, link, inside, seconds)
     return [*rows, worst(rows)]
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What a node's ranks need: for messages and sums, and for the trees of a hierarchical all-reduce."""
+
+    machine: Machine
+    trees: Piecewise
+
+    @classmethod
+    def of(cls, measured: Mapping[str, Any]) -> Inside:
+        """From what `measure_inside` returns."""
+        samples = PingPong(**measured["samples"])
+        return cls(samples.machine(1), fit_piecewise(samples.nbytes, measured["trees"], regimes=2))
 
 
 def samples_of(lab: Lab, measured: Sequence[tuple[int, float, float]]) -> list[Sample]:
@@ -284,39 +362,29 @@ def samples_of(lab: Lab, measured: Sequence[tuple[int, float, float]]) -> list[S
     return [Sample(lab.rate, burst_nbytes(lab.rate), nbytes, median) for nbytes, median, _ in measured]
 
 
-def speed_row(lab: Lab, nbytes: int, median: float, spread: float) -> Row:
-    """The speed of the longest message that was fitted, beside the rate of the link."""
-    assert lab.rate is not None
-    mbit = Timing(nbytes * 8e-6 / median, nbytes * 8e-6 / median * spread / median)
-    case = f"{where(lab)}: a message of {say_bytes(nbytes)} from node to node"
-    return row(case, 2, mbit, Timing(lab.rate / 1e6, 0), "the rate of the link", unit="Mbit/s")
-
-
-def prediction_rows(lab: Lab, link: LimitedLink, inside: Machine, seconds: Timings) -> list[Row]:
+def prediction_rows(lab: Lab, kind: str, link: LimitedLink, inside: Inside, seconds: Timings) -> list[Row]:
     """Measured beside predicted, in milliseconds."""
     rows = []
     limited = link.at(lab.rate, burst_nbytes(lab.rate)) if lab.rate else link
     for nbytes, timings in seconds.items():
         said = predictions(len(lab.nodes), lab.slots, int(nbytes), limited, inside)
         for name, timing in timings.items():
-            case = f"{MODEL} {where(lab)}: {CONTENDERS[name]}, {say_bytes(int(nbytes))}"
+            case = f"{kind} {place_of(lab)}: {CONTENDERS[name]}, {say_bytes(int(nbytes))}"
             ms, predicted = Timing(*timing).times(1e3), Timing(said[name], 0).times(1e3)
-            rows.append(row(case, lab.size, ms, predicted, "the model's prediction", unit="ms"))
+            rows.append(row(case, lab.size, ms, predicted, PREDICTION, unit="ms"))
     return rows
 
 
 def predictions(
-    nodes: int, slots: int, nbytes: int, link: LimitedLink, inside: Machine
+    nodes: int, slots: int, nbytes: int, link: LimitedLink, inside: Inside
 ) -> Mapping[str, float]:
     """Seconds of each all-reduce; in each step of the ring a message crosses every link in each direction.
 
     The plain hierarchical form is left out: when it sends in both directions, one may wait for the other.
     """
-    ring = predict_link_seconds(ring_allreduce_cost(nodes * slots, nbytes), link, inside)
-    up = predict_seconds(tree_reduce_cost(slots, nbytes), inside)
-    across = predict_link_seconds(ring_allreduce_cost(nodes, nbytes), link, inside)
-    down = predict_seconds(tree_broadcast_cost(slots, nbytes), inside)
-    return {"ring": ring, "fast": up + across + down}
+    ring = predict_link_seconds(ring_allreduce_cost(nodes * slots, nbytes), link, inside.machine)
+    across = predict_link_seconds(ring_allreduce_cost(nodes, nbytes), link, inside.machine)
+    return {"ring": ring, "fast": across + inside.trees.seconds(nbytes)}
 
 
 def worst(rows: Sequence[Row]) -> Row:
@@ -338,13 +406,17 @@ def worst(rows: Sequence[Row]) -> Row:
     )
 
 
-def where(lab: Lab) -> str:
+def place_of(lab: Lab) -> str:
     """The shape of a lab and the rate of its links."""
-    return f"{len(lab.nodes)} × {lab.slots}, {rate_words(lab.rate).removeprefix('at ')}"
+    return where(len(lab.nodes), lab.slots, lab.rate)
 
 
-MODEL, SENT = "model:", "sent by the node that sends most, "
-PARTS: tuple[Callable[[bool], list[Row]], ...] = (all_reduce_rows, model_rows)
+def where(nodes: int, slots: int, rate: int | None) -> str:
+    """The same in numbers: `2 × 2, 100 Mbit/s`."""
+    return f"{nodes} × {slots}, {rate_words(rate).removeprefix('at ')}"
+
+
+PARTS: tuple[Callable[[bool], list[Row]], ...] = (all_reduce_rows, message_rows, model_rows)
 
 if __name__ == "__main__":
     main("All-reduce between nodes on slow links: ours beside MPI's, and a model of the link", measure)

@@ -179,6 +179,25 @@ def progress(lessons: Names = None) -> None:
 
 
 @app.command()
+def schedule(
+    track: Annotated[
+        str, typer.Argument(metavar="TRACK", help="For example: two hours, three hours, one day.")
+    ] = "three hours",
+    start: Annotated[str, typer.Option(metavar="TIME", help="When it begins.")] = "09:00",
+    afternoon: Annotated[str, typer.Option(metavar="TIME", help="When afternoons begin.")] = "13:00",
+) -> None:
+    """Print the schedule of a workshop, with a clock.
+
+    It counts on the minutes that the core of each lesson takes.
+    """
+    with one_sentence():
+        from course.tools.schedule import find_track, lines_of
+
+        for line in lines_of(find_track(track), start, afternoon):
+            typer.echo(line)
+
+
+@app.command()
 def fetch(
     sets: Annotated[
         list[str] | None,
@@ -232,26 +251,40 @@ def study(
     zero: Annotated[
         bool, typer.Option("--zero", help="Measure the stages of ZeRO: bytes and seconds.")
     ] = False,
+    hosts: Annotated[
+        str, typer.Option(metavar="HOSTS", help="Run the ranks on these hosts: n1,n2:2, or a hostfile.")
+    ] = "",
+    agent: Annotated[
+        str, typer.Option(metavar="COMMAND", help="What runs a command on a host, instead of ssh.")
+    ] = "",
+    link: Annotated[
+        str, typer.Option(metavar="TEXT", help="Your name for the hosts' network, for example '100 Mbit/s'.")
+    ] = "",
 ) -> None:
-    """Measure data parallelism on this machine.
+    """Measure data parallelism on this machine, or on several hosts.
 
     It compares one process, our own data parallelism over MPI, and DDP over Gloo
     and over MPI: seconds per epoch, speed-up, waiting and transfer, accuracy. It saves the results (CSV) and
     a report (HTML) in build/study. If you stop it, the same command continues where it stopped.
     """
     with one_sentence():
+        from functools import partial
         from pathlib import Path
 
         from course import paths
         from course.tools.study import command
+        from course.tools.study.hosts import connect_hosts
         from course.tools.study.job import StudyError
 
-        kind = "study" + "-zero" * zero + "-quick" * quick
+        kind = "study" + "-zero" * zero + "-hosts" * bool(hosts) + "-quick" * quick
         folder = Path(results) if results else paths.BUILD / kind
-        if zero and (models or only or seeds):
+        if zero and (models or only or seeds or hosts):
             raise StudyError(
-                "--zero does not take --models, --only or --seeds; it takes --ranks, --quick, --results"
+                "--zero does not take --models, --only, --seeds or --hosts; "
+                "it takes --ranks, --quick, --results"
             )
+        if (agent or link) and not hosts:
+            raise StudyError("--agent and --link belong to --hosts; say on which hosts the ranks run")
         if zero and report_only:
             command.report_zero(folder)
         elif zero:
@@ -260,7 +293,37 @@ def study(
             command.report(folder)
         else:
             names, parts, counts = command.lists(models, only, ranks)
-            command.measure(folder, quick=quick, models=names, parts=parts, ranks=counts, seeds=seeds or 0)
+            connect = partial(connect_hosts, hosts, agent=agent, link=link) if hosts else None
+            command.measure(
+                folder,
+                quick=quick,
+                models=names,
+                parts=parts,
+                ranks=counts,
+                seeds=seeds or 0,
+                connect=connect,
+            )
+
+
+@app.command()
+def machine(
+    file: Annotated[str, typer.Option(metavar="FILE", help="Where to write the JSON.")] = "",
+) -> None:
+    """Measure this machine for the planner of lesson 16: operations, messages, memory.
+
+    It takes about half a minute. Close other programs that compute, or their share is missing in what is
+    measured. The result is saved in build/machine.json.
+    """
+    with one_sentence():
+        from pathlib import Path
+
+        from course import paths
+        from course.tools.machine import measure_machine, summary
+
+        path = Path(file) if file else paths.BUILD / "machine.json"
+        for line in summary(measure_machine(path)):
+            typer.echo(line)
+        typer.echo(f"Saved in {path}.")
 
 
 @app.command()

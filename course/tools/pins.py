@@ -1,5 +1,7 @@
 """Every package that the course installs, with the digests of its files: `requirements.lock`.
 
+What the website is made with is apart, in `requirements-site.lock`: learners do not install it.
+
     make lock                 write it again after a change of a pyproject.toml; what may stay, stays
     make lock UPGRADE=1       take the newest version of everything that the bounds allow
 
@@ -25,6 +27,8 @@ from packaging.utils import canonicalize_name
 from course.paths import ROOT
 
 LOCK = ROOT / "requirements.lock"
+SITE_LOCK = ROOT / "requirements-site.lock"
+SITE_WANTED = ROOT / "docs" / "site" / "requirements.in"
 PROJECTS = (".", "course", "packages/mpi_classroom", "packages/torch_mpi4py")
 OURS = ("course", "course-lib", "mpi-classroom", "torch-mpi4py")
 ACCELERATOR = ("nvidia-", "cuda-", "triton", "pytorch-triton", "intel-")
@@ -34,6 +38,11 @@ HEADER = """\
 # PyTorch is apart, because you choose its build and every build has digests of its own:
 # {torch}
 """
+SITE_HEADER = """\
+# What `make site` and `make slides` install into build/tools/site, with digests. `make lock` writes this.
+"""
+# The site takes one file of axe-playwright-python; the browser's driver is in requirements.lock.
+NOT_FOR_THE_SITE = ("playwright", "greenlet", "pyee")
 DEVELOPERS = "# What only developers need:"
 PLATFORMS = (("linux", "Linux", "x86_64"), ("linux", "Linux", "aarch64"), ("darwin", "Darwin", "arm64"))
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -124,6 +133,14 @@ def lock(uv: str, known: str = "") -> str:
     return HEADER.format(torch=torch) + "\n".join([*parts[0], DEVELOPERS, *parts[1]]) + "\n"
 
 
+def site_lock(uv: str, known: str = "") -> str:
+    """The text of a new lock for the tools of the site. The versions in `known` stay."""
+    asked = [line.partition("  #")[0] for line in SITE_WANTED.read_text().splitlines() if line[:1] != "#"]
+    found = blocks(resolved(uv, asked, known))
+    kept = [(pin, digests) for pin, digests in found if pin.partition("==")[0] not in NOT_FOR_THE_SITE]
+    return SITE_HEADER + "".join(f"{pin} \\\n{digests}\n" for pin, digests in kept)
+
+
 def closure(roots: list[str] | None = None) -> dict[str, str]:
     """Name and version of every package that `roots`, or the four pyproject.toml, need on this platform.
 
@@ -156,8 +173,8 @@ def _needs(lines: list[str], extras: frozenset[str]) -> Iterator[Requirement]:
 
 
 def main() -> None:
-    """Write the lock."""
-    parser = argparse.ArgumentParser(description="Write requirements.lock.")
+    """Write both locks."""
+    parser = argparse.ArgumentParser(description="Write requirements.lock and requirements-site.lock.")
     parser.add_argument("--uv", default="uv", help="the uv to ask the index with")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions within the bounds")
     parser.add_argument("--names", action="store_true", help="print what the course asks for, without bounds")
@@ -165,7 +182,9 @@ def main() -> None:
     if arguments.names:
         print(*sorted({Requirement(line).name for line in wanted()} - {APART}))
         return
-    LOCK.write_text(lock(arguments.uv, "" if arguments.upgrade else LOCK.read_text()))
+    for path, write in ((LOCK, lock), (SITE_LOCK, site_lock)):
+        known = "" if arguments.upgrade or not path.exists() else path.read_text()
+        path.write_text(write(arguments.uv, known))
 
 
 if __name__ == "__main__":

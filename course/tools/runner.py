@@ -102,6 +102,7 @@ class NotebookRun:
             iopub_timeout=10,
             record_timing=False,
             coalesce_streams=True,
+            store_widget_state=False,  # a page shows the last frame of a widget as a picture
             allow_errors=True,  # `execute` looks at the reply; the kernel skips no cell after an error
             on_cell_executed=self._keep_reply,
             log=SILENT,

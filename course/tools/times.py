@@ -46,6 +46,7 @@ class Track:
 
 TRACKS = (
     Track("two hours", 2, ("00", "01", "04")),
+    Track("three hours", 3, ("00", "01", "04", "06", "07"), demonstrations=5),
     Track("half a day", 3.5, HALF_A_DAY, demonstrations=5),
     Track("one day", 6, (*HALF_A_DAY, "02", "05", "08", "12", "14"), demonstrations=5),
     Track("two days", 12, tuple(f"{number:02d}" for number in range(17))),

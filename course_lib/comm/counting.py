@@ -10,7 +10,7 @@ same ranks. What MPI's own collectives and persistent requests send stays uncoun
 PROC_NULL, which goes nowhere. Pickled messages count with the bytes of their pickle.
 
 `device_nbytes` counts at the other end: all that has left this node, MPI's own collectives and the headers
-of packets included.
+of packets included. A long packet that is cut up later, as TCP sends it (GSO), counts with one header.
 """
 
 from collections.abc import Callable

@@ -43,15 +43,15 @@ class Ran:
 
 
 class Notebook:
-    """A kernel and its cells; with a `lab` it runs on the head, and we speak to it over Unix sockets."""
+    """A kernel and its cells; with a `lab` it runs there, on `host`, and we speak to it over Unix sockets."""
 
-    def __init__(self, environment: Mapping[str, str], lab: Lab | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str], lab: Lab | None = None, host: str = HEAD) -> None:
         self.manager = KernelManager(kernel_name="python3")
         if lab is not None:
             self.manager.transport, self.manager.ip = "ipc", f"{environment['TMPDIR']}/k"
             assert self.manager.kernel_spec is not None
             _, *arguments = self.manager.kernel_spec.argv
-            self.manager.kernel_spec.argv = lab.on(HEAD, [sys.executable, *arguments])
+            self.manager.kernel_spec.argv = lab.on(host, [sys.executable, *arguments])
         self.manager.start_kernel(env=dict(environment))
         self.client: Any = self.manager.client()
         self.client.start_channels()
@@ -120,17 +120,17 @@ class _Shown:
 
 
 @contextlib.contextmanager
-def open_notebook(lab: Lab | None = None, **environment: str) -> Iterator[Notebook]:
+def open_notebook(lab: Lab | None = None, host: str = HEAD, **environment: str) -> Iterator[Notebook]:
     """A notebook with `environment` added to this process's; on leaving, nothing it started is left.
 
-    With a `lab` it runs there, on the head, in a temporary folder of the lab.
+    With a `lab` it runs there, on `host`, in a temporary folder of the lab.
     Not even the folder of a cluster whose watchdog is killed with it.
     """
     mark = uuid.uuid4().hex
     inherited = {name: value for name, value in os.environ.items() if name != "IPP_NONINTERACTIVE"}
     with tempfile.TemporaryDirectory(prefix="notebook-", ignore_cleanup_errors=True) as folder:
         try:
-            notebook = Notebook(inherited | {MARK: mark, "TMPDIR": folder} | environment, lab)
+            notebook = Notebook(inherited | {MARK: mark, "TMPDIR": folder} | environment, lab, host)
             try:
                 yield notebook
             finally:

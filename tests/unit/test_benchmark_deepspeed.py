@@ -88,8 +88,13 @@ def test_the_fifth_batch_validates_and_the_test_images_are_apart(
     assert len(found.data.train_labels) == 20 and found.data.test_labels.tolist() == list(range(40, 45))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ("deepspeed", "deepspeed_cifar"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("deepspeed", marks=pytest.mark.slow),
+        pytest.param("deepspeed_cifar", marks=pytest.mark.release),
+    ],
+)
 def test_the_benchmark_prints_json_alone_on_standard_output(name: str) -> None:
     command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--json", "-"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)

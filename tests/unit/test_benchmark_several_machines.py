@@ -1,6 +1,7 @@
 """The rows of `benchmarks/several_machines.py`, from given timings; and (slow) from a real lab."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -11,25 +12,33 @@ from benchmarks import harness, several_machines
 from benchmarks.several_machines import (
     FITTED_SIZES,
     IN_TURN,
+    MODEL,
     PREDICTED_RATES,
     PREDICTED_SIZES,
     RATES,
     SENT,
+    Inside,
+    message_row,
     prediction_rows,
     predictions,
     race_rows,
-    speed_row,
     worst,
 )
 from course.paths import ROOT
-from course_lib.theory.hockney import Hockney
+from course_lib.theory.hockney import Hockney, Piecewise
 from course_lib.theory.limited_link import LimitedLink
 from mpi_classroom.network import Lab, network
 from mpi_classroom.network_commands import NetworkError, burst_nbytes
 
 LAB = Lab(Path("/nowhere"), {"head": 1, "n1": 2, "n2": 3}, 2, 250_000_000, False)
 LINK = LimitedLink(8e6, 0, 0.0, 1.0)  # a microsecond per byte
-NOTHING = Hockney(0, 0)
+
+
+def inside(trees: Hockney = Hockney(0, 0), machine: Hockney = Hockney(0, 0)) -> Inside:  # noqa: B008
+    return Inside(machine, Piecewise((math.inf,), (trees,)))
+
+
+NOTHING = inside()
 
 
 def test_ours_stand_beside_mpi_in_milliseconds_and_in_bytes_that_left_a_node():
@@ -69,10 +78,9 @@ def test_ours_stand_beside_mpi_in_milliseconds_and_in_bytes_that_left_a_node():
 def test_the_hierarchy_sends_the_array_over_the_link_and_the_ring_half_as_much_again():
     said = predictions(2, 2, 1_000_000, LINK, NOTHING)
     assert said == pytest.approx({"fast": 1.0, "ring": 1.5})
-    inside = Hockney(
-        0.0, 1e-9, gamma_seconds_per_byte=2e-9
-    )  # a message up, a sum, a message down; a sum between
-    assert predictions(2, 2, 1_000_000, LINK, inside)["fast"] == pytest.approx(1 + 5e-3)
+    adding = Hockney(0.0, 1e-9, gamma_seconds_per_byte=2e-9)  # half the array between the nodes
+    trees = Hockney(0.0, 4e-9)
+    assert predictions(2, 2, 1_000_000, LINK, inside(trees, adding))["fast"] == pytest.approx(1 + 5e-3)
     alone = predictions(4, 1, 1_000_000, LINK, NOTHING)
     assert alone["fast"] == alone["ring"] == pytest.approx(1.5)
 
@@ -81,10 +89,10 @@ def test_a_prediction_is_a_row_and_the_worst_one_a_row_beside_what_it_may_be():
     link = LINK.at(1e6, 1.0)  # replaced by the lab's rate
     right = predictions(2, 2, 10**6, LINK.at(250e6, burst_nbytes(250_000_000)), NOTHING)
     seconds = {str(10**6): {"ring": (right["ring"] / 1.1, 0.0), "fast": (right["fast"], 0.0)}}
-    rows = prediction_rows(LAB, link, NOTHING, seconds)
+    rows = prediction_rows(LAB, MODEL, link, NOTHING, seconds)
     assert [row.ratio for row in rows] == pytest.approx([1.1, 1.0])
     assert rows[0].case.startswith("model: 2 × 2, 250 Mbit/s: all-reduce, ring, ")
-    last = worst([*rows, speed_row(LAB, 2**20, 1.0, 0.1)])
+    last = worst([*rows, message_row(LAB, 2**20, 1.0, 0.1)])
     assert (last.ours, last.ratio) == pytest.approx((10, 2))
 
 

@@ -18,8 +18,11 @@ from course.tools.pins import (
     APART,
     DEVELOPERS,
     LOCK,
+    NOT_FOR_THE_SITE,
     OURS,
     PROJECTS,
+    SITE_LOCK,
+    SITE_WANTED,
     NotInstalledError,
     blocks,
     closure,
@@ -202,3 +205,15 @@ def test_the_licences_of_all_pins_are_listed() -> None:
     assert {name: text for name, text in said.items() if "GPL" in text and "LGPL" not in text} == {}
     installed = {name: licence(importlib.metadata.metadata(name)) for name in closure()}  # type: ignore[arg-type]
     assert {name: said[name] for name in installed} == installed
+
+
+def test_the_tools_of_the_site_are_pinned_with_digests_and_within_their_bounds() -> None:
+    text = SITE_LOCK.read_text()
+    found = pins(text, everywhere=True)
+    for line in SITE_WANTED.read_text().splitlines():
+        if not line.startswith("#"):
+            wants = Requirement(line.partition("  #")[0])
+            assert wants.specifier.contains(found[wants.name]), line
+    assert not set(NOT_FOR_THE_SITE) & set(found)
+    blocks_of = re.findall(r"^[a-z0-9].*\\\n((?: +--hash=.*\n)+)", text, re.MULTILINE)
+    assert len(blocks_of) == len(re.findall(r"^[a-z0-9]", text, re.MULTILINE)), "a pin without a digest"

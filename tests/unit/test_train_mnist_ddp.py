@@ -60,10 +60,10 @@ def said(way: str) -> str:
 @pytest.mark.parametrize(
     "way",
     [
-        *("mpiexec", "spawn, tcp"),
+        "mpiexec",
         *(
             pytest.param(way, marks=pytest.mark.slow)
-            for way in ("torchrun", "mpiexec, gloo", "spawn, file", "spawn, env")
+            for way in ("spawn, tcp", "torchrun", "mpiexec, gloo", "spawn, file", "spawn, env")
         ),
     ],
 )

@@ -81,6 +81,29 @@ print(f"hello from rank {rank} of {size}")
 # works this way, including the one that trains a language model.
 
 # %% [markdown] tags=["slide"]
+# What are the ranks doing while a cell runs? The **dashboard** shows it live: one lane per rank, with the last
+# ten seconds in it. The newest moment is at the right.
+
+# %% tags=["nbval-ignore-output"]
+cluster.dashboard()
+
+# %% [markdown]
+# In the next cell, rank 0 sleeps for one second, rank 1 for two, and so on. Then all ranks call `Barrier`. No
+# rank can leave a `Barrier` before every rank has called it. Run the cell and watch the lanes. Which rank do the
+# others wait for?
+
+# %% tags=["nbval-ignore-output"]
+# %%px
+import time
+
+time.sleep(1 + rank)
+comm.Barrier()
+
+# %% [markdown]
+# They waited for rank 3, and the dashboard named it. It counts a rank as *computing* when the rank is in no MPI
+# call, even if it sleeps. From 3 seconds on, `%%px` also prints who waits for whom.
+
+# %% [markdown] tags=["slide"]
 # ## 2 · Where does a cell run?
 #
 # A cell **without** `%%px` runs in the **kernel**, the process behind this page. The kernel and the four

@@ -54,7 +54,7 @@ rank, size = comm.rank, comm.size
 if rank == 0:
     secret = 43523
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # Rank 0 ran the assignment; the others skipped it. The next cell asks every rank for the secret. It fails on
 # purpose: read which ranks the error names.
 
@@ -62,7 +62,7 @@ if rank == 0:
 # %%px
 print(f"rank {rank}: the secret is {secret}")
 
-# %% [markdown]
+# %% [markdown] tags=["fragment"]
 # A variable set on one rank does not exist on the others. How do they get it?
 
 # %% [markdown] tags=["slide"]
@@ -82,7 +82,7 @@ elif rank == 1:
     comm.Recv(numbers, source=0)
 print(f"rank {rank}: {numbers}")
 
-# %% [markdown]
+# %% [markdown] tags=["fragment"]
 # Rank 1 now has the numbers as well. Ranks 2 and 3 took no part; they still have their zeros.
 
 # %% [markdown] tags=["slide"]
@@ -97,7 +97,13 @@ print(f"rank {rank}: {numbers}")
 predict("Seconds in Send, with 1 MB?", None)
 
 
-# %%
+# %% [markdown] tags=["notes"]
+# Let the room vote on the 1 MB before the cell runs: 0 s, 0.5 s or 1 s. Those who say 0 s think of Send as a
+# mailbox; the picture corrects them better than words do. This and the deadlock are the heart of the lesson:
+# 8 minutes for both.
+
+
+# %% tags=["subslide"]
 # %%px
 def timed_message(count):
     """Send `count` numbers to a sleeping rank 1.
@@ -116,7 +122,7 @@ def timed_message(count):
 
 small, large = timed_message(1), timed_message(125_000)
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # We draw both messages, one lane per rank:
 
 # %% tags=["nbval-ignore-output"]
@@ -131,7 +137,7 @@ seconds = large[0][1] - large[0][0]
 why = "Send returned only after Recv was called." if seconds > 0.4 else "Send did not wait for Recv."
 outcome("Seconds in Send, with 1 MB?", seconds, "s", because=why)
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # Most MPI libraries have two ways to send and choose by the size of the message:
 #
 # - **Eager protocol**, for small messages: send at once. If the receiver is not ready, the message is **buffered**, that
@@ -142,12 +148,7 @@ outcome("Seconds in Send, with 1 MB?", seconds, "s", because=why)
 # Where the limit lies depends on the MPI library. So when `Send` returns, you know one thing only: you may
 # change the array.
 
-# %% [markdown] tags=["notes"]
-# Let the room vote on the 1 MB before the cell runs: 0 s, 0.5 s or 1 s. Those who say 0 s think of Send as a
-# mailbox; the picture corrects them better than words do. This and the deadlock are the heart of the lesson:
-# 8 minutes for both.
-
-# %% tags=["exercise: 01.q1"]
+# %% tags=["exercise: 01.q1", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## 4 · Once around the ring
@@ -167,7 +168,7 @@ comm.Send(mine, dest=right)
 comm.Recv(theirs, source=left)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # It works. Now with 1 MB: which ranks will print, all, some or none? Vote, then run the cell. (`--timeout 3`
 # gives it 3 seconds.)
 
@@ -179,7 +180,7 @@ comm.Send(mine, dest=right)
 comm.Recv(theirs, source=left)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # This is a **hang report**. Each line shows a rank, the call it is in, the rank it waits for, and the line of
 # the cell. (The tag is a label on the message; here it is always 0.) All ranks are in `Send`, in line 4. No
 # rank reaches `Recv` in line 5, so no `Send` can return. As a picture:
@@ -187,14 +188,14 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # %% tags=["nbval-ignore-output"]
 circular_wait({0: 1, 1: 2, 2: 3, 3: 0}, call="Send")
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # Ranks that wait for each other in a circle are in a **deadlock**. The program was wrong with 80 bytes, too.
 # It worked only because MPI buffered the messages.
 #
 # The cluster then restarted the ranks and ran the `--setup` cells again. The ranks lost their other
 # variables; the report lists the cells that would bring them back. We go on without them.
 
-# %% tags=["exercise: 01.q2"]
+# %% tags=["exercise: 01.q2", "subslide"]
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Two ways out
@@ -213,14 +214,18 @@ if rank % 2 == 1:
     comm.Send(mine, dest=right)
 print(f"rank {rank} received the array of rank {theirs[0]}")
 
-# %% tags=["exercise: 01.1"]
+# %% tags=["exercise: 01.1", "subslide"]
 
-# %% [markdown]
+# %% [markdown] tags=["notes"]
+# The exercise takes 6 minutes. Who is done early tries it with Send and Recv first and reads the report of
+# the check. Common mistakes: `left` and `right` exchanged, and `return value` in place of `return received`.
+
+# %% [markdown] tags=["subslide"]
 # What is a shift good for? If each rank passes on what it has just received, every array visits every rank in
 # `size - 1` shifts. Each rank adds up the arrays that arrive. The next cell uses your `shift` if it is right,
 # otherwise ours.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "skip"]
 continue_with("01.1")
 
 # %%
@@ -231,13 +236,9 @@ for _ in range(size - 1):
     total += travelling
 print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
 
-# %% [markdown]
+# %% [markdown] tags=["fragment"]
 # Every rank has the sum of all four arrays. Ranks that train together also need such a sum in every step;
 # lesson 04 shows a ring that sends less.
-
-# %% [markdown] tags=["notes"]
-# The exercise takes 6 minutes. Who is done early tries it with Send and Recv first and reads the report of
-# the check. Common mistakes: `left` and `right` exchanged, and `return value` in place of `return received`.
 
 # %% [markdown] tags=["slide"]
 # ## Key points

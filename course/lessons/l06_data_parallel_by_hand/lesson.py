@@ -69,7 +69,7 @@ rank, size = comm.rank, comm.size
 # All ranks shuffle the training images with the same seed, so all get the same order. They cut it into **global batches** of 128. Each
 # rank takes one part of every batch, its **shard**.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "skip"]
 # %%px --timeout 200
 from course_lib.data.mnist import load_mnist
 
@@ -86,7 +86,7 @@ order = shuffled_batches(len(data.train_labels), 128, seed=0)
 mine = shard(comm, order[0])
 print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number {mine[0]}")
 
-# %% tags=["exercise: 06.q1"]
+# %% tags=["exercise: 06.q1", "subslide"]
 
 # %% [markdown] tags=["notes"]
 # Five minutes up to here. Ask the room before the question: "Who has ever changed the number of GPUs and left the batch size in
@@ -101,7 +101,7 @@ print(f"rank {rank}: {len(mine)} of {len(order[0])} images, the first is number 
 # %%
 predict("Different networks after one step?", None)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "subslide"]
 # %%px
 from course.lessons.l06_data_parallel_by_hand.runs import step_alone
 
@@ -120,9 +120,9 @@ outcome("Different networks after one step?", len(set(cluster["stepped"])), word
 # `comm.Allreduce(MPI.IN_PLACE, array)` replaces `array` on every rank by the sum over all ranks. The arrays share memory with the model's
 # gradients: change an array in place, and the gradient changes.
 
-# %% tags=["exercise: 06.1"]
+# %% tags=["exercise: 06.1", "subslide"]
 
-# %%
+# %% tags=["skip"]
 continue_with("06.1")
 
 # %% [markdown] tags=["notes"]
@@ -147,7 +147,7 @@ def start(team):
     return model, gradient_arrays(model), torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
-# %%
+# %% tags=["subslide"]
 # %%px
 def train(team, started, batches):
     """Train what `start` returned on the global batches; return the loss of each."""
@@ -164,7 +164,7 @@ def train(team, started, batches):
     return team.allreduce(np.array(losses))  # 8: the shards' parts add up to the batch's loss
 
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # Compared with one process (lesson 05), the lines marked 1, 2, 5 and 8 are new. The loss stays a sum, because phase 5 divides.
 # `gradient_arrays` and `set_to_none=False` keep each gradient in the same memory, so the arrays stay valid. Phase 8 here needs only the
 # sum of the losses, so an all-reduce replaces the gather (lower-case: pickling so few numbers costs little).
@@ -172,7 +172,7 @@ def train(team, started, batches):
 # First a test: **on 1, 2, 3 and 4 ranks, the training must end with the same weights.** We take five global batches of 128 images and one
 # of 10, which neither 3 nor 4 divides. `weights_on` computes in float64, so rounding stays far below what a mistake would change.
 
-# %%
+# %% tags=["subslide"]
 # %%px --timeout 200
 from course.lessons.l06_data_parallel_by_hand.runs import weights_on
 
@@ -182,7 +182,7 @@ if rank == 0:
         same = bool((weights[n] - weights[1]).norm() < 1e-9 * weights[1].norm())
         print(f"{n} ranks end with the weights of one process, to 1e-9: {same}")
 
-# %% [markdown]
+# %% [markdown] tags=["fragment"]
 # They are not equal to the last bit, because the ranks add in a different order. In float32, such a difference can make a max-pooling pick a
 # different pixel; then the weights differ as much as after a small mistake. (To see the test fail, put a `#` before the `Allreduce` line
 # of your 06.1; run that cell, then the test. Then remove the `#`, and run both again.)
@@ -204,7 +204,7 @@ from course_lib.comm.timing import one_rank_per_core
 team = one_rank_per_core(comm)
 on_one, on_team = alternate(team, start, train, order[:120], data)
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "subslide"]
 from course.lessons.l06_data_parallel_by_hand.figures.training import loss_curves, rest_of, summary
 
 one, many = cluster["on_one"][0], cluster["on_team"][0]
@@ -213,7 +213,7 @@ outcome("Speed-up of the training with one rank per core?", speedup, because=res
 print(summary(one), summary(many), sep="\n")
 loss_curves({"on 1 rank": one.losses, f"on {many.ranks} ranks": many.losses})
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # Only short runs agree so closely: the rounding of one step enters the next, and grows. After an epoch, runs on different numbers of ranks
 # may differ by dozens of right answers out of 10 000. So may runs with different seeds.
 #
@@ -241,7 +241,7 @@ from course.lessons.l06_data_parallel_by_hand.runs import bare_average, trace_st
 spans = trace_step(team, average_gradients, build("cnn", seed=0), data, batch_size=128)
 bare = bare_average(team, average_gradients, build("cnn", seed=0))  # a sum without a training around it
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "subslide"]
 from course.lessons.l06_data_parallel_by_hand.figures.training import explain_speedup, explain_wait
 from course.lessons.shared.figures.timeline import shares, timeline
 from course_lib.comm.spans import totals
@@ -253,7 +253,7 @@ outcome("Percent of the ranks' time spent waiting?", waiting, "%", because=expla
 print(f"Speed-up {speedup:.2f}. {explain_speedup(one, many, spans, cluster['bare'][0])}")
 timeline(spans, cores=cores)
 
-# %% [markdown]
+# %% [markdown] tags=["fragment"]
 # Where the wait is long, do not blame the network: find the rank that waited least. The others waited for it.
 
 # %% [markdown] tags=["slide"]

@@ -571,8 +571,8 @@ print("All ways end with the same weights:", len(hashes) == 1)
 # | MPI | nothing | `mpiexec`, on one machine or many |
 #
 # On several machines the same script is started over ssh, as a Slurm job (`sbatch train_mnist_ddp.sbatch`) or on
-# Kubernetes: [Several machines](../docs/several-machines.md#from-your-laptop-to-a-cluster) shows each way. With
-# `--checkpoint FILE` it goes on after the last finished epoch when a machine has failed.
+# Kubernetes: lesson 14 and [Several machines](../docs/several-machines.md#from-your-laptop-to-a-cluster) show each
+# way. With `--checkpoint FILE` it goes on after the last finished epoch when a machine has failed.
 
 # %% [markdown]
 # *Published, and corrected here.* The script follows one in a report by Kolly (see References), whose steps are the right

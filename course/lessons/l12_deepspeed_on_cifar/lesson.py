@@ -562,7 +562,7 @@ print((code / "hostfile").read_text())
 
 # %% [markdown]
 # Without ssh, start the launcher by hand on every machine, with the machine's number; `run_ds.sh` shows how. In a job of Slurm, `mpiexec` starts all
-# ranks, and you need neither launcher nor hostfile: [Several machines](../docs/several-machines.md#from-your-laptop-to-a-cluster) shows each way.
+# ranks, and you need neither launcher nor hostfile: lesson 14 and [Several machines](../docs/several-machines.md#from-your-laptop-to-a-cluster) show each way.
 
 # %% [markdown]
 # ## On GPUs

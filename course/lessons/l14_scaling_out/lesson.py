@@ -11,7 +11,8 @@
 # | **Time** | core 20 min · more 20 min |
 # | **Ranks** | 4 |
 #
-# [← 13 · DeepSpeed summarization](13_deepspeed_summarization.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
+# [← 13 · DeepSpeed summarization](13_deepspeed_summarization.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
+# [15 · When things fail →](15_when_things_fail.ipynb)
 
 # %% [markdown]
 # ## Warm-up

@@ -1,8 +1,9 @@
 """`course study`: choose the cases, run those that are missing, write the report, show the main table."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.table import Table
 from course.lessons.l07_ddp_on_mnist.study_results import MEASURED, REPORT, ResultsError, Study, load
 from course.lessons.l07_ddp_on_mnist.study_tables import Final, Timing, finals, timings
 from course.tools.study.display import LOG_WIDTH, StudyDisplay
+from course.tools.study.hosts import StudyHosts
 from course.tools.study.job import Data, StudyError
 from course.tools.study.machine import about_this_study
 from course.tools.study.plan import DRAW, DRAWN, FULL, LOAD, QUICK, Choice, plan
@@ -32,17 +34,26 @@ def measure(
     parts: Sequence[str] = (),
     ranks: Sequence[int] = (),
     seeds: int = 0,
+    connect: Callable[[], StudyHosts] | None = None,
 ) -> Study:
-    """Run what is chosen and not in `folder` yet, write the report, and show what came out; StudyError."""
+    """Run what is chosen and not in `folder` yet, write the report, and show what came out; StudyError.
+
+    The ranks run on the hosts that `connect` returns (default: on this machine). No run is replayed for them.
+    """
     scale = QUICK if quick else FULL
     choice = Choice(scale, tuple(models), tuple(parts), tuple(ranks), seeds)
     try:
         plan(choice, cores=1, data=DRAWN)  # says what is wrong with the choice before anything is downloaded
     except ValueError as error:
         raise StudyError(str(error)) from None
+    hosts = connect() if connect else None
     name, data = data_for(quick)
-    cases = plan(choice, cores=available_cores(), data=name)
-    study = run_study(cases, data, folder, about_this_study(name), StudyDisplay())
+    cases = plan(choice, cores=hosts.cores if hosts else available_cores(), data=name)
+    about = about_this_study(name, hosts.machine if hosts else None)
+    if hosts:
+        cases = [case for case in cases if not case.replayed]
+        hosts.layout(max(case.ranks for case in cases))  # says now if they do not fit
+    study = run_study(cases, data, folder, about, StudyDisplay(), hosts.layout if hosts else None)
     report(folder, study)
     return study
 
@@ -125,14 +136,19 @@ def show(study: Study) -> None:
     """The times and the accuracies, as tables on standard output."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     if found := timings(study.rows):
-        console.print(timing_table(found))
+        console.print(timing_table(found, where_of(study.about["machine"])))
     if accuracies := finals(study.rows):
         console.print(accuracy_table(accuracies))
 
 
-def timing_table(found: Sequence[Timing]) -> Table:
+def where_of(machine: dict[str, Any]) -> str:
+    """On which hosts and link, if the study ran on several: ` on n1, n2 (10.77.0.0/24, 100 Mbit/s)`."""
+    return f" on {machine['hosts']} ({machine['link']})" if "hosts" in machine else ""
+
+
+def timing_table(found: Sequence[Timing], where: str = "") -> Table:
     """One line per way of training."""
-    table = Table("model", "way", title="Time of an epoch", title_justify="left", box=box.SIMPLE)
+    table = Table("model", "way", title=f"Time of an epoch{where}", title_justify="left", box=box.SIMPLE)
     for name in ("epoch", "images/s", "speed-up", "wait", "transfer"):
         table.add_column(name, justify="right")
     for one in found:

@@ -17,7 +17,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import IPv4Address, IPv4Network
+from socket import AF_INET
 
+import psutil
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
@@ -32,6 +35,7 @@ from course_lib.training.loop import do_nothing
 
 TIMEOUT = timedelta(minutes=2)  # that a rank waits for the others before it raises
 SUM = "sum of gradients"
+NETWORK = "OMPI_MCA_btl_tcp_if_include"  # such as 10.0.0.0/24, on several hosts
 BACKENDS = {DDP_GLOO: "gloo", DDP_MPI4PY: "mpi4py"}
 
 
@@ -59,7 +63,7 @@ class Groups:
     def group(self, backend: str) -> dist.ProcessGroup:
         """The group that moves its bytes by `backend`; all ranks call this."""
         if not dist.is_initialized():
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", network_device())
             torch_mpi4py.init_process_group(self.comm, timeout=TIMEOUT)
         if backend not in self.made:
             self.made[backend] = dist.new_group(backend=backend, timeout=TIMEOUT)
@@ -70,6 +74,19 @@ class Groups:
         self.made.clear()
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def network_device() -> str:
+    """The device by which this rank reaches the others, for Gloo; on several hosts that of MPI's network."""
+    network = os.environ.get(NETWORK, "")
+    if "/" not in network:
+        return "lo"  # all ranks are on this machine
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(
+            each.family == AF_INET and IPv4Address(each.address) in IPv4Network(network) for each in addresses
+        ):
+            return name
+    raise ValueError(f"this host has no address in {network}; name another network of the hosts")
 
 
 def engine(name: str, comm: MPI.Intracomm, model: nn.Module, *, recorder: Recorder, groups: Groups) -> Engine:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -19,7 +20,14 @@ from course.lessons.l07_ddp_on_mnist.study_results import Case
 from course.tools.study.plan import MARK, job_size
 from mpi_classroom.errors import CourseError
 from mpi_classroom.job_output import last_error, last_line, marked_lines, read_deaths
-from mpi_classroom.launch import mpiexec_command, rank_environment, running_job
+from mpi_classroom.launch import (
+    MPIEXEC_SECONDS,
+    layout_arguments,
+    mpiexec_command,
+    rank_environment,
+    running_job,
+)
+from mpi_classroom.layout import Layout
 from mpi_classroom.leftovers import RUN, run_mark
 
 SILENCE_SECONDS = 300.0
@@ -31,36 +39,50 @@ class StudyError(CourseError):
     """The study cannot begin or go on."""
 
 
-def environment_of(ranks: int, threads: int) -> dict[str, str]:
+def environment_of(ranks: int, threads: int, layout: Layout | None = None) -> dict[str, str]:
     """For a job of `ranks` ranks with so many threads each, marked as ours."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return rank_environment(ranks) | dict.fromkeys(names, str(threads)) | {RUN: run_mark()}
+    return rank_environment(ranks, layout=layout) | dict.fromkeys(names, str(threads)) | {RUN: run_mark()}
 
 
 def run_job(
-    cases: Sequence[Case], data: Data, *, silence: float = SILENCE_SECONDS
+    cases: Sequence[Case], data: Data, *, layout: Layout | None = None, silence: float = SILENCE_SECONDS
 ) -> Iterator[dict[str, Any]]:
-    """What rank 0 reports while a job runs `cases`, all of one `job_size`; StudyError when it ends badly."""
+    """What rank 0 reports while a job runs `cases`, all of one `job_size`; StudyError when it ends badly.
+
+    With a `layout` the ranks run on its hosts.
+    """
     ranks, threads, _ = job_size(cases[0])
     task = {"data": data, "cases": [asdict(case) for case in cases]}
-    return listen("course.tools.study.rank", task, ranks, threads, silence=silence)
+    return listen("course.tools.study.rank", task, ranks, threads, layout=layout, silence=silence)
 
 
 def listen(
-    module: str, task: dict[str, Any], ranks: int, threads: int = 1, *, silence: float = SILENCE_SECONDS
+    module: str,
+    task: dict[str, Any],
+    ranks: int,
+    threads: int = 1,
+    *,
+    layout: Layout | None = None,
+    silence: float = SILENCE_SECONDS,
 ) -> Iterator[dict[str, Any]]:
     """What rank 0 of a job of `module` reports; the job gets the `task`; StudyError when it ends badly."""
     command = [sys.executable, "-m", "mpi4py", "-m", module, json.dumps(task)]
-    with running_job(
-        mpiexec_command(ranks, command),
-        environment_of(ranks, threads),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # an interrupt is for us: we end the ranks
-    ) as job:
+    environment = environment_of(ranks, threads, layout)
+    with (
+        layout_arguments(ranks, layout, environment) as elsewhere,
+        running_job(
+            mpiexec_command(ranks, command, elsewhere),
+            environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # an interrupt is for us: we end the ranks
+        ) as job,
+        ending_elsewhere(job, layout),
+    ):
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=_read, args=(job, lines), daemon=True).start()
         others: deque[str] = deque(maxlen=LINES)
@@ -71,6 +93,19 @@ def listen(
                 others.append(line.rstrip())
         if job.wait(10):
             raise StudyError(how_it_ended(job.returncode, others))
+
+
+@contextmanager
+def ending_elsewhere(job: "subprocess.Popen[str]", layout: Layout | None) -> Iterator[None]:
+    """When the block is left early, let mpiexec end the ranks on other hosts: nobody here can."""
+    try:
+        yield
+    except BaseException:
+        if layout is not None:
+            job.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                job.wait(MPIEXEC_SECONDS)
+        raise
 
 
 def _read(job: "subprocess.Popen[str]", lines: "queue.SimpleQueue[str]") -> None:

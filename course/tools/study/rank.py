@@ -30,6 +30,7 @@ from course_lib.training.loop import Batch, Step, fit, make_step, shuffled_batch
 from course_lib.training.metrics import Report
 from course_lib.training.models import build
 from mpi_classroom.launch import available_cores
+from mpi_classroom.processes import boot
 
 SIGN_SECONDS = 1.0
 WARM_UP = 5  # steps of a run that is thrown away: the first ones are slower
@@ -85,7 +86,7 @@ def run_case(comm: MPI.Intracomm, case: Case, data: Dataset, number: int, groups
     recorder, model = Recorder(comm), build(case.model, seed=case.seed)
     step = make_case_step(comm, case, model, recorder, groups)
     signs = Signs(comm, number, sum(map(len, order)))
-    wall = 0.0
+    wall, cores = 0.0, all_cores(comm)
     for epoch, batches in enumerate(order, start=1):
         mine = shard_batches(comm, data.train_images, data.train_labels, batches)
         comm.Barrier()
@@ -95,7 +96,7 @@ def run_case(comm: MPI.Intracomm, case: Case, data: Dataset, number: int, groups
         spans, report = recorder.gather(), gather_metrics(comm, measured, score)
         if spans is not None and report is not None:
             wall += report.seconds
-            row = make_row(case, epoch, wall, report, mean_seconds(totals(spans)))
+            row = make_row(case, epoch, wall, report, mean_seconds(totals(spans)), cores)
             send_report(comm, case=number, row=asdict(row))
 
 
@@ -127,7 +128,14 @@ def mean_seconds(seconds: dict[int, dict[str, float]]) -> dict[str, float]:
     }
 
 
-def make_row(case: Case, epoch: int, wall: float, report: Report, seconds: dict[str, float]) -> EpochRow:
+def all_cores(comm: MPI.Intracomm) -> int:
+    """The cores of the machines of all ranks. (collective)"""
+    return sum(dict(comm.allgather((boot(), available_cores()))).values())
+
+
+def make_row(
+    case: Case, epoch: int, wall: float, report: Report, seconds: dict[str, float], cores: int
+) -> EpochRow:
     """An epoch as a line of the results."""
     return EpochRow(
         **asdict(case),
@@ -140,7 +148,7 @@ def make_row(case: Case, epoch: int, wall: float, report: Report, seconds: dict[
         train_loss=sum(report.losses) / len(report.losses),
         test_loss=report.score.mean_loss,
         test_accuracy=report.score.accuracy,
-        cores=available_cores(),
+        cores=cores,
     )
 
 

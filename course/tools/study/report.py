@@ -8,7 +8,8 @@ Every sentence about a result is chosen from the measurements; a study without a
 import base64
 import html
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from course.lessons.l07_ddp_on_mnist import study_pictures as pictures
 from course.lessons.l07_ddp_on_mnist.study_published import REMARKS, SOURCE, TABLE, Published
@@ -63,6 +64,7 @@ def header(study: Study) -> str:
     cores = f"{machine['cores']} core{'s' * (machine['cores'] != 1)}"
     lines = [
         f"{machine['processor']}, {cores}, {machine['memory_gb']} GB, {machine['system']}",
+        *host_lines(machine),
         ", ".join(f"{name} {value}" for name, value in versions.items()),
         f"Data: {study.about['data']}. Command: {study.about['command']}. {study.about['date']}.",
         *(
@@ -77,6 +79,14 @@ def header(study: Study) -> str:
         f"<b>{REPLAYED}</b>: not run; put together from steps and messages that were measured one by one."
     )
     return f'<p class="about">{"<br>".join(map(html.escape, lines))}</p>\n<p>{labels}</p>'
+
+
+def host_lines(machine: Mapping[str, Any]) -> Iterator[str]:
+    """Where the ranks ran, and the link between them, if the study ran on several hosts."""
+    if "hosts" in machine:
+        speed = machine.get("link_mbit_per_s")
+        measured = f"; a message of 1 MiB went from host to host at {speed:g} Mbit/s" if speed else ""
+        yield f"Ranks on {machine['hosts']}. Network: {machine['link']}{measured}."
 
 
 # ---------------------------------------------------------------- findings

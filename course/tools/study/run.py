@@ -6,7 +6,7 @@ same command, given again, goes on where it stopped; only the run that was under
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +29,10 @@ from course.lessons.l07_ddp_on_mnist.study_results import (
 )
 from course.tools.study.job import Data, StudyError, run_job
 from course.tools.study.machine import difference, joined
-from course.tools.study.plan import START_SECONDS, estimated_seconds, jobs
+from course.tools.study.plan import START_SECONDS, estimated_seconds, job_size, jobs
 from course_lib.data.storage import could_not_write, replace_file
 from course_lib.training.models import MNIST_MODELS
+from mpi_classroom.layout import Layout
 
 
 class Display(Protocol):
@@ -66,9 +67,16 @@ class Clock:
 
 
 def run_study(
-    cases: Sequence[Case], data: Data, folder: Path, about: dict[str, Any], display: Display
+    cases: Sequence[Case],
+    data: Data,
+    folder: Path,
+    about: dict[str, Any],
+    display: Display,
+    layout: Callable[[int], Layout] | None = None,
 ) -> Study:
     """Measure those of `cases` that `folder` does not have yet; the results, those of earlier runs included.
+
+    `layout` says where a job of so many ranks runs (default: on this machine).
 
     StudyError, in one sentence, when it cannot go on; what was measured before is in `folder`.
     """
@@ -82,7 +90,8 @@ def run_study(
         clock = Clock(about["machine"]["cores"])
         with display.study(len(cases) - len(left), len(cases)):
             for group in jobs(left):
-                for rows in run_group(group, left, data, folder, clock, display):
+                where = layout(job_size(group[0])[0]) if layout else None
+                for rows in run_group(group, left, data, folder, clock, display, where):
                     kept += [row.untimed() for row in rows] if elsewhere else rows
                     store(folder, kept, about)
                     left.remove(rows[0].case)
@@ -91,12 +100,18 @@ def run_study(
 
 
 def run_group(
-    group: Sequence[Case], left: Sequence[Case], data: Data, folder: Path, clock: Clock, display: Display
+    group: Sequence[Case],
+    left: Sequence[Case],
+    data: Data,
+    folder: Path,
+    clock: Clock,
+    display: Display,
+    layout: Layout | None,
 ) -> Iterator[list[EpochRow]]:
     """The rows of each case of one job, as soon as it is done."""
     case, rows, began = group[0], list[EpochRow](), time.monotonic()
     try:
-        for message in run_job(group, data):
+        for message in run_job(group, data, layout=layout):
             if "case" not in message:
                 continue
             case = group[message["case"]]

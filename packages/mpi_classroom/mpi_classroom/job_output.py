@@ -28,6 +28,7 @@ _EXITED = (re.compile(r"Process name: \[\S*?(?:@(?P<job>\d+))?,(?P<rank>\d+)\] E
 _LOST_CONNECTION = re.compile(
     r"An error occurred in Socket closed \S+ \*\*\* reported by process \[\d+,(?P<rank>\d+)\]"
 )
+_LOST_DAEMON = re.compile(r"Remote daemon: \[\S+\] on node (\S+)")
 _ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
 
 
@@ -36,12 +37,13 @@ class Death:
     """How one rank ended before its time, as mpiexec says.
 
     It called Abort, was ended by `signal` (called `signal_name`, such as "Killed"), left Python with
-    `exit_code`, left Python without finishing MPI, or was lost with its `host` (which mpiexec does not say).
-    `job` is 1, or 2 and more for ranks that were spawned.
+    `exit_code`, or left Python without finishing MPI. On several hosts it may also be known from others than
+    mpiexec that it was lost with its `host`, or that it ended first. `job` is 1, or 2 and more for ranks that
+    were spawned; `host` is where it ran, if there are several.
     """
 
     rank: int
-    how: Literal["abort", "signal", "exit", "left", "host"]
+    how: Literal["abort", "signal", "exit", "left", "host", "first"]
     signal: int | None = None
     signal_name: str = ""
     exit_code: int | None = None
@@ -58,9 +60,9 @@ def read_deaths(output: str) -> list[Death]:
     """The ranks that died, each once, from the output of a job; mpiexec reports the first only, mostly."""
     text = " ".join(output.split())
     found: dict[tuple[int, int], Death] = {}
-    followed = {match["rank"] for match in _LOST_CONNECTION.finditer(text)}
+    followed = _followed(text)
     for match in _all(_ABORTED, text):
-        if match["rank"] not in followed:
+        if int(match["rank"]) not in followed:
             _add(found, Death(int(match["rank"]), "abort"))
     for match in _all(_SIGNALLED, text):
         _add(found, Death(int(match["rank"]), "signal", int(match["signal"]), match["name"] or ""))
@@ -70,6 +72,26 @@ def read_deaths(output: str) -> list[Death]:
     for match in _all(_LEFT, text):
         _add(found, Death(int(match["rank"]), "left"))
     return list(found.values())
+
+
+def followers(output: str) -> set[int]:
+    """The ranks that aborted because they lost the connection to one that had died, if that ended the job.
+
+    mpiexec then does not say who died.
+    """
+    text = " ".join(output.split())
+    followed = _followed(text)
+    return followed if any(int(match["rank"]) in followed for match in _all(_ABORTED, text)) else set()
+
+
+def node_without_daemon(output: str) -> str:
+    """The node whose daemon mpiexec has lost, because the node died or the daemon did; "" if it lost none."""
+    found = _LOST_DAEMON.search(" ".join(output.split()))
+    return found[1] if found else ""
+
+
+def _followed(text: str) -> set[int]:
+    return {int(match["rank"]) for match in _LOST_CONNECTION.finditer(text)}
 
 
 def _all(patterns: Iterable[re.Pattern[str]], text: str) -> Iterable[re.Match[str]]:

@@ -161,6 +161,21 @@ def write_wrapper(folder: Path, layout: Layout, environment: Mapping[str, str]) 
     return path
 
 
+@contextlib.contextmanager
+def layout_arguments(size: int, layout: Layout | None, environment: Mapping[str, str]) -> Iterator[list[str]]:
+    """The `arguments` of `mpiexec_command` for a job on the hosts of `layout`; none without a layout.
+
+    `environment` is that of the job. A file that the arguments name lasts as long as the block.
+    """
+    if layout is None:
+        yield []
+        return
+    if layout.size != size:
+        raise ValueError(f"the layout has {layout.size} ranks, the job {size}")
+    with tempfile.TemporaryDirectory(prefix="hosts-", dir=scratch_folder()) as folder:
+        yield layout.mpiexec_arguments(write_wrapper(Path(folder), layout, environment), environment)
+
+
 def run_ranks(
     size: int,
     arguments: Sequence[str],
@@ -182,13 +197,7 @@ def run_ranks(
     stacks = {"PYTHONFAULTHANDLER": "1"}  # see where_they_stand
     surroundings = rank_environment(size, environment, connects=connects, layout=layout) | stacks
     with contextlib.ExitStack() as stack:
-        elsewhere: list[str] = []
-        if layout is not None:
-            if layout.size != size:
-                raise ValueError(f"the layout has {layout.size} ranks, the job {size}")
-            place = tempfile.TemporaryDirectory(prefix="hosts-", dir=scratch_folder())
-            folder = Path(stack.enter_context(place))
-            elsewhere = layout.mpiexec_arguments(write_wrapper(folder, layout, surroundings), surroundings)
+        elsewhere = stack.enter_context(layout_arguments(size, layout, surroundings))
         command = mpiexec_command(size, [sys.executable, *arguments], elsewhere)
         job = stack.enter_context(running_job(command, surroundings, stdout=pipe, stderr=pipe, text=True))
         try:

@@ -6,23 +6,28 @@ shell that reads from the kernel) ends the others when the kernel is gone, howev
 With ranks on other hosts, the agent of each (see `agent`) makes the same folders there, gets the connection
 file over its pipe, and ends what is there. The controller then listens for engines on one more address, and
 what it says there is encrypted: the connection file holds its key.
+
+The nodes of a lab (see `network`) cannot be reached from this machine, so controller and mpiexec run on the
+lab's head. The kernel speaks to that controller through Unix sockets in the cluster's folder.
 """
 
 import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from mpi_classroom import processes
+from mpi_classroom.awake import Deadline
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.folders import (
     CLUSTER_PREFIX,
@@ -34,12 +39,14 @@ from mpi_classroom.folders import (
 )
 from mpi_classroom.host import Host, LocalHost
 from mpi_classroom.host_checks import MEMORY_PER_RANK, SHARED_MEMORY_PER_RANK
-from mpi_classroom.job_output import Death, read_deaths
-from mpi_classroom.launch import end_job, mpiexec_command, rank_environment, write_wrapper
+from mpi_classroom.job_output import Death, followers, node_without_daemon, read_deaths
+from mpi_classroom.launch import ALLOW_ROOT, end_job, mpiexec_command, rank_environment, write_wrapper
 from mpi_classroom.several_hosts import SeveralHosts
 
 ROOM = 2**20  # bytes on the disk for a cluster's files
 LOG_LINES, LOG_COLUMNS = 15, 200
+LISTEN_SECONDS = 3.0  # from the controller's files to its sockets
+SOCKET_NAME = 107  # bytes
 LOST_SECONDS = 1.0  # mpiexec may end before the agent of the host that is the reason is known to be gone
 _NOISE = (
     "heartbeat::",
@@ -64,6 +71,8 @@ class Launcher:
         self._hosts = hosts
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._pids: dict[int, int] = {}
+        self._first: dict[int, Death] = {}
+        self._listening: Deadline | None = None
         self._environment = rank_environment(n, layout=hosts.layout if hosts else None)
         self.folder = private_folder()
         try:
@@ -83,6 +92,12 @@ class Launcher:
             layout = self._hosts.layout
             # `--ip` would be for engines, too. Without it clients get loopback.
             listen, secrecy = [f"--IPController.engine_ip={layout.address}"], {"IPP_ENABLE_CURVE": "1"}
+            if self._hosts.lab is not None:
+                listen += [
+                    "--IPController.client_transport=ipc",
+                    f"--IPController.client_ip={self._sockets()}",
+                ]
+                self._environment |= ALLOW_ROOT  # a plain user appears as root there
             self._sign_messages()
             self._make_folders(self._hosts)
             environment = self._environment | mark
@@ -108,6 +123,8 @@ class Launcher:
         except FileNotFoundError as error:
             raise ClusterError(str(error)) from None
         watchdog = 'trap "" TERM; read nothing; exec "$0" -m mpi_classroom.processes "$1"'
+        if self._hosts is not None and self._hosts.lab is not None:
+            controller, ranks = self._hosts.lab.inside(controller), self._hosts.lab.inside(ranks)
         self._spawn("controller", controller, os.environ | secrecy | mark)
         self._spawn("ranks", ranks, self._environment | mark)
         self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], unmarked())
@@ -120,6 +137,16 @@ class Launcher:
         path = self.folder / "ipcontroller_config.py"
         path.touch(mode=0o600)
         path.write_text(f"c.Session.key = {secrets.token_hex(32).encode()!r}\n")
+
+    def _sockets(self) -> Path:
+        """How the names of the controller's Unix sockets begin; raises ClusterError if they are too long."""
+        sockets = self.folder / "s"
+        if len(str(sockets)) + len(":65535") > SOCKET_NAME:
+            raise ClusterError(
+                f"the folder {self.folder.parent} has too long a name for Unix sockets; set TMPDIR to a "
+                "shorter one, such as /tmp, and restart the kernel"
+            )
+        return sockets
 
     def _make_folders(self, hosts: SeveralHosts) -> None:
         """Let every host have the folders that the job has here, under the same names."""
@@ -145,10 +172,16 @@ class Launcher:
         if not (_is_json(client) and _is_json(engine)):
             return None
         if self._hosts is not None:
-            address, port = self._hosts.layout.address, json.loads(engine.read_text())["registration"]
-            if not _listens(address, port):  # the controller writes its files first
+            self._listening = self._listening or Deadline(LISTEN_SECONDS)
+            port = json.loads(engine.read_text())["registration"]
+            try:
+                self._hosts.group.reach(self._hosts.layout.address, port)
+            except ClusterError:  # the controller writes its files first
+                if self._listening.over or self._lost():
+                    raise
                 return None
-            self._hosts.group.reach(address, port)
+            if self._hosts.lab is not None:
+                _link_sockets(self._sockets(), client)
             self._hosts.group.put("engine.json", engine.read_bytes())
             return client
         # The engines must not read half a file, and the controller, which may still be at work on its own,
@@ -167,21 +200,29 @@ class Launcher:
         if not self.folder.is_dir():
             raise ClusterError(f"the cluster's folder {self.folder} was removed")
         if lost := self._lost():
-            raise ClusterError("; ".join(lost.values()))
+            raise ClusterError("; ".join(dict.fromkeys(lost.values())))
         for name, words in (("controller", "the controller"), ("ranks", "the MPI job with the ranks")):
             code = self._processes[name].poll()
             if code is not None:
                 if lost := self._lost(LOST_SECONDS):
-                    raise ClusterError("; ".join(lost.values()))
+                    raise ClusterError("; ".join(dict.fromkeys(lost.values())))
                 how = f"exit code {code}" if code >= 0 else f"signal {-code}"
                 raise ClusterError(f"{words} ended with {how}\n{self.last_words()}")
 
     def _lost(self, seconds: float = 0.0) -> dict[str, str]:
-        """The hosts that do not answer any more, and why; none is waited for longer than `seconds`, once."""
+        """The hosts that do not answer any more, and why; with `seconds` after mpiexec has ended.
+
+        Its reason may take so long to be known. A host that mpiexec has lost is asked, because a connection
+        to a dead host may look alive for SILENT_SECONDS (see `remote`).
+        """
         if self._hosts is None:
             return {}
+        if seconds and (node := node_without_daemon(self._log())):
+            for name in self._hosts.layout.hosts:
+                if node in (name, self._hosts.group.facts[name].hostname):
+                    self._hosts.group.hosts[name].must_answer("mpiexec has lost the connection to it")
         deadline = time.monotonic() + seconds
-        while not (lost := self._hosts.group.lost()) and time.monotonic() < deadline:
+        while not (lost := self._hosts.lost(ended=seconds > 0)) and time.monotonic() < deadline:
             time.sleep(0.02)
         return lost
 
@@ -195,6 +236,8 @@ class Launcher:
     def learn_pids(self, pids: Mapping[int, int]) -> None:
         """Take note of the processes of the ranks, by rank."""
         self._pids.update(pids)
+        for rank, host in self.hosts().items():
+            host.look([rank], fresh=False)  # its agent watches it from now on
 
     def last_words(self) -> str:
         """The last lines that controller and engines wrote: warnings and errors."""
@@ -210,7 +253,11 @@ class Launcher:
         return "\n".join(tails)
 
     def deaths(self) -> dict[int, Death]:
-        """How ranks died: with their host, or else as mpiexec reports it, which reports the first only."""
+        """How ranks died: with their host, or else as mpiexec reports it, which reports the first only.
+
+        On several hosts a rank that loses the connection to a dead one aborts, and mpiexec may report that.
+        The one that ended first is then known from the hosts.
+        """
         if self._hosts is not None and (lost := self._lost()):
             layout = self._hosts.layout
             return {
@@ -219,9 +266,28 @@ class Launcher:
                 if name in layout.hosts
                 for rank in layout.ranks_of(name)
             }
+        log = self._log()
+        deaths = {death.rank: death for death in read_deaths(log)}
+        if self._hosts is None:
+            return deaths
+        if not deaths and (following := followers(log)):
+            deaths = self._first_death(self._hosts, following)
+        hosts = self.hosts()
+        return {
+            rank: replace(death, host=hosts[rank].name) for rank, death in deaths.items() if rank in hosts
+        }
+
+    def _log(self) -> str:
+        """The end of what mpiexec and the engines wrote."""
         path = self.folder / "ranks.log"
-        log = path.read_text(errors="replace")[-20_000:] if path.exists() else ""
-        return {death.rank: death for death in read_deaths(log)}
+        return path.read_text(errors="replace")[-20_000:] if path.exists() else ""
+
+    def _first_death(self, hosts: SeveralHosts, following: Collection[int]) -> dict[int, Death]:
+        """The rank that ended first, and not because others had ended."""
+        if not self._first:
+            first = hosts.group.first_to_end(following)
+            self._first = {} if first is None else {first: Death(first, "first")}
+        return self._first
 
     def end(self) -> None:
         """End all processes at once and remove the folder; safe to call twice."""
@@ -283,13 +349,12 @@ def _check_room(where: str, free: int, n: int, per_rank: int, remedy: str) -> No
         )
 
 
-def _listens(address: str, port: int) -> bool:
-    """Whether somebody on this machine listens there."""
-    try:
-        socket.create_connection((address, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
+def _link_sockets(sockets: Path, connection: Path) -> None:
+    """Let clients find the controller's Unix sockets: it binds `s-PORT`, and they connect to `s:PORT`."""
+    for port in json.loads(connection.read_text()).values():
+        if isinstance(port, int):
+            with suppress(FileExistsError):
+                os.symlink(f"{sockets.name}-{port}", f"{sockets}:{port}")
 
 
 def _is_json(path: Path) -> bool:

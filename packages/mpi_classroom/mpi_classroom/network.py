@@ -109,6 +109,10 @@ class Lab:
         """The command line that runs `command` on a node or on the head."""
         return [*self.agent.split(), host, f"exec {shlex.join(command)}"]
 
+    def inside(self, command: Sequence[str]) -> list[str]:
+        """The command line that runs `command` on the head, in the caller's environment and folder."""
+        return [*_enter(self.pids[HEAD])[:-1], f"--wd={os.getcwd()}", "--", *command]
+
     def environment(self) -> dict[str, str]:
         """The environment for a job in every slot: messages between nodes cross the links."""
         environment = rank_environment(self.size, connects=True)

@@ -210,6 +210,8 @@ def death_words(death: Death) -> str:
         return "called Abort"
     if death.how == "host":
         return f"{LOST} {death.host}"
+    if death.how == "first":
+        return "died first (killed, crashed, or left Python: mpiexec does not say)"
     if death.how == "exit":
         return f"ended itself with exit code {death.exit_code}"
     if death.how == "left":

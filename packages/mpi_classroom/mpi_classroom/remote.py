@@ -11,24 +11,28 @@ import base64
 import contextlib
 import itertools
 import json
+import math
 import os
 import selectors
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 from mpi_classroom import host_checks
 from mpi_classroom.agent import IDLE_CODE, IDLE_SECONDS, MARK
 from mpi_classroom.awake import Awake
+from mpi_classroom.check import Check
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.host import BUSY_STACK_SECONDS, END_SECONDS, FRESH_SECONDS, Look, ProcessState
 from mpi_classroom.host_checks import HostFacts
@@ -40,6 +44,7 @@ PING_SECONDS = 1.0  # a host is asked this often when nobody wants to know anyth
 LOOK_SECONDS = 0.1  # and at most this often
 CONNECT_SECONDS = 20.0  # for ssh, and for Python on a busy host
 ANSWER_SECONDS = 10.0  # for an answer that an agent has to do something for
+ENDED_LOOKS = 5
 STACKS_SECONDS = BUSY_STACK_SECONDS + FRESH_SECONDS
 LAST_WORDS_SECONDS = 0.5  # for what ssh says when it ends
 TICK_SECONDS = 0.2
@@ -122,6 +127,32 @@ class RemoteHost:
         """Send a signal to `ranks`, without waiting for it."""
         self._ask("signal", ranks=self._tell(ranks), number=number)
 
+    def ended(self) -> dict[int, tuple[float, float]]:
+        """When ranks there ended, on this machine's monotonic clock: after the first time, before the second.
+
+        Raises ClusterError when the host does not answer.
+        """
+        times: dict[int, tuple[float, float]] = {}
+        for _ in range(ENDED_LOOKS):  # an answer may have been on its way for long; the next one perhaps not
+            asked = time.monotonic()
+            answer = self._result(self._ask("ended"), FRESH_SECONDS)
+            answered = time.monotonic()
+            try:
+                ago = {int(rank): float(seconds) for rank, seconds in answer["ended"]}
+            except (KeyError, TypeError, ValueError):
+                raise ClusterError(f"{self.name} does not say which of its ranks ended") from None
+            for rank, seconds in ago.items():
+                after, before = times.get(rank, (-math.inf, math.inf))
+                times[rank] = max(after, asked - seconds), min(before, answered - seconds)
+        return times
+
+    def must_answer(self, why: str) -> None:
+        """Count the host as lost, which `why` lets us expect, unless it answers within 2 s."""
+        try:
+            self._result(self._ask("ended"), FRESH_SECONDS)
+        except ClusterError:
+            self._lose(f"{self.name} does not answer: {why}")
+
     def end(self) -> None:
         """End the cluster's processes on the host and remove its folders; waits 2 s at most."""
         wait([self._ask("end")], 2 * END_SECONDS)
@@ -166,15 +197,26 @@ class RemoteHost:
 
     def reach(self, address: str, port: int) -> None:
         """Raise ClusterError unless the host can connect to this machine, at `address` and `port`."""
-        try:
-            self._result(self._ask("reach", address=address, port=port), ANSWER_SECONDS)
-        except ClusterError as error:
-            if self.lost:
-                raise
+        if error := self.try_ports([(address, port)])[0]:
             raise ClusterError(
                 f"{self.name} cannot reach this machine at {address}, port {port} ({error}); "
                 f"let the firewall here admit connections from {self.name}"
-            ) from None
+            )
+
+    def listen(self, address: str) -> int:
+        """Let others connect to the host at `address` until `close_port`; return the port. ClusterError."""
+        return int(self._result(self._ask("listen", address=address), ANSWER_SECONDS)["port"])
+
+    def try_ports(self, ports: Sequence[tuple[str, int]]) -> list[str]:
+        """Per port (address, number), why the host cannot connect to it, "" if it can. ClusterError."""
+        errors = self._result(self._ask("reach", ports=list(ports)), ANSWER_SECONDS)["errors"]
+        if len(errors) != len(ports):
+            raise ClusterError(f"{self.name} has another version of mpi_classroom")
+        return [str(error) for error in errors]
+
+    def close_port(self) -> None:
+        """Close the port of `listen`, without waiting for it."""
+        self._ask("close_port")
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file into the cluster's folder, readable for its owner only. Raises ClusterError."""
@@ -408,6 +450,14 @@ class HostGroup:
         """The hosts that do not answer any more, each with the reason, one sentence."""
         return {name: host.lost for name, host in self.hosts.items() if host.lost}
 
+    def first_to_end(self, others: Collection[int] = ()) -> int | None:
+        """The rank that ended first, `others` not counted; None if a host does not say when its ranks did."""
+        times: dict[int, tuple[float, float]] = {}
+        if self._each(lambda host: times.update(host.ended())):
+            return None
+        middle = {rank: sum(each) / 2 for rank, each in times.items() if rank not in others}
+        return min(middle, key=lambda rank: middle[rank], default=None)
+
     def open(self, folder: Path, folders: Sequence[str], pids: Mapping[int, int]) -> None:
         """Make a cluster's folders on every host, see `RemoteHost.open`; raises the first ClusterError."""
         self._check(self._each(lambda host: host.open(folder, folders, pids)))
@@ -415,6 +465,34 @@ class HostGroup:
     def reach(self, address: str, port: int) -> None:
         """Raise the ClusterError of the first host that cannot connect to this machine there."""
         self._check(self._each(lambda host: host.reach(address, port)))
+
+    def closed_ports(self, network: str, address: str) -> list[Check]:
+        """A check per machine to which some host cannot connect in `network`: what its firewall refuses.
+
+        Every host listens on a port that its system chooses, as ranks do, and so does this machine, at its
+        `address`; every host tries the others. A port that drops packets takes 5 s, however many there are.
+        """
+        inside, hosts = IPv4Network(network), [host for host in self.hosts.values() if not host.lost]
+        ports: dict[str, tuple[str, int]] = {}
+        tried: dict[str, dict[str, str]] = {}
+
+        def listen(host: RemoteHost) -> None:
+            own = next(str(face.ip) for face in self.facts[host.name].networks if face.ip in inside)
+            ports[host.name] = own, host.listen(own)
+
+        def try_others(host: RemoteHost) -> None:
+            others = [name for name in ports if name != host.name]
+            errors = host.try_ports([ports[name] for name in others])
+            tried[host.name] = dict(zip(others, errors, strict=True))
+
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):  # behind a router, the address is not one of this machine
+                own = stack.enter_context(socket.create_server((address, 0)))
+                ports[host_checks.HERE] = address, own.getsockname()[1]
+            stack.callback(self._each, RemoteHost.close_port, hosts)
+            errors = [*self._each(listen, hosts), *self._each(try_others, hosts)]
+        failed = [Check("network", False, str(error), "run this again") for error in errors]
+        return failed + host_checks.closed_ports(ports, tried, network)
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file into the cluster's folder on every host; raises the first ClusterError."""
@@ -429,8 +507,11 @@ class HostGroup:
         for host in self.hosts.values():
             host.close()
 
-    def _each(self, do: Callable[[RemoteHost], object]) -> list[ClusterError]:
-        """Do it for all hosts at once; return the errors."""
+    def _each(
+        self, do: Callable[[RemoteHost], object], hosts: Sequence[RemoteHost] | None = None
+    ) -> list[ClusterError]:
+        """Do it for all `hosts` (default: of the group) at once; return the errors."""
+        hosts = list(self.hosts.values()) if hosts is None else hosts
 
         def guarded(host: RemoteHost) -> ClusterError | None:
             try:
@@ -439,9 +520,9 @@ class HostGroup:
                 return error
             return None
 
-        with ThreadPoolExecutor(max(1, len(self.hosts))) as pool:
+        with ThreadPoolExecutor(max(1, len(hosts))) as pool:
             try:
-                return [error for error in pool.map(guarded, self.hosts.values()) if error]
+                return [error for error in pool.map(guarded, hosts) if error]
             except BaseException:  # an interrupt: nobody waits any more
                 self.close()
                 raise

@@ -70,6 +70,8 @@ class RunningCell:
         self.parts = dict(zip(result._targets, result.split(), strict=True))  # rank → its own result
         self.groupby = groupby
         self.output = LiveOutput(result, list(self.parts)) if live else None
+        if self.cluster.live is not None:
+            self.cluster.live.begin(cell.number, before)
         everyone = len(self.parts) == self.cluster.n
         before = {} if magics.busy() else before
         self.before = before if everyone else {}
@@ -169,7 +171,7 @@ class RunningCell:
             self.cluster.check_alive()
         except ClusterError as problem:
             down = str(problem)
-        return self.observer.snapshot(
+        now = self.observer.snapshot(
             self.parts,
             ended=ended,
             background=self.magics.busy(),
@@ -177,6 +179,9 @@ class RunningCell:
             deaths=self.cluster.deaths() if down or close else {},
             close=close,
         )
+        if self.cluster.live is not None:
+            self.cluster.live.show(now)
+        return now
 
     def _ended(self) -> dict[int, RankState]:
         """The ranks that have ended the cell."""

@@ -2,15 +2,18 @@
 
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from mpi_classroom.doctor import network_checks
 from mpi_classroom.folders import SHARED_MEMORY
 from mpi_classroom.host_checks import (
+    HERE,
     PACKAGES,
     HostFacts,
+    closed_ports,
     facts,
-    networks,
     no_answer,
     problems,
     question,
@@ -189,6 +192,11 @@ def test_a_host_that_does_not_answer_is_told_by_what_ssh_says(why, remedy):
     assert check.remedy.startswith(remedy)
 
 
+def networks(facts, here, closed=()):
+    group = SimpleNamespace(facts=facts, closed_ports=lambda network, address: list(closed))
+    return network_checks(group, here)
+
+
 def test_the_network_of_the_hosts_or_that_there_is_none():
     here = host("here", interfaces=["10.77.0.254/24"])
     hosts = {"n1": host("n1"), "n2": host("n2", interfaces=["172.17.0.1/16", "10.77.0.2/24"])}
@@ -205,6 +213,28 @@ def test_the_network_of_the_hosts_or_that_there_is_none():
     assert check.detail == "the hosts have no network in common (n1: 10.77.0.1/24; n2: none)"
     assert check.remedy == 'connect them, or name the network: network="10.0.0.0/24"'
     assert networks({}, here) == []
+
+
+def test_a_firewall_between_hosts_is_one_sentence_per_host_that_cannot_be_reached():
+    ports = {HERE: ("10.77.0.254", 7), "n1": ("10.77.0.1", 8), "n2": ("10.77.0.2", 9), "n3": ("10.77.0.3", 9)}
+    tried = {name: dict.fromkeys(ports.keys() - {name}, "") for name in ("n1", "n2", "n3")}
+    assert closed_ports(ports, tried, "10.77.0.0/24") == []
+    for name in ("n1", "n2"):
+        tried[name]["n3"] = "timed out"
+        tried[name][HERE] = "No route to host"
+    tried["n3"][HERE] = "timed out"
+    here, third = closed_ports(ports, tried, "10.77.0.0/24")
+    assert (here.ok, here.detail) == (
+        False,
+        "n1, n2 and n3 cannot reach this machine at 10.77.0.254, port 7 (No route to host, timed out)",
+    )
+    assert here.remedy == (
+        "let the firewall here admit all TCP ports from 10.77.0.0/24: MPI uses ports that the system chooses"
+    )
+    assert third.detail == "n1 and n2 cannot reach n3 at 10.77.0.3, port 9 (timed out)"
+    assert third.remedy.startswith("let the firewall of n3 admit")
+    facts = {"n1": host("n1"), "n2": host("n2", interfaces=["10.77.0.2/24"])}
+    assert networks(facts, host("here", interfaces=["10.77.0.254/24"]), [third]) == [third]
 
 
 def test_what_this_machine_has(tmp_path, monkeypatch):

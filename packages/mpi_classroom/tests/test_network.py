@@ -24,6 +24,7 @@ from mpi_classroom.network_commands import (
     limit_script,
     no_limit_script,
     node_script,
+    packet_nbytes,
     parse_rate,
     plug_script,
     rate_words,
@@ -83,13 +84,19 @@ def test_the_commands_of_a_lab():
 
 
 def test_about_a_millisecond_of_bytes_passes_at_once():
-    tbf = "tc qdisc replace dev eth0 root tbf"
-    assert limit_script("eth0", 10**9) == f"{tbf} rate 1000000000bit burst 125000b latency 50ms"
-    assert limit_script("eth0", 10**7) == f"{tbf} rate 10000000bit burst 16384b latency 50ms"
+    packets, tbf = "ip link set dev eth0 gso_max_size", "tc qdisc replace dev eth0 root tbf"
+    assert (
+        limit_script("eth0", 10**9) == f"{packets} 62500\n{tbf} rate 1000000000bit burst 125000b latency 50ms"
+    )
+    assert limit_script("eth0", 10**7) == f"{packets} 8192\n{tbf} rate 10000000bit burst 16384b latency 50ms"
+    assert packet_nbytes(10**11) == 65536
 
 
 def test_a_limit_is_taken_away_also_where_there_is_none():
-    assert no_limit_script("eth0") == "tc qdisc delete dev eth0 root 2>/dev/null || true"
+    assert no_limit_script("eth0").splitlines() == [
+        "ip link set dev eth0 gso_max_size 65536",
+        "tc qdisc delete dev eth0 root 2>/dev/null || true",
+    ]
 
 
 def test_a_lab_that_is_off_and_what_is_no_rate_are_refused(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
@@ -180,6 +180,33 @@ def test_a_cluster_is_opened_watched_and_ended_on_a_host(connect, folder, start,
     assert folder.exists() and host.look([2], fresh=True)[2].record == bytes(SIZE)
 
 
+@pytest.mark.parametrize("old_kernel", [False, True])
+def test_the_rank_that_ended_first_is_known_over_all_hosts(
+    connect, folder, start, tmp_path, monkeypatch, old_kernel
+):
+    if old_kernel:  # its agents do not find the function
+        (tmp_path / "sitecustomize.py").write_text("import os\ndel os.pidfd_open\n")
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    hosts = [connect("n1"), connect("n2")]
+    group = HostGroup([])
+    group.hosts = {host.name: host for host in hosts}
+    ranks = {number: start(folder, number) for number in range(3)}
+    pids = {number: rank.pid for number, rank in ranks.items()}
+    group.open(folder, [], pids)
+    hosts[0].look([0, 1], fresh=True)
+    hosts[1].look([2], fresh=True)
+    assert group.first_to_end() is None
+    for number in (2, 0, 1):
+        ranks[number].kill()
+        ranks[number].wait()
+        time.sleep(0.3)
+    times = {rank: seconds for host in hosts for rank, seconds in host.ended().items()}
+    assert times.keys() == {0, 1, 2} and all(after <= before for after, before in times.values())
+    assert group.first_to_end() == 2 and group.first_to_end({2}) == 0
+    hosts[0].close()
+    assert group.first_to_end() is None, "a rank there may have been first"
+
+
 def test_a_host_says_whether_it_reaches_the_notebook(connect):
     host = connect()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -190,6 +217,18 @@ def test_a_host_says_whether_it_reaches_the_notebook(connect):
     assert str(error.value).startswith(f"n1 cannot reach this machine at 127.0.0.1, port {port} (")
     assert "refused" in str(error.value)
     assert str(error.value).endswith("let the firewall here admit connections from n1")
+
+
+def test_a_host_listens_until_it_is_close_ported(connect):
+    one, other = connect("n1"), connect("n2")
+    port = one.listen("127.0.0.1")
+    assert other.try_ports([("127.0.0.1", port), ("127.0.0.1", port)]) == ["", ""]
+    again = one.listen("127.0.0.1")  # one port at a time
+    one.close_port()
+    assert one.try_ports([("127.0.0.1", again)]) == ["Connection refused"]  # answered after that
+    assert other.try_ports([("127.0.0.1", port), ("127.0.0.1", again)]) == ["Connection refused"] * 2
+    with pytest.raises(ClusterError, match="Cannot assign requested address"):
+        one.listen("192.0.2.1")
 
 
 def test_only_processes_with_the_mark_of_the_cluster_get_a_signal(connect, folder, start, tmp_path):
@@ -409,6 +448,18 @@ def test_a_host_that_goes_silent_holds_up_nobody_and_is_lost(connect, folder, mo
     until(lambda: not folder.exists())
 
 
+def test_a_host_that_must_answer_now_is_lost_if_it_does_not(connect, monkeypatch):
+    host = connect()
+    host.hello(question())
+    host.must_answer("somebody has lost it")
+    assert not host.lost
+    monkeypatch.setattr(remote, "FRESH_SECONDS", 0.2)
+    (agent,) = agents()
+    agent.suspend()
+    host.must_answer("somebody has lost it")
+    assert host.lost == "n1 does not answer: somebody has lost it"
+
+
 def test_a_host_that_sends_nonsense_is_lost(connect):
     host = connect(before=r"printf '\036mpi-classroom {]\n'; exec sleep 600")
     until(lambda: host.lost)
@@ -561,6 +612,8 @@ def test_hosts_are_asked_at_once_and_one_that_is_off_stops_nobody(folder, tmp_pa
     try:
         assert group.lost() == {"n3": "n3 does not answer: n3 is off"}
         assert set(group.facts) == {"n1", "n2"} and all(found.sees for found in group.facts.values())
+        group.facts = {name: replace(has, interfaces=["127.0.0.1/8"]) for name, has in group.facts.items()}
+        assert group.closed_ports("127.0.0.0/8", "127.0.0.1") == []
         assert not list(Path.cwd().glob(".mpi-classroom-*"))
         with pytest.raises(ClusterError, match="n3 does not answer"):
             group.open(folder, [], {})

@@ -173,3 +173,22 @@ def test_the_doctor_examines_the_hosts_of_a_hostfile(lab):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "FIX  n2             n2 does not answer: n2 is off" in done.stdout
+
+
+@pytest.mark.timeout(120)
+def test_a_port_between_two_hosts_that_drops_packets_is_named_before_ranks_start(lab):
+    """n2 sends what is for n3 to an address that no device has, as if a firewall dropped it."""
+    network._run_in(lab.pids["n2"], "ip neigh replace 10.77.0.3 lladdr 02:00:00:00:00:99 dev eth0")
+    doctor = [sys.executable, "-m", "mpi_classroom", "doctor", "--hosts", str(lab.hostfile)]
+    command = lab.on(HEAD, [*doctor, "--agent", lab.agent])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    sentence = r"FIX  network +(\S+) cannot reach (\S+) at (\S+), port \d+ \(timed out\)"
+    closed = re.findall(sentence, done.stdout)
+    assert closed == [("n3", "n2", "10.77.0.2"), ("n2", "n3", "10.77.0.3")], done.stdout + done.stderr
+    start = "from mpi_classroom.several_hosts import SeveralHosts; import sys\n"
+    start += "SeveralHosts(2, sys.argv[1:3], sys.argv[3]).connect()"
+    for hosts, code in ((["n1", "n2"], 0), (["n2", "n3"], 1)):
+        command = lab.on(HEAD, [sys.executable, "-c", start, *hosts, lab.agent])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+    assert "n2 cannot reach n3 at 10.77.0.3" in done.stderr

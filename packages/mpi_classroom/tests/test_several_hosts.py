@@ -1,6 +1,8 @@
 """The hosts of a cluster are connected and checked; when one is lost, it is tried again or left out."""
 
+from dataclasses import dataclass
 from ipaddress import IPv4Interface
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from mpi_classroom import several_hosts
 from mpi_classroom.check import Check
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.network import Lab
 from mpi_classroom.several_hosts import SeveralHosts
 
 HOSTS = ["n1", "n2", "n3"]
@@ -17,6 +20,7 @@ class Group:
     """Stands in for the agents: the hosts in `off` do not answer."""
 
     off: set[str] = set()  # noqa: RUF012
+    closed_to: list[Check] = []  # noqa: RUF012
     connected: list[list[str]] = []  # noqa: RUF012
 
     def __init__(self, names):
@@ -28,6 +32,9 @@ class Group:
     def connect(cls, names, shell, *, seconds=9.0, report=print):
         cls.connected.append(list(names))
         return cls(names)
+
+    def closed_ports(self, network, address):
+        return self.closed_to
 
     def lost(self):
         return {name: f"{name} does not answer" for name in self.hosts if name in self.off}
@@ -68,6 +75,32 @@ def test_a_host_without_ranks_is_not_connected(group):
     assert group.connected == [["n1", "n2"]] and hosts.layout.hosts == ("n1", "n2")
 
 
+def test_a_lab_gives_the_nodes_that_are_on_and_tells_its_end(group, monkeypatch):
+    @dataclass
+    class Facts:
+        interfaces: tuple[str, ...] = ()
+
+        @property
+        def networks(self):
+            return list(map(IPv4Interface, self.interfaces))
+
+    monkeypatch.setattr(several_hosts.host_checks, "facts", lambda question: Facts())
+    on = {"head", "n1", "n3"}
+    monkeypatch.setattr(Lab, "is_on", lambda self, host: host in on)
+    lab = Lab(Path("/tmp/lab"), dict.fromkeys(["head", "n1", "n2", "n3"], 7), 2, None, False)
+    hosts = SeveralHosts(3, lab, "ssh")
+    hosts.connect()
+    assert group.connected == [["n1", "n3"]] and hosts.layout.shell == ("/bin/sh", "/tmp/lab/agent")
+    assert (hosts.layout.counts, hosts.layout.address) == ((2, 1), "10.77.0.254")
+    with pytest.raises(ClusterError, match=r"5 ranks do not fit into 4 slots \(n1:2, n3:2\)"):
+        SeveralHosts(5, lab, "ssh")
+    on.clear()
+    group.off = {"n1", "n3"}
+    with pytest.raises(ClusterError, match="the lab has ended, and its nodes with it; make a new one"):
+        hosts.connect()
+    assert set(hosts.lost()) == {"n1", "n3"} and "the lab has ended" in hosts.lost()["n1"]
+
+
 @pytest.mark.parametrize(
     ("hosts", "words"), [(["n1:1"], "2 ranks do not fit"), ([], "empty"), ("gone", "hostfile")]
 )
@@ -84,6 +117,13 @@ def test_a_host_that_does_not_answer_or_is_not_fit_stops_the_start(group, monkey
     wrong = [Check("n1", False, "n1 has no torch", "install it"), Check("n2", True, "a note")]
     monkeypatch.setattr(several_hosts.host_checks, "problems", lambda *arguments: wrong)
     with pytest.raises(ClusterError, match=r"^n1 has no torch; install it$"):
+        SeveralHosts(3, HOSTS, "ssh").connect()
+
+
+def test_a_firewall_between_the_hosts_stops_the_start(group, monkeypatch):
+    closed = Check("network", False, "n1 cannot reach n2 at 10.77.0.2, port 9 (timed out)", "open it")
+    monkeypatch.setattr(Group, "closed_to", [closed])
+    with pytest.raises(ClusterError, match=r"^n1 cannot reach n2 at .*, port 9 \(timed out\); open it$"):
         SeveralHosts(3, HOSTS, "ssh").connect()
 
 

@@ -118,10 +118,30 @@ def test_a_broken_cell_ends_with_its_report_and_the_next_one_works(notebook, bro
     works(notebook)
 
 
-def test_a_rank_that_is_killed_ends_the_cell_and_the_next_one_works(notebook):
-    """Which rank died first is not always known: another may lose its connection, and abort before."""
-    ran = notebook.run("%%px\nif rank == 2: os.kill(os.getpid(), 9)\ncomm.Barrier()", within=90)
-    assert "The ranks were restarted" in ran.error and "called Abort" not in ran.error, ran.text
+KILL = "os.kill(os.getpid(), 9)"
+IN_A_RING = """%%px
+import time
+comm.sendrecv(rank, (rank + 1) % 4, source=(rank - 1) % 4)
+if rank == {rank}: time.sleep(0.5); {end}
+comm.Barrier()"""
+
+
+@pytest.mark.parametrize(("rank", "end"), [(0, KILL), (2, KILL), (3, "os._exit(3)")])
+def test_a_rank_that_dies_is_named_with_its_host_also_when_others_abort_before_mpiexec_knows(
+    notebook, rank, end
+):
+    """Its neighbours lose their connections and abort, and mpiexec mostly reports one of these."""
+    ran = notebook.run(IN_A_RING.format(rank=rank, end=end), within=90)
+    died = r"(died first|was killed|ended itself with exit code 3|left Python)"
+    assert re.search(rf"^rank {rank} on n{rank + 1}  {died}", ran.error, re.MULTILINE), ran.text
+    assert f"Likely cause: rank {rank} died; MPI then ends all the others." in ran.error, ran.text
+    works(notebook)
+
+
+def test_a_rank_that_dies_while_no_cell_runs_is_named_with_its_host(notebook):
+    notebook.run("pid = cluster.facts[1].pid\nimport os, time\nos.kill(pid, 9)\ntime.sleep(3)")
+    ran = notebook.run(WHERE, within=90)
+    assert re.search(r"\brank 1 on n2 (died first|was killed)", ran.text), ran.text
     works(notebook)
 
 
@@ -130,6 +150,27 @@ def test_an_exercise_is_checked_beside_the_notebook(notebook):
     ran = notebook.run(f"%%exercise 00.1\n{answer}", within=90)
     assert "✓ 00.1 is right" in ran.output, ran.text
     works(notebook)
+
+
+IN_A_BLOCK = f"""
+from mpi_classroom.cluster import start_cluster
+from mpi_classroom.network import network
+with network(2, slots=2, rate="100mbit") as lab:
+    cluster = start_cluster(4, hosts=lab)
+    get_ipython().run_cell_magic("px", "", {SETUP.partition(chr(10))[2]!r})
+    get_ipython().run_cell_magic("px", "", {WHERE.partition(chr(10))[2]!r})
+"""
+
+
+def test_a_notebook_outside_a_lab_has_its_ranks_inside():
+    with open_notebook() as notebook:
+        ran = notebook.run(IN_A_BLOCK, within=150)
+        if "NetworkError" in ran.error:
+            pytest.skip(ran.error)
+        assert f"4 ranks on n1, n2 (2 each) over {SUBNET}" in ran.output, ran.text
+        assert hosts_of(ran) == {0: "n1", 1: "n1", 2: "n2", 3: "n2"} and ran.error == "", ran.text
+        after = notebook.run(WHERE, within=90)
+        assert "the lab has ended, and its nodes with it; make a new one" in after.error, after.text
 
 
 def test_a_node_that_dies_is_named_and_the_notebook_goes_on_without_it(lab):

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from course.tools import lint
+from course.tools import glossary, lint, schedule
 from course.tools.anatomy import RULES
 from course.tools.build import compose, lesson_sources, notebook_of, source_of
 from course.tools.markdown import read_html, read_markdown
@@ -102,7 +102,8 @@ STEMS = {"00_start_here": FIRST, "01_middle": LESSON, "02_last": LAST}
 def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The `notebooks` folder of a course of three lessons, built, held to their anatomy alone."""
     monkeypatch.setattr(lint, "SOURCE_RULES", RULES)
-    monkeypatch.setattr(lint, "stale", list)
+    for page in (glossary, schedule):
+        monkeypatch.setattr(page, "stale", list)
     notebooks = tmp_path / "notebooks"
     notebooks.mkdir()
     (tmp_path / "docs").mkdir()

@@ -134,7 +134,7 @@ def test_a_track_is_late_when_its_cores_fill_more_than_two_thirds_of_its_hours()
     assert list(late_tracks({"00": 40, "13": 99, "01": 41})) == [
         "the cores of the track two hours take about 81 min of 80; shorten some"
     ]
-    assert len(list(late_tracks({"01": 481}))) == 4
+    assert len(list(late_tracks({"01": 481}))) == 5
 
 
 def test_seconds_are_given_to_the_part_of_their_cell_and_rounded() -> None:

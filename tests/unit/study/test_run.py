@@ -28,7 +28,7 @@ class Ranks:
         self.measured, self.stop_in, self.error = [], stop_in, error
         monkeypatch.setattr(run, "run_job", self)
 
-    def __call__(self, cases, data):
+    def __call__(self, cases, data, layout):
         for number, case in enumerate(cases):
             yield {"case": number, "share": 0.0}
             for epoch in range(1, case.epochs + 1):
@@ -173,7 +173,9 @@ def test_the_end_of_a_job_is_told_in_a_few_words(code, lines, words):
 
 def test_ranks_that_are_silent_are_ended(monkeypatch):
     monkeypatch.setattr(
-        job, "mpiexec_command", lambda size, command: [sys.executable, "-c", "import time; time.sleep(99)"]
+        job,
+        "mpiexec_command",
+        lambda size, command, arguments: [sys.executable, "-c", "import time; time.sleep(99)"],
     )
     with pytest.raises(StudyError, match="have not been heard of for 0 s, and were ended"):
         list(job.run_job(CASES[:1], DATA, silence=0.2))
@@ -181,7 +183,7 @@ def test_ranks_that_are_silent_are_ended(monkeypatch):
 
 def test_what_ranks_print_besides_is_no_message(monkeypatch):
     text = f"print('a warning'); print({job.MARK!r} + {json.dumps({'ready': 1})!r})"
-    monkeypatch.setattr(job, "mpiexec_command", lambda size, command: [sys.executable, "-c", text])
+    monkeypatch.setattr(job, "mpiexec_command", lambda size, command, arguments: [sys.executable, "-c", text])
     assert list(job.run_job(CASES[:1], DATA)) == [{"ready": 1}]
 
 

@@ -1,0 +1,236 @@
+"""Training by a plan of the planner: what a rank holds at most, and how long a step takes.
+
+    training = prepare(grid_of(comm, plan), shape, batch, plan)
+    training.step(); peak_nbytes(training)
+
+The optimizer is always one of `parallel/zero.py`, on the data axis (stage 0 with one rank is plain AdamW in
+buckets); tiles, whose gradients are summed in another way, have a plain AdamW.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mpi4py import MPI
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import AdamW
+
+from course.lessons.l11_zero_from_scratch.runs import held, start
+from course_lib.comm.grid import make_grid
+from course_lib.parallel.pipeline import Recomputed, run_schedule, split_batch
+from course_lib.parallel.spatial_parallel import all_sum, make_tiles, sum_over_tiles, tile_model, tile_of
+from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
+from course_lib.parallel.zero import TiledLinear, offload_state
+from course_lib.theory.partition import even_range
+from course_lib.theory.planner.memory import schedule_of, stages_of
+from course_lib.theory.planner.models import Layer, Shape, TransformerShape
+from course_lib.theory.planner.nets import ConvShape, MLPShape
+from course_lib.theory.planner.plan import AXES, Plan
+from course_lib.training.loop import Batch, SummedLoss
+from course_lib.training.memory_use import LiveBytes
+from course_lib.training.transformer import build_transformer
+
+Grid = dict[str, Any]  # the communicator of each axis
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One rank's part of a training: a step, and the tensors that are there between two steps."""
+
+    step: Callable[[], None]
+    tensors: Callable[[], list[torch.Tensor]]
+
+
+def grid_of(comm: MPI.Intracomm, plan: Plan) -> Grid:
+    """The communicators of the axes; neighbouring ranks are those of one tensor group."""
+    return dict(make_grid(comm, **{axis: plan.ways(axis) for axis in reversed(AXES)}).axes)
+
+
+def prepare(grid: Grid, shape: Shape, batch: int, plan: Plan, folder: Path | None = None) -> Training:
+    """This rank's part of the training of `shape` on global batches of `batch` samples.
+
+    `folder` is for the files of a plan that offloads.
+    """
+    samples = shard(batch_of(shape, batch), grid["data"])
+    if plan.tiles != (1, 1):
+        return tiled(grid, shape, samples, plan)
+    stages = stages_of(shape, batch, plan)
+    lengths = [sum(layer.name != "loss" for layer in stage.layers) for stage in stages]
+    mine = stages[grid["pipeline"].rank]
+    first = sum(lengths[: mine.index])
+    modules = layers_of(shape, grid, plan)[first : first + lengths[mine.index]]
+    module, loss = wrapped(modules, plan), loss_of(shape, grid, plan)
+    pieces = gathered_alone(modules, mine.layers)
+    zero = start(grid["data"], module, plan.zero, layers=pieces, bucket_bytes=plan.bucket_nbytes)
+    if plan.offload:
+        assert folder is not None
+        offload_state(zero.optimizer, folder, MPI.COMM_WORLD.rank)
+
+    def step() -> None:
+        backward(grid, module, loss, samples, plan)
+        zero.step()
+        zero.zero_grad()
+
+    def tensors() -> list[torch.Tensor]:
+        kept = held(zero)
+        moments = [] if plan.offload else kept["optimizer"]  # in files
+        inputs = [samples.inputs, samples.targets]
+        return [*kept["weights"], *kept["gradients"], *moments, *zero.masters, *module.parameters(), *inputs]
+
+    return Training(step, tensors)
+
+
+def backward(grid: Grid, module: nn.Module, loss: SummedLoss, samples: Batch, plan: Plan) -> None:
+    """Add the gradients of this data rank's samples to those of the module."""
+    parts = split_batch(samples, plan.microbatches)
+    if plan.pipeline > 1:
+        comm = grid["pipeline"]
+        run_schedule(comm, schedule_of(plan), {(0, comm.rank): module}, loss, parts)
+    else:
+        for part in parts:
+            (loss(module(part.inputs), part.targets) / part.global_size).backward()
+
+
+def wrapped(layers: list[nn.Module], plan: Plan) -> nn.Module:
+    """The layers as one module; what is recomputed is wrapped."""
+    if plan.recompute and plan.pipeline > 1:
+        return Recomputed(nn.Sequential(*layers))
+    if plan.recompute:
+        layers = [layers[0], *map(Recomputed, layers[1:-2]), *layers[-2:]]  # a Transformer's blocks
+    return nn.Sequential(*layers)
+
+
+def gathered_alone(modules: list[nn.Module], planned: Sequence[Layer]) -> list[nn.Module]:
+    """What stage 3 gathers one at a time: the tiles of a tiled layer, and layers that the planner says."""
+    found: list[nn.Module] = []
+    for module, layer in zip(modules, planned, strict=False):
+        if layer.gathered > 1:
+            found += module[0].tiles  # type: ignore[index]
+        elif layer.gathered:
+            found.append(module)
+    return found
+
+
+def tiled(grid: Grid, shape: Shape, samples: Batch, plan: Plan) -> Training:
+    """The training of a convolutional net whose images are cut into tiles."""
+    tiles = make_tiles(grid["tiles"], *plan.tiles)
+    *convolutions, last = layers_of(shape, grid, plan)
+    mean, *head = last.children()
+    body = tile_model(tiles, nn.Sequential(*convolutions, mean))
+    module = nn.Sequential(body, *head)
+    optimizer, loss = AdamW(module.parameters()), loss_of(shape, grid, plan)
+    mine = Batch(tile_of(tiles, samples.inputs).contiguous(), samples.targets, samples.global_size)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        backward(grid, module, loss, mine, plan)
+        sum_over_tiles(tiles, [body])
+        for parameter in module.parameters():
+            assert parameter.grad is not None
+            parameter.grad = all_sum(grid["data"], parameter.grad.contiguous())
+        optimizer.step()
+
+    def tensors() -> list[torch.Tensor]:
+        state = [value for each in optimizer.state.values() for value in each.values()]
+        found = [
+            *module.parameters(),
+            *(p.grad for p in module.parameters()),
+            *state,
+            mine.inputs,
+            mine.targets,
+        ]
+        return [tensor for tensor in found if tensor is not None]
+
+    return Training(step, tensors)
+
+
+# ---------------------------------------------------------------- samples and models
+
+
+def batch_of(shape: Shape, batch: int) -> Batch:
+    """Random samples, the same on all ranks: neither time nor memory depends on them."""
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(shape, TransformerShape):
+        tokens = torch.randint(shape.vocabulary, (batch, shape.length + 1), generator=generator)
+        return Batch(tokens[:, :-1], tokens[:, 1:], batch * shape.length)
+    size = (shape.channels[0], shape.side, shape.side) if isinstance(shape, ConvShape) else (shape.widths[0],)  # type: ignore[attr-defined]
+    classes = shape.classes if isinstance(shape, ConvShape) else shape.widths[-1]  # type: ignore[attr-defined]
+    inputs = torch.randn(batch, *size, generator=generator)
+    return Batch(inputs, torch.randint(classes, (batch,), generator=generator), batch)
+
+
+def shard(batch: Batch, data: MPI.Intracomm) -> Batch:
+    """This data rank's samples, copied: the others' are not held."""
+    mine = even_range(len(batch.targets), data.size, data.rank)
+    part = slice(mine.start, mine.stop)
+    if batch.targets.dim() == 1:
+        return Batch(batch.inputs[part].clone(), batch.targets[part].clone(), batch.global_size)
+    tokens = torch.cat([batch.inputs[part], batch.targets[part][:, -1:]], dim=1)
+    return Batch(tokens[:, :-1], tokens[:, 1:], batch.global_size)
+
+
+def layers_of(shape: Shape, grid: Grid, plan: Plan) -> list[nn.Module]:
+    """The layers that stages are made of: those of the planner without the loss, as modules."""
+    if isinstance(shape, TransformerShape):
+        whole = build_transformer(
+            vocabulary=shape.vocabulary,
+            length=shape.length,
+            width=shape.width,
+            heads=shape.heads,
+            layers=shape.blocks,
+            seed=0,
+        )
+        if plan.tensor == 1:
+            return list(whole.stack())
+        cut = ParallelTransformer(grid["tensor"], whole, sequence=plan.sequence)
+        return [Entrance(cut), *cut.blocks, cut.norm, cut.head]
+    if isinstance(shape, MLPShape):
+        pairs = zip(shape.widths[:-1], shape.widths[1:], strict=True)
+        linear: list[nn.Module] = [nn.Linear(inputs, outputs) for inputs, outputs in pairs]
+        if shape.layer_tiles > 1:
+            linear[:-1] = [TiledLinear(one, shape.layer_tiles) for one in linear[:-1]]  # type: ignore[arg-type]
+        return [*(nn.Sequential(one, nn.ReLU()) for one in linear[:-1]), linear[-1]]
+    assert isinstance(shape, ConvShape)
+    pairs = zip(shape.channels[:-1], shape.channels[1:], strict=True)
+    convolutions = [nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.ReLU()) for i, o in pairs]
+    head = nn.Linear(shape.channels[-1], shape.classes)
+    return [*convolutions, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)]
+
+
+class Entrance(nn.Module):
+    """The first layer of a Transformer that is cut: tokens to their vectors plus those of their positions."""
+
+    def __init__(self, cut: ParallelTransformer) -> None:
+        super().__init__()
+        self.token, self.position, self.positions = cut.token, cut.position, cut.positions
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Tokens (B, T) to (B, T, width)."""
+        return self.token(tokens) + self.positions(tokens.shape[1])
+
+
+def loss_of(shape: Shape, grid: Grid, plan: Plan) -> SummedLoss:
+    """The cross entropy, summed over samples or tokens."""
+
+    def of_shards(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        assert isinstance(shape, TransformerShape)
+        return vocabulary_cross_entropy(grid["tensor"], logits, targets, shape.vocabulary).sum()
+
+    def of_all(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum")
+
+    return of_shards if plan.tensor > 1 else of_all
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def peak_nbytes(training: Training) -> int:
+    """The most bytes of tensors within a step; the first step, which makes Adam's state, is not looked at."""
+    training.step()
+    with LiveBytes(training.tensors()) as memory:
+        training.step()
+    return memory.peak

@@ -1,0 +1,317 @@
+"""The planner against this machine: 24 configurations, drawn and committed before any was predicted.
+
+Each configuration is a model, a batch, 1, 2 or 4 ranks, and up to six plans. Every plan is predicted, then
+measured: the most bytes of tensors on a rank, and the seconds of a step. A memory limit that `fitting` of the
+plans respect is emulated; the planner chooses the fastest that fits.
+
+    python -m benchmarks.planner_validation --draw          write the configurations, once
+    python -m benchmarks.planner_validation --explain 3     all plans for number 3, and every figure's formula
+    course machine && python -m benchmarks.planner_validation [--quick] [--json FILE]
+"""
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+from benchmarks.harness import CannotMeasure, on_ranks
+from course.paths import ROOT
+from course_lib.theory.planner.machine import Machine
+from course_lib.theory.planner.measured import machine_from_json
+from course_lib.theory.planner.models import Shape, TransformerShape
+from course_lib.theory.planner.nets import ConvShape, MLPShape
+from course_lib.theory.planner.plan import Plan, plans
+from course_lib.theory.planner.quantity import leaves, trace
+from course_lib.theory.planner.ranking import Estimate, estimate, questions, ranked, report
+
+SEED, COUNT, PLANS = 16, 24, 6
+RANKS = (1, 2, 4)
+NEAR = 0.1  # how much slower than the fastest a right choice may be
+DRAWN = ROOT / "benchmarks" / "results" / "planner_configurations.json"
+SHAPES = {"transformer": TransformerShape, "mlp": MLPShape, "conv": ConvShape}
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A model and a batch on some ranks, plans to choose from, and how many of them the limit lets fit."""
+
+    shape: Shape
+    batch: int
+    ranks: int
+    plans: tuple[Plan, ...]
+    fitting: int
+
+
+# ---------------------------------------------------------------- drawing
+
+
+def draw(seed: int = SEED) -> list[Configuration]:
+    """The configurations: families of models and numbers of ranks in turn, everything else at random."""
+    dice = random.Random(seed)
+    families = (transformer, fully_connected, convolutional)
+    found = []
+    for index in range(COUNT):
+        shape, batch = families[index % 3](dice)
+        ranks = RANKS[index // 3 % 3]
+        chosen = some_plans(dice, shape, batch, ranks)
+        found.append(Configuration(shape, batch, ranks, chosen, dice.randint(1, len(chosen))))
+    return found
+
+
+def transformer(dice: random.Random) -> tuple[Shape, int]:
+    """A Transformer and its batch."""
+    sizes = {
+        "blocks": (2, 4, 6),
+        "width": (64, 128, 256),
+        "length": (32, 64, 128),
+        "vocabulary": (64, 256, 1024),
+    }
+    return TransformerShape(heads=4, **{name: dice.choice(of) for name, of in sizes.items()}), dice.choice(
+        (8, 16, 32)
+    )
+
+
+def fully_connected(dice: random.Random) -> tuple[Shape, int]:
+    """A fully connected net and its batch."""
+    width, depth = dice.choice((256, 512, 1024)), dice.choice((4, 6, 8))
+    return MLPShape((width,) * depth + (10,), layer_tiles=dice.choice((1, 1, 4))), dice.choice((32, 128, 512))
+
+
+def convolutional(dice: random.Random) -> tuple[Shape, int]:
+    """A convolutional net and its batch."""
+    maps, depth = dice.choice((8, 16, 32)), dice.choice((3, 4, 5))
+    return ConvShape(dice.choice((16, 32, 64)), (3,) + (maps,) * depth), dice.choice((8, 16, 32))
+
+
+def some_plans(dice: random.Random, shape: Shape, batch: int, ranks: int) -> tuple[Plan, ...]:
+    """Up to six plans, of different axes as far as there are."""
+    groups: dict[Any, list[Plan]] = {}
+    for plan in plans(shape, batch, ranks, microbatches=(1, 4)):
+        axes = plan.data, plan.zero, plan.pipeline, plan.tensor, plan.tiles
+        groups.setdefault(axes, []).append(plan)
+    ways = list(groups.values())
+    dice.shuffle(ways)
+    chosen = [dice.choice(way) for way in ways[:PLANS]]
+    others = [plan for way in ways for plan in way if plan not in chosen]
+    dice.shuffle(others)
+    return tuple(chosen + others[: PLANS - len(chosen)])
+
+
+# ---------------------------------------------------------------- the committed file
+
+
+def as_json(configurations: list[Configuration]) -> str:
+    """The text of the file."""
+    names = {kind: name for name, kind in SHAPES.items()}
+    rows = [
+        {
+            "model": names[type(one.shape)],
+            "sizes": asdict(one.shape),  # type: ignore[call-overload]
+            "batch": one.batch,
+            "ranks": one.ranks,
+            "fitting": one.fitting,
+            "plans": [asdict(plan) for plan in one.plans],
+        }
+        for one in configurations
+    ]
+    return json.dumps({"seed": SEED, "configurations": rows}, indent=1) + "\n"
+
+
+def committed(path: Path = DRAWN) -> list[Configuration]:
+    """The configurations of the file."""
+    rows = json.loads(path.read_text())["configurations"]
+    return [
+        Configuration(
+            shape_of(row), row["batch"], row["ranks"], tuple(read_plans(row["plans"])), row["fitting"]
+        )
+        for row in rows
+    ]
+
+
+def shape_of(row: dict[str, Any]) -> Shape:
+    """The model of a row."""
+    sizes = {name: tuple(value) if isinstance(value, list) else value for name, value in row["sizes"].items()}
+    shape: Shape = SHAPES[row["model"]](**sizes)
+    return shape
+
+
+def read_plans(rows: list[dict[str, Any]]) -> Iterator[Plan]:
+    """The plans of a row."""
+    return (Plan(**{**row, "tiles": tuple(row["tiles"])}) for row in rows)
+
+
+# ---------------------------------------------------------------- predicting and measuring
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One plan of a configuration: predicted and measured bytes and seconds."""
+
+    plan: str
+    predicted_nbytes: float
+    measured_nbytes: float
+    predicted_seconds: float
+    measured_seconds: float
+
+
+def predict(one: Configuration, machine: Machine) -> list[Estimate]:
+    """The estimates of all plans of a configuration."""
+    return [estimate(one.shape, one.batch, plan, machine) for plan in one.plans]
+
+
+def outcomes(one: Configuration, machine: Machine, measured: list[dict[str, float]]) -> list[Outcome]:
+    """Predictions beside measurements, plan by plan."""
+    return [
+        Outcome(said.plan.name, said.memory.value, found["nbytes"], said.seconds.value, found["seconds"])
+        for said, found in zip(predict(one, machine), measured, strict=True)
+    ]
+
+
+def choose(one: Configuration, found: Sequence[Outcome]) -> tuple[Outcome | None, Outcome, bool]:
+    """The planner's choice under the emulated limit, the fastest plan that fits, and whether it is right.
+
+    The limit lies half way between the `fitting` smallest measured peaks and the next. The choice is right if
+    it fits and takes at most 10 % longer than the fastest that fits.
+    """
+    peaks = sorted(each.measured_nbytes for each in found)
+    limit = (
+        1.1 * peaks[-1] if one.fitting == len(peaks) else (peaks[one.fitting - 1] + peaks[one.fitting]) / 2
+    )
+    fastest = min(
+        (each for each in found if each.measured_nbytes <= limit), key=lambda each: each.measured_seconds
+    )
+    allowed = [each for each in found if each.predicted_nbytes <= limit]
+    if not allowed:
+        return None, fastest, False
+    chosen = min(allowed, key=lambda each: each.predicted_seconds)
+    near = chosen.measured_seconds <= (1 + NEAR) * fastest.measured_seconds
+    return chosen, fastest, near and chosen.measured_nbytes <= limit
+
+
+def verdicts(pairs: list[tuple[Configuration, list[Outcome]]]) -> dict[str, Any]:
+    """The three claims: memory, seconds and choice, each with what missed it."""
+    found = [(one, each) for one, outcomes in pairs for each in outcomes]
+    memory = [abs(each.predicted_nbytes / each.measured_nbytes - 1) for _, each in found]
+    seconds = [abs(each.predicted_seconds / each.measured_seconds - 1) for _, each in found]
+    right = [choose(one, outcomes)[2] for one, outcomes in pairs]
+    return {
+        "plans": len(found),
+        "memory_worst": max(memory),
+        "memory_within_15_percent": sum(error <= 0.15 for error in memory),
+        "seconds_median_error": statistics.median(seconds),
+        "right_choices": sum(right),
+        "configurations": len(pairs),
+    }
+
+
+def measure_on_ranks(comm: MPI.Intracomm, path: str, index: int, rounds: int) -> list[dict[str, float]]:
+    """Most bytes and median seconds of every plan of a configuration, of the rank with most."""
+    import torch
+
+    from benchmarks.planner_runs import grid_of, peak_nbytes, prepare
+    from course_lib.comm.timing import seconds_of_each
+
+    torch.set_num_threads(1)
+    one, found = committed(Path(path))[index], []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, plan in enumerate(one.plans):
+            training = prepare(grid_of(comm, plan), one.shape, one.batch, plan, Path(folder) / str(number))
+            nbytes = comm.allreduce(peak_nbytes(training), MPI.MAX)
+            seconds = statistics.median(seconds_of_each(comm, training.step, rounds))
+            found.append({"nbytes": nbytes, "seconds": seconds})
+    return found
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """Predict and measure all configurations; print the table, with the misses."""
+    machine = this_machine()
+    drawn = committed()[: 6 if quick else None]
+    pairs = []
+    for index, one in enumerate(drawn):
+        measured = on_ranks(
+            one.ranks, measure_on_ranks, path=str(DRAWN), index=index, rounds=5 if quick else 11, timeout=600
+        )
+        found = outcomes(one, machine, measured)
+        pairs.append((one, found))
+        show(one, found)
+    claims = verdicts(pairs)
+    print(json.dumps(claims, indent=1))
+    rows = [
+        {"configuration": number, "ranks": one.ranks, "fitting": one.fitting, **asdict(each)}
+        for number, (one, found) in enumerate(pairs)
+        for each in found
+    ]
+    return {"claims": claims, "plans": rows}
+
+
+def show(one: Configuration, found: list[Outcome]) -> None:
+    """The table of a configuration."""
+    chosen, fastest, right = choose(one, found)
+    print(f"\n{one.shape}, batch {one.batch}, ranks: {one.ranks}")
+    for each in found:
+        memory, seconds = (
+            each.predicted_nbytes / each.measured_nbytes - 1,
+            each.predicted_seconds / each.measured_seconds - 1,
+        )
+        marks = ("→" if each is chosen else " ") + ("*" if each is fastest else " ")
+        print(
+            f"{marks} {each.measured_nbytes / 1e6:8.2f} MB {memory:+7.1%} "
+            f"{1e3 * each.measured_seconds:8.1f} ms {seconds:+7.1%}  {each.plan}"
+        )
+    print(f"   → chosen, * the fastest that fits: {'right' if right else 'wrong'}")
+
+
+def explain(number: int) -> None:
+    """Print the planner's report on a configuration, its decision tree, and the formulas of its choice."""
+    one = committed()[number]
+    estimates = ranked(one.shape, one.batch, this_machine(), one.ranks)
+    print(report(estimates))
+    for decision in questions(estimates):
+        answer = "yes" if decision.answer else "no"
+        print(f"{decision.question} {answer}: {decision.needed.text} of {decision.available.text}")
+    for name in ("memory", "sent", "seconds"):
+        print("\n".join(["", *trace(getattr(estimates[0], name), name)]))
+    sources = sorted({leaf.source for leaf in leaves(estimates[0].seconds)})
+    print(f"\nEvery number of it is {', '.join(sources)}.")
+
+
+def this_machine() -> Machine:
+    """What `course machine` measured. Raises CannotMeasure when it has not."""
+    file = ROOT / "build" / "machine.json"
+    if not file.exists():
+        raise CannotMeasure(f"{file} is missing; measure this machine first: course machine")
+    return machine_from_json(file.read_text())
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="The planner against this machine")
+    parser.add_argument("--draw", action="store_true", help="write the configurations")
+    parser.add_argument("--explain", type=int, metavar="N", help="report on configuration N, with formulas")
+    parser.add_argument("--quick", action="store_true", help="six configurations, fewer repetitions")
+    parser.add_argument("--json", metavar="FILE", help="write the result there")
+    arguments = parser.parse_args()
+    if arguments.draw:
+        DRAWN.write_text(as_json(draw()))
+        return
+    try:
+        if arguments.explain is not None:
+            explain(arguments.explain)
+            return
+        result = measure(arguments.quick)
+    except CannotMeasure as reason:
+        print(f"Nothing was measured: {reason}")
+        return
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Published failures and intervals beside the formulas of `theory/failures.py`, each with its source.
+
+The course measured none of it, and the assumptions are ours.
+"""
+
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+from course_lib.theory.failures import (
+    Unreliable,
+    best_interval,
+    daly_interval,
+    efficiency,
+    machine_mtbf,
+    young_interval,
+)
+from course_lib.theory.scale_out import Claim
+from mpi_classroom.figures import three_digits
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+GPUS_PER_NODE = 8
+
+LLAMA = "Llama team, The Llama 3 Herd of Models, arXiv:2407.21783, 2024, section 3.3.4"
+LLAMA_GPUS, LLAMA_DAYS, LLAMA_UNEXPECTED = 16_384, 54, 419
+LLAMA_NODES = LLAMA_GPUS // GPUS_PER_NODE  # 2,048
+LLAMA_MTBF = LLAMA_DAYS * DAY / LLAMA_UNEXPECTED  # seconds
+
+KOKOLIS = (
+    "Kokolis and others, Revisiting Reliability in Large-Scale Machine Learning Research Clusters, HPCA "
+    "2025, arXiv:2410.21680"
+)
+NODE_DAYS_PER_FAILURE = {"RSC-1": 1000 / 6.50, "RSC-2": 1000 / 2.34}
+
+DALY = (
+    "Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future Generation "
+    "Computer Systems 22(3), 2006, captions of figures 3 to 5"
+)
+GRAPHLAB = "Low and others, Distributed GraphLab, PVLDB 5(8), 2012, on fault tolerance"
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """A claim, and where it was published."""
+
+    claim: Claim
+    source: str
+
+
+def of_daly(mtbf_seconds: float, printed_minutes: float) -> Sourced:
+    """An optimum that Daly printed, beside the exact one."""
+    machine = Unreliable(mtbf_seconds, 5 * MINUTE, 10 * MINUTE)
+    claim = Claim(
+        f"Daly, best interval at an MTBF of {three_digits(mtbf_seconds / HOUR)} h",
+        printed_minutes,
+        best_interval(machine) / MINUTE,
+        "minutes",
+        f"5 min per save; the exact minimum (Daly's formula: {daly_interval(machine) / MINUTE:.3g} min)",
+        "nothing: the caption gives the same numbers",
+    )
+    return Sourced(claim, DALY)
+
+
+def of_scale(gpus: int, published_hours: float, what: str) -> Sourced:
+    """A mean time to failure of so many GPUs, from the 47.7 days that were measured for one node."""
+    nodes = gpus // GPUS_PER_NODE
+    claim = Claim(
+        f"Meta RSC-1, {gpus:,} GPUs ({what})",
+        published_hours,
+        machine_mtbf(47.7 * DAY, nodes) / HOUR,
+        "hours",
+        f"47.7 days for a job on one node of 8 GPUs, measured; divided by {nodes:,} nodes",
+        "that nodes differ, and that jobs of one node also fail for reasons of their own",
+    )
+    return Sourced(claim, KOKOLIS)
+
+
+def of_llama() -> list[Sourced]:
+    """Llama 3's interruptions, forecast from another cluster; and what part of the time was training."""
+    by_rate = machine_mtbf(NODE_DAYS_PER_FAILURE["RSC-1"] * DAY, LLAMA_NODES)
+    machine = Unreliable(LLAMA_MTBF, save_seconds=MINUTE, restart_seconds=10 * MINUTE)
+    interval = best_interval(machine)
+    rate = Claim(
+        f"Llama 3, {LLAMA_GPUS:,} GPUs",
+        LLAMA_MTBF / HOUR,
+        by_rate / HOUR,
+        "hours",
+        "6.5 failures per 1,000 node-days, those of Meta's RSC-1, on 2,048 nodes; published: 54 days / 419",
+        f"other GPUs, other years: with the 2.34 of RSC-2 it would be "
+        f"{machine_mtbf(NODE_DAYS_PER_FAILURE['RSC-2'] * DAY, LLAMA_NODES) / HOUR:.2g} hours",
+    )
+    part = Claim(
+        "Llama 3, time spent on training ('more than')",
+        90.0,
+        100 * efficiency(interval, machine),
+        "%",
+        f"1 min per save, 10 min per restart (not published), a save every {interval / MINUTE:.0f} min",
+        "how long saves and restarts took: shorter, by this; and the 47 planned interruptions",
+    )
+    return [Sourced(rate, LLAMA), Sourced(part, LLAMA)]
+
+
+def claims() -> list[Sourced]:
+    """Every published figure with the model's."""
+    graphlab = Unreliable(machine_mtbf(365 * DAY, 64), 2 * MINUTE, 0.0)
+    return [
+        *of_llama(),
+        of_scale(1024, 7.9, "measured"),
+        of_scale(16_384, 1.8, "projected there"),
+        of_scale(131_072, 0.23, "projected there"),
+        of_daly(24 * HOUR, 117.0),
+        of_daly(6 * HOUR, 57.0),
+        of_daly(15 * MINUTE, 9.1),
+        Sourced(
+            Claim(
+                "GraphLab, interval on 64 machines",
+                3.0,
+                young_interval(graphlab) / HOUR,
+                "hours",
+                "one failure per machine and year, 2 min per save; Young's formula",
+                f"nothing; the exact minimum is {best_interval(graphlab) / HOUR:.3g} hours",
+            ),
+            GRAPHLAB,
+        ),
+    ]
+
+
+def claims_table(claims: Iterable[Sourced]) -> str:
+    """By source: published, predicted and error of every claim, with what the model assumes and lacks."""
+    lines = []
+    for source, group in groupby(claims, key=lambda each: each.source):
+        lines += ["", *textwrap.wrap(source, 88), f"{'':48}{'published':>10}{'model':>8}{'error':>8}"]
+        for claim in (each.claim for each in group):
+            numbers = f"{three_digits(claim.published):>10}{three_digits(claim.predicted):>8}"
+            lines.append(f"{claim.what:48}{numbers}{claim.error:>+8.0%}  {claim.unit}")
+            for word, text in (("assumes", claim.assumes), ("lacks", claim.lacks)):
+                lines.append(
+                    textwrap.fill(text, 88, initial_indent=f"  {word:8}", subsequent_indent=" " * 10)
+                )
+    return "\n".join(lines[1:])

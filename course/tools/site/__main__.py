@@ -1,0 +1,115 @@
+"""Write the sources of the website: `python -m course.tools.site FOLDER`; `make site` then runs Sphinx."""
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+
+from course.paths import BUILD, ROOT
+from course.tools.catalogue import find_lessons
+from course.tools.site.api import Module, has_page, module_page, modules
+from course.tools.site.lessons import lesson_page
+from course.tools.site.pages import (
+    api_index,
+    course_map,
+    exercises_page,
+    folder_index,
+    glossary_page,
+    repository_page,
+    study_page,
+)
+
+PACKAGES = (
+    ("course_lib", "course_lib", "course_lib/README.md"),
+    ("mpi_classroom", "packages/mpi_classroom/mpi_classroom", "packages/mpi_classroom/README.md"),
+    ("torch_mpi4py", "packages/torch_mpi4py/torch_mpi4py", "packages/torch_mpi4py/README.md"),
+)
+COPIED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "data/README.md")
+FOLDERS = {"decisions": "Decisions", "teaching": "For instructors"}
+
+
+def write_sources(folder: Path) -> None:
+    """Write all pages into `folder`, which is emptied first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shutil.copytree(ROOT / "docs" / "site", folder, dirs_exist_ok=True)
+    for name in [*COPIED, *(readme for _, _, readme in PACKAGES)]:
+        _write(folder / name, repository_page((ROOT / name).read_text(encoding="utf-8")))
+    _documents(folder)
+    _guide(folder)
+    _lessons(folder)
+    _api(folder / "api")
+    _write(folder / "study.md", study_page())
+
+
+def _documents(folder: Path) -> None:
+    """`docs/`, the pictures included, and a list of the pages of each folder below it."""
+    docs = ROOT / "docs"
+    for path in sorted(docs.rglob("*")):
+        inside = path.relative_to(docs)
+        if inside.parts[0] in ("site", "slides") or not path.is_file():
+            continue
+        (folder / "docs" / inside).parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".md":
+            _write(folder / "docs" / inside, repository_page(path.read_text(encoding="utf-8")))
+        else:
+            shutil.copy(path, folder / "docs" / inside)
+    for each in sorted(path for path in (folder / "docs").iterdir() if path.is_dir()):
+        pages = sorted(each.glob("*.md"))
+        if pages:
+            title = FOLDERS.get(each.name, each.name.replace("_", " ").capitalize())
+            _write(each / "index.md", folder_index(title, [page for page in pages if page.stem != "index"]))
+
+
+def _guide(folder: Path) -> None:
+    """Add to the guide's list the documents that it does not name; the glossary has its own place."""
+    page = folder / "guide.md"
+    text = page.read_text(encoding="utf-8")
+    found = sorted([*(folder / "docs").glob("*.md"), *(folder / "docs").glob("*/index.md")])
+    names = [str(path.relative_to(folder).with_suffix("")) for path in found]
+    others = [name for name in names if name not in (*text.splitlines(), "docs/glossary")]
+    if others:
+        text = text.replace("docs/decisions/index", "\n".join([*others, "docs/decisions/index"]))
+    _write(page, text)
+
+
+def _lessons(folder: Path) -> None:
+    lessons = find_lessons()
+    for lesson in lessons:
+        _write(folder / "notebooks" / lesson.path.name, nbformat.writes(lesson_page(lesson)) + "\n")
+    _write(folder / "notebooks" / "index.md", course_map(lessons))
+    _write(folder / "exercises.md", exercises_page(lessons))
+    _write(folder / "docs" / "glossary.md", glossary_page(lessons))
+
+
+def _api(folder: Path) -> None:
+    packages = list[tuple[str, str, list[Module]]]()
+    for name, where, readme in PACKAGES:
+        found = [module for module in modules(ROOT / where) if has_page(module)]
+        packages.append((name, f"../{readme}", found))
+        for module in found:
+            _write(folder / f"{module.name}.md", module_page(module))
+    _write(folder / "index.md", api_index(packages))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the sources into the folder named on the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m course.tools.site", description="Write the site's sources."
+    )
+    parser.add_argument("folder", nargs="?", type=Path, default=BUILD / "site" / "source")
+    folder = parser.parse_args(arguments).folder
+    write_sources(folder)
+    print(f"{sum(path.is_file() for path in folder.rglob('*'))} files in {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,209 @@
+"""Slides: `make slides` writes one reveal.js deck per lesson, with speaker notes, that needs no network.
+
+    lesson.py ── compose ──> cells with notes ─┐
+    notebooks/NN_topic.ipynb ──> outputs ──────┴─ pages ── nbconvert ──> build/slides/NN_topic.html
+
+A deck shows the core without its setup. A cell tagged `slide` begins a column of pages, one tagged `subslide`
+a page below it, one tagged `fragment` appears at the next key press, one tagged `skip` is left out. In a
+column without such tags below the first cell, every text begins a page, and so does code for which the page
+has no room. What a cell shows appears at the next key press, after the room has voted. The speaker reads the
+cells tagged `notes`, the answers that learners open, and the replies of questions.
+
+    python -m course.tools.slides --reveal FOLDER [04 …]
+"""
+
+import argparse
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from course.paths import BUILD, ROOT
+from course.tools.build import NOTES, compose, lesson_sources, notebook_of, stem_of
+from course.tools.lesson import label
+from course.tools.parts import STOP_LINE, in_core
+from mpi_classroom.exercises import Question
+from mpi_classroom.lessons import find_exercise
+
+TEMPLATES = ROOT / "docs" / "slides"
+OUTPUT = BUILD / "slides"
+# What a deck loads of reveal.js.
+REVEAL = (
+    "dist/reveal.css",
+    "dist/reveal.js",
+    "plugin/notes/notes.js",
+    "plugin/notes/speaker-view.html",
+    "LICENSE",
+)
+SETUP = "## Setup"  # without words: the same in every lesson
+PAGE_LINES, PICTURE_LINES, TEXT_COLUMNS = 32, 18, 80  # letters get a little smaller from 26 lines on
+EXERCISE = re.compile(r"%%exercise (\S+)")
+FOLDED = re.compile(r"\s*<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
+FIELD = re.compile(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", re.MULTILINE)
+GOAL = re.compile(r"^\*([^*\s].*[^*])\*$", re.MULTILINE)
+LESSON_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")
+
+
+def deck(source: Path) -> NotebookNode:
+    """The notebook of the slides of a lesson: its core, each cell with its place on the slides."""
+    composed = compose(source, notes=True)
+    outputs = _outputs(notebook_of(source))
+    cells = [cell for cell, core in zip(composed.cells, in_core(composed.cells), strict=True) if core]
+    header, *cells = cells
+    pages = [*_title(header, label(source))]
+    columns = [n for n, cell in enumerate(cells) if _kind(cell) == "slide"]
+    for begin, end in pairwise([*columns, len(cells)]):
+        if cells[begin].source == SETUP:
+            continue
+        for cell in cells[begin:end]:
+            if cell.cell_type == "code":
+                guess = cell.source.startswith("predict(")  # the room guesses aloud
+                cell.outputs = [] if guess else outputs.get(cell.id, [])
+        pages += _column(cells[begin:end])
+    composed.cells = pages
+    composed.metadata.language_info.pygments_lexer = "python3"  # IPython's has no colours below %%px
+    return composed
+
+
+def _outputs(notebook: Path) -> dict[str, list[NotebookNode]]:
+    """What the cells of the committed notebook show, by their ids."""
+    cells = nbformat.read(notebook, as_version=4).cells
+    return {cell.id: cell.outputs for cell in cells if cell.cell_type == "code"}
+
+
+def _kind(cell: NotebookNode) -> str:
+    return str(cell.metadata.get("slideshow", {}).get("slide_type", ""))
+
+
+def _placed(cell: NotebookNode, kind: str) -> NotebookNode:
+    """The cell where `kind` says: "" continues the page."""
+    cell.metadata["slideshow"] = {"slide_type": kind or "-"}
+    return cell
+
+
+def _note(text: str) -> NotebookNode:
+    return _placed(nbformat.v4.new_markdown_cell(text), NOTES)
+
+
+def _title(header: NotebookNode, title: str) -> Iterator[NotebookNode]:
+    """The first page: title, goal, and what a learner will be able to do."""
+    goal = GOAL.search(header.source)
+    able = dict(FIELD.findall(header.source)).get("You will be able to", "")
+    lines = [f"# {title}", "", f"*{goal[1]}*" if goal else "", "", "You will be able to", ""]
+    lines += [f"- {each.strip()}" for each in able.split(";") if each.strip()]
+    yield _placed(nbformat.v4.new_markdown_cell("\n".join(lines)), "slide")
+
+
+def _column(cells: Sequence[NotebookNode]) -> Iterator[NotebookNode]:
+    """The cells from one `slide` to the next, as pages with their notes; each page says whose it is."""
+    marked = any(_kind(cell) not in ("", NOTES) for cell in cells[1:])
+    heading = re.search(r"^#+ (.+)$", cells[0].source, re.MULTILINE)
+    title = f'<p class="section-title">{heading[1]}</p>' if heading else ""
+    used = 0.0
+    for place, cell in enumerate(cells):
+        kind = _kind(cell)
+        if kind == NOTES:
+            yield _note(cell.source)
+            continue
+        if kind == "skip" or cell.source.strip() == STOP_LINE:
+            continue
+        exercise = EXERCISE.match(cell.source) if cell.cell_type == "code" else None
+        if exercise:
+            yield from _exercise(cell, exercise[1])
+            continue
+        notes = _unfold(cell) if cell.cell_type == "markdown" else []
+        text = cell.cell_type == "markdown"
+        if place and not marked and (text or used + _lines(cell) > PAGE_LINES):
+            kind = "subslide"
+        used = _lines(cell) + (0 if kind in ("slide", "subslide") else used)
+        if kind == "subslide" and not cell.source.startswith("#"):
+            yield _placed(nbformat.v4.new_markdown_cell(title), kind)
+            kind = ""
+        yield _placed(cell, kind)
+        yield from map(_note, notes)
+
+
+def _lines(cell: NotebookNode) -> float:
+    """The room that a cell takes on a page, in lines of code: a line of text or of a table is higher."""
+    if cell.cell_type == "markdown":
+        return sum(1.5 * max(1, len(line) / TEXT_COLUMNS) for line in cell.source.splitlines() if line)
+    lines = 1.5 + len(cell.source.splitlines())
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        picture = "<img" in data.get("text/html", "")
+        words = output.get("text") or "\n".join(output.get("traceback", ())) or data.get("text/plain", "")
+        lines += PICTURE_LINES if picture else len(words.splitlines())
+    return lines
+
+
+def _exercise(cell: NotebookNode, id: str) -> Iterator[NotebookNode]:
+    """The cell of an exercise without its verdict; of a question, the replies as notes."""
+    item = find_exercise(id)
+    if isinstance(item, Question):
+        replies = [
+            f"({letter}) {'**right**' if option.right else 'wrong'}: {option.reply}"
+            for letter, option in item.lettered.items()
+        ]
+        yield _note("\n\n".join(replies))
+        return
+    cell.outputs = []
+    yield _placed(cell, "")
+    yield _note(f"Hints: {' / '.join(hint.strip() for hint in item.hints[:2])}")
+
+
+def _unfold(cell: NotebookNode) -> list[str]:
+    """Take the answers that are folded out of a text, and links to lessons; returns the answers."""
+    notes = [f"**{summary.strip()}** {answer.strip()}" for summary, answer in FOLDED.findall(cell.source)]
+    cell.source = LESSON_LINK.sub(r"\1", FOLDED.sub("", cell.source)).strip()
+    return notes
+
+
+def html(notebook: NotebookNode, title: str) -> str:
+    """The deck as a page that loads `reveal/` and `slides.css` beside it."""
+    from nbconvert import SlidesExporter
+    from traitlets.config import Config
+
+    settings = Config()
+    settings.CSSHTMLHeaderPreprocessor.style = "default"  # of pygments, not JupyterLab's variables
+    exporter = SlidesExporter(
+        config=settings,
+        template_file=str(TEMPLATES / "deck.html.j2"),
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        exclude_anchor_links=True,
+    )
+    text, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": title}})
+    return str(text)
+
+
+def copy_reveal(reveal: Path, folder: Path) -> None:
+    """Copy what decks load: reveal.js from the folder `reveal`, and our style sheet."""
+    for name in REVEAL:
+        (folder / "reveal" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(reveal / name, folder / "reveal" / name)
+    shutil.copy(TEMPLATES / "slides.css", folder)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the decks of the lessons named on the command line, or of all."""
+    parser = argparse.ArgumentParser(prog="python -m course.tools.slides", description="Write the slides.")
+    parser.add_argument("lesson", nargs="*", help="number (02) or stem; none means all")
+    parser.add_argument("--reveal", type=Path, required=True, help="the folder of reveal.js")
+    parser.add_argument("--folder", type=Path, default=OUTPUT)
+    options = parser.parse_args(arguments)
+    copy_reveal(options.reveal, options.folder)
+    for source in lesson_sources(options.lesson):
+        notebook = deck(source)
+        path = options.folder / f"{stem_of(source)}.html"
+        path.write_text(html(notebook, label(source)), encoding="utf-8")
+        kinds = [_kind(cell) for cell in notebook.cells]
+        print(f"{path}: {kinds.count('slide') + kinds.count('subslide')} pages, {kinds.count(NOTES)} notes")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

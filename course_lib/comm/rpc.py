@@ -1,0 +1,72 @@
+"""Remote procedure calls over tags: a rank asks another one to run a function, and gets its result.
+
+    rank 0: call(comm, 1, "add", 2, 3)               rank 1: serve(comm, {"add": add})
+        ── tag REQUEST ──  (7, "add", (2, 3))  ──▶      runs add(2, 3)
+        ◀── tag REPLY ───  (7, 5, no error)  ────       7 is the number of the call
+
+A reply that comes too late carries the number of a call that was given up: `call` drops it and reads on. An
+exception comes back in words, and is raised where the call was made.
+
+Arguments and results are pickled: use it for commands and small objects, and send arrays with `Send`. A rank
+serves or calls, not both at once; `torch.distributed.rpc` has threads for that.
+
+Source: Birrell and Nelson, Implementing remote procedure calls, ACM Transactions on Computer Systems 2(1),
+1984.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpi4py import MPI
+
+from course_lib.comm.polling import wait_until
+
+REQUEST, REPLY = 30_011, 30_012
+STOP = ""  # no function has this name
+_numbers = itertools.count(1)
+
+
+class RemoteError(RuntimeError):
+    """The function raised on the other rank: its exception in words."""
+
+
+def serve(comm: MPI.Intracomm, functions: Mapping[str, Callable[..., Any]]) -> int:
+    """Answer calls of other ranks until one of them calls `stop`; returns how many were answered."""
+    answered, status = 0, MPI.Status()
+    while True:
+        number, name, arguments = comm.recv(source=MPI.ANY_SOURCE, tag=REQUEST, status=status)
+        if name == STOP:
+            return answered
+        reply: tuple[int, Any, str | None]
+        try:
+            reply = (number, functions[name](*arguments), None)
+        except Exception as error:  # whatever the function raises belongs to the caller
+            reply = (number, None, f"{type(error).__name__}: {error}")
+        comm.send(reply, status.source, REPLY)
+        answered += 1
+
+
+def call(comm: MPI.Intracomm, rank: int, name: str, *arguments: Any, seconds: float = 10.0) -> Any:
+    """The result of `functions[name](*arguments)` on `rank`, which serves.
+
+    Raises RemoteError with the exception that the function raised there, and TimeoutError when no reply is
+    there after `seconds`: the function may still run, or have run.
+    """
+    number = next(_numbers)
+    comm.send((number, name, arguments), rank, REQUEST)
+    answered = 0
+    while answered != number:
+        if not wait_until(lambda: comm.Iprobe(rank, REPLY), seconds):
+            raise TimeoutError(f"rank {rank} has not answered {name}{arguments} after {seconds:g} s")
+        answered, result, error = comm.recv(source=rank, tag=REPLY)  # a late one has a lower number
+    if error is not None:
+        raise RemoteError(f"{name} on rank {rank} raised {error}")
+    return result
+
+
+def stop(comm: MPI.Intracomm, rank: int) -> None:
+    """Let `serve` return on `rank`."""
+    comm.send((0, STOP, ()), rank, REQUEST)

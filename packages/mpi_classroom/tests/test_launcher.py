@@ -1,0 +1,91 @@
+"""The launcher and ranks on several hosts, without starting any: who died first, and socket names."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mpi_classroom.errors import ClusterError
+from mpi_classroom.job_output import Death
+from mpi_classroom.launcher import Launcher, _link_sockets
+from mpi_classroom.layout import Layout
+
+LAYOUT = Layout(("n1", "n2"), (2, 1), "10.77.0.0/24", "10.77.0.254")
+FOLLOWED = """[n1:00000] *** An error occurred in Socket closed
+[n1:00000] *** reported by process [682885121,0]
+prterun has exited due to process rank 0 with PID 0 on node n1 calling "abort"."""
+LOST = """PRTE has lost communication with a remote daemon.
+  HNP daemon   : [prterun-head-4960@0,0] on node head
+  Remote daemon: [prterun-head-4960@0,3] on node n2.org
+This is usually due to either a failure of the TCP network"""
+KILLED = "prterun noticed that process rank 2 with PID 4 on node n2 exited on signal 9 (Killed)."
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    """A launcher whose ranks have written to ranks.log; `asked` has the ranks that were not to be counted."""
+    made = object.__new__(Launcher)
+    made.folder, made._pids, made._first, made.asked = tmp_path, {0: 5, 1: 6, 2: 7}, {}, []
+    group = SimpleNamespace(
+        hosts={name: SimpleNamespace(name=name) for name in LAYOUT.hosts},
+        first_to_end=lambda others: made.asked.append(others) or made.first,
+    )
+    made.first, made._hosts = 2, SimpleNamespace(layout=LAYOUT, group=group, lost=lambda ended: {})
+    return made
+
+
+def died(launcher, log):
+    (launcher.folder / "ranks.log").write_text(log)
+    return launcher.deaths()
+
+
+def test_a_rank_that_mpiexec_names_is_told_with_its_host_and_nobody_else_is_asked(launcher):
+    assert died(launcher, KILLED) == {2: Death(2, "signal", 9, "Killed", host="n2")}
+    assert launcher.asked == []
+
+
+def test_where_mpiexec_names_one_that_lost_its_connection_the_hosts_are_asked_once(launcher):
+    for _ in range(2):
+        assert died(launcher, FOLLOWED) == {2: Death(2, "first", host="n2")}
+    assert launcher.asked == [{0}]
+
+
+def test_nobody_is_named_if_a_host_does_not_say_or_the_job_was_ended_from_outside(launcher):
+    launcher.first = None
+    assert died(launcher, FOLLOWED) == {}
+    launcher.first = 1
+    assert died(launcher, FOLLOWED.partition("prterun")[0]) == {}
+
+
+def test_a_host_whose_daemon_mpiexec_lost_is_asked_whether_it_is_there(launcher):
+    """A connection through srun, or to a machine without power, may look alive for long."""
+    asked = []
+    group = launcher._hosts.group
+    group.facts = {name: SimpleNamespace(hostname=f"{name}.org") for name in LAYOUT.hosts}
+    for host in group.hosts.values():
+        host.must_answer = lambda why, name=host.name: asked.append((name, why))
+    (launcher.folder / "ranks.log").write_text(LOST)
+    assert launcher._lost() == {} and asked == []
+    assert launcher._lost(0.01) == {} and asked == [("n2", "mpiexec has lost the connection to it")]
+
+
+def test_clients_find_the_controllers_sockets_under_the_names_that_they_expect(tmp_path):
+    ports = {"interface": f"ipc://{tmp_path}/s", "key": "x", "registration": 4711, "control": 4712}
+    (tmp_path / "client.json").write_text(json.dumps(ports))
+    for _ in range(2):  # also when it is done again
+        _link_sockets(tmp_path / "s", tmp_path / "client.json")
+    assert {path.name: str(path.readlink()) for path in tmp_path.glob("s:*")} == {
+        "s:4711": "s-4711",
+        "s:4712": "s-4712",
+    }
+
+
+def test_a_folder_with_a_name_too_long_for_sockets_is_one_sentence(launcher):
+    launcher.folder = Path("/tmp") / ("x" * 90)
+    assert launcher._sockets() == launcher.folder / "s"
+    launcher.folder = Path("/tmp") / ("x" * 99)
+    with pytest.raises(
+        ClusterError, match=r"^the folder /tmp has too long a name .*; set TMPDIR to a shorter"
+    ):
+        launcher._sockets()

@@ -1,0 +1,97 @@
+"""The built website as a set of pages: what each links to, what it needs to be shown, what its HTML lacks."""
+
+import re
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from bs4 import BeautifulSoup
+
+LOADED = (("img", "src"), ("script", "src"), ("link", "href"))  # what a browser fetches to show a page
+STYLES = {"stylesheet", "icon", "preload"}
+
+
+class SitePage:
+    """One HTML file below the site's folder."""
+
+    def __init__(self, path: Path, site: Path) -> None:
+        self.path, self.site = path, site
+        self.name = str(path.relative_to(site))
+
+    @cached_property
+    def html(self) -> BeautifulSoup:
+        return BeautifulSoup(self.path.read_text(encoding="utf-8"), "html.parser")
+
+    @cached_property
+    def ids(self) -> list[str]:
+        return [str(tag["id"]) for tag in self.html.find_all(id=True)]
+
+    def file_of(self, address: str) -> Path:
+        """The file that an address on this page leads to."""
+        path = unquote(urlsplit(address).path)
+        return (self.path.parent / path).resolve() if path else self.path
+
+    @property
+    def loaded(self) -> set[str]:
+        """The addresses that a browser fetches to show this page."""
+        found = set()
+        for name, attribute in LOADED:
+            for tag in self.html.find_all(name):
+                if name == "link" and not STYLES & set(tag.get("rel", ())):
+                    continue
+                if address := tag.get(attribute):
+                    found.add(str(address))
+        return {address for address in found if not address.startswith("data:")}
+
+    def weight(self) -> int:
+        """The bytes of this page with all that it loads, not compressed."""
+        files = {self.file_of(address) for address in self.loaded}
+        return sum(path.stat().st_size for path in {self.path, *files})
+
+
+def pages(site: Path) -> dict[Path, SitePage]:
+    """All pages of the site, by their files."""
+    return {
+        path.resolve(): SitePage(path, site)
+        for path in sorted(site.rglob("*.html"))
+        if "_static" not in path.parts
+    }
+
+
+def broken_links(page: SitePage, everything: dict[Path, SitePage]) -> list[str]:
+    """Links of `page` that lead nowhere on the site; other sites are not asked."""
+    found = []
+    for tag in page.html.find_all("a", href=True):
+        address = str(tag["href"])
+        parts = urlsplit(address)
+        if parts.scheme or parts.netloc:
+            continue
+        target = page.file_of(address)
+        anchor = unquote(parts.fragment)
+        if not target.exists():
+            found.append(f"{page.name}: {address} leads to no file")
+        elif anchor and target in everything and anchor not in everything[target].ids:
+            found.append(f"{page.name}: {address} leads to no place on that page")
+    return found
+
+
+def faults(page: SitePage) -> list[str]:
+    """What the HTML of `page` lacks or has twice."""
+    html, found = page.html, []
+    if not html.html or not html.html.get("lang"):
+        found.append("no language")
+    if not html.title or not html.title.get_text().strip():
+        found.append("no title")
+    if len(html.find_all("h1")) != 1:
+        found.append(f"{len(html.find_all('h1'))} headings of the first level")
+    twice = {each for each in page.ids if page.ids.count(each) > 1}
+    found += [f"the id {each} stands twice" for each in sorted(twice)]
+    found += [
+        f"a picture without words: {str(tag)[:80]}"
+        for tag in html.find_all("img")
+        if not tag.get("alt", "").strip()
+    ]
+    found += [
+        f"{address} comes from another site" for address in page.loaded if re.match(r"(https?:)?//", address)
+    ]
+    return [f"{page.name}: {each}" for each in found]

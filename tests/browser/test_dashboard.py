@@ -1,0 +1,119 @@
+"""The live view of the ranks in JupyterLab: what a learner sees there while a cell runs, hears, and types."""
+
+import pytest
+from playwright.sync_api import Locator
+
+from course.paths import BUILD
+from tests.browser.conftest import OpenLesson
+from tests.browser.lab import DONE, Lesson
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+FRAMES = BUILD / "browser" / "deadlock"
+SECONDS = 30
+RUN_SLEEP = "%%px\nimport time\ntime.sleep(3.5 * (rank == 2))\ncomm.Barrier()"
+CIRCLE = "Circle of waiting: rank 0 → rank 1 → rank 2 → rank 3 → rank 0."
+# The colours that are drawn in the middle of a lane.
+COLOURS = """canvas => {
+    const { data } = canvas.getContext('2d').getImageData(0, canvas.height / 2, canvas.width, 1);
+    const seen = new Set();
+    for (let at = 0; at < data.length; at += 4)
+        if (data[at + 3]) seen.add([data[at], data[at + 1], data[at + 2]].join());
+    return [...seen];
+}"""
+COMPUTING = "86,180,233"  # of the course's figures: #56B4E9
+
+
+def lanes(lesson: Lesson) -> Locator:
+    return lesson.page.locator("section.ranks tbody tr")
+
+
+def doing(lesson: Lesson) -> list[str]:
+    return [str(lane.get_attribute("data-doing")) for lane in lanes(lesson).all()]
+
+
+def start(lesson: Lesson, source: str) -> Locator:
+    """Run `source` in a new cell below the selected one, without waiting for its end; the cell."""
+    lesson.press("Escape", "b", "Enter")
+    lesson.page.keyboard.insert_text(source)
+    cell = lesson.selected()
+    lesson.press("Control+Enter")
+    return cell
+
+
+def ended(lesson: Lesson, cell: Locator) -> None:
+    prompt = cell.locator(".jp-InputPrompt")
+    lesson.until(lambda: DONE.fullmatch(prompt.text_content() or ""), 60, "a cell is not done")
+
+
+def test_the_lanes_show_who_waits_and_the_circle_before_the_report_and_need_no_mouse(
+    open_copy: OpenLesson,
+) -> None:
+    with open_copy("01") as lesson:
+        assert "4 ranks" in lesson.run(lesson.cell("start_cluster"))
+        assert lesson.run(lesson.cell("%%px --setup")) == ""
+        shown = lesson.run_below(lesson.cell("%%px --setup"), "cluster.dashboard()")
+        assert "rank 0" in shown and "idle" in shown
+        lesson.until(lambda: doing(lesson) == ["idle"] * 4, SECONDS, "there are no lanes")
+
+        # The lanes change while a cell runs, and name the rank for which the others wait.
+        cell = start(lesson, RUN_SLEEP)
+        third = lanes(lesson).nth(2)
+        lesson.until(
+            lambda: doing(lesson) == ["waiting", "waiting", "computing", "waiting"],
+            SECONDS,
+            "no lane changes",
+        )
+        assert "waiting in Barrier for rank 2" in (lanes(lesson).first.text_content() or "")
+        ticks = third.locator("canvas")
+        lesson.until(lambda: COMPUTING in ticks.evaluate(COLOURS), SECONDS, "nothing is drawn")
+        ended(lesson, cell)
+        lesson.until(lambda: doing(lesson) == ["finished"] * 4, SECONDS, "the end is not shown")
+        assert "1 collective" in (third.text_content() or "")
+
+        # Keyboard and labels.
+        region = lesson.page.get_by_role("region", name="Live view of the ranks")
+        pause = region.get_by_role("button", name="Pause")
+        pause.focus()
+        lesson.press("Tab")
+        assert focused(lesson) == "0"
+        lesson.press("ArrowDown", "ArrowDown")
+        assert focused(lesson) == "2", "and not the next cell"
+        label = str(third.get_attribute("aria-label"))
+        assert label.startswith("rank 2: finished. In this cell: 1 collective. Last 10 s: computing "), label
+        lesson.press("End", "ArrowDown", "Home", "p")
+        assert focused(lesson) == "0"
+        assert region.get_by_role("button", name="Resume").get_attribute("aria-pressed") == "true"
+        lesson.press("p")
+        assert pause.get_attribute("aria-pressed") == "false"
+        assert region.get_by_role("img").count() == 4 and region.get_by_role("status").count() == 1
+
+        # Lesson 01's deadlock: the circle is shown, and only then the report.
+        FRAMES.mkdir(parents=True, exist_ok=True)
+        lesson.run(lesson.cell("right, left ="))
+        view = lesson.page.locator("section.ranks")
+        deadlock = lesson.cell("%%px --timeout 3")
+        lesson.click(deadlock)
+        lesson.press("Control+Enter")
+        number = 0
+        while CIRCLE not in (region.get_by_role("status").text_content() or ""):
+            assert number < 300 and not deadlock.locator(".jp-OutputArea-output", has_text="Likely").count()
+            view.screenshot(path=FRAMES / f"{number:03}.png")
+            number += 1
+        view.screenshot(path=FRAMES / f"{number:03}-circle.png")
+        lesson.page.screenshot(path=FRAMES / "page.png")
+        assert "Likely cause" not in lesson.output(deadlock)
+        assert lanes(lesson).nth(3).get_attribute("class") == "circle"
+        ended(lesson, deadlock)
+        assert "a circle of waiting" in lesson.output(deadlock)
+        view.screenshot(path=FRAMES / "report.png")
+
+        # What stays when the cluster is gone.
+        lesson.run_new("cluster.stop()")
+        last = lesson.page.locator("img[alt^='Timeline: one lane per rank, the last 10 s']")
+        lesson.until(lambda: last.count() == 1 and not view.count(), SECONDS, "the last frame does not stay")
+
+
+def focused(lesson: Lesson) -> str | None:
+    """The rank whose lane has the focus."""
+    return lesson.page.evaluate("document.activeElement.dataset.rank")

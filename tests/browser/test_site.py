@@ -1,0 +1,172 @@
+"""The website that `make site` built: its links, its HTML, its weight, and what axe says of it in Chromium.
+
+Skipped where the site is not built. Nothing here needs a network.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, Page
+
+from course.paths import BUILD
+from course.tools.catalogue import Lesson, find_lessons
+from mpi_classroom.exercises import Question
+from mpi_classroom.lessons import exercises_of
+from tests.browser.site import SitePage, broken_links, faults, pages
+
+pytestmark = pytest.mark.slow
+SITE = BUILD / "site" / "html"
+LESSONS = find_lessons()
+MEGABYTES = 2
+AXE = next(
+    (BUILD / "tools" / "site").glob("lib/python3*/site-packages/axe_playwright_python/axe.min.js"), None
+)
+LOOKED_AT = [
+    "index.html",
+    "notebooks/index.html",
+    "exercises.html",
+    "docs/glossary.html",
+    "study.html",
+    "api/index.html",
+    "api/course_lib.comm.halo.html",
+    "README.html",
+    "docs/reliability.html",
+    "search.html",
+    *(f"notebooks/{lesson.stem}.html" for lesson in LESSONS),
+]
+
+
+@pytest.fixture(scope="module")
+def site() -> dict[Path, SitePage]:
+    if not (SITE / "index.html").exists():
+        pytest.skip("the site is not built: make site")
+    return pages(SITE)
+
+
+@pytest.fixture
+def page(chromium: Browser, site: dict[Path, SitePage]) -> Iterator[Page]:
+    """A page of a browser that is offline; what scripts complain of is an error.
+
+    Only that a page from a folder may not read another file is none: search then shows titles alone.
+    """
+    context = chromium.new_context(
+        offline=True, reduced_motion="reduce", viewport={"width": 1300, "height": 900}
+    )
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
+    context.close()
+    assert [each for each in complaints if each != "Failed to fetch"] == []
+
+
+def html_of(lesson: Lesson, site: dict[Path, SitePage]) -> SitePage:
+    return site[(SITE / "notebooks" / f"{lesson.stem}.html").resolve()]
+
+
+def test_every_link_leads_somewhere(site: dict[Path, SitePage]) -> None:
+    assert [each for page in site.values() for each in broken_links(page, site)] == []
+
+
+def test_every_page_has_a_title_a_language_unique_ids_and_words_for_its_pictures(
+    site: dict[Path, SitePage],
+) -> None:
+    assert [each for page in site.values() for each in faults(page)] == []
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])
+def test_a_lesson_with_all_that_it_loads_is_light(lesson: Lesson, site: dict[Path, SitePage]) -> None:
+    weight = html_of(lesson, site).weight()
+    assert weight < MEGABYTES * 1e6, f"{weight / 1e6:.2f} MB; make its figures smaller"
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])
+def test_a_lesson_keeps_its_pictures_with_their_words(lesson: Lesson, site: dict[Path, SitePage]) -> None:
+    cells = nbformat.read(lesson.path, as_version=4).cells
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    wanted = sum(output.get("data", {}).get("text/html", "").count("<img") for output in outputs)
+    found = [
+        tag
+        for tag in html_of(lesson, site).html.select(".cell_output img")
+        if len(str(tag.get("alt", ""))) > 40
+    ]
+    assert len(found) == wanted
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])
+def test_a_lesson_has_its_questions_and_exercises_where_the_list_says(
+    lesson: Lesson, site: dict[Path, SitePage]
+) -> None:
+    page = html_of(lesson, site)
+    for item in exercises_of(lesson.number):
+        assert f"exercise-{item.id.replace('.', '-')}" in page.ids, item.id
+    questions = [item for item in exercises_of(lesson.number) if isinstance(item, Question)]
+    groups = {str(tag["name"]) for tag in page.html.find_all("details") if tag.get("name")}
+    assert groups == {question.id for question in questions}
+
+
+def test_a_fault_is_found(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.html"
+    bad.write_text(
+        "<html><title></title><h1>a</h1><h1>b</h1><p id=x></p><p id=x></p><img src=a.png>"
+        "<script src=https://example.org/a.js></script><a href=none.html></a><a href=#y></a></html>"
+    )
+    (tmp_path / "a.png").write_bytes(b"1234")
+    found = pages(tmp_path)
+    page = found[bad.resolve()]
+    assert len(faults(page)) == 6
+    assert broken_links(page, found) == [
+        "bad.html: none.html leads to no file",
+        "bad.html: #y leads to no place on that page",
+    ]
+    page.html.script.decompose()  # type: ignore[union-attr]
+    assert page.weight() == bad.stat().st_size + 4
+
+
+def test_an_option_replies_without_a_kernel_and_by_the_keyboard(page: Page) -> None:
+    page.goto((SITE / "notebooks" / "01_mpi_basics.html").as_uri())
+    options = page.locator("details[name='01.q1']")
+    assert options.count() == 3
+    options.nth(0).locator("summary").click()
+    assert options.nth(0).get_by_text("✗").or_(options.nth(0).get_by_text("✓")).is_visible()
+    options.nth(1).locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert [options.nth(n).get_attribute("open") is not None for n in range(3)] == [False, True, False]
+
+
+def test_search_finds_a_term_without_a_network(page: Page) -> None:
+    page.goto((SITE / "search.html").as_uri() + "?q=deadlock")
+    page.locator("#search-results li a").first.wait_for(timeout=30_000)
+    assert page.locator("#search-results li a", has_text="01 · MPI basics").count() > 0
+
+
+@pytest.mark.parametrize("width", [1300, 390], ids=["desk", "phone"])
+@pytest.mark.parametrize(
+    "name", ["index.html", "notebooks/index.html", "notebooks/04_collectives.html", "study.html"]
+)
+def test_nothing_is_wider_than_the_window(page: Page, name: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto((SITE / name).as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_axe_has_no_serious_finding(page: Page, name: str, scheme: Any) -> None:
+    if AXE is None:
+        pytest.skip("axe is not installed: make site")
+    page.emulate_media(color_scheme=scheme)
+    page.goto((SITE / name).as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    serious = [
+        f"{found['id']} ({found['impact']}): {node['html'][:150]}"
+        for found in result["violations"]
+        if found["impact"] in ("serious", "critical")
+        for node in found["nodes"][:3]
+    ]
+    assert serious == [], "\n".join(serious)

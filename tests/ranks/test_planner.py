@@ -1,0 +1,69 @@
+"""What the planner predicts of memory and messages, against real ranks: one way to split at a time."""
+
+from typing import Any, cast
+
+import pytest
+from mpi4py import MPI
+
+from benchmarks.planner_runs import grid_of, peak_nbytes, prepare
+from course.lessons.l11_zero_from_scratch.runs import Receiving
+from course_lib.comm.counting import counted
+from course_lib.theory.planner.memory import memory_of
+from course_lib.theory.planner.models import Shape, TransformerShape
+from course_lib.theory.planner.nets import ConvShape
+from course_lib.theory.planner.plan import Plan, why_not
+from course_lib.theory.planner.seconds import sent_by
+
+TEXT = TransformerShape(blocks=4, width=48, length=24, vocabulary=48, heads=12)  # 12 is a multiple of 1 to 4
+IMAGES = ConvShape(24, (3, 8, 8))
+BATCH, HEADER_NBYTES = 12, 300
+
+
+def plans_for(ranks: int) -> list[tuple[Shape, Plan]]:
+    """A plan of each kind on so many ranks."""
+    text = [
+        Plan(data=ranks, zero=0),
+        Plan(data=ranks, zero=2, microbatches=12 // ranks if ranks < 4 else 3),
+        Plan(pipeline=ranks, microbatches=3),
+        Plan(pipeline=ranks, microbatches=3, schedule="GPipe", recompute=ranks > 1),
+        Plan(tensor=ranks),
+        Plan(tensor=ranks, sequence=ranks > 1),
+    ]
+    found: list[tuple[Shape, Plan]] = [(TEXT, plan) for plan in text]
+    found += [(IMAGES, Plan(tiles=(ranks, 1))), (IMAGES, Plan(data=ranks))]
+    return [(shape, plan) for shape, plan in found if why_not(shape, BATCH, plan) is None]
+
+
+@pytest.mark.parametrize("index", range(8))
+def test_a_rank_holds_what_is_predicted(comm: MPI.Intracomm, index: int) -> None:
+    runnable = plans_for(comm.size)
+    if index >= len(runnable):
+        return
+    shape, plan = runnable[index]
+    peak = comm.allreduce(peak_nbytes(prepare(grid_of(comm, plan), shape, BATCH, plan)), MPI.MAX)
+    assert memory_of(shape, BATCH, plan).value == pytest.approx(peak, rel=0.08), plan.name
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_zero_sends_what_is_predicted(comm: MPI.Intracomm, stage: int) -> None:
+    if comm.size == 1:
+        return
+    plan = Plan(data=comm.size, zero=stage)
+    grid = grid_of(comm, plan)
+    receiving = grid["data"] = Receiving(grid["data"])
+    training = prepare(grid, TEXT, BATCH, plan)
+    training.step()
+    mean = comm.allreduce(receiving.nbytes) / comm.size
+    assert sent_by(TEXT, BATCH, plan).value == pytest.approx(mean, rel=0.01)
+
+
+def test_a_pipeline_sends_what_is_predicted(comm: MPI.Intracomm) -> None:
+    if comm.size == 1:
+        return
+    plan = Plan(pipeline=comm.size, microbatches=4)
+    grid: dict[str, Any] = grid_of(comm, plan)
+    counting = grid["pipeline"] = counted(cast(MPI.Intracomm, grid["pipeline"]))
+    prepare(grid, TEXT, BATCH, plan).step()
+    most = comm.allreduce(counting.sent.nbytes, MPI.MAX)
+    predicted = sent_by(TEXT, BATCH, plan).value
+    assert 0 <= most - predicted <= 2 * plan.microbatches * HEADER_NBYTES

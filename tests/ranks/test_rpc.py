@@ -1,0 +1,117 @@
+"""Remote calls over tags: results, errors, deadlines, and replies that come too late."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mpi4py import MPI
+
+from course_lib.comm import rpc
+from course_lib.comm.rpc import RemoteError, call, serve, stop
+
+COMM = MPI.COMM_WORLD
+SERVER, RELEASE = COMM.size - 1, 7
+here: MPI.Intracomm = COMM  # the communicator of the test that runs
+pytestmark = pytest.mark.skipif(COMM.size < 2, reason="one rank has nobody to call")
+
+
+def until_released(caller: int) -> str:
+    """As slow as a test needs, on any machine."""
+    here.recv(source=caller, tag=RELEASE)
+    return "released"
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "divide": lambda a, b: a / b,
+    "wait": until_released,
+}
+
+
+def with_a_server(client: Callable[[], None]) -> None:
+    """The last rank serves; the others are clients. Errors of any rank are those of all."""
+    comm, error = COMM.Dup(), None
+    clients = comm.Split(0 if comm.rank != SERVER else 1)
+    globals()["here"] = comm
+    if comm.rank == SERVER:
+        serve(comm, FUNCTIONS)
+    else:
+        try:
+            client()
+        except Exception as caught:
+            error = caught
+        clients.Barrier()
+        if comm.rank == 0:
+            stop(comm, SERVER)
+    clients.Free()
+    everyone = comm.allgather(error)
+    comm.Free()
+    if any(everyone):
+        raise next(each for each in everyone if each)
+
+
+def test_results_come_back_to_each_caller() -> None:
+    def client() -> None:
+        for number in range(5):
+            assert call(here, SERVER, "add", here.rank, number) == here.rank + number
+            assert call(here, SERVER, "add", [here.rank], [number]) == [here.rank, number]
+
+    with_a_server(client)
+
+
+def test_an_error_is_raised_where_the_call_was_made_and_the_server_lives() -> None:
+    def client() -> None:
+        with pytest.raises(
+            RemoteError, match=f"divide on rank {SERVER} raised ZeroDivisionError: division by"
+        ):
+            call(here, SERVER, "divide", 1, 0)
+        with pytest.raises(RemoteError, match="KeyError: 'no such'"):
+            call(here, SERVER, "no such")
+        assert call(here, SERVER, "divide", 1, 2) == 0.5
+
+    with_a_server(client)
+
+
+def test_a_late_reply_is_not_taken_for_the_next() -> None:
+    def client() -> None:
+        if here.rank == 0:
+            with pytest.raises(TimeoutError, match=r"has not answered wait\(0,\) after 0.1 s"):
+                call(here, SERVER, "wait", 0, seconds=0.1)
+            here.send(None, SERVER, RELEASE)
+            assert call(here, SERVER, "add", 1, 1) == 2
+
+    with_a_server(client)
+
+
+def call_without_numbers(comm: MPI.Intracomm, rank: int, name: str, *arguments: Any, seconds: float) -> Any:
+    """Known-wrong: the first reply that arrives is taken for this call's."""
+    comm.send((next(rpc._numbers), name, arguments), rank, rpc.REQUEST)
+    if not rpc.wait_until(lambda: comm.Iprobe(rank, rpc.REPLY), seconds):
+        raise TimeoutError
+    _, result, _ = comm.recv(source=rank, tag=rpc.REPLY)
+    return result
+
+
+def test_without_numbers_a_late_reply_is_taken_for_the_next() -> None:
+    def client() -> None:
+        if here.rank == 0:
+            with pytest.raises(TimeoutError):
+                call_without_numbers(here, SERVER, "wait", 0, seconds=0.1)
+            here.send(None, SERVER, RELEASE)
+            assert call_without_numbers(here, SERVER, "add", 1, 1, seconds=10) == "released"
+            here.recv(source=SERVER, tag=rpc.REPLY)  # the sum
+
+    with_a_server(client)
+
+
+def test_serve_counts_its_answers() -> None:
+    comm = COMM.Dup()
+    answered = None
+    if comm.rank == SERVER:
+        answered = serve(comm, FUNCTIONS)
+    elif comm.rank == 0:
+        for _ in range(3):
+            call(comm, SERVER, "add", 1, 1)
+        stop(comm, SERVER)
+    assert comm.bcast(answered, root=SERVER) == 3
+    comm.Free()

@@ -1,0 +1,98 @@
+"""What the decks are made of, before a browser sees them."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course.paths import LESSONS
+from course.tools.build import NOTES, lesson_sources, notebook_of
+from course.tools.slides import _column, _unfold, deck, html
+from mpi_classroom.exercises import Question
+from mpi_classroom.lessons import exercises_of
+
+FIRST = LESSONS / "l01_mpi_basics" / "lesson.py"
+
+
+def cell(source: str, kind: str = "", code: bool = False) -> nbformat.NotebookNode:
+    new = nbformat.v4.new_code_cell if code else nbformat.v4.new_markdown_cell
+    return new(source, metadata={"slideshow": {"slide_type": kind}} if kind else {})
+
+
+def places(cells: list[nbformat.NotebookNode]) -> list[str]:
+    return [each.metadata.slideshow.slide_type for each in _column(cells)]
+
+
+def test_without_marks_every_text_begins_a_page_and_code_stays_with_it() -> None:
+    cells = [
+        cell("## 1 · Ring", "slide"),
+        cell("a = 1", code=True),
+        cell("And then"),
+        cell("b = 2", code=True),
+    ]
+    pages = list(_column(cells))
+    assert [each.metadata.slideshow.slide_type for each in pages] == ["slide", "-", "subslide", "-", "-"]
+    assert pages[2].source == '<p class="section-title">1 · Ring</p>'
+
+
+def test_code_for_which_a_page_has_no_room_begins_one() -> None:
+    long = "\n".join(["a = 1"] * 20)
+    cells = [cell("## 1", "slide"), cell(long, code=True), cell(long, code=True)]
+    assert places(cells) == ["slide", "-", "subslide", "-"]
+
+
+def test_with_marks_they_decide() -> None:
+    cells = [
+        cell("## 1", "slide"),
+        cell("a"),
+        cell("b", "fragment"),
+        cell("c", "skip"),
+        cell("d", "subslide"),
+    ]
+    assert places(cells) == ["slide", "-", "fragment", "subslide", "-"]
+
+
+def test_folded_answers_are_for_the_speaker() -> None:
+    text = cell("Vote.\n\n<details><summary>What to listen for</summary>(b):\nboth.</details>")
+    assert _unfold(text) == ["**What to listen for** (b):\nboth."]
+    assert text.source == "Vote."
+
+
+def test_a_link_to_a_lesson_is_its_words_and_one_to_the_world_stays() -> None:
+    text = cell("[05 · Training](05_training.ipynb), [mpi4py](https://mpi4py.readthedocs.io)")
+    _unfold(text)
+    assert text.source == "05 · Training, [mpi4py](https://mpi4py.readthedocs.io)"
+
+
+@pytest.mark.parametrize("source", lesson_sources(), ids=lambda source: source.parent.name)
+def test_a_deck_shows_the_core_with_its_figures_and_notes(source: Path) -> None:
+    notebook = deck(source)
+    kinds = [each.metadata.slideshow.slide_type for each in notebook.cells]
+    text = "\n".join(each.source for each in notebook.cells)
+    shown = "\n".join(each.source for each, kind in zip(notebook.cells, kinds, strict=True) if kind != NOTES)
+    assert kinds[0] == "slide"
+    assert kinds.count("slide") >= 5
+    assert kinds.count(NOTES) >= 2
+    assert "## More" not in text and sum(each.source.startswith("# 0") for each in notebook.cells) < 2
+    assert ("start_cluster" in text) == (source.parent.name == "l00_start_here"), "which teaches it"
+    assert "<details>" not in text
+    assert "## Key points" in shown and "## Discuss" in shown
+    for item in exercises_of(source.parent.name[1:3]):
+        if isinstance(item, Question) and f"Question {item.id}" in shown:
+            right = item.lettered[item.right]
+            assert right.reply in text and right.reply not in shown, item.id
+
+
+def test_a_deck_has_the_outputs_of_the_committed_notebook() -> None:
+    built = nbformat.read(notebook_of(FIRST), as_version=4)
+    outputs = {each.id: each.outputs for each in built.cells if each.cell_type == "code"}
+    shown = [each for each in deck(FIRST).cells if each.cell_type == "code" and each.outputs]
+    assert len(shown) >= 8
+    assert all(each.outputs == outputs[each.id] for each in shown)
+
+
+def test_a_page_of_slides_asks_no_other_host() -> None:
+    text = html(deck(FIRST), "01 · MPI basics")
+    assert 'src="http' not in text and 'href="http' not in text.split("<body>")[0]
+    assert text.count("<aside") >= 4
+    assert "<title>01 · MPI basics: slides</title>" in text

@@ -1,0 +1,141 @@
+"""A study on several hosts: where its jobs run, and what its results say of the hosts; (slow) in a lab."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from rows import ABOUT, a_case
+from test_run import Ranks, study
+
+from course.lessons.l07_ddp_on_mnist.study_results import MACHINE, OWN_MPI, REPORT, load
+from course.tools.study import command, hosts, job
+from course.tools.study.command import measure, where_of
+from course.tools.study.hosts import StudyHosts, connect_hosts
+from course.tools.study.job import StudyError
+from course.tools.study.report import header
+from course.tools.study.run import run_study
+from mpi_classroom.layout import Layout
+from mpi_classroom.network import network
+from mpi_classroom.network_commands import HEAD, NetworkError
+
+MACHINES = ABOUT["machine"] | {
+    "hosts": "n1:2, n2:1",
+    "link": "10.77.0.0/24, 100 Mbit/s",
+    "link_mbit_per_s": 93.5,
+}
+HOSTS = StudyHosts(
+    [("n1", 2), ("n2", 1)], Layout(("n1", "n2"), (1, 1), "10.77.0.0/24", "10.77.0.254"), MACHINES
+)
+PROGRAM = """
+from course.tools import cli
+from course.tools.study import command
+from course.tools.study.plan import Scale
+command.QUICK = Scale(1280, 1, 640, 640, 1, 1, ("mlp",), ("mlp",), 2, (2,), (2,))
+cli.app()
+"""
+
+
+def test_each_number_of_ranks_has_its_place():
+    assert str(HOSTS.layout(1)) == "n1"
+    assert str(HOSTS.layout(2)) == "n1, n2 (1 each)"
+    assert str(HOSTS.layout(3)) == "n1 (2), n2 (1)"
+    assert HOSTS.layout(3).network == "10.77.0.0/24"
+    with pytest.raises(StudyError, match=r"4 ranks do not fit into 3 slots \(n1:2, n2:1\)"):
+        HOSTS.layout(4)
+
+
+def test_every_job_gets_the_layout_of_its_ranks(tmp_path, monkeypatch):
+    ranks, places = Ranks(monkeypatch), []
+
+    def place(count):
+        places.append(count)
+        return HOSTS.layout(count)
+
+    cases = [a_case(), a_case(OWN_MPI, 2), a_case(OWN_MPI, 3)]
+    run_study(cases, ("draw", 640, 100), tmp_path, ABOUT, command.StudyDisplay(), place)
+    assert places == [1, 2, 3] and ranks.measured == cases
+
+
+def test_results_say_their_hosts_and_link_and_are_not_mixed_with_others(tmp_path, monkeypatch):
+    Ranks(monkeypatch)
+    about = ABOUT | {"machine": MACHINES}
+    found = study(tmp_path, about=about)
+    assert "Ranks on n1:2, n2:1. Network: 10.77.0.0/24, 100 Mbit/s; a message of 1 MiB" in header(found)
+    assert "at 93.5 Mbit/s" in header(found)
+    assert where_of(MACHINES) == " on n1:2, n2:1 (10.77.0.0/24, 100 Mbit/s)"
+    assert where_of(ABOUT["machine"]) == "" and "Ranks on" not in header(study(tmp_path / "here"))
+    study(tmp_path, about=ABOUT | {"machine": MACHINES | {"link_mbit_per_s": 91.0}})  # measured anew
+    with pytest.raises(StudyError, match=r"link was 10.77.0.0/24, 100 Mbit/s and is 10.77.0.0/24, 1 Gbit/s"):
+        study(tmp_path, about=ABOUT | {"machine": MACHINES | {"link": "10.77.0.0/24, 1 Gbit/s"}})
+    with pytest.raises(StudyError, match="hosts was n1:2, n2:1 and is none"):
+        study(tmp_path)
+    with pytest.raises(StudyError, match="hosts was none and is n1:2, n2:1"):
+        study(tmp_path / "here", about=about)
+
+
+def test_ranks_that_do_not_fit_are_refused_before_anything_runs(tmp_path, monkeypatch):
+    ranks = Ranks(monkeypatch)
+    with pytest.raises(StudyError, match="4 ranks do not fit"):
+        measure(tmp_path, quick=True, parts=["timing"], ranks=[2, 4], connect=lambda: HOSTS)
+    assert ranks.measured == []
+
+
+def test_a_wrong_list_of_hosts_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(hosts, "SeveralHosts", None)
+    with pytest.raises(StudyError, match="the list of hosts is empty"):
+        connect_hosts(",")
+    with pytest.raises(StudyError, match="n1 cannot have 'two' slots"):
+        connect_hosts("n1:two")
+
+
+def test_a_study_that_stops_lets_mpiexec_end_the_ranks_on_other_hosts(tmp_path, monkeypatch):
+    """Here mpiexec is a program that, when it is asked to end, takes half a second for its ranks."""
+    ended = tmp_path / "ended"
+    program = (
+        "import signal, sys, time; from pathlib import Path\n"
+        f"def end(*_): time.sleep(0.5); Path({str(ended)!r}).touch(); sys.exit()\n"
+        f"signal.signal(signal.SIGTERM, end); print({job.MARK!r} + '{{}}', flush=True); time.sleep(99)"
+    )
+    words = []
+
+    def mpiexec(size, command, arguments):
+        words.extend(arguments)
+        return [sys.executable, "-c", program]
+
+    monkeypatch.setattr(job, "mpiexec_command", mpiexec)
+    recorded = job.run_job([a_case(OWN_MPI, 2)], ("draw", 640, 100), layout=HOSTS.layout(2))
+    assert next(recorded) == {}
+    assert words[:2] == ["--host", "n1:1,n2:1"]
+    recorded.close()
+    assert ended.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_ranks_of_a_study_run_on_the_nodes_of_a_lab(tmp_path):
+    try:
+        with network(2, rate="100mbit") as lab:
+            sample = ["study", "--quick", "--only", "timing", "--ranks", "1,2", "--results", str(tmp_path)]
+            where = ["--hosts", "n1,n2", "--agent", lab.agent, "--link", "100 Mbit/s"]
+            words = lab.on(HEAD, [sys.executable, "-c", PROGRAM, *sample, *where])
+            done = subprocess.run(words, capture_output=True, text=True, timeout=280)
+    except NetworkError as error:
+        pytest.skip(str(error))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Time of an epoch on n1, n2 (10.77.0.0/24, 100 Mbit/s)" in done.stdout
+    machine = json.loads((tmp_path / MACHINE).read_text())["machine"]
+    assert machine["hosts"] == "n1, n2" and 5 < machine["link_mbit_per_s"] < 110
+    rows = load(tmp_path).rows
+    assert {(row.engine, row.ranks) for row in rows} == {
+        ("sequential", 1),
+        ("mpi", 2),
+        ("ddp-gloo", 2),
+        ("ddp-mpi4py", 2),
+    }
+    assert {row.cores for row in rows} == {machine["cores"]}
+    # The gradients of a step are 0.4 MB, or 33 ms on the link; all other seconds depend on the machine.
+    steps = 1280 // rows[0].batch_size
+    slow = [row.wait_seconds + row.transfer_seconds for row in rows if row.ranks == 2]
+    assert min(slow) > 0.03 * steps
+    assert "100 Mbit/s" in (tmp_path / REPORT).read_text()

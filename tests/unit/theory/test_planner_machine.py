@@ -1,0 +1,170 @@
+"""Machines: measured ones are read from JSON, and every operation of every model has its seconds."""
+
+import json
+from typing import Any
+
+import pytest
+
+from course.tools.machine import summary
+from course_lib.theory.hockney import Hockney
+from course_lib.theory.planner.machine import POINTWISE, PRODUCTS, Machine, machine_on_paper
+from course_lib.theory.planner.measured import fit_product, machine_from_json
+from course_lib.theory.planner.models import Operation, Part, TransformerShape
+from course_lib.theory.planner.nets import ConvShape, MLPShape
+from course_lib.theory.planner.plan import Plan
+from course_lib.theory.planner.quantity import counted, leaves
+from course_lib.theory.planner.seconds import seconds_of
+from course_lib.training import operation_times
+
+SHAPES = (TransformerShape(2, 32, 16, 32, 4), MLPShape((32, 32, 10)), ConvShape(8, (3, 4, 4)))
+
+
+def products(start: float = 5e-6, flops: float = 1e9, numbers: float = 1e8) -> dict[str, list[float]]:
+    """Products of several shapes that take exactly what the roofline says."""
+    shapes = [(8, 64, 64), (8, 512, 512), (512, 64, 64), (512, 512, 512), (64, 512, 64)]
+    flop = [2.0 * rows * inputs * outputs for rows, inputs, outputs in shapes]
+    through = [float(rows * inputs + inputs * outputs + rows * outputs) for rows, inputs, outputs in shapes]
+    forward = [start + f / flops + n / numbers for f, n in zip(flop, through, strict=True)]
+    backward = [2 * each for each in forward]
+    return {"work": flop, "numbers": through, "forward_seconds": forward, "backward_seconds": backward}
+
+
+def found() -> dict[str, Any]:
+    """What a job would measure on a machine of two cores."""
+
+    def table(rate: float) -> dict[str, list[float]]:
+        work = [1e3, 1e5, 1e7]
+        forward = [1e-6 + each / rate for each in work]
+        return {"work": work, "numbers": [0.0] * 3, "forward_seconds": forward, "backward_seconds": forward}
+
+    operations = {kind: products() for kind in PRODUCTS} | {kind: table(1e8) for kind in POINTWISE}
+    tiny = {"work": [1.0], "numbers": [0.0], "forward_seconds": [1e-3], "backward_seconds": [1e-6]}
+    operations["block"] = tiny
+    nbytes = [4, 1024, 2**20]
+    messages = {
+        "nbytes": nbytes,
+        "exchange_seconds": [1e-5 + 1e-9 * n for n in nbytes],
+        "sum_seconds": [1e-7 + 1e-10 * n for n in nbytes],
+    }
+    return {
+        "name": "two cores",
+        "cores": 2,
+        "memory_nbytes": 1e9,
+        "alone": operations,
+        "together": operations,
+        "messages": messages,
+        "calls": calls(10e-6),
+        "crowded_calls": calls(1e-3),
+    }
+
+
+def calls(start: float) -> dict[str, Any]:
+    """Each exchange of the library takes so long besides its messages."""
+    names = ("tensor all-reduce", "tensor all-gather", "tensor reduce-scatter", "tiles halo")
+    names += ("data reduce-scatter", "data all-gather", "pipeline message")
+    nbytes = [256, 4096, 2**20]
+    return {name: {"nbytes": nbytes, "seconds": [start + 3e-5 + 4e-9 * n for n in nbytes]} for name in names}
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return machine_from_json(json.dumps(found()))
+
+
+def test_a_product_takes_its_call_its_arithmetic_and_its_memory(machine: Machine) -> None:
+    one = Operation("linear", counted(1e9, "", "flop"), 1, counted(1e6, "", "numbers"))
+    seconds = machine.operation(one, "forward", alone=True)
+    assert seconds.value == pytest.approx(5e-6 + 1 + 1e-2)
+    assert seconds["per_flop"].value == pytest.approx(1e-9)
+    assert machine.operation(one, "backward", alone=True).value == pytest.approx(2 * seconds.value)
+
+
+@pytest.mark.parametrize("part", ["start", "flops", "numbers"])
+def test_a_product_that_lacks_a_part_has_none_of_it(part: str) -> None:
+    table = products(**{part: 0.0 if part == "start" else float("inf")})
+    fitted = fit_product(table["work"], table["numbers"], table["forward_seconds"])
+    lacking = {"start": fitted.start, "flops": fitted.per_flop, "numbers": fitted.per_number}[part]
+    assert lacking == pytest.approx(0, abs=1e-12)
+    said = [
+        fitted.start + fitted.per_flop * f + fitted.per_number * n
+        for f, n in zip(table["work"], table["numbers"], strict=True)
+    ]
+    assert said == pytest.approx(table["forward_seconds"], rel=1e-6)
+
+
+def test_wild_measurements_do_not_move_a_fit() -> None:
+    table = products()
+    seconds = [*table["forward_seconds"], 20 * table["forward_seconds"][0]]
+    fitted = fit_product(
+        [*table["work"], table["work"][0]], [*table["numbers"], table["numbers"][0]], seconds
+    )
+    assert fitted.per_flop == pytest.approx(1e-9, rel=0.05)
+
+
+def test_what_a_block_takes_besides_its_operations_is_counted_once(machine: Machine) -> None:
+    calls = 7 * 5e-6 + 5 * 1e-6  # six linear layers and attention; GeLU, two norms, two sums
+    one = Operation("block", counted(1, "", "calls"))
+    assert machine.operation(one, "forward", alone=True).value == pytest.approx(1e-3 - calls, rel=0.01)
+    assert machine.operation(one, "backward", alone=True).value == 0  # never less than nothing
+
+
+def test_an_operation_that_was_not_timed_is_named(machine: Machine) -> None:
+    with pytest.raises(KeyError, match="two cores has no seconds of sorting; it has"):
+        machine.operation(Operation("sorting", counted(1, "")), "forward", alone=True)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: type(shape).__name__)
+def test_every_operation_of_a_model_is_timed(machine: Machine, shape: Any) -> None:
+    kinds = {one.kind for layer in shape.layers(Part(4)) for one in layer.operations}
+    assert kinds <= set(machine.alone)
+    seconds = seconds_of(shape, 8, Plan(data=2), machine)
+    assert {leaf.source for leaf in leaves(seconds)} == {"given", "counted", "measured"}
+
+
+def test_four_ranks_on_two_cores_take_twice_as_long(machine: Machine) -> None:
+    both = [seconds_of(SHAPES[1], 64, Plan(data=n), machine) for n in (2, 4)]
+    assert [each["crowd"].value for each in both] == [1, 2]
+    assert both[1]["update"].value == both[0]["update"].value
+
+
+def test_an_axis_that_leaves_its_node_shares_the_nodes_link() -> None:
+    line = Hockney(1e-6, 1e-9)
+    paper = machine_on_paper(
+        "nodes of 4",
+        "nobody",
+        memory_nbytes=1e9,
+        flop_per_second=1e12,
+        memory_bytes_per_second=1e11,
+        inside=line,
+        between=line,
+        ranks_per_node=4,
+    )
+    assert paper.link(4, 1) == (paper.inside, 1)
+    assert paper.link(2, 4) == (paper.between, 4)  # data ranks outside a tensor group of 4: four rings
+    assert paper.link(8, 1) == (paper.between, 1)
+    assert paper.link(4, 2) == (paper.between, 2)
+
+
+def test_the_summary_says_what_was_measured() -> None:
+    lines = summary(found())
+    assert lines[0] == "2 cores, 1.0 GB free per rank"
+    assert "up to 1 Gflop/s" in lines[1] and "10.0 µs" in lines[3]
+
+
+def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_times, "NUMBERS", (256, 1024))
+    monkeypatch.setattr(operation_times, "ROWS", (8,))
+    monkeypatch.setattr(operation_times, "WIDTHS", (16,))
+    monkeypatch.setattr(operation_times, "HEADS", ((16, 8),))
+    monkeypatch.setattr(operation_times, "MAPS", ((1, 2),))
+    monkeypatch.setattr(operation_times, "MOST_COPIES", 2)
+    monkeypatch.setattr(operation_times, "ENOUGH_SECONDS", 0.0)
+    calls = []
+    tables = operation_times.operation_seconds(lambda: calls.append(1))
+    assert set(tables) == {*PRODUCTS, *POINTWISE, "block"}
+    for kind, table in tables.items():
+        lengths = {len(column) for column in table.values()}
+        assert len(lengths) == 1 and min(lengths) >= (1 if kind == "block" else 2), kind
+        assert min(table["forward_seconds"] + table["backward_seconds"]) > 0
+        assert (min(table["numbers"]) > 0) == (kind in PRODUCTS)
+    assert len(calls) > 10
