@@ -110,7 +110,7 @@ def some_plans(dice: random.Random, shape: Shape, batch: int, ranks: int) -> tup
 def as_json(configurations: list[Configuration]) -> str:
     """The text of the file."""
     names = {kind: name for name, kind in SHAPES.items()}
-    rows = [
+    entries = [
         {
             "model": names[type(one.shape)],
             "sizes": asdict(one.shape),  # type: ignore[call-overload]
@@ -121,30 +121,36 @@ def as_json(configurations: list[Configuration]) -> str:
         }
         for one in configurations
     ]
-    return json.dumps({"seed": SEED, "configurations": rows}, indent=1) + "\n"
+    return json.dumps({"seed": SEED, "configurations": entries}, indent=1) + "\n"
 
 
 def committed(path: Path = DRAWN) -> list[Configuration]:
     """The configurations of the file."""
-    rows = json.loads(path.read_text())["configurations"]
+    entries = json.loads(path.read_text())["configurations"]
     return [
         Configuration(
-            shape_of(row), row["batch"], row["ranks"], tuple(read_plans(row["plans"])), row["fitting"]
+            shape_of(entry),
+            entry["batch"],
+            entry["ranks"],
+            tuple(read_plans(entry["plans"])),
+            entry["fitting"],
         )
-        for row in rows
+        for entry in entries
     ]
 
 
-def shape_of(row: dict[str, Any]) -> Shape:
-    """The model of a row."""
-    sizes = {name: tuple(value) if isinstance(value, list) else value for name, value in row["sizes"].items()}
-    shape: Shape = SHAPES[row["model"]](**sizes)
+def shape_of(entry: dict[str, Any]) -> Shape:
+    """The model of an entry."""
+    sizes = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in entry["sizes"].items()
+    }
+    shape: Shape = SHAPES[entry["model"]](**sizes)
     return shape
 
 
-def read_plans(rows: list[dict[str, Any]]) -> Iterator[Plan]:
-    """The plans of a row."""
-    return (Plan(**{**row, "tiles": tuple(row["tiles"])}) for row in rows)
+def read_plans(entries: list[dict[str, Any]]) -> Iterator[Plan]:
+    """The plans of an entry."""
+    return (Plan(**{**entry, "tiles": tuple(entry["tiles"])}) for entry in entries)
 
 
 # ---------------------------------------------------------------- predicting and measuring
@@ -243,12 +249,12 @@ def measure(quick: bool) -> dict[str, Any]:
         show(one, found)
     claims = verdicts(pairs)
     print(json.dumps(claims, indent=1))
-    rows = [
+    entries = [
         {"configuration": number, "ranks": one.ranks, "fitting": one.fitting, **asdict(each)}
         for number, (one, found) in enumerate(pairs)
         for each in found
     ]
-    return {"claims": claims, "plans": rows}
+    return {"claims": claims, "plans": entries}
 
 
 def show(one: Configuration, found: list[Outcome]) -> None:
