@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from nbformat import NotebookNode
+
 from course.paths import ROOT
 from course.tools.build import lesson_sources, notebook_of, stem_of
 from course.tools.catalogue import find_lessons
@@ -96,7 +98,7 @@ def answers(lesson: LessonSource) -> str:
     return "\n\n".join([" ".join(parts), *code])
 
 
-def core_cells(lesson: LessonSource) -> list:
+def core_cells(lesson: LessonSource) -> list[NotebookNode]:
     """The cells of the core."""
     return [cell for cell, core in zip(lesson.cells, in_core(lesson.cells), strict=True) if core]
 
@@ -175,7 +177,8 @@ def timed_rows(part: str, begin: str, length: int, lesson: LessonSource) -> str:
     at = {
         name: ends
         if name == "Discuss"
-        else start + timedelta(minutes=round(scale * sum(takes[other] for other in order[: order.index(name)])))
+        else start
+        + timedelta(minutes=round(scale * sum(takes[other] for other in order[: order.index(name)])))
         for name in named
     }
     return ROW.sub(lambda row: f"| {at[row[1]]:%H:%M} | {row[1]} |", part)
