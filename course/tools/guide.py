@@ -3,8 +3,8 @@
     python -m course.tools.guide     # fills the pages
 
 Each lesson has a page. What stands in it between `<!-- computed: NAME -->` and `<!-- end -->` is computed:
-minutes and run times, the discussion with its answer, the letters of the right options, the solution of the
-core's exercise. Elsewhere such a part is a list of the lessons. In the walk through a track, the clock is
+minutes and run times, the discussion with its answer, the letters of the right options, what came out of the
+predictions, the solution of the core's exercise. Elsewhere such a part is a list of the lessons. In the walk through a track, the clock is
 computed: the times of the headings from the track's schedule, those of the rows from the minutes of the
 sections that they name. All other words are written by hand.
 """
@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import nbformat
 from nbformat import NotebookNode
 
 from course.paths import ROOT
 from course.tools.build import lesson_sources, notebook_of, stem_of
 from course.tools.catalogue import find_lessons
-from course.tools.coverage import items
+from course.tools.coverage import asked, items
 from course.tools.lesson import LessonSource, label
-from course.tools.parts import in_core, run_seconds
+from course.tools.parts import MORE, in_core, run_seconds
 from course.tools.schedule import DISCUSSION, clock, find_track, lesson_slot, sessions
 from course.tools.times import ALIKE, TRACKS, cell_minutes, core_minutes, count_words, minutes
 from mpi_classroom.exercises import Exercise, Question
@@ -82,7 +83,7 @@ def discussion(lesson: LessonSource) -> str:
 
 
 def answers(lesson: LessonSource) -> str:
-    """The letters of the right options, and the solution of the core's exercise."""
+    """The letters of the right options, what came out of predictions, and the solution of the core's exercise."""
     core = in_core(lesson.cells)
     found = [(core[n - 1], item) for n, item in items(lesson)]
     parts = []
@@ -93,9 +94,28 @@ def answers(lesson: LessonSource) -> str:
             if where is of_core and isinstance(item, Question)
         ]
         parts += [f"{name}: {', '.join(letters)}."] if letters else []
+    parts += (
+        [f"Predictions, in the committed run: {'; '.join(came)}."] if (came := predictions(lesson)) else []
+    )
     solved = [item for of_core, item in found if of_core and isinstance(item, Exercise)]
     code = [f"{item.id}, {item.title}:\n\n```python\n{item.solution.strip(chr(10))}\n```" for item in solved]
     return "\n\n".join([" ".join(parts), *code])
+
+
+def predictions(lesson: LessonSource) -> list[str]:
+    """What came out of the core's predictions in the committed notebook; of what was timed, only that it was."""
+    notebook = nbformat.read(notebook_of(lesson.source), as_version=4)
+    found = []
+    for cell in notebook.cells:
+        if cell.cell_type != "code" or MORE in cell.metadata.get("tags", ()):
+            continue
+        text = "".join(output.get("text", "") for output in cell.outputs)
+        for question in asked(cell.source, "outcome"):
+            said = re.search(rf"^{re.escape(question)}  (.+?)\.(?= |$)", text, re.MULTILINE)
+            if said is not None:
+                differs = "nbval-ignore-output" in cell.metadata.get("tags", ())
+                found.append(f"{question} *{'differs from run to run' if differs else said[1]}*")
+    return found
 
 
 def core_cells(lesson: LessonSource) -> list[NotebookNode]:

@@ -124,7 +124,10 @@ def api_index(packages: Sequence[tuple[str, str, Sequence[Module]]]) -> str:
 
 
 def folder_index(title: str, pages: Sequence[Path]) -> str:
-    """A list of the pages of a folder that has no first page of its own; `index` is that of a folder inside it."""
+    """A list of the pages of a folder that has no first page of its own.
+
+    A page called `index` is that of a folder inside it.
+    """
     names = {path: path.name if path.stem != "index" else f"{path.parent.name}/index.md" for path in pages}
     lines = [f"- [{first_heading(path)}]({name})" for path, name in names.items()]
     entries = [name.removesuffix(".md") for name in names.values()]

@@ -1,4 +1,4 @@
-"""The instructor's guide lacks nothing, its links lead somewhere, and what is computed in it is computed right.
+"""The instructor's guide lacks nothing, its links lead somewhere, and what it computes is right.
 
 `make check` holds the real pages to the lessons (`course.tools.guide.stale`); here is what it would find.
 """
