@@ -4,9 +4,9 @@
 
 Each lesson has a page. What stands in it between `<!-- computed: NAME -->` and `<!-- end -->` is computed:
 minutes and run times, the discussion with its answer, the letters of the right options, what came out of the
-predictions, the solution of the core's exercise. Elsewhere such a part is a list of the lessons. In the walk through a track, the clock is
-computed: the times of the headings from the track's schedule, those of the rows from the minutes of the
-sections that they name. All other words are written by hand.
+predictions, the solution of the core's exercise. In the README such a part is a list of the lessons. In the
+walk through a track, the clock is computed: the times of the headings from the track's schedule, those of the
+rows from the minutes of the sections that they name. All other words are written by hand.
 """
 
 import re
@@ -83,7 +83,7 @@ def discussion(lesson: LessonSource) -> str:
 
 
 def answers(lesson: LessonSource) -> str:
-    """The letters of the right options, what came out of predictions, and the solution of the core's exercise."""
+    """The letters of the right options, what came out of predictions, the solution of the core's exercise."""
     core = in_core(lesson.cells)
     found = [(core[n - 1], item) for n, item in items(lesson)]
     parts = []
@@ -95,7 +95,9 @@ def answers(lesson: LessonSource) -> str:
         ]
         parts += [f"{name}: {', '.join(letters)}."] if letters else []
     parts += (
-        [f"Predictions, in the committed run: {'; '.join(came)}."] if (came := predictions(lesson)) else []
+        [f"Predictions, as they came out in the committed run on 2 cores: {'; '.join(came)}."]
+        if (came := predictions(lesson))
+        else []
     )
     solved = [item for of_core, item in found if of_core and isinstance(item, Exercise)]
     code = [f"{item.id}, {item.title}:\n\n```python\n{item.solution.strip(chr(10))}\n```" for item in solved]
@@ -103,7 +105,7 @@ def answers(lesson: LessonSource) -> str:
 
 
 def predictions(lesson: LessonSource) -> list[str]:
-    """What came out of the core's predictions in the committed notebook; of what was timed, only that it was."""
+    """What came out of the core's predictions in the committed notebook."""
     notebook = nbformat.read(notebook_of(lesson.source), as_version=4)
     found = []
     for cell in notebook.cells:
@@ -113,8 +115,7 @@ def predictions(lesson: LessonSource) -> list[str]:
         for question in asked(cell.source, "outcome"):
             said = re.search(rf"^{re.escape(question)}  (.+?)\.(?= |$)", text, re.MULTILINE)
             if said is not None:
-                differs = "nbval-ignore-output" in cell.metadata.get("tags", ())
-                found.append(f"{question} *{'differs from run to run' if differs else said[1]}*")
+                found.append(f"{question} *{said[1]}*")
     return found
 
 
@@ -144,9 +145,9 @@ def list_of_lessons(course: Sequence[LessonSource]) -> str:
 
 
 def section_minutes(lesson: LessonSource) -> dict[str, float]:
-    """What each section of the core takes, by its heading, the warm-up left out; what comes before is Setup's.
+    """What each section of the core takes, by its heading; what comes before the first is Setup's.
 
-    Run time is not in it: only that of the whole core is known.
+    The warm-up is left out, and so is run time: only that of the whole core is known.
     """
     read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
     takes, here = {"Setup": 0.0}, "Setup"
@@ -182,7 +183,7 @@ def timed(text: str, slots: Sequence[tuple[str, int, str]], course: Mapping[str,
 
 
 def timed_rows(part: str, begin: str, length: int, lesson: LessonSource) -> str:
-    """The rows of one lesson with their times; each row takes the sections from the one it names to the next row's."""
+    """The rows of one lesson with their times; a row takes the sections from the one it names to the next row's."""
     takes = section_minutes(lesson)
     named = ROW.findall(part)
     order = list(takes)
