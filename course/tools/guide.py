@@ -183,7 +183,7 @@ def timed(text: str, slots: Sequence[tuple[str, int, str]], course: Mapping[str,
 
 
 def timed_rows(part: str, begin: str, length: int, lesson: LessonSource) -> str:
-    """The rows of one lesson with their times; a row goes from the section that it names to the next row's."""
+    """The rows of one lesson with their times; a row goes from the section it names to the next row's."""
     takes = section_minutes(lesson)
     named = ROW.findall(part)
     order = list(takes)
