@@ -105,10 +105,10 @@ def answers(lesson: LessonSource) -> str:
 
 
 def predictions(lesson: LessonSource) -> list[str]:
-    """What came out of the core's predictions in the committed notebook."""
-    notebook = nbformat.read(notebook_of(lesson.source), as_version=4)
+    """What came out of the core's predictions in the committed notebook; nothing where it is not built."""
+    path = notebook_of(lesson.source)
     found = []
-    for cell in notebook.cells:
+    for cell in nbformat.read(path, as_version=4).cells if path.exists() else ():
         if cell.cell_type != "code" or MORE in cell.metadata.get("tags", ()):
             continue
         text = "".join(output.get("text", "") for output in cell.outputs)
