@@ -55,12 +55,12 @@ def facts(lesson: LessonSource) -> str:
     before = re.search(r"^\| \*\*Before this\*\* \| (.+?) \|$", lesson.cells[0].source, re.MULTILINE)
     builds_on = re.sub(r"\]\((\d\d_\w+\.ipynb)", r"](../../../notebooks/\1", before[1] if before else "–")
     tracks = [track.name for track in TRACKS if lesson.number in track.lessons]
-    running = " and ".join(f"{part} {about(ran.get(part, 0))}" for part in ("core", "more"))
+    running = f"core {about(ran['core'])} and More {about(ran['more'])}, on 2 cores. " if ran else ""
     rows = {
         "The lesson": f"[{label(lesson.source)}](../../../notebooks/{stem_of(lesson.source)}.ipynb)",
         "A learner's minutes": f"core {takes['core']}, More {takes['more']}, warm-up {takes['warm-up']}",
         "In a schedule": f"{slot} min: {slot - DISCUSSION} for the core, {DISCUSSION} for vote and questions",
-        "The cells run for": f"{running}, on 2 cores. Not measured on 4 or 8".replace("more", "More"),
+        "The cells run for": f"{running}Not measured on 4 or 8 cores",
         "Builds on": builds_on,
         "Tracks": ", ".join(tracks),
     }
