@@ -43,7 +43,8 @@ def _check_guilty(answer: SimpleNamespace, comm: Any, case: str) -> None:
             "which?"
         )
     if found == waiting:
-        raise Wrong(f"names {_ranks(found)}, which wait in `{logs[waiting[0]][-1]}`: for whom?")
+        wait = "wait" if len(found) > 1 else "waits"
+        raise Wrong(f"names {_ranks(found)}, which {wait} in `{logs[waiting[0]][-1]}`: for whom?")
     raise Wrong(f"names {_ranks(found)}. Where do the logs differ first, and whose differs there?")
 
 

@@ -116,6 +116,7 @@ def load_state(saved, model, optimizer):
     solution=_RESUME,
     check=_check_resume,
     cases=(None,),
+    imports="import torch",
     seconds=20.0,
     wrong=(
         WrongAnswer(changed(_RESUME, (_OPTIMIZER, "")), "Who made it, and from what"),
