@@ -55,7 +55,7 @@ def of_daly(mtbf_seconds: float, printed_minutes: float) -> Sourced:
         printed_minutes,
         best_interval(machine) / MINUTE,
         "minutes",
-        "5 min per save; the exact minimum",
+        "5 min per save; the exact model",
         "",
     )
     return Sourced(claim, DALY)
@@ -122,20 +122,20 @@ def claims() -> list[Sourced]:
 def claims_table(claims: Iterable[Sourced]) -> str:
     """By source: published, predicted and error of every claim, with what the model assumes and lacks.
 
-    What several claims of a source assume is printed once, below the last of them.
+    Claims that assume and lack the same share one note, below the last of them.
     """
     lines = []
-    for source, group in groupby(claims, key=lambda each: each.source):
+    for source, of_source in groupby(claims, key=lambda each: each.source):
         lines += ["", *textwrap.wrap(source, 88), f"{'':46}{'published':>10}{'model':>8}{'error':>8}"]
-        notes = dict[tuple[str, str], None]()
-        for claim in (each.claim for each in group):
-            numbers = f"{three_digits(claim.published):>10}{three_digits(claim.predicted):>8}"
-            lines.append(f"{claim.what:46}{numbers}{say_error(claim.error):>8}  {claim.unit}")
-            notes |= dict.fromkeys([("assumes", claim.assumes), ("lacks", claim.lacks)])
-        for word, text in notes:
-            if text:
-                indented = textwrap.fill(text, 88, initial_indent=f"  {word:8}", subsequent_indent=" " * 10)
-                lines.append(indented)
+        for (assumes, lacks), group in groupby(
+            (each.claim for each in of_source), key=lambda claim: (claim.assumes, claim.lacks)
+        ):
+            for claim in group:
+                numbers = f"{three_digits(claim.published):>10}{three_digits(claim.predicted):>8}"
+                lines.append(f"{claim.what:46}{numbers}{say_error(claim.error):>8}  {claim.unit}")
+            for word, text in (("assumes", assumes), ("lacks", lacks)):
+                indents = {"initial_indent": f"  {word:8}", "subsequent_indent": " " * 10}
+                lines += textwrap.wrap(text, 88, **indents)  # no line if there is no text
     return "\n".join(lines[1:])
 
 

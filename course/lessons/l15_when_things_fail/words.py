@@ -31,7 +31,7 @@ def explain_blame(failures: Mapping[str, Failure]) -> str:
 
 def failure_table(failures: Mapping[str, Failure]) -> str:
     """A row per failure: which other rank noticed first, when and how, and whom the last message names."""
-    lines = [f"{'rank 1 …':11}{'first noticed by':19}{'after':10}{'how':17}last message names"]
+    lines = [f"{'rank 1 …':11}{'first noticed by':19}{'after':10}{'how':19}last message names"]
     for how, failure in failures.items():
         first, named = first_notice(failure), failure.blamed
         by, after, way = "nobody", "–", "–"
@@ -39,7 +39,7 @@ def failure_table(failures: Mapping[str, Failure]) -> str:
             rank, seconds = first
             by, after = f"rank {rank}", f"{seconds:.2f} s"
             way = "mpiexec ended it" if failure.noticed[rank].was_ended else "its timeout"
-        lines.append(f"{how:11}{by:19}{after:10}{way:17}{'nobody' if named is None else f'rank {named}'}")
+        lines.append(f"{how:11}{by:19}{after:10}{way:19}{'nobody' if named is None else f'rank {named}'}")
     return "\n".join(lines)
 
 
