@@ -67,13 +67,14 @@ failures = {how: run_failure(how) for how in ("raises", "hangs", "is slow", "die
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.words import explain_blame, failure_table
 
-named, why = sum(failure.blamed == 1 for failure in failures.values()), explain_blame(failures)
+named = sum(failure.blamed == 1 for failure in failures.values())
+why = explain_blame(failures)
 outcome("In how many of the four jobs does the last message name rank 1?", named, because=why, word="counted")
 print(failure_table(failures))
 
 # %% [markdown]
-# `mpiexec` started the ranks. It sees one die, and ends the others at once. It does not see an error. We start Python with
-# `-m mpi4py`, which calls `Abort` when nobody catches the error. Without it, the rank prints its traceback and then waits in
+# `mpiexec` started the ranks. It sees one die, and ends the others at once. It does not see a Python error. So we start
+# Python with `-m mpi4py`, which calls `Abort` when nobody catches the error. Without it, the rank prints its traceback and then waits in
 # `MPI_Finalize` for the others, which wait for it in the all-reduce: a deadlock.
 #
 # A rank that hangs is alive, so nobody notices until the timeout of another rank. And nobody notices a straggler that is late
@@ -103,8 +104,8 @@ print(stack_table(failures["hangs"]))
 
 # %% [markdown]
 # The guilty rank is the one that is *not* in the all-reduce. The hang reports of lesson 01 are made in this way. In a job of
-# your own, [py-spy](https://github.com/benfred/py-spy) does it: on a node, `py-spy dump --pid 1234` prints where process 1234
-# stands. And PyTorch has a **flight recorder**: each rank logs the collectives that it has begun.
+# your own, [py-spy](https://github.com/benfred/py-spy) does it: on the rank's node, `py-spy dump --pid 1234` prints where
+# process 1234 stands. And PyTorch has a **flight recorder**: each rank logs the collectives that it has begun.
 #
 # How long should a timeout be? Longer than anything that one rank does alone, such as saving or reading the first batch.
 # PyTorch's default is 10 minutes with NCCL and 30 with other backends. For that long, all GPUs of the job stand still.
@@ -212,7 +213,7 @@ save_states({"naive save": naive, "atomic save": kill_at_every_step(save)})
 
 # %% [markdown] tags=["notes"]
 # Eight minutes for this section. Those who are done early kill `renaming_save` of `course_lib.training.saving`, which has no
-# fsync, and compare the column of the power cut.
+# fsync, and compare the column of the power cut in the figure.
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Resume on two ranks
@@ -324,7 +325,7 @@ print(right_table(losses, never))
 # %% [markdown]
 # With the weights alone, dropout draws different numbers, so even the first loss differs. With the random numbers, the first
 # loss is right: it comes before the first update, in which the missing momentum shows. Both trainings still learn, and no error
-# says that they are different ones. But if you compare two runs, or look for a bug that shows in step 70 000, you need all
+# says that they are different ones. But if you compare two runs, or look for a bug that shows in step 70,000, you need all
 # three, and the number of the step, from which the order of the data and the learning rate follow. (In float16, you also need
 # the loss scale.)
 
@@ -358,7 +359,7 @@ best, why = best_interval(machine), "The exact model assumes independent failure
 outcome("Minutes of work between two saves, on 2,048 nodes?", best / 60, because=why, word="computed")
 
 # %% [markdown]
-# Two formulas come close to it. **Young's formula** follows in two steps. Let a save take δ, the work between two saves τ, and
+# Two formulas come close to this number. **Young's formula** follows in two steps. Let a save take δ, the work between two saves τ, and
 # the MTBF be M. Saving costs δ/τ of the time. A failure loses τ/2, and there is one per M. The sum, δ/τ + τ/(2M), is smallest at
 # τ = √(2δM). A restart costs the same for every τ, so it does not matter here. **Daly's formula** is a higher-order
 # approximation: it also counts failures while saving and while repeating lost work.
@@ -384,7 +385,7 @@ from course.lessons.l15_when_things_fail.published import claims, claims_table
 print(claims_table(claims()))
 
 # %% [markdown]
-# Our program gives the same intervals as the papers. How well the model forecasts a training depends on the MTBF, and that is
+# Our program gives the intervals of Daly and of Low and others. How well the model forecasts a training depends on the MTBF, and that is
 # hard to forecast: two clusters of one company differ by a factor of almost three, and a few nodes fail far more often than
 # the others (Kokolis and others call them *lemon nodes*).
 
@@ -425,7 +426,7 @@ loss_of_survivors(run) if run.steps else None
 # %% [markdown]
 # The second way is **torchrun** (lesson 07), which calls the ranks *workers*. When a worker fails, torchrun ends the others and
 # starts all of them again; `--max-restarts=1` allows that once. The training has to save, and to look for a checkpoint when it
-# starts. Ours saves with your saver from 15.1:
+# starts. Ours saves with the saver of 15.1:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.figures import elastic_timeline
@@ -510,9 +511,9 @@ elif rank == 0:
 # So a function that is called again after a timeout should do no harm when it runs twice.
 #
 # PyTorch has `torch.distributed.rpc`, which its documentation calls stable and in maintenance mode:
-# `rpc.init_rpc("worker0", rank=0, world_size=2)` on each rank, then `rpc.rpc_sync("worker1", torch.add, args=(x, y))`. Ours polls
-# shared memory, and serves one call at a time. PyTorch's hands each call to a thread, which takes longer, but the rank can serve
-# and compute.
+# `rpc.init_rpc("worker0", rank=0, world_size=2)` on each rank, then `rpc.rpc_sync("worker1", torch.add, args=(x, y))`. Our ranks
+# poll shared memory, and serve one call at a time. PyTorch hands each call to other threads. That takes longer, but the rank
+# can compute meanwhile.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.jobs import time_remote_calls
