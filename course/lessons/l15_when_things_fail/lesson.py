@@ -73,9 +73,9 @@ outcome("In how many of the four jobs does the last message name rank 1?", named
 print(failure_table(failures))
 
 # %% [markdown]
-# `mpiexec` started the ranks. It sees one die, and ends the others at once. It does not see a Python error. So we start
-# Python with `-m mpi4py`, which calls `Abort` when nobody catches the error. Without it, the rank prints its traceback and then waits in
-# `MPI_Finalize` for the others, which wait for it in the all-reduce: a deadlock.
+# `mpiexec` started the ranks. It sees one die, and ends the others at once. It does not see a Python error. So we start Python
+# with `-m mpi4py`, which calls `Abort` when nobody catches the error. Without it, the rank prints its traceback and then waits
+# in `MPI_Finalize` for the others, which wait for it in the all-reduce: a deadlock.
 #
 # A rank that hangs is alive, so nobody notices until the timeout of another rank. And nobody notices a straggler that is late
 # by less than the timeout.
@@ -359,10 +359,10 @@ best, why = best_interval(machine), "The exact model assumes independent failure
 outcome("Minutes of work between two saves, on 2,048 nodes?", best / 60, because=why, word="computed")
 
 # %% [markdown]
-# Two formulas come close to this number. **Young's formula** follows in two steps. Let a save take δ, the work between two saves τ, and
-# the MTBF be M. Saving costs δ/τ of the time. A failure loses τ/2, and there is one per M. The sum, δ/τ + τ/(2M), is smallest at
-# τ = √(2δM). A restart costs the same for every τ, so it does not matter here. **Daly's formula** is a higher-order
-# approximation: it also counts failures while saving and while repeating lost work.
+# Two formulas come close to this number. **Young's formula** follows in two steps. Let a save take δ, the work between two
+# saves τ, and the MTBF be M. Saving costs δ/τ of the time. A failure loses τ/2, and there is one per M. The sum, δ/τ + τ/(2M),
+# is smallest at τ = √(2δM). A restart costs the same for every τ, so it does not matter here. **Daly's formula** is a
+# higher-order approximation: it also counts failures while saving and while repeating lost work.
 #
 # Is the model right? A simulation draws failures at random, and uses no formula. The figure shows how much of the time is work
 # that no failure undoes:
@@ -385,9 +385,9 @@ from course.lessons.l15_when_things_fail.published import claims, claims_table
 print(claims_table(claims()))
 
 # %% [markdown]
-# Our program gives the intervals of Daly and of Low and others. How well the model forecasts a training depends on the MTBF, and that is
-# hard to forecast: two clusters of one company differ by a factor of almost three, and a few nodes fail far more often than
-# the others (Kokolis and others call them *lemon nodes*).
+# Our program gives the intervals of Daly and of Low and others. How well the model forecasts a training depends on the MTBF,
+# and that is hard to forecast: two clusters of one company differ by a factor of almost three, and a few nodes fail far more
+# often than the others (Kokolis and others call them *lemon nodes*).
 
 # %% tags=["exercise: 15.q3"]
 

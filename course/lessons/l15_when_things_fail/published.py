@@ -134,8 +134,8 @@ def claims_table(claims: Iterable[Sourced]) -> str:
                 numbers = f"{three_digits(claim.published):>10}{three_digits(claim.predicted):>8}"
                 lines.append(f"{claim.what:46}{numbers}{say_error(claim.error):>8}  {claim.unit}")
             for word, text in (("assumes", assumes), ("lacks", lacks)):
-                indents = {"initial_indent": f"  {word:8}", "subsequent_indent": " " * 10}
-                lines += textwrap.wrap(text, 88, **indents)  # no line if there is no text
+                first, further = f"  {word:8}", " " * 10
+                lines += textwrap.wrap(text, 88, initial_indent=first, subsequent_indent=further)
     return "\n".join(lines[1:])
 
 
