@@ -128,7 +128,7 @@ print(stack_table(failures["hangs"]))
 # %%px --timeout 200
 from course.lessons.l15_when_things_fail.runs import traced_steps
 
-spans = traced_steps(comm)
+spans = traced_steps(comm, steps=6)
 
 # %% tags=["nbval-ignore-output"]
 from course_lib.comm.spans import totals
