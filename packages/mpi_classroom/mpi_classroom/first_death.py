@@ -13,6 +13,7 @@ learns first of the rank that died; on a busy machine, sometimes of another:
 The hosts know when their ranks ended. If the first two ended too close to each other to tell, both are named.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 
 from mpi_classroom.job_output import Death, read_deaths, unexplained_abort
@@ -20,6 +21,7 @@ from mpi_classroom.job_output import Death, read_deaths, unexplained_abort
 APART_SECONDS = 0.1  # a busy host may notice so late that a process has ended
 
 Ends = Mapping[int, tuple[float, float]]  # by rank: it ended after the first time, and before the second
+UNKNOWN = (-math.inf, math.inf)
 
 
 def find_deaths(output: str, ask_ends: Callable[[], Ends | None]) -> list[Death]:

@@ -5,8 +5,8 @@
     Circle of waiting: rank 0 → rank 1 → rank 0.
 
 A lane has one letter per tick of 0.1 s. Each is a sample: what the rank did when it was looked at. So a call
-that takes a millisecond is seen only by chance. But of a rank that spends a third of its time in such calls, a
-third of the samples are in one. No clock, no process and no widget is known here; `dashboard.py` shows the
+that takes a millisecond is seen only by chance. But of a rank that spends a third of its time in such calls,
+a third of the samples are in one. No clock, no process and no widget is known here; `dashboard.py` shows the
 lanes.
 
 A rank that is in a call *waits* until every other rank that the call needs has made the matching call: the

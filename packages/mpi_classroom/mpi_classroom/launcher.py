@@ -29,7 +29,7 @@ import psutil
 from mpi_classroom import processes
 from mpi_classroom.awake import Deadline
 from mpi_classroom.errors import ClusterError
-from mpi_classroom.first_death import find_deaths
+from mpi_classroom.first_death import UNKNOWN, Ends, find_deaths
 from mpi_classroom.folders import (
     CLUSTER_PREFIX,
     MPIEXEC,
@@ -42,6 +42,7 @@ from mpi_classroom.host import Host, LocalHost
 from mpi_classroom.host_checks import MEMORY_PER_RANK, SHARED_MEMORY_PER_RANK
 from mpi_classroom.job_output import Death, node_without_daemon, read_deaths
 from mpi_classroom.launch import ALLOW_ROOT, end_job, mpiexec_command, rank_environment, write_wrapper
+from mpi_classroom.remote import HostGroup
 from mpi_classroom.several_hosts import SeveralHosts
 
 ROOM = 2**20  # bytes on the disk for a cluster's files
@@ -73,7 +74,6 @@ class Launcher:
         self._hosts = hosts
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._pids: dict[int, int] = {}
-        self._deaths: list[Death] = []
         self._listening: Deadline | None = None
         self._environment = rank_environment(n, layout=hosts.layout if hosts else None)
         self.folder = private_folder()
@@ -269,13 +269,23 @@ class Launcher:
             }
         if self._hosts is None:
             return {death.rank: death for death in read_deaths(self._log())}
-        self._deaths = self._deaths or find_deaths(self._log(), self._hosts.group.ended)
-        hosts = self.hosts()
+        hosts, group = self.hosts(), self._hosts.group
+        deaths = find_deaths(self._log(), lambda: self._ends(group))
         return {
-            death.rank: replace(death, host=hosts[death.rank].name)
-            for death in self._deaths
-            if death.rank in hosts
+            death.rank: replace(death, host=hosts[death.rank].name) for death in deaths if death.rank in hosts
         }
+
+    def _ends(self, group: HostGroup) -> Ends | None:
+        """When each rank ended; None if a host does not answer.
+
+        mpiexec may have ended before a busy host has noticed how its ranks did: it gets LOST_SECONDS for it.
+        """
+        deadline = time.monotonic() + LOST_SECONDS
+        while (ends := group.ended()) is not None and not ends.keys() >= self._pids.keys():
+            if time.monotonic() > deadline:
+                return dict.fromkeys(self._pids, UNKNOWN) | ends
+            time.sleep(0.02)
+        return ends
 
     def _log(self) -> str:
         """The end of what mpiexec and the engines wrote."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpi_classroom.first_death import ended_first, find_deaths
+from mpi_classroom.first_death import UNKNOWN, ended_first, find_deaths
 from mpi_classroom.job_output import Death
 from mpi_classroom.observer import death_words
 
@@ -70,6 +70,7 @@ def test_only_ends_that_are_clearly_apart_are_told_apart():
     assert ended_first(ends, ()) == [0, 1]
     assert ended_first(ends, {1}) == [0]
     assert ended_first(ends, {0}) == [1, 2]
+    assert ended_first(ends | {7: UNKNOWN}, ()) == [0, 1, 7]
     assert ended_first(ends, {0, 1, 2}) == ended_first({}, ()) == []
 
 
