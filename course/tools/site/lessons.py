@@ -52,7 +52,7 @@ def lesson_page(lesson: Lesson) -> NotebookNode:
 
 
 def _practised(before: list[NotebookNode], cell: NotebookNode, id: str) -> list[NotebookNode]:
-    """The cells as the page shows them: those `before`, the last with the text of exercise `id`, and `cell`."""
+    """Cells as the page shows them: those `before`, the last with the text of exercise `id`, and `cell`."""
     item = find_exercise(id)
     if before[-1].source != item.text:
         raise ValueError(f"the cell above %%exercise {id} is not its text; build the lesson again")
