@@ -80,7 +80,7 @@ def _kind(cell: NotebookNode) -> str:
 
 
 def _placed(cell: NotebookNode, kind: str) -> NotebookNode:
-    """The cell where `kind` says: "" continues the page."""
+    """The cell, marked with its place on the slides; `kind` "" continues the page."""
     cell.metadata["slideshow"] = {"slide_type": kind or "-"}
     return cell
 

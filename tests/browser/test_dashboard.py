@@ -1,14 +1,19 @@
 """The live view of the ranks in JupyterLab: what a learner sees there while a cell runs, hears, and types."""
 
+from pathlib import Path
+
 import pytest
-from playwright.sync_api import Locator
+from playwright.sync_api import Browser, Locator
 
 from course.paths import BUILD
+from mpi_classroom import dashboard
+from mpi_classroom.dashboard import legend
 from tests.browser.conftest import OpenLesson
 from tests.browser.lab import DONE, Lesson
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
+SCRIPT = Path(dashboard.__file__).with_name("dashboard.js")
 FRAMES = BUILD / "browser" / "deadlock"
 SECONDS = 30
 RUN_SLEEP = "%%px\nimport time\ntime.sleep(3.5 * (rank == 2))\ncomm.Barrier()"
@@ -112,6 +117,52 @@ def test_the_lanes_show_who_waits_and_the_circle_before_the_report_and_need_no_m
         lesson.run_new("cluster.stop()")
         last = lesson.page.locator("img[alt^='Timeline: one lane per rank, the last 10 s']")
         lesson.until(lambda: last.count() == 1 and not view.count(), SECONDS, "the last frame does not stay")
+
+
+FRAME = {
+    "when": "1 rank",
+    "note": "",
+    "running": True,
+    "lanes": [
+        {"name": "rank 0", "doing": "computing", "now": "computing", "circle": False, "traffic": "no message"}
+        | {"shares": [], "ticks": "c"}
+    ],
+}
+# Show one frame as anywidget does, which is the last that comes; the clock of the page is ours.
+MOUNT = """async ([script, looks, frame]) => {
+    const file = URL.createObjectURL(new Blob([script], { type: 'text/javascript' }));
+    const { default: view } = await import(file);
+    const model = { get: name => ({ looks, frame: JSON.stringify(frame) })[name], on() {}, send() {} };
+    view.render({ model, el: document.body });
+}"""
+WIDTH = "canvas => canvas.width"
+DRAWN = """canvas => {
+    const { data } = canvas.getContext('2d').getImageData(0, canvas.height / 2, canvas.width, 1);
+    return data.filter((_, at) => at % 4 === 3 && data[at]).length / canvas.width;
+}"""
+
+
+def test_of_the_time_after_the_last_frame_no_more_is_drawn_than_the_page_waits_for_a_frame(
+    chromium: Browser,
+) -> None:
+    """A kernel that is gone sends no frame any more; a learner makes the window wider a minute later."""
+    page = chromium.new_page(viewport={"width": 700, "height": 400})
+    try:
+        page.clock.install()
+        page.evaluate(MOUNT, [SCRIPT.read_text(), legend(1), FRAME])
+        ticks = page.locator("section.ranks tbody canvas")
+        page.clock.run_for(60_000)
+        before = ticks.evaluate(WIDTH)
+        page.set_viewport_size({"width": 800, "height": 400})
+        for _ in range(100):
+            page.clock.run_for(100)  # draws
+            if ticks.evaluate(WIDTH) != before:
+                break
+        page.clock.run_for(100)
+        share = 21 / 100  # of ten seconds: the tick of the frame, and two seconds
+        assert ticks.evaluate(DRAWN) == pytest.approx(share, abs=0.02)
+    finally:
+        page.close()
 
 
 def focused(lesson: Lesson) -> str | None:
