@@ -3,6 +3,7 @@
 Skipped where the site is not built. Nothing here needs a network.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ LOOKED_AT = [
     "api/course_lib.comm.halo.html",
     "README.html",
     "docs/reliability.html",
+    "docs/teaching/3-hours.html",
+    "docs/teaching/lessons/04.html",
     "search.html",
     *(f"notebooks/{lesson.stem}.html" for lesson in LESSONS),
 ]
@@ -124,6 +127,13 @@ def test_a_fault_is_found(tmp_path: Path) -> None:
     ]
     page.html.script.decompose()  # type: ignore[union-attr]
     assert page.weight() == bad.stat().st_size + 4
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])
+def test_the_instructors_page_of_a_lesson_prints_on_two_sheets(lesson: Lesson, page: Page) -> None:
+    page.goto((SITE / "docs" / "teaching" / "lessons" / f"{lesson.number}.html").as_uri())
+    sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4")))
+    assert 1 <= sheets <= 2
 
 
 def test_an_option_replies_without_a_kernel_and_by_the_keyboard(page: Page) -> None:
