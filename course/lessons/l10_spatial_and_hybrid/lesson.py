@@ -132,6 +132,11 @@ halo_arrows([3, 3, 3, 3])
 
 # %% tags=["exercise: 10.1"]
 
+# %% [markdown] tags=["notes"]
+# Six minutes with the exercise. Two slips: what was received replaces the rank's own rows instead of being
+# added, and what comes from below is added to the first row. Ask: "On which ranks was this pixel used?"
+# The ranks at the edges need no special case: nothing comes from MPI.PROC_NULL, so the zeros stay.
+
 # %%
 continue_with("10.1")
 
@@ -162,6 +167,10 @@ def whole_loss(image, weight):
 # %% [markdown]
 # Each rank computes the loss of its own tile, so the gradients differ. We take the mean of the four. What fraction of the image's gradient is this
 # mean?
+
+# %% [markdown] tags=["notes"]
+# Collect guesses before the cell runs. Many say 1, because data parallelism averages. Listen for "a
+# quarter, there are four tiles", and let that person explain it. Three minutes.
 
 # %%
 predict("The mean, as a share of the image's gradient?", None)

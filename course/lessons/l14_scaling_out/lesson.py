@@ -166,6 +166,12 @@ three_forecasts(slow, nbytes, measured)
 # Such a forecast is an **extrapolation**: nobody ran the shaded part. It holds if α and β stay what they are on two
 # ranks, and nothing else happens on 2,048.
 
+# %% [markdown] tags=["notes"]
+# Five minutes for section 3. Collect three numbers before the cell runs. Listen for "about 2,000": it
+# counts the steps, and forgets that the chunks shrink as the steps grow. Listen for "about 2": it counts
+# the bytes, and forgets α. On a slow link it is nearly right; on a fast one α decides, and 2 and 4 ranks
+# hardly show it.
+
 # %% tags=["exercise: 14.q1"]
 
 # %% [markdown] tags=["slide"]
@@ -177,6 +183,11 @@ three_forecasts(slow, nbytes, measured)
 # and each passes the sum on inside its node.
 
 # %% tags=["exercise: 14.1"]
+
+# %% [markdown] tags=["notes"]
+# Six minutes with the exercise. Two slips: the third step is forgotten, so only the leaders hold the sum;
+# or it is another all-reduce, which adds sums that are complete already. Who is done early says how many
+# arrays the two leaders send.
 
 # %%
 continue_with("14.1")
@@ -230,6 +241,11 @@ link_bars(results, nbytes)
 
 # %%
 predict("Your choice, how many times as fast as plain?", None)
+
+# %% [markdown] tags=["notes"]
+# Let the two halves of the room choose different remedies before the cell runs, and write both results on
+# the board: seconds and accuracy. Listen for "half the bytes, half the time": the step also computes. Five
+# minutes.
 
 # %% tags=["nbval-ignore-output"]
 choice = "bfloat16"  # or another one of the table
