@@ -397,8 +397,8 @@ print(f"rank {rank}: {private}")
 # %% [markdown]
 # ### 9 · The same in C, and other names you will meet
 #
-# MPI is a standard for C and Fortran; mpi4py calls the C library. This C program sends the secret of section
-# 1. It is in `notebooks/code/send_recv.c`.
+# MPI is a standard for C and Fortran; mpi4py calls the C library. This C program sends the secret of
+# section 1. It is in `notebooks/code/send_recv.c`.
 
 # %%
 from course.paths import BUILD, NOTEBOOKS
