@@ -18,6 +18,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 
 import nbformat
@@ -41,7 +42,8 @@ REVEAL = (
     "LICENSE",
 )
 SETUP = "## Setup"  # without words: the same in every lesson
-PAGE_LINES, PICTURE_LINES, TEXT_COLUMNS = 32, 18, 80  # letters get a little smaller from 26 lines on
+PAGE_LINES, PICTURE_LINES, TEXT_COLUMNS = 29, 19, 80  # letters get a little smaller from 26 lines on
+OUTPUT_COLUMNS = 100
 HEADING_LINES = 1.5  # a page with a heading and nothing else
 CONTINUE = re.compile(r"continue_with\(.*\)")  # whose answer runs next: nobody's, on slides
 GUESS = re.compile(r"^predict\(", re.MULTILINE)  # the room guesses aloud
@@ -122,7 +124,8 @@ def _column(cells: Sequence[NotebookNode]) -> Iterator[NotebookNode]:
     cells = [cell for cell in cells if not _left_out(cell)]
     marked = any(_kind(cell) not in ("", NOTES) for cell in cells[1:])
     heading = re.search(r"^#+ (.+)$", cells[0].source, re.MULTILINE)
-    title = f'<p class="section-title">{heading[1]}</p>' if heading else ""
+    words = re.sub("`(.+?)`", r"<code>\1</code>", heading[1]) if heading else ""
+    title = f'<p class="section-title">{words}</p>' if heading else ""
     used = 0.0
     for place, cell in enumerate(cells):
         kind = _kind(cell)
@@ -161,12 +164,15 @@ def _lines(cell: NotebookNode) -> float:
         return sum(1.5 * max(1, len(line) / TEXT_COLUMNS) for line in cell.source.splitlines() if line)
     drawn = cell.metadata.get("transient", {}).get("remove_source", False)
     lines = 0 if drawn else 1.5 + len(cell.source.splitlines())
-    for output in cell.get("outputs", []):
-        data = output.get("data", {})
-        picture = "<img" in data.get("text/html", "")
-        words = output.get("text") or "\n".join(output.get("traceback", ())) or data.get("text/plain", "")
-        lines += PICTURE_LINES if picture else len(words.splitlines())
-    return lines
+    return lines + sum(map(_output_lines, cell.get("outputs", [])))
+
+
+def _output_lines(output: NotebookNode) -> int:
+    data = output.get("data", {})
+    if "<img" in data.get("text/html", ""):
+        return PICTURE_LINES
+    words = output.get("text") or "\n".join(output.get("traceback", ())) or data.get("text/plain", "")
+    return sum(ceil(len(line) / OUTPUT_COLUMNS) for line in words.splitlines())
 
 
 def _exercise(cell: NotebookNode, id: str) -> Iterator[NotebookNode]:

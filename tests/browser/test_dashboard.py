@@ -160,10 +160,9 @@ def test_axe_finds_what_is_wrong_in_the_view_and_nothing_beside_it(chromium: Bro
 def choose_theme(lesson: Lesson, theme: str) -> None:
     """Menu Settings → Theme, as a learner does; the theme stays for the lessons that are opened later."""
     lesson.page.get_by_role("menuitem", name="Settings", exact=True).click()
-    lesson.page.locator(".lm-Menu-itemLabel", has_text="Theme").first.hover()
-    lesson.page.locator(".lm-Menu-itemLabel", has_text=theme).click()
-    light = str(theme == "JupyterLab Light").lower()
-    lesson.page.locator(f"body[data-jp-theme-light={light}]").wait_for()
+    lesson.page.get_by_text("Theme", exact=True).hover()
+    lesson.page.get_by_text(theme, exact=True).click()
+    lesson.page.locator(f"body[data-jp-theme-name='{theme}']").wait_for(state="attached")
 
 
 def focused(lesson: Lesson) -> str | None:

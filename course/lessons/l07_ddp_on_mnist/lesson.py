@@ -241,7 +241,7 @@ way_bars(ways, cores=available_cores())
 # - The sampler gives each rank its shard: one seed for all, `set_epoch` in every epoch.
 # - Time in an all-reduce is waiting plus transfer. A faster network shortens only the transfer.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Training on two machines is hardly faster than on one. The log says "70 % in all-reduce". What first? Vote, talk to your

@@ -265,7 +265,7 @@ trainings(runs)
 # Look at both the seconds and the accuracy. Half the bytes do not mean half the time, because the step also computes. With
 # fewer updates, a network often needs more images to become as accurate.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A slow link makes only the communication of a step longer. α and β of that link forecast by how much.
@@ -274,7 +274,7 @@ trainings(runs)
 #   placement.
 # - A remedy is judged by its seconds *and* by its accuracy.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your all-reduce on 2,048 ranks takes 20 times as long as α and β forecast. What do you look at first? Vote, talk to your
