@@ -14,8 +14,10 @@ speaker reads the cells tagged `notes`, the answers that learners open, and the 
 """
 
 import argparse
+import base64
 import re
 import shutil
+import struct
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import ceil
@@ -42,10 +44,12 @@ REVEAL = (
     "LICENSE",
 )
 SETUP = "## Setup"  # without words: the same in every lesson
-PAGE_LINES, PICTURE_LINES, TEXT_COLUMNS = 29, 19, 80  # letters get a little smaller from 26 lines on
-OUTPUT_COLUMNS = 100
+PAGE_LINES, TEXT_COLUMNS, OUTPUT_COLUMNS = 29, 80, 100  # letters get a little smaller from 26 lines on
+PICTURE_LINES, TALL_LINES, TALL = 19, 30, 0.66  # a tall picture has a page almost to itself
+SHORT_LINES = 5  # what is no longer than this would look lost on a page
 HEADING_LINES = 1.5  # a page with a heading and nothing else
 CONTINUE = re.compile(r"continue_with\(.*\)")  # whose answer runs next: nobody's, on slides
+PNG = re.compile(r"<img[^>]*data:image/png;base64,([\w+/]{64})")  # as far as it says its size
 GUESS = re.compile(r"^predict\(", re.MULTILINE)  # the room guesses aloud
 SHOWS_ITSELF = ("%%", "cluster.")  # code that is shown although it draws
 EXERCISE = re.compile(r"%%exercise (\S+)")
@@ -97,7 +101,7 @@ def _only_draws(cell: NotebookNode) -> bool:
     shows = any("<img" in output.get("data", {}).get("text/html", "") for output in cell.outputs)
     if cell.source.startswith(SHOWS_ITSELF) or not cell.outputs:
         return False
-    return shows or bool(re.search(r"^outcome\(", cell.source, re.MULTILINE))
+    return shows or bool(re.search(r"^ *outcome\(", cell.source, re.MULTILINE))
 
 
 def _placed(cell: NotebookNode, kind: str) -> NotebookNode:
@@ -150,12 +154,14 @@ def _column(cells: Sequence[NotebookNode]) -> Iterator[NotebookNode]:
 
 def _guessed_kind(cell: NotebookNode, later: Sequence[NotebookNode], used: float) -> str:
     """How a cell without a mark begins on a page of which `used` lines are taken."""
-    full = used + _lines(cell) > PAGE_LINES
-    if cell.cell_type == "code" or used <= HEADING_LINES:
+    lines, text = _lines(cell), cell.cell_type == "markdown"
+    short = lines if text else used
+    full = used + lines > PAGE_LINES + SHORT_LINES * (short <= SHORT_LINES)
+    if full or not text or used <= HEADING_LINES:
         return "subslide" if full else ""
     following = next((each for each in later if _kind(each) != NOTES), None)
     leads_on = following is not None and following.cell_type == "code"
-    return "subslide" if full or leads_on else "fragment"
+    return "subslide" if leads_on else "fragment"
 
 
 def _lines(cell: NotebookNode) -> float:
@@ -169,8 +175,9 @@ def _lines(cell: NotebookNode) -> float:
 
 def _output_lines(output: NotebookNode) -> int:
     data = output.get("data", {})
-    if "<img" in data.get("text/html", ""):
-        return PICTURE_LINES
+    if picture := PNG.search(data.get("text/html", "")):
+        width, height = struct.unpack(">II", base64.b64decode(picture[1])[16:24])
+        return TALL_LINES if height > TALL * width else PICTURE_LINES
     words = output.get("text") or "\n".join(output.get("traceback", ())) or data.get("text/plain", "")
     return sum(ceil(len(line) / OUTPUT_COLUMNS) for line in words.splitlines())
 

@@ -18,8 +18,10 @@ PAGES = """async () => {
     const place = Reveal.getIndices(slide);
     Reveal.slide(place.h, place.v);
     while (!slide.dataset.fitted) await new Promise((done) => setTimeout(done, 20));
-    const said = [...slide.children].filter((part) => !part.matches("aside")).map((part) => part.innerText).join("");
-    found.push({empty: said.length < SHORT && !slide.querySelector("img, pre"), words: slide.innerText.trim().slice(0, 40), size: slide.dataset.fitted,
+    const parts = [...slide.children].filter((part) => !part.matches("aside"));
+    const letters = parts.map((part) => part.innerText).join("").length;
+    found.push({words: slide.innerText.trim().slice(0, 40), size: slide.dataset.fitted,
+            empty: letters < SHORT && !slide.querySelector("img, pre"),
             scrolls: slide.classList.contains("scrolls"), wide: slide.scrollWidth > slide.clientWidth + 1,
             mute: [...slide.querySelectorAll("img")].filter((image) => !image.alt).length});
   }

@@ -1,5 +1,7 @@
 """What the decks are made of, before a browser sees them."""
 
+import base64
+import struct
 from pathlib import Path
 
 import nbformat
@@ -49,6 +51,23 @@ def test_a_text_that_only_says_what_was_seen_stays_on_the_page_if_there_is_room(
     assert pages(cell("Four."), cell("Then", "notes")) == ["fragment", "notes"]
     assert pages(cell("\n\n".join(["So it was."] * 20))) == ["subslide", "-"]
     assert pages(cell("Now b."), cell("b = 2", code=True)) == ["subslide", "-", "-"]
+
+
+def drawing(width: int, height: int) -> nbformat.NotebookNode:
+    """A cell that shows a picture of this size, and whose code is left out."""
+    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", width, height) + bytes(24)
+    html = f'<img alt="a line" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+    drawn = cell("\n".join(["draw()"] * 20), code=True)
+    drawn.outputs = [nbformat.v4.new_output("display_data", {"text/html": html})]
+    drawn.metadata["transient"] = {"remove_source": True}
+    return drawn
+
+
+def test_a_tall_picture_has_a_page_almost_to_itself() -> None:
+    words = "## 1\n" + "These are words.\n" * 4
+    wide, tall = ([cell(words, "slide"), drawing(800, height), cell("So.")] for height in (400, 700))
+    assert places(wide) == ["slide", "-", "fragment"]
+    assert places(tall) == ["slide", "subslide", "-", "fragment"]
 
 
 def test_a_heading_alone_is_no_page() -> None:
