@@ -247,13 +247,13 @@ predict("Your choice, how many times as fast as plain?", None)
 # the board: seconds and accuracy. Listen for "half the bytes, half the time": the step also computes. Five
 # minutes.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "subslide"]
 choice = "bfloat16"  # or another one of the table
 
 where = {"nodes": 2, "rate": "100mbit", "images": 6144}
 runs = {name: in_lab("train", choice=name, **where) for name in ("plain", choice)}
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "subslide"]
 from course.lessons.l14_scaling_out.figures import trainings
 from course.lessons.l14_scaling_out.words import explain_choice
 
@@ -261,7 +261,7 @@ times, why = runs["plain"]["seconds"] / runs[choice]["seconds"], explain_choice(
 outcome("Your choice, how many times as fast as plain?", times, because=why)
 trainings(runs)
 
-# %% [markdown]
+# %% [markdown] tags=["fragment"]
 # Look at both the seconds and the accuracy. Half the bytes do not mean half the time, because the step also computes. With
 # fewer updates, a network often needs more images to become as accurate.
 
