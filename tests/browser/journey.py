@@ -23,6 +23,8 @@ EXERCISE = re.compile(r"%%exercise (\S+)")
 UNGUESSED = re.compile(r"^(predict\(.+), None\)$", re.MULTILINE)
 WIDE, HIGH = 1280, 2400  # of a picture, in pixels
 WORKED = ".jp-WindowedPanel-outer"  # the part of the page that holds the lesson and scrolls
+END = """panel => [...panel.querySelectorAll('.jp-Cell')].at(-1).getBoundingClientRect().bottom
+    - panel.getBoundingClientRect().top + panel.scrollTop"""  # of the last cell, in pixels from the top
 
 
 def code_of(notebook: Path) -> list[Cell]:
@@ -104,7 +106,7 @@ def photograph(lesson: Lesson, pictures: Path) -> None:
     lesson.page.set_viewport_size({"width": WIDE, "height": HIGH})
     panel = lesson.page.locator(WORKED)
     top, number = 0, 0
-    while top < panel.evaluate("panel => panel.scrollHeight"):  # it grows while pictures are loaded
+    while top < panel.evaluate(END):  # which moves while pictures are loaded
         panel.evaluate("(panel, top) => { panel.scrollTop = top; }", top)
         lesson.page.wait_for_timeout(300)
         number += 1
