@@ -16,15 +16,13 @@ from course.paths import BUILD
 from course.tools.catalogue import Lesson, find_lessons
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of
+from tests.browser.axe import AXE, REMEDY, serious_findings
 from tests.browser.site import SitePage, broken_links, faults, pages
 
 pytestmark = pytest.mark.slow
 SITE = BUILD / "site" / "html"
 LESSONS = find_lessons()
 MEGABYTES = 2
-AXE = next(
-    (BUILD / "tools" / "site").glob("lib/python3*/site-packages/axe_playwright_python/axe.min.js"), None
-)
 LOOKED_AT = [
     "index.html",
     "notebooks/index.html",
@@ -167,16 +165,9 @@ def test_nothing_is_wider_than_the_window(page: Page, name: str, width: int) -> 
 @pytest.mark.parametrize("name", LOOKED_AT)
 def test_axe_has_no_serious_finding(page: Page, name: str, scheme: Any) -> None:
     if AXE is None:
-        pytest.skip("axe is not installed: make site")
+        pytest.skip(REMEDY)
     page.emulate_media(color_scheme=scheme)
     page.goto((SITE / name).as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    serious = [
-        f"{found['id']} ({found['impact']}): {node['html'][:150]}"
-        for found in result["violations"]
-        if found["impact"] in ("serious", "critical")
-        for node in found["nodes"][:3]
-    ]
+    serious = serious_findings(page)
     assert serious == [], "\n".join(serious)
