@@ -71,8 +71,8 @@ def forecasts(
 ) -> Picture:
     """Seconds of a ring against ranks, log-log: by α and β, by β alone, and by repetition.
 
-    `exchanges`: over each link, from which α and β are fitted; the last link is that of `measured`, seconds by
-    ranks. Bands lie between the fits of the single rounds. Beyond the measured ranks the figure is shaded.
+    `exchanges`: over each link, from which α and β are fitted; `measured`, seconds by ranks, is of the last
+    link. Bands lie between the fits of the single rounds. Beyond the measured ranks the figure is shaded.
     """
     *others, name = exchanges
     first, last, many = min(measured), max(measured), RANKS[-1]

@@ -57,24 +57,24 @@ rank, size = comm.rank, comm.size
 # system allows no lab, it returns what the reference machine measured, and says so.
 #
 # The alpha-beta model assumes that both directions of a link are busy at the same time. Open MPI ensures this only with the
-# eager protocol (lesson 01), so here it sends long messages eagerly, too. Section 4 says what its own settings do.
+# eager protocol (lesson 01), so here it sends long messages eagerly, too.
 #
 # We time the step of lesson 06: two ranks, 64 images per rank, one all-reduce of 1.7 MB of gradients. First both ranks run on
 # one node. (`slots` is the number of ranks per node; without it, one. `nodes` is two if you leave it out.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import in_lab
+from course.lessons.l14_scaling_out.words import say_step
 
 steps = {"one node": in_lab("step", nodes=1, slots=2, batch=64, steps=10)}
-alone = steps["one node"]
-print(f"computing {1e3 * alone['computing']:.1f} ms, all-reduce {1e3 * alone['allreduce']:.1f} ms")
+print(say_step(steps["one node"]))
 
 # %% [markdown]
 # Now each rank gets a node of its own. First they use a **fast link**: we do not limit its rate. Then they use a **slow
 # link**, throttled to 100 Mbit/s, which is 12.5 MB per second.
 
 # %%
-predict("Over the slow link: how many times as long is a step as on one node?", None)
+predict("Over the slow link, how many times as long is a step?", None)
 
 # %% tags=["nbval-ignore-output"]
 steps["fast link"] = in_lab("step", nodes=2, batch=64, steps=10)
@@ -84,8 +84,7 @@ steps["slow link"] = in_lab("step", nodes=2, rate="100mbit", batch=64, steps=10)
 from course.lessons.l14_scaling_out.figures import slower, step_bars
 from course.lessons.l14_scaling_out.words import explain_step
 
-question = "Over the slow link: how many times as long is a step as on one node?"
-outcome(question, slower(steps), because=explain_step(steps))
+outcome("Over the slow link, how many times as long is a step?", slower(steps), because=explain_step(steps))
 step_bars(steps)
 
 # %% [markdown]
@@ -102,17 +101,15 @@ from course.lessons.l14_scaling_out.fits import fitted
 from course.lessons.l14_scaling_out.lab import SMALL_TO_LARGE
 from course.lessons.l14_scaling_out.words import say_link
 
-exchanges = {
-    "fast link": in_lab("exchange", nodes=2, sizes=SMALL_TO_LARGE, rounds=3),
-    "slow link": in_lab("exchange", nodes=2, rate="100mbit", sizes=SMALL_TO_LARGE, rounds=3),
-}
-links = {name: fitted(exchange) for name, exchange in exchanges.items()}
-for name, link in links.items():
-    print(f"{name}: {say_link(link)}")
+exchanges, links = {}, {}
+for name, rate in (("fast link", None), ("slow link", "100mbit")):
+    exchanges[name] = in_lab("exchange", nodes=2, rate=rate, sizes=SMALL_TO_LARGE, rounds=3)
+    links[name] = fitted(exchanges[name])
+    print(f"{name}: {say_link(links[name])}")
 
 # %% [markdown]
-# The lab limits the rate and adds no latency, so throttling changes β and not α. The headers of the packets use the link,
-# too, so the slow link's 1/β is a little below 100 Mbit/s.
+# The lab adds no latency: throttling changes β, not α. The packets' headers use the link, too, so the slow link's 1/β is below
+# 100 Mbit/s.
 #
 # MPI chooses the algorithm of its all-reduce. On two ranks it matters little: ring and recursive doubling both send one array
 # of m bytes each way. We forecast a ring, which takes two steps with half of the array each: 2(α + β · m/2).
@@ -164,8 +161,8 @@ forecasts(exchanges, nbytes, measured)
 
 # %% [markdown]
 # We have three forecasts for the slow link. The first uses α and β. The second uses β alone: it misses that n ranks take
-# 2(n−1) steps, and that each step pays α. That adds little here, and nearly everything over the fast link. The third repeats
-# the factor from 2 to 4 at every doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
+# 2(n−1) steps, and that each step pays α. That adds little here, and much over the fast link. The third repeats the factor
+# from 2 to 4 at every doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
 #
 # Such a forecast is an **extrapolation**: nobody ran the shaded part. The bands lie between the lowest and the highest of
 # three fits, one per round of section 2. The forecast holds if α and β stay what they are on two ranks, and nothing else
@@ -187,7 +184,7 @@ forecasts(exchanges, nbytes, measured)
 continue_with("14.1")
 
 # %%
-predict("How many MB does the ring send between the nodes, both directions together?", None)
+predict("How many MB does the ring send between the nodes, both ways together?", None)
 
 # %% [markdown]
 # We count at the nodes' network devices, so headers and acknowledgements are included. The row `hierarchical` runs your
@@ -204,18 +201,17 @@ results = in_lab("allreduces", slots=2, rate="100mbit", nbytes=nbytes, names=ALL
 from course.lessons.l14_scaling_out.figures import link_bars
 from course.lessons.l14_scaling_out.words import explain_crossing
 
-question = "How many MB does the ring send between the nodes, both directions together?"
+sent = results["ring"]["link_nbytes"] / 1e6
 why = "Two ranks send 1.5 arrays each over the link."
-outcome(question, results["ring"]["link_nbytes"] / 1e6, "MB", why, "counted")
+outcome("How many MB does the ring send between the nodes, both ways together?", sent, "MB", why, "counted")
 print(explain_crossing(results))
 link_bars(results, nbytes)
 
 # %% [markdown]
 # Placement decides what a flat algorithm sends. A hierarchy sends the same bytes wherever the ranks of these nodes are.
 #
-# Sending fewer bytes is not always faster. With its own settings Open MPI sends a long message by rendezvous (lesson 01):
-# the receiver's answer can wait behind another long message, and then an exchange uses one direction after the other. That
-# can cost most of what the hierarchy saves: see [Several
+# Sending fewer bytes is not always faster. With its own settings Open MPI sends long messages by rendezvous (lesson 01), and
+# waiting for the receiver's answer can cost much of what the hierarchy saves: see [Several
 # machines](../docs/several-machines.md#what-an-all-reduce-costs-on-such-a-link).
 
 # %% [markdown] tags=["slide"]

@@ -21,6 +21,11 @@ def say_link(link: Hockney) -> str:
     return f"α = {say_seconds(link.alpha_seconds)}, 1/β = {words}"
 
 
+def say_step(step: Mapping[str, Any]) -> str:
+    """Milliseconds of the two parts of a step."""
+    return f"computing {1e3 * step['computing']:.1f} ms, all-reduce {1e3 * step['allreduce']:.1f} ms"
+
+
 def explain_step(steps: Runs) -> str:
     """What the networks of a step change, and what they do not."""
     first, *_, last = steps.values()

@@ -36,6 +36,7 @@ from course.lessons.l14_scaling_out.words import (
     say_all_choices,
     say_jobs,
     say_link,
+    say_step,
 )
 from course_lib.theory.hockney import Hockney
 from course_lib.theory.scale_out import DataParallelStep
@@ -72,6 +73,7 @@ def test_the_bars_of_a_step_say_how_many_times_as_long_it_takes() -> None:
     check_legible(picture)
     assert slower(STEPS) == pytest.approx(6)
     assert title_of(picture) == "The step over the slow link takes 6 times as long as on one node"
+    assert say_step(STEPS["one node"]) == "computing 30.0 ms, all-reduce 1.0 ms"
     words = explain_step(STEPS)
     assert (
         "153 ms more than on one node, and is now 83 % of the step" in words
