@@ -74,7 +74,7 @@ print(say_step(steps["one node"]))
 # link**, throttled to 100 Mbit/s, which is 12.5 MB per second.
 
 # %%
-predict("Over the slow link, how many times as long is a step?", None)
+predict("Over the slow link, how many times as long is a step as on one node?", None)
 
 # %% tags=["nbval-ignore-output"]
 steps["fast link"] = in_lab("step", nodes=2, batch=64, steps=10)
@@ -84,7 +84,8 @@ steps["slow link"] = in_lab("step", nodes=2, rate="100mbit", batch=64, steps=10)
 from course.lessons.l14_scaling_out.figures import slower, step_bars
 from course.lessons.l14_scaling_out.words import explain_step
 
-outcome("Over the slow link, how many times as long is a step?", slower(steps), because=explain_step(steps))
+times, why = slower(steps), explain_step(steps)
+outcome("Over the slow link, how many times as long is a step as on one node?", times, because=why)
 step_bars(steps)
 
 # %% [markdown]

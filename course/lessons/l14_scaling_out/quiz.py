@@ -63,7 +63,7 @@ QUESTIONS = (WHAT_TO_KNOW, THREE_LAUNCHERS)
 PREDICTIONS = (
     Prediction(
         id="14.p1",
-        question="Over the slow link, how many times as long is a step?",
+        question="Over the slow link, how many times as long is a step as on one node?",
         objectives=(1,),
         targets=("slower-link-slower-step",),
     ),
