@@ -159,17 +159,21 @@ def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def explain_throughput(by_batch: Mapping[int, Mapping[int, float]]) -> str:
-    """For each image side: whether larger batches helped, and whether the largest was too large."""
-    lines = []
+    """For each image side, whether larger batches helped; and whether larger images need them less."""
+    lines, gains = [], []
     for side, rates in by_batch.items():
         smallest, largest, best = min(rates), max(rates), max(rates, key=rates.__getitem__)
-        gain = rates[best] / rates[smallest]
-        words = f"a batch of {best} gives {three_digits(gain)} times the rate of {smallest}"
-        if gain < ALIKE:
+        gains.append(rates[best] / rates[smallest])
+        words = f"a batch of {best} gives {three_digits(gains[-1])} times the rate of {smallest}"
+        if gains[-1] < ALIKE:
             words = "larger batches do not help"
         if rates[largest] * ALIKE < rates[best]:
             words += f"; {largest} is slower again, by {100 * (1 - rates[largest] / rates[best]):.0f} %"
         lines.append(f"{side} × {side} pixels: {words}.")
+    if gains[0] > ALIKE * gains[-1]:
+        lines.append("So it holds here: small images need larger batches, and large images need them less.")
+    else:
+        lines.append("Small images gain no more here than large ones. Run the cell again, on free cores.")
     return "\n".join(lines)
 
 

@@ -166,8 +166,10 @@ def test_throughput_by_batch_and_image() -> None:
     found = explain_throughput({28: {1: 500.0, 16: 2000.0}, 112: {1: 90.0, 16: 95.0, 64: 80.0}})
     assert found == (
         "28 × 28 pixels: a batch of 16 gives 4 times the rate of 1.\n"
-        "112 × 112 pixels: larger batches do not help; 64 is slower again, by 16 %."
+        "112 × 112 pixels: larger batches do not help; 64 is slower again, by 16 %.\n"
+        "So it holds here: small images need larger batches, and large images need them less."
     )
+    assert "on free cores" in explain_throughput({28: {1: 100.0, 64: 200.0}, 112: {1: 10.0, 64: 30.0}})
     jobs = {"small": {"one": 1000.0, "two": 1480.0}}
     assert say_jobs(jobs) == "small: one job 1000 images/s, two jobs 1480 together (+48 %)"
     assert "slowed the one job" in say_jobs({"small": {"one": 1000.0, "two": 2200.0}})
