@@ -160,7 +160,8 @@ def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
 
 def explain_throughput(by_batch: Mapping[int, Mapping[int, float]]) -> str:
     """For each image side, whether larger batches helped; and whether larger images need them less."""
-    lines, gains = [], []
+    lines: list[str] = []
+    gains: list[float] = []
     for side, rates in by_batch.items():
         smallest, largest, best = min(rates), max(rates), max(rates, key=rates.__getitem__)
         gains.append(rates[best] / rates[smallest])
