@@ -56,19 +56,6 @@ def repeated_doublings(ratio: float, ranks: int, start: int = 2) -> float:
     return float(ratio ** log2(ranks / start))
 
 
-def sharing_speedup(jobs: int, busy_fraction: float) -> float:
-    """The most that `jobs` equal jobs on one device gain over one that keeps it busy for `busy_fraction`.
-
-    No more than one job per job, and never more than a device that is always busy. ValueError for a fraction
-    that is not above 0 and up to 1, or less than one job.
-    """
-    if not 0 < busy_fraction <= 1 or jobs < 1:
-        raise ValueError(
-            f"{jobs} jobs that are busy for {busy_fraction}; give 1 job or more, and a fraction up to 1"
-        )
-    return min(float(jobs), 1 / busy_fraction)
-
-
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A published figure, what a model says, what the model assumes, and what it leaves out."""

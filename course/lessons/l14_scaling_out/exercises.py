@@ -75,7 +75,8 @@ HIERARCHICAL = Exercise(
     title="Sum inside each node first",
     task="`inside` contains the ranks of this node; its rank 0 is the leader. `between` contains the "
     "leaders of all nodes; on the other ranks it is `MPI.COMM_NULL`. Sum `array` over all ranks with three "
-    "collectives, one of them only on leaders.",
+    "collectives, one of them only on leaders. `team.Allreduce(MPI.IN_PLACE, array)` sums in place over a "
+    "communicator `team`, and `team.Bcast(array)` copies from its rank 0.",
     stub='''\
 def hierarchical_allreduce(inside, between, array):
     """Sum `array` over all ranks, in place: inside each node, between the leaders, inside each node again."""
@@ -109,7 +110,7 @@ def hierarchical_allreduce(inside, between, array):
 
 # -------------------------------------------------------------------- 14.2 a forecast
 
-SIZES = (4, 1024, 16_384, 262_144)  # bytes that two ranks exchanged
+SIZES = (4, 1024, 16_384, 262_144)  # bytes of the messages that were timed
 Case = tuple[int, float, float, float]  # ranks, bytes, α, β
 
 
@@ -146,14 +147,14 @@ def _near(one: float, other: float, within: float = 0.01) -> bool:
 
 _FORECAST = '''\
 def forecast_seconds(ranks, nbytes, sizes, seconds):
-    """Forecast a ring all-reduce of `nbytes`; two ranks exchanged sizes[i] bytes in seconds[i]."""
-    line = fit_hockney(sizes, seconds)
-    return 2 * (ranks - 1) * line.one_way_seconds(nbytes / ranks)
+    """Forecast a ring all-reduce of `nbytes`; a message of sizes[i] bytes took seconds[i], one way."""
+    link = fit_hockney(sizes, seconds)
+    return 2 * (ranks - 1) * link.one_way_seconds(nbytes / ranks)
 '''
-_RETURN = "    return 2 * (ranks - 1) * line.one_way_seconds(nbytes / ranks)\n"
+_RETURN = "    return 2 * (ranks - 1) * link.one_way_seconds(nbytes / ranks)\n"
 _STUB = '''\
 def forecast_seconds(ranks, nbytes, sizes, seconds):
-    """Forecast a ring all-reduce of `nbytes`; two ranks exchanged sizes[i] bytes in seconds[i]."""
+    """Forecast a ring all-reduce of `nbytes`; a message of sizes[i] bytes took seconds[i], one way."""
     bytes_per_second = sizes[-1] / seconds[-1]
     sent = 2 * (ranks - 1) / ranks * nbytes
     return sent / bytes_per_second
@@ -165,8 +166,9 @@ FORECAST = Exercise(
     targets=("bandwidth-explains-small-messages",),
     title="Spot the bug: a forecast for 2,048 ranks",
     task="A colleague forecasts all-reduces from a measurement on two ranks. The forecast is right for 2 "
-    "ranks, and each line looks sensible. For 2,048 ranks it is much too short. Correct it; "
-    "`fit_hockney(sizes, seconds)` is at hand.",
+    "ranks, and each line looks sensible. For 2,048 ranks it is much too short. Correct it. "
+    "`fit_hockney(sizes, seconds)` fits α + βk (Hockney's model, our alpha-beta model) and returns a link "
+    "like those of section 2: `link.one_way_seconds(k)` is the time of a message of k bytes.",
     stub=_STUB,
     hints=(
         "How many bytes does one message have on 2 ranks, and how many on 2,048? Which entry of `sizes` is "
@@ -174,7 +176,7 @@ FORECAST = Exercise(
         "1.6 MB      steps   bytes per message\n"
         "2 ranks         2             800,000\n"
         "2,048       4,094                 781   ← what does a message of this size take?",
-        "line = fit_hockney(…), then … * line.one_way_seconds(nbytes / …)",
+        "link = fit_hockney(…), then … * link.one_way_seconds(nbytes / …)",
     ),
     solution=_FORECAST,
     check=_check_forecast,
@@ -189,7 +191,7 @@ FORECAST = Exercise(
                 _FORECAST,
                 (
                     _RETURN,
-                    "    sent = 2 * (ranks - 1) / ranks * nbytes\n    return line.one_way_seconds(sent)\n",
+                    "    sent = 2 * (ranks - 1) / ranks * nbytes\n    return link.one_way_seconds(sent)\n",
                 ),
             ),
             "the latency is in it once",
@@ -198,7 +200,7 @@ FORECAST = Exercise(
         WrongAnswer(
             changed(
                 _FORECAST,
-                (_RETURN, "    return np.log2(ranks) * line.one_way_seconds(nbytes)\n"),
+                (_RETURN, "    return np.log2(ranks) * link.one_way_seconds(nbytes)\n"),
             ),
             "recursive doubling",
         ),

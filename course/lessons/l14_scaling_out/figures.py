@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from math import log2
 from typing import Any
 
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from course_lib.theory.cost_model import predict_seconds, ring_allreduce_cost
+from course.lessons.l14_scaling_out.fits import fitted, ring_band, ring_seconds
 from course_lib.theory.hockney import Hockney
 from course_lib.theory.scale_out import DataParallelStep, efficiency_band, repeated_doublings
 from mpi_classroom.figures import (
@@ -65,53 +66,78 @@ def slower(steps: Runs) -> float:
 # ------------------------------------------------------------------ a forecast
 
 
-def ring_seconds(ranks: int, nbytes: float, link: Hockney) -> float:
-    """A ring all-reduce of `nbytes`, on ranks of which each pair has such a link."""
-    return predict_seconds(ring_allreduce_cost(ranks, nbytes), link)
+def forecasts(
+    exchanges: Mapping[str, Mapping[str, Any]], nbytes: int, measured: Mapping[int, float]
+) -> Picture:
+    """Seconds of a ring against ranks, log-log: by α and β, by β alone, and by repetition.
 
-
-def three_forecasts(link: Hockney, nbytes: int, measured: Mapping[int, float]) -> Picture:
-    """Seconds of a ring against ranks, log-log: the forecasts by α and β, by β alone, and by repetition.
-
-    `measured`: seconds by ranks, on `link`. Beyond its ranks, the figure is shaded.
+    `exchanges`: over each link, from which α and β are fitted; `measured`, seconds by ranks, is of the last
+    link. Bands lie between the fits of the single rounds. Beyond the measured ranks the figure is shaded.
     """
-    first, last = min(measured), max(measured)
+    *others, name = exchanges
+    first, last, many = min(measured), max(measured), RANKS[-1]
     ratio = (measured[last] / measured[first]) ** (1 / log2(last / first))
-    many = RANKS[-1]
-    by_model = ring_seconds(many, nbytes, link) / ring_seconds(2, nbytes, link)
-    by_beta = Hockney(0.0, link.beta_seconds_per_byte)
+    link = fitted(exchanges[name])
+    by_model = [ring_seconds(n, nbytes, link) for n in RANKS]
+    by_beta = [ring_seconds(n, nbytes, Hockney(0.0, link.beta_seconds_per_byte)) for n in RANKS]
     title = (
-        f"On {many:,} ranks: {three_digits(by_model)} times as long as on 2 by α and β, "
-        f"{three_digits(2 * (many - 1) / many)} by β alone, "
-        f"{three_digits(repeated_doublings(ratio, many))} by repeated doubling"
+        f"Times as long on {many:,} ranks as on 2, over the {name}: "
+        f"α and β say {three_digits(by_model[-1] / by_model[0])}, "
+        f"β alone {three_digits(by_beta[-1] / by_beta[0])}, "
+        f"repeated doubling {three_digits(repeated_doublings(ratio, many))}"
     )
-    figure, panels = new_panels(title, height=4.5)
-    axes = panels[0]
     series = {
-        "α and β": [ring_seconds(n, nbytes, link) for n in RANKS],
-        "β alone": [ring_seconds(n, nbytes, by_beta) for n in RANKS],
-        f"each doubling × {three_digits(ratio)}": [
+        f"{name}, α and β": by_model,
+        f"{name}, β alone": by_beta,
+        f"{name}, each doubling × {three_digits(ratio)}": [
             measured[first] * repeated_doublings(ratio, n) for n in RANKS
         ],
+        **{
+            f"{each}, α and β": [ring_seconds(n, nbytes, fitted(exchanges[each])) for n in RANKS]
+            for each in others
+        },
     }
+    bands = {f"{each}, α and β": [ring_band(n, nbytes, of) for n in RANKS] for each, of in exchanges.items()}
+    figure = _forecast_lines(title, series, bands, measured)
+    ends = [f"{label}: {say_seconds(values[-1])}" for label, values in series.items()]
+    between = [
+        f"{label} between {say_seconds(band[-1][0])} and {say_seconds(band[-1][1])}"
+        for label, band in bands.items()
+    ]
+    points = [f"{say_seconds(seconds)} on {n}" for n, seconds in measured.items()]
+    kind = "Line chart with bands, both axes logarithmic: seconds of a ring all-reduce against ranks"
+    found = f"On {many:,}: {'; '.join(ends)}. By the fits of single rounds, {listed(between)}."
+    return Picture(figure, f"{kind}. {title}. Measured: {listed(points)}. {found}")
+
+
+def _forecast_lines(
+    title: str,
+    series: Mapping[str, Sequence[float]],
+    bands: Mapping[str, Sequence[tuple[float, float]]],
+    measured: Mapping[int, float],
+) -> Figure:
+    """The lines, the bands, and the measured points; the first three lines are thick."""
+    figure, panels = new_panels(title, height=4.7)
+    axes, last = panels[0], max(measured)
     for index, (label, values) in enumerate(series.items()):
-        axes.plot(RANKS, values, **{**series_style(index), "marker": "none", "linewidth": 2.5}, label=label)
+        style: Look = {**series_style(index), "marker": "none", "linewidth": 2.5 if index < 3 else 1.5}
+        axes.plot(RANKS, values, **style, label=label)
+        if label in bands:
+            low, high = zip(*bands[label], strict=True)
+            axes.fill_between(RANKS, low, high, color=style["color"], alpha=0.25, linewidth=0)
     axes.plot(list(measured), list(measured.values()), "o", color=INK, markersize=9, label="measured")
     axes.axvspan(last, RANKS[-1], color="#999999", alpha=0.15, linewidth=0)
     upper: Look = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": FONT_SIZE}
     axes.text(last * 1.1, 0.97, "not measured", **upper)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_locator(LogLocator())
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: say_seconds(seconds)))
     axes.set_xticks(RANKS[::2], [f"{n:,}" for n in RANKS[::2]])
     axes.set_xlabel("ranks, each on a node of its own")
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
-    ends = [f"{label}: {say_seconds(values[-1])}" for label, values in series.items()]
-    points = [f"{say_seconds(seconds)} on {n}" for n, seconds in measured.items()]
-    kind = "Line chart, both axes logarithmic: seconds of a ring all-reduce against ranks"
-    return Picture(figure, f"{kind}. {title}. Measured: {listed(points)}. On {many:,}: {'; '.join(ends)}.")
+    return figure
 
 
 # ------------------------------------------------------------------ what crosses the link
@@ -156,8 +182,11 @@ def trainings(runs: Runs) -> Picture:
     fastest = min(names, key=lambda name: runs[name]["seconds"])
     best = max(names, key=lambda name: runs[name]["accuracy"])
     points = 100 * (runs[best]["accuracy"] - min(run["accuracy"] for run in runs.values()))
+    alike = "both are" if len(names) == 2 else "all are"
     accurate = (
-        "all are equally accurate, within a point" if points < SAME_POINTS else f"{best} is the most accurate"
+        f"{alike} equally accurate, within a point"
+        if points < SAME_POINTS
+        else f"{best} is the most accurate"
     )
     title = f"The fastest is {fastest}, with {say_seconds(runs[fastest]['seconds'])}; {accurate}"
     figure, axes = new_figure(title, width=8, height=4.0)
@@ -165,7 +194,9 @@ def trainings(runs: Runs) -> Picture:
     for index, name in enumerate(names):
         losses, seconds = runs[name]["losses"], runs[name]["seconds"]
         at = [seconds * (n + 1) / len(losses) for n in range(len(losses))]
-        words = f"{name}: {say_seconds(seconds)}, {100 * runs[name]['accuracy']:.1f} % right"
+        words = (
+            f"{name}: {say_seconds(seconds)}, {100 * runs[name]['accuracy']:.1f} % of the test images right"
+        )
         axes.plot(at, losses, **{**series_style(index), "markevery": max(1, len(at) // 8)}, label=words)
         told.append(f"{words}, loss {losses[0]:.2f} to {losses[-1]:.2f} in {len(losses)} updates")
     axes.set_xlabel("seconds of training, the same images")
@@ -181,7 +212,7 @@ def efficiency_curves(step: DataParallelStep, links: Mapping[str, Sequence[Hockn
     """Efficiency against ranks for each link, as a band over its fits; nothing was run beyond 2 ranks."""
     bands = {name: [efficiency_band(step, n, fits) for n in MANY] for name, fits in links.items()}
     ends = {name: band[-1] for name, band in bands.items()}
-    words = listed(f"{100 * low:.2g} to {100 * high:.2g} % ({name})" for name, (low, high) in ends.items())
+    words = listed(f"{_percents(*end)} over the {name}" for name, end in ends.items())
     title = f"Predicted efficiency on {MANY[-1]:,} ranks: {words}"
     figure, panels = new_panels(title, height=4.2)
     axes = panels[0]
@@ -200,6 +231,12 @@ def efficiency_curves(step: DataParallelStep, links: Mapping[str, Sequence[Hockn
     axes.legend(fontsize=FONT_SIZE, frameon=False)
     kind = "Line chart with bands: predicted efficiency in percent against ranks"
     return Picture(figure, f"{kind}. {title}.")
+
+
+def _percents(low: float, high: float) -> str:
+    """`28 to 30 %`, or one number where both are the same in two digits."""
+    least, most = (f"{100 * each:.2g}" for each in (low, high))
+    return f"{least} %" if least == most else f"{least} to {most} %"
 
 
 # ------------------------------------------------------------------ one device, several jobs

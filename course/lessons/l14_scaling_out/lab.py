@@ -36,8 +36,8 @@ BOTH_WAYS = {
 }
 GRADIENTS = 1_686_568  # bytes of the CNN's gradients
 SMALL_TO_LARGE = [4, 64, 1024, 4096, 16384, 65536, 262144]
-ALL_REDUCES = ["ring", "ring, ranks in turn", "hierarchical", "MPI's own"]
-CHOICES = ("plain", "overlap", "bfloat16", "accumulate", "PowerSGD", "top-k", "local SGD")
+ALL_REDUCES = ["ring", "ring, ranks in turn", "hierarchical", "MPI's own", "MPI's own, ranks in turn"]
+CHOICES = ("plain", "bigger buckets", "overlap", "bfloat16", "accumulate", "PowerSGD", "top-k", "local SGD")
 RUNS: tuple[dict[str, Any], ...] = (
     {"task": "step", "nodes": 1, "slots": 2, "batch": 64, "steps": 10},
     {"task": "step", "nodes": 2, "batch": 64, "steps": 10},
@@ -85,6 +85,12 @@ def say_where(nodes: int, slots: int, rate: str | None) -> str:
     """The lab in words: `2 nodes, 1 rank per node, links at 100 Mbit/s`."""
     links = f", links {rate_words(parse_rate(rate) if rate else None)}" if nodes > 1 else ""
     return f"{nodes} node{'s' * (nodes > 1)}, {slots} rank{'s' * (slots > 1)} per node{links}"
+
+
+def ring_in_lab(nodes: int, nbytes: int) -> float:
+    """Seconds of a ring all-reduce of `nbytes`, with one rank on each of `nodes` nodes, over slow links."""
+    found = in_lab("allreduces", nodes=nodes, rate=SLOW, nbytes=nbytes, names=["ring"])
+    return float(found["ring"]["seconds"])
 
 
 def script_in_lab(script: str, *options: str, nodes: int = 2) -> str:

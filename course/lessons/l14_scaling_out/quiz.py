@@ -63,7 +63,7 @@ QUESTIONS = (WHAT_TO_KNOW, THREE_LAUNCHERS)
 PREDICTIONS = (
     Prediction(
         id="14.p1",
-        question="Slow link: how many times as long as on one node?",
+        question="Over the slow link, how many times as long is a step as on one node?",
         objectives=(1,),
         targets=("slower-link-slower-step",),
     ),
@@ -75,7 +75,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="14.p3",
-        question="How many MB does the ring send between the nodes?",
+        question="How many MB does the ring send between the nodes, both ways together?",
         objectives=(3,),
         targets=("placement-does-not-matter",),
     ),

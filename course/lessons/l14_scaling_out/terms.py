@@ -24,6 +24,10 @@ TERMS = (
         forms="",
     ),
     Term(
+        "flat algorithm",
+        "A collective that knows nothing of nodes: it sends alike to ranks of its own node and of others.",
+    ),
+    Term(
         "MPS",
         "NVIDIA's Multi-Process Service: several processes run their kernels on one GPU at the same time.",
     ),

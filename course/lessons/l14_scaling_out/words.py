@@ -1,31 +1,29 @@
 """What lesson 14's measurements say: each sentence is chosen from the numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from course.lessons.l14_scaling_out.figures import SAME_POINTS, Runs, ring_seconds
-from course_lib.theory.hockney import Hockney, fit_hockney
-from course_lib.theory.scale_out import sharing_speedup
+from course.lessons.l14_scaling_out.figures import SAME_POINTS, Runs
+from course.lessons.l14_scaling_out.fits import fitted, ring_band, ring_seconds
+from course_lib.theory.hockney import Hockney
 from mpi_classroom.figures import listed, say_seconds, three_digits
 
 NEAR = 0.2  # a forecast that is off by less holds
+SAME_COMPUTING = 1.25  # what repeated runs of the same step may differ by
+JUMP = 0.5  # a loss that rises by more above what it was jumps
 ALIKE = 1.1  # times and bytes that differ by less are not told apart
-
-
-def fitted(exchange: Mapping[str, Any]) -> Hockney:
-    """α and β of all rounds of an exchange together."""
-    rounds = exchange["seconds"]
-    return fit_hockney(exchange["nbytes"] * len(rounds), [second for each in rounds for second in each])
-
-
-def fitted_by_round(exchange: Mapping[str, Any]) -> list[Hockney]:
-    """α and β of each round of an exchange."""
-    return [fit_hockney(exchange["nbytes"], seconds) for seconds in exchange["seconds"]]
 
 
 def say_link(link: Hockney) -> str:
     """α and 1/β with their units."""
-    return f"α = {say_seconds(link.alpha_seconds)}, 1/β = {three_digits(8e3 * link.gbyte_per_s)} Mbit/s"
+    rate = 8 * link.gbyte_per_s  # Gbit/s
+    words = f"{three_digits(rate)} Gbit/s" if rate >= 1 else f"{three_digits(1e3 * rate)} Mbit/s"
+    return f"α = {say_seconds(link.alpha_seconds)}, 1/β = {words}"
+
+
+def say_step(step: Mapping[str, Any]) -> str:
+    """Milliseconds of the two parts of a step."""
+    return f"computing {1e3 * step['computing']:.1f} ms, all-reduce {1e3 * step['allreduce']:.1f} ms"
 
 
 def explain_step(steps: Runs) -> str:
@@ -35,11 +33,13 @@ def explain_step(steps: Runs) -> str:
     share = last["allreduce"] / (last["computing"] + last["allreduce"])
     words = (
         f"The all-reduce takes {say_seconds(more)} more than on one node, "
-        f"and is now {100 * share:.0f} % of the step."
+        f"and is now {100 * share:.0f} % of the step. Computing sends nothing"
     )
-    if last["computing"] < 1.25 * first["computing"]:
-        return f"{words} Computing takes as long as before, because it sends nothing."
-    return f"{words} Computing took longer, too: other programs were using the cores."
+    computing = [each["computing"] for each in steps.values()]
+    times = f"{listed(three_digits(1e3 * each) for each in computing)} ms"
+    if max(computing) < SAME_COMPUTING * min(computing):
+        return f"{words}, so the link does not change it: {times} differ as repeated runs do."
+    return f"{words}. But it took {times}: other programs were using the cores."
 
 
 def explain_forecast(forecast: float, measured: float) -> str:
@@ -53,15 +53,20 @@ def explain_forecast(forecast: float, measured: float) -> str:
     return f"{words}, {-100 * off:.0f} % less: the exchanges were disturbed, or MPI sends less than we think"
 
 
-def explain_many(links: Mapping[str, Hockney], nbytes: float, ranks: int) -> str:
-    """How much of the all-reduce on `ranks` ranks is latency, by the model, over each link."""
+def explain_many(exchanges: Mapping[str, Mapping[str, Any]], nbytes: float, ranks: int) -> str:
+    """How much of the all-reduce on `ranks` ranks is latency, by the model, and what its rounds say."""
     steps = 2 * (ranks - 1)
-    shares = {
-        name: 100 * steps * link.alpha_seconds / ring_seconds(ranks, nbytes, link)
-        for name, link in links.items()
-    }
+    shares = {}
+    for name, exchange in exchanges.items():
+        link = fitted(exchange)
+        shares[name] = 100 * steps * link.alpha_seconds / ring_seconds(ranks, nbytes, link)
     words = listed(f"{share:.0f} % of the time over the {name}" for name, share in shares.items())
-    return f"The ring has {steps:,} steps. Their α alone is {words}."
+    *_, last = exchanges.values()
+    low, high = (say_seconds(each) for each in ring_band(ranks, nbytes, last))
+    sure = f"all {len(last['seconds'])} rounds say {low}"
+    if low != high:
+        sure = f"the {len(last['seconds'])} rounds say {low} to {high}"
+    return f"The ring has {steps:,} steps. Their α alone is {words}. For the {name}, {sure}."
 
 
 def explain_doubling(measured: Mapping[int, float]) -> str:
@@ -82,7 +87,7 @@ def explain_doubling(measured: Mapping[int, float]) -> str:
 
 def explain_crossing(results: Runs) -> str:
     """What the hierarchical all-reduce saves, beside the ring and MPI's own."""
-    ring, ours, own = (results[name] for name in ("ring", "hierarchical", "MPI's own"))
+    ring, ours = results["ring"], results["hierarchical"]
     wrong = [name for name, each in results.items() if not each["right"]]
     if wrong:
         return f"The sum of {listed(wrong)} is wrong, so its time says nothing."
@@ -95,24 +100,47 @@ def explain_crossing(results: Runs) -> str:
         f"and {in_turn} times with its ranks in turn.",
         f"The ring takes {say_seconds(ring['seconds'])}, the hierarchy {say_seconds(ours['seconds'])}.",
     ]
-    if own["link_nbytes"] < ALIKE * ours["link_nbytes"]:
-        lines.append(
-            "MPI's own sends as few bytes. A flat algorithm can do so, too, when neighbours share a node."
-        )
-    else:
-        lines.append("MPI's own sends more bytes between the nodes than the hierarchy does.")
+    lines.append(explain_own(results, ours["link_nbytes"]))
     return "\n".join(lines)
 
 
+def explain_own(results: Runs, fewest: float) -> str:
+    """Whether MPI's own all-reduce is hierarchical: then it sends the `fewest` bytes for each placement."""
+    own, in_turn = (results[f"MPI's own{each}"]["link_nbytes"] for each in ("", ", ranks in turn"))
+    if max(own, in_turn) < ALIKE * fewest:
+        return "MPI's own sends as few bytes, also with its ranks in turn: it is hierarchical, too."
+    times = three_digits(in_turn / own)
+    if own < ALIKE * fewest:
+        return f"MPI's own sends as few bytes, and {times} times as many with its ranks in turn: it is flat."
+    return "MPI's own sends more bytes between the nodes than the hierarchy does."
+
+
 def explain_choice(runs: Runs, choice: str) -> str:
-    """What the choice gained in seconds, bytes and accuracy."""
+    """What the choice gained in bytes and accuracy, and whether the learning rate made the losses jump."""
     plain, chosen = runs["plain"], runs[choice]
     sent = chosen["link_nbytes"] / plain["link_nbytes"]
     points = 100 * (chosen["accuracy"] - plain["accuracy"])
-    words = f"It sends {three_digits(sent)} times as many bytes as plain, in {len(chosen['losses'])} updates"
+    words = (
+        f"It sends {three_digits(sent)} times as many bytes as plain, in {len(chosen['losses'])} updates. "
+    )
     if abs(points) < SAME_POINTS:
-        return f"{words}. The accuracy is the same within a point."
-    return f"{words}. The accuracy is {abs(points):.1f} points {'higher' if points > 0 else 'lower'}."
+        words += "The accuracy is the same within a point."
+    else:
+        words += f"The accuracy is {abs(points):.1f} points {'higher' if points > 0 else 'lower'}."
+    jumps = {highest_jump(run["losses"]) for run in runs.values()}
+    if len(runs) > 1 and len(jumps) == 1 and (update := jumps.pop()):
+        words += (
+            f" All losses jump at update {update}: it is the same batch everywhere, "
+            "and the learning rate is large. The link has nothing to do with it."
+        )
+    return words
+
+
+def highest_jump(losses: Sequence[float]) -> int | None:
+    """The update, counted from 1, whose loss is highest above the lowest one before; None without a jump."""
+    rises = [after - min(losses[: n + 1]) for n, after in enumerate(losses[1:])]
+    highest = max(range(len(rises)), key=rises.__getitem__, default=None)
+    return None if highest is None or rises[highest] < JUMP else highest + 2
 
 
 def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
@@ -130,11 +158,24 @@ def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def say_sharing(jobs: int, busy_fraction: float) -> str:
-    """What jobs that share a device gain at most, when one keeps it busy for a fraction of the time."""
-    most = sharing_speedup(jobs, busy_fraction)
-    busy = f"{100 * busy_fraction:.0f} % of the time"
-    return f"If one job keeps a device busy for {busy}, {jobs} jobs gain at most a factor of {most:.2f}."
+def explain_throughput(by_batch: Mapping[int, Mapping[int, float]]) -> str:
+    """For each image side, whether larger batches helped; and whether larger images need them less."""
+    lines: list[str] = []
+    gains: list[float] = []
+    for side, rates in by_batch.items():
+        smallest, largest, best = min(rates), max(rates), max(rates, key=rates.__getitem__)
+        gains.append(rates[best] / rates[smallest])
+        words = f"a batch of {best} gives {three_digits(gains[-1])} times the rate of {smallest}"
+        if gains[-1] < ALIKE:
+            words = "larger batches do not help"
+        if rates[largest] * ALIKE < rates[best]:
+            words += f"; {largest} is slower again, by {100 * (1 - rates[largest] / rates[best]):.0f} %"
+        lines.append(f"{side} × {side} pixels: {words}.")
+    if gains[0] > ALIKE * gains[-1]:
+        lines.append("So it holds here: small images need larger batches, and large images need them less.")
+    else:
+        lines.append("Small images gain no more here than large ones. Run the cell again, on free cores.")
+    return "\n".join(lines)
 
 
 def say_all_choices(runs: Runs) -> str:

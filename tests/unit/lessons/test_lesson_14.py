@@ -27,16 +27,21 @@ def test_the_lesson_asks_for_no_measurement_that_is_not_recorded() -> None:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "in_lab"
     ]
-    assert len(calls) == 8
+    assert len(calls) == 6
     known = {key(run) for run in RUNS}
-    for call in calls:
+    for call, rate in ((call, rate) for call in calls for rate in (None, lab.SLOW)):
         asked: dict[str, Any] = {"task": ast.literal_eval(call.args[0])}
         for keyword in call.keywords:
             if ast.unparse(keyword) == "**yours":
                 continue
-            value = eval(ast.unparse(keyword.value), {}, names | {"nodes": 2, "name": CHOICES[0]})
+            value = eval(
+                ast.unparse(keyword.value), {}, names | {"nodes": 2, "name": CHOICES[0], "rate": rate}
+            )
             asked |= value if keyword.arg is None else {keyword.arg: value}
         assert key({"nodes": 2} | asked) in known, ast.unparse(call)
+    assert "ring_in_lab(nodes, nbytes) for nodes in (2, 4)" in source
+    ring = {"task": "allreduces", "rate": lab.SLOW, "nbytes": GRADIENTS, "names": ["ring"]}
+    assert {key(ring | {"nodes": nodes}) for nodes in (2, 4)} < known
     options = ["--samples", "2000", "--epochs", "1"]
     assert key({"task": "script", "nodes": 2, "script": "train_mnist_ddp.py", "options": options}) in known
 

@@ -8,7 +8,6 @@ from course_lib.theory.scale_out import (
     DataParallelStep,
     efficiency_band,
     repeated_doublings,
-    sharing_speedup,
 )
 
 STEP = DataParallelStep(compute_seconds=0.1, gradient_nbytes=4e6, samples_per_rank=64)
@@ -44,15 +43,6 @@ def test_the_band_is_from_the_slowest_link_to_the_fastest() -> None:
 def test_ten_doublings_lead_from_2_to_2048() -> None:
     assert repeated_doublings(1.5, 2048) == pytest.approx(1.5**10)
     assert repeated_doublings(1.5, 2) == 1
-
-
-def test_sharing_fills_a_device_and_no_more() -> None:
-    assert sharing_speedup(4, 0.5) == 2
-    assert sharing_speedup(2, 0.1) == 2
-    assert sharing_speedup(2, 1.0) == 1
-    for jobs, busy in ((0, 0.5), (2, 0.0), (2, 1.1)):
-        with pytest.raises(ValueError, match="a fraction up to 1"):
-            sharing_speedup(jobs, busy)
 
 
 def test_the_error_of_a_claim_has_a_sign() -> None:
