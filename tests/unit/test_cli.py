@@ -418,6 +418,18 @@ def test_progress_lists_what_was_passed_and_what_was_not_attempted(home):
     assert "00.1" not in course("progress", "01").output
 
 
+def test_progress_is_exported_to_a_file_and_says_how_much(home):
+    write_lesson(home, "01_mpi_basics", "x = 1")
+    (home / "my_course").mkdir()
+    (home / "my_course" / ".progress.json").write_text('{"01.1": {"passed": true, "tries": 3}}')
+    result = course("progress", "--export", home / "mine.csv")
+    lines = (home / "mine.csv").read_text().splitlines()
+    assert result.output == f"{home}/mine.csv: {len(lines) - 1} exercises, questions and predictions.\n"
+    assert [line for line in lines if line.startswith("01,01.1,exercise,") and ",passed,3,0,," in line]
+    result = course("progress", "--export", home / "none" / "mine.csv")
+    assert result.exit_code == 1 and len(result.output.splitlines()) == 1
+
+
 def test_progress_before_the_first_exercise_says_so(home):
     write_lesson(home, "00_start_here", "x = 1")
     result = course("progress")
