@@ -131,7 +131,7 @@ def lab(
 
         for sentence in update_copies(paths.NOTEBOOKS, paths.MY_COURSE).sentences():
             typer.echo(sentence)
-        if port_in_use(port):
+        if "JUPYTERHUB_SERVICE_URL" not in os.environ and port_in_use(port):
             typer.echo(f"Port {port} is in use. JupyterLab takes the next free port and shows its address.")
         sys.stdout.flush()
         command = lab_command(port, browser, context.args, paths.MY_COURSE)

@@ -40,6 +40,7 @@ COURSE_FILES = (
     "notebooks",
     "packages",
     "pyproject.toml",
+    "requirements-hub.lock",
     "requirements.lock",
 )
 MADE_HERE = {"__pycache__", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
