@@ -24,9 +24,11 @@ from pathlib import Path
 import psutil
 
 from course.paths import ROOT
+from course.tools.jupyter import port_in_use
 
 MEGABYTE = 1e6
-SETTLE = 5.0  # seconds until a server that was started is ready
+FIRST_PORT = 18800
+START_SECONDS = 120.0  # that all servers have to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,13 @@ def servers(homes: Sequence[Path]) -> Iterator[None]:
     try:
         for number, home in enumerate(homes):
             home.mkdir(parents=True)
-            port = str(18800 + number)
-            running.append(start([*command, "--port", port], home, home / "server.log"))
-        time.sleep(SETTLE)
+            port = FIRST_PORT + number
+            running.append(start([*command, "--port", str(port)], home, home / "server.log"))
+        end = time.monotonic() + START_SECONDS
+        while not all(port_in_use(FIRST_PORT + number) for number in range(len(homes))):
+            if time.monotonic() > end:
+                raise TimeoutError(f"a server did not start; see {homes[0].parent}/user*/server.log")
+            time.sleep(1)
         yield
     finally:
         for server in running:

@@ -130,7 +130,7 @@ def run_cell(hub, learner: str, token: str, source: str) -> str:
     import websocket
 
     base = f"{hub.address}/user/{learner}/api/kernels"
-    status, kernel = ask(base, "POST", token, {"name": "python3"})
+    status, kernel = ask(base, "POST", token, {"name": "python3", "path": "01_mpi_basics.ipynb"})
     assert status == 201
     address = f"{base}/{kernel['id']}/channels".replace("http", "ws", 1)
     channel = websocket.create_connection(address, header=[f"Authorization: token {token}"], timeout=180)
