@@ -29,6 +29,7 @@ from course.tools.jupyter import port_in_use
 MEGABYTE = 1e6
 FIRST_PORT = 18800
 START_SECONDS = 120.0  # that all servers have to start
+DEADLINE = 7200  # seconds, as users wait for each other's cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,8 @@ def measure(users: int, lessons: Sequence[str], folder: Path) -> Seats:
     peak_user = peak_all = 0
     with servers(homes):
         idle = max(pss(found) for found in seat_processes(homes).values())
-        command = [sys.executable, "-m", "course.tools.cli", "run", *lessons]
+        patience = ["--cell-seconds", str(DEADLINE), "--lesson-seconds", str(DEADLINE)]
+        command = [sys.executable, "-m", "course.tools.cli", "run", *patience, *lessons]
         began, busy = time.monotonic(), busy_seconds()
         runs = [start(command, home, home / "run.log") for home in homes]
         while any(run.poll() is None for run in runs):
