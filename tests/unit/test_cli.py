@@ -421,7 +421,7 @@ def test_a_hub_decides_on_the_port_and_who_may_come_in(monkeypatch, tmp_path):
     monkeypatch.setenv("JUPYTERHUB_SERVICE_URL", "http://127.0.0.1:1234/user/one/")
     in_hub = jupyter.lab_command(8888, False, folder=tmp_path)
     assert in_hub[2] == "jupyterhub.singleuser" and f"--ServerApp.root_dir={tmp_path}" in in_hub
-    assert not any("port" in word for word in in_hub)
+    assert not any("ServerApp.port" in word for word in in_hub)
 
 
 # -------------------------------------------------------------------- progress

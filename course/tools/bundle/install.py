@@ -133,7 +133,7 @@ def digests(bundle: Path) -> dict:
     except (OSError, ValueError):
         text = ""
     lines = text.splitlines()
-    found = dict(reversed(line.split("  ", 1)) for line in lines if re.match("[0-9a-f]{64}  .", line))
+    found = {line[66:]: line[:64] for line in lines if re.match("[0-9a-f]{64}  .", line)}
     if not text.endswith("\n") or len(found) != len(lines):
         raise Trouble("sha256.txt is missing or damaged; copy the bundle again.")
     return found
