@@ -19,6 +19,8 @@ from course.tools import cli
 from course.tools.bundle import install, make
 from course.tools.bundle.install import Trouble
 from course.tools.pins import LOCK, PYTHONS, pins
+from course_lib.data import mnist
+from course_lib.data.downloads import read_registry
 
 GLIBC = ("glibc", "2.36")
 TARGETS = [
@@ -275,6 +277,22 @@ def test_an_earlier_bundle_is_replaced_and_nothing_else(bundle: Path) -> None:
     assert list(bundle.iterdir()) == []
 
 
+def test_a_data_set_goes_where_lessons_look_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COURSE_DATA", str(tmp_path))
+    monkeypatch.setattr(mnist, "data_folders", lambda: [tmp_path / "none"])
+    with pytest.raises(
+        make.BundleError, match="mnist is not on this machine; get it first: course fetch mnist"
+    ):
+        make.files_of_set("mnist")
+    names = [file.name for file in read_registry("mnist").files]
+    (tmp_path / "mnist").mkdir()
+    for name in names:
+        (tmp_path / "mnist" / name).write_text(name)
+    make.copy_all(make.files_of_set("mnist"), tmp_path / "bundle" / "data" / "mnist")
+    install.copy_data(tmp_path / "bundle", tmp_path / "room")
+    assert sorted(path.name for path in (tmp_path / "room" / "data" / "mnist").iterdir()) == sorted(names)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -309,7 +327,7 @@ def test_the_course_installs_and_runs_without_a_network(tmp_path: Path) -> None:
     python, script = getattr(sys, "_base_executable", sys.executable), tmp_path / "a stick" / "install.py"
     code, words = without_network([python, "-I", str(script), str(tmp_path / "room")])
     assert code == 0, words
-    code, words = without_network([str(tmp_path / "room/.venv/bin/course"), "run", "00", "11"])
+    code, words = without_network([str(tmp_path / "room/.venv/bin/course"), "run", "00", "02"])
     assert code == 0 and "2 lessons ran" in words, words
     taken = sum(path.lstat().st_size for path in (tmp_path / "room").rglob("*") if not path.is_symlink())
     (target,) = json.loads((tmp_path / "a stick" / "bundle.json").read_text())["targets"]
