@@ -131,7 +131,7 @@ def lab(
 
         for sentence in update_copies(paths.NOTEBOOKS, paths.MY_COURSE).sentences():
             typer.echo(sentence)
-        if port_in_use(port):
+        if "JUPYTERHUB_SERVICE_URL" not in os.environ and port_in_use(port):
             typer.echo(f"Port {port} is in use. JupyterLab takes the next free port and shows its address.")
         sys.stdout.flush()
         command = lab_command(port, browser, context.args, paths.MY_COURSE)
@@ -160,18 +160,30 @@ def reset(
 
 
 @app.command()
-def progress(lessons: Names = None) -> None:
+def progress(
+    lessons: Names = None,
+    export: Annotated[
+        str, typer.Option("--export", metavar="FILE", help="Write it to a file instead: .csv or .json.")
+    ] = "",
+) -> None:
     """Show which exercises you have passed.
 
-    Your progress is saved in my_course/.progress.json on this machine. Nothing is sent.
+    Your progress is saved in my_course/.progress.json on this machine. Nothing is sent. An export names
+    neither you nor this machine; docs/progress.md says what it is evidence of.
     """
     with one_sentence():
+        from pathlib import Path
+
         from course import paths
         from course.tools.catalogue import resolve
-        from mpi_classroom.progress import read_progress, report
+        from mpi_classroom.progress import export_progress, read_progress, report
 
         notes = read_progress(paths.MY_COURSE / ".progress.json")
         titles = {lesson.number: lesson.title for lesson in resolve(lessons or [], paths.NOTEBOOKS)}
+        if export:
+            rows = export_progress(notes, titles, Path(export))
+            typer.echo(f"{export}: {rows} exercises, questions and predictions.")
+            return
         for line in report(notes, titles):
             typer.echo(line)
         if not notes:
@@ -231,6 +243,54 @@ def fetch(
                 failed = True
                 typer.echo(f"course: {error}", err=True)
         raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def bundle(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="For example a folder on a USB stick.")],
+    platforms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--platform", metavar="NAME", help="linux-x86_64, linux-aarch64 or macos-arm64; again for more."
+        ),
+    ] = None,
+    pythons: Annotated[
+        list[str] | None,
+        typer.Option("--python", metavar="VERSION", help="For example 3.12; again for more."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", metavar="SET", help="Add mnist or cifar10 from this machine; again for more."),
+    ] = None,
+    image: Annotated[
+        str, typer.Option("--image", metavar="FILE", help="Add a container image that docker save wrote.")
+    ] = "",
+    torch_index: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to look for PyTorch's CPU build.")
+    ] = "",
+) -> None:
+    """Write a folder that installs the course without a network.
+
+    Give it to a room on USB sticks or a shared disk. `python3 install.py` in it installs the course, or says
+    in one sentence what is wrong. Without options the folder is for machines like this one.
+    """
+    with one_sentence():
+        from pathlib import Path
+
+        from course.tools.bundle import make
+
+        make.make_bundle(
+            Path(folder),
+            systems=platforms or (),
+            pythons=pythons or (),
+            data=data or (),
+            image=Path(image) if image else None,
+            torch_index=torch_index,
+            show=typer.echo,
+        )
+        typer.echo(
+            f"{folder}: {make.total_bytes(Path(folder)) / 1e6:.0f} MB. Install from it: python3 install.py"
+        )
 
 
 @app.command()

@@ -15,14 +15,13 @@ from course.tools.catalogue import find_lessons
 
 
 def lab_command(port: int, browser: bool, more: Sequence[str] = (), folder: Path = MY_COURSE) -> list[str]:
-    """The command that opens JupyterLab on `folder`, showing its first lesson; `more` is passed on."""
-    command = [
-        sys.executable,
-        "-m",
-        "jupyterlab",
-        f"--ServerApp.root_dir={folder}",
-        f"--ServerApp.port={port}",
-    ]
+    """The command that opens JupyterLab on `folder`, showing its first lesson; `more` is passed on.
+
+    Where a JupyterHub starts it, the hub says on which port, and who may come in.
+    """
+    in_hub = "JUPYTERHUB_SERVICE_URL" in os.environ
+    command = [sys.executable, "-m", "jupyterhub.singleuser" if in_hub else "jupyterlab"]
+    command += [f"--ServerApp.root_dir={folder}", *([] if in_hub else [f"--ServerApp.port={port}"])]
     lessons = find_lessons(folder)
     if lessons:
         command.append(f"--LabApp.default_url=/lab/tree/{lessons[0].path.name}")

@@ -1,6 +1,7 @@
 """Every package that the course installs, with the digests of its files: `requirements.lock`.
 
-What the website is made with is apart, in `requirements-site.lock`: learners do not install it.
+What the website is made with is apart, in `requirements-site.lock`, and so is what a JupyterHub needs beside
+the course, in `requirements-hub.lock`: learners do not install either.
 
     make lock                 write it again after a change of a pyproject.toml; what may stay, stays
     make lock UPGRADE=1       take the newest version of everything that the bounds allow
@@ -29,6 +30,8 @@ from course.paths import ROOT
 LOCK = ROOT / "requirements.lock"
 SITE_LOCK = ROOT / "requirements-site.lock"
 SITE_WANTED = ROOT / "docs" / "site" / "requirements.in"
+HUB_LOCK = ROOT / "requirements-hub.lock"
+HUB_WANTED = ROOT / "docs" / "hub" / "requirements.in"
 PROJECTS = (".", "course", "packages/mpi_classroom", "packages/torch_mpi4py")
 OURS = ("course", "course-lib", "mpi-classroom", "torch-mpi4py")
 ACCELERATOR = ("nvidia-", "cuda-", "triton", "pytorch-triton", "intel-")
@@ -40,6 +43,9 @@ HEADER = """\
 """
 SITE_HEADER = """\
 # What `make site` and `make slides` install into build/tools/site, with digests. `make lock` writes this.
+"""
+HUB_HEADER = """\
+# What a server of a JupyterHub needs beside requirements.lock, with digests. `make lock` writes this.
 """
 # The site takes one file of axe-playwright-python; the browser's driver is in requirements.lock.
 NOT_FOR_THE_SITE = ("playwright", "greenlet", "pyee")
@@ -135,10 +141,23 @@ def lock(uv: str, known: str = "") -> str:
 
 def site_lock(uv: str, known: str = "") -> str:
     """The text of a new lock for the tools of the site. The versions in `known` stay."""
-    asked = [line.partition("  #")[0] for line in SITE_WANTED.read_text().splitlines() if line[:1] != "#"]
-    found = blocks(resolved(uv, asked, known))
+    found = blocks(resolved(uv, _asked(SITE_WANTED), known))
     kept = [(pin, digests) for pin, digests in found if pin.partition("==")[0] not in NOT_FOR_THE_SITE]
     return SITE_HEADER + "".join(f"{pin} \\\n{digests}\n" for pin, digests in kept)
+
+
+def hub_lock(uv: str, known: str = "") -> str:
+    """The text of a new lock for a hub's servers: what they need and the course's own lock has not."""
+    course = LOCK.read_text().replace(f"# {APART}==", f"{APART}==")
+    have = [pin for pin, _ in blocks(course)]
+    found = blocks(resolved(uv, [*_asked(HUB_WANTED), *have], known))
+    names = {re.split("[ =]", pin)[0] for pin in have}
+    new = [(pin, digests) for pin, digests in found if re.split("[ =]", pin)[0] not in {*names, APART}]
+    return HUB_HEADER + "".join(f"{pin} \\\n{digests}\n" for pin, digests in new)
+
+
+def _asked(path: Path) -> list[str]:
+    return [line.partition("  #")[0] for line in path.read_text().splitlines() if line[:1] != "#"]
 
 
 def closure(roots: list[str] | None = None) -> dict[str, str]:
@@ -173,8 +192,8 @@ def _needs(lines: list[str], extras: frozenset[str]) -> Iterator[Requirement]:
 
 
 def main() -> None:
-    """Write both locks."""
-    parser = argparse.ArgumentParser(description="Write requirements.lock and requirements-site.lock.")
+    """Write the three locks."""
+    parser = argparse.ArgumentParser(description="Write requirements.lock and the two beside it.")
     parser.add_argument("--uv", default="uv", help="the uv to ask the index with")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions within the bounds")
     parser.add_argument("--names", action="store_true", help="print what the course asks for, without bounds")
@@ -182,7 +201,7 @@ def main() -> None:
     if arguments.names:
         print(*sorted({Requirement(line).name for line in wanted()} - {APART}))
         return
-    for path, write in ((LOCK, lock), (SITE_LOCK, site_lock)):
+    for path, write in ((LOCK, lock), (SITE_LOCK, site_lock), (HUB_LOCK, hub_lock)):
         known = "" if arguments.upgrade or not path.exists() else path.read_text()
         path.write_text(write(arguments.uv, known))
 

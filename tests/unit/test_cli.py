@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from course import doctor, paths
-from course.tools import cli
+from course.tools import cli, jupyter
 from course.tools.run_display import RunDisplay
 from course_lib.data import cifar10, cnn_dailymail, mnist
 from course_lib.data.storage import DataError
@@ -27,7 +27,7 @@ from mpi_classroom.check import Check
 PROGRAM = """
 import sys
 from pathlib import Path
-from course.tools import cli
+from course.tools import cli, jupyter
 from course import doctor, paths
 here = Path(sys.argv.pop(1))
 paths.NOTEBOOKS, paths.BUILD, paths.MY_COURSE = here / "notebooks", here / "build", here / "my_course"
@@ -403,6 +403,27 @@ def test_trouble_is_one_sentence(home, monkeypatch, error, code):
     assert len(result.output.strip().splitlines()) == 1
 
 
+# -------------------------------------------------------------------- many learners on one machine
+
+
+def test_each_of_several_people_has_a_copy_of_their_own(tmp_path):
+    program = "from course import paths; print(paths.MY_COURSE, paths.BUILD, paths.NOTEBOOKS)"
+    for setting, home in (("", paths.ROOT), (str(tmp_path), tmp_path), ("~/course", tmp_path / "course")):
+        environment = os.environ | {"COURSE_HOME": setting, "HOME": str(tmp_path)}
+        ran = subprocess.run([sys.executable, "-c", program], env=environment, text=True, capture_output=True)
+        assert ran.stdout.split() == [f"{home}/my_course", f"{home}/build", f"{paths.ROOT}/notebooks"]
+
+
+def test_a_hub_decides_on_the_port_and_who_may_come_in(monkeypatch, tmp_path):
+    monkeypatch.delenv("JUPYTERHUB_SERVICE_URL", raising=False)
+    alone = jupyter.lab_command(8888, False, folder=tmp_path)
+    assert alone[2] == "jupyterlab" and "--ServerApp.port=8888" in alone
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_URL", "http://127.0.0.1:1234/user/one/")
+    in_hub = jupyter.lab_command(8888, False, folder=tmp_path)
+    assert in_hub[2] == "jupyterhub.singleuser" and f"--ServerApp.root_dir={tmp_path}" in in_hub
+    assert not any("ServerApp.port" in word for word in in_hub)
+
+
 # -------------------------------------------------------------------- progress
 
 
@@ -416,6 +437,18 @@ def test_progress_lists_what_was_passed_and_what_was_not_attempted(home):
     assert "01 · mpi basics" in result.output and "passed, 3 tries, 1 hint" in result.output
     assert "00.1   A ring of ranks" in result.output and "not attempted" in result.output
     assert "00.1" not in course("progress", "01").output
+
+
+def test_progress_is_exported_to_a_file_and_says_how_much(home):
+    write_lesson(home, "01_mpi_basics", "x = 1")
+    (home / "my_course").mkdir()
+    (home / "my_course" / ".progress.json").write_text('{"01.1": {"passed": true, "tries": 3}}')
+    result = course("progress", "--export", home / "mine.csv")
+    lines = (home / "mine.csv").read_text().splitlines()
+    assert result.output == f"{home}/mine.csv: {len(lines) - 1} exercises, questions and predictions.\n"
+    assert [line for line in lines if line.startswith("01,01.1,exercise,") and ",passed,3,0,," in line]
+    result = course("progress", "--export", home / "none" / "mine.csv")
+    assert result.exit_code == 1 and len(result.output.splitlines()) == 1
 
 
 def test_progress_before_the_first_exercise_says_so(home):

@@ -26,7 +26,15 @@ PACKAGES = (
     ("mpi_classroom", "packages/mpi_classroom/mpi_classroom", "packages/mpi_classroom/README.md"),
     ("torch_mpi4py", "packages/torch_mpi4py/torch_mpi4py", "packages/torch_mpi4py/README.md"),
 )
-COPIED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "data/README.md")
+COPIED = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "LICENSE",
+    "data/README.md",
+)
 FOLDERS = {"decisions": "Decisions", "teaching": "For instructors", "lessons": "Lesson by lesson"}
 
 

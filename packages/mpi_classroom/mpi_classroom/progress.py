@@ -6,15 +6,18 @@ Exercises and questions have `passed` and `tries`, predictions what was said and
 cannot be read is put aside under another name before a new one begins, so nothing is ever lost.
 """
 
+import csv
+import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from mpi_classroom.errors import CourseError
-from mpi_classroom.exercises import Exercise, Question
+from mpi_classroom.exercises import Exercise, Prediction, Question
 from mpi_classroom.lessons import course_of, exercises_of, lessons, predictions_of
 
 
@@ -108,6 +111,55 @@ def _read_or_put_aside(path: Path) -> dict[str, Note]:
         return {}
 
 
+# -------------------------------------------------------------------- what `course progress` exports
+
+COLUMNS = ("lesson", "id", "kind", "title", "state", "tries", "hints", "said", "came_out")
+EVIDENCE = "Noted by the learner's own notebook: a self-report, which anyone can edit. It is no proof."
+
+
+class UnknownFormat(CourseError):
+    """A file of this kind cannot be written."""
+
+
+def export_progress(notes: Mapping[str, Note], titles: Mapping[str, str], path: Path) -> int:
+    """Write one row per exercise, question and prediction of the lessons in `titles`; their number.
+
+    The suffix of `path` decides: .csv, or .json with a few words around the rows. What was not attempted
+    has a row, too: the files of two learners have the same rows in the same order. Raises UnknownFormat.
+    """
+    rows = list(_rows(notes, titles))
+    if path.suffix == ".csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        content = text.getvalue()
+    elif path.suffix == ".json":
+        whole = {"exported": date.today().isoformat(), "evidence": EVIDENCE, "items": rows}
+        content = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    else:
+        raise UnknownFormat(f"{path.name} is neither .csv nor .json; name the file progress.csv, for example")
+    path.write_text(content, encoding="utf-8")
+    return len(rows)
+
+
+def _rows(notes: Mapping[str, Note], titles: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for lesson in (number for number in titles if number in lessons()):
+        for item in (*exercises_of(lesson), *predictions_of(lesson)):
+            note = notes.get(item.id, Note())
+            kind = type(item).__name__.lower()
+            state = "passed" if note.passed else "not passed" if note.tries else "not attempted"
+            if isinstance(item, Prediction):
+                state = "not attempted" if note.said is None else "predicted"
+            values = (lesson, item.id, kind, _short(_words(item), 80), state)
+            numbers = (note.tries, note.hints, note.said, note.came_out)
+            yield dict(zip(COLUMNS, (*values, *numbers), strict=True))
+
+
+def _words(item: Any) -> str:
+    return item.title if isinstance(item, Exercise) else item.question
+
+
 # -------------------------------------------------------------------- what `course progress` shows
 
 
@@ -129,10 +181,9 @@ def report(notes: Mapping[str, Note], titles: Mapping[str, str]) -> list[str]:
 
 
 def _line(item: Any, note: Note | None) -> str:
-    what = item.title if isinstance(item, Exercise) else item.question
     kind = "" if isinstance(item, Exercise) else "quiz: " if isinstance(item, Question) else "prediction: "
     mark = "✓" if note and (note.passed or note.said is not None) else "·" if note is None else "–"
-    return f"  {mark} {item.id:6} {_short(kind + what):44}  {_state(item, note)}".rstrip()
+    return f"  {mark} {item.id:6} {_short(kind + _words(item)):44}  {_state(item, note)}".rstrip()
 
 
 def _state(item: Any, note: Note | None) -> str:

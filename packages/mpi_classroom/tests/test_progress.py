@@ -1,5 +1,6 @@
 """What a learner passed is remembered, can be read, and is not lost when the file is spoiled."""
 
+import csv
 import json
 import sys
 from collections.abc import Callable
@@ -12,8 +13,12 @@ import pytest
 from mpi_classroom import lessons
 from mpi_classroom.exercises import Exercise, Option, Prediction, Question
 from mpi_classroom.progress import (
+    COLUMNS,
+    EVIDENCE,
     DamagedProgress,
     Note,
+    UnknownFormat,
+    export_progress,
     note_hint,
     note_outcome,
     note_prediction,
@@ -161,3 +166,55 @@ def test_what_was_passed_before_the_lessons_changed_is_kept_and_told(progress: P
     notes = read_progress(progress)
     assert notes == {"01.1": Note(True, 1), "01.7": Note(True, 2)}
     assert "passed before the lessons changed: 01.7" in report(notes, {"01": "MPI basics"})
+
+
+# -------------------------------------------------------------------- exports
+
+EXPORTED = {
+    "01.1": {"kind": "exercise", "title": "Pass it on", "state": "passed", "tries": 3, "hints": 1},
+    "01.2": {"kind": "exercise", "title": "Pass it on", "state": "not passed", "tries": 1, "hints": 0},
+    "01.q1": {"kind": "question", "title": "Who waits?", "state": "not attempted", "tries": 0, "hints": 0},
+    "01.p1": {"kind": "prediction", "state": "predicted", "said": 2.0, "came_out": 0.5},
+}
+EXPORTED_NOTES = {
+    "01.1": Note(passed=True, tries=3, hints=1),
+    "01.2": Note(tries=1),
+    "01.p1": Note(said=2.0, came_out=0.5),
+    "99.1": Note(passed=True, tries=1),
+}
+
+
+def exported(path: Path) -> dict[str, dict[str, str]]:
+    """The rows of an export by id."""
+    assert export_progress(EXPORTED_NOTES, {"01": "MPI basics", "99": "No such lesson"}, path) == 7
+    if path.suffix == ".json":
+        rows = json.loads(path.read_text())["items"]
+    else:
+        rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [row["id"] for row in rows] == ["01.1", "01.2", "01.3", "01.q1", "01.q2", "01.q3", "01.p1"]
+    assert all(tuple(row) == COLUMNS and row["lesson"] == "01" for row in rows)
+    return {row["id"]: row for row in rows}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_an_export_has_a_row_for_everything_also_for_what_was_not_attempted(
+    tmp_path: Path, suffix: str
+) -> None:
+    rows = exported(tmp_path / f"progress{suffix}")
+    for id, values in EXPORTED.items():
+        for name, value in values.items():
+            assert rows[id][name] == (value if suffix == ".json" else str(value)), (id, name)
+    nothing = None if suffix == ".json" else ""
+    assert rows["01.q1"]["said"] == nothing and rows["01.q1"]["came_out"] == nothing
+
+
+def test_a_json_export_says_what_it_is_evidence_of(tmp_path: Path) -> None:
+    export_progress({}, {"01": "MPI basics"}, tmp_path / "progress.json")
+    whole = json.loads((tmp_path / "progress.json").read_text())
+    assert whole["evidence"] == EVIDENCE and set(whole) == {"exported", "evidence", "items"}
+
+
+def test_an_export_of_another_kind_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UnknownFormat, match=r"progress\.xlsx is neither \.csv nor \.json; name the file"):
+        export_progress({}, {"01": "MPI basics"}, tmp_path / "progress.xlsx")
+    assert not (tmp_path / "progress.xlsx").exists()

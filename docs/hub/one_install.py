@@ -1,0 +1,22 @@
+"""JupyterHub where all learners share one installation: The Littlest JupyterHub, or a hub on a Linux server.
+
+For The Littlest JupyterHub put this file into /opt/tljh/config/jupyterhub_config.d/. Elsewhere name it in the
+hub's own configuration: load_subconfig("/opt/course/docs/hub/one_install.py"). docs/doors.md says how to
+prepare the host. SystemdSpawner enforces the limits; JupyterHub's spawner of local processes ignores them.
+"""
+
+from typing import Any
+
+c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821
+
+COURSE = "/opt/course"  # where `make setup` ran
+
+c.Spawner.cmd = [f"{COURSE}/.venv/bin/course", "lab", "--no-browser"]
+c.Spawner.environment = {
+    "COURSE_HOME": "~/course",  # the learner's own my_course/ and build/
+    "COURSE_OFFLINE": "1",  # thirty learners download nothing; run `course fetch` once instead
+}
+c.Spawner.mem_limit = "4G"
+c.Spawner.cpu_limit = 2
+c.Spawner.start_timeout = 120
+c.Spawner.http_timeout = 60

@@ -1,0 +1,104 @@
+"""The files that say what the project is, and the doors to it: they agree with each other and the lock."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from course.paths import ROOT
+from course.tools.pins import HUB_LOCK, HUB_WANTED, LOCK, PROJECTS, pins
+
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)")
+PAGES = ("README.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "docs/doors.md", "docs/progress.md")
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_four_packages_and_the_citation_have_one_version() -> None:
+    versions = {tomllib.loads(read(f"{folder}/pyproject.toml"))["project"]["version"] for folder in PROJECTS}
+    citation = yaml.safe_load(read("CITATION.cff"))
+    assert versions == {citation["version"]}
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+
+
+def test_the_first_screen_shows_the_ranks_the_commands_and_the_lessons_in_this_order() -> None:
+    text = read("README.md")
+    parts = [
+        "ranks_live.png",
+        "make course ",
+        "make lab ",
+        "## Lessons",
+        "## For instructors",
+        "## Use the parts",
+    ]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert text[: places[1]].count("\n") < 12
+    rows = re.findall(r"^\| (\d\d) \| \[.*?\]\(notebooks/(\S+?)\)", text, re.MULTILINE)
+    assert [name for _, name in rows] == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
+    folder = (ROOT / page).parent
+    assert [link for link in LINK.findall(read(page)) if not (folder / link).exists()] == []
+
+
+def test_a_workspace_in_the_cloud_is_set_up_by_make() -> None:
+    container = json.loads(read(".devcontainer/devcontainer.json"))
+    assert container["onCreateCommand"] == "make setup"
+    assert "--shm-size=1g" in container["runArgs"] and 8888 in container["forwardPorts"]
+    dockerfile = read(".devcontainer/Dockerfile")
+    assert re.search(r"^FROM python:3\.1[1-4]-", dockerfile, re.MULTILINE)
+    assert f"--uid 1000 --create-home --shell /bin/bash {container['remoteUser']}" in dockerfile
+
+
+def test_what_a_hub_needs_is_pinned_with_digests_and_is_no_second_version_of_anything() -> None:
+    text = HUB_LOCK.read_text()
+    hub, course = pins(text, everywhere=True), pins(LOCK.read_text(), everywhere=True)
+    assert not set(hub) & set(course)
+    assert Requirement(HUB_WANTED.read_text().splitlines()[-1]).specifier.contains(hub["jupyterhub"])
+    assert len(re.findall(r"^[a-z0-9].*\\\n(?: +--hash=sha256:[0-9a-f]{64}\b)", text, re.MULTILINE)) == len(
+        hub
+    )
+    assert "--require-hashes" in read("docs/hub/Dockerfile")
+
+
+class Settings(SimpleNamespace):
+    """What a configuration sets: any section, any trait."""
+
+    def __getattr__(self, name: str) -> "Settings":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        section = Settings()
+        setattr(self, name, section)
+        return section
+
+
+def settings(path: Path) -> Settings:
+    found = Settings()
+    exec(compile(path.read_text(), str(path), "exec"), {"get_config": lambda: found})
+    return found
+
+
+def test_a_container_of_a_hub_may_do_no_more_than_one_of_compose() -> None:
+    compose = yaml.safe_load(read("compose.yaml"))["services"]["course"]
+    host = settings(ROOT / "docs" / "hub" / "containers.py").DockerSpawner.extra_host_config
+    for name in ("cap_drop", "security_opt", "pids_limit", "shm_size", "read_only"):
+        assert host[name] == compose[name], name
+    assert [f"{place}:{options}" for place, options in host["tmpfs"].items()] == compose["tmpfs"]
+
+
+@pytest.mark.parametrize("name", ["one_install.py", "containers.py"])
+def test_every_learner_of_a_hub_has_limits_and_downloads_nothing(name: str) -> None:
+    found = settings(ROOT / "docs" / "hub" / name)
+    spawner = found.Spawner if name == "one_install.py" else found.DockerSpawner
+    assert spawner.mem_limit == "4G" and spawner.cpu_limit == 2
+    assert spawner.environment["COURSE_OFFLINE"] == "1"
