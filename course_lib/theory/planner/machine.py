@@ -11,12 +11,12 @@ one rank alone, and on as many ranks as there are cores. More ranks than cores s
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from course_lib.theory.hockney import Hockney, Piecewise
 from course_lib.theory.planner.models import Operation
-from course_lib.theory.planner.quantity import Quantity, cited, counted, derived
+from course_lib.theory.planner.quantity import Quantity, cited, counted, derived, given
 
 Direction = Literal["forward", "backward"]
 PRODUCTS = ("linear", "attention", "convolution")  # their work is in flop
@@ -142,6 +142,11 @@ class Machine:
         if ways * stride <= self.ranks_per_node:
             return self.inside, 1
         return self.between, min(stride, self.ranks_per_node)
+
+
+def limited(machine: Machine, nbytes: float, what: str = "the limit per rank") -> Machine:
+    """The same machine with so many bytes for tensors on each rank; `what` says what sets the limit."""
+    return replace(machine, memory=given(nbytes, what, "bytes"))
 
 
 def line_of(lines: Piecewise, amount: float) -> Hockney:

@@ -26,7 +26,7 @@ def measure_machine(path: Path, cores: int | None = None) -> dict[str, Any]:
     """
     cores = cores or available_cores()
     ranks = 2 * cores
-    done = run_ranks(ranks, ["-m", "course.tools.machine_rank", str(cores)], timeout=TIMEOUT)
+    done = run_ranks(ranks, ["-m", "course.lessons.shared.machine_rank", str(cores)], timeout=TIMEOUT)
     found = marked_lines(done.stdout, MARK)
     if done.returncode or not found:
         raise MachineError(
