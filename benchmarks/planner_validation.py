@@ -281,7 +281,7 @@ def explain(number: int) -> None:
     print(report(estimates))
     for decision in questions(estimates):
         answer = "yes" if decision.answer else "no"
-        print(f"{decision.question} {answer}: {decision.needed.text} of {decision.available.text}")
+        print(f"{decision.question} {answer}: {decision.smallest.memory.text} of {decision.smallest.limit.text}")
     for name in ("memory", "sent", "seconds"):
         print("\n".join(["", *trace(getattr(estimates[0], name), name)]))
     sources = sorted({leaf.source for leaf in leaves(estimates[0].seconds)})
