@@ -23,7 +23,7 @@ from course_lib.comm.grid import make_grid
 from course_lib.parallel.pipeline import Recomputed, run_schedule, split_batch
 from course_lib.parallel.spatial_parallel import all_sum, make_tiles, sum_over_tiles, tile_model, tile_of
 from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
-from course_lib.parallel.zero import TiledLinear, offload_state
+from course_lib.parallel.zero import MOMENTS, TiledLinear, offload_state
 from course_lib.theory.partition import even_range
 from course_lib.theory.planner.memory import schedule_of, stages_of
 from course_lib.theory.planner.models import Layer, Shape, TransformerShape
@@ -42,6 +42,7 @@ class Training:
 
     step: Callable[[], None]
     tensors: Callable[[], list[torch.Tensor]]
+    in_files: Callable[[], list[torch.Tensor]] = list  # whose bytes are not in memory
 
 
 def grid_of(comm: MPI.Intracomm, plan: Plan) -> Grid:
@@ -76,11 +77,15 @@ def prepare(grid: Grid, shape: Shape, batch: int, plan: Plan, folder: Path | Non
 
     def tensors() -> list[torch.Tensor]:
         kept = held(zero)
-        moments = [] if plan.offload else kept["optimizer"]  # in files
+        moments = [] if plan.offload else kept["optimizer"]
         inputs = [samples.inputs, samples.targets]
         return [*kept["weights"], *kept["gradients"], *moments, *zero.masters, *module.parameters(), *inputs]
 
-    return Training(step, tensors)
+    def in_files() -> list[torch.Tensor]:
+        states = zero.optimizer.state.values() if plan.offload else []
+        return [state[name] for state in states for name in MOMENTS]
+
+    return Training(step, tensors, in_files)
 
 
 def backward(grid: Grid, module: nn.Module, loss: SummedLoss, samples: Batch, plan: Plan) -> None:
@@ -231,6 +236,6 @@ def loss_of(shape: Shape, grid: Grid, plan: Plan) -> SummedLoss:
 def peak_nbytes(training: Training) -> int:
     """The most bytes of tensors within a step; the first step, which makes Adam's state, is not looked at."""
     training.step()
-    with LiveBytes(training.tensors()) as memory:
+    with LiveBytes(training.tensors(), in_files=training.in_files()) as memory:
         training.step()
     return memory.peak

@@ -7,6 +7,10 @@ plans respect is emulated; the planner chooses the fastest that fits.
     python -m benchmarks.planner_validation --draw          write the configurations, once
     python -m benchmarks.planner_validation --explain 3     all plans for number 3, and every figure's formula
     course machine && python -m benchmarks.planner_validation [--quick] [--json FILE]
+
+The first run ever counted Adam's state in memory-mapped files as memory, from its update on: 23 of 132
+plans were measured up to 87 % above the prediction, and 20 of 24 choices were right. The measurement was
+corrected (`in_files`), no prediction was. The committed results are those of the run after it.
 """
 
 import argparse
@@ -21,7 +25,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from benchmarks.harness import CannotMeasure, on_ranks
+from benchmarks.harness import CannotMeasure, about_this_run, on_ranks
 from course.paths import ROOT
 from course_lib.theory.planner.machine import Machine
 from course_lib.theory.planner.measured import machine_from_json
@@ -35,6 +39,7 @@ SEED, COUNT, PLANS = 16, 24, 6
 RANKS = (1, 2, 4)
 NEAR = 0.1  # how much slower than the fastest a right choice may be
 DRAWN = ROOT / "benchmarks" / "results" / "planner_configurations.json"
+MEASURED = ROOT / "build" / "machine.json"
 SHAPES = {"transformer": TransformerShape, "mlp": MLPShape, "conv": ConvShape}
 
 
@@ -290,10 +295,9 @@ def explain(number: int) -> None:
 
 def this_machine() -> Machine:
     """What `course machine` measured. Raises CannotMeasure when it has not."""
-    file = ROOT / "build" / "machine.json"
-    if not file.exists():
-        raise CannotMeasure(f"{file} is missing; measure this machine first: course machine")
-    return machine_from_json(file.read_text())
+    if not MEASURED.exists():
+        raise CannotMeasure(f"{MEASURED} is missing; measure this machine first: course machine")
+    return machine_from_json(MEASURED.read_text())
 
 
 def main() -> None:
@@ -316,7 +320,10 @@ def main() -> None:
         print(f"Nothing was measured: {reason}")
         return
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n")
+        path = Path(arguments.json)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        about = about_this_run() | {"measured": json.loads(MEASURED.read_text())}
+        path.with_suffix(".machine.json").write_text(json.dumps(about) + "\n")
 
 
 if __name__ == "__main__":
