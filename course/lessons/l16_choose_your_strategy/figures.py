@@ -28,6 +28,7 @@ HELD: dict[str, Look] = {**PARTS, "activations and buffers": {"color": "#CC79A7"
 PREDICTED: Look = {"color": "#56B4E9", "hatch": ""}
 MEASURED: Look = {"color": "#E69F00", "hatch": "///"}
 LIMIT: Look = {"color": "#D55E00", "linewidth": 2, "linestyle": "--"}
+PLATE: Look = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 CHOSEN, ASKED, REFUSED = "#009E73", "#eeeeee", "#ffffff"
 
 # ------------------------------------------------------------------ what plans need and take
@@ -50,8 +51,12 @@ def memory_bars(needs: Mapping[str, Quantity], limit: float) -> Picture:
     axes.axvline(limit / 1e6, **LIMIT)
     axes.set_yticks(range(len(needs)), [short(name, 24) for name in needs])
     axes.set_ylim(len(needs) - 0.5, -0.5)
+    axes.set_xlim(0, 1.1 * max(need.value for need in needs.values()) / 1e6)
     axes.set_xlabel("MB on the fullest rank, predicted")
-    handles: list[Artist] = [Patch(edgecolor="white", label=name, **look) for name, look in HELD.items()]
+    handles: list[Artist] = [
+        Patch(facecolor=look["color"], edgecolor="white", hatch=look["hatch"], label=name)
+        for name, look in HELD.items()
+    ]
     handles.append(Line2D([], [], label=f"limit, {in_mb(limit)}", **LIMIT))
     figure.legend(handles=handles, loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
     told = [
@@ -112,9 +117,8 @@ def predicted_and_measured(estimates: Sequence[Estimate], runs: Sequence[Mapping
         for row, both in enumerate(values):
             for offset, value, look in zip((-0.2, 0.2), both, (PREDICTED, MEASURED), strict=True):
                 axes.barh(row + offset, value, height=0.36, edgecolor="white", **look)
-                axes.text(
-                    value, row + offset, f" {three_digits(value)}", va="center", fontsize=FONT_SIZE, color=INK
-                )
+                words: Look = {"va": "center", "fontsize": FONT_SIZE, "color": INK, "bbox": PLATE, "zorder": 3}
+                axes.text(value, row + offset, f" {three_digits(value)}", **words)
         axes.set_xlabel(unit)
         axes.set_xlim(0, 1.25 * max(max(both) for both in values))
     panels[0].axvline(estimates[0].limit.value / 1e6, **LIMIT)
@@ -198,7 +202,7 @@ def box(axes: Axes, place: tuple[float, float, float], words: str, colour: str, 
     look: Look = {"boxstyle": "round,pad=0,rounding_size=0.12", "edgecolor": INK, "linewidth": line}
     axes.add_patch(FancyBboxPatch((left, middle - 0.36), width, 0.72, facecolor=colour, **look))
     ink = "white" if colour == CHOSEN else INK
-    lines = textwrap.fill(words, int(8.6 * width))
+    lines = textwrap.fill(words, int(8.1 * width), break_on_hyphens=False)
     axes.text(left + 0.1, middle, lines, va="center", fontsize=FONT_SIZE, color=ink, linespacing=1.05)
 
 
@@ -206,9 +210,8 @@ def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], word
     """An arrow, with words on it."""
     axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": INK, "linewidth": 1.5})
     if words:
-        plate: Look = {"facecolor": "white", "edgecolor": "none", "pad": 1}
         middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
-        axes.text(*middle, words, ha="center", va="center", fontsize=FONT_SIZE, color=INK, bbox=plate)
+        axes.text(*middle, words, ha="center", va="center", fontsize=FONT_SIZE, color=INK, bbox=PLATE)
 
 
 # ------------------------------------------------------------------ the rules, derived

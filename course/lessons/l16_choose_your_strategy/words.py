@@ -95,11 +95,11 @@ def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
 def explain_everything(estimates: Sequence[Estimate], runs: Runs) -> str:
     """What the plan that combines everything, the last one, saves and sends, beside the choice, the first one."""
     first, last = estimates[0], estimates[-1]
-    memory = runs[0]["nbytes"] / runs[-1]["nbytes"]
+    memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
     sent = last.sent.value / first.sent.value
     return (
-        f"It needs {three_digits(1 / memory)} times the memory of the choice, which fits as well, and sends "
-        f"{three_digits(sent)} times the bytes."
+        f"It needs {memory:.0%} of the choice's memory, which nobody asked for, and sends "
+        f"{three_digits(sent)} times as many bytes."
     )
 
 
