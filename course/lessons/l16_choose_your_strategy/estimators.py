@@ -14,6 +14,7 @@ from accelerate.commands.estimate import estimate_training_usage
 from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
 from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
 
+from course.lessons.l16_choose_your_strategy.words import ESTIMATORS
 from course_lib.theory.planner.memory import memory_of, state_of
 from course_lib.theory.planner.models import Part, TransformerShape, parameter_count
 from course_lib.theory.planner.plan import Plan
@@ -24,7 +25,6 @@ SHAPES = {
     "the course's, 3 million": (TransformerShape(4, 256, 128, 256, 8), 32),
 }
 RANKS = 4
-MARK = "estimators: "
 NBYTES_32 = 4  # of a number in 32 bits
 
 
@@ -77,4 +77,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print(MARK + json.dumps(table()))
+    print(ESTIMATORS + json.dumps(table()))

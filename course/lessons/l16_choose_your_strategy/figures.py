@@ -235,7 +235,7 @@ def link_sweep(rates: Sequence[float], steps: Mapping[str, Sequence[float]], mar
             va="top", fontsize=FONT_SIZE, color=INK,
         )  # fmt: skip
     axes.set(xscale="log", yscale="log")
-    axes.set_xlabel("GB/s of the link between neighbouring ranks")
+    axes.set_xlabel("GB/s between two nodes")
     axes.set_ylabel("s per step, predicted")
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     told = [

@@ -6,9 +6,12 @@ from course_lib.theory.planner.plan import AXES, Plan
 from course_lib.theory.planner.quantity import Quantity
 from course_lib.theory.planner.ranking import Estimate
 from mpi_classroom.figures import listed, three_digits
+from mpi_classroom.job_output import marked_lines
+from mpi_classroom.launch import run_ranks
 
 FAMILIES = ("data and ZeRO", "pipeline", "tensor", "combined")
 NEAR = 0.1  # a plan that takes at most so much longer is as good
+ESTIMATORS = "estimators: "  # marks the line of the job that asks them
 Runs = Sequence[Mapping[str, float]]
 
 
@@ -109,3 +112,12 @@ def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate]) -> 
         return f"Nothing fits into {smaller[0].limit.text} per rank."
     one, other = estimates[0].plan.name, smaller[0].plan.name
     return f"The choice is {other}" + (", as before." if one == other else f" now; it was {one}.")
+
+
+def estimators_table() -> str:
+    """What DeepSpeed's and Hugging Face's estimators say beside the planner, asked in a job of its own."""
+    done = run_ranks(1, ["-m", "course.lessons.l16_choose_your_strategy.estimators"], timeout=120)
+    found = marked_lines(done.stdout, ESTIMATORS)
+    if done.returncode or not found:
+        return f"The estimators did not answer (code {done.returncode}); `course doctor` checks DeepSpeed."
+    return str(found[-1])

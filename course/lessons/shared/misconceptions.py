@@ -181,8 +181,6 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "a-layer-needs-one-memory": "ranks that share a layer need a common memory",
         "stage-3-gathers-once-per-step": "ZeRO-3 gathers its weights once per step",
         "stage-3-is-free-per-micro-batch": "a micro-batch of ZeRO-3 sends no more than a step of ZeRO-1",
-        "bandwidth-inside-is-bandwidth-between": "ranks on other nodes exchange as fast as those on one",
-        "fastest-without-asking-memory": "the fastest plan is the right one, whether or not it fits",
     },
 }
 
