@@ -20,12 +20,21 @@ class LiveBytes(TorchDispatchMode):
         memory.peak, memory.history
 
     Of tensors that were there before, it knows those it is given, and those that an operation returns. What
-    an operation uses inside is not seen. `look`, if given, is called after every operation as well.
+    an operation uses inside is not seen. `look`, if given, is called after every operation as well. Tensors
+    of `in_files`, whose bytes are not in memory, are never counted.
     """
 
-    def __init__(self, there: Iterable[torch.Tensor] = (), look: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        there: Iterable[torch.Tensor] = (),
+        look: Callable[[], object] | None = None,
+        in_files: Iterable[torch.Tensor] = (),
+    ) -> None:
         super().__init__()
         self.known = WeakIdKeyDictionary()
+        self.in_files = WeakIdKeyDictionary()
+        for tensor in in_files:
+            self.in_files[tensor.untyped_storage()] = None
         self.look = look
         self.history: list[int] = []
         self.know(there)
@@ -33,8 +42,8 @@ class LiveBytes(TorchDispatchMode):
     def know(self, tensors: Iterable[Any]) -> None:
         """Count these tensors, too."""
         for tensor in tensors:
-            if torch.is_tensor(tensor):
-                self.known[tensor.untyped_storage()] = None
+            if torch.is_tensor(tensor) and (storage := tensor.untyped_storage()) not in self.in_files:
+                self.known[storage] = None
 
     @property
     def live(self) -> int:
