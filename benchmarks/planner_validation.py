@@ -193,7 +193,7 @@ def measure_on_ranks(comm: MPI.Intracomm, path: str, index: int, rounds: int) ->
     """Most bytes and median seconds of every plan of a configuration, of the rank with most."""
     import torch
 
-    from benchmarks.planner_runs import grid_of, peak_nbytes, prepare
+    from course_lib.parallel.planned import grid_of, peak_nbytes, prepare
     from course_lib.comm.timing import seconds_of_each
 
     torch.set_num_threads(1)

@@ -1,0 +1,84 @@
+"""A plan's twin, trained on the ranks of a notebook or of an exercise: real steps, counted bytes.
+
+    run = train_twin(comm, CHATBOT, Plan(data=2, tensor=4, zero=1))
+    run.equal, run.fits, run.seconds
+
+The reference is one process that trains the whole twin: its losses are those of the plan, up to rounding.
+"""
+
+import math
+from dataclasses import dataclass
+
+from mpi4py import MPI
+
+from course.lessons.l16_choose_your_strategy.capstone import Team, twin_of
+from course.lessons.l16_choose_your_strategy.runs import losses_of, run_plan
+from course_lib.theory.planner.plan import Plan
+from course_lib.theory.planner.quantity import measured
+
+STEPS = 3
+CLOSE = 1e-3  # relative, after updates in 32 bits; what is trained wrongly differs by far more
+
+
+@dataclass(frozen=True, slots=True)
+class TwinRun:
+    """What the twin of a plan needed, and the loss before each step: by the plan, and in one process."""
+
+    plan: Plan
+    nbytes: float
+    limit_nbytes: float
+    seconds: float
+    losses: tuple[float, ...]
+    expected: tuple[float, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest rank stayed below the limit."""
+        return self.nbytes <= self.limit_nbytes
+
+    @property
+    def equal(self) -> bool:
+        """Whether the losses are those of one process."""
+        return all(
+            math.isclose(one, other, rel_tol=CLOSE)
+            for one, other in zip(self.losses, self.expected, strict=True)
+        )
+
+    def __str__(self) -> str:
+        held, limit = (measured(n, "bytes", "").text for n in (self.nbytes, self.limit_nbytes))
+        equal = "as in one process" if self.equal else f"in one process {_three(self.expected)}"
+        return (
+            f"its twin: {self.plan.name}\n"
+            f"  memory   {held} on the fullest rank, of {limit}: {'fits' if self.fits else 'does not fit'}\n"
+            f"  losses   {_three(self.losses)}, {equal}\n"
+            f"  step     {measured(self.seconds, 's', '').text} on this machine"
+        )
+
+
+def _three(losses: tuple[float, ...]) -> str:
+    return ", ".join(f"{loss:.4f}" for loss in losses)
+
+
+def train_twin(comm: MPI.Intracomm, team: Team, plan: Plan, *, timed: int = 3) -> TwinRun:
+    """Train the twin of `plan` on the first ranks of `comm`; all ranks call it, and all have the result.
+
+    Its seconds per step are the median of `timed` steps. Raises ValueError, on all ranks, when `comm` has
+    fewer ranks than the twin takes.
+    """
+    twin, problem = twin_of(team, plan), team.twin
+    if comm.size < twin.ranks:
+        raise ValueError(f"{twin.name} takes {twin.ranks} ranks, and there are {comm.size}; start 4")
+    everyone = MPI.Intracomm(comm)  # as it is: an exercise's communicator pauses between calls
+    mine = everyone.Split(0 if everyone.rank < twin.ranks else MPI.UNDEFINED, everyone.rank)
+    found: TwinRun | None = None
+    if mine != MPI.COMM_NULL:
+        needed = run_plan(mine, problem.shape, problem.batch, twin, steps=timed)
+        losses = losses_of(mine, problem.shape, problem.batch, twin, steps=STEPS)
+        if everyone.rank == 0:
+            alone = losses_of(MPI.COMM_SELF, problem.shape, problem.batch, Plan(), steps=STEPS)
+            numbers = needed["nbytes"], problem.limit_nbytes, needed["seconds"]
+            found = TwinRun(twin, *numbers, tuple(losses), tuple(alone))
+        mine.Free()
+    result: TwinRun | None = everyone.bcast(found)
+    assert result is not None
+    return result
