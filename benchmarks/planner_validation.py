@@ -18,7 +18,7 @@ import json
 import random
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -193,8 +193,8 @@ def measure_on_ranks(comm: MPI.Intracomm, path: str, index: int, rounds: int) ->
     """Most bytes and median seconds of every plan of a configuration, of the rank with most."""
     import torch
 
-    from course_lib.parallel.planned import grid_of, peak_nbytes, prepare
     from course_lib.comm.timing import seconds_of_each
+    from course_lib.parallel.planned import grid_of, peak_nbytes, prepare
 
     torch.set_num_threads(1)
     one, found = committed(Path(path))[index], []
@@ -253,7 +253,9 @@ def explain(number: int) -> None:
     print(report(estimates))
     for decision in questions(estimates):
         answer = "yes" if decision.answer else "no"
-        print(f"{decision.question} {answer}: {decision.smallest.memory.text} of {decision.smallest.limit.text}")
+        print(
+            f"{decision.question} {answer}: {decision.smallest.memory.text} of {decision.smallest.limit.text}"
+        )
     for name in ("memory", "sent", "seconds"):
         print("\n".join(["", *trace(getattr(estimates[0], name), name)]))
     sources = sorted({leaf.source for leaf in leaves(estimates[0].seconds)})

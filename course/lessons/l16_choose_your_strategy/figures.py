@@ -1,4 +1,4 @@
-"""Figures of lesson 16: what plans need and take, the decision tree, and how far predictions can be trusted."""
+"""Figures of lesson 16: what plans need and take, the decision tree, and rules over a link's rate."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ def held_by(need: Quantity) -> tuple[float, float, float, float]:
 
 
 def plan_cloud(estimates: Sequence[Estimate]) -> Picture:
-    """Every plan by its memory and its step time, and the best of every limit; the dashed line is this one's."""
+    """Every plan by its memory and its step time; the staircase is the best plan for each limit."""
     limit, fitting = estimates[0].limit.value, [one for one in estimates if one.fits]
     title = f"{len(fitting)} of {len(estimates)} plans fit into {in_mb(limit)}"
     if fitting:
@@ -117,7 +117,13 @@ def predicted_and_measured(estimates: Sequence[Estimate], runs: Sequence[Mapping
         for row, both in enumerate(values):
             for offset, value, look in zip((-0.2, 0.2), both, (PREDICTED, MEASURED), strict=True):
                 axes.barh(row + offset, value, height=0.36, edgecolor="white", **look)
-                words: Look = {"va": "center", "fontsize": FONT_SIZE, "color": INK, "bbox": PLATE, "zorder": 3}
+                words: Look = {
+                    "va": "center",
+                    "fontsize": FONT_SIZE,
+                    "color": INK,
+                    "bbox": PLATE,
+                    "zorder": 3,
+                }
                 axes.text(value, row + offset, f" {three_digits(value)}", **words)
         axes.set_xlabel(unit)
         axes.set_xlim(0, 1.25 * max(max(both) for both in values))
@@ -167,7 +173,7 @@ def decision_tree(decisions: Sequence[Decision]) -> Picture:
             axes, (6.2, row, 3.8), words, CHOSEN if row == fastest else REFUSED, line=3 if row == first else 1
         )
     told = [
-        f"{one.question} {'Yes' if one.answer else 'No'}, {in_mb(one.smallest.memory.value)} of {in_mb(limit)}"
+        f"{one.question} {'Yes' if one.answer else 'No'}, {in_mb(one.smallest.memory.value)}"
         + (f"; the fastest is {one.fastest.plan.name}, {one.fastest.seconds.text}" if one.fastest else "")
         for one in decisions
     ]
@@ -217,7 +223,9 @@ def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], word
 # ------------------------------------------------------------------ the rules, derived
 
 
-def link_sweep(rates: Sequence[float], steps: Mapping[str, Sequence[float]], marks: Mapping[str, float]) -> Picture:
+def link_sweep(
+    rates: Sequence[float], steps: Mapping[str, Sequence[float]], marks: Mapping[str, float]
+) -> Picture:
     """Step time of each plan against the rate of the link between its ranks, in bytes per second.
 
     `marks` are links by name; the title says which plan is the fastest on each.
@@ -244,7 +252,8 @@ def link_sweep(rates: Sequence[float], steps: Mapping[str, Sequence[float]], mar
         for name, seconds in steps.items()
     ]
     return Picture(
-        figure, f"Line chart, logarithmic axes: step time against the rate of a link. {title}. {'; '.join(told)}."
+        figure,
+        f"Line chart, logarithmic axes: step time against the rate of a link. {title}. {'; '.join(told)}.",
     )
 
 

@@ -187,7 +187,9 @@ from course.lessons.l16_choose_your_strategy.words import choice_table, explain_
 
 smaller = under(estimates, 32e6)  # bytes per rank: try others
 times, why = smaller[0].seconds.value / estimates[0].seconds.value, explain_half(estimates, smaller)
-outcome("With half the memory per rank: how many times as long is a step?", times, because=why, word="predicted")
+outcome(
+    "With half the memory per rank: how many times as long is a step?", times, because=why, word="predicted"
+)
 print(choice_table(estimates))
 decision_tree(questions(smaller))
 
@@ -261,7 +263,12 @@ if rank == 0:
 predict("In how many of 24 configurations was the planner's choice right?", None)
 
 # %%
-from course.lessons.l16_choose_your_strategy.validation import choose, configurations, validation_picture, verdict
+from course.lessons.l16_choose_your_strategy.validation import (
+    choose,
+    configurations,
+    validation_picture,
+    verdict,
+)
 
 found = configurations()
 right = sum(choose(one.plans, one.fitting)[2] for one in found)
@@ -323,7 +330,9 @@ from course.lessons.l16_choose_your_strategy.rules import LINKS, RATES, on_two_n
 nodes = on_two_nodes(LINKS["one port"])
 across, inside = nodes["tensor on 16, across nodes"], nodes["tensor on 8, pipeline across nodes"]
 times = across.seconds.value / inside.seconds.value
-outcome("Tensor parallelism across two nodes: how many times as long as inside each?", times, word="predicted")
+outcome(
+    "Tensor parallelism across two nodes: how many times as long as inside each?", times, word="predicted"
+)
 print(rules_table(nodes))
 
 # %% [markdown]

@@ -9,14 +9,14 @@ NEARLY_EQUAL = Question(
     options=(
         Option(
             "the combination, since it is faster",
-            reply="That would mean a difference of 2 % is real. The predictions of such steps are off by 6 to "
-            "20 %, so they do not tell these two plans apart.",
+            reply="That would mean a difference of 2 % is real. The planner's predictions are off by more "
+            "than that, so they do not tell these two plans apart.",
             belief="predictions-are-exact",
         ),
         Option(
             "the plain pipeline, or I measure both",
-            reply="The difference is smaller than the error of the predictions. What is simpler to run and to "
-            "debug wins, unless a measurement says otherwise.",
+            reply="The difference is smaller than the error of the predictions. So what is simpler to run "
+            "and to debug wins, unless a measurement says otherwise.",
             right=True,
         ),
         Option(

@@ -1,4 +1,4 @@
-"""The rules that everyone repeats, derived: what plans on two nodes take when the link between the nodes changes.
+"""The rules that everyone repeats, derived: what plans on two nodes take, by the rate between the nodes.
 
 The model has 13 billion parameters, the machine is that of `published.A100`: nodes of 8 GPUs, inside a node
 300 GB/s. Only the rate between the nodes varies. Latencies are left out, and nothing overlaps.

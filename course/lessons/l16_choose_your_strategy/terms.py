@@ -5,7 +5,7 @@ from course.lessons.shared.glossary import Term
 TERMS = (
     Term(
         "planner",
-        "A program that predicts memory, bytes sent and step time of every plan, and ranks the plans that fit.",
+        "A program that predicts memory, bytes sent and step time of plans, and ranks those that fit.",
     ),
     Term(
         "plan",

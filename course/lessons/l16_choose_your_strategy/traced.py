@@ -1,7 +1,7 @@
-"""Numbers that open: a click on a number shows the formula behind it, and the parts of that formula open in turn.
+"""Numbers that open: a click on a number shows its formula, and the parts of that formula open in turn.
 
-    clickable(memory_of(shape, 32, plan), "memory")     one number, down to what was given, counted or measured
-    ranking(estimates)                                  the plans in their order, with three such numbers each
+    clickable(memory_of(shape, 32, plan), "memory")    one number, down to what was given or counted
+    ranking(estimates)                                 the plans in their order, three such numbers each
 
 Without HTML, a number stands there as the lines of `quantity.trace`, and the ranking as `ranking.report`.
 """

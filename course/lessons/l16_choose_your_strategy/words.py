@@ -1,4 +1,4 @@
-"""Sentences and tables of lesson 16, from what was predicted and measured. The kernel imports it: no MPI, no torch."""
+"""Sentences and tables of lesson 16, from what was predicted and measured. It needs neither MPI nor torch."""
 
 from collections.abc import Mapping, Sequence
 
@@ -76,7 +76,7 @@ def choice_table(estimates: Sequence[Estimate]) -> str:
 
 
 def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
-    """Whether the planner's choice, the first plan, was the fastest of those that were run, and where it is wrong."""
+    """Whether the first plan, the choice, was the fastest that ran, and where the planner is wrong."""
     pairs = list(zip(estimates, runs, strict=True))
     limit = estimates[0].limit.value
     over = [one.plan.name for one, run in pairs if one.fits != (run["nbytes"] <= limit)]
@@ -96,7 +96,7 @@ def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
 
 
 def explain_everything(estimates: Sequence[Estimate], runs: Runs) -> str:
-    """What the plan that combines everything, the last one, saves and sends, beside the choice, the first one."""
+    """What the last plan, which combines everything, saves and sends beside the first one, the choice."""
     first, last = estimates[0], estimates[-1]
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
     sent = last.sent.value / first.sent.value
