@@ -6,7 +6,6 @@
 The reference is one process that trains the whole twin: its losses are those of the plan, up to rounding.
 """
 
-import math
 from dataclasses import dataclass
 
 from mpi4py import MPI
@@ -17,7 +16,7 @@ from course_lib.theory.planner.plan import Plan
 from course_lib.theory.planner.quantity import measured
 
 STEPS = 3
-CLOSE = 1e-3  # relative, after updates in 32 bits; what is trained wrongly differs by far more
+CLOSE = 0.02  # of what the loss changes in these steps: 32 bits differ by less, a wrong gradient by more
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,8 @@ class TwinRun:
     @property
     def equal(self) -> bool:
         """Whether the losses are those of one process."""
-        return all(
-            math.isclose(one, other, rel_tol=CLOSE)
-            for one, other in zip(self.losses, self.expected, strict=True)
-        )
+        allowed = CLOSE * abs(self.expected[0] - self.expected[-1])
+        return all(abs(one - other) <= allowed for one, other in zip(self.losses, self.expected, strict=True))
 
     def __str__(self) -> str:
         held, limit = (measured(n, "bytes", "").text for n in (self.nbytes, self.limit_nbytes))
