@@ -23,7 +23,7 @@ from course_lib.comm.grid import make_grid
 from course_lib.parallel.pipeline import Recomputed, run_schedule, split_batch
 from course_lib.parallel.spatial_parallel import all_sum, make_tiles, sum_over_tiles, tile_model, tile_of
 from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
-from course_lib.parallel.zero import TiledLinear, offload_state
+from course_lib.parallel.zero import MOMENTS, TiledLinear, offload_state
 from course_lib.parallel.zero_stages import held, start
 from course_lib.theory.partition import even_range
 from course_lib.theory.planner.memory import schedule_of, stages_of
@@ -88,7 +88,8 @@ def prepare(grid: Grid, shape: Shape, batch: int, plan: Plan, folder: Path | Non
         return [*kept["weights"], *kept["gradients"], *moments, *zero.masters, *module.parameters(), *inputs]
 
     def in_files() -> list[torch.Tensor]:
-        return held(zero)["optimizer"] if plan.offload else []
+        states = zero.optimizer.state.values() if plan.offload else []
+        return [state[name] for state in states for name in MOMENTS]
 
     return Training(step, tensors, in_files)
 

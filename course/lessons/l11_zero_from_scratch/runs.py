@@ -24,7 +24,7 @@ from torch.optim import AdamW
 
 from course.lessons.l11_zero_from_scratch.records import Look, Training
 from course_lib.parallel import zero as library
-from course_lib.parallel.zero import Bucket, MakeOptimizer, Zero2, Zero3
+from course_lib.parallel.zero import Bucket, Zero2, Zero3
 from course_lib.parallel.zero_stages import Zero, held, start
 from course_lib.theory.memory import StateBytes
 from course_lib.theory.partition import even_range

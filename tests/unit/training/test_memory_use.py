@@ -1,6 +1,7 @@
 """Live bytes against torch's own tracker, and resident bytes against what was allocated."""
 
 from mmap import mmap
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -68,3 +69,12 @@ def test_resident_bytes_grow_by_what_is_used_and_shrink_again() -> None:
             kept.write(bytes(MIB))
         assert 31 * MIB < resident_bytes() - before < 34 * MIB
     assert resident_bytes() - before < 2 * MIB
+
+
+def test_what_is_in_files_is_not_counted(tmp_path: Path) -> None:
+    in_file = torch.from_file(str(tmp_path / "moments"), shared=True, size=100)
+    weights = torch.ones(100)
+    with LiveBytes([weights], in_files=[in_file]) as memory:
+        in_file.add_(weights)
+        in_file[:50].mul_(2)
+    assert memory.peak == weights.nbytes
