@@ -38,7 +38,9 @@ def candidates(team: Team) -> list[Plan]:
                 if rest or not data or team.batch % data:
                     continue
                 axes = Plan(data, pipeline=pipeline, tensor=tensor, tiles=tiles)
-                found += [option for samples in SAMPLES for option in options(axes, team.batch // data, samples)]
+                found += [
+                    option for samples in SAMPLES for option in options(axes, team.batch // data, samples)
+                ]
     return [plan for plan in dict.fromkeys(found) if why_not(team.shape, team.batch, plan) is None]
 
 
@@ -54,7 +56,11 @@ def options(axes: Plan, mine: int, samples: int) -> list[Plan]:
     ]
 
 
-@pytest.mark.parametrize("team", [PATHOLOGY, LAPTOP, *(pytest.param(t, marks=pytest.mark.slow) for t in (CHATBOT, WEATHER))], ids=name)
+@pytest.mark.parametrize(
+    "team",
+    [PATHOLOGY, LAPTOP, *(pytest.param(t, marks=pytest.mark.slow) for t in (CHATBOT, WEATHER))],
+    ids=name,
+)
 def test_no_plan_that_fits_is_faster_and_the_twin_of_every_good_one_fits(team: Team) -> None:
     best = team.estimate(team.fastest)
     assert best.fits and complaint(team, team.fastest) == ""
@@ -64,7 +70,9 @@ def test_no_plan_that_fits_is_faster_and_the_twin_of_every_good_one_fits(team: T
             assert found.seconds.value > 0.995 * best.seconds.value, plan.name
         if found.fits and found.seconds.value <= (1 + NEAR) * best.seconds.value:
             twin, problem = twin_of(team, plan), team.twin
-            assert memory_of(problem.shape, problem.batch, twin).value <= 0.93 * problem.limit_nbytes, plan.name
+            assert memory_of(problem.shape, problem.batch, twin).value <= 0.93 * problem.limit_nbytes, (
+                plan.name
+            )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,11 @@ def test_a_twin_keeps_the_axes_of_its_plan() -> None:
         (CHATBOT, Plan(data=4), "takes 4 GPUs, and the team has 8"),
         (WEATHER, Plan(data=4096), "cannot run: a batch of 512"),
         (CHATBOT, Plan(data=8, zero=1, microbatches=8), "Most of it: the weights"),
-        (LAPTOP, Plan(microbatches=32, recompute=True), "takes 7.92 s per step; another plan that fits takes 7.05 s"),
+        (
+            LAPTOP,
+            Plan(microbatches=32, recompute=True),
+            "takes 7.92 s per step; another plan that fits takes 7.05 s",
+        ),
     ],
     ids=lambda item: getattr(item, "name", ""),
 )
