@@ -1,7 +1,7 @@
 """A stage of ZeRO by its number, and the tensors that a rank keeps in any of them.
 
-    zero = start(comm, model, stage=2)
-    held(zero)                  {"weights": […], "gradients": […], "optimizer": […]}
+zero = start(comm, model, stage=2)
+held(zero)                  {"weights": […], "gradients": […], "optimizer": […]}
 """
 
 from __future__ import annotations

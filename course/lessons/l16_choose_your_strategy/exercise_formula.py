@@ -1,4 +1,4 @@
-"""Exercise 16.2: the bytes of weights, gradients and Adam's state per rank under ZeRO, tensor and pipeline."""
+"""Exercise 16.2: the bytes of weights, gradients and Adam's state on each rank of a plan."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,7 @@ CASES: tuple[Case, ...] = ((1, 0, 1, 1), (4, 0, 1, 1), (4, 1, 1, 1), (4, 2, 1, 1
 
 
 def _bytes(case: Case, *, sharded: int | None = None, cut: int | None = None) -> float:
-    """Bytes per rank; `sharded` of the 16 bytes per parameter are sharded, on `cut` ranks that share the model."""
+    """Bytes per rank; `sharded` of the 16 bytes per parameter are sharded, the model is `cut` in so many."""
     data, zero, pipeline, tensor = case
     over = (0, 8, 12, 16)[zero] if sharded is None else sharded
     return PARAMETERS / (pipeline * tensor if cut is None else cut) * (16 - over + over / data)
@@ -21,28 +21,27 @@ def _check_memory(answer: SimpleNamespace, comm: Any, case: Case) -> None:
     data, zero, pipeline, tensor = case
     got = answer.memory_per_rank(PARAMETERS, data=data, zero=zero, pipeline=pipeline, tensor=tensor)
     expect(isinstance(got, int | float), f"returned {type(got).__name__}, expected bytes.")
-    right = _bytes(case)
+    right, cut = _bytes(case), pipeline * tensor
     if abs(got - right) < 1:
         return
-    lookalikes = [
-        (
-            f"that is all 16 bytes per parameter over {data} data ranks. What does stage {zero} leave whole?",
-            _bytes(case, sharded=16),
+    lookalikes = {
+        f"that is all 16 bytes per parameter over {data} data ranks. What does stage {zero} leave whole?": (
+            _bytes(case, sharded=16)
         ),
-        ("nothing is sharded yet. What does this stage shard over the data ranks?", _bytes(case, sharded=0)),
-        (
-            "that is the state of the whole model. Which ranks share the weights of a layer, which the layers?",
-            _bytes(case, cut=1),
+        "nothing is sharded yet. What does this stage shard over the data ranks?": _bytes(case, sharded=0),
+        "that is the state of the whole model. Which ranks share a layer, and which the layers?": (
+            _bytes(case, cut=1)
         ),
-        ("the tensor ranks are missing: they share each layer.", _bytes(case, cut=pipeline)),
-        ("the pipeline ranks are missing: each has some of the layers.", _bytes(case, cut=tensor)),
-        ("the ways to cut the model multiply: every layer of a stage is cut, too.", _bytes(case, cut=pipeline + tensor)),
-    ]
-    for words, value in lookalikes:
+        "the tensor ranks are missing: they share each layer.": _bytes(case, cut=pipeline),
+        "the pipeline ranks are missing: each has some of the layers.": _bytes(case, cut=tensor),
+    }
+    for words, value in lookalikes.items():
         if abs(got - value) < 1:
             raise Wrong(words)
-    each = got * pipeline * tensor / PARAMETERS
-    raise Wrong(f"returned {got:,.0f} bytes, expected {right:,.0f}: {each:.3g} bytes per parameter, not {right * pipeline * tensor / PARAMETERS:.3g}.")
+    raise Wrong(
+        f"returned {got:,.0f} bytes, expected {right:,.0f}: {got * cut / PARAMETERS:.3g} bytes per parameter "
+        f"on this rank, not {right * cut / PARAMETERS:.3g}."
+    )
 
 
 _MEMORY = '''\
@@ -64,7 +63,7 @@ FORMULA = Exercise(
     id="16.2",
     title="The state on each rank",
     task="Complete the formula for weights, gradients and Adam's two moments, in 32-bit numbers. `pipeline` "
-    "stages and `tensor` ranks per stage share the model evenly; `zero` is the stage of ZeRO on `data` ranks.",
+    "stages and `tensor` ranks per stage share the model evenly; `data` ranks use stage `zero` of ZeRO.",
     objectives=(1,),
     stub=changed(
         _MEMORY,
@@ -92,12 +91,13 @@ FORMULA = Exercise(
         WrongAnswer(changed(_MEMORY, (_MINE, "    mine = parameters\n")), "the state of the whole model"),
         WrongAnswer(changed(_MEMORY, ("(pipeline * tensor)", "pipeline")), "tensor ranks are missing"),
         WrongAnswer(changed(_MEMORY, ("(pipeline * tensor)", "tensor")), "pipeline ranks are missing"),
-        WrongAnswer(changed(_MEMORY, ("pipeline * tensor", "pipeline + tensor")), "16 bytes per parameter"),
+        WrongAnswer(changed(_MEMORY, ("pipeline * tensor", "pipeline + tensor")), "8 bytes per parameter"),
         WrongAnswer(
-            changed(_MEMORY, ("zero >= 2", "zero >= 1"), ("zero >= 3", "zero >= 1")), "What does stage 1 leave"
+            changed(_MEMORY, ("zero >= 2", "zero >= 1"), ("zero >= 3", "zero >= 1")),
+            "What does stage 1 leave",
         ),
         WrongAnswer(changed(_MEMORY, ("zero >= 1", "zero > 3")), "nothing is sharded yet"),
-        WrongAnswer(changed(_MEMORY, ("8 * mine", "4 * mine")), "12 bytes per parameter, not 16"),
+        WrongAnswer(changed(_MEMORY, ("8 * mine", "4 * mine")), "12 bytes per parameter"),
     ),
     why="these are the bytes between two steps. What comes on top within a step, and which of the four "
     "numbers makes less of that?",

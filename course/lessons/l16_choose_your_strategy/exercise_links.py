@@ -25,15 +25,17 @@ def _check_block(answer: SimpleNamespace, comm: Any, case: Case) -> None:
     inside, between = _seconds(ways, INSIDE), _seconds(ways, BETWEEN)
     if abs(got - inside) < 1e-9:
         raise Wrong(
-            f"{1e3 * got:.3f} ms, but {ways} ranks are on {nodes} nodes. In each round of the ring every rank "
-            "sends to the next one. On which link is the slowest message of a round?"
+            f"{1e3 * got:.3f} ms, but {ways} ranks are on {nodes} nodes. In each round of the ring every "
+            "rank sends to the next one. On which link is the slowest message of a round?"
         )
     if abs(got - between) < 1e-9:
         raise Wrong(
             f"{1e3 * got:.3f} ms, but all {ways} ranks are on one node. Which link do their messages take?"
         )
     if abs(got - _seconds(ways, (INSIDE + BETWEEN) / 2)) < 1e-9:
-        raise Wrong("that is the mean of the two rates. Does a round end with its mean message, or with its last?")
+        raise Wrong(
+            "that is the mean of the two rates. Does a round end with its mean message, or with its last?"
+        )
     raise Wrong(f"returned {1e3 * got:.4g} ms, expected {1e3 * right:.4g} ms.")
 
 
@@ -54,9 +56,10 @@ _STUB = changed(_BLOCK, (_RATE, ""), ("4 * sent / rate", "4 * sent / inside"))
 LINKS = Exercise(
     id="16.3",
     title="Spot the bug: the more ranks, the faster",
-    task="A colleague computes how long a Transformer block takes when ranks share it by tensor parallelism, "
-    "and concludes for nodes of 8 GPUs: with 16 ranks a block is faster than with 8. On the cluster it was "
-    "five times slower. Correct the function.",
+    task="A colleague computes how long a Transformer block takes when ranks share it by tensor parallelism. "
+    "Her example: 4 ms on one GPU, all-reduces of 32 MB, nodes of 8 GPUs, 300 GB/s inside a node and 25 GB/s "
+    "between two. She concludes that 16 ranks are faster than 8. Correct the function; then they are about "
+    "eight times slower.",
     objectives=(5,),
     targets=("tensor-parallel-across-nodes",),
     stub=_STUB,

@@ -37,15 +37,13 @@ def run_plan(
 
 
 def losses_of(comm: MPI.Intracomm, shape: Shape, batch: int, plan: Plan, *, steps: int) -> list[float]:
-    """The loss of the global batch before each of `steps` steps of training by `plan` on all ranks of `comm`."""
+    """The loss of the global batch before each of `steps` steps by `plan`, on all ranks of `comm`."""
     with training_of(comm, shape, batch, plan) as (grid, training):
         return [global_loss(grid, training.step()) for _ in range(steps)]
 
 
 @contextmanager
-def training_of(
-    comm: MPI.Intracomm, shape: Shape, batch: int, plan: Plan
-) -> Iterator[tuple[Grid, Training]]:
+def training_of(comm: MPI.Intracomm, shape: Shape, batch: int, plan: Plan) -> Iterator[tuple[Grid, Training]]:
     """This rank's part of a training by `plan`, with one thread, and a folder for what the plan offloads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -6,8 +6,9 @@
 The reference is one process that trains the whole twin: its losses are those of the plan, up to rounding.
 """
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from mpi4py import MPI
 
@@ -17,7 +18,7 @@ from course_lib.theory.planner.plan import Plan
 from course_lib.theory.planner.quantity import measured
 
 STEPS = 3
-CLOSE = 1e-3  # relative, after updates in 32 bits; what is trained wrongly differs by far more
+CLOSE = 0.02  # of what the loss changes in these steps: 32 bits differ by less, a wrong gradient by more
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,7 @@ class TwinRun:
     @property
     def equal(self) -> bool:
         """Whether the losses are those of one process."""
-        return all(
-            math.isclose(one, other, rel_tol=CLOSE)
-            for one, other in zip(self.losses, self.expected, strict=True)
-        )
+        return alike(self.losses, self.expected)
 
     def __str__(self) -> str:
         held, limit = (measured(n, "bytes", "").text for n in (self.nbytes, self.limit_nbytes))
@@ -59,6 +57,12 @@ def _three(losses: tuple[float, ...]) -> str:
     return ", ".join(f"{loss:.4f}" for loss in losses)
 
 
+def alike(losses: Sequence[float], expected: Sequence[float]) -> bool:
+    """Whether two trainings have the same losses, up to what rounding makes of a few steps."""
+    allowed = CLOSE * abs(expected[0] - expected[-1])
+    return all(abs(one - other) <= allowed for one, other in zip(losses, expected, strict=True))
+
+
 def train_twin(comm: MPI.Intracomm, team: Team, plan: Plan, *, timed: int = 3) -> TwinRun:
     """Train the twin of `plan` on the first ranks of `comm`; all ranks call it, and all have the result.
 
@@ -69,7 +73,8 @@ def train_twin(comm: MPI.Intracomm, team: Team, plan: Plan, *, timed: int = 3) -
     if comm.size < twin.ranks:
         raise ValueError(f"{twin.name} takes {twin.ranks} ranks, and there are {comm.size}; start 4")
     everyone = MPI.Intracomm(comm)  # as it is: an exercise's communicator pauses between calls
-    mine = everyone.Split(0 if everyone.rank < twin.ranks else MPI.UNDEFINED, everyone.rank)
+    color = 0 if everyone.rank < twin.ranks else MPI.UNDEFINED
+    mine = cast(MPI.Intracomm, everyone.Split(color, everyone.rank))
     found: TwinRun | None = None
     if mine != MPI.COMM_NULL:
         needed = run_plan(mine, problem.shape, problem.batch, twin, steps=timed)

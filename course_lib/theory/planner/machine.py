@@ -173,8 +173,8 @@ def machine_on_paper(
 
     A product's backward pass has twice its forward's flop; what it reads and writes hides behind them. Any
     other operation reads one number and writes one, forward; backward it reads two and writes one. If
-    Adam's moments are in files, AdamW reads and writes 16 bytes per parameter there, at the memory's rate when
-    none is given.
+    Adam's moments are in files, AdamW reads and writes 16 bytes per parameter there; without a rate of the
+    files, at that of the memory.
     """
     source = f"cited: {reference}"
     each, number = 1 / flop_per_second, 4 / memory_bytes_per_second
