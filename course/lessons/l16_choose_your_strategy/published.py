@@ -5,7 +5,6 @@ reaches the peak rate, and latencies are left out.
 """
 
 from course.lessons.l14_scaling_out import published
-from course.lessons.l16_choose_your_strategy.capstone import A100
 from course_lib.theory.hockney import Hockney
 from course_lib.theory.planner.machine import machine_on_paper
 from course_lib.theory.planner.memory import state_of
@@ -16,6 +15,17 @@ from course_lib.theory.planner.ranking import estimate
 from course_lib.theory.planner.seconds import exchange_seconds
 from course_lib.theory.scale_out import Claim
 
+A100 = machine_on_paper(
+    "nodes of 8 A100",
+    "NVIDIA A100 80GB data sheet (2021): 312 Tflop/s in 16 bits, 2,039 GB/s, NVLink 300 GB/s each way; "
+    "8 ports of 200 Gbit/s per node",
+    memory_nbytes=80e9,
+    flop_per_second=312e12,
+    memory_bytes_per_second=2039e9,
+    inside=Hockney(0.0, 1 / 300e9),
+    between=Hockney(0.0, 1 / 200e9),
+    ranks_per_node=8,
+)
 SUMMIT = machine_on_paper(
     "Summit",
     "ORNL, Summit user guide: 6 V100 per node, 50 GB/s each way between GPUs, two ports of 12.5 GB/s per "

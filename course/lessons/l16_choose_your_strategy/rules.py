@@ -1,13 +1,13 @@
 """The rules that everyone repeats, derived: what plans on two nodes take, by the rate between the nodes.
 
-The model has 13 billion parameters, the machine is that of `capstone.A100`: nodes of 8 GPUs, inside a node
+The model has 13 billion parameters, the machine is that of `published.A100`: nodes of 8 GPUs, inside a node
 300 GB/s. Only the rate between the nodes varies. Latencies are left out, and nothing overlaps.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from course.lessons.l16_choose_your_strategy.capstone import A100
+from course.lessons.l16_choose_your_strategy.published import A100
 from course_lib.theory.hockney import Hockney, Piecewise
 from course_lib.theory.planner.machine import Link, Machine
 from course_lib.theory.planner.models import TransformerShape

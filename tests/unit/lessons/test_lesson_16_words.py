@@ -1,4 +1,4 @@
-"""What lesson 16 says follows from what was predicted and measured; every number opens down to its sources."""
+"""What lesson 16 says follows from what was predicted and measured; numbers open down to their sources."""
 
 import json
 import re
