@@ -8,7 +8,7 @@
 # | **You will be able to** | compute the bytes that a rank needs under a plan; measure a machine, and choose the fastest plan that fits; say which number of a problem decides the choice |
 # | **With More** | say how far to trust such a prediction; derive the rules that everyone repeats; choose for teams with other models and machines |
 # | **Before this** | [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) and [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the cores. Helpful: [08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) and [09 · Tensor parallelism](09_tensor_parallelism.ipynb) |
-# | **Time** | core 19 min · more 50 min |
+# | **Time** | core 20 min · more 47 min |
 # | **Ranks** | 4 |
 #
 # [← 15 · When things fail](15_when_things_fail.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
@@ -282,8 +282,8 @@ print(verdict(found))
 validation_picture(found)
 
 # %% [markdown]
-# **Where it is wrong.** Short steps mostly take longer than predicted: Python, and ranks that wait for a core, count more than the
-# operations that were timed. Its one wrong choice is such a case. Never take its milliseconds for a promise when they are few.
+# **Where it is wrong.** Times, not bytes. Most short steps take longer than predicted: Python, and ranks that wait for a core, count more
+# than the operations that were timed. In the one wrong choice, too, the plan took much longer than predicted.
 #
 # One correction is part of the record. At first the measurement counted Adam's state in memory-mapped files as memory. Then 23 plans
 # were up to 87 % above their prediction, and 20 of the 24 choices were right. We corrected the measurement, and no prediction.
@@ -314,8 +314,8 @@ from course.lessons.l16_choose_your_strategy.words import estimators_table
 print(estimators_table())
 
 # %% [markdown]
-# "State" is the planner's sum of weights, gradients and Adam; "peak" adds what comes and goes. DeepSpeed's functions count 18 bytes
-# per parameter and what they shard of it. Accelerate's knows no ranks and no batch. Neither of the two counts activations.
+# "State" is the planner's sum of weights, gradients and Adam's state; "peak" adds what comes and goes. DeepSpeed's functions count
+# gradients in 32 bits as well. Accelerate's estimator knows neither ranks nor a batch. None of them counts activations.
 
 # %% [markdown] tags=["slide"]
 # ### 7 · The rules that everyone repeats
@@ -351,8 +351,8 @@ link_sweep(RATES, sweep(), LINKS)
 #   nobody computes meanwhile. Only the fastest link bears that.
 # - **Pipeline across nodes.** A boundary between stages passes on the activations of one place, once forward and once backward. Its line is
 #   nearly flat.
-# - **ZeRO-3 last.** ZeRO-1 sends what data parallelism sends. ZeRO-3 gathers the weights twice more, in *every* micro-batch. With a link
-#   as fast as inside a node it comes near the others; so the rule depends on a number, and you can find it in the figure.
+# - **ZeRO-3 last.** ZeRO-1 sends what data parallelism sends, once per step. ZeRO-3 gathers the weights twice and sums the gradients
+#   once, in *every* micro-batch. The faster the link, the nearer it comes to the others: the rule depends on a number.
 #
 # This planner overlaps nothing. Real ZeRO-3 gathers the next layer while it computes this one, which moves its line down. Open the bytes:
 
@@ -375,15 +375,15 @@ clickable(across.sent, "tensor on 16: sent per step")
 # %% [markdown]
 # ## On GPUs
 #
-# The planner's memory is that of our library. A framework on a GPU adds its context (hundreds of megabytes), the allocator's gaps, and the work space of
-# its kernels: leave 10 % or more free. Overlap makes real steps shorter than ours; kernels that stay below the peak rate make them longer.
+# The planner counts the tensors of our library. On a GPU come its context, the allocator's gaps and the work space of kernels, so
+# leave room. Overlap makes real steps shorter than ours; kernels that stay below the peak rate make them longer.
 #
 # ## Pitfalls
 #
 # - Multiplying the savings of all strategies: each divides only its own part, and some parts are divided by none.
 # - Timing one plan, and calling it the fastest.
 # - Choosing by the average rank: the fullest stage decides whether a plan fits, and the slowest one how long it takes.
-# - A plan for 8 ranks on a machine of 16: tensor groups that cross a node because ranks were numbered differently.
+# - Tensor groups that cross a node, because the launcher numbers the ranks in another order than the plan assumes.
 # - Changing the batch with the plan, and comparing the losses.
 # - Trusting a number that cannot be opened.
 #
