@@ -101,8 +101,8 @@ def explain_everything(estimates: Sequence[Estimate], runs: Runs) -> str:
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
     sent = last.sent.value / first.sent.value
     return (
-        f"It needs {memory:.0%} of the choice's memory, which also fits, and sends {three_digits(sent)} times as "
-        "many bytes."
+        f"It needs {memory:.0%} of the choice's memory, which also fits, and sends "
+        f"{three_digits(sent)} times as many bytes."
     )
 
 
