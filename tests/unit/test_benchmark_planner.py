@@ -14,7 +14,7 @@ from benchmarks.planner_validation import (
     explain,
     verdicts,
 )
-from course.lessons.l16_choose_your_strategy.estimators import SHAPES, compare
+from course.lessons.l16_choose_your_strategy.estimators import SHAPES, compare, table
 from course.lessons.l16_choose_your_strategy.published import claims
 from course.lessons.l16_choose_your_strategy.validation import Outcome, choose
 from course_lib.theory.hockney import Hockney
@@ -107,3 +107,5 @@ def test_the_estimators_count_state_alone() -> None:
     assert compare(shape, batch, 0, mixed=False).accelerate == 4 * said.state  # one rank's 16 bytes each
     assert said.accelerate == 4.5 * said.state  # 18: it adds 16-bit gradients to those in 32
     assert said.peak > said.state
+    lines = table().splitlines()
+    assert len(lines) == 1 + 5 * len(SHAPES) and lines[0].endswith("accelerate")

@@ -138,6 +138,9 @@ everything = Plan(data=2, zero=2, tensor=2, sequence=True, microbatches=8, recom
 chosen = [estimates[0].plan, Plan(data=4, zero=3), everything]
 cluster["work"] = shape, batch, chosen
 
+# %% [markdown]
+# Each run takes a few real steps, counts the bytes of all tensors, and times the steps:
+
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
 from course.lessons.l16_choose_your_strategy.runs import run_plan

@@ -150,8 +150,8 @@ def validation_picture(found: Sequence[Configuration]) -> Picture:
     plans = [each for one in found for each in one.plans]
     near = sum(abs(each.seconds_error) <= SECONDS_WITHIN for each in plans)
     title = (
-        f"{count_near(plans)} of {len(plans)} memories are within {MEMORY_WITHIN:.0%}; {near} of {len(plans)} "
-        f"times are within {SECONDS_WITHIN:.0%}"
+        f"{count_near(plans)} of {len(plans)} memories are within {MEMORY_WITHIN:.0%}; {near} times "
+        f"are within {SECONDS_WITHIN:.0%}"
     )
     figure, panels = new_panels(title, columns=2, height=4.8)
     draw_pairs(panels[0], found, "nbytes", 1e-6, MEMORY_WITHIN)
