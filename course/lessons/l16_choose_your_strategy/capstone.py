@@ -87,10 +87,8 @@ class Team:
 def complaint(team: Team, plan: Plan) -> str:
     """What the planner has against the plan, in sentences with the numbers; "" when it is good."""
     if plan.ranks != team.ranks:
-        return (
-            f"takes {plan.ranks:,} GPUs, and the team has {team.ranks:,}: data × pipeline × tensor × tiles "
-            f"must be {team.ranks:,}."
-        )
+        taken = f"takes {plan.ranks:,} GPU{'s' * (plan.ranks > 1)}, and the team has {team.ranks:,}"
+        return f"{taken}: data × pipeline × tensor × tiles must be {team.ranks:,}."
     reason = why_not(team.shape, team.batch, plan)
     if reason:
         return f"cannot run: {reason}."

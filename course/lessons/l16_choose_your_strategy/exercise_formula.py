@@ -80,7 +80,7 @@ FORMULA = Exercise(
         "1                                 / data\n"
         "2                   / data        / data\n"
         "3       / data      / data        / data",
-        "mine = parameters / (…)   and   if zero >= 2: gradients /= …",
+        "mine = parameters / (…)   and   if zero >= …: gradients /= …",
     ),
     solution=_MEMORY,
     check=_check_memory,
