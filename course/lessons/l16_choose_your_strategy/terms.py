@@ -20,6 +20,5 @@ TERMS = (
     Term(
         "scaled-down twin",
         "A small training on a few ranks in which the same constraint decides as in a large one.",
-        forms=r"(?:scaled-down )?twins?",
     ),
 )
