@@ -166,7 +166,7 @@ CHATBOT = Team(
     A100,
     8,
     Plan(data=4, zero=1, tensor=2, sequence=True, microbatches=16, mixed=True),
-    Twin(TransformerShape(blocks=4, width=128, length=16, vocabulary=128, heads=8), 32, 8.5e6),
+    Twin(TransformerShape(blocks=4, width=128, length=16, vocabulary=128, heads=8), 32, 8.8e6),
 )
 PATHOLOGY = Team(
     "pathology",
