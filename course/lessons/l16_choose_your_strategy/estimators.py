@@ -20,8 +20,8 @@ from course_lib.theory.planner.models import Part, TransformerShape, parameter_c
 from course_lib.theory.planner.plan import Plan
 
 SHAPES = {
-    "GPT-2, 124 million": (TransformerShape(12, 768, 1024, 50_257, 12), 32),
-    "GPT, 1.7 billion": (TransformerShape(24, 2304, 2048, 51_200, 24), 32),
+    "the sizes of GPT-2, 163 million": (TransformerShape(12, 768, 1024, 50_257, 12), 32),
+    "a GPT, 1.8 billion": (TransformerShape(24, 2304, 2048, 51_200, 24), 32),
     "the course's, 3 million": (TransformerShape(4, 256, 128, 256, 8), 32),
 }
 RANKS = 4

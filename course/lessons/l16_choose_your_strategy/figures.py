@@ -126,7 +126,7 @@ def predicted_and_measured(estimates: Sequence[Estimate], runs: Sequence[Mapping
                 }
                 axes.text(value, row + offset, f" {three_digits(value)}", **words)
         axes.set_xlabel(unit)
-        axes.set_xlim(0, 1.25 * max(max(both) for both in values))
+        axes.set_xlim(0, 1.35 * max(max(both) for both in values))
     panels[0].axvline(estimates[0].limit.value / 1e6, **LIMIT)
     panels[0].set_yticks(range(len(pairs)), [short(one.plan.name, 22) for one in estimates])
     panels[0].set_ylim(len(pairs) - 0.5, -0.5)

@@ -8,7 +8,7 @@
 # | **You will be able to** | compute the bytes that a rank needs under a plan; measure a machine, and choose the fastest plan that fits; say which number of a problem decides the choice |
 # | **With More** | say how far to trust such a prediction; derive the rules that everyone repeats; choose for teams with other models and machines |
 # | **Before this** | [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) and [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the cores. Helpful: [08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) and [09 · Tensor parallelism](09_tensor_parallelism.ipynb) |
-# | **Time** | core 19 min · more 50 min |
+# | **Time** | core 20 min · more 47 min |
 # | **Ranks** | 4 |
 #
 # [← 15 · When things fail](15_when_things_fail.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
@@ -46,17 +46,17 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You know many ways to split a training. Which one do you take? Here is a small Transformer with four ranks, 32 sequences per
-# step, and 64 MB of memory per rank. (The limit is ours; your ranks have more.)
+# You know many ways to split a training. Which one do you take? Our example is a small Transformer on four ranks, with 32
+# sequences per step and at most 64 MB per rank. (The limit is ours; your ranks have more.)
 #
-# We call one way to split a training a **plan**: how many ranks share the batch, the layers, and each layer. A **planner** is a
-# program that predicts memory, bytes sent and step time of each plan. Ours adds up what the course's library keeps:
+# A **plan** is one way to split a training: how many ranks share the batch, the layers, and each layer. A **planner** is a program
+# that predicts memory, bytes sent and step time of each plan. Ours adds up:
 #
 # > memory = weights + gradients + optimizer state + inputs + the most that comes and goes within a step
 #
-# By hand, for data parallelism: 3.3 million parameters × 16 bytes = 53 MB of state. Each of the four blocks keeps about 16 numbers
-# per token and unit of width for its backward pass: 4 × 16 × 256 × 512 tokens × 4 bytes = 34 MB. That is 87 MB already. The planner
-# also counts buffers. **Click on its number**: it opens down to what was given or counted.
+# By hand, for data parallelism: 3.3 million parameters × 16 bytes = 53 MB of state. For its backward pass, each block keeps
+# about 16 × width numbers per token: 4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34 MB. The planner also counts the rest. **Click on
+# its number**: it opens down to what was given or counted.
 
 # %%
 from course.lessons.l16_choose_your_strategy.traced import clickable
@@ -85,14 +85,14 @@ outcome("How many of the four plans fit into 64 MB per rank?", fitting, because=
 memory_bars(needs, limit)
 
 # %% [markdown]
-# The state is not all. In tensor parallelism every rank sees every token, so what lies between the layers is not divided.
-# A pipeline keeps the activations of a few micro-batches only.
+# State is not all. In tensor parallelism every rank has all tokens, so what lies between the layers is not divided. A stage of
+# the pipeline keeps a few micro-batches of its own layers only.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What is fast?
 #
-# Time depends on the machine, so we measure yours: how long each kind of operation takes by its size, and each kind of
-# message by its bytes. (In a terminal, `course machine` does the same.)
+# Time depends on the machine, so we measure yours: seconds of operations and messages, by kind and size. It takes about half a
+# minute. (In a terminal: `course machine`.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.machine import machine_or_reference, summary, whose
@@ -104,8 +104,8 @@ machine = limited(machine_of(measured), limit)
 print(whose(measured), *summary(measured), sep="\n")
 
 # %% [markdown]
-# `plans` lists every plan that the library can run on four ranks. We leave out those with Adam's state in files. The planner
-# predicts them all, and puts the fastest that fits first:
+# `plans` lists every plan that our library can run on four ranks. We leave out those with Adam's state in files. The planner
+# predicts all others, and puts the fastest that fits first:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import plan_cloud
@@ -117,7 +117,7 @@ estimates = in_order(estimate(shape, batch, plan, machine) for plan in every)
 plan_cloud(estimates)
 
 # %% [markdown]
-# These are the first three, with the reasons. Each number opens, down to what was measured:
+# The first three, with reasons. Each number opens, down to what was measured:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.traced import ranking
@@ -125,10 +125,10 @@ from course.lessons.l16_choose_your_strategy.traced import ranking
 ranking(estimates, most=3)
 
 # %% [markdown]
-# If more ranks than cores are at work, a rank that waits leaves its core to another one. Then an idle stage of a pipeline costs
-# nothing. On a machine with a core per rank it does.
+# If ranks share cores, a rank that waits leaves its core to another one. Then an idle stage of a pipeline costs little; with a core
+# per rank it costs time.
 #
-# Is any of this true? We run three plans on the four ranks: the choice, ZeRO-3, and one that combines everything that we have.
+# Is any of this true? We run three plans on the four ranks: the choice, ZeRO-3, and one that combines everything.
 
 # %%
 predict("Everything combined: how many times as long as the planner's choice?", None)
@@ -139,7 +139,7 @@ chosen = [estimates[0].plan, Plan(data=4, zero=3), everything]
 cluster["work"] = shape, batch, chosen
 
 # %% [markdown]
-# Each run takes a few real steps, counts the bytes of all tensors, and times the steps:
+# Each run counts the bytes of all tensors in real steps, and times them:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -159,8 +159,8 @@ print(explain_runs(said, runs))
 predicted_and_measured(said, runs)
 
 # %% [markdown]
-# Memory is counted, so it is nearly exact. Times are not: ranks wait for each other and for a core, and the planner adds up
-# parts that were timed one by one. Do not choose between two plans by a difference that is smaller than its error.
+# The planner counts memory, so that is nearly exact. Its times are sums of parts that were timed one by one, and real ranks also
+# wait for each other and for a core. Do not choose between two plans by a difference that is smaller than the error.
 
 # %% tags=["exercise: 16.q1"]
 
@@ -170,8 +170,8 @@ predicted_and_measured(said, runs)
 # %% [markdown] tags=["slide"]
 # ## 3 · Which number decides?
 #
-# These are the planner's questions, from the plainest way to split to the most involved. Each is answered by the smallest plan of its kind. The
-# first plan that fits has a thick frame. The fastest has a star:
+# These are the planner's questions, from the plainest way to split to the most involved. The smallest plan of each kind answers.
+# The thick frame marks the first that fits, the star the fastest:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import decision_tree
@@ -197,16 +197,16 @@ print(choice_table(estimates))
 decision_tree(questions(smaller))
 
 # %% [markdown]
-# The table says from how much memory on each plan is the choice. Every plan in it pays for less memory with time: with more messages, with
-# smaller micro-batches, or by computing twice. So take no strategy whose saving you do not need.
+# The table says from how much memory on each plan is the choice. Less memory costs time: more messages, smaller micro-batches, or
+# computing twice. So take no strategy whose saving you do not need.
 
 # %% tags=["exercise: 16.q2"]
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A team asks you
 #
-# Nobody here has 8 A100. But the planner can take a **machine on paper**, made of published rates. And your plan also trains for
-# real, as a **scaled-down twin**: a small model on four ranks, with a limit that lets the same constraint decide.
+# You need no 8 A100 for this: the planner also takes a **machine on paper**, made of published rates. And your plan trains for
+# real, as a **scaled-down twin**: a small model on four ranks, where the same constraint decides.
 
 # %% tags=["exercise: 16.1"]
 
@@ -230,7 +230,7 @@ if rank == 0:
 #
 # - A plan fits if *everything* fits: state, activations, and the buffers of the fullest moment.
 # - Memory follows from model and plan. Time also needs the machine: measure it.
-# - Each strategy buys memory with time. Take the plainest plan that fits, then the fastest; combine only what you need.
+# - Less memory costs time. Combine only what you need.
 # - A prediction comes with its error. Plans that differ by less are equal until you measure them.
 
 # %% [markdown] tags=["slide"]
@@ -282,8 +282,8 @@ print(verdict(found))
 validation_picture(found)
 
 # %% [markdown]
-# **Where it is wrong.** Short steps mostly take longer than predicted: Python, and ranks that wait for a core, count more than the
-# operations that were timed. Its one wrong choice is such a case. Never take its milliseconds for a promise when they are few.
+# **Where it is wrong.** Times, not bytes. Most short steps take longer than predicted: Python, and ranks that wait for a core, count more
+# than the operations that were timed. In the one wrong choice, too, the plan took much longer than predicted.
 #
 # One correction is part of the record. At first the measurement counted Adam's state in memory-mapped files as memory. Then 23 plans
 # were up to 87 % above their prediction, and 20 of the 24 choices were right. We corrected the measurement, and no prediction.
@@ -314,8 +314,8 @@ from course.lessons.l16_choose_your_strategy.words import estimators_table
 print(estimators_table())
 
 # %% [markdown]
-# "State" is the planner's sum of weights, gradients and Adam; "peak" adds what comes and goes. DeepSpeed's functions count 18 bytes
-# per parameter and what they shard of it. Accelerate's knows no ranks and no batch. Neither of the two counts activations.
+# "State" is the planner's sum of weights, gradients and Adam's state; "peak" adds what comes and goes. DeepSpeed's functions count
+# gradients in 32 bits as well. Accelerate's estimator knows neither ranks nor a batch. None of them counts activations.
 
 # %% [markdown] tags=["slide"]
 # ### 7 · The rules that everyone repeats
@@ -351,8 +351,8 @@ link_sweep(RATES, sweep(), LINKS)
 #   nobody computes meanwhile. Only the fastest link bears that.
 # - **Pipeline across nodes.** A boundary between stages passes on the activations of one place, once forward and once backward. Its line is
 #   nearly flat.
-# - **ZeRO-3 last.** ZeRO-1 sends what data parallelism sends. ZeRO-3 gathers the weights twice more, in *every* micro-batch. With a link
-#   as fast as inside a node it comes near the others; so the rule depends on a number, and you can find it in the figure.
+# - **ZeRO-3 last.** ZeRO-1 sends what data parallelism sends, once per step. ZeRO-3 gathers the weights twice and sums the gradients
+#   once, in *every* micro-batch. The faster the link, the nearer it comes to the others: the rule depends on a number.
 #
 # This planner overlaps nothing. Real ZeRO-3 gathers the next layer while it computes this one, which moves its line down. Open the bytes:
 
@@ -375,15 +375,15 @@ clickable(across.sent, "tensor on 16: sent per step")
 # %% [markdown]
 # ## On GPUs
 #
-# The planner's memory is that of our library. A framework on a GPU adds its context (hundreds of megabytes), the allocator's gaps, and the work space of
-# its kernels: leave 10 % or more free. Overlap makes real steps shorter than ours; kernels that stay below the peak rate make them longer.
+# The planner counts the tensors of our library. On a GPU come its context, the allocator's gaps and the work space of kernels, so
+# leave room. Overlap makes real steps shorter than ours; kernels that stay below the peak rate make them longer.
 #
 # ## Pitfalls
 #
 # - Multiplying the savings of all strategies: each divides only its own part, and some parts are divided by none.
 # - Timing one plan, and calling it the fastest.
 # - Choosing by the average rank: the fullest stage decides whether a plan fits, and the slowest one how long it takes.
-# - A plan for 8 ranks on a machine of 16: tensor groups that cross a node because ranks were numbered differently.
+# - Tensor groups that cross a node, because the launcher numbers the ranks in another order than the plan assumes.
 # - Changing the batch with the plan, and comparing the losses.
 # - Trusting a number that cannot be opened.
 #

@@ -137,9 +137,15 @@ def wrong_choices(found: Sequence[Configuration]) -> list[str]:
         if chosen is None:
             what += "it said that nothing fits"
         else:
-            what += f"it chose {chosen.plan}, {1e3 * chosen.measured_seconds:.1f} ms measured"
-        lines.append(f"{what};\n  the fastest was {fastest.plan}, {1e3 * fastest.measured_seconds:.1f} ms")
+            what += f"it chose\n  {milliseconds(chosen)}"
+        lines.append(f"{what};\n  the fastest was\n  {milliseconds(fastest)}")
     return lines
+
+
+def milliseconds(one: Outcome) -> str:
+    """A plan with its predicted and its measured time."""
+    said, found = 1e3 * one.predicted_seconds, 1e3 * one.measured_seconds
+    return f"{one.plan}: {said:.1f} ms predicted, {found:.1f} measured"
 
 
 # ------------------------------------------------------------------ as a picture

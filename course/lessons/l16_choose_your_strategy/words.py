@@ -101,7 +101,7 @@ def explain_everything(estimates: Sequence[Estimate], runs: Runs) -> str:
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
     sent = last.sent.value / first.sent.value
     return (
-        f"It needs {memory:.0%} of the choice's memory, which nobody asked for, and sends "
+        f"It needs {memory:.0%} of the choice's memory, which also fits, and sends "
         f"{three_digits(sent)} times as many bytes."
     )
 
