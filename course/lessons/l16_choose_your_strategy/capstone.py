@@ -25,9 +25,8 @@ from course_lib.theory.planner.ranking import Estimate, estimate
 NEAR = 0.1  # how much slower than the fastest plan that fits a good answer may be
 TWIN_RANKS = 4
 
-PCIE_4 = (
-    16e9 * 16 * 128 / 130 / 8
-)  # bytes per second each way: 16 lanes of 16 Gbit/s, 128 of 130 bits are data
+# PCI Express 4.0 x16, bytes per second each way: 16 lanes of 16 Gbit/s, and 128 of 130 bits are data.
+PCIE_4 = 16 * 16e9 * 128 / 130 / 8
 WORKSTATION = machine_on_paper(
     "a workstation with 4 RTX A6000",
     "NVIDIA RTX A6000 data sheet (2020): 48 GB, 768 GB/s, 38.7 Tflop/s in 32 bits, PCI Express 4.0 x16",
