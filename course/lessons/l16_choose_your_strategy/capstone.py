@@ -86,22 +86,22 @@ class Team:
 def complaint(team: Team, plan: Plan) -> str:
     """What the planner has against the plan, in sentences with the numbers; "" when it is good."""
     if plan.ranks != team.ranks:
-        taken = f"takes {plan.ranks:,} GPU{'s' * (plan.ranks > 1)}, and the team has {team.ranks:,}"
+        taken = f"the plan takes {plan.ranks:,} GPU{'s' * (plan.ranks > 1)}, and the team has {team.ranks:,}"
         return f"{taken}: data × pipeline × tensor × tiles must be {team.ranks:,}."
     reason = why_not(team.shape, team.batch, plan)
     if reason:
-        return f"cannot run: {reason}."
+        return f"the plan cannot run: {reason}."
     found, best = team.estimate(plan), team.estimate(team.fastest)
     if not found.fits:
         name, part = largest_part(found.memory)
         return (
-            f"needs {found.memory.text} per GPU, and there are {found.limit.text}. Most of it: "
+            f"the plan needs {found.memory.text} per GPU, and there are {found.limit.text}. Most of it: "
             f"{PARTS[name]}, {part.text}. What makes less of them?"
         )
     if found.seconds.value > (1 + NEAR) * best.seconds.value:
         words = (
-            f"fits with {found.memory.text} per GPU, but takes {found.seconds.text} per step; another plan "
-            f"that fits takes {best.seconds.text}."
+            f"the plan fits with {found.memory.text} per GPU, but takes {found.seconds.text} per step; another "
+            f"plan that fits takes {best.seconds.text}."
         )
         if plan.ranks > 1:
             words += f" Each GPU sends {found.sent.text} per step, and {best.sent.text} in the other plan."
