@@ -100,8 +100,8 @@ def complaint(team: Team, plan: Plan) -> str:
         )
     if found.seconds.value > (1 + NEAR) * best.seconds.value:
         words = (
-            f"the plan fits with {found.memory.text} per GPU, but takes {found.seconds.text} per step; another "
-            f"plan that fits takes {best.seconds.text}."
+            f"the plan fits with {found.memory.text} per GPU, but takes {found.seconds.text} per step; "
+            f"another plan that fits takes {best.seconds.text}."
         )
         if plan.ranks > 1:
             words += f" Each GPU sends {found.sent.text} per step, and {best.sent.text} in the other plan."
