@@ -25,9 +25,8 @@ from course_lib.theory.planner.ranking import Estimate, estimate
 NEAR = 0.1  # how much slower than the fastest plan that fits a good answer may be
 TWIN_RANKS = 4
 
-PCIE_4 = (
-    16e9 * 16 * 128 / 130 / 8
-)  # bytes per second each way: 16 lanes of 16 Gbit/s, 128 of 130 bits are data
+# PCI Express 4.0 x16, bytes per second each way: 16 lanes of 16 Gbit/s, and 128 of 130 bits are data.
+PCIE_4 = 16 * 16e9 * 128 / 130 / 8
 WORKSTATION = machine_on_paper(
     "a workstation with 4 RTX A6000",
     "NVIDIA RTX A6000 data sheet (2020): 48 GB, 768 GB/s, 38.7 Tflop/s in 32 bits, PCI Express 4.0 x16",
@@ -87,22 +86,22 @@ class Team:
 def complaint(team: Team, plan: Plan) -> str:
     """What the planner has against the plan, in sentences with the numbers; "" when it is good."""
     if plan.ranks != team.ranks:
-        taken = f"takes {plan.ranks:,} GPU{'s' * (plan.ranks > 1)}, and the team has {team.ranks:,}"
+        taken = f"the plan takes {plan.ranks:,} GPU{'s' * (plan.ranks > 1)}, and the team has {team.ranks:,}"
         return f"{taken}: data × pipeline × tensor × tiles must be {team.ranks:,}."
     reason = why_not(team.shape, team.batch, plan)
     if reason:
-        return f"cannot run: {reason}."
+        return f"the plan cannot run: {reason}."
     found, best = team.estimate(plan), team.estimate(team.fastest)
     if not found.fits:
         name, part = largest_part(found.memory)
         return (
-            f"needs {found.memory.text} per GPU, and there are {found.limit.text}. Most of it: "
+            f"the plan needs {found.memory.text} per GPU, and there are {found.limit.text}. Most of it: "
             f"{PARTS[name]}, {part.text}. What makes less of them?"
         )
     if found.seconds.value > (1 + NEAR) * best.seconds.value:
         words = (
-            f"fits with {found.memory.text} per GPU, but takes {found.seconds.text} per step; another plan "
-            f"that fits takes {best.seconds.text}."
+            f"the plan fits with {found.memory.text} per GPU, but takes {found.seconds.text} per step; "
+            f"another plan that fits takes {best.seconds.text}."
         )
         if plan.ranks > 1:
             words += f" Each GPU sends {found.sent.text} per step, and {best.sent.text} in the other plan."
@@ -166,7 +165,7 @@ CHATBOT = Team(
     A100,
     8,
     Plan(data=4, zero=1, tensor=2, sequence=True, microbatches=16, mixed=True),
-    Twin(TransformerShape(blocks=4, width=128, length=16, vocabulary=128, heads=8), 32, 8.5e6),
+    Twin(TransformerShape(blocks=4, width=128, length=16, vocabulary=128, heads=8), 32, 8.8e6),
 )
 PATHOLOGY = Team(
     "pathology",

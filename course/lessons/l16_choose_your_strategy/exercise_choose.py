@@ -166,9 +166,10 @@ CHOOSE_LAPTOP = _choose(
     "laptop",
     id="16.6",
     title="Fine-tuning on one laptop",
-    task="A student fine-tunes all weights of GPT-2 medium (24 blocks of width 1,024), 32 sequences of 1,024 "
-    "tokens per step, in 32 bits, on a laptop with an RTX 4060 of 8 GB and an SSD of 6.9 GB/s. "
-    "`recompute=True` recomputes activations, `offload=True` keeps Adam's state on the SSD. " + RULE,
+    task="A student fine-tunes all weights of a model with the sizes of GPT-2 medium (24 blocks of width "
+    "1,024), 32 sequences of 1,024 tokens per step, in 32 bits, on a laptop with an RTX 4060 of 8 GB and an "
+    "SSD of 6.9 GB/s. `recompute=True` recomputes activations, `offload=True` keeps Adam's state on the SSD. "
+    + RULE,
     objectives=(6,),
     targets=("combine-everything",),
     stub="microbatches=8",

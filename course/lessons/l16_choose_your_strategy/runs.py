@@ -10,6 +10,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -21,19 +22,41 @@ from course_lib.theory.planner.models import Shape
 from course_lib.theory.planner.plan import Plan
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The most bytes of tensors on a rank within a step, seconds per step, and the loss before each step."""
+
+    nbytes: float
+    seconds: float
+    losses: tuple[float, ...]
+
+
 def run_plan(
     comm: MPI.Intracomm, shape: Shape, batch: int, plan: Plan, *, steps: int = 7
 ) -> dict[str, float]:
-    """Train by `plan`, which takes all ranks of `comm`: the most bytes on a rank, and seconds per step.
+    """What `train` found, "nbytes" and "seconds", without the losses: plain numbers for the notebook."""
+    found = train(comm, shape, batch, plan, steps=steps)
+    return {"nbytes": found.nbytes, "seconds": found.seconds}
 
-    "nbytes" are those of tensors within a step, on the rank that holds most; "seconds" the median of `steps`
-    steps, each on its slowest rank. Every rank has the same dictionary. Raises ValueError when the plan takes
-    another number of ranks.
+
+def train(comm: MPI.Intracomm, shape: Shape, batch: int, plan: Plan, *, steps: int) -> Run:
+    """Train by `plan`, which takes all ranks of `comm`: two steps, then `steps` that are timed.
+
+    The bytes are counted in the second step, on the rank that holds most; the seconds are the median, each on
+    the slowest rank. Every rank has the same result. Raises ValueError when the plan takes another number of
+    ranks.
     """
-    with training_of(comm, shape, batch, plan) as (_, training):
-        nbytes = comm.allreduce(peak_nbytes(training), MPI.MAX)
-        seconds = statistics.median(seconds_of_each(comm, training.step, steps))
-    return {"nbytes": float(nbytes), "seconds": seconds}
+    parts: list[float] = []  # of the losses: this rank's
+    with training_of(comm, shape, batch, plan) as (grid, training):
+
+        def step() -> float:
+            parts.append(training.step())
+            return parts[-1]
+
+        nbytes = comm.allreduce(peak_nbytes(replace(training, step=step)), MPI.MAX)
+        seconds = statistics.median(seconds_of_each(comm, step, steps))
+        losses = tuple(global_loss(grid, part) for part in parts)
+    return Run(float(nbytes), seconds, losses)
 
 
 def losses_of(comm: MPI.Intracomm, shape: Shape, batch: int, plan: Plan, *, steps: int) -> list[float]:

@@ -13,11 +13,11 @@ from typing import cast
 from mpi4py import MPI
 
 from course.lessons.l16_choose_your_strategy.capstone import Team, twin_of
-from course.lessons.l16_choose_your_strategy.runs import losses_of, run_plan
+from course.lessons.l16_choose_your_strategy.runs import losses_of, train
 from course_lib.theory.planner.plan import Plan
 from course_lib.theory.planner.quantity import measured
 
-STEPS = 3
+STEPS = 3  # whose losses are compared: two before those that are timed
 CLOSE = 0.002  # of what the loss changes in these steps: rounding makes less of it, a wrong gradient more
 
 
@@ -77,12 +77,11 @@ def train_twin(comm: MPI.Intracomm, team: Team, plan: Plan, *, timed: int = 3) -
     mine = cast(MPI.Intracomm, everyone.Split(color, everyone.rank))
     found: TwinRun | None = None
     if mine != MPI.COMM_NULL:
-        needed = run_plan(mine, problem.shape, problem.batch, twin, steps=timed)
-        losses = losses_of(mine, problem.shape, problem.batch, twin, steps=STEPS)
+        run = train(mine, problem.shape, problem.batch, twin, steps=timed)
         if everyone.rank == 0:
             alone = losses_of(MPI.COMM_SELF, problem.shape, problem.batch, Plan(), steps=STEPS)
-            numbers = needed["nbytes"], problem.limit_nbytes, needed["seconds"]
-            found = TwinRun(twin, *numbers, tuple(losses), tuple(alone))
+            numbers = run.nbytes, problem.limit_nbytes, run.seconds
+            found = TwinRun(twin, *numbers, run.losses[:STEPS], tuple(alone))
         mine.Free()
     result: TwinRun | None = everyone.bcast(found)
     assert result is not None
