@@ -79,7 +79,7 @@ async ([script, looks, frames]) => {
         changed.forEach(callback => callback());
     };
     window.digit = () => { digit.textContent = next++ % 10; };
-    window.play = step => { timer = setInterval(step, 100); };
+    window.play = (step, milliseconds) => { timer = setInterval(step, milliseconds); };
     window.pause = () => clearInterval(timer);
 }"""
 
@@ -265,7 +265,7 @@ def of_page(program: str, frames: Sequence[str], repetitions: int, seconds: floa
         page.evaluate(PAGE, [SCRIPT.read_text(), legend(RANKS), list(frames)])
         for _ in range(repetitions):
             for name, values in cost.items():
-                page.evaluate(f"play({name})")
+                page.evaluate(f"play({name}, {200 if name == 'view' else 100})")  # a frame has two ticks
                 page.wait_for_timeout(500)
                 pids = [
                     each.pid for each in psutil.Process().children(recursive=True) if "chrom" in each.name()

@@ -17,7 +17,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course.paths import NOTEBOOKS, ROOT
-from course.tools import glossary, schedule
+from course.tools import glossary, guide, schedule
 from course.tools.anatomy import RULES
 from course.tools.build import BuildError, drift, lesson_sources, notebook_of, source_of, tags
 from course.tools.coverage import COVERAGE_RULES
@@ -182,9 +182,9 @@ def strangers(folder: Path) -> list[Finding]:
 
 
 def of_the_course(course: Sequence[Path]) -> list[Finding]:
-    """Tracks that do not fit into their hours; a glossary that is not what the lessons say."""
+    """Tracks that do not fit into their hours; a glossary or a guide that is not what the lessons say."""
     try:
-        sentences = [*late_tracks(core_minutes(course)), *glossary.stale(), *schedule.stale()]
+        sentences = [*late_tracks(core_minutes(course)), *glossary.stale(), *schedule.stale(), *guide.stale()]
     except BuildError:
         return []  # the lesson's own finding
     return [Finding(course[0].parents[1], 0, sentence) for sentence in sentences] if course else []

@@ -39,14 +39,17 @@ class Straggler:
     slow_in: str
     excess_seconds: float
 
-    def sentence(self) -> str:
-        """Who made the others wait for how long, and where it was slow."""
+    def sentence(self, steps: int) -> str:
+        """Who made the others wait for how long, and where it was slow, in all and per step of so many."""
         waited = f"{1e3 * self.waited_for[self.rank]:.0f} ms"
-        words = f"The others waited {waited} for rank {self.rank}, all together"
+        words = f"The others waited {waited} for rank {self.rank} in total"
         if self.excess_seconds <= 0:
             return f"{words}; it came late, but computed no longer than they did."
-        excess = f"{1e3 * self.excess_seconds:.0f} ms"
-        return f"{words}. It took {excess} longer than the median of them in {self.slow_in!r}."
+        excess, per_step = (f"{1e3 * self.excess_seconds / count:.0f} ms" for count in (1, steps))
+        return (
+            f"{words}. In {self.slow_in!r}, rank {self.rank} took {excess} longer than the median of the "
+            f"others: {per_step} per step."
+        )
 
 
 def meetings(spans: Iterable[Span]) -> list[Meeting]:

@@ -65,9 +65,8 @@ def said(trapped: dict[str, str]) -> Said:
     return cache(lambda way: all_said(WAYS[way], trapped))
 
 
-@pytest.mark.parametrize(
-    "way", [*(pytest.param(way, marks=pytest.mark.slow) for way in ("mpiexec", "mpiexec, gloo")), "deepspeed"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ("mpiexec", "mpiexec, gloo", "deepspeed"))
 def test_every_launcher_trains_the_same_network(said: Said, way: str) -> None:
     *epochs, last = said(way).splitlines()
     size, backend, stage, *_ = last.replace(":", ",").split(", ")

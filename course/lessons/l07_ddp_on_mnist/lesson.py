@@ -510,7 +510,7 @@ print(synthetic_report(readings))
 # | several GPUs, one process | `DataParallel` | one line; one machine only, see section 8 |
 # | several GPUs or CPUs, one machine | DDP | one process per device, a process group |
 # | several machines | DDP, started on each machine | an address that all machines can reach |
-# | machines that come and go | `torchrun --nnodes=2:8 --max-restarts=3` | torchrun starts the ranks again on the machines that are left; your program loads its last checkpoint (planned: lesson 15) |
+# | machines that come and go | `torchrun --nnodes=2:8 --max-restarts=3` | torchrun starts the ranks again on the machines that are left; your program loads its last checkpoint (lesson 15) |
 #
 # DDP itself stays the same on the last three steps. What changes is how ranks start and find each other.
 #

@@ -8,13 +8,15 @@ from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expec
 
 STEP = ["Bcast weights", "Allreduce 0", "Allreduce 1"]
 MISSING, OTHER, AHEAD, EQUAL = "a missing rank", "another call on one rank", "rank 0 ahead", "equal logs"
+MOST = "three missing ranks"
 LOGS = {
     MISSING: ([*STEP, "Allreduce 2"], [*STEP, "Allreduce 2"], STEP, [*STEP, "Allreduce 2"]),
     OTHER: ([*STEP, "Barrier"], [*STEP, "Barrier"], [*STEP, "Barrier"], [*STEP, "Gather", "Barrier"]),
     AHEAD: ([*STEP, "Bcast rate", "Bcast stop"], [*STEP, "Bcast rate"], STEP, [*STEP, "Bcast rate"]),
     EQUAL: (STEP, STEP, STEP, STEP),
+    MOST: (STEP, [*STEP, "Allreduce 2"], STEP, STEP),
 }
-GUILTY = {MISSING: [2], OTHER: [3], AHEAD: [2], EQUAL: []}
+GUILTY = {MISSING: [2], OTHER: [3], AHEAD: [2], EQUAL: [], MOST: [0, 2, 3]}
 
 
 def _check_guilty(answer: SimpleNamespace, comm: Any, case: str) -> None:
@@ -41,7 +43,8 @@ def _check_guilty(answer: SimpleNamespace, comm: Any, case: str) -> None:
             "which?"
         )
     if found == waiting:
-        raise Wrong(f"names {_ranks(found)}, which wait in `{logs[waiting[0]][-1]}`: for whom?")
+        wait = "wait" if len(found) > 1 else "waits"
+        raise Wrong(f"names {_ranks(found)}, which {wait} in `{logs[waiting[0]][-1]}`: for whom?")
     raise Wrong(f"names {_ranks(found)}. Where do the logs differ first, and whose differs there?")
 
 
@@ -50,13 +53,17 @@ def _ranks(ranks: Sequence[Any]) -> str:
 
 
 _GUILTY = '''\
+from collections import Counter
+from itertools import zip_longest
+
+
 def guilty(logs):
     """Return the ranks that the others wait for, [] if all logs are equal.
 
     logs[rank] lists the collectives that the rank has begun, the first one first.
     """
     for calls in zip_longest(*logs):  # the first call of each rank, then the second, …; None: not begun
-        usual, _ = Counter(calls).most_common(1)[0]
+        usual, _ = Counter(filter(None, calls)).most_common(1)[0]
         differ = [rank for rank, call in enumerate(calls) if call != usual]
         if differ:
             return differ
@@ -68,17 +75,21 @@ FIND_GUILTY = Exercise(
     title="The guilty rank",
     task="A job hangs. Each of its four ranks has written the name of every collective into a file of its "
     "own, *before* it called it; these are the logs. Return the ranks that the others wait for. `usual` is "
-    "what most ranks have at this place of their logs.",
+    "the call that most ranks have at this place of their logs, of those that have one.",
     objectives=(2,),
     targets=("timed-out-rank-is-guilty",),
     stub='''\
+from collections import Counter
+from itertools import zip_longest
+
+
 def guilty(logs):
     """Return the ranks that the others wait for, [] if all logs are equal.
 
     logs[rank] lists the collectives that the rank has begun, the first one first.
     """
     for calls in zip_longest(*logs):  # the first call of each rank, then the second, …; None: not begun
-        usual, _ = Counter(calls).most_common(1)[0]
+        usual, _ = Counter(filter(None, calls)).most_common(1)[0]
         ...
     return []
 ''',
@@ -92,10 +103,9 @@ def guilty(logs):
     ),
     solution=_GUILTY,
     check=_check_guilty,
-    cases=(EQUAL, MISSING, OTHER, AHEAD),
+    cases=(EQUAL, MISSING, OTHER, AHEAD, MOST),
     describe=lambda case: case,
     sizes=(3,),
-    imports="from collections import Counter\nfrom itertools import zip_longest",
     wrong=(
         WrongAnswer(changed(_GUILTY, ("call != usual", "call == usual")), "although all logs are equal"),
         WrongAnswer(
@@ -105,13 +115,14 @@ def guilty(logs):
             changed(
                 _GUILTY,
                 (
-                    "        usual, _ = Counter(calls).most_common(1)[0]\n"
+                    "        usual, _ = Counter(filter(None, calls)).most_common(1)[0]\n"
                     "        differ = [rank for rank, call in enumerate(calls) if call != usual]\n",
                     "        differ = [rank for rank, call in enumerate(calls) if call and None in calls]\n",
                 ),
             ),
             "for whom?",
         ),
+        WrongAnswer(changed(_GUILTY, ("Counter(filter(None, calls))", "Counter(calls)")), "for whom?"),
         WrongAnswer(
             "def guilty(logs):\n"
             "    fewest = min(map(len, logs))\n"

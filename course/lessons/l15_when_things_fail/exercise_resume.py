@@ -65,6 +65,9 @@ def _check_resume(answer: SimpleNamespace, comm: Any, case: None) -> None:
 
 
 _RESUME = '''\
+import torch
+
+
 def save_state(model, optimizer):
     """Return a dictionary of what is written to the checkpoint."""
     return {
@@ -89,10 +92,13 @@ RESUME = Exercise(
     title="Spot the bug: a resumed training",
     task="A colleague saves and restores a training with these two functions. The network has dropout; the "
     "optimizer is SGD with momentum. No error occurs, but the losses after a restart are not those of a "
-    "training that was never interrupted.",
+    "training that was never interrupted. (The number of the step is saved elsewhere.)",
     objectives=(5,),
     targets=("weights-suffice-to-resume",),
     stub='''\
+import torch
+
+
 def save_state(model, optimizer):
     """Return a dictionary of what is written to the checkpoint."""
     return {"weights": model.state_dict()}

@@ -200,11 +200,14 @@ SAVE = Exercise(
     id="15.1",
     title="A saver",
     task="This saver writes to a file beside `path`. Two lines are missing, and each `...` stands for one. "
-    "Then no kill and no power cut may leave a damaged file at `path`.",
+    "Fill both, so that neither a kill nor a power cut can leave a damaged file at `path`. (`os` is "
+    "imported.)",
     objectives=(3,),
     targets=("written-is-on-disk", "a-kill-leaves-the-old-file"),
     stub=changed(
-        _SAVE, (_FSYNC, "        ...  # wait until the bytes are on the disk\n"), (_REPLACE, "    ...\n")
+        _SAVE,
+        (_FSYNC, "        ...  # wait until the bytes are on the disk\n"),
+        (_REPLACE, "    ...  # replace the old file\n"),
     ),
     hints=(
         "Section 4 names both calls. One needs the number of the open file, `file.fileno()`; the other "

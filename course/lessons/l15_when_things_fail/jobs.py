@@ -33,6 +33,7 @@ GLOO = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}  # workers of one 
 # Else workers of the second attempt may find addresses of the first: torch 2.13 keeps one store for both (the
 # race of pytorch issue 135712).
 NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+ENDED = "ended by mpiexec"
 FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 # ------------------------------------------------------------------ one rank fails, the others wait
@@ -53,6 +54,11 @@ class Notice:
 
     seconds: float
     words: str
+
+    @property
+    def was_ended(self) -> bool:
+        """Whether mpiexec ended the rank before it noticed anything itself."""
+        return self.words == ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +108,19 @@ def run_failure(how: str, *, ranks: int = 3, guilty: int = 1, deadline: float = 
             if event["what"] == "notices":
                 noticed[rank] = Notice(event["at"] - failed_at, event["words"])
         if process.returncode and rank not in noticed and rank != guilty:
-            noticed[rank] = Notice(ended[rank] - failed_at, "ended by mpiexec")
+            noticed[rank] = Notice(ended[rank] - failed_at, ENDED)
     deaths = read_deaths(text) if process.returncode else []
     blamed = deaths[0].rank if deaths else None
     stacks = {rank: words for rank, words in stacks.items() if words}
     return Failure(how, guilty, lanes, noticed, blamed, stacks, process.returncode, last_words(text, deaths))
+
+
+def first_notice(failure: Failure) -> tuple[int, float] | None:
+    """The rank that noticed first, or was ended, and after how many seconds; None if nobody did."""
+    if not failure.noticed:
+        return None
+    rank = min(failure.noticed, key=lambda rank: failure.noticed[rank].seconds)
+    return rank, failure.noticed[rank].seconds
 
 
 def watch(process: subprocess.Popen[Any], folder: Path, ranks: int, *, ask_after: float) -> dict[int, float]:
@@ -153,7 +167,7 @@ def standing_at(path: Path) -> str:
     """The function of our program in which a rank stood, and its line; "" if it did not say."""
     for file, line, name in FRAME.findall(path.read_text() if path.exists() else ""):
         if Path(file).name == "failing.py":
-            return f"{name}, line {line}"
+            return f"{name}, line {line} of failing.py"
     return ""
 
 

@@ -11,7 +11,6 @@ from itertools import groupby
 from course_lib.theory.failures import (
     Unreliable,
     best_interval,
-    daly_interval,
     efficiency,
     machine_mtbf,
     young_interval,
@@ -52,28 +51,14 @@ def of_daly(mtbf_seconds: float, printed_minutes: float) -> Sourced:
     """An optimum that Daly printed, beside the exact one."""
     machine = Unreliable(mtbf_seconds, 5 * MINUTE, 10 * MINUTE)
     claim = Claim(
-        f"Daly, best interval at an MTBF of {three_digits(mtbf_seconds / HOUR)} h",
+        f"best interval at an MTBF of {three_digits(mtbf_seconds / HOUR)} h",
         printed_minutes,
         best_interval(machine) / MINUTE,
         "minutes",
-        f"5 min per save; the exact minimum (Daly's formula: {daly_interval(machine) / MINUTE:.3g} min)",
-        "nothing: the caption gives the same numbers",
+        "5 min per save; the exact model",
+        "",
     )
     return Sourced(claim, DALY)
-
-
-def of_scale(gpus: int, published_hours: float, what: str) -> Sourced:
-    """A mean time to failure of so many GPUs, from the 47.7 days that were measured for one node."""
-    nodes = gpus // GPUS_PER_NODE
-    claim = Claim(
-        f"Meta RSC-1, {gpus:,} GPUs ({what})",
-        published_hours,
-        machine_mtbf(47.7 * DAY, nodes) / HOUR,
-        "hours",
-        f"47.7 days for a job on one node of 8 GPUs, measured; divided by {nodes:,} nodes",
-        "that nodes differ, and that jobs of one node also fail for reasons of their own",
-    )
-    return Sourced(claim, KOKOLIS)
 
 
 def of_llama() -> list[Sourced]:
@@ -82,16 +67,16 @@ def of_llama() -> list[Sourced]:
     machine = Unreliable(LLAMA_MTBF, save_seconds=MINUTE, restart_seconds=10 * MINUTE)
     interval = best_interval(machine)
     rate = Claim(
-        f"Llama 3, {LLAMA_GPUS:,} GPUs",
+        f"Llama 3, {LLAMA_GPUS:,} GPUs: MTBF",
         LLAMA_MTBF / HOUR,
         by_rate / HOUR,
         "hours",
         "6.5 failures per 1,000 node-days, those of Meta's RSC-1, on 2,048 nodes; published: 54 days / 419",
-        f"other GPUs, other years: with the 2.34 of RSC-2 it would be "
+        f"other GPUs, other years: with the 2.34 of Meta's RSC-2 it would be "
         f"{machine_mtbf(NODE_DAYS_PER_FAILURE['RSC-2'] * DAY, LLAMA_NODES) / HOUR:.2g} hours",
     )
     part = Claim(
-        "Llama 3, time spent on training ('more than')",
+        "Llama 3, effective training time: more than",
         90.0,
         100 * efficiency(interval, machine),
         "%",
@@ -101,41 +86,60 @@ def of_llama() -> list[Sourced]:
     return [Sourced(rate, LLAMA), Sourced(part, LLAMA)]
 
 
-def claims() -> list[Sourced]:
-    """Every published figure with the model's."""
+def of_rsc() -> Sourced:
+    """The MTBF of jobs on 1,024 GPUs, from the 47.7 days that were measured for one node."""
+    nodes = 1024 // GPUS_PER_NODE
+    claim = Claim(
+        "Meta RSC-1, 1,024 GPUs: MTBF (measured)",
+        7.9,
+        machine_mtbf(47.7 * DAY, nodes) / HOUR,
+        "hours",
+        f"47.7 days for a job on one node of 8 GPUs, measured; divided by {nodes:,} nodes",
+        "that nodes differ, and that jobs of one node also fail for reasons of their own",
+    )
+    return Sourced(claim, KOKOLIS)
+
+
+def of_graphlab() -> Sourced:
+    """The interval that GraphLab computed with Young's formula."""
     graphlab = Unreliable(machine_mtbf(365 * DAY, 64), 2 * MINUTE, 0.0)
-    return [
-        *of_llama(),
-        of_scale(1024, 7.9, "measured"),
-        of_scale(16_384, 1.8, "projected there"),
-        of_scale(131_072, 0.23, "projected there"),
-        of_daly(24 * HOUR, 117.0),
-        of_daly(6 * HOUR, 57.0),
-        of_daly(15 * MINUTE, 9.1),
-        Sourced(
-            Claim(
-                "GraphLab, interval on 64 machines",
-                3.0,
-                young_interval(graphlab) / HOUR,
-                "hours",
-                "one failure per machine and year, 2 min per save; Young's formula",
-                f"nothing; the exact minimum is {best_interval(graphlab) / HOUR:.3g} hours",
-            ),
-            GRAPHLAB,
-        ),
-    ]
+    claim = Claim(
+        "best interval on 64 machines",
+        3.0,
+        young_interval(graphlab) / HOUR,
+        "hours",
+        "one failure per machine and year, 2 min per save; Young's formula",
+        "",
+    )
+    return Sourced(claim, GRAPHLAB)
+
+
+def claims() -> list[Sourced]:
+    """Every published figure with the model's: first those that were measured, then those computed there."""
+    return [*of_llama(), of_rsc(), of_daly(24 * HOUR, 117.0), of_daly(15 * MINUTE, 9.1), of_graphlab()]
 
 
 def claims_table(claims: Iterable[Sourced]) -> str:
-    """By source: published, predicted and error of every claim, with what the model assumes and lacks."""
+    """By source: published, predicted and error of every claim, with what the model assumes and lacks.
+
+    Claims that assume and lack the same share one note, below the last of them.
+    """
     lines = []
-    for source, group in groupby(claims, key=lambda each: each.source):
-        lines += ["", *textwrap.wrap(source, 88), f"{'':48}{'published':>10}{'model':>8}{'error':>8}"]
-        for claim in (each.claim for each in group):
-            numbers = f"{three_digits(claim.published):>10}{three_digits(claim.predicted):>8}"
-            lines.append(f"{claim.what:48}{numbers}{claim.error:>+8.0%}  {claim.unit}")
-            for word, text in (("assumes", claim.assumes), ("lacks", claim.lacks)):
-                lines.append(
-                    textwrap.fill(text, 88, initial_indent=f"  {word:8}", subsequent_indent=" " * 10)
-                )
+    for source, of_source in groupby(claims, key=lambda each: each.source):
+        lines += ["", *textwrap.wrap(source, 88), f"{'':46}{'published':>10}{'model':>8}{'error':>8}"]
+        for (assumes, lacks), group in groupby(
+            (each.claim for each in of_source), key=lambda claim: (claim.assumes, claim.lacks)
+        ):
+            for claim in group:
+                numbers = f"{three_digits(claim.published):>10}{three_digits(claim.predicted):>8}"
+                lines.append(f"{claim.what:46}{numbers}{say_error(claim.error):>8}  {claim.unit}")
+            for word, text in (("assumes", assumes), ("lacks", lacks)):
+                first, further = f"  {word:8}", " " * 10
+                lines += textwrap.wrap(text, 88, initial_indent=first, subsequent_indent=further)
     return "\n".join(lines[1:])
+
+
+def say_error(error: float) -> str:
+    """A fraction in whole percent, with its sign if it is not 0."""
+    percent = round(100 * error)
+    return f"{percent:+d}%" if percent else "0%"

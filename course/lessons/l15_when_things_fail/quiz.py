@@ -95,13 +95,13 @@ STEP_DONE = Question(
             belief="my-call-returned-all-returned",
         ),
         Option(
-            "after all survivors have agreed on it",
+            "only if all survivors agree that the step is done",
             reply="An agreement tells every survivor whether all of them have the sum. Here one has not, so "
             "all take the step again, on a smaller communicator.",
             right=True,
         ),
         Option(
-            "never, as its sum lacks rank 1",
+            "at no time, as every sum lacks rank 1",
             reply="That would mean the sum on rank 0 is wrong. It may well be complete: rank 1 can have "
             "died after it had sent its part. What is missing is the sum on rank 2.",
             belief="a-death-spoils-the-sum",
@@ -168,7 +168,7 @@ QUESTIONS = (WHO_TIMED_OUT, KILLED_WHILE_SAVING, MORE_NODES, STEP_DONE, FLIPPED_
 PREDICTIONS = (
     Prediction(
         id="15.p1",
-        question="In how many of the four jobs does the last message name the guilty rank?",
+        question="In how many of the four jobs does the last message name rank 1?",
         objectives=(1,),
         targets=("timed-out-rank-is-guilty", "an-error-reaches-all"),
     ),
@@ -180,7 +180,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="15.p3",
-        question="Naive saver: percent of the kills that damage the file?",
+        question="Naive saver: how many of the four kills damage the file?",
         objectives=(3,),
         targets=("a-kill-leaves-the-old-file",),
     ),

@@ -37,7 +37,7 @@ def timed(one_call: Call, times: int) -> float:
 
 
 def words_of(one_call: Call, *task: Any, **deadline: float) -> str:
-    """The type of the exception of a call, and the last line of what it says."""
+    """The type of the exception of a call, and the first line of what it says."""
     try:
         one_call(*task, **deadline)
     except Exception as error:  # what it is, is the result

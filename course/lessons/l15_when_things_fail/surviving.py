@@ -24,7 +24,7 @@ from course_lib.comm.survivors import all_done, is_failure, without_the_dead
 from course_lib.theory.partition import even_range
 from mpi_classroom.job_output import event_file
 
-FEATURES, BATCH, LEARNING_RATE = 8, 24, 0.05
+FEATURES, BATCH, LEARNING_RATE = 8, 240, 0.05
 
 
 def batch_of(step: int) -> tuple[np.ndarray, np.ndarray]:

@@ -35,7 +35,8 @@ TERMS = (
     ),
     Term(
         "Daly's formula",
-        "The best work between two saves, with terms for failures while the machine saves or restarts.",
+        "The best work between two saves, closer than Young's formula: it also counts failures while the "
+        "machine saves and while it repeats lost work.",
     ),
     Term(
         "ULFM",

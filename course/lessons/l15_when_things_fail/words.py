@@ -1,39 +1,45 @@
 """Sentences and tables of lesson 15, from what was measured. The kernel imports it: neither MPI nor torch."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
-from course.lessons.l15_when_things_fail.jobs import CallTimes, ElasticRun, Failure, SurvivorRun
+from course.lessons.l15_when_things_fail.jobs import CallTimes, ElasticRun, Failure, SurvivorRun, first_notice
 from course.lessons.l15_when_things_fail.kill_points import HALF, LOST, Instant
 from mpi_classroom.figures import say_seconds
 
 EQUAL = 1e-12  # losses in float64 that took the same steps
-SHORT, LONG = 66, 88  # characters of a message in a table
+WIDTH = 88  # characters of a line
 
 
 def explain_blame(failures: Mapping[str, Failure]) -> str:
     """For which failures the last message names the guilty rank; whom it names in the others."""
     guilty = next(iter(failures.values())).guilty
     right = [how for how, failure in failures.items() if failure.blamed == guilty]
-    words = [f"It names rank {guilty} if that {' or '.join(right)}."] if right else []
+    words = [f"It names rank {guilty} when rank {guilty} {' or '.join(right)}."] if right else []
     for how, failure in failures.items():
         if failure.blamed is None:
-            words.append(f"If it {how}, there is no message at all.")
+            words.append(f"When it {how}, no message comes.")
         elif failure.blamed != guilty:
-            words.append(f"If it {how}, the message names rank {failure.blamed}, which waited.")
+            rank, _ = first_notice(failure) or (failure.blamed, 0.0)
+            names = f"the message names rank {failure.blamed}"
+            if rank == failure.blamed:
+                words.append(f"When it {how}, {names}, which only waited.")
+            else:
+                words.append(f"When it {how}, rank {rank} notices first, but {names}; both only waited.")
     return " ".join(words)
 
 
 def failure_table(failures: Mapping[str, Failure]) -> str:
-    """A row per failure: when the first of the other ranks noticed, and what it saw."""
-    lines = [f"{'rank 1 …':10}{'noticed after':>14}   by rank"]
+    """A row per failure: which other rank noticed first, when and how, and whom the last message names."""
+    lines = [f"{'rank 1 …':11}{'first noticed by':19}{'after':10}{'how':19}last message names"]
     for how, failure in failures.items():
-        others = {rank: notice for rank, notice in failure.noticed.items() if rank != failure.guilty}
-        if others:
-            rank = min(others, key=lambda rank: others[rank].seconds)
-            words = others[rank].words.removeprefix(f"rank {rank}: ")
-            lines.append(f"{how:10}{others[rank].seconds:12.2f} s   {rank}: {shortened(words)}")
-        else:
-            lines.append(f"{how:10}{'never':>14}   –: the job ends well, only later")
+        first, named = first_notice(failure), failure.blamed
+        by, after, way = "nobody", "–", "–"
+        if first is not None:
+            rank, seconds = first
+            by, after = f"rank {rank}", f"{seconds:.2f} s"
+            way = "mpiexec ended it" if failure.noticed[rank].was_ended else "its timeout"
+        lines.append(f"{how:11}{by:19}{after:10}{way:19}{'nobody' if named is None else f'rank {named}'}")
     return "\n".join(lines)
 
 
@@ -42,14 +48,9 @@ def stack_table(failure: Failure) -> str:
     return "\n".join(f"rank {rank}  {where}" for rank, where in sorted(failure.stacks.items()))
 
 
-def shortened(text: str, most: int = SHORT) -> str:
-    """The text, or its beginning if it is long."""
-    return text if len(text) <= most else text[: most - 2].rstrip() + " …"
-
-
-def damaged_percent(instants: Sequence[Instant]) -> float:
-    """Percent of the kills after which the file holds neither all old bytes nor all new ones."""
-    return 100 * sum(each.after_kill in (HALF, LOST) for each in instants) / len(instants)
+def count_damaged(instants: Sequence[Instant]) -> int:
+    """After how many kills the file holds neither all old bytes nor all new ones."""
+    return sum(each.after_kill in (HALF, LOST) for each in instants)
 
 
 def explain_resume(killed: Mapping[int, float], resumed: Mapping[int, float]) -> str:
@@ -86,8 +87,8 @@ def explain_survivors(run: SurvivorRun) -> str:
     return (
         f"After the death of rank {run.victim}, a survivor got an error within "
         f"{say_seconds(run.noticed_seconds)}. After {say_seconds(run.shrunk_seconds)} the {left} survivors "
-        f"had their own communicator, and after {say_seconds(run.recovered_seconds)} they were through with "
-        f"step {first}. No step was lost."
+        f"had their own communicator, and after {say_seconds(run.recovered_seconds)} they had finished step "
+        f"{first}. No step was lost."
     )
 
 
@@ -108,6 +109,6 @@ def call_table(times: Mapping[str, CallTimes]) -> str:
     lines = []
     for name, found in times.items():
         lines.append(f"{name:6} {say_seconds(found.seconds):>8} per call")
-        lines.append(f"{'':6} an error:  {shortened(found.error, LONG)}")
-        lines.append(f"{'':6} too late:  {shortened(found.late, LONG)}")
+        for what, words in (("an error:", found.error), ("too late:", found.late)):
+            lines.append(textwrap.fill(f"{'':6} {what}  {words}", WIDTH, subsequent_indent=" " * 18))
     return "\n".join(lines)

@@ -27,7 +27,7 @@ PACKAGES = (
     ("torch_mpi4py", "packages/torch_mpi4py/torch_mpi4py", "packages/torch_mpi4py/README.md"),
 )
 COPIED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "data/README.md")
-FOLDERS = {"decisions": "Decisions", "teaching": "For instructors"}
+FOLDERS = {"decisions": "Decisions", "teaching": "For instructors", "lessons": "Lesson by lesson"}
 
 
 def write_sources(folder: Path) -> None:
@@ -56,11 +56,14 @@ def _documents(folder: Path) -> None:
             _write(folder / "docs" / inside, repository_page(path.read_text(encoding="utf-8")))
         else:
             shutil.copy(path, folder / "docs" / inside)
-    for each in sorted(path for path in (folder / "docs").iterdir() if path.is_dir()):
-        pages = sorted(each.glob("*.md"))
+    inner = [path for path in (folder / "docs").rglob("*") if path.is_dir()]
+    for each in sorted(inner, reverse=True):  # a folder after those inside it
+        pages = [page for page in each.glob("*.md") if page.stem != "index"]
+        pages.sort(key=lambda page: (page.stem != "README", page.name))
+        pages += sorted(each.glob("*/index.md"))
         if pages:
             title = FOLDERS.get(each.name, each.name.replace("_", " ").capitalize())
-            _write(each / "index.md", folder_index(title, [page for page in pages if page.stem != "index"]))
+            _write(each / "index.md", folder_index(title, pages))
 
 
 def _guide(folder: Path) -> None:

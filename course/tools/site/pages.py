@@ -124,9 +124,14 @@ def api_index(packages: Sequence[tuple[str, str, Sequence[Module]]]) -> str:
 
 
 def folder_index(title: str, pages: Sequence[Path]) -> str:
-    """A list of the pages of a folder that has no first page of its own."""
-    lines = [f"- [{first_heading(path)}]({path.name})" for path in pages]
-    return f"# {title}\n\n" + "\n".join(lines) + "\n\n" + toctree([path.stem for path in pages]) + "\n"
+    """A list of the pages of a folder that has no first page of its own.
+
+    A page called `index` is that of a folder inside it.
+    """
+    names = {path: path.name if path.stem != "index" else f"{path.parent.name}/index.md" for path in pages}
+    lines = [f"- [{first_heading(path)}]({name})" for path, name in names.items()]
+    entries = [name.removesuffix(".md") for name in names.values()]
+    return f"# {title}\n\n" + "\n".join(lines) + "\n\n" + toctree(entries) + "\n"
 
 
 def first_heading(path: Path) -> str:

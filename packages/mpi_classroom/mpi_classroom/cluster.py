@@ -141,7 +141,7 @@ class Cluster:
         return Observer(self._running().hosts(), source_of)
 
     def dashboard(self) -> "Dashboard":
-        """A live view of the ranks: one lane per rank, ten frames per second while a `%%px` cell runs.
+        """A live view of the ranks: one lane per rank, drawn ten times per second while a `%%px` cell runs.
 
         It shows the last ten seconds, who waits in which call for whom, and what was sent. A page without
         widgets shows the last frame as a picture.

@@ -155,9 +155,10 @@ function render({ model, el }) {
       tellSlowly();
     }
     if (!root.isConnected) return; // not yet, or no more; `sizes` sees it come
-    const unseen = frame.running ? Math.min(kept, Math.floor((performance.now() - came) / milliseconds)) : 0;
+    // A frame of a running cell brings two ticks: the last is drawn a tick later, and repeated until the next frame comes.
+    const passed = frame.running ? Math.min(kept, Math.floor((performance.now() - came) / milliseconds)) : 1;
     frame.lanes.forEach((lane, index) => {
-      const ticks = lane.ticks + (lane.ticks.at(-1) ?? "").repeat(unseen);
+      const ticks = lane.ticks.slice(0, -1) + (lane.ticks.at(-1) ?? "").repeat(passed);
       draw(rows[index].canvas, ticks.slice(-kept), fillings, kept);
     });
   }

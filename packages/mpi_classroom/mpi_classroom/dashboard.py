@@ -1,13 +1,15 @@
 """The live view of the ranks: what `cluster.dashboard()` shows.
 
-    the watch's snapshots ──▶ Lanes ──▶ a frame, ten times a second ──▶ comm ──▶ dashboard.js
+    the watch's snapshots ──▶ Lanes ──▶ ten ticks per second, two in a frame ──▶ comm ──▶ dashboard.js
                                 └─────▶ words and a picture, for pages without widgets
 
 `%%px` blocks the kernel's main thread until the cell has ended, and looks at the ranks all the while. The
 dashboard is handed what it sees: no rank is asked anything more, on whatever host it runs. A frame is a
-message of a few hundred bytes per rank, sent as any output is: in order, by ipykernel's own thread. Each
-frame says everything, so one that a slow page misses is no loss. While all ranks go on with what they do, one
-frame per second is sent, and the page moves the lanes on by itself. What a page sends back reaches the kernel
+message of a few hundred bytes per rank, sent as any output is: in order, by ipykernel's own thread. It costs
+the kernel and the Jupyter server a millisecond of CPU time each, so a frame brings two ticks, and the page
+draws the second a tenth of a second after the first. Each frame says everything, so one that a slow page
+misses is no loss. While all ranks go on with what they do, one frame per second is sent, and the page moves
+the lanes on by itself. What a page sends back reaches the kernel
 only between two cells.
 
 A page without widgets shows the lanes in words, anew after each cell, as long as no page has answered that it
@@ -52,6 +54,7 @@ LOOKS: dict[Doing, Look] = {
     "stopped": {"facecolor": "#ffffff", "hatch": "---"},
     "dead": {"facecolor": "#999999", "hatch": "xxx"},
 }
+TICKS_PER_FRAME = 2
 SHARES = tuple(LOOKS)[:3]  # whose numbers a page shows
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -75,6 +78,7 @@ class Dashboard:
         self._displays: list[Any] = []
         self._cell, self._running = "", False
         self._sent: tuple[Any, ...] = ()
+        self._unsent_ticks, self._has_news = 0, False
         self._send()
 
     # ---------------------------------------------------------------- what the cells say
@@ -86,9 +90,12 @@ class Dashboard:
         self._send()
 
     def show(self, now: Snapshot) -> None:
-        """Show what the ranks are doing; of more than ten snapshots per second, ten."""
-        if self.lanes.see(now) and gist(self.lanes.frame) != self._sent:
-            self._send()
+        """Show what the ranks are doing; of more than ten snapshots per second, ten, in five frames."""
+        if self.lanes.see(now):
+            self._unsent_ticks += 1
+            self._has_news |= gist(self.lanes.frame) != self._sent
+            if self._has_news and self._unsent_ticks >= TICKS_PER_FRAME:
+                self._send()
 
     def end(self) -> None:
         """The cell has ended."""
@@ -111,7 +118,7 @@ class Dashboard:
 
     def _send(self) -> None:
         if self.view is not None:
-            self._sent = gist(self.lanes.frame)
+            self._sent, self._unsent_ticks, self._has_news = gist(self.lanes.frame), 0, False
             content = as_sent(self.lanes.frame, self._cell, self._running)
             self.view.frame = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 

@@ -47,7 +47,9 @@ def test_the_straggler_is_found_with_what_it_was_slow_in() -> None:
         assert (found.rank, found.slow_in) == (rank, "forward")
         assert abs(found.excess_seconds - 3 * 0.008) < 1e-3
         assert abs(found.waited_for[rank] - 3 * 3 * 0.008) < 1e-2  # three ranks, in three steps
-        assert f"for rank {rank}" in found.sentence() and found.sentence().endswith("in 'forward'.")
+        said = found.sentence(steps=3)
+        assert f"for rank {rank} in total. In 'forward', rank {rank} took 24 ms" in said
+        assert said.endswith(": 8 ms per step.")
         assert longest_wait(spans) != rank
         assert longest_span(spans) == "backward"
 
@@ -83,5 +85,5 @@ def test_a_rank_that_came_late_without_computing_longer_is_named_all_the_same() 
     spans = [Span(0, "sum", COLLECTIVE, 1.0, 3.1), Span(1, "sum", COLLECTIVE, 3.0, 3.1)]
     found = find_straggler(split_collectives(spans))
     assert found is not None and (found.rank, found.slow_in, found.excess_seconds) == (1, "", 0.0)
-    assert found.sentence().startswith("The others waited 2000 ms for rank 1")
-    assert "no longer" in found.sentence()
+    assert found.sentence(steps=1).startswith("The others waited 2000 ms for rank 1")
+    assert "no longer" in found.sentence(steps=1)

@@ -3,6 +3,7 @@
 import pytest
 
 from course.lessons.shared.figures.timeline import (
+    part_looks,
     same_decimals,
     slow_rank,
     time_table,
@@ -78,6 +79,27 @@ def test_bars_are_where_the_spans_were_in_the_look_of_their_activity() -> None:
     assert bars[0, "wait"] == [(60, 80)]
     assert bars[1, "transfer"] == [(80, 90)]
     assert (1, "wait") not in bars
+
+
+def test_the_parts_of_a_computation_have_a_shade_each_and_stand_in_the_legend() -> None:
+    spans = [
+        Span(0, "load", "compute", 0, 0.01),
+        Span(0, "forward", "compute", 0.01, 0.03),
+        *steps(2, slow=0)[2:],
+    ]
+    picture = timeline(spans, parts=True)
+    check_legible(picture)
+    legend = [text.get_text() for text in picture.figure.legends[0].get_texts()]
+    assert legend == ["load", "forward", "step", "wait", "transfer"]
+    looks = part_looks(spans)
+    assert len({look["facecolor"] for look in looks.values()}) == len(looks)
+    bars = [bar for bar in picture.figure.axes[0].collections if bar.get_paths()]
+    assert len(bars) == 5  # load and forward on rank 0; step, wait and transfer on rank 1
+
+
+def test_ranks_that_sleep_are_not_said_to_share_cores() -> None:
+    title = title_of(timeline(steps(4, slow=2))).replace("\n", " ")
+    assert title == "Rank 2 computed for 90 ms, ranks 0, 1 and 3 waited 20 ms for it"
 
 
 def test_activities_differ_in_colour_and_in_hatching() -> None:

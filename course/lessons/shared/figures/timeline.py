@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from course_lib.comm.spans import Span, by_rank, duration, innermost, totals
+from course_lib.comm.spans import COMPUTE, TRANSFER, WAIT, Span, by_rank, duration, innermost, totals
 from mpi_classroom.figures import (
     ACTIVITIES,
     FONT_SIZE,
@@ -23,13 +23,15 @@ from mpi_classroom.figures import (
 
 WORTH_TELLING = 0.1  # the share of all time that others have to wait before one rank is called slow
 MANY = 60  # bars; more of them are drawn with thinner lines
+SHADES = ("#cfe8f7", "#56B4E9", "#0072B2")  # of the parts of a computation
 Totals = Mapping[int, Mapping[str, float]]
 
 
-def timeline(spans: Sequence[Span], *, cores: int) -> Picture:
+def timeline(spans: Sequence[Span], *, cores: int | None = None, parts: bool = False) -> Picture:
     """One lane per rank, from the start of the first span to the end of the last; gaps were not recorded.
 
-    `spans` are those that `Recorder.gather` gives on rank 0; `cores` is how many the ranks share.
+    `spans` are those that `Recorder.gather` gives on rank 0; `cores` is how many the ranks share, None where
+    it makes no difference, as for ranks that sleep. With `parts`, compute spans of different names differ.
     """
     if not spans:
         raise ValueError("there are no spans to draw; pass what Recorder.gather() gave on rank 0")
@@ -38,25 +40,37 @@ def timeline(spans: Sequence[Span], *, cores: int) -> Picture:
     title = timeline_title(seconds, cores)
     ratios: Look = {"width_ratios": [1.7, 1]}
     figure, (lanes, table) = new_panels(title, columns=2, height=2.1 + 0.5 * len(seconds), **ratios)
-    _lanes(lanes, innermost(spans), factor, unit)
+    pieces = innermost(spans)
+    looks = part_looks(pieces) if parts else ACTIVITIES
+    _lanes(lanes, pieces, looks, factor, unit)
     _table(table, seconds, factor, unit)
-    keys = [Patch(label=activity, edgecolor=INK, **style) for activity, style in ACTIVITIES.items()]
-    figure.legend(handles=keys, loc="outside lower left", ncols=3, fontsize=FONT_SIZE, frameon=False)
+    keys = [Patch(label=name, edgecolor=INK, **look) for name, look in looks.items()]
+    figure.legend(handles=keys, loc="outside lower left", ncols=len(keys), fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, timeline_alt(seconds, spans, title))
 
 
-def _lanes(axes: Axes, pieces: Sequence[Span], factor: float, unit: str) -> None:
+def part_looks(pieces: Sequence[Span]) -> dict[str, Look]:
+    """A shade for each name of a compute span, in the order of the spans; waits and transfers as ever."""
+    names = dict.fromkeys(piece.name for piece in pieces if piece.kind == COMPUTE)
+    shades: dict[str, Look] = {
+        name: {"facecolor": SHADES[index % len(SHADES)], "hatch": ""} for index, name in enumerate(names)
+    }
+    return shades | {activity: ACTIVITIES[activity] for activity in (WAIT, TRANSFER)}
+
+
+def _lanes(axes: Axes, pieces: Sequence[Span], looks: Mapping[str, Look], factor: float, unit: str) -> None:
+    """A bar per piece, in the look of its name, or else of its kind."""
     ranks = by_rank(pieces) or {0: []}
     first = min((piece.start for piece in pieces), default=0.0)
     width = 1.0 if len(pieces) < MANY else 0.2
     for place, rank in enumerate(ranks):
-        for activity, style in ACTIVITIES.items():
+        for name, look in looks.items():
             bars = [
                 (factor * (piece.start - first), factor * piece.seconds)
                 for piece in ranks[rank]
-                if piece.kind == activity
+                if name == (piece.kind if piece.kind in looks else piece.name)
             ]
-            axes.broken_barh(bars, (place - 0.3, 0.6), edgecolor=INK, linewidth=width, **style)
+            axes.broken_barh(bars, (place - 0.3, 0.6), edgecolor=INK, linewidth=width, **look)
     name_ranks(axes, list(ranks))
     axes.set_ylim(len(ranks) - 0.4, -0.6)
     axes.set_xlabel(f"{unit} since the first began")
@@ -97,19 +111,20 @@ def slow_rank(seconds: Totals) -> int | None:
     return slowest if others > 5 * seconds[slowest]["wait"] else None
 
 
-def timeline_title(seconds: Totals, cores: int) -> str:
+def timeline_title(seconds: Totals, cores: int | None) -> str:
     """Whom the others waited for, or else what all did with their time; and whether they had a core each."""
-    machine, slow = say_ranks(len(seconds), cores), slow_rank(seconds)
+    machine = "" if cores is None else f"{say_ranks(len(seconds), cores)}: "
+    slow, rank = slow_rank(seconds), "rank" if machine else "Rank"
     if slow is not None:
         waits = {rank: mine["wait"] for rank, mine in seconds.items() if rank != slow}
         who = f"rank{'s' * (len(waits) > 1)} {listed(waits)} waited {_range(waits.values())} for it"
         longest = max(mine["compute"] for mine in seconds.values())
         busy = seconds[slow]["compute"] == longest
         did = f"computed for {say_seconds(longest)}" if busy else "came last"  # not by computing: no core?
-        return f"{machine}: rank {slow} {did}, {who}"
+        return f"{machine}{rank} {slow} {did}, {who}"
     share = shares(seconds)
     words = f"{share['wait']:.1%} waiting, {share['transfer']:.1%} transferring"
-    return f"{machine}: {share['compute']:.1%} of the time computing, {words}"
+    return f"{machine}{share['compute']:.1%} of the time computing, {words}"
 
 
 def _range(values: Collection[float]) -> str:

@@ -1,0 +1,288 @@
+"""The instructor's guide, `docs/teaching/`: writes into it what the lessons know, and finds what it lacks.
+
+    python -m course.tools.guide     # fills the pages
+
+Each lesson has a page. What stands in it between `<!-- computed: NAME -->` and `<!-- end -->` is computed:
+minutes and run times, the discussion with its answer, the letters of the right options, what came out of the
+predictions, the solution of the core's exercise. In the README such a part is a list of the lessons. In the
+walk through a track, the clock is computed: the times of the headings from the track's schedule, those of the
+rows from the minutes of the sections that they name. All other words are written by hand.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from course.paths import ROOT
+from course.tools.build import lesson_sources, notebook_of, stem_of
+from course.tools.catalogue import find_lessons
+from course.tools.coverage import asked, items
+from course.tools.lesson import LessonSource, label
+from course.tools.parts import MORE, in_core, run_seconds
+from course.tools.schedule import DISCUSSION, clock, find_track, lesson_slot, sessions
+from course.tools.times import ALIKE, TRACKS, cell_minutes, core_minutes, count_words, minutes
+from mpi_classroom.exercises import Exercise, Question
+
+GUIDE = ROOT / "docs" / "teaching"
+WALKS = {"3-hours.md": "three hours"}  # page: its track
+HEADINGS = (
+    "The point",
+    "Show",
+    "Where learners get stuck",
+    "Wrong answers, and what to say",
+    "Skip",
+    "Discuss",
+    "Answers",
+)
+MAX_WORDS = 1100  # two printed pages
+BLOCK = re.compile(r"(<!-- computed: (\S+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+SLOT = re.compile(r"^## \d\d:\d\d · (.+)$", re.MULTILINE)
+ROW = re.compile(r"^\| \d\d:\d\d \| (.+?) \|", re.MULTILINE)
+DISCUSS = re.compile(r"^## Discuss\n+(.*?)\s*<details><summary>[^<]*</summary>(.*?)</details>", re.M | re.S)
+
+# -------------------------------------------------------------------- a lesson's page
+
+
+def facts(lesson: LessonSource) -> str:
+    """Minutes, run times, tracks, and what the lesson builds on."""
+    takes, ran = minutes(lesson), run_seconds(notebook_of(lesson.source))
+    slot = lesson_slot(lesson.number, {lesson.number: takes["core"]}, {lesson.number: ""}).minutes
+    before = re.search(r"^\| \*\*Before this\*\* \| (.+?) \|$", lesson.cells[0].source, re.MULTILINE)
+    builds_on = re.sub(r"\]\((\d\d_\w+\.ipynb)", r"](../../../notebooks/\1", before[1] if before else "–")
+    tracks = [track.name for track in TRACKS if lesson.number in track.lessons]
+    running = f"core {about(ran['core'])} and More {about(ran['more'])}, on 2 cores. " if ran else ""
+    rows = {
+        "The lesson": f"[{label(lesson.source)}](../../../notebooks/{stem_of(lesson.source)}.ipynb)",
+        "A learner's minutes": f"core {takes['core']}, More {takes['more']}, warm-up {takes['warm-up']}",
+        "In a schedule": f"{slot} min: {slot - DISCUSSION} for the core, {DISCUSSION} for vote and questions",
+        "The cells run for": f"{running}Not measured on 4 or 8 cores",
+        "Builds on": builds_on,
+        "Tracks": ", ".join(tracks),
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows.items())])
+
+
+def about(seconds: int) -> str:
+    """Run time in words; a build rounds it to five seconds."""
+    return f"about {seconds} s" if seconds else "a few seconds"
+
+
+def discussion(lesson: LessonSource) -> str:
+    """The question that ends the core, and the answer that the notebook folds away."""
+    text = "\n\n".join(cell.source for cell in core_cells(lesson) if cell.cell_type == "markdown")
+    found = DISCUSS.search(text)
+    if found is None:
+        return ""
+    question, answer = (" ".join(part.split()) for part in found.groups())
+    return f"> {question}\n\n**Answer.** {re.sub(r'</?code>', '`', answer)}"
+
+
+def answers(lesson: LessonSource) -> str:
+    """The letters of the right options, what came out of predictions, the solution of the core's exercise."""
+    core = in_core(lesson.cells)
+    found = [(core[n - 1], item) for n, item in items(lesson)]
+    parts = []
+    for of_core, name in ((True, "Core"), (False, "More")):
+        letters = [
+            f"{item.id} **{item.right}**"
+            for where, item in found
+            if where is of_core and isinstance(item, Question)
+        ]
+        parts += [f"{name}: {', '.join(letters)}."] if letters else []
+    parts += (
+        [f"Predictions, as they came out in the committed run on 2 cores: {'; '.join(came)}."]
+        if (came := predictions(lesson))
+        else []
+    )
+    solved = [item for of_core, item in found if of_core and isinstance(item, Exercise)]
+    code = [f"{item.id}, {item.title}:\n\n```python\n{item.solution.strip(chr(10))}\n```" for item in solved]
+    return "\n\n".join([" ".join(parts), *code])
+
+
+def predictions(lesson: LessonSource) -> list[str]:
+    """What came out of the core's predictions in the committed notebook; nothing where it is not built."""
+    path = notebook_of(lesson.source)
+    found = []
+    for cell in nbformat.read(path, as_version=4).cells if path.exists() else ():
+        if cell.cell_type != "code" or MORE in cell.metadata.get("tags", ()):
+            continue
+        text = "".join(output.get("text", "") for output in cell.outputs)
+        for question in asked(cell.source, "outcome"):
+            said = re.search(rf"^{re.escape(question)}  (.+?)\.(?= |$)", text, re.MULTILINE)
+            if said is not None:
+                found.append(f"{question} *{said[1]}*")
+    return found
+
+
+def core_cells(lesson: LessonSource) -> list[NotebookNode]:
+    """The cells of the core."""
+    return [cell for cell, core in zip(lesson.cells, in_core(lesson.cells), strict=True) if core]
+
+
+OF_A_LESSON: Mapping[str, Callable[[LessonSource], str]] = {
+    "facts": facts,
+    "discussion": discussion,
+    "answers": answers,
+}
+
+
+def list_of_lessons(course: Sequence[LessonSource]) -> str:
+    """A table of all lessons: the page of each, and the minutes of its core."""
+    rows = [
+        f"| [{label(lesson.source)}](lessons/{lesson.number}.md) | {minutes(lesson)['core']} "
+        f"| {', '.join(track.name for track in TRACKS if lesson.number in track.lessons)} |"
+        for lesson in course
+    ]
+    return "\n".join(["| page | core, minutes | tracks |", "|---|--:|---|", *rows])
+
+
+# -------------------------------------------------------------------- a walk through a track
+
+
+def section_minutes(lesson: LessonSource) -> dict[str, float]:
+    """What each section of the core takes, by its heading; what comes before the first is Setup's.
+
+    The warm-up is left out, and so is run time: only that of the whole core is known.
+    """
+    read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
+    takes, here = {"Setup": 0.0}, "Setup"
+    for cell in core_cells(lesson):
+        if cell.cell_type != "markdown":
+            takes[here] = takes.get(here, 0.0) + cell_minutes(cell, read)
+            continue
+        for piece in re.split(r"^(?=## )", cell.source, flags=re.MULTILINE):
+            if heading := re.match(r"## (.+)", piece):
+                here = heading[1].strip()
+            takes[here] = takes.get(here, 0.0) + count_words(piece) / 180
+    takes["Setup"] += takes.pop("How to use this page", 0.0)
+    takes.pop("Warm-up", None)
+    return takes
+
+
+def timed(text: str, slots: Sequence[tuple[str, int, str]], course: Mapping[str, LessonSource]) -> str:
+    """The page with the clock of `slots` (begin, minutes, what), one for each of its headings with a time.
+
+    Raises ValueError if the page has other slots, or a row that names no section of its lesson.
+    """
+    head, *parts = re.split(r"^(?=## \d\d:\d\d )", text, flags=re.MULTILINE)
+    told = [SLOT.match(part) for part in parts]
+    names = [match[1] if match else part.splitlines()[0] for match, part in zip(told, parts, strict=True)]
+    scheduled = [what.partition(":")[0].partition(";")[0] for _, _, what in slots]
+    if names != scheduled:
+        raise ValueError(f"its parts are {', '.join(names)}; those of the track are {', '.join(scheduled)}")
+    done = [head]
+    for part, name, (begin, length, _) in zip(parts, names, slots, strict=True):
+        part = SLOT.sub(f"## {begin} · {name}", part, count=1)
+        done.append(timed_rows(part, begin, length, course[name[:2]]) if name[:2] in course else part)
+    return "".join(done)
+
+
+def timed_rows(part: str, begin: str, length: int, lesson: LessonSource) -> str:
+    """The rows of one lesson with their times; a row goes from the section it names to the next row's."""
+    takes = section_minutes(lesson)
+    named = ROW.findall(part)
+    order = list(takes)
+    if strangers := [name for name in named if name not in takes]:
+        raise ValueError(f"lesson {lesson.number} has no section {strangers[0]!r}")
+    places = [order.index(name) for name in named]
+    if places != sorted(places):
+        raise ValueError(f"the sections of lesson {lesson.number} stand in the order {', '.join(order)}")
+    scale = (length - DISCUSSION) / sum(takes[name] for name in order if name != "Discuss")
+    start = datetime.strptime(begin, "%H:%M")
+    ends = start + timedelta(minutes=length - DISCUSSION)
+    at = {
+        name: ends
+        if name == "Discuss"
+        else start
+        + timedelta(minutes=round(scale * sum(takes[other] for other in order[: order.index(name)])))
+        for name in named
+    }
+    return ROW.sub(lambda row: f"| {at[row[1]]:%H:%M} | {row[1]} |", part)
+
+
+def slots_of(track: str, cores: Mapping[str, int], start: str = "09:00") -> list[tuple[str, int, str]]:
+    """Begin, minutes and name of every slot of a track of one session, without its end."""
+    titles = {lesson.number: lesson.title for lesson in find_lessons()}
+    (session,) = sessions(find_track(track), cores, titles)
+    return [(time, slot.minutes, slot.what) for time, slot in clock(session, start) if slot.minutes]
+
+
+# -------------------------------------------------------------------- all pages
+
+
+def filled(page: Path, course: Mapping[str, LessonSource], cores: Mapping[str, int]) -> str:
+    """What `page` should say; raises ValueError where that cannot be computed."""
+    text = page.read_text(encoding="utf-8")
+    if page.name in WALKS:
+        text = timed(text, slots_of(WALKS[page.name], cores), course)
+
+    def computed(match: re.Match[str]) -> str:
+        if match[2] == "lessons":
+            return match[1] + list_of_lessons(list(course.values())) + match[3]
+        if match[2] not in OF_A_LESSON or page.stem not in course:
+            return match[0]
+        return match[1] + OF_A_LESSON[match[2]](course[page.stem]) + match[3]
+
+    return BLOCK.sub(computed, text)
+
+
+def lacking(text: str) -> Iterator[str]:
+    """What the text of a lesson's page lacks."""
+    found = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    if found != list(HEADINGS):
+        yield f"its headings are {', '.join(found)}; they should be {', '.join(HEADINGS)}"
+    blocks = [match[2] for match in BLOCK.finditer(text)]
+    if blocks != list(OF_A_LESSON):
+        yield f"its computed parts are {', '.join(blocks)}; they should be {', '.join(OF_A_LESSON)}"
+    for part in re.split(r"^## ", BLOCK.sub("", text), flags=re.MULTILINE)[1:-1]:
+        if count_words(part) - count_words(part.splitlines()[0]) < 10:
+            yield f"it says nothing under {part.splitlines()[0]!r}"
+    if (words := count_words(text)) > MAX_WORDS:
+        yield f"its {words} words are more than two pages ({MAX_WORDS}); shorten it"
+
+
+def stale(folder: Path = GUIDE) -> Iterator[str]:
+    """A sentence for every page that is missing, lacks something, or is not what the lessons say."""
+    sources = lesson_sources(())
+    course = {stem_of(source)[:2]: LessonSource(source, sources) for source in sources}
+    cores = core_minutes(sources)
+    for number, lesson in course.items():
+        page = folder / "lessons" / f"{number}.md"
+        if not page.exists():
+            yield f"the instructor's guide has no page {page.name} for lesson {number}; write it"
+            continue
+        text = page.read_text(encoding="utf-8")
+        yield from (f"docs/teaching/lessons/{page.name}: {sentence}" for sentence in lacking(text))
+        if not discussion(lesson):
+            yield f"the core of lesson {number} ends without a question under 'Discuss' and its folded answer"
+    for page in sorted(folder.rglob("*.md")):
+        name = page.relative_to(folder).as_posix()
+        try:
+            if filled(page, course, cores) != page.read_text(encoding="utf-8"):
+                yield f"docs/teaching/{name} is not what the lessons say; run python -m course.tools.guide"
+        except ValueError as error:
+            yield f"docs/teaching/{name}: {error}"
+
+
+def main() -> int:
+    """Fill the pages; 1 when one lacks something."""
+    sources = lesson_sources(())
+    course = {stem_of(source)[:2]: LessonSource(source, sources) for source in sources}
+    cores = core_minutes(sources)
+    for page in sorted(GUIDE.rglob("*.md")):
+        try:
+            page.write_text(filled(page, course, cores), encoding="utf-8")
+        except ValueError:
+            continue  # `stale` says what is wrong
+    sentences = list(stale())
+    print(*sentences or ["The guide is complete."], sep="\n")
+    return 1 if sentences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""The instructor's guide lacks nothing, its links lead somewhere, and what it computes is right.
+
+`make check` holds the real pages to the lessons (`course.tools.guide.stale`); here is what it would find.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from course.paths import ROOT
+from course.tools import guide
+from course.tools.build import lesson_sources
+from course.tools.lesson import LessonSource
+from course.tools.markdown import read_markdown
+from course.tools.site.__main__ import _documents
+from course.tools.site.lessons import slug
+from mpi_classroom.lessons import find_exercise
+
+GUIDE = ROOT / "docs" / "teaching"
+PAGES = sorted(GUIDE.rglob("*.md"))
+SOURCES = lesson_sources(())
+
+
+@pytest.fixture(scope="module")
+def first() -> LessonSource:
+    """Lesson 00."""
+    return LessonSource(SOURCES[0], SOURCES)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    """The page of lesson 00."""
+    return (GUIDE / "lessons" / "00.md").read_text()
+
+
+# -------------------------------------------------------------------- a page of a lesson
+
+
+@pytest.mark.parametrize("path", sorted((GUIDE / "lessons").glob("*.md")), ids=lambda path: path.stem)
+def test_every_page_of_a_lesson_is_complete(path: Path) -> None:
+    assert list(guide.lacking(path.read_text())) == []
+
+
+def test_a_heading_that_is_missing_is_found(page: str) -> None:
+    (sentence,) = guide.lacking(page.replace("## Skip\n", ""))
+    assert sentence.startswith("its headings are The point, Show,")
+
+
+def test_a_part_without_words_is_found(page: str) -> None:
+    empty = re.sub(r"## Skip\n.*?## Discuss", "## Skip\n\nNothing.\n\n## Discuss", page, flags=re.DOTALL)
+    assert list(guide.lacking(empty)) == ["it says nothing under 'Skip'"]
+
+
+def test_a_computed_part_that_is_missing_is_found(page: str) -> None:
+    (sentence,) = guide.lacking(page.replace("<!-- computed: discussion -->", ""))
+    assert "they should be facts, discussion, answers" in sentence
+
+
+def test_more_than_two_pages_are_too_much(page: str) -> None:
+    (sentence,) = guide.lacking(page.replace("## Skip\n", "## Skip\n\n" + "word " * guide.MAX_WORDS))
+    assert "more than two pages" in sentence
+
+
+def test_the_letters_are_those_that_the_learner_sees(first: LessonSource) -> None:
+    text = guide.answers(first)
+    for id in ("00.q1", "00.q2"):
+        assert f"- ({re.search(rf'{id} [*]+(.)', text)[1]}) {_right(id)}" in find_exercise(id).text  # type: ignore[index]
+    assert "(comm.rank + 1) % comm.size" in text
+
+
+def _right(id: str) -> str:
+    (text,) = (option.text for option in find_exercise(id).options if option.right)  # type: ignore[union-attr]
+    return text
+
+
+def test_the_discussion_is_the_question_and_its_folded_answer(first: LessonSource) -> None:
+    question, answer = guide.discussion(first).split("\n\n")
+    assert question.startswith("> On a machine with 64 cores")
+    assert answer.startswith("**Answer.** At best (b)")
+
+
+def test_a_page_that_is_missing_is_found(tmp_path: Path) -> None:
+    (tmp_path / "lessons").mkdir()
+    found = list(guide.stale(tmp_path))
+    assert len(found) == len(SOURCES)
+    assert found[0] == "the instructor's guide has no page 00.md for lesson 00; write it"
+
+
+# -------------------------------------------------------------------- the clock of a walk
+
+WALK = """\
+# A walk
+
+## 00:00 · Arrive
+
+Doors open.
+
+## 00:00 · 00 Start here
+
+| time | section |
+|---|---|
+| 00:00 | Setup |
+| 00:00 | 3 · Your turn |
+| 00:00 | Discuss |
+"""
+SLOTS = [("09:00", 10, "Arrive; everybody is there"), ("09:10", 30, "00 Start here")]
+
+
+def test_headings_take_the_time_of_their_slots_and_the_discussion_has_the_last_minutes(
+    first: LessonSource,
+) -> None:
+    text = guide.timed(WALK, SLOTS, {"00": first})
+    assert re.findall(r"^## (\d\d:\d\d)", text, re.MULTILINE) == ["09:00", "09:10"]
+    setup, turn, discuss = re.findall(r"^\| (\d\d:\d\d)", text, re.MULTILINE)
+    assert (setup, discuss) == ("09:10", "09:35")
+    assert setup < turn < discuss
+
+
+def test_the_minutes_of_the_sections_are_those_of_the_core(first: LessonSource) -> None:
+    from course.tools.parts import run_seconds
+    from course.tools.times import minutes
+
+    running = run_seconds(guide.notebook_of(first.source))["core"] / 60
+    assert sum(guide.section_minutes(first).values()) + running == pytest.approx(
+        minutes(first)["core"], abs=0.6
+    )
+
+
+def test_a_row_that_names_no_section_is_refused(first: LessonSource) -> None:
+    with pytest.raises(ValueError, match="lesson 00 has no section '3 · Your part'"):
+        guide.timed(WALK.replace("Your turn", "Your part"), SLOTS, {"00": first})
+
+
+def test_a_walk_with_other_parts_than_its_track_is_refused(first: LessonSource) -> None:
+    with pytest.raises(
+        ValueError, match="its parts are Arrive, 00 Start here; those of the track are Arrive, Break"
+    ):
+        guide.timed(WALK, [SLOTS[0], ("09:10", 15, "Break"), SLOTS[1]], {"00": first})
+
+
+# -------------------------------------------------------------------- tests, links, the site
+
+
+def test_every_question_of_the_tests_has_an_answer_and_no_letter_can_be_guessed() -> None:
+    text = (GUIDE / "tests.md").read_text()
+    rows = re.findall(r"^\| (\d+) \|[^|]+\|[^|]+\| ([abc]) \| ([abc]) \|", text, re.MULTILINE)
+    for form, name in enumerate(("Pre-test", "Post-test"), 1):
+        part = text.partition(f"## {name}")[2].partition("\n## ")[0]
+        numbers = re.findall(r"^(\d+)\. ", part, re.MULTILINE)
+        assert [row[0] for row in rows] == numbers
+        assert len(re.findall(r"^ +- \([abc]\) ", part, re.MULTILINE)) == 3 * len(numbers)
+        letters = [row[form] for row in rows]
+        assert max(letters.count(letter) for letter in "abc") <= len(numbers) / 2
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(GUIDE).as_posix())
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for link in read_markdown(path.read_text()).links:
+        if link.startswith("http"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.is_file(), f"{link} leads nowhere"
+        headings = read_markdown(target.read_text()).headings if target.suffix == ".md" else []
+        assert not anchor or anchor in {slug(text) for _, text in headings}, f"{link} has no such heading"
+
+
+def test_all_pages_are_on_the_site_below_one_another(tmp_path: Path) -> None:
+    _documents(tmp_path)
+    teaching = (tmp_path / "docs" / "teaching" / "index.md").read_text()
+    assert teaching.startswith("# For instructors\n\n- [Teach the course](README.md)")
+    assert "\nlessons/index\n" in teaching
+    lessons = (tmp_path / "docs" / "teaching" / "lessons" / "index.md").read_text()
+    assert "\n00\n" in lessons
