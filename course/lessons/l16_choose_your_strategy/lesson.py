@@ -205,8 +205,8 @@ decision_tree(questions(smaller))
 # %% [markdown] tags=["slide"]
 # ## 4 · A team asks you
 #
-# You need no 8 A100 for this: the planner also takes a **machine on paper**, made of published rates. And your plan trains for
-# real, as a **scaled-down twin**: a small model on four ranks, where the same constraint decides.
+# You need no A100 for this: the planner also takes a **machine on paper**, made of published rates. And your plan trains for real, as
+# a **scaled-down twin**: a small model on four ranks, where the same constraint decides.
 
 # %% tags=["exercise: 16.1"]
 
@@ -315,7 +315,7 @@ print(estimators_table())
 
 # %% [markdown]
 # "State" is the planner's sum of weights, gradients and Adam's state; "peak" adds what comes and goes. DeepSpeed's functions count
-# gradients in 32 bits as well. Accelerate's estimator knows neither ranks nor a batch. None of them counts activations.
+# gradients in 32 bits as well. Accelerate's estimator knows neither ranks nor a batch. Neither of the two counts activations.
 
 # %% [markdown] tags=["slide"]
 # ### 7 · The rules that everyone repeats
