@@ -155,7 +155,7 @@ def decision_tree(decisions: Sequence[Decision]) -> Picture:
     first = next((row for row, one in enumerate(decisions) if one.answer), None)
     fastest = fastest_row(decisions)
     title = tree_title(decisions, first, fastest)
-    figure, (axes,) = new_panels(title, height=0.7 + 0.95 * len(decisions))
+    figure, (axes,) = new_panels(title, height=0.7 + 0.8 * len(decisions))
     axes.set(xlim=(0, 10), ylim=(len(decisions) - 0.45, -0.55))
     axes.axis("off")
     for row, one in enumerate(decisions):

@@ -194,6 +194,8 @@ outcome(
     "With half the memory per rank: how many times as long is a step?", times, because=why, word="predicted"
 )
 print(choice_table(estimates))
+
+# %% tags=["nbval-ignore-output"]
 decision_tree(questions(smaller))
 
 # %% [markdown]
