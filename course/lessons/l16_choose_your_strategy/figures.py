@@ -161,16 +161,16 @@ def decision_tree(decisions: Sequence[Decision]) -> Picture:
     for row, one in enumerate(decisions):
         need = one.smallest.memory.value
         sign, answer = ("≤", "yes") if one.answer else (">", "no")
-        box(axes, (0.0, row, 4.6), one.question, ASKED)
-        arrow(axes, (4.6, row), (6.15, row), f"{answer}:\n{need / 1e6:.3g} {sign} {limit / 1e6:.3g}")
+        box(axes, (0.0, row, 4.4), one.question, ASKED)
+        arrow(axes, (4.4, row), (5.85, row), f"{answer}:\n{need / 1e6:.3g} {sign} {limit / 1e6:.3g}")
         if row + 1 < len(decisions):
             arrow(axes, (2.3, row + 0.37), (2.3, row + 0.63), "")
         if one.fastest is None:
-            axes.text(6.3, row, "does not fit", va="center", fontsize=FONT_SIZE, color=INK)
+            axes.text(6.0, row, "does not fit", va="center", fontsize=FONT_SIZE, color=INK)
             continue
         words = f"{'★ ' if row == fastest else ''}{one.fastest.plan.name}: {one.fastest.seconds.text}"
         box(
-            axes, (6.2, row, 3.8), words, CHOSEN if row == fastest else REFUSED, line=3 if row == first else 1
+            axes, (5.9, row, 4.1), words, CHOSEN if row == fastest else REFUSED, line=3 if row == first else 1
         )
     told = [
         f"{one.question} {'Yes' if one.answer else 'No'}, {in_mb(one.smallest.memory.value)}"
