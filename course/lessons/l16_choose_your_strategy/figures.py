@@ -168,7 +168,8 @@ def decision_tree(decisions: Sequence[Decision]) -> Picture:
         if one.fastest is None:
             axes.text(6.0, row, "does not fit", va="center", fontsize=FONT_SIZE, color=INK)
             continue
-        words = f"{'★ ' if row == fastest else ''}{one.fastest.plan.name}: {one.fastest.seconds.text}"
+        milliseconds = one.fastest.seconds.text.replace(" ", "\N{NO-BREAK SPACE}")
+        words = f"{'★ ' if row == fastest else ''}{one.fastest.plan.name}: {milliseconds}"
         box(
             axes, (5.9, row, 4.1), words, CHOSEN if row == fastest else REFUSED, line=3 if row == first else 1
         )
@@ -208,7 +209,7 @@ def box(axes: Axes, place: tuple[float, float, float], words: str, colour: str, 
     look: Look = {"boxstyle": "round,pad=0,rounding_size=0.12", "edgecolor": INK, "linewidth": line}
     axes.add_patch(FancyBboxPatch((left, middle - 0.36), width, 0.72, facecolor=colour, **look))
     ink = "white" if colour == CHOSEN else INK
-    lines = textwrap.fill(words, int(8.1 * width), break_on_hyphens=False)
+    lines = textwrap.fill(words, int(7.9 * width))
     axes.text(left + 0.1, middle, lines, va="center", fontsize=FONT_SIZE, color=ink, linespacing=1.05)
 
 
