@@ -155,30 +155,37 @@ def decision_tree(decisions: Sequence[Decision]) -> Picture:
     first = next((row for row, one in enumerate(decisions) if one.answer), None)
     fastest = fastest_row(decisions)
     title = tree_title(decisions, first, fastest)
-    figure, (axes,) = new_panels(title, height=0.7 + 0.8 * len(decisions))
+    words = [leaf_words(one, starred=row == fastest) for row, one in enumerate(decisions)]
+    lines = max(2, *(text.count("\n") + 1 for text in words))
+    figure, (axes,) = new_panels(title, height=0.7 + (0.36 + 0.22 * lines) * len(decisions))
     axes.set(xlim=(0, 10), ylim=(len(decisions) - 0.45, -0.55))
     axes.axis("off")
-    for row, one in enumerate(decisions):
-        need = one.smallest.memory.value
+    for row, (one, text) in enumerate(zip(decisions, words, strict=True)):
         sign, answer = ("≤", "yes") if one.answer else (">", "no")
-        box(axes, (0.0, row, 4.4), one.question, ASKED)
-        arrow(axes, (4.4, row), (5.85, row), f"{answer}:\n{need / 1e6:.3g} {sign} {limit / 1e6:.3g}")
+        need = f"{one.smallest.memory.value / 1e6:.3g} {sign} {limit / 1e6:.3g}"
+        box(axes, (0.0, row, 4.4), textwrap.fill(one.question, 34), ASKED)
+        arrow(axes, (4.4, row), (5.85, row), f"{answer}:\n{need}")
         if row + 1 < len(decisions):
             arrow(axes, (2.3, row + 0.37), (2.3, row + 0.63), "")
         if one.fastest is None:
-            axes.text(6.0, row, "does not fit", va="center", fontsize=FONT_SIZE, color=INK)
-            continue
-        milliseconds = one.fastest.seconds.text.replace(" ", "\N{NO-BREAK SPACE}")
-        words = f"{'★ ' if row == fastest else ''}{one.fastest.plan.name}: {milliseconds}"
-        box(
-            axes, (5.9, row, 4.1), words, CHOSEN if row == fastest else REFUSED, line=3 if row == first else 1
-        )
+            axes.text(6.0, row, text, va="center", fontsize=FONT_SIZE, color=INK)
+        else:
+            colour, line = CHOSEN if row == fastest else REFUSED, 3 if row == first else 1
+            box(axes, (5.9, row, 4.1), text, colour, line)
     told = [
         f"{one.question} {'Yes' if one.answer else 'No'}, {in_mb(one.smallest.memory.value)}"
         + (f"; the fastest is {one.fastest.plan.name}, {one.fastest.seconds.text}" if one.fastest else "")
         for one in decisions
     ]
     return Picture(figure, f"Decision tree of {len(decisions)} questions. {title}. {'. '.join(told)}.")
+
+
+def leaf_words(one: Decision, *, starred: bool) -> str:
+    """The fastest plan of a kind with its time, in lines that fit into a box."""
+    if one.fastest is None:
+        return "does not fit"
+    milliseconds = one.fastest.seconds.text.replace(" ", "\N{NO-BREAK SPACE}")
+    return textwrap.fill(f"{'★ ' * starred}{one.fastest.plan.name}: {milliseconds}", 32)
 
 
 def fastest_row(decisions: Sequence[Decision]) -> int | None:
@@ -209,8 +216,7 @@ def box(axes: Axes, place: tuple[float, float, float], words: str, colour: str, 
     look: Look = {"boxstyle": "round,pad=0,rounding_size=0.12", "edgecolor": INK, "linewidth": line}
     axes.add_patch(FancyBboxPatch((left, middle - 0.36), width, 0.72, facecolor=colour, **look))
     ink = "white" if colour == CHOSEN else INK
-    lines = textwrap.fill(words, int(7.9 * width))
-    axes.text(left + 0.1, middle, lines, va="center", fontsize=FONT_SIZE, color=ink, linespacing=1.05)
+    axes.text(left + 0.1, middle, words, va="center", fontsize=FONT_SIZE, color=ink, linespacing=1.05)
 
 
 def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], words: str) -> None:

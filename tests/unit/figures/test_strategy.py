@@ -49,7 +49,7 @@ def test_the_cloud_names_the_fastest_that_fits(estimates: list[Estimate]) -> Non
     assert title_of(plan_cloud(none)) == f"0 of {len(estimates)} plans fit into 1 MB"
 
 
-@pytest.mark.parametrize("megabytes", [64, 32, 1])
+@pytest.mark.parametrize("megabytes", [64, 32, 21, 1])
 def test_the_tree_says_which_question_finds_a_plan(estimates: list[Estimate], megabytes: int) -> None:
     some = under(estimates, 1e6 * megabytes)
     picture = decision_tree(questions(some))
