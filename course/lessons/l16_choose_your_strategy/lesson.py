@@ -134,7 +134,7 @@ ranking(estimates, most=3)
 predict("Everything combined: how many times as long as the planner's choice?", None)
 
 # %% tags=["nbval-ignore-output"]
-everything = Plan(data=2, zero=2, tensor=2, sequence=True, microbatches=8, recompute=True)
+everything = Plan(data=2, zero=2, tensor=2, sequence=True, microbatches=4, recompute=True)
 chosen = [estimates[0].plan, Plan(data=4, zero=3), everything]
 cluster["work"] = shape, batch, chosen
 
@@ -146,7 +146,7 @@ cluster["work"] = shape, batch, chosen
 from course.lessons.l16_choose_your_strategy.runs import run_plan
 
 shape, batch, chosen = work
-runs = [run_plan(comm, shape, batch, plan, steps=5) for plan in chosen]
+runs = [run_plan(comm, shape, batch, plan, steps=3) for plan in chosen]
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import predicted_and_measured
