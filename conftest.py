@@ -1,11 +1,16 @@
-"""What holds for every test session: whose clusters it sees, how many threads it has, what comes first."""
+"""What holds for every test session: whose clusters it sees, its threads, what comes first; and labs."""
 
+import contextlib
 import os
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
 from mpi_classroom.launch import available_cores
+from mpi_classroom.network import Lab, network
+from mpi_classroom.network_commands import NetworkError
+from mpi_classroom.network_slurm import start_slurm
 from mpi_classroom.processes import SCOPE
 
 # The ranks of one job run one session together.
@@ -47,3 +52,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         places = {name: place for place, name in enumerate(LONGEST)}
         items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Four nodes; skips, with the reason, where this machine cannot have them."""
+    with contextlib.ExitStack() as stack:
+        try:
+            lab = stack.enter_context(network(4))
+        except NetworkError as error:
+            pytest.skip(str(error))
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def slurm_lab(lab: Lab) -> Lab:
+    """The same with Slurm, likewise."""
+    try:
+        start_slurm(lab)
+    except NetworkError as error:
+        pytest.skip(str(error))
+    return lab

@@ -23,6 +23,7 @@ START = "00_start_here"
 MAX_CODE_LINES = 25
 MAX_CODE_CELLS = 3
 MAX_CORE_MINUTES = 20
+LIST_IN_SENTENCE = re.compile(r"^[^\s\d#>|*+-].*[\w,]\n((?:1[.)]|[-+*]) .*)", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -151,6 +152,13 @@ def prose(lesson: LessonSource) -> Iterator[Problem]:
             yield n, f"this is the {run}th code cell in a row; say in words what the next step is before it"
 
 
+def wrapped(lesson: LessonSource) -> Iterator[Problem]:
+    """No sentence is torn: a line that begins as a list does is one, also in the middle of a sentence."""
+    for n, text, _ in lesson.pages:
+        for match in LIST_IN_SENTENCE.finditer(text):
+            yield n, f"the line {match[1][:30]!r} becomes a list; break the line at a different word"
+
+
 def alt_text(lesson: LessonSource) -> Iterator[Problem]:
     """An image is also for those who cannot see it."""
     for n, _, page in lesson.pages:
@@ -227,6 +235,7 @@ RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (
     setup_and_teardown,
     code_length,
     prose,
+    wrapped,
     alt_text,
     cell_tags,
     paths_in_source,

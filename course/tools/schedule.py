@@ -156,9 +156,9 @@ def page() -> str:
 
 
 def stale() -> Iterator[str]:
-    """A sentence when the page is not what the lessons take."""
+    """A sentence with the remedy, if the lessons take other times now than the page says."""
     if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
-        yield f"{PAGE.relative_to(ROOT)} is not what the lessons take; run python -m course.tools.schedule"
+        yield f"{PAGE.relative_to(ROOT)} is out of date; run python -m course.tools.schedule"
 
 
 def main() -> int:

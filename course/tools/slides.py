@@ -5,18 +5,22 @@
 
 A deck shows the core without its setup. A cell tagged `slide` begins a column of pages, one tagged `subslide`
 a page below it, one tagged `fragment` appears at the next key press, one tagged `skip` is left out. In a
-column without such tags below the first cell, every text begins a page, and so does code for which the page
-has no room. What a cell shows appears at the next key press, after the room has voted. The speaker reads the
-cells tagged `notes`, the answers that learners open, and the replies of questions.
+column without such tags below the first cell, every text that leads to code begins a page, and so does what
+the page has no room for; a text that says what was seen stays on its page. What a cell shows appears at the
+next key press, after the room has voted; code that only draws a figure or compares a guess is left out. The
+speaker reads the cells tagged `notes`, the answers that learners open, and the replies of questions.
 
     python -m course.tools.slides --reveal FOLDER [04 …]
 """
 
 import argparse
+import base64
 import re
 import shutil
+import struct
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 
 import nbformat
@@ -40,7 +44,14 @@ REVEAL = (
     "LICENSE",
 )
 SETUP = "## Setup"  # without words: the same in every lesson
-PAGE_LINES, PICTURE_LINES, TEXT_COLUMNS = 32, 18, 80  # letters get a little smaller from 26 lines on
+PAGE_LINES, TEXT_COLUMNS, OUTPUT_COLUMNS = 29, 80, 100  # letters get a little smaller from 26 lines on
+PICTURE_LINES, TALL_LINES, TALL = 19, 30, 0.66  # a tall picture has a page almost to itself
+SHORT_LINES = 5  # what is no longer than this would look lost on a page
+HEADING_LINES = 1.5  # a page with a heading and nothing else
+CONTINUE = re.compile(r"continue_with\(.*\)")  # whose answer runs next: nobody's, on slides
+PNG = re.compile(r"<img[^>]*data:image/png;base64,([\w+/]{64})")  # as far as it says its size
+GUESS = re.compile(r"^predict\(", re.MULTILINE)  # the room guesses aloud
+SHOWS_ITSELF = ("%%", "cluster.")  # code that is shown although it draws
 EXERCISE = re.compile(r"%%exercise (\S+)")
 FOLDED = re.compile(r"\s*<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
 FIELD = re.compile(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", re.MULTILINE)
@@ -61,8 +72,8 @@ def deck(source: Path) -> NotebookNode:
             continue
         for cell in cells[begin:end]:
             if cell.cell_type == "code":
-                guess = cell.source.startswith("predict(")  # the room guesses aloud
-                cell.outputs = [] if guess else outputs.get(cell.id, [])
+                cell.outputs = [] if GUESS.search(cell.source) else outputs.get(cell.id, [])
+                cell.metadata["transient"] = {"remove_source": _only_draws(cell)}
         pages += _column(cells[begin:end])
     composed.cells = pages
     composed.metadata.language_info.pygments_lexer = "python3"  # IPython's has no colours below %%px
@@ -79,8 +90,22 @@ def _kind(cell: NotebookNode) -> str:
     return str(cell.metadata.get("slideshow", {}).get("slide_type", ""))
 
 
+def _left_out(cell: NotebookNode) -> bool:
+    """Whether slides do without the cell: what is tagged so, and what only a notebook needs."""
+    notebook_only = cell.source.startswith(STOP_LINE) or CONTINUE.fullmatch(cell.source)
+    return _kind(cell) == "skip" or bool(notebook_only)
+
+
+def _only_draws(cell: NotebookNode) -> bool:
+    """Whether what a cell shows is enough: a figure, or what came out of a guess."""
+    shows = any("<img" in output.get("data", {}).get("text/html", "") for output in cell.outputs)
+    if cell.source.startswith(SHOWS_ITSELF) or not cell.outputs:
+        return False
+    return shows or bool(re.search(r"^ *outcome\(", cell.source, re.MULTILINE))
+
+
 def _placed(cell: NotebookNode, kind: str) -> NotebookNode:
-    """The cell where `kind` says: "" continues the page."""
+    """The cell, marked with its place on the slides; `kind` "" continues the page."""
     cell.metadata["slideshow"] = {"slide_type": kind or "-"}
     return cell
 
@@ -100,25 +125,25 @@ def _title(header: NotebookNode, title: str) -> Iterator[NotebookNode]:
 
 def _column(cells: Sequence[NotebookNode]) -> Iterator[NotebookNode]:
     """The cells from one `slide` to the next, as pages with their notes; each page says whose it is."""
+    cells = [cell for cell in cells if not _left_out(cell)]
     marked = any(_kind(cell) not in ("", NOTES) for cell in cells[1:])
     heading = re.search(r"^#+ (.+)$", cells[0].source, re.MULTILINE)
-    title = f'<p class="section-title">{heading[1]}</p>' if heading else ""
+    words = re.sub("`(.+?)`", r"<code>\1</code>", heading[1]) if heading else ""
+    title = f'<p class="section-title">{words}</p>' if heading else ""
     used = 0.0
     for place, cell in enumerate(cells):
         kind = _kind(cell)
         if kind == NOTES:
             yield _note(cell.source)
             continue
-        if kind == "skip" or cell.source.strip() == STOP_LINE:
-            continue
         exercise = EXERCISE.match(cell.source) if cell.cell_type == "code" else None
         if exercise:
             yield from _exercise(cell, exercise[1])
+            used += _lines(cell)
             continue
         notes = _unfold(cell) if cell.cell_type == "markdown" else []
-        text = cell.cell_type == "markdown"
-        if place and not marked and (text or used + _lines(cell) > PAGE_LINES):
-            kind = "subslide"
+        if place and not marked:
+            kind = _guessed_kind(cell, cells[place + 1 :], used)
         used = _lines(cell) + (0 if kind in ("slide", "subslide") else used)
         if kind == "subslide" and not cell.source.startswith("#"):
             yield _placed(nbformat.v4.new_markdown_cell(title), kind)
@@ -127,17 +152,34 @@ def _column(cells: Sequence[NotebookNode]) -> Iterator[NotebookNode]:
         yield from map(_note, notes)
 
 
+def _guessed_kind(cell: NotebookNode, later: Sequence[NotebookNode], used: float) -> str:
+    """How a cell without a mark begins on a page of which `used` lines are taken."""
+    lines, text = _lines(cell), cell.cell_type == "markdown"
+    short = lines if text else used
+    full = used + lines > PAGE_LINES + SHORT_LINES * (short <= SHORT_LINES)
+    if full or not text or used <= HEADING_LINES:
+        return "subslide" if full else ""
+    following = next((each for each in later if _kind(each) != NOTES), None)
+    leads_on = following is not None and following.cell_type == "code"
+    return "subslide" if leads_on else "fragment"
+
+
 def _lines(cell: NotebookNode) -> float:
     """The room that a cell takes on a page, in lines of code: a line of text or of a table is higher."""
     if cell.cell_type == "markdown":
         return sum(1.5 * max(1, len(line) / TEXT_COLUMNS) for line in cell.source.splitlines() if line)
-    lines = 1.5 + len(cell.source.splitlines())
-    for output in cell.get("outputs", []):
-        data = output.get("data", {})
-        picture = "<img" in data.get("text/html", "")
-        words = output.get("text") or "\n".join(output.get("traceback", ())) or data.get("text/plain", "")
-        lines += PICTURE_LINES if picture else len(words.splitlines())
-    return lines
+    drawn = cell.metadata.get("transient", {}).get("remove_source", False)
+    lines = 0 if drawn else 1.5 + len(cell.source.splitlines())
+    return lines + sum(map(_output_lines, cell.get("outputs", [])))
+
+
+def _output_lines(output: NotebookNode) -> int:
+    data = output.get("data", {})
+    if picture := PNG.search(data.get("text/html", "")):
+        width, height = struct.unpack(">II", base64.b64decode(picture[1])[16:24])
+        return TALL_LINES if height > TALL * width else PICTURE_LINES
+    words = output.get("text") or "\n".join(output.get("traceback", ())) or data.get("text/plain", "")
+    return sum(ceil(len(line) / OUTPUT_COLUMNS) for line in words.splitlines())
 
 
 def _exercise(cell: NotebookNode, id: str) -> Iterator[NotebookNode]:

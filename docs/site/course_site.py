@@ -47,15 +47,15 @@ class CellLexer(PythonLexer):
 
 
 class fold(nodes.General, nodes.Element):
-    """The whole."""
+    """A fold: a title, and content that the reader opens."""
 
 
 class fold_title(nodes.General, nodes.TextElement):
-    """What is always seen of it."""
+    """The title of a fold, which is always seen."""
 
 
 class Fold(SphinxDirective):
-    """The directive."""
+    """The directive `fold`, as shown above; its argument is the title."""
 
     has_content = True
     required_arguments = 1
@@ -91,7 +91,7 @@ def _close_title(translator: HTML5Translator, node: fold_title) -> None:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    """Add the directive."""
+    """Register the directive, its nodes and the lexer of cells."""
     app.add_node(fold, html=(_open, _close))
     app.add_node(fold_title, html=(_open_title, _close_title))
     app.add_directive("fold", Fold)

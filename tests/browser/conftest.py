@@ -57,7 +57,8 @@ def open_copy(chromium: Browser, server: Server, request: pytest.FixtureRequest)
         path = server.fresh_copy(number)
         cells = len(json.loads(path.read_text())["cells"])
         try:
-            with open_lesson(chromium, server.lesson(path.name), cells, evidence) as lesson:
+            name = f"{evidence}-{number}"
+            with open_lesson(chromium, server.lesson(path.name), cells, name) as lesson:
                 yield lesson
         finally:
             server.shut_kernels_down()

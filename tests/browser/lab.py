@@ -30,6 +30,7 @@ class Lesson:
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        self.cell_seconds: float = CELL_SECONDS
         self.cells = page.locator(".jp-Notebook .jp-Cell")
         self.code = page.locator(".jp-Notebook .jp-CodeCell")
 
@@ -65,9 +66,13 @@ class Lesson:
         prompt.evaluate("prompt => prompt.textContent = 'to be run'")  # its number may stay the same
         self.press(keys)
         if stop_at:
-            self.until(lambda: stop_at in self.output(cell), CELL_SECONDS, f"a cell does not say {stop_at!r}")
+            self.until(
+                lambda: stop_at in self.output(cell), self.cell_seconds, f"a cell does not say {stop_at!r}"
+            )
             self.page.get_by_role("button", name="Interrupt the kernel").click()
-        self.until(lambda: DONE.fullmatch(prompt.text_content() or ""), CELL_SECONDS, "a cell is not done")
+        self.until(
+            lambda: DONE.fullmatch(prompt.text_content() or ""), self.cell_seconds, "a cell is not done"
+        )
         return self.output(cell)
 
     def run_below(self, cell: Locator, source: str) -> str:

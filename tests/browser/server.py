@@ -58,6 +58,11 @@ class Server:
         update_copies(NOTEBOOKS, self.folder)
         return path
 
+    def progress(self, *numbers: str) -> str:
+        """What `course progress` shows the learner, of the lessons with these numbers or of all."""
+        command = [sys.executable, "-c", PROGRAM, str(NOTEBOOKS), str(self.folder), "progress", *numbers]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
     def shut_kernels_down(self) -> None:
         """Shut all kernels down, as a learner does who has done with a lesson."""
         with urlopen(f"{self.address}/api/kernels?token={TOKEN}", timeout=END_SECONDS) as answer:

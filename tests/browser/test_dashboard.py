@@ -1,14 +1,20 @@
 """The live view of the ranks in JupyterLab: what a learner sees there while a cell runs, hears, and types."""
 
+from pathlib import Path
+
 import pytest
-from playwright.sync_api import Locator
+from playwright.sync_api import Browser, Locator
 
 from course.paths import BUILD
+from mpi_classroom import dashboard
+from mpi_classroom.dashboard import legend
+from tests.browser.axe import AXE, REMEDY, serious_findings
 from tests.browser.conftest import OpenLesson
 from tests.browser.lab import DONE, Lesson
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
+SCRIPT = Path(dashboard.__file__).with_name("dashboard.js")
 FRAMES = BUILD / "browser" / "deadlock"
 SECONDS = 30
 RUN_SLEEP = "%%px\nimport time\ntime.sleep(3.5 * (rank == 2))\ncomm.Barrier()"
@@ -22,10 +28,11 @@ COLOURS = """canvas => {
     return [...seen];
 }"""
 COMPUTING = "86,180,233"  # of the course's figures: #56B4E9
+VIEW = "section.ranks"
 
 
 def lanes(lesson: Lesson) -> Locator:
-    return lesson.page.locator("section.ranks tbody tr")
+    return lesson.page.locator(f"{VIEW} tbody tr")
 
 
 def doing(lesson: Lesson) -> list[str]:
@@ -91,7 +98,7 @@ def test_the_lanes_show_who_waits_and_the_circle_before_the_report_and_need_no_m
         # Lesson 01's deadlock: the circle is shown, and only then the report.
         FRAMES.mkdir(parents=True, exist_ok=True)
         lesson.run(lesson.cell("right, left ="))
-        view = lesson.page.locator("section.ranks")
+        view = lesson.page.locator(VIEW)
         deadlock = lesson.cell("%%px --timeout 3")
         lesson.click(deadlock)
         lesson.press("Control+Enter")
@@ -112,6 +119,101 @@ def test_the_lanes_show_who_waits_and_the_circle_before_the_report_and_need_no_m
         lesson.run_new("cluster.stop()")
         last = lesson.page.locator("img[alt^='Timeline: one lane per rank, the last 10 s']")
         lesson.until(lambda: last.count() == 1 and not view.count(), SECONDS, "the last frame does not stay")
+
+
+FRAME = {
+    "when": "1 rank",
+    "note": "",
+    "running": True,
+    "lanes": [
+        {"name": "rank 0", "doing": "computing", "now": "computing", "circle": False, "traffic": "no message"}
+        | {"shares": [], "ticks": "c"}
+    ],
+}
+# Show one frame as anywidget does, which is the last that comes; the clock of the page is ours.
+MOUNT = """async ([script, looks, frame]) => {
+    const file = URL.createObjectURL(new Blob([script], { type: 'text/javascript' }));
+    const { default: view } = await import(file);
+    const model = { get: name => ({ looks, frame: JSON.stringify(frame) })[name], on() {}, send() {} };
+    view.render({ model, el: document.body });
+}"""
+WIDTH = "canvas => canvas.width"
+DRAWN = """canvas => {
+    const { data } = canvas.getContext('2d').getImageData(0, canvas.height / 2, canvas.width, 1);
+    return data.filter((_, at) => at % 4 === 3 && data[at]).length / canvas.width;
+}"""
+
+
+def test_of_the_time_after_the_last_frame_no_more_is_drawn_than_the_page_waits_for_a_frame(
+    chromium: Browser,
+) -> None:
+    """A kernel that is gone sends no frame any more; a learner makes the window wider a minute later."""
+    page = chromium.new_page(viewport={"width": 700, "height": 400})
+    try:
+        page.clock.install()
+        page.evaluate(MOUNT, [SCRIPT.read_text(), legend(1), FRAME])
+        ticks = page.locator("section.ranks tbody canvas")
+        page.clock.run_for(60_000)
+        before = ticks.evaluate(WIDTH)
+        page.set_viewport_size({"width": 800, "height": 400})
+        for _ in range(100):
+            page.clock.run_for(100)  # draws
+            if ticks.evaluate(WIDTH) != before:
+                break
+        page.clock.run_for(100)
+        share = 20 / 100  # of ten seconds: the two that the page waits
+        assert ticks.evaluate(DRAWN) == pytest.approx(share, abs=0.02)
+    finally:
+        page.close()
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_has_no_serious_finding_in_the_live_view(open_copy: OpenLesson, theme: str) -> None:
+    if AXE is None:
+        pytest.skip(REMEDY)
+    with open_copy("01") as lesson:
+        choose_theme(lesson, theme)
+        lesson.run(lesson.cell("start_cluster"))
+        lesson.run(lesson.cell("%%px --setup"))
+        lesson.run_below(lesson.cell("%%px --setup"), "cluster.dashboard()")
+        lesson.until(lambda: doing(lesson) == ["idle"] * 4, SECONDS, "there are no lanes")
+        found = {"idle": serious_findings(lesson.page, VIEW)}
+
+        cell = start(lesson, RUN_SLEEP)
+        lesson.until(lambda: "waiting" in doing(lesson), SECONDS, "no lane changes")
+        found["waiting"] = serious_findings(lesson.page, VIEW)
+        ended(lesson, cell)
+        found["finished"] = serious_findings(lesson.page, VIEW)
+
+        lesson.run(lesson.cell("right, left ="))
+        deadlock = lesson.cell("%%px --timeout 3")
+        lesson.click(deadlock)
+        lesson.press("Control+Enter")
+        view = lesson.page.locator(VIEW)
+        lesson.until(lambda: CIRCLE in (view.text_content() or ""), SECONDS, "no circle is shown")
+        view.get_by_role("button", name="Pause").click()
+        assert CIRCLE in (view.text_content() or "")  # and stays
+        found["circle"] = serious_findings(lesson.page, VIEW)
+        ended(lesson, deadlock)
+    assert found == {state: [] for state in found}
+
+
+def test_axe_finds_what_is_wrong_in_the_view_and_nothing_beside_it(chromium: Browser) -> None:
+    if AXE is None:
+        pytest.skip(REMEDY)
+    page = chromium.new_page()
+    page.set_content('<button></button><section class="ranks"><p style="color: #bbb">pale</p></section>')
+    (found,) = serious_findings(page, VIEW)
+    page.close()
+    assert found.startswith("color-contrast (serious)")
+
+
+def choose_theme(lesson: Lesson, theme: str) -> None:
+    """Menu Settings → Theme, as a learner does; the theme stays for the lessons that are opened later."""
+    lesson.page.get_by_role("menuitem", name="Settings", exact=True).click()
+    lesson.page.get_by_text("Theme", exact=True).hover()
+    lesson.page.get_by_text(theme, exact=True).click()
+    lesson.page.locator(f"body[data-jp-theme-name='{theme}']").wait_for(state="attached")
 
 
 def focused(lesson: Lesson) -> str | None:

@@ -3,6 +3,7 @@
 Skipped where the site is not built. Nothing here needs a network.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,13 @@ from course.paths import BUILD
 from course.tools.catalogue import Lesson, find_lessons
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of
+from tests.browser.axe import AXE, REMEDY, serious_findings
 from tests.browser.site import SitePage, broken_links, faults, pages
 
 pytestmark = pytest.mark.slow
 SITE = BUILD / "site" / "html"
 LESSONS = find_lessons()
 MEGABYTES = 2
-AXE = next(
-    (BUILD / "tools" / "site").glob("lib/python3*/site-packages/axe_playwright_python/axe.min.js"), None
-)
 LOOKED_AT = [
     "index.html",
     "notebooks/index.html",
@@ -34,6 +33,8 @@ LOOKED_AT = [
     "api/course_lib.comm.halo.html",
     "README.html",
     "docs/reliability.html",
+    "docs/teaching/3-hours.html",
+    "docs/teaching/lessons/04.html",
     "search.html",
     *(f"notebooks/{lesson.stem}.html" for lesson in LESSONS),
 ]
@@ -126,6 +127,13 @@ def test_a_fault_is_found(tmp_path: Path) -> None:
     assert page.weight() == bad.stat().st_size + 4
 
 
+@pytest.mark.parametrize("lesson", LESSONS, ids=[lesson.stem for lesson in LESSONS])
+def test_the_instructors_page_of_a_lesson_prints_on_two_sheets(lesson: Lesson, page: Page) -> None:
+    page.goto((SITE / "docs" / "teaching" / "lessons" / f"{lesson.number}.html").as_uri())
+    sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4")))
+    assert 1 <= sheets <= 2
+
+
 def test_an_option_replies_without_a_kernel_and_by_the_keyboard(page: Page) -> None:
     page.goto((SITE / "notebooks" / "01_mpi_basics.html").as_uri())
     options = page.locator("details[name='01.q1']")
@@ -157,16 +165,9 @@ def test_nothing_is_wider_than_the_window(page: Page, name: str, width: int) -> 
 @pytest.mark.parametrize("name", LOOKED_AT)
 def test_axe_has_no_serious_finding(page: Page, name: str, scheme: Any) -> None:
     if AXE is None:
-        pytest.skip("axe is not installed: make site")
+        pytest.skip(REMEDY)
     page.emulate_media(color_scheme=scheme)
     page.goto((SITE / name).as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    serious = [
-        f"{found['id']} ({found['impact']}): {node['html'][:150]}"
-        for found in result["violations"]
-        if found["impact"] in ("serious", "critical")
-        for node in found["nodes"][:3]
-    ]
+    serious = serious_findings(page)
     assert serious == [], "\n".join(serious)

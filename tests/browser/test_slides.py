@@ -10,18 +10,23 @@ from course.tools.slides import OUTPUT
 
 pytestmark = pytest.mark.slow
 NAMES = [lesson.stem for lesson in find_lessons()]
+SHORT = 60  # letters: less than this is a heading alone
+SMALLEST = 0.7  # of the usual size of letters
 PAGES = """async () => {
   const found = [];
   for (const slide of Reveal.getSlides()) {
     const place = Reveal.getIndices(slide);
     Reveal.slide(place.h, place.v);
     while (!slide.dataset.fitted) await new Promise((done) => setTimeout(done, 20));
+    const parts = [...slide.children].filter((part) => !part.matches("aside"));
+    const letters = parts.map((part) => part.innerText).join("").length;
     found.push({words: slide.innerText.trim().slice(0, 40), size: slide.dataset.fitted,
+            empty: letters < SHORT && !slide.querySelector("img, pre"),
             scrolls: slide.classList.contains("scrolls"), wide: slide.scrollWidth > slide.clientWidth + 1,
             mute: [...slide.querySelectorAll("img")].filter((image) => !image.alt).length});
   }
   return found;
-}"""
+}""".replace("SHORT", str(SHORT))
 
 
 @pytest.fixture
@@ -47,3 +52,4 @@ def test_every_page_of_a_deck_fits_and_its_figures_have_words(page: Page, name: 
     found = page.evaluate(PAGES)
     assert len(found) >= 10
     assert [each for each in found if each["wide"] or each["mute"] or each["scrolls"]] == []
+    assert [each for each in found if each["empty"] or float(each["size"]) < SMALLEST] == []

@@ -1,13 +1,12 @@
 """The scripts of lessons 07 and 12 on nodes of a lab: however they start, they train the same network."""
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,7 @@ import torch
 from course.lessons.shared.programs import output_of
 from course.paths import NOTEBOOKS
 from mpi_classroom.launch import find_mpiexec, mpiexec_command, rank_environment
-from mpi_classroom.network import Lab, network
-from mpi_classroom.network_commands import NetworkError
-from mpi_classroom.network_slurm import start_slurm
+from mpi_classroom.network import Lab
 
 pytestmark = pytest.mark.slow
 CODE = NOTEBOOKS / "code"
@@ -26,17 +23,6 @@ DDP, DEEPSPEED = CODE / "train_mnist_ddp.py", CODE / "train_cifar_deepspeed.py"
 TIMEOUT = 240  # seconds; some ten are enough on a quiet machine
 MNIST = ("--samples", "256", "--epochs", "2")
 CIFAR = ("--samples", "256", "--epochs", "2", "--net", "cifar")  # no batch-norm, which sees micro-batches
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    """Four nodes; skips, with the reason, where this machine cannot have them."""
-    with contextlib.ExitStack() as stack:
-        try:
-            lab = stack.enter_context(network(4))
-        except NetworkError as error:
-            pytest.skip(str(error))
-        yield lab
 
 
 def alike(environment: Mapping[str, str]) -> dict[str, str]:
@@ -146,13 +132,11 @@ def until(condition: object, seconds: float, what: Path) -> None:
         time.sleep(0.1)
 
 
-def test_a_job_that_lost_a_node_is_requeued_and_goes_on_with_equal_losses(lab: Lab, tmp_path: Path) -> None:
-    try:
-        start_slurm(lab)
-    except NetworkError as error:
-        pytest.skip(str(error))
+def test_a_job_that_lost_a_node_is_requeued_and_goes_on_with_equal_losses(
+    slurm_lab: Lab, tmp_path: Path
+) -> None:
     options = ["--samples", "2560", "--epochs", "4"]
-    reference = said(lab, "head", ranks(DDP, *options, "--checkpoint", str(tmp_path / "reference.pt")))
+    reference = said(slurm_lab, "head", ranks(DDP, *options, "--checkpoint", str(tmp_path / "reference.pt")))
     for name in (DDP.name, "train_mnist_ddp.sbatch"):
         shutil.copy(CODE / name, tmp_path)
     batch = [
@@ -162,10 +146,10 @@ def test_a_job_that_lost_a_node_is_requeued_and_goes_on_with_equal_losses(lab: L
         f"--chdir={tmp_path}",
         str(tmp_path / "train_mnist_ddp.sbatch"),
     ]
-    job = said(lab, "head", [*batch, *options]).strip()
+    job = said(slurm_lab, "head", [*batch, *options]).strip()
     out = tmp_path / f"mnist-ddp-{job}.out"
     until(lambda: out.exists() and "epoch 2" in out.read_text(), TIMEOUT, out)
-    lab.power_off("n2")
+    slurm_lab.power_off("n2")
     until(lambda: "right" in out.read_text(), TIMEOUT, out)
     lines = out.read_text().splitlines()
     starts = [line for line in lines if line.startswith("start ")]

@@ -172,6 +172,11 @@ print(f"rank {rank} received the array of rank {theirs[0]}")
 # It works. Now with 1 MB: which ranks will print, all, some or none? Vote, then run the cell. (`--timeout 3`
 # gives it 3 seconds.)
 
+# %% [markdown] tags=["notes"]
+# Vote before the cell runs: all, some or none. Listen for "some": who says so thinks of one rank that
+# sends first. Ask which rank that is; all four run the same line. Then read one line of the report aloud,
+# from left to right: the rank, its call, the rank it waits for, the line of the cell.
+
 # %% tags=["raises-exception", "nbval-ignore-output"]
 # %%px --timeout 3
 mine = np.full(125_000, rank)
@@ -256,6 +261,10 @@ print(f"rank {rank}: 0 + 1 + 2 + 3 = {total[0]}")
 # (b) never, or (c) with some MPI libraries? Vote, talk to your neighbour for two minutes, and vote again.
 #
 # <details><summary>Answer</summary>Never. Every rank waits in <code>Recv</code>, and no rank has reached the line that sends. No buffer helps.</details>
+
+# %% [markdown] tags=["notes"]
+# Listen for (c), "8 bytes are buffered". A buffer helps a rank that sends, and here no rank comes to its
+# Send.
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -388,8 +397,8 @@ print(f"rank {rank}: {private}")
 # %% [markdown]
 # ### 9 · The same in C, and other names you will meet
 #
-# MPI is a standard for C and Fortran; mpi4py calls the C library. This C program sends the secret of section
-# 1. It is in `notebooks/code/send_recv.c`.
+# MPI is a standard for C and Fortran; mpi4py calls the C library. This C program sends the secret of
+# section 1. It is in `notebooks/code/send_recv.c`.
 
 # %%
 from course.paths import BUILD, NOTEBOOKS

@@ -254,14 +254,14 @@ predicted_ratios(alpha, beta, ranks=(2, 4, 8, 16, 64))
 # 4 minutes. Let two people say their pencil result before the cell runs; many forget the half. If α or β look odd, the
 # machine was busy: run the cells again.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - All ranks make the same collective calls in the same order. Only the root has the result of `Reduce` and `Gather`.
 # - Reduce-scatter and all-gather make an all-reduce. In a ring each rank sends 2(n−1)/n arrays: less than two.
 # - The latency, the bandwidth and the number of ranks predict roughly from which size on the ring is faster.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # 64 ranks all-reduce a hundred million gradients in a ring. You double the ranks. Does the ring take as long,

@@ -208,12 +208,12 @@ end_group()
 team = one_rank_per_core(comm)
 ways = time_ways(team, data)
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # DDP starts an all-reduce while backward still computes; this is overlap. In the bars, overlap is switched off, so that
 # waiting and transfer can be seen. A diamond is a normal step: left of its bar's end, overlap saves time; right of it,
 # overlap costs time. By hand nothing overlaps, so there the difference is noise; the output says how much to allow for.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "subslide"]
 from course.lessons.l07_ddp_on_mnist.figures.ddp import way_bars
 from course.lessons.l07_ddp_on_mnist.step_times import BY_HAND, DDP_GLOO, explain_ways, times_as_long
 from mpi_classroom.launch import available_cores
@@ -223,7 +223,7 @@ outcome("DDP over Gloo: how many times as long as by hand?", times_as_long(ways,
 print(explain_ways(ways, cores=available_cores()))
 way_bars(ways, cores=available_cores())
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # A faster network shortens transfer only; waiting ends when the slowest rank has computed. A log that says "time in
 # all-reduce" mixes the two.
 
@@ -241,7 +241,7 @@ way_bars(ways, cores=available_cores())
 # - The sampler gives each rank its shard: one seed for all, `set_epoch` in every epoch.
 # - Time in an all-reduce is waiting plus transfer. A faster network shortens only the transfer.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Training on two machines is hardly faster than on one. The log says "70 % in all-reduce". What first? Vote, talk to your

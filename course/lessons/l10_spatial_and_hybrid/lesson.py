@@ -116,21 +116,26 @@ with_ghosts = torch.cat([ghosts[:, :, :1], pixels, ghosts[:, :, -1:]], dim=2)
 F.conv2d(with_ghosts, ones, padding=(0, 1)).sum().backward()
 print(f"rank {rank}: gradients down a column: {pixels.grad[0, 0, :, 4].tolist()}")
 
-# %% [markdown]
+# %% [markdown] tags=["subslide"]
 # Beside every cut we see a 6 where a 9 should be, and no error was raised. A pixel beside a cut is used on two ranks: by its owner, and as
 # a ghost by the neighbour. There, the ghost is an array that arrived in a message. Autograd knows no history of it, so the ghost's part of
 # the gradient never reaches the owner.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "subslide"]
 from course.lessons.l10_spatial_and_hybrid.figures import halo_arrows
 
 halo_arrows([3, 3, 3, 3])
 
-# %% [markdown]
+# %% [markdown] tags=["fragment"]
 # In the backward pass every arrow is reversed: each rank sends the gradients of its ghosts to the owners of those pixels, and the owners **add**
 # them to their own.
 
-# %% tags=["exercise: 10.1"]
+# %% tags=["exercise: 10.1", "subslide"]
+
+# %% [markdown] tags=["notes"]
+# Six minutes with the exercise. Two slips: what was received replaces the rank's own rows instead of being
+# added, and what comes from below is added to the first row. Ask: "On which ranks was this pixel used?"
+# The ranks at the edges need no special case: nothing comes from MPI.PROC_NULL, so the zeros stay.
 
 # %%
 continue_with("10.1")
@@ -162,6 +167,10 @@ def whole_loss(image, weight):
 # %% [markdown]
 # Each rank computes the loss of its own tile, so the gradients differ. We take the mean of the four. What fraction of the image's gradient is this
 # mean?
+
+# %% [markdown] tags=["notes"]
+# Collect guesses before the cell runs. Many say 1, because data parallelism averages. Listen for "a
+# quarter, there are four tiles", and let that person explain it. Three minutes.
 
 # %%
 predict("The mean, as a share of the image's gradient?", None)

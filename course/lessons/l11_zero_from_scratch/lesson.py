@@ -267,7 +267,7 @@ peak_picture(looks)
 # - Stages 0, 1 and 2 move equally many bytes. Stage 3 moves 1.5 times as many.
 # - ZeRO shards neither the computation nor the activations, so the peak falls by less than the held memory.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Each of your 8 GPUs has 10 GB to spare. A model twice as large would need 30 GB more on each. (a) Stage 1, (b) stage 3, (c) a smaller batch:

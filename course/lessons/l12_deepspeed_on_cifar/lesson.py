@@ -262,7 +262,7 @@ stage_bars(counted, timed, cores=available_cores())
 #   rounding (section 5 in More checks it).
 # - Memory decides: take the lowest stage that fits.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # A model needs 28 GB for weights, gradients and optimizer state in stage 0 (AdamW, float32). You have four machines with 24 GB each. Activations need

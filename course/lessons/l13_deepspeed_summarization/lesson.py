@@ -280,7 +280,7 @@ outcome(
 # - A loss over tokens is a sum divided by the tokens of *all* ranks. The mean of the ranks' means is a different loss.
 # - DeepSpeed averages gradients. If your parts must be added, multiply them by the number of ranks.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your model reaches ROUGE-1 90 %. A newsroom wants to publish its summaries without an editor. Vote, talk to your neighbour

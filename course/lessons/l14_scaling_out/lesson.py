@@ -166,6 +166,12 @@ three_forecasts(slow, nbytes, measured)
 # Such a forecast is an **extrapolation**: nobody ran the shaded part. It holds if α and β stay what they are on two
 # ranks, and nothing else happens on 2,048.
 
+# %% [markdown] tags=["notes"]
+# Five minutes for section 3. Collect three numbers before the cell runs. Listen for "about 2,000": it
+# counts the steps, and forgets that the chunks shrink as the steps grow. Listen for "about 2": it counts
+# the bytes, and forgets α. On a slow link it is nearly right; on a fast one α decides, and 2 and 4 ranks
+# hardly show it.
+
 # %% tags=["exercise: 14.q1"]
 
 # %% [markdown] tags=["slide"]
@@ -177,6 +183,11 @@ three_forecasts(slow, nbytes, measured)
 # and each passes the sum on inside its node.
 
 # %% tags=["exercise: 14.1"]
+
+# %% [markdown] tags=["notes"]
+# Six minutes with the exercise. Two slips: the third step is forgotten, so only the leaders hold the sum;
+# or it is another all-reduce, which adds sums that are complete already. Who is done early says how many
+# arrays the two leaders send.
 
 # %%
 continue_with("14.1")
@@ -231,13 +242,18 @@ link_bars(results, nbytes)
 # %%
 predict("Your choice, how many times as fast as plain?", None)
 
-# %% tags=["nbval-ignore-output"]
+# %% [markdown] tags=["notes"]
+# Let the two halves of the room choose different remedies before the cell runs, and write both results on
+# the board: seconds and accuracy. Listen for "half the bytes, half the time": the step also computes. Five
+# minutes.
+
+# %% tags=["nbval-ignore-output", "subslide"]
 choice = "bfloat16"  # or another one of the table
 
 where = {"nodes": 2, "rate": "100mbit", "images": 6144}
 runs = {name: in_lab("train", choice=name, **where) for name in ("plain", choice)}
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "subslide"]
 from course.lessons.l14_scaling_out.figures import trainings
 from course.lessons.l14_scaling_out.words import explain_choice
 
@@ -245,11 +261,11 @@ times, why = runs["plain"]["seconds"] / runs[choice]["seconds"], explain_choice(
 outcome("Your choice, how many times as fast as plain?", times, because=why)
 trainings(runs)
 
-# %% [markdown]
+# %% [markdown] tags=["fragment"]
 # Look at both the seconds and the accuracy. Half the bytes do not mean half the time, because the step also computes. With
 # fewer updates, a network often needs more images to become as accurate.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A slow link makes only the communication of a step longer. α and β of that link forecast by how much.
@@ -258,7 +274,7 @@ trainings(runs)
 #   placement.
 # - A remedy is judged by its seconds *and* by its accuracy.
 
-# %% [markdown]
+# %% [markdown] tags=["slide"]
 # ## Discuss
 #
 # Your all-reduce on 2,048 ranks takes 20 times as long as α and β forecast. What do you look at first? Vote, talk to your

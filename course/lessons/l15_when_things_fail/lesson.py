@@ -57,6 +57,10 @@ rank, size = comm.rank, comm.size
 # is late by less than that.) If a job ends early, `mpiexec` prints which rank ended it: that is the last message. In how many of
 # the four jobs does it name rank 1?
 
+# %% [markdown] tags=["notes"]
+# One minute for the vote: 0 to 4 fingers. Listen for "four, an error names its rank": that is so in a
+# program with one process. Ask what the other two ranks see. They only wait.
+
 # %%
 predict("In how many of the four jobs does the last message name rank 1?", None)
 
@@ -140,6 +144,10 @@ for number, seconds in totals(spans).items():
 
 # %% [markdown]
 # Decide from these numbers alone: which rank is late, and by about how much in each of the six steps?
+
+# %% [markdown] tags=["notes"]
+# Most choose the rank with the longest wait. Ask for whom it waited. Let somebody put the rule into words
+# before the figure: the rank that all others wait for hardly waits itself. Three minutes.
 
 # %%
 predict("Which rank is the straggler?", None)
@@ -228,6 +236,10 @@ save_states({"naive save": naive, "atomic save": kill_at_every_step(save)})
 # killed after ten steps. The third job goes on in the second one's folder, but on *two* ranks, as if the machine of the other
 # two were lost. All three divide the same global batches among their ranks. How many steps do the second and the third job
 # compute together?
+
+# %% [markdown] tags=["notes"]
+# Listen for "14, as without a kill". Ask after which step the last save was, and what happened to the
+# steps after it. Three minutes.
 
 # %%
 predict("Steps computed by the killed and the resumed job together?", None)

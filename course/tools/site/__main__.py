@@ -45,7 +45,7 @@ def write_sources(folder: Path) -> None:
 
 
 def _documents(folder: Path) -> None:
-    """`docs/`, the pictures included, and a list of the pages of each folder below it."""
+    """Copy `docs/` with its pictures; write a list of the pages of each folder in it."""
     docs = ROOT / "docs"
     for path in sorted(docs.rglob("*")):
         inside = path.relative_to(docs)

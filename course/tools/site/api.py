@@ -14,7 +14,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One module: `course_lib.comm.halo`, its file's text, and what it says of itself."""
+    """One module: its name, such as `course_lib.comm.halo`, and its file as a syntax tree."""
 
     name: str
     tree: ast.Module
@@ -26,7 +26,7 @@ class Module:
 
 
 def modules(package: Path) -> list[Module]:
-    """The modules of the package in the folder `package`, itself first, but for those of a private name."""
+    """The modules of the package in the folder `package`, the package first; private ones are left out."""
     found = []
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package.parent).with_suffix("").parts

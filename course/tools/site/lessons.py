@@ -52,7 +52,7 @@ def lesson_page(lesson: Lesson) -> NotebookNode:
 
 
 def _practised(before: list[NotebookNode], cell: NotebookNode, id: str) -> list[NotebookNode]:
-    """The cells so far, the last of them the text of exercise `id`, with its page form at the end."""
+    """Cells as the page shows them: those `before`, the last with the text of exercise `id`, and `cell`."""
     item = find_exercise(id)
     if before[-1].source != item.text:
         raise ValueError(f"the cell above %%exercise {id} is not its text; build the lesson again")

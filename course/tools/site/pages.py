@@ -22,7 +22,7 @@ TIME = re.compile(r"core (\d+) min · more (\d+) min")
 
 
 def toctree(entries: Sequence[str], *options: str) -> str:
-    """Which pages are below this one."""
+    """The directive that tells Sphinx which pages are below this one."""
     return "\n".join(["```{toctree}", ":hidden:", *options, "", *entries, "```"])
 
 

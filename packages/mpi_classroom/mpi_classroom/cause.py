@@ -21,7 +21,7 @@ from mpi_classroom.recording.calls import (
     Call,
     Communicator,
 )
-from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, LOST, SILENT, RankState
+from mpi_classroom.snapshot import AWAITS, ENDED_WITH_OTHERS, LOST, PERHAPS, SILENT, RankState
 
 _WIDTH = 120
 _MAKE_IT = (
@@ -69,6 +69,9 @@ def likely_cause(states: Sequence[RankState]) -> str:
             them = "it" if len(names) == 1 else "them"
             others = "; MPI then ends all the others" if len(lost) < len(states) else ""
             return f"{_and(names)} died or cannot be reached, and {_ranks(lost)} with {them}{others}."
+        if any(state.error.startswith(PERHAPS) for state in gone):
+            one_of_them = " or ".join(f"rank {state.rank}" for state in gone)
+            return f"{one_of_them} died first; MPI then ends all the others."
         died = f"{_ranks(gone)} died; MPI then ends all the others."
         return " ".join((died, *_why_it_crashed(gone, by_kind.get("raised", []))))
     if silent := [state for state in by_kind.get("stopped", []) if SILENT in state.error]:

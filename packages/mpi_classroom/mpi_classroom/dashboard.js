@@ -30,8 +30,8 @@ function make(tag, text = "", attributes = {}) {
   return node;
 }
 
-/** Text only where it changed: a page of unchanged text costs nothing. */
-function say(node, text) {
+/** Set the text of a node if it has changed: the browser does nothing for a text that has not. */
+function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
@@ -90,7 +90,7 @@ function render({ model, el }) {
   root.append(make("style", STYLE), head, note, table, legend);
   el.append(root);
 
-  let rows = [], frame = { lanes: [] }, came = 0, pending = 0, told = -Infinity, timer = 0;
+  let rows = [], frame = { lanes: [] }, received = 0, pending = 0, numbersShown = -Infinity, timer = 0;
   const sizes = new ResizeObserver(entries => {
     for (const { target, contentRect } of entries) {
       target.width = Math.round(contentRect.width * devicePixelRatio);
@@ -116,24 +116,24 @@ function render({ model, el }) {
   }
 
   /** What every rank is doing now. */
-  function tell() {
-    say(note, frame.note);
+  function showActivities() {
+    setText(note, frame.note);
     frame.lanes.forEach((lane, index) => {
       const { tr, now } = rows[index];
-      say(now, (lane.circle ? "↻ " : "") + lane.now);
+      setText(now, (lane.circle ? "↻ " : "") + lane.now);
       if (tr.dataset.doing === lane.doing && tr.classList.contains("circle") === lane.circle) return;
       tr.dataset.doing = lane.doing;
       tr.classList.toggle("circle", lane.circle);
     });
   }
 
-  /** Numbers, and what a screen reader says: nobody reads them ten times per second. */
-  function tellSlowly() {
-    say(when, frame.when);
+  /** Numbers, and what a screen reader says, once per second: nobody reads them ten times per second. */
+  function showNumbers() {
+    setText(when, frame.when);
     frame.lanes.forEach((lane, index) => {
       const { tr, chip, canvas, numbers } = rows[index];
-      say(chip, lane.name);
-      [lane.traffic, ...lane.shares.map(share => `${share} %`)].forEach((words, column) => say(numbers[column], words));
+      setText(chip, lane.name);
+      [lane.traffic, ...lane.shares.map(share => `${share} %`)].forEach((words, column) => setText(numbers[column], words));
       const shares = lane.shares.map((share, at) => `${SHARES[at]} ${share} %`).join(", ");
       const circle = lane.circle ? ", in a circle of waiting" : "", last = shares && ` Last 10 s: ${shares}.`;
       tr.setAttribute("aria-label", `${lane.name}: ${lane.now}${circle}. In this cell: ${lane.traffic}.${last}`);
@@ -143,20 +143,21 @@ function render({ model, el }) {
 
   function paint(time) {
     pending = 0;
-    const slowly = time - told >= 1000 || !frame.running;
-    if (pause.getAttribute("aria-pressed") === "true" || (calm.matches && !slowly)) return;
+    const due = time - numbersShown >= 1000 || !frame.running;
+    if (pause.getAttribute("aria-pressed") === "true" || (calm.matches && !due)) return;
     if (rows.length !== frame.lanes.length) {
       body.replaceChildren();
       rows = frame.lanes.map(row);
     }
-    tell();
-    if (slowly) {
-      told = time;
-      tellSlowly();
+    showActivities();
+    if (due) {
+      numbersShown = time;
+      showNumbers();
     }
-    if (!root.isConnected) return; // not yet, or no more; `sizes` sees it come
+    if (!root.isConnected) return; // `sizes` calls again when it is on the page
     // A frame of a running cell brings two ticks: the last is drawn a tick later, and repeated until the next frame comes.
-    const passed = frame.running ? Math.min(kept, Math.floor((performance.now() - came) / milliseconds)) : 1;
+    const since = frame.running ? Math.min(performance.now() - received, SILENT) : milliseconds;
+    const passed = Math.min(kept, Math.floor(since / milliseconds));
     frame.lanes.forEach((lane, index) => {
       const ticks = lane.ticks.slice(0, -1) + (lane.ticks.at(-1) ?? "").repeat(passed);
       draw(rows[index].canvas, ticks.slice(-kept), fillings, kept);
@@ -166,9 +167,9 @@ function render({ model, el }) {
 
   function receive() {
     frame = JSON.parse(model.get("frame"));
-    came = performance.now();
+    received = performance.now();
     clearInterval(timer);
-    if (frame.running) timer = setInterval(() => (performance.now() - came < SILENT ? schedule() : clearInterval(timer)), milliseconds);
+    if (frame.running) timer = setInterval(() => (performance.now() - received < SILENT ? schedule() : clearInterval(timer)), milliseconds);
     schedule();
   }
 

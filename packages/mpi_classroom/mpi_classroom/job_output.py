@@ -16,7 +16,8 @@ Event = dict[str, Any]
 
 # mpiexec breaks its lines, so these are searched in text whose white space is single blanks.
 _ABORTED = (
-    re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+)"),
+    # The rank in this sentence is that of the communicator; after `Proc:` it is that of the job.
+    re.compile(r"MPI_ABORT was invoked on rank .{0,200}? Proc: \[\[\d+,\d+\],(?P<rank>\d+)\]"),
     re.compile(r"due to process rank (?P<rank>\d+) .{0,200}?calling \"abort\""),
 )
 _SIGNALLED = (
@@ -24,10 +25,11 @@ _SIGNALLED = (
 )
 _LEFT = (re.compile(r"process rank (?P<rank>\d+) .{0,200}?exiting improperly"),)
 _EXITED = (re.compile(r"Process name: \[\S*?(?:@(?P<job>\d+))?,(?P<rank>\d+)\] Exit code: *(?P<code>\d+)"),)
-# A rank that lost the connection to another, which died; it aborts, and mpiexec may report that first.
-_LOST_CONNECTION = re.compile(
-    r"An error occurred in Socket closed \S+ \*\*\* reported by process \[\d+,(?P<rank>\d+)\]"
+# Open MPI aborts a rank after an error that nobody handles, such as a lost connection to a rank that died.
+_FATAL = re.compile(
+    r"An error occurred in (?P<call>\S+(?: closed)?) \S+ \*\*\* reported by process \[\d+,(?P<rank>\d+)\]"
 )
+_LOST_CONNECTION = "Socket closed"  # in the place of a call
 _LOST_DAEMON = re.compile(r"Remote daemon: \[\S+\] on node (\S+)")
 _ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
 
@@ -38,12 +40,13 @@ class Death:
 
     It called Abort, was ended by `signal` (called `signal_name`, such as "Killed"), left Python with
     `exit_code`, or left Python without finishing MPI. On several hosts it may also be known from others than
-    mpiexec that it was lost with its `host`, or that it ended first. `job` is 1, or 2 and more for ranks that
-    were spawned; `host` is where it ran, if there are several.
+    mpiexec that it was lost with its `host`, or that it ended first; "perhaps" means that it or another rank
+    with "perhaps" ended first. `job` is 1, or 2 and more for ranks that were spawned; `host` is where it ran,
+    if there are several.
     """
 
     rank: int
-    how: Literal["abort", "signal", "exit", "left", "host", "first"]
+    how: Literal["abort", "signal", "exit", "left", "host", "first", "perhaps"]
     signal: int | None = None
     signal_name: str = ""
     exit_code: int | None = None
@@ -74,14 +77,18 @@ def read_deaths(output: str) -> list[Death]:
     return list(found.values())
 
 
-def followers(output: str) -> set[int]:
-    """The ranks that aborted because they lost the connection to one that had died, if that ended the job.
+def unexplained_abort(output: str) -> set[int] | None:
+    """The ranks that lost a connection, if the abort of a rank that did not call Abort ended the job.
 
-    mpiexec then does not say who died.
+    The set may be empty or lack some, because the end of a job may cut off the output of its ranks. None if
+    mpiexec says who died, and if no abort ended the job.
     """
     text = " ".join(output.split())
-    followed = _followed(text)
-    return followed if any(int(match["rank"]) in followed for match in _all(_ABORTED, text)) else set()
+    called, reported = ({int(match["rank"]) for match in each.finditer(text)} for each in _ABORTED)
+    failed = {int(match["rank"]) for match in _FATAL.finditer(text) if match["call"] != _LOST_CONNECTION}
+    if not reported - called - failed or any(_all((*_SIGNALLED, *_EXITED, *_LEFT), text)):
+        return None
+    return _followed(text)
 
 
 def node_without_daemon(output: str) -> str:
@@ -91,7 +98,7 @@ def node_without_daemon(output: str) -> str:
 
 
 def _followed(text: str) -> set[int]:
-    return {int(match["rank"]) for match in _LOST_CONNECTION.finditer(text)}
+    return {int(match["rank"]) for match in _FATAL.finditer(text) if match["call"] == _LOST_CONNECTION}
 
 
 def _all(patterns: Iterable[re.Pattern[str]], text: str) -> Iterable[re.Match[str]]:

@@ -4,13 +4,14 @@
     rank 1  ███░░░░░░░  waiting in Send to rank 0, tag 0 · 4 s      sent 0 B
     Circle of waiting: rank 0 → rank 1 → rank 0.
 
-A lane has one letter per tick of 0.1 s, and each is a sample: what the rank did when it was looked at. So a
-call that takes a millisecond is seen by chance, and a rank that makes many of them is in one in as many
-samples as they take of its time. No clock, no process and no widget is known here; `dashboard.py` shows it.
+A lane has one letter per tick of 0.1 s. Each is a sample: what the rank did when it was looked at. So a call
+that takes a millisecond is seen only by chance. But of a rank that spends a third of its time in such calls,
+a third of the samples are in one. No clock, no process and no widget is known here; `dashboard.py` shows the
+lanes.
 
-A rank that is in a call *waits* until all that the call needs have come to theirs: the sender to its
-receive, each member to the same collective. From then on, until it leaves the call, it *transfers*. Between
-hosts, bytes that move while it stays in one call are a transfer, too.
+A rank that is in a call *waits* until every other rank that the call needs has made the matching call: the
+other end of the message, or each member of the communicator in a collective. From then on, until it leaves
+the call, it *transfers*. Between hosts, a rank whose bytes move while it stays in one call transfers, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +65,11 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """All lanes at one moment, `seconds` after the cell began; `note` names a circle of waiting."""
+    """All lanes at one moment, `seconds` after the cell began.
+
+    `note` names a circle of waiting, or else a rank that waits for one that has ended the cell; "" if there
+    is neither.
+    """
 
     lanes: tuple[Lane, ...]
     seconds: float = 0.0
@@ -90,7 +95,10 @@ class Lanes:
         self.frame = Frame(lanes)
 
     def see(self, now: Snapshot) -> bool:
-        """Take in a snapshot; whether there is a new frame: ten times a second, and when all have ended."""
+        """Take in a snapshot; return whether there is a new frame.
+
+        There is one ten times per second, and when all ranks have ended the cell or one has died.
+        """
         passed = int(now.seconds / TICK_SECONDS + 1e-6) + 1 - self._ticks_seen
         if passed < 1 and not now.ended and not now.died:
             return False
@@ -151,7 +159,10 @@ class Lanes:
 
 
 def _ticked(ticks: str, letter: str, passed: int) -> str:
-    """One more tick with `letter`; those before it that nobody saw are as the last one that was seen."""
+    """The lane after `passed` more ticks, the last with `letter`.
+
+    In the others nobody looked: they repeat the letter before them.
+    """
     if passed < 1:
         return ticks  # within the same tick
     unseen = (ticks[-1:] or letter) * min(KEPT, passed - 1)
@@ -187,7 +198,7 @@ def words_of(state: RankState, doing: Doing, missing: Sequence[int]) -> str:
 
 
 def waits_for(state: RankState, states: Sequence[RankState]) -> tuple[int, ...]:
-    """The ranks that have not come to the call in which `state` is; () also if the call does not say whom.
+    """The ranks that have not come to the call in which `state` is; () also if the call does not name them.
 
     A collective waits for the members that have not begun it; a message waits for its other end.
     """
@@ -237,7 +248,7 @@ def _meets(rank: int, call: Call, other: int, theirs: Call | None) -> bool:
 def _note(
     circle: Sequence[int], standing: Mapping[int, Sequence[int]], states: Mapping[int, RankState]
 ) -> str:
-    """A circle of waiting, or else who waits for a rank that will not come; "" if there is neither."""
+    """The `note` of a frame; `standing` has those for whom each rank has waited for STANDING_SECONDS."""
     if circle:
         return f"Circle of waiting: {' → '.join(f'rank {rank}' for rank in (*circle, circle[0]))}."
     for rank, missing in sorted(standing.items()):

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ import psutil
 from mpi_classroom import processes
 from mpi_classroom.awake import Deadline
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.first_death import UNKNOWN, Ends, find_deaths
 from mpi_classroom.folders import (
     CLUSTER_PREFIX,
     MPIEXEC,
@@ -39,8 +40,9 @@ from mpi_classroom.folders import (
 )
 from mpi_classroom.host import Host, LocalHost
 from mpi_classroom.host_checks import MEMORY_PER_RANK, SHARED_MEMORY_PER_RANK
-from mpi_classroom.job_output import Death, followers, node_without_daemon, read_deaths
+from mpi_classroom.job_output import Death, node_without_daemon, read_deaths
 from mpi_classroom.launch import ALLOW_ROOT, end_job, mpiexec_command, rank_environment, write_wrapper
+from mpi_classroom.remote import HostGroup
 from mpi_classroom.several_hosts import SeveralHosts
 
 ROOM = 2**20  # bytes on the disk for a cluster's files
@@ -55,6 +57,7 @@ _NOISE = (
     "CurveZMQ",
     "debugpy_stream",
     "Monitor message without topic",
+    "seconds before aborting",
 )
 
 
@@ -71,7 +74,6 @@ class Launcher:
         self._hosts = hosts
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._pids: dict[int, int] = {}
-        self._first: dict[int, Death] = {}
         self._listening: Deadline | None = None
         self._environment = rank_environment(n, layout=hosts.layout if hosts else None)
         self.folder = private_folder()
@@ -255,8 +257,7 @@ class Launcher:
     def deaths(self) -> dict[int, Death]:
         """How ranks died: with their host, or else as mpiexec reports it, which reports the first only.
 
-        On several hosts a rank that loses the connection to a dead one aborts, and mpiexec may report that.
-        The one that ended first is then known from the hosts.
+        On several hosts mpiexec may report a neighbour of the rank that died (see `first_death`).
         """
         if self._hosts is not None and (lost := self._lost()):
             layout = self._hosts.layout
@@ -266,28 +267,30 @@ class Launcher:
                 if name in layout.hosts
                 for rank in layout.ranks_of(name)
             }
-        log = self._log()
-        deaths = {death.rank: death for death in read_deaths(log)}
         if self._hosts is None:
-            return deaths
-        if not deaths and (following := followers(log)):
-            deaths = self._first_death(self._hosts, following)
-        hosts = self.hosts()
+            return {death.rank: death for death in read_deaths(self._log())}
+        hosts, group = self.hosts(), self._hosts.group
+        deaths = find_deaths(self._log(), lambda: self._ends(group))
         return {
-            rank: replace(death, host=hosts[rank].name) for rank, death in deaths.items() if rank in hosts
+            death.rank: replace(death, host=hosts[death.rank].name) for death in deaths if death.rank in hosts
         }
+
+    def _ends(self, group: HostGroup) -> Ends | None:
+        """When each rank ended; None if a host does not answer.
+
+        mpiexec may have ended before a busy host has noticed how its ranks did: it gets LOST_SECONDS for it.
+        """
+        deadline = time.monotonic() + LOST_SECONDS
+        while (ends := group.ended()) is not None and not ends.keys() >= self._pids.keys():
+            if time.monotonic() > deadline:
+                return dict.fromkeys(self._pids, UNKNOWN) | ends
+            time.sleep(0.02)
+        return ends
 
     def _log(self) -> str:
         """The end of what mpiexec and the engines wrote."""
         path = self.folder / "ranks.log"
         return path.read_text(errors="replace")[-20_000:] if path.exists() else ""
-
-    def _first_death(self, hosts: SeveralHosts, following: Collection[int]) -> dict[int, Death]:
-        """The rank that ended first, and not because others had ended."""
-        if not self._first:
-            first = hosts.group.first_to_end(following)
-            self._first = {} if first is None else {first: Death(first, "first")}
-        return self._first
 
     def end(self) -> None:
         """End all processes at once and remove the folder; safe to call twice."""

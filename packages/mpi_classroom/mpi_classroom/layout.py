@@ -25,6 +25,10 @@ SSH = (
 # PRTE_) unasked.
 PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV")
 PASSED_ON_PREFIXES = ("COURSE_", "MKL_", "MPI_CLASSROOM_", "OMP_", "OPENBLAS_", "PYTHON")
+# When a rank dies, Open MPI aborts all ranks that were connected to it, and mpiexec reports only the end of
+# which it learns first. So every abort is delayed, even that of a rank that calls Abort: meanwhile mpiexec
+# learns how the rank died.
+ABORT_SECONDS = 1  # Open MPI takes whole seconds
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOSTFILE_OPTION = re.compile(r"(slots|max[_-]slots)=(\d+)")
 
@@ -75,6 +79,7 @@ class Layout:
         return {
             "OMPI_MCA_btl": "self,sm,tcp",
             "OMPI_MCA_btl_tcp_if_include": self.network,
+            "OMPI_MCA_opal_abort_delay": str(ABORT_SECONDS),
             "PRTE_MCA_prte_if_include": self.network,
             "PRTE_MCA_prte_keep_fqdn_hostnames": "true",  # otherwise it cuts names at the first dot
             "OMP_NUM_THREADS": threads,

@@ -23,6 +23,7 @@ from mpi_classroom.snapshot import (
     AWAITS,
     ENDED_WITH_OTHERS,
     LOST,
+    PERHAPS,
     SILENT,
     THREAD_WAITS,
     Kind,
@@ -33,6 +34,7 @@ from mpi_classroom.snapshot import (
 
 SILENT_SECONDS = 1.0  # what is known of a host is no longer true then
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+HOW_IS_UNKNOWN = "(killed, crashed, or left Python: mpiexec does not say)"
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
 
 _C10D = "torch/distributed/distributed_c10d.py"
@@ -211,7 +213,9 @@ def death_words(death: Death) -> str:
     if death.how == "host":
         return f"{LOST} {death.host}"
     if death.how == "first":
-        return "died first (killed, crashed, or left Python: mpiexec does not say)"
+        return f"died first {HOW_IS_UNKNOWN}"
+    if death.how == "perhaps":
+        return f"{PERHAPS} {HOW_IS_UNKNOWN}"
     if death.how == "exit":
         return f"ended itself with exit code {death.exit_code}"
     if death.how == "left":

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -450,13 +450,12 @@ class HostGroup:
         """The hosts that do not answer any more, each with the reason, one sentence."""
         return {name: host.lost for name, host in self.hosts.items() if host.lost}
 
-    def first_to_end(self, others: Collection[int] = ()) -> int | None:
-        """The rank that ended first, `others` not counted; None if a host does not say when its ranks did."""
+    def ended(self) -> dict[int, tuple[float, float]] | None:
+        """When ranks ended, see `RemoteHost.ended`; None if a host does not answer."""
         times: dict[int, tuple[float, float]] = {}
         if self._each(lambda host: times.update(host.ended())):
             return None
-        middle = {rank: sum(each) / 2 for rank, each in times.items() if rank not in others}
-        return min(middle, key=lambda rank: middle[rank], default=None)
+        return times
 
     def open(self, folder: Path, folders: Sequence[str], pids: Mapping[int, int]) -> None:
         """Make a cluster's folders on every host, see `RemoteHost.open`; raises the first ClusterError."""

@@ -3,9 +3,9 @@
     n4 dies ──▶ replace=True    it is connected again: it may have rebooted
            └──▶ replace=False   the cluster goes on with the ranks of the others
 
-MPI does not survive the loss of a host, so both replace every rank. The agents stay: to replace a cluster
-costs no new connection, but for the hosts that were lost. Where Slurm grants the hosts (see `slurm`), they
-are known only when its job has begun, and are gone when it ends.
+MPI does not survive the loss of a host, so every rank is replaced in both cases. The agents stay: replacing a
+cluster needs new connections only to the hosts that were lost. Where Slurm grants the hosts (see `slurm`),
+they are known only when its job has begun, and are gone when it ends.
 """
 
 import shlex
@@ -30,10 +30,10 @@ Hosts = Sequence[str] | str | Path | Lab
 class SeveralHosts:
     """The hosts on which the ranks of one cluster run, and where each rank is.
 
-    `hosts` is a list, a hostfile (`layout.read_hosts`), what Slurm grants, or a lab, of which the nodes that
-    are on count. `shell` is the command that runs a command on a host, as ssh does; nodes of Slurm's and of a
-    lab have their own. `network` is the one that MPI is to use, "" to choose. Raises ClusterError, one
-    sentence with a remedy.
+    `hosts` is a list, a hostfile (`layout.read_hosts`), what Slurm grants, or a lab, whose running nodes are
+    used. `shell` is the command that runs a command on a host, as ssh does; nodes of Slurm and of a lab are
+    reached by a command of their own. `network` is the one that MPI is to use, "" to choose. Raises
+    ClusterError, one sentence with a remedy.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class SeveralHosts:
                 self._place(read_hosts(hosts))
             except ValueError as error:
                 raise ClusterError(str(error)) from None
+        # Two calls of start_cluster that ask for the same cluster have the same `asked`.
         source = self.slurm.asked if self.slurm else tuple(self.listed)
         self.asked = (source, n, self.shell, network, replace)
         self._group: HostGroup | None = None

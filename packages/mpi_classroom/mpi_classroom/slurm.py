@@ -50,7 +50,7 @@ HOPELESS = {
     "JobHeldAdmin": ("an administrator holds it", "ask them why"),
     "BadConstraints": ("no node has the features that it asks for", "leave out --constraint"),
 }
-# What sbatch says when it takes no job; the first that fits counts.
+# What sbatch says when it refuses a job, and the remedy; the first entry that fits counts.
 REFUSED = (
     ("account", 'name an account that you may use: sbatch="--account=NAME"'),
     ("partition", 'name one that `sinfo --summarize` lists: sbatch="--partition=NAME"'),
@@ -186,12 +186,12 @@ class Slurm:
         guard.communicate()
 
     def _submit(self) -> None:
-        """Have Slurm take a job that holds nodes, and a shell that cancels it when this process is gone."""
+        """Submit a job that holds nodes; start a shell that cancels it when this process is gone."""
         answer = _run(["sbatch", *OPTIONS, f"--ntasks={self.n}", *shlex.split(self.options)], HOLD)
         if answer.returncode:
             said = _error(answer.stderr)
             remedy = next((words for mark, words in REFUSED if mark in said.lower()), "")
-            what = f"Slurm takes no job: {said}"
+            what = f"Slurm refuses the job: {said}"
             raise ClusterError(f"{what}; {remedy or f'correct the options: sbatch={self.options!r}'}")
         self.job = answer.stdout.strip().partition(";")[0]  # the cluster's name may follow
         watch = 'trap "" HUP INT TERM; read nothing; exec scancel "$0"'
@@ -298,6 +298,6 @@ def _run(command: list[str], text: str = "") -> "subprocess.CompletedProcess[str
 def _error(text: str) -> str:
     """The last error in what a command of Slurm's wrote, without its name."""
     lines = (
-        [line for line in text.splitlines() if "error" in line.lower()] or text.splitlines() or ["no word"]
+        [line for line in text.splitlines() if "error" in line.lower()] or text.splitlines() or ["no message"]
     )
     return lines[-1].rpartition(": ")[2].strip()

@@ -22,6 +22,7 @@ _WAITS = re.compile(
 # Of a future or a thread; many other classes have methods of these names.
 THREAD_WAITS = frozenset(("result", "get", "join"))
 ENDED_WITH_OTHERS = "was ended with the others"  # as `error`; `cause.py` blames none of these
+PERHAPS = "perhaps died first"  # begins `error` of several ranks; `cause.py` says that one of them did
 LOST = "was lost with its host"  # begins `error`; `cause.py` blames the host
 SILENT = "has not answered for"  # in `error` of a rank on a host of which nothing is known now
 AWAITS = "in an await, or in nothing at all"  # as `inside`; `cause.py` tells it from a loop

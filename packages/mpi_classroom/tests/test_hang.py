@@ -15,7 +15,7 @@ from mpi_classroom.cause import find_cycle, likely_cause, report
 from mpi_classroom.host import LocalHost
 from mpi_classroom.observer import Observer, Source, frames
 from mpi_classroom.recording.calls import IN_LIBRARY, Call, Communicator, Done, stack_file
-from mpi_classroom.snapshot import ENDED_WITH_OTHERS, RankState
+from mpi_classroom.snapshot import ENDED_WITH_OTHERS, PERHAPS, RankState
 
 WORLD = Communicator(0, (0, 1, 2, 3))
 LEFT, RIGHT = Communicator(1, (0, 1), part=True), Communicator(1, (2, 3), part=True)
@@ -274,6 +274,13 @@ def test_ranks_that_were_ended_are_not_said_to_wait():
     states = [RankState(rank, "gone", error=ENDED_WITH_OTHERS) for rank in (0, 1)]
     assert likely_cause(states) == "ranks 0 and 1 were ended; which one died first is not known."
     assert likely_cause([states[0], waiting(1, recv(0))]).startswith("rank 0 was ended")
+
+
+def test_of_ranks_that_died_together_no_one_is_blamed_alone():
+    states = [RankState(rank, "gone", error=f"{PERHAPS} (killed)") for rank in (1, 2)]
+    assert likely_cause([waiting(0), *states]) == (
+        "rank 1 or rank 2 died first; MPI then ends all the others."
+    )
 
 
 def test_an_await_is_no_endless_loop(tmp_path):

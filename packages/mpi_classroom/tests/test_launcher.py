@@ -24,14 +24,24 @@ KILLED = "prterun noticed that process rank 2 with PID 4 on node n2 exited on si
 
 @pytest.fixture
 def launcher(tmp_path):
-    """A launcher whose ranks have written to ranks.log; `asked` has the ranks that were not to be counted."""
+    """A launcher whose ranks have written to ranks.log; `asked` counts how often the hosts were asked.
+
+    Their answers are those in `later`, then `ends`.
+    """
     made = object.__new__(Launcher)
-    made.folder, made._pids, made._first, made.asked = tmp_path, {0: 5, 1: 6, 2: 7}, {}, []
+    made.folder, made._pids, made.asked = tmp_path, {0: 5, 1: 6, 2: 7}, 0
+
+    def ended():
+        made.asked += 1
+        return made.later.pop(0) if made.later else made.ends
+
     group = SimpleNamespace(
         hosts={name: SimpleNamespace(name=name) for name in LAYOUT.hosts},
-        first_to_end=lambda others: made.asked.append(others) or made.first,
+        ended=ended,
     )
-    made.first, made._hosts = 2, SimpleNamespace(layout=LAYOUT, group=group, lost=lambda ended: {})
+    made.later = []
+    made.ends = {0: (5.0, 5.1), 1: (6.0, 6.1), 2: (3.0, 3.1)}
+    made._hosts = SimpleNamespace(layout=LAYOUT, group=group, lost=lambda ended: {})
     return made
 
 
@@ -42,19 +52,31 @@ def died(launcher, log):
 
 def test_a_rank_that_mpiexec_names_is_told_with_its_host_and_nobody_else_is_asked(launcher):
     assert died(launcher, KILLED) == {2: Death(2, "signal", 9, "Killed", host="n2")}
-    assert launcher.asked == []
+    assert launcher.asked == 0
 
 
-def test_where_mpiexec_names_one_that_lost_its_connection_the_hosts_are_asked_once(launcher):
-    for _ in range(2):
-        assert died(launcher, FOLLOWED) == {2: Death(2, "first", host="n2")}
-    assert launcher.asked == [{0}]
+def test_where_mpiexec_names_one_that_lost_its_connection_the_hosts_are_asked(launcher):
+    assert died(launcher, FOLLOWED) == {2: Death(2, "first", host="n2")}
+    assert launcher.asked == 1
+
+
+def test_a_host_may_notice_late_that_a_rank_has_ended(launcher):
+    noticed = {rank: launcher.ends[rank] for rank in (0, 1)}
+    launcher.later = [noticed, noticed]
+    assert died(launcher, FOLLOWED) == {2: Death(2, "first", host="n2")} and launcher.asked == 3
+
+
+def test_a_rank_whose_end_no_host_has_noticed_may_have_died_first(launcher, monkeypatch):
+    monkeypatch.setattr("mpi_classroom.launcher.LOST_SECONDS", 0.01)
+    launcher.ends = {0: (5.0, 5.1), 1: (6.0, 6.1)}
+    perhaps = {1: Death(1, "perhaps", host="n1"), 2: Death(2, "perhaps", host="n2")}
+    assert died(launcher, FOLLOWED) == perhaps
 
 
 def test_nobody_is_named_if_a_host_does_not_say_or_the_job_was_ended_from_outside(launcher):
-    launcher.first = None
+    launcher.ends = None
     assert died(launcher, FOLLOWED) == {}
-    launcher.first = 1
+    launcher.ends = {1: (3.0, 3.1)}
     assert died(launcher, FOLLOWED.partition("prterun")[0]) == {}
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mpi_classroom import launch
+from mpi_classroom.job_output import Death, read_deaths
 from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks, write_wrapper
-from mpi_classroom.layout import SSH, Layout, common_network, place, read_hosts, wrapper_text
+from mpi_classroom.layout import ABORT_SECONDS, SSH, Layout, common_network, place, read_hosts, wrapper_text
 
 TWO = Layout(("n1", "n2"), (2, 3), "10.77.0.0/24", "10.77.0.254", ("ssh",), threads=4)
 
@@ -171,6 +172,18 @@ def test_a_job_on_hosts_uses_one_network_and_no_folder_of_this_machine():
     surrounding = {"SLURM_JOB_ID", "PRTE_MCA_prte_default_hostfile"}
     assert not environment.keys() & {*surrounding, *launch.OF_THIS_MACHINE}
     assert launch.JOB in environment
+
+
+@pytest.mark.slow
+def test_this_open_mpi_delays_an_abort_of_a_job_on_hosts():
+    """The delay alone: the other settings of a layout need its network."""
+    delay = {name: value for name, value in TWO.environment().items() if "abort" in name}
+    program = "from mpi4py import MPI\nif MPI.COMM_WORLD.rank: MPI.COMM_WORLD.Split(1).Abort(3)\n"
+    job = run_ranks(
+        2, ["-c", f"{program}MPI.COMM_WORLD.Split(2)"], timeout=60, environment=os.environ | delay
+    )
+    assert f"Delaying for {ABORT_SECONDS} seconds before aborting" in job.stderr
+    assert "MPI_ABORT was invoked on rank 0" in job.stderr and read_deaths(job.stderr) == [Death(1, "abort")]
 
 
 def test_a_job_here_stays_here_inside_an_allocation():

@@ -1,6 +1,5 @@
 """Slurm in the lab: its files, why it does not start, and (slow, where it can be had) jobs on four nodes."""
 
-import contextlib
 import subprocess
 import sys
 import time
@@ -10,9 +9,8 @@ import pytest
 
 from mpi_classroom import network_slurm
 from mpi_classroom.launch import find_mpiexec
-from mpi_classroom.network import network
 from mpi_classroom.network_commands import NetworkError
-from mpi_classroom.network_slurm import client_text, conf_text, find_slurm, not_started, start_slurm
+from mpi_classroom.network_slurm import client_text, conf_text, find_slurm, not_started
 
 FOLDER = Path("/tmp/course-mpi-network-x/slurm")
 
@@ -76,18 +74,6 @@ test ${SLURM_RESTART_COUNT:-0} = 1 || sleep 600
 """
 
 
-@pytest.fixture(scope="module")
-def lab():
-    """Four nodes with Slurm; skips, with the reason, where this machine cannot have them."""
-    with contextlib.ExitStack() as stack:
-        try:
-            lab = stack.enter_context(network(4))
-            start_slurm(lab)
-        except NetworkError as error:
-            pytest.skip(str(error))
-        yield lab
-
-
 def submit(lab, folder, script):
     """Submit `script`, whose output goes to `folder`/out; return the job's number."""
     (folder / "job.sh").write_text(script)
@@ -105,19 +91,19 @@ def until(condition, seconds):
 
 
 @pytest.mark.slow
-def test_a_batch_job_puts_a_rank_on_each_of_four_nodes(lab, tmp_path):
-    submit(lab, tmp_path, HELLO.format(mpiexec=find_mpiexec(), python=sys.executable))
+def test_a_batch_job_puts_a_rank_on_each_of_four_nodes(slurm_lab, tmp_path):
+    submit(slurm_lab, tmp_path, HELLO.format(mpiexec=find_mpiexec(), python=sys.executable))
     out = tmp_path / "out"
     until(lambda: out.exists() and out.read_text().endswith("\n"), 60)
     assert out.read_text() == "n1 n2 n3 n4\n"
 
 
 @pytest.mark.slow
-def test_a_job_whose_node_is_gone_starts_again_on_another(lab, tmp_path):
-    submit(lab, tmp_path, WAITS)
+def test_a_job_whose_node_is_gone_starts_again_on_another(slurm_lab, tmp_path):
+    submit(slurm_lab, tmp_path, WAITS)
     out = tmp_path / "out"
     until(lambda: out.exists() and out.read_text().endswith("\n"), 30)
     first = out.read_text().split()[-1]
-    lab.power_off(first)
+    slurm_lab.power_off(first)
     until(lambda: "start 1" in out.read_text(), 90)
     assert out.read_text().split()[-1] != first

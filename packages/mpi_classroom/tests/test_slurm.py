@@ -177,7 +177,7 @@ def test_a_learner_who_interrupts_the_wait_leaves_no_job(fake):
 )
 def test_a_job_that_slurm_does_not_take(fake, said, words):
     fake.fails("sbatch", f"sbatch: error: first\nsbatch: error: Batch job submission failed: {said}\n")
-    with pytest.raises(ClusterError, match=re.escape(f"Slurm takes no job: {said}; ")) as error:
+    with pytest.raises(ClusterError, match=re.escape(f"Slurm refuses the job: {said}; ")) as error:
         Slurm(4, options="-x").hosts()
     assert words in str(error.value) and fake.asked("scancel") == []
 

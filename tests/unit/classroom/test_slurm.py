@@ -1,15 +1,12 @@
 """A notebook whose ranks live on nodes that a real Slurm grants, in a lab; skipped where it cannot be had."""
 
-import contextlib
 import re
 import subprocess
 import time
 
 import pytest
 
-from mpi_classroom.network import network
-from mpi_classroom.network_commands import HEAD, SUBNET, NetworkError
-from mpi_classroom.network_slurm import start_slurm
+from mpi_classroom.network_commands import HEAD, SUBNET
 from tests.notebooks.kernel import open_notebook
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
@@ -24,18 +21,6 @@ HOLD = "#!/bin/sh\nexec sleep infinity\n"
 
 def start(options=""):
     return f"from mpi_classroom.cluster import start_cluster\ncluster = start_cluster(4{options})"
-
-
-@pytest.fixture(scope="module")
-def lab():
-    """Four nodes with Slurm; skips, with the reason, where this machine cannot have them."""
-    with contextlib.ExitStack() as stack:
-        try:
-            lab = stack.enter_context(network(4))
-            start_slurm(lab)
-        except NetworkError as error:
-            pytest.skip(str(error))
-        yield lab
 
 
 def slurm(lab, *command, text=""):
@@ -60,36 +45,36 @@ def one_rank_on_each_of(nodes, notebook):
         assert f"{rank} {node} {len(nodes)}" in ran.output, ran.text
 
 
-def test_a_job_of_its_own_is_submitted_and_goes_with_the_cluster_or_the_kernel(lab):
-    with open_notebook(lab) as notebook:
+def test_a_job_of_its_own_is_submitted_and_goes_with_the_cluster_or_the_kernel(slurm_lab):
+    with open_notebook(slurm_lab) as notebook:
         ran = notebook.run(start(', hosts="slurm", sbatch="--time=30"'), within=120)
         assert ran.output.startswith(f"4 ranks on n1, n2, n3, n4 (1 each) over {SUBNET}: "), ran.text
         assert "has these nodes until" in ran.output, ran.text
         one_rank_on_each_of(NODES, notebook)
-        assert slurm(lab, "squeue", "--noheader", "--format=%T %N") == "RUNNING n[1-4]"
+        assert slurm(slurm_lab, "squeue", "--noheader", "--format=%T %N") == "RUNNING n[1-4]"
         assert notebook.run("cluster.stop()").error == ""
-        until(lambda: slurm(lab, "squeue", "--noheader") == "", 30)
+        until(lambda: slurm(slurm_lab, "squeue", "--noheader") == "", 30)
         assert "started in" in notebook.run(start(', hosts="slurm"'), within=120).output
-    until(lambda: slurm(lab, "squeue", "--noheader") == "", 30)
+    until(lambda: slurm(slurm_lab, "squeue", "--noheader") == "", 30)
 
 
-def test_an_allocation_is_found_without_saying_and_its_end_is_told(lab):
-    job = slurm(lab, "sbatch", "--parsable", "--nodes=4", "--output=/dev/null", text=HOLD)
-    until(lambda: slurm(lab, "squeue", "--noheader", "--format=%T") == "RUNNING", 30)
-    with open_notebook(lab, "n1", SLURM_JOB_ID=job, SLURM_JOB_NUM_NODES="4") as notebook:
+def test_an_allocation_is_found_without_saying_and_its_end_is_told(slurm_lab):
+    job = slurm(slurm_lab, "sbatch", "--parsable", "--nodes=4", "--output=/dev/null", text=HOLD)
+    until(lambda: slurm(slurm_lab, "squeue", "--noheader", "--format=%T") == "RUNNING", 30)
+    with open_notebook(slurm_lab, "n1", SLURM_JOB_ID=job, SLURM_JOB_NUM_NODES="4") as notebook:
         assert "4 ranks on n1, n2, n3, n4" in notebook.run(start(), within=120).output
         one_rank_on_each_of(NODES, notebook)
-        slurm(lab, "scancel", job)
+        slurm(slurm_lab, "scancel", job)
         ran = notebook.run(WHERE, within=90)
         assert re.match(rf"HangError: Slurm job {job} has ended.*; get a new allocation", ran.error), ran.text
 
 
-def test_a_node_of_the_job_that_dies_is_named_and_the_notebook_goes_on_without_it(lab):
+def test_a_node_of_the_job_that_dies_is_named_and_the_notebook_goes_on_without_it(slurm_lab):
     """The last test: the node stays off."""
-    with open_notebook(lab) as notebook:
+    with open_notebook(slurm_lab) as notebook:
         assert "started in" in notebook.run(start(', hosts="slurm", replace=False'), within=120).output
         one_rank_on_each_of(NODES, notebook)
-        lab.power_off("n3")
+        slurm_lab.power_off("n3")
         ran = notebook.run(WHERE, within=120)
         assert "rank 2 was lost with its host n3" in ran.text, ran.text
         assert "without n3: 3 ranks on n1, n2 and n4" in ran.text, ran.text

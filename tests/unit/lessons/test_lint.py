@@ -215,6 +215,7 @@ BAD_SOURCES = [
     ("long cell", "# %%\ny = 2", LONG, 8, "26 lines of code are more than 25"),
     ("empty cell", "# %%\ny = 2", "# %%", 8, "the code cell is empty"),
     ("four in a row", "# %%\ny = 2", "# %%\ny = 2\n\n# %%\nz = 3", 9, "4th code cell in a row"),
+    ("torn sentence", "# Words,", "# It is in section\n# 1. Words,", 5, "becomes a list"),
     ("markdown image", "![a red dot on a line](dot.png)", "![](dot.png)", 5, "has no alt text"),
     ("HTML image", "# Words,", '# <img src="dot.png">', 5, "has no alt text"),
     ("empty alt", "# Words,", '# <img src="dot.png" alt="">', 5, "has no alt text"),

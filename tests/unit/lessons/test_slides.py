@@ -1,5 +1,7 @@
 """What the decks are made of, before a browser sees them."""
 
+import base64
+import struct
 from pathlib import Path
 
 import nbformat
@@ -7,6 +9,7 @@ import pytest
 
 from course.paths import LESSONS
 from course.tools.build import NOTES, lesson_sources, notebook_of
+from course.tools.parts import STOP_LINE
 from course.tools.slides import _column, _unfold, deck, html
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of
@@ -39,6 +42,57 @@ def test_code_for_which_a_page_has_no_room_begins_one() -> None:
     long = "\n".join(["a = 1"] * 20)
     cells = [cell("## 1", "slide"), cell(long, code=True), cell(long, code=True)]
     assert places(cells) == ["slide", "-", "subslide", "-"]
+
+
+def test_a_text_that_only_says_what_was_seen_stays_on_the_page_if_there_is_room() -> None:
+    def pages(*later: nbformat.NotebookNode) -> list[str]:
+        return places([cell("## 1", "slide"), cell("a = 1", code=True), *later])[2:]
+
+    assert pages(cell("Four."), cell("Then", "notes")) == ["fragment", "notes"]
+    assert pages(cell("\n\n".join(["So it was."] * 20))) == ["subslide", "-"]
+    assert pages(cell("Now b."), cell("b = 2", code=True)) == ["subslide", "-", "-"]
+
+
+def drawing(width: int, height: int) -> nbformat.NotebookNode:
+    """A cell that shows a picture of this size, and whose code is left out."""
+    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", width, height) + bytes(24)
+    html = f'<img alt="a line" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+    drawn = cell("\n".join(["draw()"] * 20), code=True)
+    drawn.outputs = [nbformat.v4.new_output("display_data", {"text/html": html})]
+    drawn.metadata["transient"] = {"remove_source": True}
+    return drawn
+
+
+def test_a_tall_picture_has_a_page_almost_to_itself() -> None:
+    words = "## 1\n" + "These are words.\n" * 4
+    wide, tall = ([cell(words, "slide"), drawing(800, height), cell("So.")] for height in (400, 700))
+    assert places(wide) == ["slide", "-", "fragment"]
+    assert places(tall) == ["slide", "subslide", "-", "fragment"]
+
+
+def test_a_heading_alone_is_no_page() -> None:
+    exercise = cell("%%exercise 00.1\n", code=True)
+    assert places([cell("## 3 · Your turn", "slide"), cell("Do it."), exercise])[:3] == ["slide", "-", "-"]
+
+
+def test_what_only_a_notebook_needs_is_left_out() -> None:
+    cells = [
+        cell("## 1", "slide"),
+        cell('continue_with("04.1")', code=True),
+        cell(f"{STOP_LINE} More: trees."),
+    ]
+    assert places(cells) == ["slide"]
+
+
+def test_code_that_only_draws_is_left_out_and_an_algorithm_is_not() -> None:
+    sources = {
+        each.source for each in deck(FIRST).cells if each.metadata.get("transient", {}).get("remove_source")
+    }
+    assert any("space_time(" in source for source in sources)
+    assert any("outcome(" in source for source in sources)
+    assert not any(source.startswith(("%%", "predict(")) for source in sources)
+    page = html(deck(FIRST), "01 · MPI basics")
+    assert "circular_wait" not in page and "timed_message" in page
 
 
 def test_with_marks_they_decide() -> None:
