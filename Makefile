@@ -128,7 +128,7 @@ notebooks: setup
 
 bench: setup
 	@set -e; for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); \
-	  case $$name in harness|synthetic_ranks|planner_runs|planner_published|planner_estimators) continue;; esac; echo "== $$name"; \
+	  case $$name in harness|synthetic_ranks) continue;; esac; echo "== $$name"; \
 	  $(BIN)/python -m benchmarks.$$name --json benchmarks/results/$$name.json; done
 	$(BIN)/python -m benchmarks.recorded
 

@@ -18,7 +18,7 @@ import json
 import random
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from typing import Any
 from mpi4py import MPI
 
 from benchmarks.harness import CannotMeasure, about_this_run, on_ranks
-from course.paths import ROOT
+from course.lessons.l16_choose_your_strategy.validation import DRAWN, Outcome, choose
+from course.paths import BUILD
 from course_lib.theory.planner.machine import Machine
 from course_lib.theory.planner.measured import machine_from_json
 from course_lib.theory.planner.models import Shape, TransformerShape
@@ -37,9 +38,7 @@ from course_lib.theory.planner.ranking import Estimate, estimate, questions, ran
 
 SEED, COUNT, PLANS = 16, 24, 6
 RANKS = (1, 2, 4)
-NEAR = 0.1  # how much slower than the fastest a right choice may be
-DRAWN = ROOT / "benchmarks" / "results" / "planner_configurations.json"
-MEASURED = ROOT / "build" / "machine.json"
+MEASURED = BUILD / "machine.json"
 SHAPES = {"transformer": TransformerShape, "mlp": MLPShape, "conv": ConvShape}
 
 
@@ -161,17 +160,6 @@ def read_plans(entries: list[dict[str, Any]]) -> Iterator[Plan]:
 # ---------------------------------------------------------------- predicting and measuring
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One plan of a configuration: predicted and measured bytes and seconds."""
-
-    plan: str
-    predicted_nbytes: float
-    measured_nbytes: float
-    predicted_seconds: float
-    measured_seconds: float
-
-
 def predict(one: Configuration, machine: Machine) -> list[Estimate]:
     """The estimates of all plans of a configuration."""
     return [estimate(one.shape, one.batch, plan, machine) for plan in one.plans]
@@ -185,33 +173,12 @@ def outcomes(one: Configuration, machine: Machine, measured: list[dict[str, floa
     ]
 
 
-def choose(one: Configuration, found: Sequence[Outcome]) -> tuple[Outcome | None, Outcome, bool]:
-    """The planner's choice under the emulated limit, the fastest plan that fits, and whether it is right.
-
-    The limit lies half way between the `fitting` smallest measured peaks and the next. The choice is right if
-    it fits and takes at most 10 % longer than the fastest that fits.
-    """
-    peaks = sorted(each.measured_nbytes for each in found)
-    limit = (
-        1.1 * peaks[-1] if one.fitting == len(peaks) else (peaks[one.fitting - 1] + peaks[one.fitting]) / 2
-    )
-    fastest = min(
-        (each for each in found if each.measured_nbytes <= limit), key=lambda each: each.measured_seconds
-    )
-    allowed = [each for each in found if each.predicted_nbytes <= limit]
-    if not allowed:
-        return None, fastest, False
-    chosen = min(allowed, key=lambda each: each.predicted_seconds)
-    near = chosen.measured_seconds <= (1 + NEAR) * fastest.measured_seconds
-    return chosen, fastest, near and chosen.measured_nbytes <= limit
-
-
 def verdicts(pairs: list[tuple[Configuration, list[Outcome]]]) -> dict[str, Any]:
     """The three claims: memory, seconds and choice, each with what missed it."""
     found = [(one, each) for one, outcomes in pairs for each in outcomes]
     memory = [abs(each.predicted_nbytes / each.measured_nbytes - 1) for _, each in found]
     seconds = [abs(each.predicted_seconds / each.measured_seconds - 1) for _, each in found]
-    right = [choose(one, outcomes)[2] for one, outcomes in pairs]
+    right = [choose(outcomes, one.fitting)[2] for one, outcomes in pairs]
     return {
         "plans": len(found),
         "memory_worst": max(memory),
@@ -226,8 +193,8 @@ def measure_on_ranks(comm: MPI.Intracomm, path: str, index: int, rounds: int) ->
     """Most bytes and median seconds of every plan of a configuration, of the rank with most."""
     import torch
 
-    from benchmarks.planner_runs import grid_of, peak_nbytes, prepare
     from course_lib.comm.timing import seconds_of_each
+    from course_lib.parallel.planned import grid_of, peak_nbytes, prepare
 
     torch.set_num_threads(1)
     one, found = committed(Path(path))[index], []
@@ -264,7 +231,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def show(one: Configuration, found: list[Outcome]) -> None:
     """The table of a configuration."""
-    chosen, fastest, right = choose(one, found)
+    chosen, fastest, right = choose(found, one.fitting)
     print(f"\n{one.shape}, batch {one.batch}, ranks: {one.ranks}")
     for each in found:
         memory, seconds = (
@@ -286,7 +253,9 @@ def explain(number: int) -> None:
     print(report(estimates))
     for decision in questions(estimates):
         answer = "yes" if decision.answer else "no"
-        print(f"{decision.question} {answer}: {decision.needed.text} of {decision.available.text}")
+        print(
+            f"{decision.question} {answer}: {decision.smallest.memory.text} of {decision.smallest.limit.text}"
+        )
     for name in ("memory", "sent", "seconds"):
         print("\n".join(["", *trace(getattr(estimates[0], name), name)]))
     sources = sorted({leaf.source for leaf in leaves(estimates[0].seconds)})

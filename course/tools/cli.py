@@ -378,7 +378,7 @@ def machine(
         from pathlib import Path
 
         from course import paths
-        from course.tools.machine import measure_machine, summary
+        from course.lessons.shared.machine import measure_machine, summary
 
         path = Path(file) if file else paths.BUILD / "machine.json"
         for line in summary(measure_machine(path)):

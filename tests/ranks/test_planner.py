@@ -5,9 +5,9 @@ from typing import Any, cast
 import pytest
 from mpi4py import MPI
 
-from benchmarks.planner_runs import grid_of, peak_nbytes, prepare
 from course.lessons.l11_zero_from_scratch.runs import Receiving
 from course_lib.comm.counting import counted
+from course_lib.parallel.planned import grid_of, peak_nbytes, prepare
 from course_lib.theory.planner.memory import memory_of
 from course_lib.theory.planner.models import Shape, TransformerShape
 from course_lib.theory.planner.nets import ConvShape

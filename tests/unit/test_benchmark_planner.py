@@ -6,18 +6,17 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import planner_validation
-from benchmarks.planner_estimators import SHAPES, compare
-from benchmarks.planner_published import claims
 from benchmarks.planner_validation import (
     COUNT,
-    Outcome,
     as_json,
-    choose,
     committed,
     draw,
     explain,
     verdicts,
 )
+from course.lessons.l16_choose_your_strategy.estimators import SHAPES, compare, table
+from course.lessons.l16_choose_your_strategy.published import claims
+from course.lessons.l16_choose_your_strategy.validation import Outcome, choose
 from course_lib.theory.hockney import Hockney
 from course_lib.theory.planner.machine import machine_on_paper
 from course_lib.theory.planner.plan import why_not
@@ -44,21 +43,20 @@ def outcome(name: str, nbytes: float, seconds: float, *, said: tuple[float, floa
 
 
 def test_a_choice_is_right_if_it_fits_and_is_nearly_the_fastest_that_does() -> None:
-    one = replace(committed()[0], fitting=2)
     small, middle, large = outcome("small", 10, 3), outcome("middle", 20, 2), outcome("large", 40, 1)
-    assert choose(one, [small, middle, large]) == (
+    assert choose([small, middle, large], 2) == (
         middle,
         middle,
         True,
     )  # the limit is 30: large does not fit
     near = outcome("near", 10, 2.1, said=(1, 0.9))
-    assert choose(one, [near, middle, large]) == (near, middle, True)
+    assert choose([near, middle, large], 2) == (near, middle, True)
     slow = outcome("slow", 10, 3, said=(1, 0.5))
-    assert choose(one, [slow, middle, large]) == (slow, middle, False)
+    assert choose([slow, middle, large], 2) == (slow, middle, False)
     hoped = outcome("hoped", 40, 1, said=(0.7, 1))
-    assert choose(one, [small, middle, hoped]) == (hoped, middle, False)
+    assert choose([small, middle, hoped], 2) == (hoped, middle, False)
     feared = [outcome("feared", nbytes, 1, said=(9, 1)) for nbytes in (10, 20, 40)]
-    assert choose(one, feared) == (None, feared[0], False)
+    assert choose(feared, 2) == (None, feared[0], False)
 
 
 def test_the_verdicts_count_what_missed() -> None:
@@ -109,3 +107,5 @@ def test_the_estimators_count_state_alone() -> None:
     assert compare(shape, batch, 0, mixed=False).accelerate == 4 * said.state  # one rank's 16 bytes each
     assert said.accelerate == 4.5 * said.state  # 18: it adds 16-bit gradients to those in 32
     assert said.peak > said.state
+    lines = table().splitlines()
+    assert len(lines) == 1 + 5 * len(SHAPES) and lines[0].endswith("accelerate")

@@ -24,54 +24,15 @@ from torch.optim import AdamW
 
 from course.lessons.l11_zero_from_scratch.records import Look, Training
 from course_lib.parallel import zero as library
-from course_lib.parallel.zero import BUCKET_BYTES, Bucket, MakeOptimizer, Zero0, Zero1, Zero2, Zero3
-from course_lib.theory.memory import STAGES, StateBytes
+from course_lib.parallel.zero import Bucket, Zero2, Zero3
+from course_lib.parallel.zero_stages import Zero, held, start
+from course_lib.theory.memory import StateBytes
 from course_lib.theory.partition import even_range
 from course_lib.training.flat import flatten
 from course_lib.training.memory_use import LiveBytes
 
-Zero = Zero0 | Zero1 | Zero2 | Zero3
 ShardGradients = Callable[[MPI.Intracomm, Iterable[Any]], list[Any]]  # the function of exercise 11.1
 SMALL_BUCKETS = 200_000  # bytes: about as large as a block of the lesson's Transformer
-
-
-def start(
-    comm: MPI.Intracomm,
-    model: nn.Module,
-    stage: int,
-    make_optimizer: MakeOptimizer = AdamW,
-    *,
-    layers: Iterable[nn.Module] = (),
-    bucket_bytes: int = BUCKET_BYTES,
-    **settings: Any,
-) -> Zero:
-    """An optimizer of this stage for `model`; stage 3 uses `layers`, the others `bucket_bytes`.
-
-    `settings` are passed on to the stage. Raises ValueError for an unknown stage.
-    """
-    if stage not in STAGES:
-        raise ValueError(f"there is no stage {stage}; use 0 (data parallelism), 1, 2 or 3")
-    if stage == 3:
-        return Zero3(comm, model, make_optimizer, layers=layers, **settings)
-    kind: Any = (Zero0, Zero1, Zero2)[stage]
-    made: Zero = kind(comm, model, make_optimizer, bucket_bytes=bucket_bytes, **settings)
-    return made
-
-
-def held(zero: Zero) -> dict[str, list[torch.Tensor]]:
-    """The tensors that this rank keeps between two steps: weights, gradients, optimizer state."""
-    state = [
-        value
-        for each in zero.optimizer.state.values()
-        for value in each.values()
-        if torch.is_tensor(value) and value.dim()  # not the number of steps
-    ]
-    masters = [bucket.master for bucket in zero.trained if bucket.master.dtype != bucket.shard.dtype]
-    return {
-        "weights": [tensor for bucket in zero.buckets for tensor in (bucket.shard, bucket.weights.flat)],
-        "gradients": [bucket.gradient_shard for bucket in zero.trained],
-        "optimizer": [*state, *masters],
-    }
 
 
 def held_bytes(tensors: Iterable[torch.Tensor | None]) -> int:

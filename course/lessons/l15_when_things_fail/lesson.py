@@ -11,7 +11,8 @@
 # | **Time** | core 20 min · more 40 min |
 # | **Ranks** | 4 |
 #
-# [← 14 · Scaling out](14_scaling_out.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
+# [← 14 · Scaling out](14_scaling_out.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
+# [16 · Choose your strategy →](16_choose_your_strategy.ipynb)
 
 # %% [markdown]
 # ## Warm-up

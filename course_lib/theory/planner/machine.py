@@ -11,12 +11,12 @@ one rank alone, and on as many ranks as there are cores. More ranks than cores s
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from course_lib.theory.hockney import Hockney, Piecewise
 from course_lib.theory.planner.models import Operation
-from course_lib.theory.planner.quantity import Quantity, cited, counted, derived
+from course_lib.theory.planner.quantity import Quantity, cited, counted, derived, given
 
 Direction = Literal["forward", "backward"]
 PRODUCTS = ("linear", "attention", "convolution")  # their work is in flop
@@ -144,6 +144,11 @@ class Machine:
         return self.between, min(stride, self.ranks_per_node)
 
 
+def limited(machine: Machine, nbytes: float, what: str = "the limit per rank") -> Machine:
+    """The same machine with so many bytes for tensors on each rank; `what` says what sets the limit."""
+    return replace(machine, memory=given(nbytes, what, "bytes"))
+
+
 def line_of(lines: Piecewise, amount: float) -> Hockney:
     """The line of the regime that `amount` is in."""
     return next(line for limit, line in zip(lines.limits_nbytes, lines.lines, strict=True) if amount <= limit)
@@ -162,11 +167,14 @@ def machine_on_paper(
     inside: Hockney,
     between: Hockney,
     ranks_per_node: int,
+    file_bytes_per_second: float | None = None,
 ) -> Machine:
     """A machine of published rates: every rank has a device of its own, and calls cost nothing.
 
     A product's backward pass has twice its forward's flop; what it reads and writes hides behind them. Any
-    other operation reads one number and writes one, forward; backward it reads two and writes one.
+    other operation reads one number and writes one, forward; backward it reads two and writes one. If
+    Adam's moments are in files, AdamW reads and writes 16 bytes per parameter there; without a rate of the
+    files, at that of the memory.
     """
     source = f"cited: {reference}"
     each, number = 1 / flop_per_second, 4 / memory_bytes_per_second
@@ -174,6 +182,8 @@ def machine_on_paper(
     rates |= {kind: Rate(_straight(2 * number), _straight(3 * number)) for kind in POINTWISE}
     rates["block"] = Rate(_straight(0.0), _straight(0.0))
     rates["update"] = Rate(_straight(7 * number), _straight(0.0))  # reads 4 numbers, writes 3
+    in_files = 4 * 4 / (file_bytes_per_second or memory_bytes_per_second)  # two moments, read and written
+    rates["update in files"] = Rate(_straight(3 * number + in_files), _straight(0.0))
     return Machine(
         name,
         cited(float("inf"), "", "a device for every rank", reference),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,11 @@ DIRECTIONS = ("forward", "backward")
 
 def machine_from_json(text: str) -> Machine:
     """The machine that `course machine` measured and wrote."""
-    found = json.loads(text)
+    return machine_of(json.loads(text))
+
+
+def machine_of(found: Mapping[str, Any]) -> Machine:
+    """The machine of which a job measured this: seconds of operations, messages and exchanges."""
     messages, ranks = found["messages"], found["cores"]
     link = Link(
         "between two ranks",

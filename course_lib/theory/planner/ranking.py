@@ -1,13 +1,13 @@
 """Which plans fit, which is the fastest, and why: a table, sentences, and questions for a decision tree."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from course_lib.theory.planner.machine import Machine
 from course_lib.theory.planner.memory import memory_of
 from course_lib.theory.planner.models import Shape
-from course_lib.theory.planner.plan import Plan, plans
-from course_lib.theory.planner.quantity import Quantity
+from course_lib.theory.planner.plan import AXES, Plan, plans
+from course_lib.theory.planner.quantity import Quantity, given
 from course_lib.theory.planner.seconds import seconds_of, sent_by
 
 
@@ -29,12 +29,19 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A question of the decision tree, its answer, and the two quantities that were compared."""
+    """A question of the decision tree, its answer, and what it is compared with.
+
+    `smallest` is the plan of this kind that needs least, `fastest` the fastest of them that fits.
+    """
 
     question: str
-    answer: bool
-    needed: Quantity
-    available: Quantity
+    smallest: Estimate
+    fastest: Estimate | None
+
+    @property
+    def answer(self) -> bool:
+        """Whether a plan of this kind fits."""
+        return self.smallest.fits
 
 
 def estimate(shape: Shape, batch: int, plan: Plan, machine: Machine) -> Estimate:
@@ -53,12 +60,23 @@ def ranked(
 ) -> list[Estimate]:
     """All plans on exactly `ranks` ranks: first those that fit, the fastest first; then the others, the
     smallest first."""
-    found = [
+    return in_order(
         estimate(shape, batch, plan, machine)
         for plan in plans(shape, batch, ranks, microbatches=microbatches)
-    ]
+    )
+
+
+def in_order(estimates: Iterable[Estimate]) -> list[Estimate]:
+    """First the plans that fit, the fastest first; then the others, the smallest first."""
+    found = list(estimates)
     fitting = sorted((one for one in found if one.fits), key=lambda one: one.seconds.value)
     return fitting + sorted((one for one in found if not one.fits), key=lambda one: one.memory.value)
+
+
+def under(estimates: Iterable[Estimate], nbytes: float) -> list[Estimate]:
+    """The same estimates, ordered for another limit: `nbytes` per rank."""
+    limit = given(nbytes, "the limit per rank", "bytes")
+    return in_order(replace(one, limit=limit) for one in estimates)
 
 
 def report(estimates: Sequence[Estimate], most: int = 12) -> str:
@@ -113,7 +131,7 @@ def spends(one: Estimate) -> str:
 
 # ---------------------------------------------------------------- the decision tree
 
-QUESTIONS = (
+QUESTIONS: tuple[tuple[str, Callable[[Plan], bool]], ...] = (
     (
         "Do all weights, gradients and optimizer state fit on every rank?",
         lambda plan: plan.data == plan.ranks and plan.zero == 0,
@@ -138,6 +156,10 @@ QUESTIONS = (
         "Does it fit when ZeRO-3 shards the weights, too?",
         lambda plan: plan.data == plan.ranks and plan.zero == 3,
     ),
+    (
+        "Does it fit when these are combined?",
+        lambda plan: plan.ranks > max(plan.ways(axis) for axis in AXES),
+    ),
 )
 
 
@@ -150,6 +172,7 @@ def questions(estimates: Sequence[Estimate]) -> list[Decision]:
     for question, belongs in QUESTIONS:
         asked = [one for one in estimates if belongs(one.plan)]
         if asked:
+            first, *_ = in_order(asked)
             least = min(asked, key=lambda one: one.memory.value)
-            found.append(Decision(question, least.fits, least.memory, least.limit))
+            found.append(Decision(question, least, first if first.fits else None))
     return found

@@ -166,6 +166,17 @@ def lost_item(node: ast.AST) -> Iterator[Change]:
                 yield f"item {i} is one more", ast.List(elements, ast.Load())
 
 
+def other_plan(node: ast.AST) -> Iterator[Change]:
+    """A plan without one of its settings, and one with a number in it doubled."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Plan":
+        for i, setting in enumerate(node.keywords):
+            others = [*node.keywords[:i], *node.keywords[i + 1 :]]
+            yield f"{setting.arg} is lost", ast.Call(node.func, node.args, others)
+            if isinstance(setting.value, ast.Constant) and not isinstance(setting.value.value, bool):
+                twice = ast.keyword(setting.arg, ast.Constant(2 * setting.value.value))
+                yield f"{setting.arg} is doubled", ast.Call(node.func, node.args, [*others, twice])
+
+
 CHANGES: tuple[Callable[[ast.AST], Iterator[Change]], ...] = (
     other_side,
     one_term,
@@ -178,4 +189,5 @@ CHANGES: tuple[Callable[[ast.AST], Iterator[Change]], ...] = (
     other_condition,
     lost_call,
     lost_item,
+    other_plan,
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from course.tools.machine import summary
+from course.lessons.shared.machine import summary
 from course_lib.theory.hockney import Hockney
 from course_lib.theory.planner.machine import POINTWISE, PRODUCTS, Machine, machine_on_paper
 from course_lib.theory.planner.measured import fit_product, machine_from_json

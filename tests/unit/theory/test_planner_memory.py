@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from lonely import Lonely
 
-from benchmarks.planner_runs import peak_nbytes, prepare
+from course_lib.parallel.planned import peak_nbytes, prepare
 from course_lib.theory.memory import ADAM_FP32, ADAM_MIXED, STAGES, bytes_per_parameter
 from course_lib.theory.planner.memory import memory_of, stages_of, state_of
 from course_lib.theory.planner.models import Part, Shape, TransformerShape, parameter_count

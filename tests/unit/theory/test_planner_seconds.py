@@ -10,7 +10,7 @@ from course_lib.theory.planner.models import Part, TransformerShape, parameter_c
 from course_lib.theory.planner.nets import ConvShape, MLPShape
 from course_lib.theory.planner.plan import Plan, plans, why_not
 from course_lib.theory.planner.quantity import counted, leaves
-from course_lib.theory.planner.ranking import estimate, questions, ranked, report, why
+from course_lib.theory.planner.ranking import estimate, questions, ranked, report, under, why
 from course_lib.theory.planner.seconds import exchange_seconds, seconds_of, sent_by
 from tests.formulas import moved_bytes
 
@@ -136,9 +136,26 @@ def test_the_report_says_what_was_chosen_and_why() -> None:
 
 
 def test_the_questions_compare_what_the_plans_need_with_what_there_is() -> None:
-    asked = questions(ranked(SHAPE, 32, machine(memory_nbytes=3e6), 4))
-    assert [decision.answer for decision in asked] == [one.needed.value <= 3e6 for one in asked]
-    assert len(asked) == 6
+    found = ranked(SHAPE, 32, machine(memory_nbytes=3e6), 4)
+    asked = questions(found)
+    assert [decision.answer for decision in asked] == [one.smallest.memory.value <= 3e6 for one in asked]
+    assert len(asked) == 7
+    for decision in asked:
+        assert (decision.fastest is not None) == decision.answer
+        if decision.fastest:
+            assert decision.fastest.seconds.value <= decision.smallest.seconds.value
+    fastest = min(one.fastest.seconds.value for one in asked if one.fastest)
+    assert fastest == found[0].seconds.value  # each plan belongs to a question
+
+
+def test_another_limit_changes_what_fits_and_nothing_else() -> None:
+    found = ranked(SHAPE, 32, machine(memory_nbytes=3e6), 4)
+    roomy = under(found, 1e12)
+    assert all(one.fits for one in roomy)
+    assert roomy[0].seconds.value == min(one.seconds.value for one in found)
+    again = under(roomy, 3e6)
+    assert [one.fits for one in again] == [one.fits for one in found]
+    assert again[0].seconds.value == found[0].seconds.value
 
 
 def test_every_number_in_a_step_is_given_counted_or_cited() -> None:

@@ -1,11 +1,17 @@
-"""`course machine`: measure what the planner needs to know of this machine; keep it in build/machine.json."""
+"""What the planner needs to know of this machine, measured; or, where that fails, of the reference machine.
+
+`course machine` keeps it in build/machine.json. Committed is what it measured on the reference machine just
+before the planner was held against it (`benchmarks/planner_validation.py`).
+"""
 
 import json
 import platform
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
+from course.paths import BUILD, ROOT
 from course_lib.comm.timing import available_cores
 from mpi_classroom.errors import CourseError
 from mpi_classroom.job_output import marked_lines
@@ -13,20 +19,27 @@ from mpi_classroom.launch import run_ranks
 
 MARK = "machine: "
 TIMEOUT = 180.0
+IN_A_LESSON = 75.0  # a cell has two minutes
+REFERENCE = ROOT / "benchmarks" / "results" / "planner_validation.machine.json"
 
 
 class MachineError(CourseError):
     """The machine could not be measured; the sentence says why, and what to do."""
 
 
-def measure_machine(path: Path, cores: int | None = None) -> dict[str, Any]:
+def measure_machine(path: Path, cores: int | None = None, timeout: float = TIMEOUT) -> dict[str, Any]:
     """Measure with two ranks per core, which sleep when it is not their turn, and write `path`.
 
-    Returns what was measured. Raises MachineError when the job fails.
+    Returns what was measured. Raises MachineError when the job fails, or is not done in `timeout` seconds.
     """
     cores = cores or available_cores()
     ranks = 2 * cores
-    done = run_ranks(ranks, ["-m", "course.tools.machine_rank", str(cores)], timeout=TIMEOUT)
+    try:
+        done = run_ranks(ranks, ["-m", "course.lessons.shared.machine_rank", str(cores)], timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise MachineError(
+            f"measuring on {ranks} ranks was not done in {timeout:g} s; close other programs that compute"
+        ) from None
     found = marked_lines(done.stdout, MARK)
     if done.returncode or not found:
         raise MachineError(
@@ -40,6 +53,26 @@ def measure_machine(path: Path, cores: int | None = None) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(measured, indent=1) + "\n")
     return measured
+
+
+def machine_or_reference() -> dict[str, Any]:
+    """What was measured on this machine just now; of the reference machine if that is not possible."""
+    try:
+        return measure_machine(BUILD / "machine.json", timeout=IN_A_LESSON)
+    except (MachineError, OSError):
+        return reference_machine()
+
+
+def reference_machine() -> dict[str, Any]:
+    """What was measured on the reference machine."""
+    return dict(json.loads(REFERENCE.read_text(encoding="utf-8"))["measured"])
+
+
+def whose(measured: dict[str, Any]) -> str:
+    """Whose numbers these are, in a sentence."""
+    if measured == reference_machine():
+        return "This machine could not be measured: the numbers are those of the reference machine."
+    return "Measured on this machine."
 
 
 def summary(measured: dict[str, Any]) -> list[str]:

@@ -1,7 +1,5 @@
 """The planner beside published runs that nobody here can repeat: each with what it assumes, and its error.
 
-    python -m benchmarks.planner_published
-
 The machine is made of the vendor's figures, so a step takes at least as long as predicted: a product never
 reaches the peak rate, and latencies are left out.
 """
@@ -13,7 +11,7 @@ from course_lib.theory.planner.memory import state_of
 from course_lib.theory.planner.models import Part, TransformerShape, parameter_count
 from course_lib.theory.planner.plan import Plan
 from course_lib.theory.planner.quantity import counted
-from course_lib.theory.planner.ranking import estimate, spends
+from course_lib.theory.planner.ranking import estimate
 from course_lib.theory.planner.seconds import exchange_seconds
 from course_lib.theory.scale_out import Claim
 
@@ -97,15 +95,3 @@ def summit() -> Claim:
 def zero_plan(stage: int) -> Plan:
     """A plan of this stage of ZeRO on all ranks."""
     return Plan(data=ZERO_RANKS, zero=stage, mixed=True)
-
-
-def main() -> None:
-    """Print all claims, and what the large run spends its step on."""
-    for claim in claims():
-        print(f"{claim.what:52}{claim.published:8.1f}{claim.predicted:8.1f}{claim.error:+8.0%}  {claim.unit}")
-        print(f"    assumes {claim.assumes}\n    lacks   {claim.lacks}")
-    print(spends(estimate(GPT3, GPT3_BATCH, GPT3_PLAN, A100)))
-
-
-if __name__ == "__main__":
-    main()

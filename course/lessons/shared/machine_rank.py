@@ -1,6 +1,6 @@
 """One rank of the job that `course machine` starts: it times operations and messages.
 
-python -m mpi_classroom.launch 4 -m course.tools.machine_rank CORES
+python -m mpi_classroom.launch 4 -m course.lessons.shared.machine_rank CORES
 """
 
 import json
@@ -12,7 +12,7 @@ import psutil
 import torch
 from mpi4py import MPI
 
-from course.tools.machine import MARK
+from course.lessons.shared.machine import MARK
 from course_lib.comm.ping_pong import measure_ping_pong
 from course_lib.parallel.call_times import call_seconds
 from course_lib.training.operation_times import operation_seconds

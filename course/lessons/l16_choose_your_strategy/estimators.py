@@ -1,25 +1,27 @@
 """What DeepSpeed's and Hugging Face's estimators say of the bytes per rank, beside the planner.
 
-    python -m benchmarks.planner_estimators
+    python -m course.lessons.l16_choose_your_strategy.estimators
 
 DeepSpeed's two functions count weights, gradients and optimizer state in mixed precision, with gradients in
 32 bits, too: 2 + 18 bytes per parameter. Hugging Face's (`accelerate estimate-memory`) knows no ranks: in
 32 bits it says four times the weights for a step with Adam. None of them counts activations or buffers.
 """
 
+import json
 from dataclasses import dataclass
 
 from accelerate.commands.estimate import estimate_training_usage
 from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
 from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
 
+from course.lessons.l16_choose_your_strategy.words import ESTIMATORS
 from course_lib.theory.planner.memory import memory_of, state_of
 from course_lib.theory.planner.models import Part, TransformerShape, parameter_count
 from course_lib.theory.planner.plan import Plan
 
 SHAPES = {
-    "GPT-2, 124 million": (TransformerShape(12, 768, 1024, 50_257, 12), 32),
-    "GPT, 1.7 billion": (TransformerShape(24, 2304, 2048, 51_200, 24), 32),
+    "the sizes of GPT-2, 163 million": (TransformerShape(12, 768, 1024, 50_257, 12), 32),
+    "a GPT, 1.8 billion": (TransformerShape(24, 2304, 2048, 51_200, 24), 32),
     "the course's, 3 million": (TransformerShape(4, 256, 128, 256, 8), 32),
 }
 RANKS = 4
@@ -61,17 +63,18 @@ def compare(shape: TransformerShape, batch: int, zero: int, *, mixed: bool) -> S
     )
 
 
-def main() -> None:
-    """Print the table."""
-    print(f"{'GB per rank, 4 ranks':28}{'state':>9}{'peak':>9}{'DeepSpeed':>11}{'accelerate':>12}")
+def table() -> str:
+    """All models and stages, in GB per rank."""
+    lines = [f"{'GB per rank, 4 ranks':28}{'state':>9}{'peak':>9}{'DeepSpeed':>11}{'accelerate':>12}"]
     for name, (shape, batch) in SHAPES.items():
-        print(f"{name}, batch {batch}")
+        lines.append(f"{name}, batch {batch}")
         for zero, mixed in ((0, False), (0, True), (2, True), (3, True)):
             said = compare(shape, batch, zero, mixed=mixed)
             theirs = f"{said.deepspeed / 1e9:11.3f}" if said.deepspeed is not None else f"{'-':>11}"
             ours = f"{said.state / 1e9:9.3f}{said.peak / 1e9:9.3f}"
-            print(f"  {said.what:26}{ours}{theirs}{said.accelerate / 1e9:12.3f}")
+            lines.append(f"  {said.what:26}{ours}{theirs}{said.accelerate / 1e9:12.3f}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    main()
+    print(ESTIMATORS + json.dumps(table()))

@@ -1,7 +1,8 @@
 """Training by a plan of the planner: what a rank holds at most, and how long a step takes.
 
-    training = prepare(grid_of(comm, plan), shape, batch, plan)
-    training.step(); peak_nbytes(training)
+    grid = grid_of(comm, plan)
+    training = prepare(grid, shape, batch, plan)
+    peak_nbytes(training); global_loss(grid, training.step())
 
 The optimizer is always one of `parallel/zero.py`, on the data axis (stage 0 with one rank is plain AdamW in
 buckets); tiles, whose gradients are summed in another way, have a plain AdamW.
@@ -18,12 +19,12 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import AdamW
 
-from course.lessons.l11_zero_from_scratch.runs import held, start
 from course_lib.comm.grid import make_grid
 from course_lib.parallel.pipeline import Recomputed, run_schedule, split_batch
 from course_lib.parallel.spatial_parallel import all_sum, make_tiles, sum_over_tiles, tile_model, tile_of
 from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
 from course_lib.parallel.zero import MOMENTS, TiledLinear, offload_state
+from course_lib.parallel.zero_stages import held, start
 from course_lib.theory.partition import even_range
 from course_lib.theory.planner.memory import schedule_of, stages_of
 from course_lib.theory.planner.models import Layer, Shape, TransformerShape
@@ -31,6 +32,7 @@ from course_lib.theory.planner.nets import ConvShape, MLPShape
 from course_lib.theory.planner.plan import AXES, Plan
 from course_lib.training.loop import Batch, SummedLoss
 from course_lib.training.memory_use import LiveBytes
+from course_lib.training.models import seeded
 from course_lib.training.transformer import build_transformer
 
 Grid = dict[str, Any]  # the communicator of each axis
@@ -38,11 +40,14 @@ Grid = dict[str, Any]  # the communicator of each axis
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One rank's part of a training: a step, and the tensors that are there between two steps."""
+    """One rank's part of a training: a step, and the tensors that are there between two steps.
 
-    step: Callable[[], None]
+    `step` returns this rank's part of the loss (see `global_loss`). `in_files` are tensors outside memory.
+    """
+
+    step: Callable[[], float]
     tensors: Callable[[], list[torch.Tensor]]
-    in_files: Callable[[], list[torch.Tensor]] = list  # whose bytes are not in memory
+    in_files: Callable[[], list[torch.Tensor]] = list
 
 
 def grid_of(comm: MPI.Intracomm, plan: Plan) -> Grid:
@@ -70,10 +75,11 @@ def prepare(grid: Grid, shape: Shape, batch: int, plan: Plan, folder: Path | Non
         assert folder is not None
         offload_state(zero.optimizer, folder, MPI.COMM_WORLD.rank)
 
-    def step() -> None:
-        backward(grid, module, loss, samples, plan)
+    def step() -> float:
+        part = backward(grid, module, loss, samples, plan)
         zero.step()
         zero.zero_grad()
+        return part
 
     def tensors() -> list[torch.Tensor]:
         kept = held(zero)
@@ -88,15 +94,26 @@ def prepare(grid: Grid, shape: Shape, batch: int, plan: Plan, folder: Path | Non
     return Training(step, tensors, in_files)
 
 
-def backward(grid: Grid, module: nn.Module, loss: SummedLoss, samples: Batch, plan: Plan) -> None:
-    """Add the gradients of this data rank's samples to those of the module."""
+def backward(grid: Grid, module: nn.Module, loss: SummedLoss, samples: Batch, plan: Plan) -> float:
+    """Add the gradients of this data rank's samples to those of the module; returns their part of the loss.
+
+    In a pipeline, only the last stage knows it; the others return 0.
+    """
     parts = split_batch(samples, plan.microbatches)
     if plan.pipeline > 1:
         comm = grid["pipeline"]
-        run_schedule(comm, schedule_of(plan), {(0, comm.rank): module}, loss, parts)
-    else:
-        for part in parts:
-            (loss(module(part.inputs), part.targets) / part.global_size).backward()
+        return run_schedule(comm, schedule_of(plan), {(0, comm.rank): module}, loss, parts).loss
+    summed = 0.0
+    for part in parts:
+        mean = loss(module(part.inputs), part.targets) / part.global_size
+        mean.backward()
+        summed += mean.item()
+    return summed
+
+
+def global_loss(grid: Grid, part: float) -> float:
+    """The loss of the global batch before a step; all ranks call it, each with what its `step` returned."""
+    return float(grid["data"].allreduce(grid["pipeline"].allreduce(part)))
 
 
 def wrapped(layers: list[nn.Module], plan: Plan) -> nn.Module:
@@ -129,14 +146,15 @@ def tiled(grid: Grid, shape: Shape, samples: Batch, plan: Plan) -> Training:
     optimizer, loss = AdamW(module.parameters()), loss_of(shape, grid, plan)
     mine = Batch(tile_of(tiles, samples.inputs).contiguous(), samples.targets, samples.global_size)
 
-    def step() -> None:
+    def step() -> float:
         optimizer.zero_grad(set_to_none=False)
-        backward(grid, module, loss, mine, plan)
+        part = backward(grid, module, loss, mine, plan)
         sum_over_tiles(tiles, [body])
         for parameter in module.parameters():
             assert parameter.grad is not None
             parameter.grad = all_sum(grid["data"], parameter.grad.contiguous())
         optimizer.step()
+        return part
 
     def tensors() -> list[torch.Tensor]:
         state = [value for each in optimizer.state.values() for value in each.values()]
@@ -178,7 +196,10 @@ def shard(batch: Batch, data: MPI.Intracomm) -> Batch:
 
 
 def layers_of(shape: Shape, grid: Grid, plan: Plan) -> list[nn.Module]:
-    """The layers that stages are made of: those of the planner without the loss, as modules."""
+    """The layers that stages are made of: those of the planner without the loss, as modules.
+
+    Their initial weights are the same on all ranks.
+    """
     if isinstance(shape, TransformerShape):
         whole = build_transformer(
             vocabulary=shape.vocabulary,
@@ -192,6 +213,12 @@ def layers_of(shape: Shape, grid: Grid, plan: Plan) -> list[nn.Module]:
             return list(whole.stack())
         cut = ParallelTransformer(grid["tensor"], whole, sequence=plan.sequence)
         return [Entrance(cut), *cut.blocks, cut.norm, cut.head]
+    net = seeded(lambda: nn.ModuleList(net_layers(shape)), seed=0, name="net")
+    return list(net)
+
+
+def net_layers(shape: Shape) -> list[nn.Module]:
+    """The layers of a fully connected or convolutional net, with random weights."""
     if isinstance(shape, MLPShape):
         pairs = zip(shape.widths[:-1], shape.widths[1:], strict=True)
         linear: list[nn.Module] = [nn.Linear(inputs, outputs) for inputs, outputs in pairs]

@@ -1,0 +1,172 @@
+"""Questions and predictions of lesson 16, Choose your strategy: each wrong option is a common belief."""
+
+from mpi_classroom.exercises import Option, Prediction, Question
+
+NEARLY_EQUAL = Question(
+    id="16.q1",
+    question="The planner predicts 290 ms per step for a pipeline combined with ZeRO-1, and 297 ms for a "
+    "plain pipeline. Both fit. Which plan do you run?",
+    options=(
+        Option(
+            "the combination, since it is faster",
+            reply="That would mean a difference of 2 % is real. The planner's predictions are off by more "
+            "than that, so they do not tell these two plans apart.",
+            belief="predictions-are-exact",
+        ),
+        Option(
+            "the plain pipeline, or I measure both",
+            reply="The difference is smaller than the error of the predictions. So what is simpler to run "
+            "and to debug wins, unless a measurement says otherwise.",
+            right=True,
+        ),
+        Option(
+            "neither, as all strategies together save more",
+            reply="That would mean savings add up and costs do not. Each further strategy sends more "
+            "messages; here the plan that combined most took longest.",
+            belief="combine-everything",
+        ),
+    ),
+    objectives=(2,),
+)
+
+SLOWER_LINK = Question(
+    id="16.q2",
+    question="A colleague has ranks with the same memory and cores as yours, but a link that is ten times as "
+    "slow. What happens to your plan there?",
+    options=(
+        Option(
+            "it fits there, and stays the fastest one",
+            reply="That would mean all plans suffer alike. A plan that sends 57 MB per step loses more on a "
+            "slow link than one that sends 4 MB.",
+            belief="one-plan-for-every-machine",
+        ),
+        Option(
+            "it may need more memory there than here",
+            reply="That would mean a link's speed is in the formula of the memory. Open it: there are sizes "
+            "and numbers of ranks, and no seconds.",
+            belief="memory-depends-on-speed",
+        ),
+        Option(
+            "it fits there, but another may be faster",
+            reply="Memory follows from the model and the plan alone. Time depends on the machine: measure "
+            "theirs, and rank the plans again.",
+            right=True,
+        ),
+    ),
+    objectives=(3,),
+)
+
+OTHER_MACHINES = Question(
+    id="16.q3",
+    question="The median error of 14 % was found on one machine with two cores. What do you know of the "
+    "planner's numbers for a cluster of GPUs?",
+    options=(
+        Option(
+            "the memory may hold; the times are untested there",
+            reply="Memory is counted from what the library keeps, on any machine. Times depend on overlap, "
+            "kernels and networks that were never compared.",
+            right=True,
+        ),
+        Option(
+            "the times will be off by about 14 % there as well",
+            reply="That would mean an error belongs to the planner. It belongs to the planner *and* the "
+            "machine: GPUs overlap what this planner adds up.",
+            belief="an-error-holds-everywhere",
+        ),
+        Option(
+            "the numbers will be right if its rates are measured",
+            reply="That would mean only the rates can be wrong. The formulas can be, too: they know no "
+            "overlap and no waiting for the slowest of many ranks.",
+            belief="predictions-are-exact",
+        ),
+    ),
+    objectives=(4,),
+)
+
+INSIDE_A_NODE = Question(
+    id="16.q4",
+    question="Why do the ranks that share each layer belong into one node?",
+    options=(
+        Option(
+            "since only ranks of one node can share a layer",
+            reply="That would mean shards of a layer need a common memory. They exchange messages, which may "
+            "go to any node; it only takes longer.",
+            belief="a-layer-needs-one-memory",
+        ),
+        Option(
+            "since every layer waits for messages between them",
+            reply="Each block exchanges its activations several times, forward and backward, and no rank can "
+            "go on before. So these messages need the fastest link.",
+            right=True,
+        ),
+        Option(
+            "since a rank would hold more of a layer otherwise",
+            reply="That would mean memory depends on where the ranks are. Each holds the same shard on every "
+            "node; only the time of the messages changes.",
+            belief="memory-depends-on-speed",
+        ),
+    ),
+    objectives=(5,),
+)
+
+ACCUMULATED = Question(
+    id="16.q5",
+    question="ZeRO-1 sends about 2 times the bytes of the weights per step, and ZeRO-3 about 3 times. Now "
+    "you accumulate 8 micro-batches per step. How many times as much as ZeRO-1 does ZeRO-3 send?",
+    options=(
+        Option(
+            "1.5 times as much, as before",
+            reply="That would mean ZeRO-3 gathers once per step. It frees the weights after each pass, so "
+            "every micro-batch gathers them again.",
+            belief="stage-3-gathers-once-per-step",
+        ),
+        Option(
+            "8 times as much as ZeRO-1",
+            reply="That would mean one micro-batch of ZeRO-3 costs what a whole step of ZeRO-1 costs. It "
+            "costs 1.5 times that: two gathers and a sum.",
+            belief="stage-3-is-free-per-micro-batch",
+        ),
+        Option(
+            "12 times as much as ZeRO-1",
+            reply="ZeRO-3 sends 3 times the weights per micro-batch, 24 times in all. ZeRO-1 still sends 2 "
+            "times the weights, after the last micro-batch.",
+            right=True,
+        ),
+    ),
+    objectives=(5,),
+)
+
+QUESTIONS = (NEARLY_EQUAL, SLOWER_LINK, OTHER_MACHINES, INSIDE_A_NODE, ACCUMULATED)
+
+PREDICTIONS = (
+    Prediction(
+        id="16.p1",
+        question="How many of the four plans fit into 64 MB per rank?",
+        objectives=(1,),
+        targets=("state-is-all-memory",),
+    ),
+    Prediction(
+        id="16.p2",
+        question="Everything combined: how many times as long as the planner's choice?",
+        objectives=(2,),
+        targets=("combine-everything",),
+    ),
+    Prediction(
+        id="16.p3",
+        question="With half the memory per rank: how many times as long is a step?",
+        objectives=(3,),
+        targets=("half-the-memory-twice-the-time",),
+    ),
+    Prediction(
+        id="16.p4",
+        question="In how many of 24 configurations was the planner's choice right?",
+        objectives=(4,),
+        targets=("predictions-are-exact",),
+    ),
+    Prediction(
+        id="16.p5",
+        question="Tensor parallelism across two nodes: how many times as long as inside each?",
+        objectives=(5,),
+        targets=("tensor-parallel-across-nodes",),
+    ),
+)

@@ -1,0 +1,123 @@
+"""Sentences and tables of lesson 16, from what was predicted and measured. It needs neither MPI nor torch."""
+
+from collections.abc import Mapping, Sequence
+
+from course_lib.theory.planner.plan import AXES, Plan
+from course_lib.theory.planner.quantity import Quantity
+from course_lib.theory.planner.ranking import Estimate
+from mpi_classroom.figures import listed, three_digits
+from mpi_classroom.job_output import marked_lines
+from mpi_classroom.launch import run_ranks
+
+FAMILIES = ("data and ZeRO", "pipeline", "tensor", "combined")
+NEAR = 0.1  # a plan that takes at most so much longer is as good
+ESTIMATORS = "estimators: "  # marks the line of the job that asks them
+Runs = Sequence[Mapping[str, float]]
+
+
+def in_mb(nbytes: float) -> str:
+    """Megabytes: 64 MB."""
+    return f"{three_digits(nbytes / 1e6)} MB"
+
+
+def short(name: str, width: int) -> str:
+    """A plan's name in lines of about `width` letters, broken between its words."""
+    lines = [""]
+    for word in name.split(" "):
+        if len(lines[-1]) + len(word) > width:
+            lines.append("")
+        lines[-1] += f"{word} "
+    return "\n".join(line.strip() for line in lines if line.strip())
+
+
+def family_of(plan: Plan) -> str:
+    """What a plan splits: one thing, or several."""
+    if max(plan.ways(axis) for axis in AXES) < plan.ranks:
+        return "combined"
+    if plan.data == plan.ranks:
+        return "data and ZeRO"
+    return "pipeline" if plan.pipeline == plan.ranks else "tensor"
+
+
+def peak_of(need: Quantity) -> Quantity:
+    """The sum that a plan's memory is, of the fullest stage if there are several."""
+    if "weights" in dict(need.parts):
+        return need
+    return max((part for _, part in need.parts), key=lambda part: part.value)
+
+
+def explain_fitting(needs: Mapping[str, Quantity], limit: float) -> str:
+    """Which plans do not fit although their state would, and why."""
+    hidden = []
+    for name, need in needs.items():
+        peak = peak_of(need)
+        state = sum(peak[part].value for part in ("weights", "gradients", "optimizer"))
+        if state <= limit < need.value:
+            hidden.append(f"{name} ({in_mb(state)} of state, {in_mb(need.value)} in all)")
+    if not hidden:
+        return "Each plan whose state fits does fit."
+    return f"Only the activations are too many for {listed(hidden)}."
+
+
+def choices(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """The fastest plan for every limit, from the smallest limit on: each needs more than the one before."""
+    found: list[Estimate] = []
+    for one in sorted(estimates, key=lambda one: (one.memory.value, one.seconds.value)):
+        if not found or one.seconds.value < found[-1].seconds.value:
+            found.append(one)
+    return found
+
+
+def choice_table(estimates: Sequence[Estimate]) -> str:
+    """Which plan is the choice from which memory per rank on."""
+    lines = [f"{'from':>9} {'step':>9}   choice"]
+    lines += [f"{one.memory.text:>9} {one.seconds.text:>9}   {one.plan.name}" for one in choices(estimates)]
+    return "\n".join(lines)
+
+
+def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
+    """Whether the first plan, the choice, was the fastest that ran, and where the planner is wrong."""
+    pairs = list(zip(estimates, runs, strict=True))
+    limit = estimates[0].limit.value
+    over = [one.plan.name for one, run in pairs if one.fits != (run["nbytes"] <= limit)]
+    chosen, fastest = pairs[0], min(pairs, key=lambda pair: pair[1]["seconds"])
+    slower = chosen[1]["seconds"] / fastest[1]["seconds"] - 1
+    said = []
+    if over:
+        said.append(f"Wrong about what fits: {listed(over)}.")
+    if fastest is chosen:
+        said.append("The choice was the fastest of the plans that ran.")
+    elif slower <= NEAR:
+        said.append(f"The choice took {slower:.0%} longer than {fastest[0].plan.name}: no real difference.")
+    else:
+        said.append(f"Wrong: {fastest[0].plan.name} was faster; the choice took {slower:.0%} longer.")
+    error, name = max((abs(one.seconds.value / run["seconds"] - 1), one.plan.name) for one, run in pairs)
+    return " ".join([*said, f"The worst prediction of a time is off by {error:.0%}: {name}."])
+
+
+def explain_everything(estimates: Sequence[Estimate], runs: Runs) -> str:
+    """What the last plan, which combines everything, saves and sends beside the first one, the choice."""
+    first, last = estimates[0], estimates[-1]
+    memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
+    sent = last.sent.value / first.sent.value
+    return (
+        f"It needs {memory:.0%} of the choice's memory, which also fits, and sends "
+        f"{three_digits(sent)} times as many bytes."
+    )
+
+
+def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate]) -> str:
+    """The choices under two limits."""
+    if not smaller[0].fits:
+        return f"Nothing fits into {smaller[0].limit.text} per rank."
+    one, other = estimates[0].plan.name, smaller[0].plan.name
+    return f"The choice is {other}" + (", as before." if one == other else f" now; it was {one}.")
+
+
+def estimators_table() -> str:
+    """What DeepSpeed's and Hugging Face's estimators say beside the planner, asked in a job of its own."""
+    done = run_ranks(1, ["-m", "course.lessons.l16_choose_your_strategy.estimators"], timeout=120)
+    found = marked_lines(done.stdout, ESTIMATORS)
+    if done.returncode or not found:
+        return f"The estimators did not answer (code {done.returncode}); `course doctor` checks DeepSpeed."
+    return str(found[-1])

@@ -1,0 +1,196 @@
+"""What lesson 16 says follows from what was predicted and measured; numbers open down to their sources."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from course.lessons.l16_choose_your_strategy import words
+from course.lessons.l16_choose_your_strategy.traced import clickable, ranking
+from course.lessons.l16_choose_your_strategy.validation import (
+    COMMITTED,
+    Configuration,
+    Outcome,
+    configurations,
+    verdict,
+    wrong_choices,
+)
+from course.lessons.l16_choose_your_strategy.words import (
+    ESTIMATORS,
+    choices,
+    estimators_table,
+    explain_everything,
+    explain_fitting,
+    explain_half,
+    explain_runs,
+    short,
+)
+from course.lessons.shared import machine as measuring
+from course_lib.theory.planner.machine import limited
+from course_lib.theory.planner.measured import machine_of
+from course_lib.theory.planner.memory import memory_of
+from course_lib.theory.planner.models import TransformerShape
+from course_lib.theory.planner.plan import Plan, plans
+from course_lib.theory.planner.quantity import leaves
+from course_lib.theory.planner.ranking import Estimate, estimate, in_order, under
+
+SHAPE, BATCH = TransformerShape(blocks=4, width=64, length=32, vocabulary=64, heads=4), 32
+MACHINE = limited(machine_of(measuring.reference_machine()), 3e6)
+
+
+@pytest.fixture(scope="module")
+def estimates() -> list[Estimate]:
+    return in_order(
+        estimate(SHAPE, BATCH, plan, MACHINE) for plan in plans(SHAPE, BATCH, 4, microbatches=(1, 8))
+    )
+
+
+# ------------------------------------------------------------------ numbers that open
+
+
+class Tags(HTMLParser):
+    """Raises AssertionError when a tag is closed that is not the innermost one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_number_opens_down_to_everything_that_it_is_made_of(estimates: list[Estimate]) -> None:
+    for quantity in (estimates[0].memory, estimates[0].seconds):
+        shown = clickable(quantity, "number").html
+        tags = Tags()
+        tags.feed(shown)
+        assert not tags.open
+        assert shown.count("<details>") > 10
+        for leaf in leaves(quantity):
+            assert leaf.text.replace("&", "&amp;") in shown
+
+
+def test_a_formula_is_opened_once(estimates: list[Estimate]) -> None:
+    shown = clickable(memory_of(SHAPE, BATCH, Plan(data=4)), "memory").html
+    again = len(re.findall(r"\(see above\)", shown))
+    assert again > 0
+    opened = re.findall(r"</summary>= (<code>.*?</code>)", shown)
+    assert len(opened) == shown.count("<details>")
+
+
+def test_the_ranking_shows_three_numbers_per_plan_and_the_reasons(estimates: list[Estimate]) -> None:
+    shown = ranking(estimates, most=2)
+    assert shown.html.count("<tr>") == 3
+    assert f"… and {len(estimates) - 2} more plans." in shown.html
+    assert "plans fit into 3 MB per rank." in shown.html and "plans fit into 3 MB per rank." in shown.text
+    assert set(shown._repr_mimebundle_()) == {"text/html", "text/plain"}
+
+
+# ------------------------------------------------------------------ sentences
+
+
+def test_each_choice_needs_more_and_takes_less_than_the_one_before(estimates: list[Estimate]) -> None:
+    found = choices(estimates)
+    memory, seconds = [one.memory.value for one in found], [one.seconds.value for one in found]
+    assert memory == sorted(memory) and seconds == sorted(seconds, reverse=True)
+    for one in found:
+        best = under(estimates, one.memory.value)[0]
+        assert best.seconds.value == one.seconds.value
+
+
+def test_plans_whose_activations_alone_are_too_many_are_named() -> None:
+    needs = {plan.name: memory_of(SHAPE, BATCH, plan) for plan in (Plan(data=4), Plan(tensor=4))}
+    said = explain_fitting(needs, 3.5e6)
+    assert said.startswith("Only the activations are too many for data parallel on 4")
+    assert explain_fitting(needs, 1e9) == "Each plan whose state fits does fit."
+
+
+def runs_of(three: list[Estimate], *seconds: float) -> list[dict[str, float]]:
+    return [{"nbytes": one.memory.value, "seconds": each} for one, each in zip(three, seconds, strict=True)]
+
+
+def test_a_wrong_choice_is_called_wrong(estimates: list[Estimate]) -> None:
+    three = estimates[:3]
+    assert explain_runs(three, runs_of(three, 1, 2, 3)).startswith("The choice was the fastest")
+    assert "took 5% longer" in explain_runs(three, runs_of(three, 1.05, 1, 3))
+    assert "no real difference" in explain_runs(three, runs_of(three, 1.05, 1, 3))
+    assert explain_runs(three, runs_of(three, 1.5, 1, 3)).startswith(
+        f"Wrong: {three[1].plan.name} was faster"
+    )
+    large = [{"nbytes": 1e9, "seconds": 1.0}, *runs_of(three, 1, 2, 3)[1:]]
+    assert explain_runs(three, large).startswith(f"Wrong about what fits: {three[0].plan.name}.")
+
+
+def test_what_combining_everything_saves_and_sends(estimates: list[Estimate]) -> None:
+    pair = [estimates[0], estimates[-1]]
+    runs = [{"nbytes": 100.0, "seconds": 1.0}, {"nbytes": 40.0, "seconds": 2.0}]
+    assert explain_everything(pair, runs).startswith("It needs 40% of the choice's memory")
+
+
+def test_the_choice_under_another_limit(estimates: list[Estimate]) -> None:
+    assert "as before" in explain_half(estimates, estimates)
+    assert explain_half(estimates, under(estimates, 1.0)) == "Nothing fits into 1 bytes per rank."
+    tight = under(estimates, choices(estimates)[0].memory.value)
+    assert f"; it was {estimates[0].plan.name}." in explain_half(estimates, tight)
+
+
+def test_long_names_are_broken_between_words() -> None:
+    assert short("ZeRO-1 on 2 × 1F1B pipeline of 2", 16) == "ZeRO-1 on 2 ×\n1F1B pipeline of\n2"
+
+
+# ------------------------------------------------------------------ the validation
+
+
+def test_the_committed_results_are_those_that_were_claimed() -> None:
+    found, claimed = configurations(), json.loads(COMMITTED.read_text())["claims"]
+    said = verdict(found)
+    assert len(found) == claimed["configurations"] == 24
+    assert f"{claimed['memory_within_15_percent']} of {claimed['plans']} plans within 15%" in said
+    assert f"median error {claimed['seconds_median_error']:.0%}" in said
+    assert f"right in {claimed['right_choices']} of 24" in said
+    assert len(wrong_choices(found)) == 24 - claimed["right_choices"]
+
+
+def test_a_configuration_for_which_nothing_is_said_to_fit_is_a_wrong_choice() -> None:
+    feared = tuple(Outcome(str(n), 90.0 * n, 10.0 * n, 1.0, 1.0) for n in (1, 2))
+    (line,) = wrong_choices([Configuration("mlp", 2, 1, feared)])
+    assert "it said that nothing fits" in line
+
+
+# ------------------------------------------------------------------ jobs
+
+
+def test_a_machine_that_cannot_be_measured_is_replaced_by_the_reference_and_said_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        raise subprocess.TimeoutExpired("mpiexec", 1.0)
+
+    monkeypatch.setattr(measuring, "run_ranks", late)
+    monkeypatch.setattr(measuring, "BUILD", tmp_path)
+    found = measuring.machine_or_reference()
+    assert found == measuring.reference_machine()
+    assert "could not be measured" in measuring.whose(found)
+    assert not list(tmp_path.iterdir())
+    assert measuring.whose(found | {"cores": 64}) == "Measured on this machine."
+    with pytest.raises(measuring.MachineError, match="not done in 180 s"):
+        measuring.measure_machine(tmp_path / "machine.json")
+
+
+def test_the_estimators_are_asked_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(code: int, stdout: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+        return lambda *_, **__: subprocess.CompletedProcess([], code, stdout, "")
+
+    marked = ESTIMATORS + json.dumps("a table")
+    monkeypatch.setattr(words, "run_ranks", ends(0, f"noise\n{marked}\n"))
+    assert estimators_table() == "a table"
+    monkeypatch.setattr(words, "run_ranks", ends(3, ""))
+    assert estimators_table().startswith("The estimators did not answer (code 3)")
