@@ -174,11 +174,12 @@ def check_lessons() -> None:
 def check_live_view() -> None:
     """The live view of lesson 00 has left its last frame: four lanes as a picture, with alt text."""
     notebook = json.loads((COURSE / "build" / "00_start_here.ipynb").read_text())
-    codes = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    (shown,) = [cell for cell in codes if "".join(cell["source"]).strip() == "cluster.dashboard()"]
-    pages = ["".join(output.get("data", {}).get("text/html", "")) for output in shown["outputs"]]
-    (page,) = [each for each in pages if each]
-    found = re.fullmatch(r'<img alt="(Timeline[^"]*)" src="data:image/png;base64,([^"]+)"[^>]*>', page.strip())
+    shown = [cell for cell in notebook["cells"] if "".join(cell["source"]).strip() == "cluster.dashboard()"]
+    outputs = [output.get("data", {}) for cell in shown for output in cell["outputs"]]
+    page = "".join("".join(data.get("text/html", "")) for data in outputs)
+    found = re.fullmatch(
+        r'<img alt="(Timeline[^"]*)" src="data:image/png;base64,([^"]+)"[^>]*>', page.strip()
+    )
     assert found, f"no picture: {page[:200]}"
     assert all(f"rank {rank}: " in found[1] for rank in range(RANKS)), found[1]
     assert len(found[2]) > 10_000, f"{len(found[2])} characters of picture"

@@ -13,9 +13,8 @@ WITHOUT_REGISTRY = ("buildah", "debootstrap", "unshare", "setpriv", "ip")
 
 def builder() -> str:
     """`docker` where its daemon answers, else `buildah` where root can use it; "" where there is neither."""
-    if shutil.which("docker"):
-        if subprocess.run(["docker", "info"], capture_output=True, timeout=60).returncode == 0:
-            return "docker"
+    if shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True).returncode == 0:
+        return "docker"
     return "buildah" if os.getuid() == 0 and all(map(shutil.which, WITHOUT_REGISTRY)) else ""
 
 

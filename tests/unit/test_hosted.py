@@ -75,7 +75,13 @@ def test_the_image_is_tried_as_compose_starts_it():
     assert in_memory.split() == course["tmpfs"]
     assert "limit pids pids.max 4096" in words and "limit memory memory.limit_in_bytes $((6 << 30))" in words
     assert (course["pids_limit"], course["mem_limit"]) == (4096, "${COURSE_MEMORY:-6g}")
-    options = "--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit 4096", "--memory 6g"
+    options = (
+        "--cap-drop ALL",
+        "--security-opt no-new-privileges",
+        "--read-only",
+        "--pids-limit 4096",
+        "--memory 6g",
+    )
     for option in options:
         assert option in words, option
 
