@@ -24,6 +24,21 @@ PORT = 8888
 ADDRESS = f"http://127.0.0.1:{PORT}"
 OFFLINE = os.environ | {"COURSE_OFFLINE": "1"}
 RANKS = 4
+# As in compose.yaml.
+WRITABLE = {"/tmp", "/home/learner", "/course/build", "/course/my_course", "/course/data", "/dev/shm"}
+PIDS = 4096
+MEMORY = 6 << 30
+THREADS = """
+import os, threading
+threading.stack_size(1 << 16)
+for number in range(5000):
+    try:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    except RuntimeError:
+        break
+print(number, flush=True)
+os._exit(0)
+"""
 SUM_OVER_RANKS = """
 from mpi4py import MPI
 print(MPI.COMM_WORLD.size, MPI.COMM_WORLD.allreduce(10**MPI.COMM_WORLD.rank), flush=True)
@@ -92,15 +107,29 @@ def check_files() -> None:
 
 
 def check_locked_up() -> None:
-    """No capability is left, none can be gained, and nothing else can be written, where that is asked for."""
-    if "LOCKED_UP" not in os.environ:
-        return
+    """No capability is left, none can be gained, and only what compose.yaml names can be written."""
     status_lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    for name in ("CapEff", "CapPrm", "CapBnd"):
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(status_lines[name], 16) == 0, f"{name} {status_lines[name].strip()}"
     assert status_lines["NoNewPrivs"].strip() == "1", "privileges can be gained"
-    for folder in (COURSE, Path("/var/tmp"), Path("/run")):
+    for folder in (COURSE, Path("/var/tmp")):  # their modes would allow it
         assert not os.access(folder, os.W_OK), f"{folder} can be written"
+    mounts = {line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()}
+    writable = {mount for mount in mounts if Path(mount).is_dir() and os.access(mount, os.W_OK)}
+    assert writable - {"/dev/mqueue"} == WRITABLE, f"can be written: {sorted(writable)}"
+
+
+def check_limits() -> None:
+    """Processes, threads and memory are limited, where the one who started this could do so."""
+    limited = os.environ["LIMITED"].split()
+    if "pids" in limited:
+        code, text = run([sys.executable, "-c", THREADS], 120)
+        assert code == 0 and PIDS - 100 < int(text) < PIDS, f"{text} threads were started"
+    if "memory" in limited:
+        files = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+        found = [int(Path(file).read_text()) for file in files if Path(file).exists()]
+        assert found == [MEMORY], f"limits of memory: {found}"
+    print(f"      limited: {', '.join(limited) or 'nothing'}")
 
 
 def check_network() -> None:
@@ -132,14 +161,29 @@ def check_doctor() -> None:
     assert code == 0, f"exit code {code}"
 
 
-def check_lesson() -> None:
-    """Lesson 01 runs from its first cell to its last, and leaves no process behind."""
-    code, _ = run(["course", "run", "01"], 300, show=True)
+def check_lessons() -> None:
+    """Lessons 00 and 01 run from their first cell to their last, and leave no process behind."""
+    code, _ = run(["course", "run", "00", "01"], 900, show=True)
     assert code == 0, f"exit code {code}"
     deadline = time.monotonic() + 15
     while processes() and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not processes(), f"left behind: {processes()}"
+
+
+def check_live_view() -> None:
+    """The live view of lesson 00 has left its last frame: four lanes as a picture, with alt text."""
+    notebook = json.loads((COURSE / "build" / "00_start_here.ipynb").read_text())
+    shown = [cell for cell in notebook["cells"] if "".join(cell["source"]).strip() == "cluster.dashboard()"]
+    outputs = [output.get("data", {}) for cell in shown for output in cell["outputs"]]
+    page = "".join("".join(data.get("text/html", "")) for data in outputs)
+    found = re.fullmatch(
+        r'<img alt="(Timeline[^"]*)" src="data:image/png;base64,([^"]+)"[^>]*>', page.strip()
+    )
+    assert found, f"no picture: {page[:200]}"
+    assert all(f"rank {rank}: " in found[1] for rank in range(RANKS)), found[1]
+    assert len(found[2]) > 10_000, f"{len(found[2])} characters of picture"
+    print(f"      {found[1][:110]} …")
 
 
 def check_server() -> None:
@@ -208,12 +252,14 @@ CHECKS: tuple[Callable[[], None], ...] = (
     check_network,
     check_files,
     check_locked_up,
+    check_limits,
     check_ranks,
     check_doctor,
     check_data,
     check_server,
     check_wrong_servers,
-    check_lesson,
+    check_lessons,
+    check_live_view,
 )
 
 

@@ -71,8 +71,18 @@ def test_a_container_of_compose_may_do_no_more_than_it_must():
 def test_the_image_is_tried_as_compose_starts_it():
     course = read(ROOT / "compose.yaml")["services"]["course"]
     words = (ROOT / "tests" / "image" / "build_and_check.sh").read_text()
-    assert all(f"--tmpfs {each}" in words for each in course["tmpfs"])
-    for option in ("--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit 4096"):
+    (in_memory,) = re.findall(r"^in_memory=\(\n(.*?)\n\)", words, re.MULTILINE | re.DOTALL)
+    assert in_memory.split() == course["tmpfs"]
+    assert "limit pids pids.max 4096" in words and "limit memory memory.limit_in_bytes $((6 << 30))" in words
+    assert (course["pids_limit"], course["mem_limit"]) == (4096, "${COURSE_MEMORY:-6g}")
+    options = (
+        "--cap-drop ALL",
+        "--security-opt no-new-privileges",
+        "--read-only",
+        "--pids-limit 4096",
+        "--memory 6g",
+    )
+    for option in options:
         assert option in words, option
 
 
