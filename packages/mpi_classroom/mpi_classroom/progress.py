@@ -96,7 +96,8 @@ def _change(id: str, path: Path | None, change: Any) -> None:
 
 def _entry(note: Note) -> dict[str, Any]:
     """What differs from an empty note."""
-    return {name: value for name, value in asdict(note).items() if value not in (None, 0, False)}
+    empty = asdict(Note())
+    return {name: value for name, value in asdict(note).items() if value != empty[name]}
 
 
 def _read_or_put_aside(path: Path) -> dict[str, Note]:

@@ -62,6 +62,14 @@ def test_what_was_once_passed_stays_passed(progress: Path) -> None:
     assert [path.name for path in progress.parent.iterdir()] == ["progress.json"]
 
 
+def test_a_guess_and_an_outcome_of_zero_are_kept(progress: Path) -> None:
+    note_prediction("01.p1", 0.0, progress)
+    note_outcome("01.p1", 0.0, progress)
+    assert read_progress(progress) == {"01.p1": Note(said=0.0, came_out=0.0)}
+    assert json.loads(progress.read_text()) == {"01.p1": {"said": 0.0, "came_out": 0.0}}
+    assert "you said 0, it was 0" in "\n".join(report(read_progress(progress), {"01": "MPI basics"}))
+
+
 def test_hints_and_predictions_are_kept_beside_the_tries(progress: Path) -> None:
     note_hint("01.1", 2, progress)
     note_hint("01.1", 1, progress)
