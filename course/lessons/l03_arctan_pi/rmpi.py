@@ -9,10 +9,12 @@ Where R or Rmpi is missing, that is said in one sentence.
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from course.lessons.shared.programs import output_of
+from mpi_classroom.folders import scratch_folder
 from mpi_classroom.launch import threads_per_rank
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -47,7 +49,9 @@ def run_r(size: int, script: Path, arguments: Sequence[str] = (), *, timeout: fl
         raise RuntimeError(reason)
     command = [_found("mpirun"), "--oversubscribe", "--bind-to", "none", "-n", str(size)]
     command += [_found("Rscript"), "--vanilla", str(script), *arguments]
-    return output_of(command, clean_environment(size), timeout)
+    # R leaves its temporary folder behind when it is killed: it goes with this one.
+    with tempfile.TemporaryDirectory(dir=scratch_folder(), ignore_cleanup_errors=True) as folder:
+        return output_of(command, clean_environment(size) | {"TMPDIR": folder}, timeout)
 
 
 def clean_environment(size: int) -> dict[str, str]:

@@ -42,11 +42,17 @@ def test_rs_own_words_are_shown_when_it_fails(tmp_path: Path) -> None:
 
 
 @needs_r
-def test_an_r_program_that_hangs_is_ended(tmp_path: Path) -> None:
+def test_an_r_program_that_hangs_is_ended_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     hanging = tmp_path / "hanging.R"
     hanging.write_text("Sys.sleep(600)")
     with pytest.raises(subprocess.TimeoutExpired):
         rmpi.run_r(2, hanging, timeout=3)
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_machine_without_r_gets_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
