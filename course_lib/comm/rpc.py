@@ -17,6 +17,7 @@ Source: Birrell and Nelson, Implementing remote procedure calls, ACM Transaction
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -55,11 +56,11 @@ def call(comm: MPI.Intracomm, rank: int, name: str, *arguments: Any, seconds: fl
     Raises RemoteError with the exception that the function raised there, and TimeoutError when no reply is
     there after `seconds`: the function may still run, or have run.
     """
-    number = next(_numbers)
+    number, deadline = next(_numbers), time.monotonic() + seconds
     comm.send((number, name, arguments), rank, REQUEST)
     answered = 0
     while answered != number:
-        if not wait_until(lambda: comm.Iprobe(rank, REPLY), seconds):
+        if not wait_until(lambda: comm.Iprobe(rank, REPLY), deadline - time.monotonic()):
             raise TimeoutError(f"rank {rank} has not answered {name}{arguments} after {seconds:g} s")
         answered, result, error = comm.recv(source=rank, tag=REPLY)  # a late one has a lower number
     if error is not None:

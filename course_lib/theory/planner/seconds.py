@@ -237,7 +237,7 @@ def _pipeline(
     return derived(
         "max(schedule, microbatches * columns * (work + messages) / cores)",
         "s",
-        "when ranks share cores, all work takes turns on them",
+        "when ranks share cores, the cores do the work of all ranks",
         schedule=schedule,
         microbatches=microbatches,
         columns=counted(plan.ranks // plan.pipeline, "ranks per stage"),
