@@ -4,8 +4,8 @@
     ├─ interval ┤
 
 Nodes fail independently and at a constant rate, so the times between failures are exponential. A failure
-loses the work since the last save; then the machine restarts, which may fail as well. Whoever saves often
-spends time on saving; whoever saves rarely loses more with every failure.
+loses the work since the last save; then the machine restarts, which may fail as well. Saving often costs
+time; saving rarely loses more work with every failure.
 
 All times are in seconds. `interval` is the work between two saves, without the save itself.
 

@@ -4,6 +4,8 @@
     of another operation     start + numbers / bandwidth                   by size: caches are faster
     of a message             alpha + beta · bytes                          inside a node, and between nodes
 
+Numbers have 4 bytes in these lines; 16-bit numbers are read and written in half the time.
+
 `course machine` measures all of them on the reader's machine; `machine_on_paper` makes them of published
 rates. With several ranks at work each has less of the memory's bandwidth, so operations are timed twice: on
 one rank alone, and on as many ranks as there are cores. More ranks than cores share them.
@@ -190,8 +192,8 @@ def machine_on_paper(
 
     A product's backward pass has twice its forward's flop; what it reads and writes hides behind them. Any
     other operation reads one number and writes one, forward; backward it reads two and writes one. If
-    Adam's moments are in files, AdamW reads and writes 16 bytes per parameter there; without a rate of the
-    files, at that of the memory.
+    Adam's moments are in files, AdamW reads and writes 16 bytes per parameter there. Give
+    `file_bytes_per_second` if plans with `offload` are compared: without it files are as fast as the memory.
     """
     source = f"cited: {reference}"
     each, number = 1 / flop_per_second, TIMED_NBYTES / memory_bytes_per_second
