@@ -1,11 +1,11 @@
-"""Remote procedure calls over tags: a rank asks another one to run a function, and gets its result.
+"""Remote procedure calls over tags: a rank asks another rank to run a function, and gets the result.
 
     rank 0: call(comm, 1, "add", 2, 3)               rank 1: serve(comm, {"add": add})
         ── tag REQUEST ──  (7, "add", (2, 3))  ──▶      runs add(2, 3)
         ◀── tag REPLY ───  (7, 5, no error)  ────       7 is the number of the call
 
 A reply that comes too late carries the number of a call that was given up: `call` drops it and reads on. An
-exception comes back in words, and is raised where the call was made.
+exception comes back as text, and is raised where the call was made.
 
 Arguments and results are pickled: use it for commands and small objects, and send arrays with `Send`. A rank
 serves or calls, not both at once; `torch.distributed.rpc` has threads for that.
@@ -17,6 +17,7 @@ Source: Birrell and Nelson, Implementing remote procedure calls, ACM Transaction
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ _numbers = itertools.count(1)
 
 
 class RemoteError(RuntimeError):
-    """The function raised on the other rank: its exception in words."""
+    """The function raised on the other rank; the text has the type and the message of its exception."""
 
 
 def serve(comm: MPI.Intracomm, functions: Mapping[str, Callable[..., Any]]) -> int:
@@ -52,14 +53,15 @@ def serve(comm: MPI.Intracomm, functions: Mapping[str, Callable[..., Any]]) -> i
 def call(comm: MPI.Intracomm, rank: int, name: str, *arguments: Any, seconds: float = 10.0) -> Any:
     """The result of `functions[name](*arguments)` on `rank`, which serves.
 
-    Raises RemoteError with the exception that the function raised there, and TimeoutError when no reply is
-    there after `seconds`: the function may still run, or have run.
+    Raises RemoteError with the exception that the function raised there, and TimeoutError when no reply has
+    arrived after `seconds`: the function may still run, or have run. A large argument is sent only when the
+    rank serves; that wait has no timeout.
     """
-    number = next(_numbers)
+    number, deadline = next(_numbers), time.monotonic() + seconds
     comm.send((number, name, arguments), rank, REQUEST)
     answered = 0
     while answered != number:
-        if not wait_until(lambda: comm.Iprobe(rank, REPLY), seconds):
+        if not wait_until(lambda: comm.Iprobe(rank, REPLY), deadline - time.monotonic()):
             raise TimeoutError(f"rank {rank} has not answered {name}{arguments} after {seconds:g} s")
         answered, result, error = comm.recv(source=rank, tag=REPLY)  # a late one has a lower number
     if error is not None:

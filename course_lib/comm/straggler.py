@@ -56,7 +56,7 @@ def meetings(spans: Iterable[Span]) -> list[Meeting]:
     """The collectives in which ranks waited, in order; `spans` are those of `Recorder.gather` on rank 0.
 
     There a collective is a wait, where the rank waited, and a transfer of the same name. The k-th transfer of
-    a name is the k-th meeting of all ranks.
+    a name is the k-th meeting of all ranks. So collectives of disjoint groups need different names.
     """
     arrivals: dict[tuple[str, int], dict[int, float]] = {}  # of each meeting: when each rank arrived
     waits: dict[tuple[str, int], dict[int, float]] = {}

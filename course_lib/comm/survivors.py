@@ -1,4 +1,4 @@
-"""Going on after a rank has died: user-level failure mitigation (ULFM), an extension of MPI.
+"""Continuing after a rank has died: user-level failure mitigation (ULFM), an extension of MPI.
 
     rank 0  all-reduce → ERR_PROC_FAILED ┐
     rank 1  ✗                            ├ revoke, so that nobody waits in it; shrink to ranks 0 and 2

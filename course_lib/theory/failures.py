@@ -4,8 +4,8 @@
     ├─ interval ┤
 
 Nodes fail independently and at a constant rate, so the times between failures are exponential. A failure
-loses the work since the last save; then the machine restarts, which may fail as well. Whoever saves often
-spends time on saving; whoever saves rarely loses more with every failure.
+loses the work since the last save; then the machine restarts, which may fail as well. Saving often costs
+time; saving rarely loses more work with every failure.
 
 All times are in seconds. `interval` is the work between two saves, without the save itself.
 
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 WORK, SAVE, LOST, RESTART = "work", "save", "lost", "restart"
+ROUNDING = 1e-9  # of an interval: a shorter rest is a rounding error, not work
 HALVINGS = 60  # of an interval: as many as a float has digits
 
 
@@ -58,7 +59,8 @@ def expected_seconds(work_seconds: float, interval_seconds: float, machine: Unre
     """
     check_interval(interval_seconds)
     full, rest = divmod(work_seconds, interval_seconds)
-    return full * segment_seconds(interval_seconds, machine) + (rest > 0) * segment_seconds(rest, machine)
+    last = segment_seconds(rest, machine) if rest > ROUNDING * interval_seconds else 0.0
+    return full * segment_seconds(interval_seconds, machine) + last
 
 
 def efficiency(interval_seconds: float, machine: Unreliable) -> float:
@@ -124,7 +126,7 @@ def simulate_run(
     rng = random.Random(seed)
     now = done = 0.0
     failure = rng.expovariate(1 / machine.mtbf_seconds)
-    while done < work_seconds:
+    while work_seconds - done > ROUNDING * interval_seconds:
         work = min(interval_seconds, work_seconds - done)
         saving, saved = now + work, now + work + machine.save_seconds
         if failure >= saved:

@@ -1,6 +1,7 @@
 """Remote calls over tags: results, errors, deadlines, and replies that come too late."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +82,34 @@ def test_a_late_reply_is_not_taken_for_the_next() -> None:
             assert call(here, SERVER, "add", 1, 1) == 2
 
     with_a_server(client)
+
+
+class LateReplies:
+    """A communicator on which only replies to older calls arrive."""
+
+    def send(self, *_: Any) -> None: ...
+
+    def Iprobe(self, *_: Any) -> bool:
+        return True
+
+    def recv(self, **_: Any) -> tuple[int, Any, None]:
+        return 0, "late", None
+
+
+def test_late_replies_do_not_prolong_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def reply_after_4_seconds(_: Callable[[], bool], seconds: float) -> bool:
+        nonlocal now
+        now += min(4.0, seconds)
+        assert now < 100, "waited ten times as long as asked"
+        return seconds > 4
+
+    monkeypatch.setattr(rpc, "wait_until", reply_after_4_seconds)
+    monkeypatch.setattr(rpc, "time", SimpleNamespace(monotonic=lambda: now), raising=False)
+    with pytest.raises(TimeoutError, match="after 10 s"):
+        call(LateReplies(), SERVER, "add", 1, 1, seconds=10)  # type: ignore[arg-type]
+    assert now == 10
 
 
 def call_without_numbers(comm: MPI.Intracomm, rank: int, name: str, *arguments: Any, seconds: float) -> Any:

@@ -13,7 +13,7 @@ compared on equal terms.
 from dataclasses import dataclass, replace
 from math import prod
 
-from course.lessons.l16_choose_your_strategy.published import A100
+from course.lessons.l16_choose_your_strategy.published import A100, PCIE_4
 from course_lib.theory.hockney import Hockney
 from course_lib.theory.planner.machine import Machine, machine_on_paper
 from course_lib.theory.planner.models import Shape, TransformerShape
@@ -25,17 +25,17 @@ from course_lib.theory.planner.ranking import Estimate, estimate
 NEAR = 0.1  # how much slower than the fastest plan that fits a good answer may be
 TWIN_RANKS = 4
 
-# PCI Express 4.0 x16, bytes per second each way: 16 lanes of 16 Gbit/s, and 128 of 130 bits are data.
-PCIE_4 = 16 * 16e9 * 128 / 130 / 8
 WORKSTATION = machine_on_paper(
     "a workstation with 4 RTX A6000",
-    "NVIDIA RTX A6000 data sheet (2020): 48 GB, 768 GB/s, 38.7 Tflop/s in 32 bits, PCI Express 4.0 x16",
+    "NVIDIA RTX A6000 data sheet (2020): 48 GB, 768 GB/s, 38.7 Tflop/s in 32 bits, PCI Express 4.0 x16; "
+    "files: at most the rate of PCI Express",
     memory_nbytes=48e9,
     flop_per_second=38.7e12,
     memory_bytes_per_second=768e9,
     inside=Hockney(0.0, 1 / PCIE_4),
     between=Hockney(0.0, 1 / PCIE_4),
     ranks_per_node=4,
+    file_bytes_per_second=PCIE_4,
 )
 LAPTOP_GPU = machine_on_paper(
     "a laptop with an RTX 4060",

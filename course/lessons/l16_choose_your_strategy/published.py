@@ -15,16 +15,19 @@ from course_lib.theory.planner.ranking import estimate
 from course_lib.theory.planner.seconds import exchange_seconds
 from course_lib.theory.scale_out import Claim
 
+# PCI Express 4.0 x16, bytes per second each way: 16 lanes of 16 Gbit/s, and 128 of 130 bits are data.
+PCIE_4 = 16 * 16e9 * 128 / 130 / 8
 A100 = machine_on_paper(
     "nodes of 8 A100",
     "NVIDIA A100 80GB data sheet (2021): 312 Tflop/s in 16 bits, 2,039 GB/s, NVLink 300 GB/s each way; "
-    "8 ports of 200 Gbit/s per node",
+    "8 ports of 200 Gbit/s per node; files: at most the rate of PCI Express 4.0 x16",
     memory_nbytes=80e9,
     flop_per_second=312e12,
     memory_bytes_per_second=2039e9,
     inside=Hockney(0.0, 1 / 300e9),
     between=Hockney(0.0, 1 / 200e9),
     ranks_per_node=8,
+    file_bytes_per_second=PCIE_4,
 )
 SUMMIT = machine_on_paper(
     "Summit",

@@ -4,6 +4,8 @@
     of another operation     start + numbers / bandwidth                   by size: caches are faster
     of a message             alpha + beta · bytes                          inside a node, and between nodes
 
+Numbers have 4 bytes in these lines; 16-bit numbers are read and written in half the time.
+
 `course machine` measures all of them on the reader's machine; `machine_on_paper` makes them of published
 rates. With several ranks at work each has less of the memory's bandwidth, so operations are timed twice: on
 one rank alone, and on as many ranks as there are cores. More ranks than cores share them.
@@ -19,6 +21,7 @@ from course_lib.theory.planner.models import Operation
 from course_lib.theory.planner.quantity import Quantity, cited, counted, derived, given
 
 Direction = Literal["forward", "backward"]
+TIMED_NBYTES = 4  # of the numbers that a machine's seconds are for
 PRODUCTS = ("linear", "attention", "convolution")  # their work is in flop
 POINTWISE = ("gelu", "relu", "norm", "add", "embedding", "loss", "update", "update in files", "fresh")
 
@@ -106,21 +109,27 @@ class Machine:
             nbytes=nbytes,
         )
 
-    def operation(self, one: Operation, direction: Direction, *, alone: bool) -> Quantity:
-        """Seconds of one operation. Raises KeyError, with the kinds, for one that was not timed."""
+    def operation(
+        self, one: Operation, direction: Direction, *, alone: bool, element: int = TIMED_NBYTES
+    ) -> Quantity:
+        """Seconds of one operation on numbers of `element` bytes: half the bytes are read in half the time.
+
+        Raises KeyError, with the kinds, for one that was not timed.
+        """
         table = self.alone if alone else self.together
         if one.kind not in table:
             raise KeyError(f"{self.name} has no seconds of {one.kind}; it has {sorted(table)}")
         times: Times = getattr(table[one.kind], direction)
         what = f"{one.kind}, {direction}"
         if isinstance(times, Piecewise):
-            line = line_of(times, one.work.value)
+            work = as_timed(one.work, element)
+            line = line_of(times, work.value)
             return derived(
                 "start + each * work",
                 "s",
                 start=Quantity(line.alpha_seconds, "s", f"a call: {what}", self.source),
                 each=Quantity(line.beta_seconds_per_byte, "s/number", what, self.source),
-                work=one.work,
+                work=work,
             )
         assert one.numbers is not None
         return derived(
@@ -130,7 +139,7 @@ class Machine:
             per_flop=Quantity(times.per_flop, "s/flop", what, self.source),
             flop=one.work,
             per_number=Quantity(times.per_number, "s/number", f"read or written: {what}", self.source),
-            numbers=one.numbers,
+            numbers=as_timed(one.numbers, element),
         )
 
     def link(self, ways: int, stride: int) -> tuple[Link, int]:
@@ -147,6 +156,16 @@ class Machine:
 def limited(machine: Machine, nbytes: float, what: str = "the limit per rank") -> Machine:
     """The same machine with so many bytes for tensors on each rank; `what` says what sets the limit."""
     return replace(machine, memory=given(nbytes, what, "bytes"))
+
+
+def as_timed(work: Quantity, element: int) -> Quantity:
+    """How many numbers of the timed size have as many bytes as this `work` on numbers of `element` bytes.
+
+    Work in other units (calls) stays as it is.
+    """
+    if element == TIMED_NBYTES or work.unit != "numbers":
+        return work
+    return derived("work * element / timed", "numbers", work=work, element=element, timed=TIMED_NBYTES)
 
 
 def line_of(lines: Piecewise, amount: float) -> Hockney:
@@ -173,11 +192,11 @@ def machine_on_paper(
 
     A product's backward pass has twice its forward's flop; what it reads and writes hides behind them. Any
     other operation reads one number and writes one, forward; backward it reads two and writes one. If
-    Adam's moments are in files, AdamW reads and writes 16 bytes per parameter there; without a rate of the
-    files, at that of the memory.
+    Adam's moments are in files, AdamW reads and writes 16 bytes per parameter there. Give
+    `file_bytes_per_second` if plans with `offload` are compared: without it files are as fast as the memory.
     """
     source = f"cited: {reference}"
-    each, number = 1 / flop_per_second, 4 / memory_bytes_per_second
+    each, number = 1 / flop_per_second, TIMED_NBYTES / memory_bytes_per_second
     rates = {kind: Rate(Product(0.0, each, 0.0), Product(0.0, 2 * each, 0.0)) for kind in PRODUCTS}
     rates |= {kind: Rate(_straight(2 * number), _straight(3 * number)) for kind in POINTWISE}
     rates["block"] = Rate(_straight(0.0), _straight(0.0))

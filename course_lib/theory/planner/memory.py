@@ -63,8 +63,8 @@ def stages_of(shape: Shape, batch: int, plan: Plan) -> list[Stage]:
 def memory_of(shape: Shape, batch: int, plan: Plan) -> Quantity:
     """The most bytes of tensors on the rank that has most, within a step."""
     stages = stages_of(shape, batch, plan)
-    whole = Part(batch // plan.data, tiles=plan.tiles, element=each_of(plan).weights)
-    inputs = shape.inputs_nbytes(whole)
+    of_data_rank = Part(batch // plan.data, tiles=plan.tiles, element=each_of(plan).weights)
+    inputs = shape.inputs_nbytes(of_data_rank)
     found = [(f"stage_{stage.index}", _peak(stage, plan, inputs)) for stage in stages]
     return found[0][1] if len(found) == 1 else largest("bytes", found)
 

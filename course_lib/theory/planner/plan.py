@@ -15,6 +15,7 @@ from course_lib.theory.memory import STAGES
 from course_lib.theory.planner.models import Shape, TransformerShape
 from course_lib.theory.planner.nets import ConvShape
 
+SCHEDULES = ("GPipe", "1F1B")
 AXES = ("tensor", "tiles", "pipeline", "data")  # from neighbouring ranks to distant ones
 
 
@@ -70,6 +71,9 @@ class Plan:
 
 def why_not(shape: Shape, batch: int, plan: Plan) -> str | None:
     """Why the library cannot run `plan` on this model, in one sentence; None when it can."""
+    no_number = _why_no_number(plan)
+    if no_number:
+        return no_number
     parts = plan.data * plan.microbatches
     if plan.zero not in STAGES:
         return f"there is no ZeRO stage {plan.zero}; use 0 to 3"
@@ -92,10 +96,21 @@ def why_not(shape: Shape, batch: int, plan: Plan) -> str | None:
     return None
 
 
+def _why_no_number(plan: Plan) -> str | None:
+    for what in ("data", "pipeline", "microbatches", "tensor"):
+        if getattr(plan, what) < 1:
+            return f"{what} is {getattr(plan, what)}; use 1 or more"
+    if min(plan.tiles) < 1:
+        return f"tiles is {plan.tiles}; use 1 or more of rows and of columns"
+    if plan.schedule not in SCHEDULES:
+        return f"there is no schedule {plan.schedule!r}; use {' or '.join(SCHEDULES)}"
+    return None
+
+
 def _why_no_tiles(shape: Shape, plan: Plan) -> str | None:
     if not isinstance(shape, ConvShape):
         return "tiles are of images, and this model has none; use 1 × 1"
-    if plan.zero or plan.pipeline > 1 or plan.tensor > 1 or plan.offload:
+    if plan.zero or plan.pipeline > 1 or plan.tensor > 1 or plan.sequence or plan.offload:
         return "tiles are combined with plain data parallelism only; use zero 0, pipeline 1 and tensor 1"
     if max(plan.tiles) > shape.side:
         return f"{shape.side} pixels make no {max(plan.tiles)} tiles; use fewer"

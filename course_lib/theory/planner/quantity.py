@@ -191,7 +191,7 @@ def _different(names: Iterable[str]) -> list[str]:
 
 
 def _digits(value: float) -> str:
-    """Three digits, integers whole."""
+    """Three significant digits; all digits of an integer."""
     if math.isinf(value):
         return "∞"
     return f"{value:,.0f}".replace(",", " ") if value == int(value) or abs(value) >= 100 else f"{value:.3g}"

@@ -133,8 +133,9 @@ def _layers(
 def _computing(
     operations: Iterable[Operation], plan: Plan, machine: Machine, direction: Direction
 ) -> Iterable[Named]:
+    element = each_of(plan).weights
     for one in operations:
-        seconds = machine.operation(one, direction, alone=plan.ranks == 1)
+        seconds = machine.operation(one, direction, alone=plan.ranks == 1, element=element)
         if one.first and direction == "backward":
             seconds = derived("both / 2", "s", "its inputs need no gradient", both=seconds)
         yield from [(one.kind, seconds)] * one.times
@@ -142,10 +143,10 @@ def _computing(
 
 def _fresh(nbytes: Quantity, plan: Plan, machine: Machine) -> Quantity:
     """Seconds of new memory for so many bytes, and of filling it."""
-    numbers = derived(
-        "nbytes / number", "numbers", nbytes=nbytes, number=given(each_of(plan).weights, "bytes")
-    )
-    return machine.operation(Operation("fresh", numbers), "forward", alone=plan.ranks == 1)
+    element = each_of(plan).weights
+    numbers = derived("nbytes / number", "numbers", nbytes=nbytes, number=given(element, "bytes"))
+    fresh = Operation("fresh", numbers)
+    return machine.operation(fresh, "forward", alone=plan.ranks == 1, element=element)
 
 
 def gathered_by(stage: Stage, plan: Plan) -> list[Quantity]:
@@ -236,7 +237,7 @@ def _pipeline(
     return derived(
         "max(schedule, microbatches * columns * (work + messages) / cores)",
         "s",
-        "when ranks share cores, all work takes turns on them",
+        "when ranks share cores, the cores do the work of all ranks",
         schedule=schedule,
         microbatches=microbatches,
         columns=counted(plan.ranks // plan.pipeline, "ranks per stage"),

@@ -115,6 +115,8 @@ def test_a_twin_keeps_the_axes_of_its_plan() -> None:
     [
         (CHATBOT, Plan(data=4), "takes 4 GPUs, and the team has 8"),
         (WEATHER, Plan(data=4096), "cannot run: a batch of 512"),
+        (CHATBOT, Plan(data=8, microbatches=0), "cannot run: microbatches is 0"),
+        (CHATBOT, Plan(data=8, zero=1, microbatches=8, offload=True), "another plan that fits takes"),
         (CHATBOT, Plan(data=8, zero=1, microbatches=8), "Most of it: the weights"),
         (
             LAPTOP,

@@ -44,6 +44,16 @@ def test_expected_time_is_the_mean_of_simulated_runs(interval: float) -> None:
     assert error < 0.05 * mean
 
 
+@pytest.mark.parametrize(
+    ("work", "interval", "saves"), [(1.0, 0.1, 10), (0.1 + 0.1 + 0.1, 0.1, 3), (1.0, 0.3, 4)]
+)
+def test_rounding_adds_no_save(work: float, interval: float, saves: int) -> None:
+    steady = Unreliable(1e12, 1.0, 0.0)
+    periods = list(simulate_run(work, interval, steady))
+    assert sum(one.activity == SAVE for one in periods) == saves
+    assert expected_seconds(work, interval, steady) == pytest.approx(work + saves, rel=1e-6)
+
+
 def no_failure_while_restarting(work: float, interval: float, machine: Unreliable) -> float:
     """Known-wrong: a restart always succeeds."""
     return expected_seconds(work, interval, replace(machine, restart_seconds=0.0)) * (

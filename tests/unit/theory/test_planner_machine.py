@@ -145,6 +145,36 @@ def test_an_axis_that_leaves_its_node_shares_the_nodes_link() -> None:
     assert paper.link(4, 2) == (paper.between, 2)
 
 
+def test_16_bit_numbers_need_half_the_time_to_read_and_write() -> None:
+    line = Hockney(0.0, 0.0)
+    paper = machine_on_paper(
+        "1 byte per second, products for free",
+        "nobody",
+        memory_nbytes=1e9,
+        flop_per_second=float("inf"),
+        memory_bytes_per_second=1.0,
+        inside=line,
+        between=line,
+        ranks_per_node=1,
+    )
+    numbers = Operation("gelu", counted(10, "", "numbers"))
+    for element in (4, 2):  # reads 10 and writes 10
+        seconds = paper.operation(numbers, "forward", alone=True, element=element)
+        assert seconds.value == 2 * 10 * element
+    shape = SHAPES[0]
+    full, mixed = (seconds_of(shape, 8, Plan(mixed=how), paper) for how in (False, True))
+    assert mixed["compute"].value == pytest.approx(full["compute"].value / 2)
+    assert mixed["update"].value == full["update"].value  # master weights and moments have 32 bits
+
+
+def test_a_call_takes_as_long_with_16_bit_numbers(machine: Machine) -> None:
+    product = Operation("linear", counted(1e6, "", "flop"), numbers=counted(1e4, "", "numbers"))
+    for one in (product, Operation("block", counted(1, "", "calls"))):
+        full, half = (machine.operation(one, "forward", alone=True, element=n).value for n in (4, 2))
+        saved = 1e4 / 1e8 / 2 if one is product else 0.0  # half of its numbers, at 1e8 per second
+        assert full - half == pytest.approx(saved)
+
+
 def test_the_summary_says_what_was_measured() -> None:
     lines = summary(found())
     assert lines[0] == "2 cores, 1.0 GB free per rank"

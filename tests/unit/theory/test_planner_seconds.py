@@ -98,6 +98,10 @@ def test_tensor_parallelism_belongs_inside_a_node() -> None:
         (Plan(tiles=(2, 1)), "tiles are of images"),
         (Plan(sequence=True), "tensor is 1"),
         (Plan(data=2, zero=7), "there is no ZeRO stage 7"),
+        (Plan(microbatches=0), "microbatches is 0; use 1 or more"),
+        (Plan(data=-2, tensor=-2), "data is -2; use 1 or more"),
+        (Plan(tiles=(0, 2)), "tiles is (0, 2); use 1 or more"),
+        (Plan(pipeline=2, schedule="gpipe"), "there is no schedule 'gpipe'; use GPipe or 1F1B"),
         (Plan(data=2, zero=3, recompute=True), "only stages of a pipeline"),
     ],
 )
