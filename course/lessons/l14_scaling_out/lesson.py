@@ -125,7 +125,7 @@ for name, link in links.items():
 
 # %% [markdown]
 # On the slow link nearly all of the time is β · m. The ranks also wait for each other, copy and add, and the model leaves
-# that out. On the fast link that counts: on one node, without any link, the all-reduce takes about as long.
+# that out. On the fast link that counts, as the all-reduce on one node shows: it takes its time without any link.
 
 # %% [markdown] tags=["notes"]
 # Six minutes up to here. Ask: "Which part of the forecast would a faster card change, and which a better driver?" On a busy machine α
