@@ -85,8 +85,8 @@ outcome("How many of the four plans fit into 64 MB per rank?", fitting, because=
 memory_bars(needs, limit)
 
 # %% [markdown]
-# State is not all. In tensor parallelism every rank has all tokens, so what lies between the layers is not divided. The pipeline is
-# smallest here because it alone takes its batch in micro-batches. The other plans can do that, too: section 2 tries all.
+# State is not all. In tensor parallelism every rank has all tokens. The pipeline is smallest because it alone takes its batch in
+# micro-batches. The other plans can do that, too: section 2 tries all.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What is fast?
@@ -105,7 +105,7 @@ print(whose(measured), *summary(measured), sep="\n")
 
 # %% [markdown]
 # `plans` lists every plan that our library can run on four ranks. We leave out those that offload Adam's state to files. The planner
-# predicts all others, and puts the fastest that fits first. The line joins the plans that no other beats in both memory and time:
+# predicts all others, and puts the fastest that fits first:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import plan_cloud
@@ -128,8 +128,8 @@ ranking(estimates, most=3)
 # A pipeline of two stages with one micro-batch is idle for half of the time. If ranks share cores, a rank that waits leaves its core to
 # another one, so this costs little. With a core per rank it costs time.
 #
-# Is any of this true? We run three plans on the four ranks: the choice, ZeRO-3, and one that combines many strategies: ZeRO-2, tensor and
-# sequence parallelism, 4 micro-batches and recomputation.
+# Is any of this true? We run three plans on the four ranks: the choice, ZeRO-3, and one that combines many:
+# ZeRO-2, tensor and sequence parallelism, micro-batches, recomputation.
 
 # %%
 predict("Many strategies combined: how many times as long as the planner's choice?", None)
@@ -161,7 +161,7 @@ error, _ = worst_error(said, runs)
 predicted_and_measured(said, runs)
 
 # %% [markdown]
-# (Error: the difference, divided by what was measured.) The planner adds up the same tensors that a run counts, so its memory is nearly
+# The planner adds up the same tensors that a run counts, so its memory is nearly
 # exact. Its times are sums of parts that were timed one by one, and real ranks also wait for each other and for a core. Do not choose
 # between two plans by a difference that is smaller than the error.
 
@@ -174,9 +174,9 @@ predicted_and_measured(said, runs)
 # ## 3 · Which number decides?
 #
 # These are the planner's questions, from the plainest way to split to the most involved. (ZeRO-3 comes late because it gathers all
-# weights in every micro-batch: section 7.) Each kind now includes its variants with smaller micro-batches and with recomputation: data
-# parallelism needed 90 MB in section 1, and with 4 micro-batches only 63. On each arrow stands the memory of the smallest plan of that
-# kind; the box names the fastest of that kind that fits. The thick frame marks the first that fits, the star the fastest:
+# weights in every micro-batch: section 7.) Each kind now includes smaller micro-batches and recomputation: data parallelism
+# needed 90 MB in section 1, and with 4 micro-batches only 63. The arrow has the memory of the kind's smallest plan, the box its fastest
+# that fits. The thick frame marks the first that fits, the star the fastest:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import decision_tree
@@ -187,9 +187,6 @@ print(explain_star(questions(estimates), error))
 decision_tree(questions(estimates))
 
 # %% [markdown]
-# Why can a combination be the fastest, although data parallelism fits? Where ranks share cores, an idle stage costs little, and a
-# pipeline sends less. But compare the difference with the error.
-#
 # Now change one number: half the memory.
 
 # %%
@@ -209,29 +206,21 @@ print(choice_table(estimates))
 decision_tree(questions(smaller))
 
 # %% [markdown]
-# Here the memory limit decides: with half of it, data parallelism and ZeRO-1 drop out. Other problems are decided by the batch (too small
-# for all ranks), the link (question below), or one tensor that is too large for a rank (section 8).
-#
-# Each row of the table names the fastest plan from that limit up to the next row's; those with ≈ are no real choice. Less memory costs
-# time: more messages, smaller micro-batches, or computing twice. So among plans that are equally fast within the error, take the plainest.
+# Here the memory limit decides: with half of it, data parallelism and ZeRO-1 drop out. Elsewhere the batch decides, the link, or one
+# large tensor (section 8). Less memory costs time: more messages, smaller micro-batches, or computing twice. Among plans that are equal
+# within the error, take the plainest.
 
 # %% tags=["exercise: 16.q2"]
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A team asks you
 #
-# You need no A100: the planner also accepts a **machine on paper**, whose rates come from data sheets. Nobody can train 13 billion
-# parameters here, so a **scaled-down twin** of your plan trains a small model on four ranks: the longest axis is halved until four
-# suffice, and the limit is chosen so that the same part of memory is short.
+# You need no A100: the planner also accepts a **machine on paper**, with rates from data sheets. Then a **scaled-down twin** of your plan
+# trains a small model on four ranks, under a limit for which the same part of memory is short.
 #
-# | `Plan(…)` | meaning |
-# |---|---|
-# | `data`, `pipeline`, `tensor`, `tiles=(2, 2)` | how many ranks share the batch, the layers, each layer, each image; their product is the number of ranks |
-# | `zero` | stage 0 to 3 |
-# | `microbatches` | per data rank and step |
-# | `sequence`, `recompute`, `offload` | `True` or `False` |
-#
-# Run the cell as often as you like: the reply says what your plan needs, or how long it takes.
+# `Plan` takes `data`, `pipeline`, `tensor` and `tiles=(2, 2)`: how many ranks share the batch, the layers, each layer, each image. Their
+# product is the number of ranks. Then `zero` (0 to 3), `microbatches`, and `sequence`, `recompute`, `offload` (`True`). Try often: the reply
+# says what your plan needs or takes.
 
 # %% tags=["exercise: 16.1"]
 
@@ -265,8 +254,7 @@ if rank == 0:
 # all 16, it saves most; (b) tensor parallelism on 8 and a pipeline across the nodes, as large labs do; (c) data parallelism.
 #
 # <details><summary>What to listen for</summary>(c), perhaps with ZeRO-1, which sends no more bytes: nothing has to be saved. (a) and (b) pay, in
-# messages, for memory savings that nobody needs. If the batch is too small for 16 ranks, something else must be split. If the link between
-# the nodes is too slow for one all-reduce per step, more nodes do not help (lesson 14).</details>
+# messages, for memory savings that nobody needs. If the batch is too small for 16 ranks, something else must be split.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

@@ -114,7 +114,7 @@ def verdict(found: Sequence[Configuration]) -> str:
         f"{abs(worst.memory_error):.1%}",
         f"time: median error {median_error(plans):.0%}",
         f"choice: right in {right} of {len(found)} configurations; a fitting plan drawn at random",
-        f"        would be right in {sum(shares):.1f} on average; in {shares.count(1.0)}, every fitting plan is right",
+        f"        would be right in {sum(shares):.1f} on average; in {shares.count(1.0)}, every such plan is",
         "",
         f"{'measured step':24}{'plans':>6}{'median error':>14}{'took longer':>13}",
     ]

@@ -11,6 +11,10 @@ from mpi_classroom.launch import run_ranks
 
 FAMILIES = ("data and ZeRO", "pipeline", "tensor", "combined")
 NEAR = 0.1  # a plan that takes at most so much longer is as good
+LEGEND = (
+    "Each row is the fastest plan from that limit up to the next row's.\n"
+    f"≈  less than {NEAR:.0%} faster than the last row above without it: no real choice"
+)
 ESTIMATORS = "estimators: "  # marks the line of the job that asks them
 Runs = Sequence[Mapping[str, float]]
 
@@ -80,7 +84,7 @@ def choice_table(estimates: Sequence[Estimate]) -> str:
         last = last if near else one.seconds.value
         memory = f"{one.memory.value / 1e6:.2f} MB"
         lines.append(f"{memory:>9} {one.seconds.text:>9} {'≈' if near else ' '}   {one.plan.name}")
-    return "\n".join([*lines, f"≈  less than {NEAR:.0%} faster than the last row above without it"])
+    return "\n".join([*lines, LEGEND])
 
 
 def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
@@ -100,7 +104,7 @@ def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
     else:
         said.append(f"Wrong: {fastest[0].plan.name} was faster; the choice took {slower:.0%} longer.")
     error, name = worst_error(estimates, runs)
-    return " ".join([*said, f"The worst prediction of a time is off by {error:.0%}: {name}."])
+    return " ".join([*said, f"The worst prediction of a time is off by {error:.0%} of what was measured: {name}."])
 
 
 def worst_error(estimates: Sequence[Estimate], runs: Runs) -> tuple[float, str]:
@@ -120,6 +124,8 @@ def explain_star(decisions: Sequence[Decision], error: float) -> str:
     shorter = 1 - quick.seconds.value / first.seconds.value
     said = (
         f"The first that fits is {first.plan.name}. The star is on {quick.plan.name}: {shorter:.0%} shorter. "
+    if quick.plan.pipeline > 1:
+        said += "Where ranks share cores, an idle stage costs little, and a pipeline sends less. "
     )
     if shorter < error:
         return said + f"That is less than the error of {error:.0%}: take the plainer plan, or measure both."

@@ -119,7 +119,7 @@ def test_plans_whose_activations_alone_are_too_many_are_named() -> None:
 
 
 def test_a_choice_that_hardly_saves_time_is_marked(estimates: list[Estimate]) -> None:
-    last, (_, *rows, legend) = float("inf"), choice_table(estimates).split("\n")
+    last, (_, *rows, _, legend) = float("inf"), choice_table(estimates).split("\n")
     assert len(rows) == len(choices(estimates)) and legend.startswith("≈")
     assert any("≈" in row for row in rows) and not all("≈" in row for row in rows)
     for row, one in zip(rows, choices(estimates), strict=True):
