@@ -46,8 +46,8 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# You know many ways to split a training. Which one do you take? Our example is a small Transformer (4 blocks of width 256) on four
-# ranks, with 32 sequences of 64 tokens per step and at most 64 MB per rank. (The limit is ours; your ranks have more.)
+# Which way to split a training do you take? Our example is a small Transformer (4 blocks of width 256) on four
+# ranks, with 32 sequences of 64 tokens per step and at most 64 MB per rank.
 #
 # A **plan** is one way to split a training: how many ranks share the batch, the layers, and each layer. A **planner** is a program
 # that predicts memory, bytes sent and step time of each plan. Ours adds up:
@@ -91,8 +91,8 @@ memory_bars(needs, limit)
 # %% [markdown] tags=["slide"]
 # ## 2 · What is fast?
 #
-# Time depends on the machine, so we measure yours: how long operations and messages take, for each kind and several sizes. It takes
-# about half a minute. (In a terminal: `course machine`.)
+# Time depends on the machine, so we measure yours: how long operations and messages of several sizes take, in about half
+# a minute. (In a terminal: `course machine`.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.machine import machine_or_reference, summary, whose
@@ -125,8 +125,8 @@ from course.lessons.l16_choose_your_strategy.traced import ranking
 ranking(estimates, most=3)
 
 # %% [markdown]
-# A pipeline of two stages with one micro-batch is idle for half of the time. If ranks share cores, a rank that waits leaves its core to
-# another one, so this costs little. With a core per rank it costs time.
+# Two stages with one micro-batch are idle for half of the time. If ranks share cores, another rank then has the core, so this costs
+# little. With a core per rank it costs time.
 #
 # Is any of this true? We run three plans on the four ranks: the choice, ZeRO-3, and one that combines many:
 # ZeRO-2, tensor and sequence parallelism, micro-batches, recomputation.
@@ -140,7 +140,7 @@ chosen = [estimates[0].plan, Plan(data=4, zero=3), many]
 cluster["work"] = shape, batch, chosen
 
 # %% [markdown]
-# Each run counts the bytes of all tensors in real steps, and times them:
+# Each run counts the bytes of all tensors, and times the steps:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -162,21 +162,20 @@ predicted_and_measured(said, runs)
 
 # %% [markdown]
 # The planner adds up the same tensors that a run counts, so its memory is nearly
-# exact. Its times are sums of parts that were timed one by one, and real ranks also wait for each other and for a core. Do not choose
-# between two plans by a difference that is smaller than the error.
+# exact. Its times add parts timed one by one; real ranks also wait for each other and for a core. Do not choose
+# by a difference that is smaller than the error.
 
 # %% tags=["exercise: 16.q1"]
 
 # %% [markdown] tags=["notes"]
-# Ten minutes up to here. Ask who has met a configuration file with every option switched on, and what each option was for.
+# Ten minutes up to here. Ask who has met a configuration with every option switched on.
 
 # %% [markdown] tags=["slide"]
 # ## 3 · Which number decides?
 #
-# These are the planner's questions, from the plainest way to split to the most involved. (ZeRO-3 comes late because it gathers all
-# weights in every micro-batch: section 7.) Each kind now includes smaller micro-batches and recomputation: data parallelism
-# needed 90 MB in section 1, and with 4 micro-batches only 63. The arrow has the memory of the kind's smallest plan, the box its fastest
-# that fits. The thick frame marks the first that fits, the star the fastest:
+# These are the planner's questions, from the plainest way to split to the most involved. (Why ZeRO-3 comes late: section 7.) Each kind now includes smaller micro-batches and recomputation: data parallelism
+# needed 90 MB in section 1, and with 4 micro-batches only 63. The arrow has the memory of the kind's smallest plan, the box
+# the kind's fastest that fits; thick frame: the first that fits, star: the fastest.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import decision_tree
@@ -207,8 +206,7 @@ decision_tree(questions(smaller))
 
 # %% [markdown]
 # Here the memory limit decides: with half of it, data parallelism and ZeRO-1 drop out. Elsewhere the batch decides, the link, or one
-# large tensor (section 8). Less memory costs time: more messages, smaller micro-batches, or computing twice. Among plans that are equal
-# within the error, take the plainest.
+# large tensor (section 8). Less memory costs time: more messages, smaller micro-batches, or computing twice.
 
 # %% tags=["exercise: 16.q2"]
 
@@ -219,8 +217,8 @@ decision_tree(questions(smaller))
 # trains a small model on four ranks, under a limit for which the same part of memory is short.
 #
 # `Plan` takes `data`, `pipeline`, `tensor` and `tiles=(2, 2)`: how many ranks share the batch, the layers, each layer, each image. Their
-# product is the number of ranks. Then `zero` (0 to 3), `microbatches`, and `sequence`, `recompute`, `offload` (`True`). Try often: the reply
-# says what your plan needs or takes.
+# product is the number of ranks. Then `zero` (0 to 3), `microbatches`, and `sequence`, `recompute`, `offload` (`True`). The reply says
+# what your plan needs or takes.
 
 # %% tags=["exercise: 16.1"]
 
@@ -243,7 +241,7 @@ if rank == 0:
 # ## Key points
 #
 # - A plan fits if *everything* fits: state, activations, and the buffers of the fullest moment.
-# - Memory follows from model and plan. Time also needs the machine: measure it.
+# - Memory follows from model and plan. Time also needs the machine.
 # - Less memory costs time. Among plans that are equal within the error, take the plainest.
 # - A prediction comes with its error. Plans that differ by less are equal until you measure them.
 
@@ -254,7 +252,7 @@ if rank == 0:
 # all 16, it saves most; (b) tensor parallelism on 8 and a pipeline across the nodes, as large labs do; (c) data parallelism.
 #
 # <details><summary>What to listen for</summary>(c), perhaps with ZeRO-1, which sends no more bytes: nothing has to be saved. (a) and (b) pay, in
-# messages, for memory savings that nobody needs. If the batch is too small for 16 ranks, something else must be split.</details>
+# messages, for memory savings that nobody needs. If the batch is too small for 16 ranks, split something else.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

@@ -104,7 +104,8 @@ def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
     else:
         said.append(f"Wrong: {fastest[0].plan.name} was faster; the choice took {slower:.0%} longer.")
     error, name = worst_error(estimates, runs)
-    return " ".join([*said, f"The worst prediction of a time is off by {error:.0%} of what was measured: {name}."])
+    said.append(f"The worst prediction of a time is off by {error:.0%} of what was measured: {name}.")
+    return " ".join(said)
 
 
 def worst_error(estimates: Sequence[Estimate], runs: Runs) -> tuple[float, str]:
@@ -124,9 +125,9 @@ def explain_star(decisions: Sequence[Decision], error: float) -> str:
     shorter = 1 - quick.seconds.value / first.seconds.value
     said = (
         f"The first that fits is {first.plan.name}. The star is on {quick.plan.name}: {shorter:.0%} shorter. "
+    )
     if quick.plan.pipeline > 1:
         said += "Where ranks share cores, an idle stage costs little, and a pipeline sends less. "
-    )
     if shorter < error:
         return said + f"That is less than the error of {error:.0%}: take the plainer plan, or measure both."
     return said + f"That is more than the error of {error:.0%}."
