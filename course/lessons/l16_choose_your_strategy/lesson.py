@@ -49,8 +49,8 @@ rank, size = comm.rank, comm.size
 # Which way to split a training do you take? Our example is a small Transformer (4 blocks of width 256) on four
 # ranks, with 32 sequences of 64 tokens per step and at most 64 MB per rank.
 #
-# A **plan** is one way to split a training: how many ranks share the batch, the layers, and each layer. A **planner** is a program
-# that predicts memory, bytes sent and step time of each plan. Ours adds up:
+# A **plan** says how many ranks share the batch, the layers, and each layer. A **planner** is a program that predicts memory, bytes sent
+# and step time of each plan. Ours adds up:
 #
 # > memory = weights + gradients + optimizer state + inputs + peak of the activations and buffers, which come and go within a step
 #
@@ -69,7 +69,7 @@ batch, limit = 32, 64e6  # sequences per step; bytes per rank
 clickable(memory_of(shape, batch, Plan(data=4)), "memory")
 
 # %% [markdown]
-# Now four plans: data parallelism, ZeRO-3, a pipeline with 8 micro-batches, and tensor parallelism.
+# Now data parallelism, ZeRO-3, a pipeline with 8 micro-batches, and tensor parallelism.
 
 # %%
 predict("How many of the four plans fit into 64 MB per rank?", None)
@@ -128,7 +128,7 @@ ranking(estimates, most=3)
 # Two stages with one micro-batch are idle for half of the time. If ranks share cores, another rank then has the core, so this costs
 # little. With a core per rank it costs time.
 #
-# Is any of this true? We run three plans on the four ranks: the choice, ZeRO-3, and one that combines many:
+# Is this true? We run three plans: the choice, ZeRO-3, and one that combines many:
 # ZeRO-2, tensor and sequence parallelism, micro-batches, recomputation.
 
 # %%
@@ -151,19 +151,18 @@ runs = [run_plan(comm, shape, batch, plan, steps=3) for plan in chosen]
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import predicted_and_measured
-from course.lessons.l16_choose_your_strategy.words import explain_many, explain_runs, worst_error
+from course.lessons.l16_choose_your_strategy.words import explain_many, explain_runs
 
 runs, said = cluster["runs"][0], [estimate(shape, batch, plan, machine) for plan in chosen]
 times, why = runs[2]["seconds"] / runs[0]["seconds"], explain_many(said, runs)
 outcome("Many strategies combined: how many times as long as the planner's choice?", times, because=why)
 print(explain_runs(said, runs))
-error, _ = worst_error(said, runs)
 predicted_and_measured(said, runs)
 
 # %% [markdown]
 # The planner adds up the same tensors that a run counts, so its memory is nearly
 # exact. Its times add parts timed one by one; real ranks also wait for each other and for a core. Do not choose
-# by a difference that is smaller than the error.
+# by a difference smaller than the error.
 
 # %% tags=["exercise: 16.q1"]
 
@@ -173,16 +172,16 @@ predicted_and_measured(said, runs)
 # %% [markdown] tags=["slide"]
 # ## 3 · Which number decides?
 #
-# These are the planner's questions, from the plainest way to split to the most involved. (Why ZeRO-3 comes late: section 7.) Each kind now includes smaller micro-batches and recomputation: data parallelism
+# These are the planner's questions, the plainest way to split first. (Why ZeRO-3 comes late: section 7.) Each kind now includes smaller micro-batches and recomputation: data parallelism
 # needed 90 MB in section 1, and with 4 micro-batches only 63. The arrow has the memory of the kind's smallest plan, the box
 # the kind's fastest that fits; thick frame: the first that fits, star: the fastest.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import decision_tree
-from course.lessons.l16_choose_your_strategy.words import explain_star
+from course.lessons.l16_choose_your_strategy.words import explain_star, worst_error
 from course_lib.theory.planner.ranking import questions, under
 
-print(explain_star(questions(estimates), error))
+print(explain_star(questions(estimates), worst_error(said, runs)[0]))
 decision_tree(questions(estimates))
 
 # %% [markdown]
@@ -206,7 +205,7 @@ decision_tree(questions(smaller))
 
 # %% [markdown]
 # Here the memory limit decides: with half of it, data parallelism and ZeRO-1 drop out. Elsewhere the batch decides, the link, or one
-# large tensor (section 8). Less memory costs time: more messages, smaller micro-batches, or computing twice.
+# large tensor (section 8). Less memory costs time.
 
 # %% tags=["exercise: 16.q2"]
 
@@ -243,7 +242,7 @@ if rank == 0:
 # - A plan fits if *everything* fits: state, activations, and the buffers of the fullest moment.
 # - Memory follows from model and plan. Time also needs the machine.
 # - Less memory costs time. Among plans that are equal within the error, take the plainest.
-# - A prediction comes with its error. Plans that differ by less are equal until you measure them.
+# - A prediction has an error.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
