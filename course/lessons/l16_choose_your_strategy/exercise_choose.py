@@ -78,8 +78,8 @@ CHOOSE_CHATBOT = _choose(
     id="16.1",
     title="A chatbot on 8 GPUs",
     task="A team trains 13 billion parameters (40 blocks of width 5,120, the sizes of OPT-13B), 64 sequences "
-    "of 2,048 tokens per step, in 16 bits with Adam's state in 32, on one node of 8 A100 with 80 GB each. "
-    + RULE,
+    "of 2,048 tokens per step, in 16 bits with Adam's state in 32 (2 + 2 + 12 bytes per parameter), on one "
+    "node of 8 A100 with 80 GB each. " + RULE,
     objectives=(2, 3),
     targets=("combine-everything",),
     stub="data=8, microbatches=8",
@@ -138,8 +138,9 @@ CHOOSE_WEATHER = _choose(
     id="16.5",
     title="A weather net on 512 nodes",
     task="A weather net is a Transformer of 24 blocks and width 4,096. A map has 720 × 1,440 points with 20 "
-    "variables each; patches of 8 × 8 points make it 16,200 tokens of 1,280 numbers, which the planner "
-    "takes for the vocabulary. 512 maps per step, in 16 bits, on 512 nodes of 8 A100: 4,096 GPUs. " + RULE,
+    "variables each; patches of 8 × 8 points make it 16,200 tokens of 1,280 numbers (8 × 8 × 20). The "
+    "planner counts an input and an output layer of that size in place of the vocabulary's. 512 maps per "
+    "step, in 16 bits, on 512 nodes of 8 A100: 4,096 GPUs. " + RULE,
     objectives=(6,),
     targets=("tensor-parallel-across-nodes",),
     stub="data=4096",

@@ -8,7 +8,15 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 
-from course.lessons.l16_choose_your_strategy.words import FAMILIES, choices, family_of, in_mb, peak_of, short
+from course.lessons.l16_choose_your_strategy.words import (
+    FAMILIES,
+    NEAR,
+    choices,
+    family_of,
+    in_mb,
+    peak_of,
+    short,
+)
 from course.lessons.shared.figures.zero import PARTS
 from course_lib.theory.planner.quantity import Quantity
 from course_lib.theory.planner.ranking import Decision, Estimate
@@ -29,7 +37,7 @@ PREDICTED: Look = {"color": "#56B4E9", "hatch": ""}
 MEASURED: Look = {"color": "#E69F00", "hatch": "///"}
 LIMIT: Look = {"color": "#D55E00", "linewidth": 2, "linestyle": "--"}
 PLATE: Look = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-CHOSEN, ASKED, REFUSED = "#009E73", "#eeeeee", "#ffffff"
+CHOSEN, ASKED, REFUSED, PALE = "#009E73", "#eeeeee", "#ffffff", "#bbbbbb"
 
 # ------------------------------------------------------------------ what plans need and take
 
@@ -38,9 +46,7 @@ def memory_bars(needs: Mapping[str, Quantity], limit: float) -> Picture:
     """The memory of each plan on its fullest rank, by what it is for, and the limit per rank in bytes."""
     fitting = sum(need.value <= limit for need in needs.values())
     state = sum(sum(held_by(need)[:3]) <= limit for need in needs.values())
-    title = (
-        f"{fitting} of {len(needs)} plans fit into {in_mb(limit)}; if state were all, {state} of them would"
-    )
+    title = f"{fitting} of {len(needs)} plans fit into {in_mb(limit)}; counting state only, {state} would"
     figure, (axes,) = new_panels(title, height=1.9 + 0.55 * len(needs))
     for row, need in enumerate(needs.values()):
         start = 0.0
@@ -88,7 +94,9 @@ def plan_cloud(estimates: Sequence[Estimate]) -> Picture:
     axes.step(*points_of(best), where="post", color=INK, linewidth=1.5, label="best for each limit")
     axes.axvline(limit / 1e6, label=f"limit, {in_mb(limit)}", **LIMIT)
     if fitting:
-        axes.scatter(*points_of(fitting[:1]), marker="*", s=320, color=CHOSEN, edgecolor=INK, zorder=3)
+        star: Look = {"marker": "*", "color": CHOSEN, "edgecolor": INK, "zorder": 3}
+        axes.scatter(*points_of(fitting[:1]), s=320, **star)
+        axes.scatter([], [], s=150, label="fastest that fits", **star)
     axes.set_xlabel("MB on the fullest rank, predicted")
     axes.set_ylabel("ms per step, predicted")
     axes.set_ylim(bottom=0)
@@ -151,7 +159,6 @@ def worst(pairs: Sequence[tuple[float, float]]) -> float:
 
 def decision_tree(decisions: Sequence[Decision]) -> Picture:
     """The planner's questions with their answers; marked are the first plan that fits, and the fastest."""
-    limit = decisions[0].smallest.limit.value
     first = next((row for row, one in enumerate(decisions) if one.answer), None)
     fastest = fastest_row(decisions)
     title = tree_title(decisions, first, fastest)
@@ -161,12 +168,12 @@ def decision_tree(decisions: Sequence[Decision]) -> Picture:
     axes.set(xlim=(0, 10), ylim=(len(decisions) - 0.45, -0.55))
     axes.axis("off")
     for row, (one, text) in enumerate(zip(decisions, words, strict=True)):
-        sign, answer = ("≤", "yes") if one.answer else (">", "no")
-        need = f"{one.smallest.memory.value / 1e6:.3g} {sign} {limit / 1e6:.3g}"
+        need = f"from {one.smallest.memory.value / 1e6:.3g} MB"
         box(axes, (0.0, row, 4.4), textwrap.fill(one.question, 34), ASKED)
-        arrow(axes, (4.4, row), (5.85, row), f"{answer}:\n{need}")
+        arrow(axes, (4.4, row), (5.85, row), f"{'yes' if one.answer else 'no'}:\n{need}")
         if row + 1 < len(decisions):
-            arrow(axes, (2.3, row + 0.37), (2.3, row + 0.63), "")
+            pale = first is not None and row >= first  # what comes after a "yes" is for comparison
+            arrow(axes, (2.3, row + 0.37), (2.3, row + 0.63), "", PALE if pale else INK)
         if one.fastest is None:
             axes.text(6.0, row, text, va="center", fontsize=FONT_SIZE, color=INK)
         else:
@@ -219,9 +226,11 @@ def box(axes: Axes, place: tuple[float, float, float], words: str, colour: str, 
     axes.text(left + 0.1, middle, words, va="center", fontsize=FONT_SIZE, color=ink, linespacing=1.05)
 
 
-def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], words: str) -> None:
+def arrow(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], words: str, colour: str = INK
+) -> None:
     """An arrow, with words on it."""
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": INK, "linewidth": 1.5})
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.5})
     if words:
         middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
         axes.text(*middle, words, ha="center", va="center", fontsize=FONT_SIZE, color=INK, bbox=PLATE)
@@ -235,10 +244,9 @@ def link_sweep(
 ) -> Picture:
     """Step time of each plan against the rate of the link between its ranks, in bytes per second.
 
-    `marks` are links by name; the title says which plan is the fastest on each.
+    `marks` are links by name; the title says which plan is the fastest on each, or how many are as fast.
     """
-    best = {name: fastest_at(rates, steps, rate) for name, rate in marks.items()}
-    title = "; ".join(f"{name}: {plan} is the fastest" for name, plan in best.items())
+    title = "; ".join(f"{name}: {fastest_at(rates, steps, rate)}" for name, rate in marks.items())
     figure, (axes,) = new_panels(title, height=4.6)
     for index, (name, seconds) in enumerate(steps.items()):
         style = series_style(index) | {"markersize": 5}
@@ -265,6 +273,8 @@ def link_sweep(
 
 
 def fastest_at(rates: Sequence[float], steps: Mapping[str, Sequence[float]], rate: float) -> str:
-    """The plan that is the fastest at the rate nearest to this one."""
+    """Which plan is the fastest at the rate nearest to this one, or how many plans are as good."""
     place = min(range(len(rates)), key=lambda index: abs(rates[index] / rate - 1))
-    return min(steps, key=lambda name: steps[name][place])
+    fastest = min(steps, key=lambda name: steps[name][place])
+    good = sum(seconds[place] <= (1 + NEAR) * steps[fastest][place] for seconds in steps.values())
+    return f"{good} plans are equal within {NEAR:.0%}" if good > 1 else f"{fastest} is the fastest"

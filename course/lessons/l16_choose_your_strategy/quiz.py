@@ -147,7 +147,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="16.p2",
-        question="Everything combined: how many times as long as the planner's choice?",
+        question="Many strategies combined: how many times as long as the planner's choice?",
         objectives=(2,),
         targets=("combine-everything",),
     ),
@@ -165,7 +165,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="16.p5",
-        question="Tensor parallelism across two nodes: how many times as long as inside each?",
+        question="A tensor group of 16 on two nodes: how many times as long as 8 in each, and a pipeline?",
         objectives=(5,),
         targets=("tensor-parallel-across-nodes",),
     ),

@@ -44,11 +44,11 @@ class TwinRun:
 
     def __str__(self) -> str:
         held, limit = (measured(n, "bytes", "").text for n in (self.nbytes, self.limit_nbytes))
-        equal = "as in one process" if self.equal else f"in one process {_three(self.expected)}"
+        equal = "equal up to rounding" if self.equal else "different"
         return (
             f"its twin: {self.plan.name}\n"
             f"  memory   {held} on the fullest rank, of {limit}: {'fits' if self.fits else 'does not fit'}\n"
-            f"  losses   {_three(self.losses)}, {equal}\n"
+            f"  losses   {_three(self.losses)}; in one process {_three(self.expected)}: {equal}\n"
             f"  step     {measured(self.seconds, 's', '').text} on this machine"
         )
 

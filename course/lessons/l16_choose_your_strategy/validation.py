@@ -75,8 +75,7 @@ def choose(found: Sequence[Outcome], fitting: int) -> tuple[Outcome | None, Outc
 
     The limit lies half way between the `fitting` smallest measured peaks and the next.
     """
-    peaks = sorted(each.measured_nbytes for each in found)
-    limit = 1.1 * peaks[-1] if fitting == len(peaks) else (peaks[fitting - 1] + peaks[fitting]) / 2
+    limit = limit_of(found, fitting)
     fastest = min(
         (each for each in found if each.measured_nbytes <= limit), key=lambda each: each.measured_seconds
     )
@@ -88,6 +87,19 @@ def choose(found: Sequence[Outcome], fitting: int) -> tuple[Outcome | None, Outc
     return chosen, fastest, near and chosen.measured_nbytes <= limit
 
 
+def limit_of(found: Sequence[Outcome], fitting: int) -> float:
+    """The emulated limit in bytes: half way between the `fitting` smallest measured peaks and the next."""
+    peaks = sorted(each.measured_nbytes for each in found)
+    return 1.1 * peaks[-1] if fitting == len(peaks) else (peaks[fitting - 1] + peaks[fitting]) / 2
+
+
+def share_of_right(found: Sequence[Outcome], fitting: int) -> float:
+    """The part of the plans that fit which take at most 10 % longer than the fastest of them."""
+    limit = limit_of(found, fitting)
+    seconds = [each.measured_seconds for each in found if each.measured_nbytes <= limit]
+    return sum(one <= (1 + NEAR) * min(seconds) for one in seconds) / len(seconds)
+
+
 # ------------------------------------------------------------------ in words
 
 
@@ -96,13 +108,15 @@ def verdict(found: Sequence[Configuration]) -> str:
     plans = [each for one in found for each in one.plans]
     worst = max(plans, key=lambda each: abs(each.memory_error))
     right = sum(choose(one.plans, one.fitting)[2] for one in found)
+    shares = [share_of_right(one.plans, one.fitting) for one in found]
     lines = [
         f"memory: {count_near(plans)} of {len(plans)} plans within {MEMORY_WITHIN:.0%}; the worst is off by "
         f"{abs(worst.memory_error):.1%}",
         f"time: median error {median_error(plans):.0%}",
-        f"choice: right in {right} of {len(found)} configurations",
+        f"choice: right in {right} of {len(found)} configurations; a fitting plan drawn at random",
+        f"        would be right in {sum(shares):.1f} on average; in {shares.count(1.0)}, every such plan is",
         "",
-        f"{'measured step':24}{'plans':>6}{'median error':>14}{'predicted too short':>21}",
+        f"{'measured step':24}{'plans':>6}{'median error':>14}{'took longer':>13}",
     ]
     for name, low, high in (
         (f"below {1e3 * SHORT_STEP:.0f} ms", 0.0, SHORT_STEP),
@@ -112,7 +126,7 @@ def verdict(found: Sequence[Configuration]) -> str:
         mine = [each for each in plans if low <= each.measured_seconds < high]
         if mine:
             short = sum(each.seconds_error < 0 for each in mine)
-            lines.append(f"{name:24}{len(mine):>6}{median_error(mine):>14.0%}{short:>21}")
+            lines.append(f"{name:24}{len(mine):>6}{median_error(mine):>14.0%}{short:>13}")
     return "\n".join([*lines, "", *wrong_choices(found)])
 
 

@@ -4,13 +4,17 @@ from collections.abc import Mapping, Sequence
 
 from course_lib.theory.planner.plan import AXES, Plan
 from course_lib.theory.planner.quantity import Quantity
-from course_lib.theory.planner.ranking import Estimate
+from course_lib.theory.planner.ranking import Decision, Estimate
 from mpi_classroom.figures import listed, three_digits
 from mpi_classroom.job_output import marked_lines
 from mpi_classroom.launch import run_ranks
 
 FAMILIES = ("data and ZeRO", "pipeline", "tensor", "combined")
 NEAR = 0.1  # a plan that takes at most so much longer is as good
+LEGEND = (
+    "Each row is the fastest plan from that limit up to the next row's.\n"
+    f"≈  less than {NEAR:.0%} faster than the last row above without it: no real choice"
+)
 ESTIMATORS = "estimators: "  # marks the line of the job that asks them
 Runs = Sequence[Mapping[str, float]]
 
@@ -48,15 +52,19 @@ def peak_of(need: Quantity) -> Quantity:
 
 def explain_fitting(needs: Mapping[str, Quantity], limit: float) -> str:
     """Which plans do not fit although their state would, and why."""
-    hidden = []
+    hidden, all_in = [], []
     for name, need in needs.items():
         peak = peak_of(need)
         state = sum(peak[part].value for part in ("weights", "gradients", "optimizer"))
         if state <= limit < need.value:
-            hidden.append(f"{name} ({in_mb(state)} of state, {in_mb(need.value)} in all)")
+            hidden.append(f"{name} ({in_mb(state)})")
+            all_in.append(in_mb(need.value))
     if not hidden:
         return "Each plan whose state fits does fit."
-    return f"Only the activations are too many for {listed(hidden)}."
+    need_it = "they need" if len(hidden) > 1 else "it needs"
+    return (
+        f"The state of {listed(hidden)} would fit; with activations and buffers {need_it} {listed(all_in)}."
+    )
 
 
 def choices(estimates: Sequence[Estimate]) -> list[Estimate]:
@@ -69,10 +77,14 @@ def choices(estimates: Sequence[Estimate]) -> list[Estimate]:
 
 
 def choice_table(estimates: Sequence[Estimate]) -> str:
-    """Which plan is the choice from which memory per rank on."""
-    lines = [f"{'from':>9} {'step':>9}   choice"]
-    lines += [f"{one.memory.text:>9} {one.seconds.text:>9}   {one.plan.name}" for one in choices(estimates)]
-    return "\n".join(lines)
+    """Which plan is the choice from which memory per rank on; ≈ marks those that hardly save time."""
+    lines, last = [f"{'from':>9} {'step':>9}     choice"], float("inf")
+    for one in choices(estimates):
+        near = one.seconds.value >= (1 - NEAR) * last
+        last = last if near else one.seconds.value
+        memory = f"{one.memory.value / 1e6:.2f} MB"
+        lines.append(f"{memory:>9} {one.seconds.text:>9} {'≈' if near else ' '}   {one.plan.name}")
+    return "\n".join([*lines, LEGEND])
 
 
 def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
@@ -91,12 +103,38 @@ def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
         said.append(f"The choice took {slower:.0%} longer than {fastest[0].plan.name}: no real difference.")
     else:
         said.append(f"Wrong: {fastest[0].plan.name} was faster; the choice took {slower:.0%} longer.")
-    error, name = max((abs(one.seconds.value / run["seconds"] - 1), one.plan.name) for one, run in pairs)
-    return " ".join([*said, f"The worst prediction of a time is off by {error:.0%}: {name}."])
+    error, name = worst_error(estimates, runs)
+    said.append(f"The worst prediction of a time is off by {error:.0%} of what was measured: {name}.")
+    return " ".join(said)
 
 
-def explain_everything(estimates: Sequence[Estimate], runs: Runs) -> str:
-    """What the last plan, which combines everything, saves and sends beside the first one, the choice."""
+def worst_error(estimates: Sequence[Estimate], runs: Runs) -> tuple[float, str]:
+    """The largest error of a predicted time, as a part of what was measured, and the plan's name."""
+    pairs = zip(estimates, runs, strict=True)
+    return max((abs(one.seconds.value / run["seconds"] - 1), one.plan.name) for one, run in pairs)
+
+
+def explain_star(decisions: Sequence[Decision], error: float) -> str:
+    """Whether the fastest plan is worth more than the first kind that fits, given the error of the times."""
+    fitting = [one.fastest for one in decisions if one.fastest]
+    if not fitting:
+        return "No plan fits."
+    first, quick = fitting[0], min(fitting, key=lambda one: one.seconds.value)
+    if first is quick:
+        return f"The first that fits, {first.plan.name}, is also the fastest."
+    shorter = 1 - quick.seconds.value / first.seconds.value
+    said = (
+        f"The first that fits is {first.plan.name}. The star is on {quick.plan.name}: {shorter:.0%} shorter. "
+    )
+    if quick.plan.pipeline > 1:
+        said += "Where ranks share cores, an idle stage costs little, and a pipeline sends less. "
+    if shorter < error:
+        return said + f"That is less than the error of {error:.0%}: take the plainer plan, or measure both."
+    return said + f"That is more than the error of {error:.0%}."
+
+
+def explain_many(estimates: Sequence[Estimate], runs: Runs) -> str:
+    """What the last plan, which combines many strategies, saves and sends beside the first, the choice."""
     first, last = estimates[0], estimates[-1]
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
     sent = last.sent.value / first.sent.value

@@ -90,5 +90,6 @@ def summary(measured: dict[str, Any]) -> list[str]:
         f"{measured['cores']} cores, {measured['memory_nbytes'] / 1e9:.1f} GB free per rank",
         f"a matrix product: up to {fastest / 1e9:.0f} Gflop/s per rank, all ranks at work",
         f"AdamW: {update / 1e6:.0f} million parameters per second and rank",
-        f"a message between two ranks: {latency * 1e6:.1f} µs; a long one {bandwidth / 1e9:.1f} GB/s",
+        f"a message between two ranks: the shortest {latency * 1e6:.1f} µs, "
+        f"the longest {bandwidth / 1e9:.1f} GB/s",
     ]

@@ -53,7 +53,7 @@ class Link:
     name: str
     exchange: Piecewise
     sum: Piecewise
-    source: str  # "measured", or "cited: …"
+    source: str  # "fitted to measurements", or "cited: …"
 
     def message(self, nbytes: Quantity, sharing: int = 1) -> Quantity:
         """Seconds of sending so many bytes and receiving as many; `sharing` ranks use the link at once."""

@@ -14,6 +14,7 @@ from course_lib.theory.planner.models import Part, TransformerShape
 from course_lib.theory.planner.quantity import measured
 
 DIRECTIONS = ("forward", "backward")
+FITTED = "fitted to measurements"  # the source of a coefficient, which no clock has shown
 
 
 def machine_from_json(text: str) -> Machine:
@@ -28,7 +29,7 @@ def machine_of(found: Mapping[str, Any]) -> Machine:
         "between two ranks",
         fit_piecewise(messages["nbytes"], messages["exchange_seconds"], 4),
         fit_piecewise(messages["nbytes"], messages["sum_seconds"], 4),
-        "measured",
+        FITTED,
     )
     return Machine(
         found["name"],
@@ -39,7 +40,7 @@ def machine_of(found: Mapping[str, Any]) -> Machine:
         link,
         link,
         2**31,  # one node, however many ranks
-        "measured",
+        FITTED,
         {name: _besides_messages(name, table, link) for name, table in found["calls"].items()},
         {name: _besides_messages(name, table, link) for name, table in found["crowded_calls"].items()},
     )

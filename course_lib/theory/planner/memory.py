@@ -135,16 +135,16 @@ def _backward(stage: Stage, plan: Plan) -> Quantity:
     copies = (stage.index > 0) + (not inside)
     again = plan.recompute or not stage.layers[-1].keeps_output
     return derived(
-        "in_flight * (copies * received + sent) + (in_flight - 1) * kept + moment",
+        "in_flight * (copies * received + sent) + (in_flight - 1) * kept + at_the_fullest",
         "bytes",
         in_flight=in_flight,
         copies=counted(
-            copies, "copies of what came: one to send its gradient back, one that layers may change"
+            copies, "copies of the input: one to send its gradient back, one that layers may change"
         ),
         received=stage.received,
         sent=stage.sent if again else NOTHING,
         kept=kept,
-        moment=one,
+        at_the_fullest=one,
     )
 
 
@@ -163,20 +163,20 @@ def _moment(stage: Stage, plan: Plan) -> Quantity:
         widest, finished = _buffers(stage.layers, index, plan)
         moments += [
             derived(
-                "kept + more + ends + buffers",
+                "kept + working_space + stage_outputs + buffers",
                 "bytes",
                 f"while {layer.name} {index} goes backward",
                 kept=total("bytes", [*kept, *again]),
-                more=layer.widest,
-                ends=held,
+                working_space=layer.widest,
+                stage_outputs=held,
                 buffers=widest,
             ),
             derived(
-                "kept + more + buffers",
+                "kept + working_space + buffers",
                 "bytes",
                 f"when {layer.name} {index} has its gradients",
                 kept=before,
-                more=layer.output,
+                working_space=layer.output,
                 buffers=finished,
             ),
         ]
@@ -258,12 +258,12 @@ def _update(layers: Sequence[Layer], plan: Plan) -> Quantity:
     lengths = masters_of(layers, plan)
     most, before = max(zip(lengths, [0, *lengths], strict=False), key=lambda pair: 2 * pair[0] + pair[1])
     adam = derived(
-        "number * (2 * numbers + before)",
+        "number * (2 * numbers + previous)",
         "bytes",
         "torch's AdamW: a root and a quotient, beside the quotient of the tensor before",
         number=given(4, "of a 32-bit number", "bytes"),
         numbers=counted(most, "numbers of a tensor that the optimizer updates at once"),
-        before=counted(before, "numbers of the one before it"),
+        previous=counted(before, "numbers of the one before it"),
     )
     if plan.mixed:
         copies = counted(4 * sum(lengths), "32-bit copies of the gradients", "bytes")

@@ -114,6 +114,7 @@ class TransformerShape:
         return derived(
             "index * samples * (length + 1)",
             "bytes",
+            "every token has a target: the token after it",
             index=given(INDEX_NBYTES, "of an int64", "bytes"),
             samples=part.samples,
             length=self.length,

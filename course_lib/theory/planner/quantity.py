@@ -8,8 +8,8 @@
                             ranks = 8 (given)
 
 The text is what is evaluated, so a formula that is shown is the formula that was used. A quantity without
-parts was given by the reader, counted in the model, measured on a machine, or is cited from a publication: no
-other number enters a plan.
+parts was given by the reader, counted in the model, measured on a machine, fitted to such measurements, or is
+cited from a publication: no other number enters a plan.
 """
 
 import ast

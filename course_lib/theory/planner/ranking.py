@@ -133,15 +133,15 @@ def spends(one: Estimate) -> str:
 
 QUESTIONS: tuple[tuple[str, Callable[[Plan], bool]], ...] = (
     (
-        "Do all weights, gradients and optimizer state fit on every rank?",
+        "Does it fit when every rank keeps all weights, gradients and optimizer state?",
         lambda plan: plan.data == plan.ranks and plan.zero == 0,
     ),
     (
-        "Do they fit when ZeRO-1 shards the optimizer state?",
+        "Does it fit when ZeRO-1 shards the optimizer state?",
         lambda plan: plan.data == plan.ranks and plan.zero == 1,
     ),
     (
-        "Do they fit when ZeRO-2 shards the gradients, too?",
+        "Does it fit when ZeRO-2 shards the gradients, too?",
         lambda plan: plan.data == plan.ranks and plan.zero == 2,
     ),
     (

@@ -35,7 +35,7 @@ def test_the_bars_count_what_fits_and_what_would_if_state_were_all() -> None:
     needs = {plan.name: memory_of(SHAPE, BATCH, plan) for plan in four}
     picture = memory_bars(needs, 64e6)
     check_legible(picture)
-    assert title_of(picture) == "2 of 4 plans fit into 64 MB; if state were all, 4 of them would"
+    assert title_of(picture) == "2 of 4 plans fit into 64 MB; counting state only, 4 would"
     assert title_of(memory_bars(needs, 1e9)).startswith("4 of 4 plans fit into 1000 MB")
 
 

@@ -17,17 +17,20 @@ from course.lessons.l16_choose_your_strategy.validation import (
     Configuration,
     Outcome,
     configurations,
+    share_of_right,
     verdict,
     wrong_choices,
 )
 from course.lessons.l16_choose_your_strategy.words import (
     ESTIMATORS,
+    choice_table,
     choices,
     estimators_table,
-    explain_everything,
     explain_fitting,
     explain_half,
+    explain_many,
     explain_runs,
+    explain_star,
     short,
 )
 from course.lessons.shared import machine as measuring
@@ -37,7 +40,7 @@ from course_lib.theory.planner.memory import memory_of
 from course_lib.theory.planner.models import TransformerShape
 from course_lib.theory.planner.plan import Plan, plans
 from course_lib.theory.planner.quantity import leaves
-from course_lib.theory.planner.ranking import Estimate, estimate, in_order, under
+from course_lib.theory.planner.ranking import Estimate, estimate, in_order, questions, under
 
 SHAPE, BATCH = TransformerShape(blocks=4, width=64, length=32, vocabulary=64, heads=4), 32
 MACHINE = limited(machine_of(measuring.reference_machine()), 3e6)
@@ -109,8 +112,30 @@ def test_each_choice_needs_more_and_takes_less_than_the_one_before(estimates: li
 def test_plans_whose_activations_alone_are_too_many_are_named() -> None:
     needs = {plan.name: memory_of(SHAPE, BATCH, plan) for plan in (Plan(data=4), Plan(tensor=4))}
     said = explain_fitting(needs, 3.5e6)
-    assert said.startswith("Only the activations are too many for data parallel on 4")
+    assert said.startswith("The state of data parallel on 4 (")
+    data, tensor = (need.value / 1e6 for need in needs.values())
+    assert said.endswith(f"they need {data:.3g} MB and {tensor:.3g} MB.")
     assert explain_fitting(needs, 1e9) == "Each plan whose state fits does fit."
+
+
+def test_a_choice_that_hardly_saves_time_is_marked(estimates: list[Estimate]) -> None:
+    last, (_, *rows, _, legend) = float("inf"), choice_table(estimates).split("\n")
+    assert len(rows) == len(choices(estimates)) and legend.startswith("≈")
+    assert any("≈" in row for row in rows) and not all("≈" in row for row in rows)
+    for row, one in zip(rows, choices(estimates), strict=True):
+        assert ("≈" in row) == (one.seconds.value >= 0.9 * last)
+        last = last if "≈" in row else one.seconds.value
+
+
+def test_the_star_is_weighed_against_the_error_of_the_times(estimates: list[Estimate]) -> None:
+    asked = questions(estimates)
+    first = next(one.fastest for one in asked if one.fastest)
+    assert first.seconds.value > estimates[0].seconds.value
+    shorter = 1 - estimates[0].seconds.value / first.seconds.value
+    assert "take the plainer plan" in explain_star(asked, shorter + 0.01)
+    assert "more than the error" in explain_star(asked, shorter - 0.01)
+    assert "is also the fastest" in explain_star([one for one in asked if one.fastest][:1], 0.1)
+    assert explain_star(questions(under(estimates, 1.0)), 0.1) == "No plan fits."
 
 
 def runs_of(three: list[Estimate], *seconds: float) -> list[dict[str, float]]:
@@ -129,10 +154,10 @@ def test_a_wrong_choice_is_called_wrong(estimates: list[Estimate]) -> None:
     assert explain_runs(three, large).startswith(f"Wrong about what fits: {three[0].plan.name}.")
 
 
-def test_what_combining_everything_saves_and_sends(estimates: list[Estimate]) -> None:
+def test_what_combining_many_strategies_saves_and_sends(estimates: list[Estimate]) -> None:
     pair = [estimates[0], estimates[-1]]
     runs = [{"nbytes": 100.0, "seconds": 1.0}, {"nbytes": 40.0, "seconds": 2.0}]
-    assert explain_everything(pair, runs).startswith("It needs 40% of the choice's memory")
+    assert explain_many(pair, runs).startswith("It needs 40% of the choice's memory")
 
 
 def test_the_choice_under_another_limit(estimates: list[Estimate]) -> None:
@@ -163,6 +188,12 @@ def test_a_configuration_for_which_nothing_is_said_to_fit_is_a_wrong_choice() ->
     feared = tuple(Outcome(str(n), 90.0 * n, 10.0 * n, 1.0, 1.0) for n in (1, 2))
     (line,) = wrong_choices([Configuration("mlp", 2, 1, feared)])
     assert "it said that nothing fits" in line
+
+
+def test_a_random_plan_is_right_as_often_as_fitting_plans_are_near_the_fastest() -> None:
+    plans = [Outcome(str(n), n, n, 1.0, seconds) for n, seconds in ((1, 1.09), (2, 1.0), (3, 1.2), (4, 0.1))]
+    assert share_of_right(plans, 3) == pytest.approx(2 / 3)  # the fourth does not fit
+    assert share_of_right(plans, 1) == 1
 
 
 # ------------------------------------------------------------------ jobs
