@@ -168,9 +168,9 @@ def decision_tree(decisions: Sequence[Decision]) -> Picture:
     axes.set(xlim=(0, 10), ylim=(len(decisions) - 0.45, -0.55))
     axes.axis("off")
     for row, (one, text) in enumerate(zip(decisions, words, strict=True)):
-        need = f"from {one.smallest.memory.value / 1e6:.3g} MB"
+        need = f"{one.smallest.memory.value / 1e6:.3g} MB"
         box(axes, (0.0, row, 4.4), textwrap.fill(one.question, 34), ASKED)
-        arrow(axes, (4.4, row), (5.85, row), f"{'yes' if one.answer else 'no'}:\n{need}")
+        arrow(axes, (4.4, row), (5.85, row), f"{'yes' if one.answer else 'no'}, from\n{need}")
         if row + 1 < len(decisions):
             pale = first is not None and row >= first  # what comes after a "yes" is for comparison
             arrow(axes, (2.3, row + 0.37), (2.3, row + 0.63), "", PALE if pale else INK)

@@ -46,7 +46,7 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · What fits?
 #
-# Which way to split a training do you take? Our example is a small Transformer (4 blocks of width 256) on four
+# Our example is a small Transformer (4 blocks of width 256) on four
 # ranks, with 32 sequences of 64 tokens per step and at most 64 MB per rank.
 #
 # A **plan** says how many ranks share the batch, the layers, and each layer. A **planner** is a program that predicts memory, bytes sent
@@ -69,7 +69,7 @@ batch, limit = 32, 64e6  # sequences per step; bytes per rank
 clickable(memory_of(shape, batch, Plan(data=4)), "memory")
 
 # %% [markdown]
-# Now data parallelism, ZeRO-3, a pipeline with 8 micro-batches, and tensor parallelism.
+# Now four plans:
 
 # %%
 predict("How many of the four plans fit into 64 MB per rank?", None)
@@ -105,7 +105,7 @@ print(whose(measured), *summary(measured), sep="\n")
 
 # %% [markdown]
 # `plans` lists every plan that our library can run on four ranks. We leave out those that offload Adam's state to files. The planner
-# predicts all others, and puts the fastest that fits first:
+# predicts all others, and sorts them:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import plan_cloud
@@ -126,7 +126,7 @@ ranking(estimates, most=3)
 
 # %% [markdown]
 # Two stages with one micro-batch are idle for half of the time. If ranks share cores, another rank then has the core, so this costs
-# little. With a core per rank it costs time.
+# little.
 #
 # Is this true? We run three plans: the choice, ZeRO-3, and one that combines many:
 # ZeRO-2, tensor and sequence parallelism, micro-batches, recomputation.
@@ -161,8 +161,7 @@ predicted_and_measured(said, runs)
 
 # %% [markdown]
 # The planner adds up the same tensors that a run counts, so its memory is nearly
-# exact. Its times add parts timed one by one; real ranks also wait for each other and for a core. Do not choose
-# by a difference smaller than the error.
+# exact. Its times add parts timed one by one; real ranks also wait. Do not choose by a difference smaller than the error.
 
 # %% tags=["exercise: 16.q1"]
 
@@ -225,7 +224,7 @@ decision_tree(questions(smaller))
 continue_with("16.1")
 
 # %% [markdown]
-# The twin of that plan, on the four ranks:
+# Its twin:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -247,7 +246,7 @@ if rank == 0:
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your model fits on one GPU. You get 16 GPUs on two nodes, to train sooner. Vote, talk to your neighbour, vote again: (a) ZeRO-3 on
+# Your model fits on one GPU. You get 16 GPUs on two nodes, to train sooner. Vote, talk, vote again: (a) ZeRO-3 on
 # all 16, it saves most; (b) tensor parallelism on 8 and a pipeline across the nodes, as large labs do; (c) data parallelism.
 #
 # <details><summary>What to listen for</summary>(c), perhaps with ZeRO-1, which sends no more bytes: nothing has to be saved. (a) and (b) pay, in
