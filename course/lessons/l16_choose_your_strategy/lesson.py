@@ -140,7 +140,7 @@ chosen = [estimates[0].plan, Plan(data=4, zero=3), many]
 cluster["work"] = shape, batch, chosen
 
 # %% [markdown]
-# Each run counts the bytes of all tensors, and times the steps:
+# Each run counts the bytes of all tensors, and times the steps. Each rank keeps to one core, so luck plays no part:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200

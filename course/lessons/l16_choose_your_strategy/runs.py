@@ -6,6 +6,7 @@
 `course_lib/parallel/planned.py` has the trainings.
 """
 
+import os
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -72,9 +73,29 @@ def training_of(comm: MPI.Intracomm, shape: Shape, batch: int, plan: Plan) -> It
     torch.set_num_threads(1)
     grid = grid_of(comm, plan)
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, on_a_core(grid):
             yield grid, prepare(grid, shape, batch, plan, Path(folder))
     finally:
         torch.set_num_threads(threads)
         for axis in grid.values():
             axis.Free()
+
+
+@contextmanager
+def on_a_core(grid: Grid) -> Iterator[None]:
+    """Keep this rank on one core: ranks of one stage, which compute at the same time, on different ones.
+
+    Where ranks share cores, the system may leave both ranks of a stage on one core while the ranks that wait
+    occupy another. The same step then takes up to twice as long, by luck. macOS lets no process choose.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores, place = os.sched_getaffinity(0), grid["pipeline"].rank
+    for axis in ("data", "tiles", "tensor"):
+        place = place * grid[axis].size + grid[axis].rank
+    try:
+        os.sched_setaffinity(0, {sorted(cores)[place % len(cores)]})
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
