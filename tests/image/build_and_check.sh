@@ -29,7 +29,7 @@ root=$(cd "$here/../.." && pwd)
 in_memory=(
   /tmp:exec,mode=1777,size=1g
   /home/learner:exec,mode=0700,uid=1000,gid=1000,size=512m
-  /course/build:mode=0755,uid=1000,gid=1000,size=512m
+  /course/build:exec,mode=0755,uid=1000,gid=1000,size=512m
 )
 options=(--tag "$IMAGE" ${BASE_IMAGE:+--build-arg "BASE_IMAGE=$BASE_IMAGE"} ${extra[@]+"${extra[@]}"})
 

@@ -70,7 +70,7 @@ def status(path: str, **headers: str) -> int:
     """The HTTP status that the server answers a request for `path` with."""
     request = urllib.request.Request(ADDRESS + path, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -123,7 +123,7 @@ def check_limits() -> None:
     """Processes, threads and memory are limited, where the one who started this could do so."""
     limited = os.environ["LIMITED"].split()
     if "pids" in limited:
-        code, text = run([sys.executable, "-c", THREADS], 120)
+        code, text = run([sys.executable, "-c", THREADS], 240)
         assert code == 0 and PIDS - 100 < int(text) < PIDS, f"{text} threads were started"
     if "memory" in limited:
         files = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -140,7 +140,7 @@ def check_network() -> None:
 
 def check_ranks() -> None:
     """Four ranks are one world."""
-    code, text = run([sys.executable, "-m", "mpi_classroom.launch", str(RANKS), "-c", SUM_OVER_RANKS], 60)
+    code, text = run([sys.executable, "-m", "mpi_classroom.launch", str(RANKS), "-c", SUM_OVER_RANKS], 240)
     answers = text.split("\n")[:-1]
     assert code == 0 and answers == [f"{RANKS} 1111"] * RANKS, answers
 
@@ -150,14 +150,14 @@ def check_data() -> None:
     unsaid = {name: value for name, value in OFFLINE.items() if name != "COURSE_OFFLINE"}
     for environment in (OFFLINE, unsaid):
         before = time.monotonic()
-        code, _ = run([sys.executable, "-c", MNIST], 60, show=True, environment=environment)
+        code, _ = run([sys.executable, "-c", MNIST], 240, show=True, environment=environment)
         assert code == 0, f"exit code {code}"
         print(f"      {time.monotonic() - before:.1f} s")
 
 
 def check_doctor() -> None:
     """The doctor of the course is green."""
-    code, _ = run(["course", "doctor"], 120, show=True)
+    code, _ = run(["course", "doctor"], 480, show=True)
     assert code == 0, f"exit code {code}"
 
 
@@ -165,7 +165,7 @@ def check_lessons() -> None:
     """Lessons 00 and 01 run from their first cell to their last, and leave no process behind."""
     code, _ = run(["course", "run", "00", "01"], 900, show=True)
     assert code == 0, f"exit code {code}"
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while processes() and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not processes(), f"left behind: {processes()}"
@@ -213,23 +213,23 @@ def try_server(command: list[str], health: list[str]) -> None:
     """Start `command`, wait until `health` is content, and look at what it answers."""
     kind, *healthy = health
     assert kind == "CMD", kind
-    assert subprocess.run(healthy, capture_output=True, timeout=30).returncode, "healthy without a server"
+    assert subprocess.run(healthy, capture_output=True, timeout=60).returncode, "healthy without a server"
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(command, env=OFFLINE, stdout=log, stderr=subprocess.STDOUT)
         try:
-            well = wait_until_healthy(server, healthy, 90)
+            well = wait_until_healthy(server, healthy, 240)
             log.seek(0)
             check_token(well, log.read())
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(60)
 
 
 def wait_until_healthy(server: "subprocess.Popen[bytes]", healthy: list[str], seconds: float) -> bool:
     """Ask for its health until it is well, has ended or `seconds` are over; whether it is well."""
     deadline = time.monotonic() + seconds
     while server.poll() is None and time.monotonic() < deadline:
-        if subprocess.run(healthy, capture_output=True, timeout=30).returncode == 0:
+        if subprocess.run(healthy, capture_output=True, timeout=60).returncode == 0:
             return True
         time.sleep(0.5)
     return False

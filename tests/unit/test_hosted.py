@@ -62,6 +62,9 @@ def test_a_container_of_compose_may_do_no_more_than_it_must():
     assert course["pids_limit"] > 0 and course["mem_limit"] and course["shm_size"] == "1g"
     assert course["read_only"] is True
     assert [port.split(":")[0] for port in course["ports"]] == ["127.0.0.1"]
+    assert all(":exec," in each for each in course["tmpfs"]), (
+        "Docker's default is noexec; lessons run what they compile"
+    )
     written = {each.split(":")[0] for each in course["tmpfs"]} | {
         each.split(":")[1] for each in course["volumes"]
     }
