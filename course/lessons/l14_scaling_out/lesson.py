@@ -125,7 +125,7 @@ for name, link in links.items():
 
 # %% [markdown]
 # On the slow link nearly all of the time is β · m. The ranks also wait for each other, copy and add, and the model leaves
-# that out. On the fast link that counts, as the all-reduce on one node shows: it takes its time without any link.
+# that out. On the fast link this is most of the time. It is there on one node as well, without any link.
 
 # %% [markdown] tags=["notes"]
 # Six minutes up to here. Ask: "Which part of the forecast would a faster card change, and which a better driver?" On a busy machine α
@@ -220,7 +220,7 @@ print(explain_crossing(results))
 link_bars(results, nbytes)
 
 # %% [markdown]
-# Placement decides what a flat algorithm sends. A hierarchy sends the same bytes wherever the ranks of these nodes are.
+# Placement decides how much of a flat algorithm's data crosses the link. A hierarchy sends the same bytes over it, wherever the ranks of these nodes are.
 #
 # Sending fewer bytes is not always faster. With its own settings Open MPI sends long messages by rendezvous (lesson 01), and
 # waiting for the receiver's answer can cost much of what the hierarchy saves: see [Several
@@ -237,11 +237,11 @@ link_bars(results, nbytes)
 # | `overlap` | sends the gradients of the last layers while backward computes the others |
 # | `bfloat16` | sends each gradient in 2 bytes instead of 4 |
 # | `accumulate` | adds up the gradients of four micro-batches, then sends and updates once |
-# | `PowerSGD` | sends two thin matrices whose product approximates the gradient, and keeps the rest for the next step |
-# | `top-k` | sends the 1 % of the gradient's entries with the largest absolute values, and keeps the rest for the next step |
+# | `PowerSGD` | sends two thin matrices whose product approximates the gradient, and adds the error to the next step's gradient |
+# | `top-k` | sends the 1 % of the gradient's entries with the largest absolute values, and adds the others to the next step's |
 # | `local SGD` | lets each rank train alone for eight steps; then all take the mean of their weights and of their momentum |
 #
-# All train the CNN of lesson 06 on the same 6,144 digits.
+# `plain` is the step of lesson 06. All train its CNN on the same 6,144 digits.
 
 # %%
 choice = "bfloat16"  # or another one of the table
@@ -273,7 +273,7 @@ trainings(runs)
 # ## Key points
 #
 # - A slow link makes only the communication of a step longer. α and β of that link forecast by how much.
-# - From 2 to 4 ranks each rank sends half as many bytes again. From 1,024 to 2,048 the bytes hardly grow, but the steps
+# - From 2 to 4 ranks, the bytes that each rank sends grow by half. From 1,024 to 2,048 the bytes hardly grow, but the steps
 #   double, and each pays α. So a small run hardly shows α.
 # - What crosses a link depends on the algorithm *and*, for a flat one, on where the ranks are.
 # - A remedy is judged by its seconds *and* by its accuracy.
@@ -294,7 +294,7 @@ trainings(runs)
 #
 # Here are all remedies side by side, as the reference machine measured them, with the same images. [Several
 # machines](../docs/several-machines.md#what-helps-on-a-slow-link) compares the seconds until they are equally accurate:
-# there, on a larger network, accumulation takes *longer* than PyTorch's DDP.
+# there, with a larger model, accumulation saves nothing against PyTorch's DDP.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import CHOICES, recorded
@@ -416,7 +416,7 @@ outcome("Two jobs of the small network: how many percent more images per second?
 print(say_jobs(jobs))
 
 # %% [markdown]
-# A job that spends part of its time starting small operations leaves cores idle, and a second job uses them. The more work
+# A job that spends part of its time starting small operations leaves cores idle, and only then can a second job gain. The more work
 # each operation has, the less is left to gain. The two jobs may also be two ranks of one training: that is what AccDP does.
 # Jobs gain only what one of them leaves idle: 62 % more is possible if it keeps its GPU busy for at most 1/1.62 = 62 % of the
 # time.

@@ -172,7 +172,7 @@ def explain_throughput(by_batch: Mapping[int, Mapping[int, float]]) -> str:
             words += f"; {largest} is slower again, by {100 * (1 - rates[largest] / rates[best]):.0f} %"
         lines.append(f"{side} × {side} pixels: {words}.")
     if gains[0] > ALIKE * gains[-1]:
-        lines.append("So it holds here: small images need larger batches, and large images need them less.")
+        lines.append("Small images need larger batches here than large ones do.")
     else:
         lines.append("Small images gain no more here than large ones. Run the cell again, on free cores.")
     return "\n".join(lines)

@@ -79,11 +79,11 @@ print(failure_table(failures))
 
 # %% [markdown]
 # `mpiexec` started the ranks. It sees one die, and ends the others at once. It does not see a Python error. So we start Python
-# with `-m mpi4py`, which calls `Abort` when nobody catches the error. Without it, the rank prints its traceback and then waits
-# in `MPI_Finalize` for the others, which wait for it in the all-reduce: a deadlock.
+# with `-m mpi4py`: when nobody catches the error, the rank calls `MPI_Abort`, which ends the whole job. Without it, the rank
+# prints its traceback and then waits in `MPI_Finalize` for the others, which wait for it in the all-reduce: a deadlock.
 #
-# A rank that hangs is alive, so nobody notices until the timeout of another rank. And nobody notices a straggler that is late
-# by less than the timeout.
+# A rank that hangs is alive, so nobody notices until the timeout of another rank. That timeout is an error, too: the *waiting*
+# rank calls `MPI_Abort`. And nobody notices a straggler that is late by less than the timeout.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The victim of a timeout
@@ -97,8 +97,8 @@ print(failures["hangs"].said)
 failure_timeline(failures["hangs"])
 
 # %% [markdown]
-# Ranks 0 and 2 have the same timeout, so it is chance which of them is named, and the two messages may name different ones.
-# Both are only **victims**: they came in time, and waited. The guilty rank reports nothing. So do not begin with the rank in
+# Ranks 0 and 2 have the same timeout, so it is chance which of them a message names, and two messages may name different ranks.
+# Both ranks are only **victims**: they came in time, and waited. The guilty rank reports nothing. So do not begin with the rank in
 # the message. Ask *every* rank where it stands. While they waited, we sent each rank a signal, and it wrote down the function
 # and the line it was in:
 
@@ -110,7 +110,7 @@ print(stack_table(failures["hangs"]))
 # %% [markdown]
 # The guilty rank is the one that is *not* in the all-reduce. The hang reports of lesson 01 are made in this way. In a job of
 # your own, [py-spy](https://github.com/benfred/py-spy) does it: on the rank's node, `py-spy dump --pid 1234` prints where
-# process 1234 stands. And PyTorch has a **flight recorder**: each rank logs the collectives that it has begun.
+# process 1234 stands (as root; in a container with `SYS_PTRACE`). And PyTorch has a **flight recorder**: each rank logs the collectives that it has begun.
 #
 # How long should a timeout be? Longer than anything that one rank does alone, such as saving or reading the first batch.
 # PyTorch's default is 10 minutes with NCCL and 30 with other backends. For that long, all GPUs of the job stand still.
@@ -230,7 +230,7 @@ save_states({"naive save": naive, "atomic save": kill_at_every_step(save)})
 # The library's `save_training` saves a folder atomically. Every rank writes its own file into a hidden folder and calls
 # `fsync`. When all ranks have done so, rank 0 renames the folder. Our training uses stage 3 of ZeRO (lesson 11): each rank keeps
 # only a shard of the weights and of the optimizer state, so each has something of its own to save. With plain data
-# parallelism, rank 0 alone could save everything.
+# parallelism, rank 0 alone could save them, as they are equal on all ranks.
 #
 # Four ranks train for 14 steps and save after every fourth step. The first job runs undisturbed. In the second job, a rank is
 # killed after ten steps. The third job goes on in the second one's folder, but on *two* ranks, as if the machine of the other
@@ -273,8 +273,8 @@ same = largest_difference(undisturbed, resumed) < 1e-9
 print("the resumed losses are those of the undisturbed job, to 1e-9:", same)
 
 # %% [markdown]
-# Two ranks add the gradients in a different order from four, so the last digits differ. Resuming on two works because the
-# checkpoint says to which parameter each number of a shard belongs, and because the global batch stays the same.
+# Two ranks add the gradients in a different order from four, so the last digits differ. Two ranks can resume because the
+# checkpoint says to which parameter each number of a shard belongs. The losses are equal because the global batches are.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -282,7 +282,7 @@ print("the resumed losses are those of the undisturbed job, to 1e-9:", same)
 # - `mpiexec` notices a rank that dies, `-m mpi4py` an error. A hang shows only after a timeout, a straggler only in a trace.
 # - The rank that reports a timeout is its victim. Look for the rank that did not come.
 # - The straggler waits least.
-# - Write to another file, fsync, rename. Then a kill at any moment loses only the steps since the last save.
+# - Write to another file, fsync, rename. Then neither a kill nor a power cut damages the last checkpoint.
 # - If the checkpoint says to which parameter each number of a shard belongs, any number of ranks can resume from it.
 
 # %% [markdown] tags=["slide"]
@@ -541,6 +541,8 @@ print(call_table(time_remote_calls()))
 # a Python stack may point to the wrong line. PyTorch's watchdog thread ends a rank whose collective is over its timeout. With
 # `TORCH_FR_BUFFER_SIZE` above 0 (before: `TORCH_NCCL_TRACE_BUFFER_SIZE`), the flight recorder then writes one file per rank, named
 # after `TORCH_FR_DUMP_TEMP_FILE`, and `torchfrtrace` compares them.
+#
+# Dropout on a GPU draws from that GPU's generator: save `torch.cuda.get_rng_state()` of every rank, too.
 #
 # ## Pitfalls
 #

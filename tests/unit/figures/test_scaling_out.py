@@ -167,7 +167,7 @@ def test_throughput_by_batch_and_image() -> None:
     assert found == (
         "28 × 28 pixels: a batch of 16 gives 4 times the rate of 1.\n"
         "112 × 112 pixels: larger batches do not help; 64 is slower again, by 16 %.\n"
-        "So it holds here: small images need larger batches, and large images need them less."
+        "Small images need larger batches here than large ones do."
     )
     assert "on free cores" in explain_throughput({28: {1: 100.0, 64: 200.0}, 112: {1: 10.0, 64: 30.0}})
     jobs = {"small": {"one": 1000.0, "two": 1480.0}}
