@@ -25,7 +25,7 @@ c.DockerSpawner.extra_host_config = {
     "tmpfs": {
         "/tmp": "exec,mode=1777,size=1g",
         "/home/learner": "exec,mode=0700,uid=1000,gid=1000,size=512m",
-        "/course/build": "mode=0755,uid=1000,gid=1000,size=512m",
+        "/course/build": "exec,mode=0755,uid=1000,gid=1000,size=512m",
     },
 }
 c.DockerSpawner.start_timeout = 120

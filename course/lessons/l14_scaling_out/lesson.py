@@ -220,7 +220,8 @@ print(explain_crossing(results))
 link_bars(results, nbytes)
 
 # %% [markdown]
-# Placement decides how much of a flat algorithm's data crosses the link. A hierarchy sends the same bytes over it, wherever the ranks of these nodes are.
+# Placement decides how much of a flat algorithm's data crosses the link. A hierarchy sends the same bytes over it, wherever
+# the ranks of these nodes are.
 #
 # Sending fewer bytes is not always faster. With its own settings Open MPI sends long messages by rendezvous (lesson 01), and
 # waiting for the receiver's answer can cost much of what the hierarchy saves: see [Several

@@ -4,8 +4,8 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 WHAT_TO_KNOW = Question(
     id="14.q1",
-    question="You have timed a ring all-reduce of 1.7 MB over a fast link, on 2 and on 4 ranks. What hardly shows "
-    "in these two times, but takes most of the time on 2,048 ranks?",
+    question="You have timed a ring all-reduce of 1.7 MB over a fast link, on 2 and on 4 ranks. What hardly "
+    "shows in these two times, but takes most of the time on 2,048 ranks?",
     options=(
         Option(
             "nothing, each doubling takes the same factor",

@@ -62,13 +62,14 @@ def test_look_is_called_after_every_operation() -> None:
 
 def test_resident_bytes_grow_by_what_is_used_and_shrink_again() -> None:
     before = resident_bytes()
-    # Memory of the operating system: what malloc returns may have been resident before.
+    # Memory of the operating system: what malloc returns may have been resident before. What else this
+    # process has, of tests before, may shrink or grow by some MiB meanwhile.
     with mmap(-1, 32 * MIB) as kept:
-        assert resident_bytes() - before < 2 * MIB  # not touched yet
+        assert resident_bytes() - before < 8 * MIB  # not touched yet
         for _ in range(32):
             kept.write(bytes(MIB))
-        assert 31 * MIB < resident_bytes() - before < 34 * MIB
-    assert resident_bytes() - before < 2 * MIB
+        assert 24 * MIB < resident_bytes() - before < 40 * MIB
+    assert resident_bytes() - before < 8 * MIB
 
 
 def test_what_is_in_files_is_not_counted(tmp_path: Path) -> None:
