@@ -5,6 +5,7 @@ DeepSpeed keeps its world in module globals, so all tests of one backend share i
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -219,6 +220,9 @@ def test_an_engine_that_was_ended_keeps_nothing(world: MPI.Intracomm, stage: int
     trained(world, config)
     before = sum(living().values())
     trained(world, config)
+    deadline = time.monotonic() + 20  # a thread of torch's may hold the last message for a moment
+    while sum(living().values()) >= before + 10_000 and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert sum(living().values()) < before + 10_000  # a model has 248 024 bytes
 
 
