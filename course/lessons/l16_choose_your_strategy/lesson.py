@@ -69,7 +69,8 @@ batch, limit = 32, 64e6  # sequences per step; bytes per rank
 clickable(memory_of(shape, batch, Plan(data=4)), "memory")
 
 # %% [markdown]
-# Now four plans:
+# Now four plans: data parallelism again, ZeRO-3, a pipeline of 4 stages with 8 micro-batches, and tensor parallelism. Their state
+# is 53, 13, 14 and 14 MB per rank.
 
 # %%
 predict("How many of the four plans fit into 64 MB per rank?", None)
@@ -140,7 +141,8 @@ chosen = [estimates[0].plan, Plan(data=4, zero=3), many]
 cluster["work"] = shape, batch, chosen
 
 # %% [markdown]
-# Each run counts the bytes of all tensors, and times the steps. Each rank keeps to one core, so luck plays no part:
+# Each run counts the bytes of all tensors, and times the steps. Each rank is bound to a core, which it may
+# share, so that repeated runs differ less:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -204,7 +206,8 @@ decision_tree(questions(smaller))
 
 # %% [markdown]
 # Here the memory limit decides: with half of it, data parallelism and ZeRO-1 drop out. Elsewhere the batch decides, the link, or one
-# large tensor (section 8). Less memory costs time.
+# large tensor (section 8). A smaller limit leaves fewer plans, so
+# the fastest cannot become faster.
 
 # %% tags=["exercise: 16.q2"]
 
@@ -215,7 +218,7 @@ decision_tree(questions(smaller))
 # trains a small model on four ranks, under a limit for which the same part of memory is short.
 #
 # `Plan` takes `data`, `pipeline`, `tensor` and `tiles=(2, 2)`: how many ranks share the batch, the layers, each layer, each image. Their
-# product is the number of ranks. Then `zero` (0 to 3), `microbatches`, and `sequence`, `recompute`, `offload` (`True`). The reply says
+# product is the number of ranks. Then `zero` (0 to 3), `microbatches` per data rank, and `sequence`, `recompute`, `offload` (`True`). The reply says
 # what your plan needs or takes.
 
 # %% tags=["exercise: 16.1"]
@@ -240,7 +243,7 @@ if rank == 0:
 #
 # - A plan fits if *everything* fits: state, activations, and the buffers of the fullest moment.
 # - Memory follows from model and plan. Time also needs the machine.
-# - Less memory costs time. Among plans that are equal within the error, take the plainest.
+# - A smaller limit leaves fewer plans. Among plans that are equal within the error, take the plainest.
 # - A prediction has an error.
 
 # %% [markdown] tags=["slide"]
@@ -250,7 +253,7 @@ if rank == 0:
 # all 16, it saves most; (b) tensor parallelism on 8 and a pipeline across the nodes, as large labs do; (c) data parallelism.
 #
 # <details><summary>What to listen for</summary>(c), perhaps with ZeRO-1, which sends no more bytes: nothing has to be saved. (a) and (b) pay, in
-# messages, for memory savings that nobody needs. If the batch is too small for 16 ranks, split something else.</details>
+# messages and in idle stages, for memory savings that nobody needs. If the batch is too small for 16 ranks, split something else.</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -326,7 +329,8 @@ print(estimators_table())
 
 # %% [markdown]
 # "State" is the planner's sum of weights, gradients and Adam's state; "peak" adds activations and buffers. DeepSpeed's
-# functions also count a second copy of the gradients, in 32 bits, so they say more. Accelerate's estimator knows neither ranks nor a batch.
+# functions say more: for ZeRO-2 they count the gradients twice, in 16 and in 32 bits, and for ZeRO-3 also the largest layer, gathered
+# in 32 bits. Accelerate's estimator knows neither ranks nor a batch.
 # Neither of the two counts activations.
 
 # %% [markdown] tags=["slide"]
@@ -364,8 +368,8 @@ link_sweep(RATES, sweep(), LINKS)
 # %% [markdown]
 # - **Tensor parallelism inside a node.** Every block exchanges all its activations, forward and backward, for every micro-batch, and
 #   no rank computes while it waits. Only the fastest link bears that.
-# - **Pipeline across nodes.** A boundary between stages passes on the output of one layer, once forward and once backward. Its line is
-#   nearly flat.
+# - **Pipeline across nodes.** Per micro-batch, a boundary between stages passes one layer's output forward and its gradient back.
+#   Its line is nearly flat.
 # - **ZeRO-3 last.** ZeRO-1 sends what data parallelism sends, once per step. ZeRO-3 gathers the weights twice and (as ours does) sums the
 #   gradients once, in *every* micro-batch. The faster the link, the nearer it comes to the others: the rule depends on a number.
 #
