@@ -314,7 +314,7 @@ def test_a_wish_that_cannot_be_met_is_one_sentence(tmp_path: Path, options: list
 # -------------------------------------------------------------------- the real thing
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(1500)
 def test_the_course_installs_and_runs_without_a_network(tmp_path: Path) -> None:
     made = subprocess.run(
