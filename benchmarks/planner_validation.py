@@ -58,18 +58,18 @@ class Configuration:
 
 def draw(seed: int = SEED) -> list[Configuration]:
     """The configurations: families of models and numbers of ranks in turn, everything else at random."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     families = (transformer, fully_connected, convolutional)
     found = []
     for index in range(COUNT):
-        shape, batch = families[index % 3](dice)
+        shape, batch = families[index % 3](rng)
         ranks = RANKS[index // 3 % 3]
-        chosen = some_plans(dice, shape, batch, ranks)
-        found.append(Configuration(shape, batch, ranks, chosen, dice.randint(1, len(chosen))))
+        chosen = some_plans(rng, shape, batch, ranks)
+        found.append(Configuration(shape, batch, ranks, chosen, rng.randint(1, len(chosen))))
     return found
 
 
-def transformer(dice: random.Random) -> tuple[Shape, int]:
+def transformer(rng: random.Random) -> tuple[Shape, int]:
     """A Transformer and its batch."""
     sizes = {
         "blocks": (2, 4, 6),
@@ -77,34 +77,34 @@ def transformer(dice: random.Random) -> tuple[Shape, int]:
         "length": (32, 64, 128),
         "vocabulary": (64, 256, 1024),
     }
-    return TransformerShape(heads=4, **{name: dice.choice(of) for name, of in sizes.items()}), dice.choice(
+    return TransformerShape(heads=4, **{name: rng.choice(of) for name, of in sizes.items()}), rng.choice(
         (8, 16, 32)
     )
 
 
-def fully_connected(dice: random.Random) -> tuple[Shape, int]:
+def fully_connected(rng: random.Random) -> tuple[Shape, int]:
     """A fully connected net and its batch."""
-    width, depth = dice.choice((256, 512, 1024)), dice.choice((4, 6, 8))
-    return MLPShape((width,) * depth + (10,), layer_tiles=dice.choice((1, 1, 4))), dice.choice((32, 128, 512))
+    width, depth = rng.choice((256, 512, 1024)), rng.choice((4, 6, 8))
+    return MLPShape((width,) * depth + (10,), layer_tiles=rng.choice((1, 1, 4))), rng.choice((32, 128, 512))
 
 
-def convolutional(dice: random.Random) -> tuple[Shape, int]:
+def convolutional(rng: random.Random) -> tuple[Shape, int]:
     """A convolutional net and its batch."""
-    maps, depth = dice.choice((8, 16, 32)), dice.choice((3, 4, 5))
-    return ConvShape(dice.choice((16, 32, 64)), (3,) + (maps,) * depth), dice.choice((8, 16, 32))
+    maps, depth = rng.choice((8, 16, 32)), rng.choice((3, 4, 5))
+    return ConvShape(rng.choice((16, 32, 64)), (3,) + (maps,) * depth), rng.choice((8, 16, 32))
 
 
-def some_plans(dice: random.Random, shape: Shape, batch: int, ranks: int) -> tuple[Plan, ...]:
+def some_plans(rng: random.Random, shape: Shape, batch: int, ranks: int) -> tuple[Plan, ...]:
     """Up to six plans, of different axes as far as there are."""
     groups: dict[Any, list[Plan]] = {}
     for plan in plans(shape, batch, ranks, microbatches=(1, 4)):
         axes = plan.data, plan.zero, plan.pipeline, plan.tensor, plan.tiles
         groups.setdefault(axes, []).append(plan)
     ways = list(groups.values())
-    dice.shuffle(ways)
-    chosen = [dice.choice(way) for way in ways[:PLANS]]
+    rng.shuffle(ways)
+    chosen = [rng.choice(way) for way in ways[:PLANS]]
     others = [plan for way in ways for plan in way if plan not in chosen]
-    dice.shuffle(others)
+    rng.shuffle(others)
     return tuple(chosen + others[: PLANS - len(chosen)])
 
 

@@ -108,8 +108,8 @@ def measure(users: int, lessons: Sequence[str], folder: Path) -> Seats:
     peak_user = peak_all = 0
     with servers(homes):
         idle = max(pss(found) for found in seat_processes(homes).values())
-        patience = ["--cell-seconds", str(DEADLINE), "--lesson-seconds", str(DEADLINE)]
-        command = [sys.executable, "-m", "course.tools.cli", "run", *patience, *lessons]
+        deadlines = ["--cell-seconds", str(DEADLINE), "--lesson-seconds", str(DEADLINE)]
+        command = [sys.executable, "-m", "course.tools.cli", "run", *deadlines, *lessons]
         began, busy = time.monotonic(), busy_seconds()
         runs = [start(command, home, home / "run.log") for home in homes]
         while any(run.poll() is None for run in runs):

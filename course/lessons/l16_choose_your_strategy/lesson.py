@@ -340,6 +340,7 @@ print(estimators_table())
 # nodes of 8 A100 (**predicted**, on paper). Inside a node, a GPU has 300 GB/s. One network port per node brings 25 GB/s between the nodes. A
 # step has 64 sequences of 2,048 tokens, in 32 micro-batches per data rank (4 with ZeRO-3). We first compare one
 # tensor group of 16 ranks on both nodes with a group of 8 in each node and a pipeline of two stages across the nodes.
+# All tensor groups use sequence parallelism, too.
 
 # %%
 predict("A tensor group of 16 on two nodes: how many times as long as 8 in each, and a pipeline?", None)

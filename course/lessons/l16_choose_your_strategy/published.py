@@ -76,7 +76,8 @@ def claims() -> list[Claim]:
             "8 tensor × 16 pipeline × 8 data ranks, 192 micro-batches of one sequence, all recomputed; "
             "published: 'around 32 seconds', in Megatron-LM's README; the formula of Narayanan 2021, section "
             "5.1, gives 30.7 s at the paper's 140 Tflop/s per GPU",
-            "the rate that products reach (the README: 138 Tflop/s, 44 % of the peak), and all latencies",
+            "the rate that products reach (the README has only the mean of a whole step, waits included: "
+            "138 Tflop/s, 44 % of the peak), and all latencies",
         ),
     ]
 
