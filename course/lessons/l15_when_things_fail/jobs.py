@@ -29,6 +29,7 @@ from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks, r
 PACKAGE = __spec__.parent
 LOOK = 0.005  # seconds from one look at the processes to the next
 LONGEST = 180.0  # seconds that a job of ours may take on a busy machine
+LEFT_AFTER = 10.0  # seconds after mpiexec's end in which its ranks must have ended
 GLOO = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}  # workers of one machine
 # Else workers of the second attempt may find addresses of the first: torch 2.13 keeps one store for both (the
 # race of pytorch issue 135712).
@@ -96,8 +97,12 @@ def run_failure(how: str, *, ranks: int = 3, guilty: int = 1, deadline: float = 
             with running_job(started, environment, stdout=output, stderr=output) as process:
                 ended = watch(process, folder, ranks, ask_after=0.35 * deadline)
         text = (folder / "output").read_text()
-        if process.returncode is None or process.returncode < 0 or len(ended) < ranks:
+        if process.returncode is None or process.returncode < 0:
             raise RuntimeError(f"the job did not end by itself within {LONGEST:g} s:\n{text}")
+        if left := set(range(ranks)) - ended.keys():
+            raise RuntimeError(
+                f"mpiexec ended, but ranks {sorted(left)} did not start or did not end:\n{text}"
+            )
         events = [read_events(folder, rank) for rank in range(ranks)]
         stacks = {rank: standing_at(folder / f"stack-{rank}") for rank in range(ranks)}
     failed_at = next(event["at"] for event in events[guilty] if event["what"] == "fails")
@@ -126,10 +131,14 @@ def first_notice(failure: Failure) -> tuple[int, float] | None:
 def watch(process: subprocess.Popen[Any], folder: Path, ranks: int, *, ask_after: float) -> dict[int, float]:
     """Wait for the end of the job; when each rank's process ended, on the clock of the events.
 
-    So many seconds after the failure, every rank is asked where it stands.
+    So many seconds after the failure, every rank is asked where it stands. A rank that did not start, or
+    that mpiexec left behind, is missing.
     """
     limit, ended, asked = time.monotonic() + LONGEST, dict[int, float](), False
+    job_over = False
     while time.monotonic() < limit and (process.poll() is None or len(ended) < ranks):
+        if process.poll() is not None and not job_over:
+            job_over, limit = True, time.monotonic() + LEFT_AFTER
         events = [read_events(folder, rank) for rank in range(ranks)]
         for rank in range(ranks):
             if rank not in ended and events[rank] and not is_alive(events[rank][0]["pid"]):
@@ -139,8 +148,6 @@ def watch(process: subprocess.Popen[Any], folder: Path, ranks: int, *, ask_after
             asked = True
             for rank in set(range(ranks)) - ended.keys():
                 os.kill(events[rank][0]["pid"], signal.SIGUSR1)
-        if process.poll() is not None and not any(events):
-            break  # it never started
         time.sleep(LOOK)
     return ended
 

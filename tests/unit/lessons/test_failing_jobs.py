@@ -1,7 +1,11 @@
 """Jobs of lesson 15 in which a rank fails: who notices, whom the last message names, who goes on."""
 
+import json
+import os
 import re
+import subprocess
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +17,7 @@ from course.lessons.l15_when_things_fail.jobs import (
     run_survivors,
     time_remote_calls,
 )
-from mpi_classroom.job_output import Death
+from mpi_classroom.job_output import Death, event_file
 
 
 def activities(failure: Failure, rank: int) -> list[str]:
@@ -75,6 +79,16 @@ def test_nobody_notices_a_rank_that_is_slow() -> None:
     check_lanes(failure)
     assert (failure.exit_code, failure.blamed, failure.noticed, failure.said) == (0, None, {}, "")
     assert failure.stacks[1].startswith("compute") and failure.stacks[0].startswith("all_reduce")
+
+
+def test_a_rank_that_outlives_mpiexec_or_never_started_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "LEFT_AFTER", 0.2)
+    alive = json.dumps({"at": 0.0, "what": "compute", "words": "", "pid": os.getpid()})
+    event_file(tmp_path, 0).write_text(alive + "\n")
+    with subprocess.Popen(["true"]) as mpiexec:
+        assert jobs.watch(mpiexec, tmp_path, 2, ask_after=99.0) == {}
 
 
 def test_the_last_words_name_the_rank_that_mpiexec_names() -> None:
