@@ -478,7 +478,7 @@ def test_after_an_interrupt_a_group_gives_right_numbers_or_a_clear_error(
 ) -> None:
     if comm.size > 1:
         number = signal.SIGINT if later else signal.SIGALRM
-        check_interrupts(comm, name, later, 0.5, NAMES.index(name) + 100 * later, number)
+        check_interrupts(comm, name, later, 0.3, NAMES.index(name) + 100 * later, number)
 
 
 @pytest.mark.release
