@@ -16,7 +16,7 @@ from course.paths import BUILD
 from course.tools.catalogue import Lesson, find_lessons
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import exercises_of
-from tests.browser.axe import AXE, COLOURS, REMEDY, serious_findings
+from tests.browser.axe import AXE, REMEDY, serious_findings
 from tests.browser.site import SitePage, broken_links, faults, pages
 
 pytestmark = pytest.mark.slow
@@ -169,5 +169,5 @@ def test_axe_has_no_serious_finding(page: Page, name: str, scheme: Any) -> None:
     page.emulate_media(color_scheme=scheme)
     page.goto((SITE / name).as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    serious = serious_findings(page, rules=() if scheme == "light" else COLOURS)
+    serious = serious_findings(page)
     assert serious == [], "\n".join(serious)
