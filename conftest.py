@@ -24,13 +24,13 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // workers)))
 
 # The files that take longest, so that no worker is left with one of them at the end. A worker gets its next
-# file when two tests are left: so the first and the fourth, with tests on one core, are not run at once.
+# file when two tests are left: so the first and the fifth, with tests on one core, are not run at once.
 LONGEST = (
     "test_any_processor_lessons.py",
     "test_guard.py",
     "test_exercises.py",
-    "test_any_processor.py",
     "test_site.py",
+    "test_any_processor.py",
     "test_killed_runs.py",
     "test_benchmarks.py",
     "test_journey.py",
