@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), X86_ALONE]
 ONE_PROCESS = ("tests/unit/training", "tests/unit/test_fast_pipeline.py", "tests/unit/test_pi.py")
 # What reads, writes and counts words, which no instruction set changes.
 OTHERS = ("test_memory_use", *(f"summaries/test_{name}" for name in ("checkpoint", "rouge", "tokens")))
-DRAWN = ("drawn_digits", "drawn_shapes", "generated_news", "packed")
+DRAWN = ("drawn_digits", "drawn_shapes", "generated_news")
 ON_RANKS = (
     "data_parallel",
     "gradient_buckets",
