@@ -29,7 +29,7 @@
 # %% [markdown] tags=["slide"]
 # ## Setup
 #
-# The lab below starts ranks of its own. We need these four only in More, section 8.
+# The measurements of this lesson start ranks of their own. We need these four only in More, section 8.
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.cluster import start_cluster
@@ -168,16 +168,15 @@ forecasts(exchanges, nbytes, measured)
 
 # %% [markdown]
 # We have three forecasts for the slow link. The first uses α and β. The second uses β alone: it misses the α that each of the
-# 2(n−1) steps pays. All these α together are a small part of the time over a slow link, and a large part over a fast one. The
-# third forecast repeats the factor from 2 to 4 at every doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after
-# the first doublings.
+# 2(n−1) steps pays. The faster the link, the more these α count. The third forecast repeats the factor from 2 to 4 at every
+# doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
 #
 # Such a forecast is an **extrapolation**: nobody ran the shaded part. Around each line by α and β, a band shows the lowest and
 # the highest of three fits, one per round of section 2. A band may be narrower than its line.
 #
-# The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. It is of the time on the
-# link only: waiting, copying and adding come on top, as in section 2. And the lab has no network card. With TCP between real
-# machines α is several times larger, so a real ring takes longer.
+# The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. And it
+# leaves out waiting, copying and adding (section 2). The lab has no network card: with TCP between real machines, α is several
+# times larger, so a real ring takes longer.
 
 # %% [markdown] tags=["notes"]
 # Five minutes for section 3. Collect three numbers before the cell runs. Listen for "about 2,000": it
@@ -219,8 +218,9 @@ predict("How many MB does the ring send between the nodes, both ways together?",
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import ALL_REDUCES
 
-own = hierarchical_allreduce  # yours, if 14.1 is right
-results = in_lab("allreduces", slots=2, rate="100mbit", nbytes=nbytes, names=ALL_REDUCES, own=own)
+results = in_lab(
+    "allreduces", slots=2, rate="100mbit", nbytes=nbytes, names=ALL_REDUCES, own=hierarchical_allreduce
+)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.figures import link_bars
@@ -347,7 +347,7 @@ outcome(
 
 # %% [markdown]
 # If we repeat what the small run lost, the forecast is nearly a third too low. Our model adds γ, the time
-# to add one byte: 1/300 s per GB in a GPU's memory, 1/20 s per GB in a CPU's. A step takes the time to compute plus 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm: one flat ring through all ranks, without overlap.
+# to add one byte. We take 1/300 s per GB in a GPU's memory, and 1/20 s per GB in a CPU's. A step takes the time to compute plus 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm: one flat ring through all ranks, without overlap.
 # Here is what it says about each published figure, what it assumes and what it lacks. Hy-Fi and GEMS (lesson 10, More)
 # combine pipelines with data parallelism.
 
