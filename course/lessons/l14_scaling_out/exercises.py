@@ -75,8 +75,8 @@ HIERARCHICAL = Exercise(
     title="Sum inside each node first",
     task="`inside` is a communicator of the ranks on this node; its rank 0 is the leader. `between` is a "
     "communicator of all leaders; on the other ranks it is `MPI.COMM_NULL`. Sum `array` over all ranks with "
-    "three collectives, one of them only on leaders. `team.Allreduce(MPI.IN_PLACE, array)` sums in place over a "
-    "communicator `team`, and `team.Bcast(array)` copies from its rank 0.",
+    "three collectives, one of them only on leaders. `team.Allreduce(MPI.IN_PLACE, array)` sums in place "
+    "over a communicator `team`, and `team.Bcast(array)` copies from its rank 0.",
     stub='''\
 def hierarchical_allreduce(inside, between, array):
     """Sum `array` over all ranks, in place: inside the nodes, then between leaders, who pass the sum on."""

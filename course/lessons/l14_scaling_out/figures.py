@@ -204,14 +204,15 @@ def trainings(runs: Runs) -> Picture:
 
 def _training_title(runs: Runs) -> str:
     """Seconds of the last run instead of the first one's, and which is more accurate; of one run, its own."""
-    (first, plain), (last, chosen) = next(iter(runs.items())), list(runs.items())[-1]
+    first, *_, last = [*runs, *runs]
+    seconds, accuracy = ({name: run[what] for name, run in runs.items()} for what in ("seconds", "accuracy"))
+    takes = f"{last} takes {say_seconds(seconds[last])}"
     if first == last:
-        return f"{last} takes {say_seconds(chosen['seconds'])}"
-    points = 100 * (chosen["accuracy"] - plain["accuracy"])
-    accurate = f"{last if points > 0 else first} is more accurate"
-    if abs(points) < SAME_POINTS:
+        return takes
+    accurate = f"{max(first, last, key=accuracy.__getitem__)} is more accurate"
+    if 100 * abs(accuracy[last] - accuracy[first]) < SAME_POINTS:
         accurate = "both are equally accurate, within a point"
-    return f"{last} takes {say_seconds(chosen['seconds'])} instead of {say_seconds(plain['seconds'])}; {accurate}"
+    return f"{takes} instead of {say_seconds(seconds[first])}; {accurate}"
 
 
 # ------------------------------------------------------------------ efficiency

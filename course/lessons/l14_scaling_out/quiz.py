@@ -17,7 +17,8 @@ WHAT_TO_KNOW = Question(
         Option(
             "the latency, which every step pays once",
             reply="On 2,048 ranks there are 4,094 steps, and each of them pays α. Over a fast link that is "
-            "nearly all of the forecast. On 2 and 4 ranks α adds less than the noise of these two measurements.",
+            "nearly all of the forecast. On 2 and 4 ranks α adds less than the noise of these two "
+            "measurements.",
             right=True,
         ),
         Option(
