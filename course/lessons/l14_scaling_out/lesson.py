@@ -97,7 +97,7 @@ step_bars(steps)
 # Can we forecast the time of the all-reduce without running it?
 
 # %% [markdown] tags=["slide"]
-# ## 2 · α and β of this link
+# ## 2 · α and β of a link
 #
 # Two ranks on two nodes exchange arrays of 4 bytes to 256 KiB in three rounds, over the fast link and over the slow one.
 # `fitted` fits α + βk to the seconds of all rounds, as in lesson 04.
@@ -130,8 +130,8 @@ for name, link in links.items():
 
 # %% [markdown]
 # The forecast for the slow link is nearly all β · m. The model leaves out that the ranks also wait for each other, copy and
-# add. On one node, where there is no link, the all-reduce does nothing else. Over a slow link these three hardly count. Over a
-# fast link they do.
+# add. On one node, where there is no link, the all-reduce does nothing else. These three hardly count over a slow link, but
+# they do over a fast one.
 
 # %% [markdown] tags=["notes"]
 # Six minutes up to here. Ask: "Which part of the forecast would a faster card change, and which a better driver?" On a busy machine α
@@ -174,9 +174,9 @@ forecasts(exchanges, nbytes, measured)
 # Such a forecast is an **extrapolation**: nobody ran the shaded part. Around each line by α and β, a band shows the lowest and
 # the highest of three fits, one per round of section 2. A band may be narrower than its line.
 #
-# The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. And it
-# leaves out waiting, copying and adding (section 2). The lab has no network card: with TCP between real machines, α is several
-# times larger, so a real ring takes longer.
+# The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. It leaves out waiting,
+# copying and adding, as in section 2. And the lab has no network card: with TCP between real machines, α is several times
+# larger, so a real ring takes longer.
 
 # %% [markdown] tags=["notes"]
 # Five minutes for section 3. Collect three numbers before the cell runs. Listen for "about 2,000": it
@@ -189,9 +189,9 @@ forecasts(exchanges, nbytes, measured)
 # %% [markdown] tags=["slide"]
 # ## 4 · Nodes with several ranks
 #
-# Real nodes, such as the machines of a cluster, run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one, ranks 2 and 3 on the other. The
-# ring is a **flat algorithm**: it knows nothing of nodes. Every rank sends 1.5 arrays to its right neighbour, wherever that
-# is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**, one rank per node,
+# Real nodes, such as the machines of a cluster, run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one,
+# ranks 2 and 3 on the other. The ring is a **flat algorithm**: it knows nothing of nodes. Every rank sends 1.5 arrays to its
+# right neighbour, wherever that neighbour is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**, one rank per node,
 # exchange over the link, and each passes the sum on inside its node.
 
 # %% tags=["exercise: 14.1"]
@@ -320,9 +320,10 @@ how = {"nodes": 2, "slots": 1, "rate": "100mbit", "images": 6144}
 print(say_all_choices({name: recorded("train", choice=name, **how) for name in CHOICES}))
 
 # %% [markdown]
-# Each is one run. The MB are those that both nodes sent together. After so few updates all networks still learn fast, so a few
-# points of accuracy decide nothing. Bigger buckets save two messages per step, which is a few α, but no bytes. Overlap hides at most the backward pass, a small part of a
-# step that is mostly all-reduce. Top-k sends an index with each entry, so 1 % of the entries are 2 % of the bytes.
+# Each row is one run, and its MB are those of both nodes together. After so few updates all networks still learn fast, so a few
+# points of accuracy decide nothing. Bigger buckets save two messages per step, which is a few α, but no bytes. Overlap hides
+# at most the backward pass, a small part of a step that is mostly all-reduce. Top-k sends an index with each entry, so 1 % of
+# the entries are 2 % of the bytes.
 
 # %% [markdown] tags=["slide"]
 # ### 6 · Thousands of ranks, on paper
@@ -346,10 +347,10 @@ outcome(
 )
 
 # %% [markdown]
-# If we repeat what the small run lost, the forecast is nearly a third too low. Our model adds γ, the time
-# to add one byte. We take 1/300 s per GB in a GPU's memory, and 1/20 s per GB in a CPU's. A step takes the time to compute plus 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm: one flat ring through all ranks, without overlap.
-# Here is what it says about each published figure, what it assumes and what it lacks. Hy-Fi and GEMS (lesson 10, More)
-# combine pipelines with data parallelism.
+# If we repeat what the small run lost, the forecast is nearly a third too low. Our model has a third number, γ, the time to
+# add one byte. We take 1/300 s per GB in a GPU's memory, and 1/20 s per GB in a CPU's. A step takes the time to compute plus
+# 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm: one flat ring through all ranks, without overlap. Here is what the model says about each
+# published figure, what it assumes and what it lacks. Hy-Fi and GEMS (lesson 10, More) combine pipelines with data parallelism.
 
 # %%
 print(published.claims_table(published.claims()))
@@ -436,19 +437,19 @@ outcome("Two jobs of the small network: how many percent more images per second?
 print(say_jobs(jobs))
 
 # %% [markdown]
-# A job that spends part of its time starting small operations leaves cores idle, and only then can a second job gain. The more work
-# each operation has, the smaller this part of the time is, and the less a second job can gain. The two jobs may also be two
-# ranks of one training: that is what AccDP does.
+# A job that spends part of its time starting small operations leaves cores idle, and only then can a second job gain. The
+# more work each operation has, the smaller this part of the time is, and the less a second job can gain. The two jobs may also
+# be two ranks of one training: that is what AccDP does.
 #
-# Two jobs gain only what one of them leaves idle. A gain of 62 % is possible only if one job alone keeps its GPU busy for at
+# Several jobs gain only what one job alone leaves idle. A gain of 62 % is possible only if one job keeps its GPU busy for at
 # most 1/1.62 of the time, which happens to be 62 % as well.
 
 # %% [markdown] tags=["slide"]
 # ### 9 · Three ways to start the same script
 #
 # The script is `notebooks/code/train_mnist_ddp.py` of lesson 07. **From a hostfile:** mpiexec reads the nodes from a file, and
-# starts a helper on each by ssh. In the lab a small script stands in for ssh, so this way runs here, on two nodes. In the end
-# the training prints a hash of its weights, by which runs can be compared, and its accuracy:
+# starts a helper on each by ssh. In the lab a small script stands in for ssh, so this way runs here, on two nodes. At the
+# end the training prints a hash of its weights, by which runs can be compared, and its accuracy:
 #
 # ```
 # mpiexec --hostfile hosts -n 2 python -m mpi4py train_mnist_ddp.py --samples 2000 --epochs 1
@@ -535,8 +536,8 @@ print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", 
 # ## Stretch
 #
 # Write a hierarchical all-reduce in which *every* rank of a node sends over the link, each its own part: reduce-scatter inside,
-# all-reduce between the ranks with the same number inside their nodes, all-gather inside. How many bytes cross the link now, and when is it
-# faster?
+# all-reduce between the ranks with the same number inside their nodes, all-gather inside. How many bytes cross the link now,
+# and when is it faster?
 #
 # <details><summary>Answer</summary>As many bytes as with one leader. It is faster where one rank alone cannot fill the link, as on nodes with several network cards.</details>
 
