@@ -218,9 +218,7 @@ def _training_title(runs: Runs) -> str:
 # ------------------------------------------------------------------ efficiency
 
 
-def efficiency_curves(
-    step: DataParallelStep, links: Mapping[str, Sequence[Hockney]], steps: Runs
-) -> Picture:
+def efficiency_curves(step: DataParallelStep, links: Mapping[str, Sequence[Hockney]], steps: Runs) -> Picture:
     """Efficiency against ranks for each link, as a band over its fits; nothing was run beyond 2 ranks.
 
     Dots: the steps that 2 ranks took over these links.

@@ -65,14 +65,14 @@ def explain_many(exchanges: Mapping[str, Mapping[str, Any]], steps: Runs, ranks:
     nbytes = steps["one node"]["nbytes"]
     links = {name: fitted(exchange) for name, exchange in exchanges.items()}
     many = {name: ring_seconds(ranks, nbytes, link) for name, link in links.items()}
-    rounds = 2 * (ranks - 1)
+    ring_steps = 2 * (ranks - 1)
     words = listed(
-        f"{100 * rounds * link.alpha_seconds / many[name]:.0f} % of the time over the {name}"
+        f"{100 * ring_steps * link.alpha_seconds / many[name]:.0f} % of the time over the {name}"
         for name, link in links.items()
     )
     *_, (last, exchange) = exchanges.items()
     lines = [
-        f"The ring has {rounds:,} steps. Their α alone is {words}.",
+        f"The ring has {ring_steps:,} steps. Their α alone is {words}.",
         f"Over the {last} the forecast is {say_seconds(many[last])}; the fits of single rounds give "
         f"{say_range(*ring_band(ranks, nbytes, exchange))}.",
     ]
@@ -168,7 +168,7 @@ def explain_choice(runs: Runs, choice: str) -> str:
     jumps = {highest_jump(run["losses"]) for run in runs.values()}
     if choice != "plain" and updates == of_plain and len(jumps) == 1 and (update := jumps.pop()):
         words += (
-            f" Both losses jump at the same update, number {update}: both runs see the same batch there, "
+            f" Both losses jump at the same update, number {update}: the two runs see the same batch there, "
             "and the learning rate is large. The link is not the cause."
         )
     return words
