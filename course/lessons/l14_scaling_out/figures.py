@@ -204,7 +204,8 @@ def trainings(runs: Runs) -> Picture:
 
 def _training_title(runs: Runs) -> str:
     """Seconds of the last run instead of the first one's, and which is more accurate; of one run, its own."""
-    first, *_, last = [*runs, *runs]
+    names = list(runs)
+    first, last = names[0], names[-1]
     seconds, accuracy = ({name: run[what] for name, run in runs.items()} for what in ("seconds", "accuracy"))
     takes = f"{last} takes {say_seconds(seconds[last])}"
     if first == last:

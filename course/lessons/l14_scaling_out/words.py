@@ -182,18 +182,18 @@ def highest_jump(losses: Sequence[float]) -> int | None:
 
 
 def say_jobs(jobs: Mapping[str, Mapping[str, float]]) -> str:
-    """Images per second of one job and of two jobs together, by model."""
+    """Images per second of one job and of two jobs together, by model, and whether that is a gain."""
     lines = []
-    gains = [rates["two"] / rates["one"] for rates in jobs.values()]
-    for (name, rates), gain in zip(jobs.items(), (100 * (each - 1) for each in gains), strict=True):
+    gains = {name: rates["two"] / rates["one"] for name, rates in jobs.items()}
+    for name, rates in jobs.items():
         one, two = f"one job {rates['one']:.0f} images/s", f"two jobs {rates['two']:.0f} together"
-        lines.append(f"{name}: {one}, {two} ({gain:+.0f} %)")
-        if gain > 110:
+        lines.append(f"{name}: {one}, {two} ({100 * (gains[name] - 1):+.0f} %)")
+        if gains[name] > 2.1:
             lines.append(
                 "  More than twice as many: other programs slowed the one job. "
                 "Run the cell again, on free cores."
             )
-    if all(1 / ALIKE < gain < ALIKE for gain in gains):
+    if all(1 / ALIKE < gain < ALIKE for gain in gains.values()):
         lines.append(
             "Repeated runs may differ by as much, so this shows no gain: one job leaves hardly any core idle."
         )
