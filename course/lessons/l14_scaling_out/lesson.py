@@ -29,7 +29,7 @@
 # %% [markdown] tags=["slide"]
 # ## Setup
 #
-# The measurements of this lesson start ranks of their own. We need these four only in More, section 8.
+# We need these four ranks only in More, section 8: the core's measurements start their own.
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.cluster import start_cluster
@@ -50,7 +50,7 @@ rank, size = comm.rank, comm.size
 # network, a host name and a shared memory of its own, and a **link** to the others that we may make as slow as we like. The
 # nodes still share your cores.
 #
-# In Python, a lab is a `with` block. You need not run this one:
+# In Python, a lab is a `with` block. Just read this one:
 #
 # ```python
 # with network(nodes=2, rate="100mbit") as lab:
@@ -64,8 +64,7 @@ rank, size = comm.rank, comm.size
 # eager protocol (lesson 01), so here it sends long messages eagerly, too.
 #
 # We time a step of lesson 06's CNN: two ranks, 64 images per rank, and one all-reduce of all gradients, 1.7 MB. First both
-# ranks run on one node. (`nodes` is the number of nodes, `slots` the number of ranks per node. If you leave them out, they
-# are two and one.)
+# ranks run on one node. (`slots` is the number of ranks per node, by default one; `nodes` is by default two.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import in_lab
@@ -171,8 +170,8 @@ forecasts(exchanges, nbytes, measured)
 # 2(n−1) steps pays. The faster the link, the more these α count. The third forecast repeats the factor from 2 to 4 at every
 # doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
 #
-# Such a forecast is an **extrapolation**: nobody ran the shaded part. Around each line by α and β, a band shows the lowest and
-# the highest of three fits, one per round of section 2. A band may be narrower than its line.
+# Such a forecast is an **extrapolation**: nobody ran the shaded part. The bands, some narrower than their line, lie between the
+# lowest and the highest of three fits, one per round of section 2.
 #
 # The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. It leaves out waiting,
 # copying and adding, as in section 2. And the lab has no network card: with TCP between real machines, α is several times
@@ -189,9 +188,9 @@ forecasts(exchanges, nbytes, measured)
 # %% [markdown] tags=["slide"]
 # ## 4 · Nodes with several ranks
 #
-# Real nodes, such as the machines of a cluster, run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one,
-# ranks 2 and 3 on the other. The ring is a **flat algorithm**: it knows nothing of nodes. Every rank sends 1.5 arrays to its
-# right neighbour, wherever that neighbour is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**, one rank per node,
+# The nodes of a cluster run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one, ranks 2 and 3 on the
+# other. The ring is a **flat algorithm**: it knows nothing of nodes. Every rank sends 1.5 arrays to its right neighbour,
+# wherever that neighbour is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**, one rank per node,
 # exchange over the link, and each passes the sum on inside its node.
 
 # %% tags=["exercise: 14.1"]
@@ -205,7 +204,7 @@ forecasts(exchanges, nbytes, measured)
 continue_with("14.1")
 
 # %% [markdown]
-# First the flat ring: the four ranks all-reduce the gradients again, an array of 1.7 MB.
+# We begin with the ring, and sum the 1.7 MB of gradients again.
 
 # %%
 predict("How many MB does the ring send between the nodes, both ways together?", None)
@@ -300,7 +299,7 @@ trainings(runs)
 # neighbour, vote again: (a) whether one rank is late, (b) whether the network cards are as fast as the vendor says, (c) which
 # algorithm MPI runs.
 #
-# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b): you measured the bandwidth when you fitted β, though only on two ranks. Ask whether other jobs use the network now. (c) is next: does MPI run the algorithm that you forecast? (For a small array on 2,048 ranks, a tree or a hierarchy takes fewer steps than a ring, and is faster.)</details>
+# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b): you measured the bandwidth when you fitted β, though only on two ranks. Ask whether other jobs use the network now. (c) is next: does MPI run the algorithm that you forecast? (For a small array, a tree or a hierarchy is faster than a ring.)</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
