@@ -46,7 +46,7 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · A second machine
 #
-# Most of us have one computer. So we build a **lab**: your machine plays several machines, its **nodes**. Each node has a
+# Most of us have one computer. So we build a **lab**: your machine plays several machines, the **nodes**. Each node has a
 # network, a host name and a shared memory of its own, and a **link** to the others that we may make as slow as we like. The
 # nodes still share your cores.
 #
@@ -170,8 +170,8 @@ forecasts(exchanges, nbytes, measured)
 # 2(n−1) steps pays. The faster the link, the more these α count. The third forecast repeats the factor from 2 to 4 at every
 # doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
 #
-# Such a forecast is an **extrapolation**: nobody ran the shaded part. The bands, some narrower than their line, lie between the
-# lowest and the highest of three fits, one per round of section 2.
+# Such a forecast is an **extrapolation**: nobody ran the shaded part. The bands, which may be narrower than a line, lie between
+# the lowest and the highest of three fits, one per round of section 2.
 #
 # The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. It leaves out waiting,
 # copying and adding, as in section 2. And the lab has no network card: with TCP between real machines, α is several times
