@@ -212,7 +212,7 @@ def _training_title(runs: Runs) -> str:
         return takes
     accurate = f"{max(first, last, key=accuracy.__getitem__)} is more accurate"
     if 100 * abs(accuracy[last] - accuracy[first]) < SAME_POINTS:
-        accurate = "both are equally accurate, within a point"
+        accurate = "both are equally accurate"
     return f"{takes} instead of {say_seconds(seconds[first])}; {accurate}"
 
 

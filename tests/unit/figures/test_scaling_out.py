@@ -171,7 +171,7 @@ def test_the_link_bars_compare_bytes_and_seconds() -> None:
 def test_trainings_show_seconds_and_accuracy() -> None:
     picture = trainings({name: RUNS[name] for name in ("plain", "bfloat16")})
     check_legible(picture)
-    assert title_of(picture) == "bfloat16 takes 5 s instead of 9 s; both are equally accurate, within a point"
+    assert title_of(picture) == "bfloat16 takes 5 s instead of 9 s; both are equally accurate"
     worse = trainings({name: RUNS[name] for name in ("plain", "accumulate")})
     assert title_of(worse) == "accumulate takes 3 s instead of 9 s; plain is more accurate"
     assert title_of(trainings({"plain": RUNS["plain"]})) == "plain takes 9 s"
