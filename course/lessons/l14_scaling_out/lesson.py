@@ -29,7 +29,7 @@
 # %% [markdown] tags=["slide"]
 # ## Setup
 #
-# We need these four ranks only in More, section 8: the core's measurements start their own.
+# Only section 8, in More, uses these four ranks.
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.cluster import start_cluster
@@ -93,7 +93,7 @@ outcome("Over the slow link, how many times as long is a step as on one node?", 
 step_bars(steps)
 
 # %% [markdown]
-# Can we forecast the time of the all-reduce without running it?
+# Can we forecast how long the all-reduce takes?
 
 # %% [markdown] tags=["slide"]
 # ## 2 · α and β of a link
@@ -129,8 +129,7 @@ for name, link in links.items():
 
 # %% [markdown]
 # The forecast for the slow link is nearly all β · m. The model leaves out that the ranks also wait for each other, copy and
-# add. On one node, where there is no link, the all-reduce does nothing else. These three hardly count over a slow link, but
-# they do over a fast one.
+# add. These three hardly count over a slow link, but they do over a fast one.
 
 # %% [markdown] tags=["notes"]
 # Six minutes up to here. Ask: "Which part of the forecast would a faster card change, and which a better driver?" On a busy machine α
@@ -170,11 +169,11 @@ forecasts(exchanges, nbytes, measured)
 # 2(n−1) steps pays. The faster the link, the more these α count. The third forecast repeats the factor from 2 to 4 at every
 # doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
 #
-# Such a forecast is an **extrapolation**: nobody ran the shaded part. The bands, which may be narrower than a line, lie between
-# the lowest and the highest of three fits, one per round of section 2.
+# Such a forecast is an **extrapolation**: nobody ran the shaded part. The bands, often narrower than a line, are the range of
+# three fits, one per round of section 2.
 #
 # The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. It leaves out waiting,
-# copying and adding, as in section 2. And the lab has no network card: with TCP between real machines, α is several times
+# copying and adding. And the lab has no network card: with TCP between real machines, α is several times
 # larger, so a real ring takes longer.
 
 # %% [markdown] tags=["notes"]
@@ -215,20 +214,17 @@ predict("How many MB does the ring send between the nodes, both ways together?",
 # `ranks in turn` means that the ranks are ordered 0, 2, 1, 3, so neighbours are always on different nodes.
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l14_scaling_out.lab import ALL_REDUCES
+from course.lessons.l14_scaling_out.lab import all_reduces_in_lab
 
-results = in_lab(
-    "allreduces", slots=2, rate="100mbit", nbytes=nbytes, names=ALL_REDUCES, own=hierarchical_allreduce
-)
+results = all_reduces_in_lab(nbytes, own=hierarchical_allreduce)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.figures import link_bars
 from course.lessons.l14_scaling_out.words import explain_crossing
 
 sent = results["ring"]["link_nbytes"] / 1e6
-why = "Two ranks send 1.5 arrays each over the link."
+why = explain_crossing(results)
 outcome("How many MB does the ring send between the nodes, both ways together?", sent, "MB", why, "counted")
-print(explain_crossing(results))
 link_bars(results, nbytes)
 
 # %% [markdown]
@@ -279,7 +275,7 @@ outcome("Your choice, how many times as fast as plain?", times, because=why)
 trainings(runs)
 
 # %% [markdown] tags=["fragment"]
-# Look at both the seconds and the accuracy. Half the bytes do not mean half the time, because the step also computes. A remedy
+# Half the bytes do not mean half the time, because the step also computes. A remedy
 # can also cost accuracy, as `accumulate` does: with a quarter of the updates, the network needs more images. Lesson 05's linear
 # scaling rule would make the learning rate four times as large, but here even twice as large is too large.
 
@@ -299,7 +295,7 @@ trainings(runs)
 # neighbour, vote again: (a) whether one rank is late, (b) whether the network cards are as fast as the vendor says, (c) which
 # algorithm MPI runs.
 #
-# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b): you measured the bandwidth when you fitted β, though only on two ranks. Ask whether other jobs use the network now. (c) is next: does MPI run the algorithm that you forecast? (For a small array, a tree or a hierarchy is faster than a ring.)</details>
+# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b): you measured the bandwidth when you fitted β, though only on two ranks. Do other jobs use the network now? (c) is next: does MPI run the algorithm that you forecast?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**

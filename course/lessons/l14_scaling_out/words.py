@@ -126,6 +126,7 @@ def explain_crossing(results: Runs) -> str:
             "six steps also waits for the slowest rank"
         )
     lines = [
+        "Two ranks send 1.5 arrays each over the link.",
         f"The ring sends {times} times as many bytes between the nodes as the hierarchy, "
         f"and {in_turn} times as many with its ranks in turn.",
         f"{seconds}.",
