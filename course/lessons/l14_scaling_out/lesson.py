@@ -50,7 +50,7 @@ rank, size = comm.rank, comm.size
 # network, a host name and a shared memory of its own, and a **link** to the others that we may make as slow as we like. The
 # nodes still share your cores.
 #
-# In Python, a lab is a `with` block. Just read this one:
+# This is a lab in Python, only to read:
 #
 # ```python
 # with network(nodes=2, rate="100mbit") as lab:
@@ -138,7 +138,7 @@ for name, link in links.items():
 # %% [markdown] tags=["slide"]
 # ## 3 · From 2 to 4, and on to 2,048
 #
-# Now we time only the all-reduce, as a ring (lesson 04), over the slow link: first on two nodes, then on four.
+# Now we time only a ring all-reduce (lesson 04), over the slow link: first on two nodes, then on four.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import ring_in_lab
@@ -148,7 +148,7 @@ measured = {nodes: ring_in_lab(nodes, nbytes) for nodes in (2, 4)}
 print(explain_doubling(measured))
 
 # %% [markdown]
-# You have measured 2 and 4 nodes, and you know α and β. How long will it take on 2,048 nodes with links like this one?
+# You have measured 2 and 4 nodes, and you know α and β. How long does the ring take on 2,048 such nodes?
 
 # %%
 predict("On 2,048 ranks, how many times as long as on 2?", None)
@@ -203,13 +203,13 @@ forecasts(exchanges, nbytes, measured)
 continue_with("14.1")
 
 # %% [markdown]
-# We begin with the ring, and sum the 1.7 MB of gradients again.
+# We begin with the ring. It sums the 1.7 MB of gradients.
 
 # %%
 predict("How many MB does the ring send between the nodes, both ways together?", None)
 
 # %% [markdown]
-# We run five all-reduces, time them, and count the bytes at the nodes' network devices, headers and acknowledgements included.
+# We time five all-reduces, and count the bytes at the nodes' network devices, with headers and acknowledgements.
 # `hierarchical` is your function, if 14.1 is right and this machine allows a lab. `MPI's own` is `comm.Allreduce`.
 # `ranks in turn` means that the ranks are ordered 0, 2, 1, 3, so neighbours are always on different nodes.
 
@@ -222,8 +222,7 @@ results = all_reduces_in_lab(nbytes, own=hierarchical_allreduce)
 from course.lessons.l14_scaling_out.figures import link_bars
 from course.lessons.l14_scaling_out.words import explain_crossing
 
-sent = results["ring"]["link_nbytes"] / 1e6
-why = explain_crossing(results)
+sent, why = results["ring"]["link_nbytes"] / 1e6, explain_crossing(results)
 outcome("How many MB does the ring send between the nodes, both ways together?", sent, "MB", why, "counted")
 link_bars(results, nbytes)
 
@@ -275,9 +274,9 @@ outcome("Your choice, how many times as fast as plain?", times, because=why)
 trainings(runs)
 
 # %% [markdown] tags=["fragment"]
-# Half the bytes do not mean half the time, because the step also computes. A remedy
-# can also cost accuracy, as `accumulate` does: with a quarter of the updates, the network needs more images. Lesson 05's linear
-# scaling rule would make the learning rate four times as large, but here even twice as large is too large.
+# Half the bytes do not mean half the time, because the step also computes. A remedy can also cost accuracy, as `accumulate`
+# does: with a quarter of the updates, the network needs more images. Lesson 05's linear scaling rule asks for four times the
+# learning rate, but here twice the rate is already too much.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
