@@ -173,8 +173,8 @@ forecasts(exchanges, nbytes, measured)
 # three fits, one per round of section 2.
 #
 # The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. It leaves out waiting,
-# copying and adding. And the lab has no network card: with TCP between real machines, α is several times
-# larger, so a real ring takes longer.
+# copying and adding. And the lab has no network card: with TCP between real machines, α is several times larger, so a real
+# ring takes longer.
 
 # %% [markdown] tags=["notes"]
 # Five minutes for section 3. Collect three numbers before the cell runs. Listen for "about 2,000": it
@@ -189,8 +189,8 @@ forecasts(exchanges, nbytes, measured)
 #
 # The nodes of a cluster run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one, ranks 2 and 3 on the
 # other. The ring is a **flat algorithm**: it knows nothing of nodes. Every rank sends 1.5 arrays to its right neighbour,
-# wherever that neighbour is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**, one rank per node,
-# exchange over the link, and each passes the sum on inside its node.
+# wherever that neighbour is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**,
+# one rank per node, exchange over the link, and each passes the sum on inside its node.
 
 # %% tags=["exercise: 14.1"]
 
