@@ -15,8 +15,8 @@ NEARLY_EQUAL = Question(
         ),
         Option(
             "the plain pipeline, since it is simpler",
-            reply="The difference is smaller than the error of the predictions, so they do not say which plan is "
-            "faster. The plan that is simpler to run and to debug wins, unless a measurement of both decides.",
+            reply="The difference is smaller than the error of the predictions, so they do not say which "
+            "plan is faster. Run the plan that is simpler to debug, or measure both.",
             right=True,
         ),
         Option(
@@ -42,7 +42,7 @@ SLOWER_LINK = Question(
         ),
         Option(
             "it needs more memory, so it may not fit",
-            reply="That would mean the formula of the memory contains the speed of the link. Open it: it contains "
+            reply="That would mean the formula of the memory contains the speed of the link. Open it: it has "
             "sizes and numbers of ranks, and no seconds.",
             belief="memory-depends-on-speed",
         ),

@@ -9,7 +9,7 @@ TERMS = (
     ),
     Term(
         "plan",
-        "One way to split a training: how many ranks divide the batch, the list of layers, and every single layer.",
+        "A way to split a training: how many ranks divide the batch, the list of layers, and every layer.",
         forms="",
     ),
     Term(

@@ -13,8 +13,8 @@ FAMILIES = ("data and ZeRO", "pipeline", "tensor", "combined")
 NEAR = 0.1  # a plan that takes at most so much longer is as good
 LEGEND = (
     "Each row has the fastest plan for a limit from its own up to the next row's.\n"
-    f"≈  less than {NEAR:.0%} faster than the last row without this mark. We call such plans equally fast. The\n"
-    "   error of the times may be larger still: measure two plans before you trust their order."
+    f"≈  less than {NEAR:.0%} faster than the last row without this mark: we call such plans equally fast.\n"
+    "   The error of the times may be larger: measure two plans before you trust their order."
 )
 ESTIMATORS = "estimators: "  # marks the line of the job that asks them
 Runs = Sequence[Mapping[str, float]]
@@ -116,24 +116,26 @@ def worst_error(estimates: Sequence[Estimate], runs: Runs) -> tuple[float, str]:
 
 
 def explain_star(decisions: Sequence[Decision], error: float) -> str:
-    """The first plan that fits and the fastest one: whether they differ by more than the error of the times."""
+    """The first plan that fits, the fastest one, and whether they differ by more than the times' error."""
     fitting = [one.fastest for one in decisions if one.fastest]
     if not fitting:
         return "No plan fits."
     first, quick = fitting[0], min(fitting, key=lambda one: one.seconds.value)
     if first is quick:
-        return f"The first that fits, {first.plan.name}, is also the fastest."
+        return f"The first plan that fits, {first.plan.name}, is also the fastest."
     shorter = 1 - quick.seconds.value / first.seconds.value
+    verdict = "which is smaller"
+    if shorter < error:
+        verdict = "so take the first plan, which is plainer, or measure both"
     said = [
         f"The first plan that fits is {first.plan.name}: {first.seconds.text} per step.",
         f"The fastest (★) is {quick.plan.name}: {quick.seconds.text}, which is {shorter:.0%} less.",
-        f"The times have an error of {error:.0%}, "
-        + ("so take the first, plainer plan, or measure both." if shorter < error else "which is smaller."),
+        f"The times have an error of {error:.0%}, {verdict}.",
     ]
     if quick.sent.value < first.sent.value:
-        said.append(f"The fastest plan sends {quick.sent.text} instead of {first.sent.text}.")
+        said.append(f"The fastest plan sends {quick.sent.text} per step instead of {first.sent.text}.")
     if quick.plan.pipeline > 1:
-        said.append("Its stages are idle at times, which costs little where ranks share cores.")
+        said.append("The stages of a pipeline are idle at times, which costs little where ranks share cores.")
     return " ".join(said)
 
 
@@ -141,10 +143,8 @@ def explain_many(estimates: Sequence[Estimate], runs: Runs) -> str:
     """What the last plan, which combines many strategies, saves and sends beside the first, the choice."""
     first, last = estimates[0], estimates[-1]
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
-    sent = last.sent.value / first.sent.value
-    return (
-        f"This plan needs {memory:.0%} of the choice's memory, and sends {three_digits(sent)} times as many bytes."
-    )
+    times = three_digits(last.sent.value / first.sent.value)
+    return f"This plan needs {memory:.0%} of the choice's memory, and sends {times} times as many bytes."
 
 
 def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate]) -> str:
