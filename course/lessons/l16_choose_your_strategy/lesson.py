@@ -1,7 +1,7 @@
 # %% [markdown] tags=["slide"]
 # # 16 · Choose your strategy
 #
-# *Predict the memory and the step time of every way to split a training, choose the fastest that fits, and learn how far to trust a prediction.*
+# *Predict the memory and the step time of every way to split a training, choose the fastest that fits into memory, and learn how far to trust a prediction.*
 #
 # | | |
 # |---|---|
@@ -49,9 +49,9 @@ rank, size = comm.rank, comm.size
 # Our example is a small Transformer (4 blocks of width 256) on four ranks, with 32 sequences of 64 tokens per step. We allow 64 MB per
 # rank, so not everything fits.
 #
-# A **plan** says how many ranks divide the batch (data parallelism), how many divide the list of layers (pipeline), and how many divide
-# every single layer (tensor). A **planner** is a program that predicts the memory, the bytes sent and the step time of each plan. Ours
-# computes the memory of a rank as a sum:
+# A **plan** says how many ranks divide the batch (data parallelism), how many divide the list of layers (pipeline parallelism), and how
+# many divide every single layer (tensor parallelism). A **planner** is a program that predicts the memory, the bytes sent and the step
+# time of each plan. Ours computes the memory of a rank as a sum:
 #
 # > memory = weights + gradients + optimizer state + inputs + activations and buffers at their peak
 #
@@ -88,14 +88,15 @@ outcome("How many of the four plans fit into 64 MB per rank?", fitting, because=
 memory_bars(needs, limit)
 
 # %% [markdown]
-# State is only part of the memory. In tensor parallelism, every rank computes on all tokens, so it keeps many activations. The pipeline
-# needs least, because no other plan here cuts the batch into micro-batches. Section 2 tries micro-batches with all plans.
+# State is only part of the memory. In tensor parallelism, every rank computes on all tokens of the batch, so it keeps many activations. The
+# pipeline needs least, because it is the only one of the four that cuts the batch into micro-batches. Section 2 tries micro-batches
+# with every plan.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What is fast?
 #
-# Time depends on the machine, so we measure yours for about half a minute: operations and messages of several sizes. (In a terminal:
-# `course machine`.)
+# Time depends on the machine, so we measure yours. For about half a minute, we time operations and messages of several sizes. (In a
+# terminal: `course machine`.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.machine import machine_or_reference, summary, whose
@@ -108,8 +109,8 @@ print(whose(measured), *summary(measured), sep="\n")
 
 # %% [markdown]
 # `plans` lists every plan that our library can run here, with 1, 4 or 8 micro-batches. We leave out those that offload Adam's state to
-# files. Each point is a plan: further left needs less memory, lower is faster. The line connects the plans that no other plan beats in
-# both:
+# files, and predict the others. Each point is a plan: further left needs less memory, lower is faster. The line connects the plans that no
+# other plan beats in both:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import plan_cloud
@@ -121,9 +122,9 @@ estimates = in_order(estimate(shape, batch, plan, machine) for plan in every)
 plan_cloud(estimates)
 
 # %% [markdown]
-# Here are the three fastest plans that fit. The first is the planner's choice. `ZeRO-1 on 2 × 1F1B pipeline of 2`, for example, is a
-# pipeline of two stages with the schedule 1F1B, and two data ranks share each stage with ZeRO-1. Click on a number to see how it was
-# computed:
+# Here are the three fastest plans that fit. The first is the planner's choice. For example, the name `ZeRO-1 on 2 × 1F1B pipeline of 2`
+# means a pipeline of two stages with the schedule 1F1B, in which each stage has two data ranks with ZeRO-1. Click on a number to see how
+# it was computed:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.traced import ranking
@@ -131,8 +132,8 @@ from course.lessons.l16_choose_your_strategy.traced import ranking
 ranking(estimates, most=3)
 
 # %% [markdown]
-# With one micro-batch, each of two stages is idle for half of the time. Where ranks share cores, another rank computes meanwhile, so the
-# pipeline loses little. (In a stage of two blocks, ZeRO-3 needs more memory than ZeRO-2: one block's full weights and gradients outweigh
+# In this pipeline, with one micro-batch, each stage is idle for half of the time. Where ranks share cores, another rank computes meanwhile,
+# so the pipeline loses little. (In a stage of two blocks, ZeRO-3 needs more memory than ZeRO-2: one block's full weights and gradients outweigh
 # what sharding saves.)
 #
 # Are the predictions right? We run three plans: the planner's choice, ZeRO-3, and one that combines many strategies (ZeRO-2, tensor and
@@ -170,7 +171,7 @@ predicted_and_measured(said, runs)
 # %% [markdown]
 # The planner adds up the same tensors that a run counts, so its memory is nearly exact. Its times add up parts that were timed one by one.
 # Real ranks also wait for each other, most often in plans with many small messages. Do not choose by a difference that is smaller than
-# the error.
+# the error of the times.
 
 # %% tags=["exercise: 16.q1"]
 
@@ -184,8 +185,8 @@ predicted_and_measured(said, runs)
 # the first yes; we answer all questions to compare the times. Each kind includes plans with micro-batches and with recomputation: data
 # parallelism needed 90 MB in section 1, and needs only 63 MB with 4 micro-batches.
 #
-# Each arrow shows the memory of the smallest plan of its kind. Each box on the right shows the fastest plan of its kind that fits. A thick
-# frame marks the first kind that fits, and a star marks the fastest plan of all.
+# In the figure, each arrow shows the memory of the smallest plan of its kind. Each box on the right shows the fastest plan of its kind that
+# fits. A thick frame marks the first kind that fits, and a star marks the fastest plan of all.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import decision_tree
@@ -196,7 +197,7 @@ print(explain_star(questions(estimates), worst_error(said, runs)[0]))
 decision_tree(questions(estimates))
 
 # %% [markdown]
-# Now we change one number: each rank gets half the memory.
+# Now we change one number: each rank gets half the memory. A table then gives the choice for every limit.
 
 # %%
 predict("With half the memory: how many times as long is the fastest step?", None)
@@ -214,7 +215,7 @@ decision_tree(questions(smaller))
 
 # %% [markdown]
 # With half the memory, data parallelism and ZeRO-1 no longer fit. A smaller limit leaves fewer plans, so the fastest of them cannot become
-# faster. For other teams, the batch, the link, or one large tensor decides (section 8).
+# faster. For other teams, the choice depends on the batch, the link, or one large tensor (section 8).
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A team asks you
@@ -229,7 +230,8 @@ decision_tree(questions(smaller))
 #   number of ranks.
 # - `zero`: the stage of ZeRO, 0 to 3.
 # - `microbatches`: into how many micro-batches each data rank cuts its share of the batch.
-# - `sequence=True`: tensor ranks also use sequence parallelism. `recompute=True`: activations are recomputed.
+# - `sequence=True`: tensor ranks also use sequence parallelism. `recompute=True`: activations are recomputed
+#   instead of kept.
 #
 # The reply says how much memory or time your plan needs.
 
@@ -261,7 +263,7 @@ if rank == 0:
 # %% [markdown] tags=["slide"]
 # ## Discuss
 #
-# Your model fits on one GPU. You get 16 GPUs on two nodes, to train sooner. Vote, talk, vote again: (a) ZeRO-3 on all 16, which saves most
+# Your model fits on one GPU. You get 16 GPUs on two nodes, so that training ends sooner. Vote, talk, vote again: (a) ZeRO-3 on all 16, which saves most
 # memory; (b) tensor parallelism on 8 and a pipeline across the nodes, as large labs do; (c) data parallelism.
 #
 # <details><summary>What to listen for</summary>(c), perhaps with ZeRO-1, which sends no more bytes. (a) and (b) pay, in messages and idle
@@ -310,8 +312,8 @@ print(verdict(found))
 validation_picture(found)
 
 # %% [markdown]
-# **Where the planner is wrong.** The times are wrong, not the bytes. Most short steps take longer than predicted: Python and waiting for a
-# core take time there that the planner does not count. In the one wrong choice, too, the chosen plan took much longer than predicted.
+# **Where the planner is wrong.** The times are wrong, not the bytes. Most short steps take longer than predicted: Python's overhead
+# and waiting for a core take time that the planner does not count. In the one wrong choice, too, the chosen plan took much longer than predicted.
 #
 # One correction is part of the record. At first, the measurement counted Adam's state in memory-mapped files as memory. With that error,
 # 23 plans seemed to need up to 1.87 times the predicted memory, and only 20 of the 24 choices counted as right. We corrected the

@@ -174,7 +174,7 @@ def test_a_wrong_choice_is_called_wrong(estimates: list[Estimate]) -> None:
 def test_what_combining_many_strategies_saves_and_sends(estimates: list[Estimate]) -> None:
     pair = [estimates[0], estimates[-1]]
     runs = [{"nbytes": 100.0, "seconds": 1.0}, {"nbytes": 40.0, "seconds": 2.0}]
-    assert explain_many(pair, runs).startswith("This plan needs 40% of the choice's memory")
+    assert explain_many(pair, runs).startswith("With many strategies, a rank needs 40% of the memory and")
 
 
 def test_the_choice_under_another_limit(estimates: list[Estimate]) -> None:
