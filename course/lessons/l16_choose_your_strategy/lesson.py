@@ -347,8 +347,9 @@ print(estimators_table())
 
 # %% [markdown]
 # "State" is the planner's sum of weights, gradients and Adam's state; "peak" adds activations and buffers. DeepSpeed's numbers are larger
-# than our state: its functions count the gradients twice, in 16 and in 32 bits, and for ZeRO-3 also the largest layer, gathered in 32
-# bits. Accelerate's estimator asks neither for ranks nor for a batch. Neither of the two counts activations.
+# than our state. For ZeRO-2, DeepSpeed counts the gradients twice, in 16 and in 32 bits. For ZeRO-3, it counts 18 bytes per parameter
+# where we count 16, and also the largest layer, gathered in 32 bits. Accelerate's estimator asks neither for ranks nor for a batch.
+# Neither of the two counts activations.
 
 # %% [markdown] tags=["slide"]
 # ### 7 · The rules that everyone repeats
@@ -358,8 +359,8 @@ print(estimators_table())
 # sends 25 GB/s to the other node. A step has 64 sequences of 2,048 tokens, in 32 micro-batches per data rank (4 with ZeRO-3). All
 # tensor groups also use sequence parallelism. We first compare two plans:
 #
-# - Plan A, "tensor on 16": one tensor group of 16 ranks, across both nodes.
-# - Plan B, "tensor on 8, pipeline": a tensor group of 8 ranks in each node, and a pipeline of two stages, one per node.
+# - Plan A ("tensor on 16, across nodes"): one tensor group of 16 ranks.
+# - Plan B ("tensor on 8, pipeline across nodes"): a tensor group of 8 ranks in each node, and a pipeline of two stages, one per node.
 
 # %%
 predict("How many times as long as plan B does a step of plan A take?", None)
@@ -397,7 +398,7 @@ link_sweep(RATES, sweep(), LINKS)
 # five at the embedding and the head:
 
 # %%
-clickable(across.sent, "tensor on 16: sent per step")
+clickable(across.sent, "plan A: sent per step")
 
 # %% tags=["exercise: 16.q4"]
 

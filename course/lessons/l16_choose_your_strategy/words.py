@@ -124,7 +124,7 @@ def explain_star(decisions: Sequence[Decision], error: float) -> str:
     if first is quick:
         return f"The first plan that fits, {first.plan.name}, is also the fastest."
     shorter = 1 - quick.seconds.value / first.seconds.value
-    verdict = "which is smaller"
+    verdict = "which is smaller than this difference"
     if shorter < error:
         verdict = "so take the first plan, which is plainer, or measure both"
     said = [
@@ -144,7 +144,7 @@ def explain_many(estimates: Sequence[Estimate], runs: Runs) -> str:
     first, last = estimates[0], estimates[-1]
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
     times = three_digits(last.sent.value / first.sent.value)
-    return f"With many strategies, a rank needs {memory:.0%} of the memory and sends {times} times as many bytes."
+    return f"Many strategies need {memory:.0%} of the choice's memory per rank, and send {times} times as much."
 
 
 def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate]) -> str:

@@ -135,7 +135,7 @@ def test_the_star_is_weighed_against_the_error_of_the_times(estimates: list[Esti
     assert first.seconds.value > estimates[0].seconds.value
     shorter = 1 - estimates[0].seconds.value / first.seconds.value
     assert "so take the first plan, which is plainer, or measure both." in explain_star(asked, shorter + 0.01)
-    assert "which is smaller." in explain_star(asked, shorter - 0.01)
+    assert "which is smaller than this difference." in explain_star(asked, shorter - 0.01)
     assert "is also the fastest" in explain_star([one for one in asked if one.fastest][:1], 0.1)
     assert explain_star(questions(under(estimates, 1.0)), 0.1) == "No plan fits."
 
@@ -151,7 +151,7 @@ def test_the_star_is_explained_only_by_what_is_so(estimates: list[Estimate]) -> 
         return explain_star([Decision("", one, one) for one in pair], 0.1)
 
     assert more.sent.value > plain.sent.value > staged.sent.value
-    assert said(more).endswith("which is 50% less. The times have an error of 10%, which is smaller.")
+    assert said(more).endswith("50% less. The times have an error of 10%, which is smaller than this difference.")
     assert f"sends {staged.sent.text} per step instead of {plain.sent.text}. The stages" in said(staged)
 
 
@@ -174,7 +174,7 @@ def test_a_wrong_choice_is_called_wrong(estimates: list[Estimate]) -> None:
 def test_what_combining_many_strategies_saves_and_sends(estimates: list[Estimate]) -> None:
     pair = [estimates[0], estimates[-1]]
     runs = [{"nbytes": 100.0, "seconds": 1.0}, {"nbytes": 40.0, "seconds": 2.0}]
-    assert explain_many(pair, runs).startswith("With many strategies, a rank needs 40% of the memory and")
+    assert explain_many(pair, runs).startswith("Many strategies need 40% of the choice's memory")
 
 
 def test_the_choice_under_another_limit(estimates: list[Estimate]) -> None:
