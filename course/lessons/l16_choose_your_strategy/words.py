@@ -144,7 +144,7 @@ def explain_many(estimates: Sequence[Estimate], runs: Runs) -> str:
     first, last = estimates[0], estimates[-1]
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
     times = three_digits(last.sent.value / first.sent.value)
-    return f"Many strategies need {memory:.0%} of the choice's memory per rank, and send {times} times as much."
+    return f"Many strategies need {memory:.0%} of the choice's memory and send {times} times as many bytes."
 
 
 def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate]) -> str:
