@@ -18,7 +18,7 @@ BY_NAME = {team.name: team for team in TEAMS}
 RULE = (
     "Find a plan that fits and whose predicted step takes at most 10 % longer than that of the fastest plan "
     "that fits. (We call such plans equally fast.) The planner judges your plan first. Then the plan's twin, "
-    "a small model under a small limit, trains on four ranks."
+    "a small model under a small limit, trains on up to four ranks."
 )
 _trained: dict[tuple[str, Plan], str] = {}  # the second time, with pauses, nothing new can be found
 
@@ -111,7 +111,8 @@ CHOOSE_PATHOLOGY = _choose(
     id="16.4",
     title="Pathology slides",
     task="A hospital's net has six convolutions with 32 output maps each, at full resolution. A step has 8 "
-    "images of 8,192 × 8,192 pixels, in 32 bits. The workstation has 4 RTX A6000 of 48 GB each. " + RULE,
+    "images of 8,192 × 8,192 pixels, in 32 bits. The workstation has 4 RTX A6000. Each has 48 GB and sends "
+    "31.5 GB/s over PCI Express. " + RULE,
     objectives=(6,),
     targets=("zero-shards-activations",),
     stub="data=4, microbatches=2",
@@ -142,7 +143,8 @@ CHOOSE_WEATHER = _choose(
     task="A weather net is a Transformer of 24 blocks and width 4,096. A map has 720 × 1,440 points with 20 "
     "variables each; patches of 8 × 8 points make it 16,200 tokens of 1,280 numbers (8 × 8 × 20). The "
     "planner counts an input and an output layer of that size in place of the vocabulary's. A step has 512 "
-    "maps, in 16 bits. There are 512 nodes of 8 A100: 4,096 GPUs. " + RULE,
+    "maps, in 16 bits as in 16.1. There are 512 nodes of 8 A100: 4,096 GPUs. Each GPU sends 300 GB/s inside its "
+    "node; the 8 GPUs of a node together send 200 GB/s to other nodes. " + RULE,
     objectives=(6,),
     targets=("tensor-parallel-across-nodes",),
     stub="data=4096",

@@ -284,7 +284,7 @@ if rank == 0:
 # %% tags=["exercise: 16.3"]
 
 # %% [markdown] tags=["slide"]
-# ### 5 · How far can you trust it?
+# ### 5 · How far can you trust the planner?
 #
 # We drew 24 configurations at random. Each has a net (a Transformer, a fully connected or a convolutional net), 1, 2 or 4 ranks, 4 or 6
 # plans, and a memory limit, which in most configurations some of the plans exceed. We put the list into the repository before the planner
