@@ -143,8 +143,8 @@ CHOOSE_WEATHER = _choose(
     task="A weather net is a Transformer of 24 blocks and width 4,096. A map has 720 × 1,440 points with 20 "
     "variables each; patches of 8 × 8 points make it 16,200 tokens of 1,280 numbers (8 × 8 × 20). The "
     "planner counts an input and an output layer of that size in place of the vocabulary's. A step has 512 "
-    "maps, in 16 bits as in 16.1. There are 512 nodes of 8 A100: 4,096 GPUs. Each GPU sends 300 GB/s inside its "
-    "node; the 8 GPUs of a node together send 200 GB/s to other nodes. " + RULE,
+    "maps, in 16 bits as in 16.1. There are 512 nodes of 8 A100: 4,096 GPUs. Each GPU sends 300 GB/s inside "
+    "its node; the 8 GPUs of a node together send 200 GB/s to other nodes. " + RULE,
     objectives=(6,),
     targets=("tensor-parallel-across-nodes",),
     stub="data=4096",
