@@ -55,10 +55,14 @@ rank, size = comm.rank, comm.size
 #
 # > memory = weights + gradients + optimizer state + inputs + activations and buffers at their peak
 #
-# By hand, for data parallelism: weights, gradients and optimizer state, together called the state, take 3.3 million parameters × 16 bytes
-# = 53 MB. Each rank has 32/4 × 64 = 512 tokens. For the backward pass, each block keeps about 16 × width numbers per token (Korthikanti
-# 2022, without dropout's masks and attention's scores, which our model does not keep): 4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34
-# MB. The planner also counts the rest. **Click on its number** to see how it was computed:
+# By hand, for data parallelism:
+#
+# - The **state** (weights, gradients and optimizer state) takes 3.3 million parameters × 16 bytes = 53 MB.
+# - The activations: each rank has 32/4 × 64 = 512 tokens. For the backward pass, each block keeps about 16 × width numbers per token.
+#   That makes 4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34 MB. (Korthikanti 2022 counts more: dropout's masks and attention's scores,
+#   which our model does not keep.)
+#
+# The planner also counts the rest. **Click on its number** to see how it was computed:
 
 # %%
 from course.lessons.l16_choose_your_strategy.traced import clickable
@@ -179,9 +183,9 @@ predicted_and_measured(said, runs)
 # Ten minutes up to here. Ask who has met a configuration with every option switched on.
 
 # %% [markdown] tags=["slide"]
-# ## 3 · How does the limit change the choice?
+# ## 3 · How does the memory limit change the choice?
 #
-# The planner asks one question per kind of plan, the plainest kind first. (Section 7 explains why ZeRO-3 comes late.) You could stop at
+# The planner asks one question per kind of plan, the plainest kind first. (Section 7, in More, explains why ZeRO-3 comes late.) You could stop at
 # the first yes; we answer all questions to compare the times. Each kind includes plans with micro-batches and with recomputation: data
 # parallelism needed 90 MB in section 1, and needs only 63 MB with 4 micro-batches.
 #
@@ -197,7 +201,7 @@ print(explain_star(questions(estimates), worst_error(said, runs)[0]))
 decision_tree(questions(estimates))
 
 # %% [markdown]
-# Now we change one number: each rank gets half the memory. A table then gives the choice for every limit.
+# Now we change one number: each rank gets half the memory. After the guess, a table gives the choice for every limit.
 
 # %%
 predict("With half the memory: how many times as long is the fastest step?", None)
@@ -215,14 +219,14 @@ decision_tree(questions(smaller))
 
 # %% [markdown]
 # With half the memory, data parallelism and ZeRO-1 no longer fit. A smaller limit leaves fewer plans, so the fastest of them cannot become
-# faster. For other teams, the choice depends on the batch, the link, or one large tensor (section 8).
+# faster. For other teams, the choice depends on the batch, the link, or one large tensor (section 8, in More).
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A team asks you
 #
 # You need no A100 to plan for one: the planner also accepts a **machine on paper**, with rates from data sheets. Your plan is also scaled
-# down to four ranks, where it trains a small model under a small memory limit. In this **scaled-down twin**, the same part of the memory
-# runs out as in the large training: state or activations.
+# down to four ranks, where it trains a small model under a small memory limit. We chose the sizes so that this **scaled-down twin** runs
+# out of the same part of the memory as the large training: state or activations.
 #
 # `Plan(…)` takes these arguments:
 #
@@ -230,8 +234,7 @@ decision_tree(questions(smaller))
 #   number of ranks.
 # - `zero`: the stage of ZeRO, 0 to 3.
 # - `microbatches`: into how many micro-batches each data rank cuts its share of the batch.
-# - `sequence=True`: tensor ranks also use sequence parallelism. `recompute=True`: activations are recomputed
-#   instead of kept.
+# - `sequence=True` adds sequence parallelism to `tensor`. `recompute=True` recomputes activations instead of keeping them.
 #
 # The reply says how much memory or time your plan needs.
 
@@ -258,7 +261,7 @@ if rank == 0:
 # - A plan fits only if state, activations and buffers fit *together*, at the fullest moment of a step.
 # - Memory depends on the model, the batch and the plan. Time also depends on the machine.
 # - A smaller memory limit leaves fewer plans, so the fastest step gets longer or stays the same.
-# - Predicted times have an error. Among plans that differ by less, take the plainest, or measure them.
+# - Predicted times have an error. Among plans that differ by less than the error, take the plainest, or measure them.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
