@@ -57,7 +57,7 @@ rank, size = comm.rank, comm.size
 #
 # By hand, for data parallelism:
 #
-# - The **state** (weights, gradients and optimizer state) takes 3.3 million parameters × 16 bytes = 53 MB.
+# - The state (weights, gradients and optimizer state) takes 3.3 million parameters × 16 bytes = 53 MB.
 # - The activations: each rank has 32/4 × 64 = 512 tokens. For the backward pass, each block keeps about 16 × width numbers per token.
 #   That makes 4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34 MB. (Korthikanti 2022 counts more: dropout's masks and attention's scores,
 #   which our model does not keep.)
