@@ -6,7 +6,7 @@
 # | | |
 # |---|---|
 # | **You will be able to** | compute the bytes that a rank needs; measure a machine and choose the fastest way to split a training; say how the memory limit changes the choice |
-# | **With More** | say how far to trust a predicted time; derive the rules that everyone repeats; choose for teams with other models and machines |
+# | **With More** | say how far to trust a predicted time; derive the rules that everyone repeats; choose for three more teams |
 # | **Before this** | [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) and [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the cores. Helpful: [08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) and [09 · Tensor parallelism](09_tensor_parallelism.ipynb) |
 # | **Time** | core 20 min · more 47 min |
 # | **Ranks** | 4 |
@@ -112,9 +112,8 @@ machine = limited(machine_of(measured), limit)
 print(whose(measured), *summary(measured), sep="\n")
 
 # %% [markdown]
-# `plans` lists every plan that our library can run here, with 1, 4 or 8 micro-batches. We leave out those that offload Adam's state to
-# files, and predict the others. Each point is a plan: further left needs less memory, lower is faster. The line connects the plans that no
-# other plan beats in both:
+# We now predict every plan that our library can run here with 1, 4 or 8 micro-batches, except those that keep Adam's state in files. Each
+# point is a plan: further left needs less memory, lower is faster. The line connects the plans that no other plan beats in both:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import plan_cloud
@@ -186,8 +185,8 @@ predicted_and_measured(said, runs)
 # ## 3 · How does the memory limit change the choice?
 #
 # The planner asks one question per kind of plan, the plainest kind first. (Section 7, in More, explains why ZeRO-3 comes late.) You could stop at
-# the first yes; we answer all questions to compare the times. Each kind includes plans with micro-batches and with recomputation: data
-# parallelism needed 90 MB in section 1, and needs only 63 MB with 4 micro-batches.
+# the first yes; we answer all questions to compare the times. Each kind includes plans with micro-batches and
+# recomputation: data parallelism needed 90 MB in section 1, but needs only 63 MB with 4 micro-batches.
 #
 # In the figure, each arrow shows the memory of the smallest plan of its kind. Each box on the right shows the fastest plan of its kind that
 # fits. A thick frame marks the first kind that fits, and a star marks the fastest plan of all.
@@ -218,8 +217,8 @@ print(choice_table(estimates))
 decision_tree(questions(smaller))
 
 # %% [markdown]
-# With half the memory, data parallelism and ZeRO-1 no longer fit. A smaller limit leaves fewer plans, so the fastest of them cannot become
-# faster. For other teams, the choice depends on the batch, the link, or one large tensor (section 8, in More).
+# With half the memory, data parallelism and ZeRO-1 do not fit. A smaller limit leaves fewer plans, so the fastest of them cannot become
+# faster.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A team asks you
@@ -236,7 +235,7 @@ decision_tree(questions(smaller))
 # - `microbatches`: into how many micro-batches each data rank cuts its share of the batch.
 # - `sequence=True` adds sequence parallelism to `tensor`. `recompute=True` recomputes activations instead of keeping them.
 #
-# The reply says how much memory or time your plan needs.
+# The reply says how much memory or time the plan needs.
 
 # %% tags=["exercise: 16.1"]
 
