@@ -16,8 +16,8 @@ from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, expect
 PLANNER, TWIN = "the planner's estimate", "the plan's twin"
 BY_NAME = {team.name: team for team in TEAMS}
 RULE = (
-    "Find a plan that fits and whose predicted step is at most 10 % longer than that of the fastest plan that "
-    "fits. The planner judges your plan first. Then the plan's twin trains on up to four ranks."
+    "Find a plan that fits and whose predicted step is at most 10 % longer than that of the fastest plan "
+    "that fits. The planner judges your plan first. Then the plan's twin trains on up to four ranks."
 )
 _trained: dict[tuple[str, Plan], str] = {}  # the second time, with pauses, nothing new can be found
 

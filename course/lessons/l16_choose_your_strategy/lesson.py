@@ -8,7 +8,7 @@
 # | **You will be able to** | compute the bytes that a rank needs; measure a machine and choose the fastest way to split a training; say how the memory limit changes the choice |
 # | **With More** | say how far to trust a predicted time; derive the rules that everyone repeats; choose for three more teams |
 # | **Before this** | [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) and [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the cores. Helpful: [08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) and [09 · Tensor parallelism](09_tensor_parallelism.ipynb) |
-# | **Time** | core 20 min · more 47 min |
+# | **Time** | core 20 min · more 50 min |
 # | **Ranks** | 4 |
 #
 # [← 15 · When things fail](15_when_things_fail.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
