@@ -115,7 +115,7 @@ def verdict(found: Sequence[Configuration]) -> str:
         f"{abs(worst.memory_error):.1%}",
         f"time: median error {median_error(plans):.0%}",
         f"choice: right in {right} of {len(found)} configurations. A random choice among the plans that fit",
-        f"        would be right in {mean:.1f} on average (in {always} of them, every such plan is right)",
+        f"        would be right in {mean:.1f} on average (in {always} configurations, any is right)",
         "",
         f"{'measured step':24}{'plans':>6}{'median error':>14}{'took longer':>13}",
     ]
