@@ -169,8 +169,8 @@ def decision_tree(decisions: Sequence[Decision]) -> Picture:
     axes.axis("off")
     for row, (one, text) in enumerate(zip(decisions, words, strict=True)):
         need = f"{one.smallest.memory.value / 1e6:.3g} MB"
-        box(axes, (0.0, row, 4.4), textwrap.fill(one.question, 34), ASKED)
-        arrow(axes, (4.4, row), (5.85, row), f"{'yes' if one.answer else 'no'}: needs\n{need}")
+        box(axes, (0.0, row, 4.25), textwrap.fill(one.question, 34), ASKED)
+        arrow(axes, (4.25, row), (5.95, row), f"{'yes' if one.answer else 'no'}: needs\n{need}")
         if row + 1 < len(decisions):
             pale = first is not None and row >= first  # what comes after a "yes" is for comparison
             arrow(axes, (2.3, row + 0.37), (2.3, row + 0.63), "", PALE if pale else INK)
