@@ -3,8 +3,8 @@
 `make check` holds the real pages to the lessons (`course.tools.guide.stale`); here is what it would find.
 """
 
-import ast
 import re
+import symtable
 from pathlib import Path
 
 import nbformat
@@ -114,7 +114,7 @@ def test_a_section_that_is_needed_is_noticed() -> None:
 
 
 def needed_after(number: str, section: int) -> set[str]:
-    """The names that later cells of the core read and only `section` defines, after the process that has them."""
+    """The names that later cells of the core read and only `section` defines: "ranks total"."""
     (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
     here, lost, known, needed = 0, set[str](), set[str](), set[str]()
     for cell in nbformat.read(path, as_version=4).cells:
@@ -134,29 +134,28 @@ def needed_after(number: str, section: int) -> set[str]:
 
 
 def names_of(source: str) -> tuple[set[str], set[str]]:
-    """What a code cell defines and what it reads, each name after its process: "ranks total", "kernel cluster"."""
+    """What a code cell defines and what it reads, after the process: "ranks total", "kernel cluster"."""
     where = "ranks" if source.startswith("%%px") else "kernel"
-    tree = ast.parse("\n".join(line for line in source.splitlines() if not line.startswith("%%")))
-    defined, read = set[str](), set[str]()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name, ctx=ast.Load()):
-                read.add(f"{where} {name}")
-            case ast.Name(id=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                defined.add(f"{where} {name}")
-            case ast.alias(name=name, asname=other):
-                defined.add(f"{where} {(other or name).partition('.')[0]}")
-            case ast.Subscript(value=ast.Name(id="cluster"), slice=ast.Constant(value=name), ctx=context):
-                (read if isinstance(context, ast.Load) else defined).add(f"ranks {name}")
-    for exercise in re.findall(r"continue_with\(\"(.+?)\"\)", source):
-        solution = getattr(find_exercise(exercise), "solution", "")
-        defined |= {f"{process} {name}" for process in ("ranks", "kernel") for name in functions_of(solution)}
+    code = "\n".join(line for line in source.splitlines() if not line.startswith("%%"))
+    table = symtable.symtable(code, "cell", "exec")
+    names = table.get_symbols()
+    defined = {f"{where} {name.get_name()}" for name in names if name.is_assigned() or name.is_imported()}
+    read = {f"{where} {name}" for name in globals_of(table)}
+    for name, assigned in re.findall(r'cluster\["(\w+)"\]( = )?', code):
+        (defined if assigned else read).add(f"ranks {name}")
+    for exercise in re.findall(r'continue_with\("(.+?)"\)', code):
+        functions = re.findall(r"^def (\w+)", find_exercise(exercise).solution, re.MULTILINE)  # type: ignore[union-attr]
+        defined |= {f"{process} {name}" for process in ("ranks", "kernel") for name in functions}
     return defined, read
 
 
-def functions_of(source: str) -> set[str]:
-    """The names of the functions in a solution; none in an order of lines."""
-    return set(re.findall(r"^def (\w+)", source, re.MULTILINE))
+def globals_of(table: symtable.SymbolTable) -> set[str]:
+    """The global names that the code reads, also inside its functions."""
+    top = table.get_type() == "module"
+    names = {
+        each.get_name() for each in table.get_symbols() if each.is_referenced() and (top or each.is_global())
+    }
+    return names.union(*map(globals_of, table.get_children()))
 
 
 # -------------------------------------------------------------------- the clock of a walk
