@@ -15,8 +15,10 @@ RANKS := 3
 OTHER_RANKS := 1 2 4
 # The lessons whose cores `make test` runs; `make test-all` runs all lessons whole.
 CORES := 01 04 06 11
-# So many files of tests run at once, as most of them wait, and so many lessons; JOBS=0 LESSONS=0: one by one.
+# So many files of tests run at once, as most of them wait, of the slow ones, which wait more, and of lessons; with
+# JOBS=0 SLOW_JOBS=0 LESSONS=0 one by one.
 JOBS := 3
+SLOW_JOBS := 4
 LESSONS := 2
 BESIDE := --dist loadfile --no-loadscope-reorder --durations=15
 RANK_TESTS := tests/ranks packages/torch_mpi4py/tests/ranks
@@ -97,7 +99,7 @@ test: setup
 # All that `make test` left out, and the whole of the lessons whose cores it ran.
 test-all: setup
 	@rm -f $(FAILED)
-	$(PYTEST) -n $(JOBS) $(BESIDE) -m slow $(UNIT_TESTS) || { $(few_failed) && $(AGAIN) -m slow $(UNIT_TESTS); }
+	$(PYTEST) -n $(SLOW_JOBS) $(BESIDE) -m slow $(UNIT_TESTS) || { $(few_failed) && $(AGAIN) -m slow $(UNIT_TESTS); }
 	@set -e; for n in $(OTHER_RANKS); do echo "tests/ranks, $$n at once"; \
 	  $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS) || $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS); done
 	@rm -f $(FAILED)

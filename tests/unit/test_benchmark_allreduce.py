@@ -52,7 +52,7 @@ def test_no_predicted_size_nor_its_part_was_fitted():
     assert {mine for mine, *_ in PAIRS} == set(COSTS)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_benchmark_prints_json_alone_on_standard_output():
     command = [sys.executable, "-m", "benchmarks.allreduce", "--quick", "--json", "-"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)

@@ -91,7 +91,7 @@ def test_the_fifth_batch_validates_and_the_test_images_are_apart(
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("deepspeed", marks=pytest.mark.slow),
+        pytest.param("deepspeed", marks=pytest.mark.release),
         pytest.param("deepspeed_cifar", marks=pytest.mark.release),
     ],
 )

@@ -43,7 +43,7 @@ def test_contenders_that_train_another_model_are_not_timed():
         must_agree({OURS: [5.0, 4.0], GLOO: [5.0, 4.1]})
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_benchmark_prints_json_alone_on_standard_output():
     command = [sys.executable, "-m", "benchmarks.tensor_parallel", "--quick", "--json", "-"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)

@@ -46,6 +46,7 @@ def step_bars(steps: Runs) -> Picture:
         axes.text(
             first + second, row, f" {three_digits(first)} + {three_digits(second)}", va="center", fontsize=12
         )
+    axes.grid(visible=False, axis="y")  # it would cross the numbers
     axes.margins(x=0.2)
     axes.invert_yaxis()
     axes.set_xlabel("ms per step, 2 ranks")

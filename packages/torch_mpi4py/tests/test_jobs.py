@@ -39,9 +39,10 @@ def test_the_group_overrides_all_that_torch_calls() -> None:
     assert {*internals.CALLED_FROM_CPP, *internals.CALLED_FROM_PYTHON} - own == set()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize(
+    "size", [pytest.param(3, marks=pytest.mark.release), pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_what_passes_over_gloo_in_pytorchs_own_suite_passes_over_mpi4py(size: int, tmp_path: Path) -> None:
     if not torch.__version__.startswith(PASSED_OVER_GLOO["torch"]):
         pytest.fail(f"the list is of torch {PASSED_OVER_GLOO['torch']}; record it anew, see pytorch_suite.py")

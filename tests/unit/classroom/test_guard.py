@@ -71,10 +71,20 @@ def works(notebook: Notebook) -> None:
 
 INTERRUPTS = {"two interrupts at once", "more interrupts while the ranks are replaced"}
 SLOW = {*SNAPSHOTS, *OUT_OF_STEP, *INTERRUPTS, *(broken.name for broken in RARE)} - LIVE
-CASES = [
-    pytest.param(broken, marks=pytest.mark.slow if broken.name in SLOW else [], id=broken.name)
-    for broken in [*BROKEN_CELLS, *RARE]
-]
+# Siblings of others that run live, with a snapshot too; the ranks import torch for each.
+SELDOM = {
+    "an asynchronous collective of torch.distributed that one rank skips",
+    "a receive of torch.distributed without a send",
+    "a raise before a collective of torch.distributed",
+}
+
+
+def when(name: str) -> list[pytest.MarkDecorator]:
+    """The mark of a broken cell: in which suite it runs live."""
+    return [pytest.mark.release] if name in SELDOM else [pytest.mark.slow] if name in SLOW else []
+
+
+CASES = [pytest.param(broken, marks=when(broken.name), id=broken.name) for broken in [*BROKEN_CELLS, *RARE]]
 
 
 @pytest.mark.parametrize("broken", CASES)

