@@ -304,7 +304,7 @@ trainings(runs)
 #
 # Here are all remedies side by side, as the reference machine measured them, with the same images. [Several
 # machines](../docs/several-machines.md#what-helps-on-a-slow-link) compares the seconds until they are equally accurate:
-# there, with a larger model, accumulation saves nothing against PyTorch's DDP.
+# there, with a larger model, accumulation needs more epochs than PyTorch's DDP, but less time.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import CHOICES, recorded
