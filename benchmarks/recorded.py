@@ -39,7 +39,7 @@ from mpi_classroom.network_commands import parse_rate
 
 PAGE = ROOT / "docs" / "several-machines.md"
 RESULTS = ROOT / "benchmarks" / "results"
-STUDY = "study_100mbit"
+STUDY, STUDY_BOTH_WAYS = "study_100mbit", "study_100mbit_both_ways"
 BLOCK = re.compile(r"(<!-- recorded: (\S+) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL)
 FLAT, EAGER, HAN = PEERS
 WITH = {(MODEL, "fast"): "", (MODEL, "ring"): ", eager", (RENDEZVOUS, "ring"): ", rendezvous from 64 KiB"}
@@ -150,8 +150,8 @@ def remedy_line(rows: Rows, title: str, name: str) -> list[str]:
 
 
 def study(folder: Path) -> str:
-    """The study of lesson 07 on two nodes of the lab."""
-    found = load(folder / STUDY)
+    """The study of lesson 07 on two nodes of the lab, whose results are in `folder`."""
+    found = load(folder)
     machine = found.about["machine"]
     lines = [study_line(each) for each in timings(found.rows)]
     heads = ["way of training", "seconds per epoch", "speed-up", "waiting", "transfer"]
@@ -172,7 +172,8 @@ BLOCKS: dict[str, tuple[str, Callable[[Path], str]]] = {  # by name: what has to
     "all-reduces": ("several_machines.json", all_reduces),
     "model": ("several_machines.json", model),
     "remedies": ("slow_link_training.json", remedies),
-    "study": (STUDY, study),
+    "study": (STUDY, lambda folder: study(folder / STUDY)),
+    "study-both-ways": (STUDY_BOTH_WAYS, lambda folder: study(folder / STUDY_BOTH_WAYS)),
 }
 
 # ---------------------------------------------------------------- helpers

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from course_lib.training.loop import Step
 
-LAYOUTS = ((2, 1), (2, 2))  # nodes, ranks per node
+NODES = 2  # with a rank each
 RATE = "100mbit"
 SEEDS = (0, 1, 2)
 EPOCHS, MOST_EPOCHS = 1, 4  # of all, and of those that have not reached DDP's accuracy by then
@@ -61,17 +61,13 @@ Run = dict[str, Any]  # "seconds" and "accuracy" after each part, how many "part
 def measure(quick: bool) -> list[Row]:
     """All rows."""
     data = load_mnist().name  # here, and not only on the nodes: they could not download it
-    layouts, seeds, batches = (LAYOUTS[:1], SEEDS[:1], 16) if quick else (LAYOUTS, SEEDS, None)
-    rows = []
-    for nodes, slots in layouts:
-        try:
-            with network(nodes, rate=RATE, slots=slots) as lab:
-                runs = [on_lab(lab, race, timeout=3600, seed=seed, batches=batches) for seed in seeds]
-        except NetworkError as reason:
-            raise CannotMeasure(f"it needs a lab of several nodes; {reason}") from None
-        title = f"{nodes} nodes × {slots} rank{'s' * (slots > 1)}, {data}"
-        rows += rows_of(title, nodes * slots, runs)
-    return rows
+    seeds, batches = (SEEDS[:1], 16) if quick else (SEEDS, None)
+    try:
+        with network(NODES, rate=RATE) as lab:
+            runs = [on_lab(lab, race, timeout=3600, seed=seed, batches=batches) for seed in seeds]
+    except NetworkError as reason:
+        raise CannotMeasure(f"it needs a lab of several nodes; {reason}") from None
+    return rows_of(f"{NODES} nodes × 1 rank, {data}", NODES, runs)
 
 
 def rows_of(title: str, ranks: int, runs: Sequence[Mapping[str, Run]]) -> list[Row]:

@@ -103,7 +103,7 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 
 
 def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:
-    """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again.
+    """Sum `buffer` over all nodes, in place: inside each node, between the leaders, who pass the sum on.
 
     `inside` has the ranks of one node; its rank 0 is the node's leader. `between` has all leaders; the other
     ranks pass COMM_NULL. Only what is sent through `between` crosses from node to node: with N nodes

@@ -80,7 +80,7 @@ def recursive_doubling_allreduce(comm: MPI.Comm, buffer: Array) -> None:
 
 
 def hierarchical_allreduce(inside: MPI.Comm, between: MPI.Comm, buffer: Array) -> None:
-    """Sum `buffer` over all nodes, in place: inside each node, between the nodes, inside each node again.
+    """Sum `buffer` over all nodes, in place: inside each node, between the leaders, who pass the sum on.
 
     Arguments as in `comm.collectives.hierarchical_allreduce`: `between` is COMM_NULL except on each node's
     rank 0, its leader. Only what the leaders do differs; inside a node, these are the plain trees.

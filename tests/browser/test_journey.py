@@ -21,19 +21,21 @@ PICTURES = EVIDENCE / "journey"
     "lessons",
     [
         pytest.param(LESSONS[:2], marks=[pytest.mark.slow, pytest.mark.timeout(1200)], id="two"),
-        pytest.param(LESSONS, marks=[pytest.mark.release, pytest.mark.timeout(3 * 3600)], id="all"),
+        *(
+            pytest.param([lesson], marks=[pytest.mark.release, pytest.mark.timeout(3600)], id=lesson.stem)
+            for lesson in LESSONS[2:]
+        ),
     ],
 )
 def test_a_learner_who_does_everything_has_passed_everything(
-    open_copy: OpenLesson, server: Server, subtests: pytest.Subtests, lessons: list[Lesson]
+    open_copy: OpenLesson, server: Server, lessons: list[Lesson]
 ) -> None:
     for each in lessons:
-        with subtests.test(each.stem), open_copy(each.number) as lesson:
+        with open_copy(each.number) as lesson:
             lesson.cell_seconds = CELL_SECONDS
             go_through(lesson, code_of(each.path), PICTURES / each.stem)
-            assert unfinished(server.progress(each.number), [each.number]) == []
     said = server.progress()
-    (PICTURES / "progress.txt").write_text(said)
+    (PICTURES / f"progress-{lessons[-1].number}.txt").write_text(said)
     assert unfinished(said, [each.number for each in lessons]) == []
 
 

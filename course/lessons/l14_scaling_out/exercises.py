@@ -57,7 +57,7 @@ def _check_hierarchical(answer: SimpleNamespace, comm: Any, node_of: Sequence[in
 
 _HIERARCHICAL = '''\
 def hierarchical_allreduce(inside, between, array):
-    """Sum `array` over all ranks, in place: inside each node, between the leaders, inside each node again."""
+    """Sum `array` over all ranks, in place: inside the nodes, then between leaders, who pass the sum on."""
     inside.Allreduce(MPI.IN_PLACE, array)
     if between != MPI.COMM_NULL:
         between.Allreduce(MPI.IN_PLACE, array)
@@ -73,13 +73,13 @@ HIERARCHICAL = Exercise(
     id="14.1",
     objectives=(3,),
     title="Sum inside each node first",
-    task="`inside` contains the ranks of this node; its rank 0 is the leader. `between` contains the "
-    "leaders of all nodes; on the other ranks it is `MPI.COMM_NULL`. Sum `array` over all ranks with three "
-    "collectives, one of them only on leaders. `team.Allreduce(MPI.IN_PLACE, array)` sums in place over a "
-    "communicator `team`, and `team.Bcast(array)` copies from its rank 0.",
+    task="`inside` is a communicator of the ranks on this node; its rank 0 is the leader. `between` is a "
+    "communicator of all leaders; on the other ranks it is `MPI.COMM_NULL`. Sum `array` over all ranks with "
+    "three collectives, one of them only on leaders. `team.Allreduce(MPI.IN_PLACE, array)` sums in place "
+    "over a communicator `team`, and `team.Bcast(array)` copies from its rank 0.",
     stub='''\
 def hierarchical_allreduce(inside, between, array):
-    """Sum `array` over all ranks, in place: inside each node, between the leaders, inside each node again."""
+    """Sum `array` over all ranks, in place: inside the nodes, then between leaders, who pass the sum on."""
     ...
 ''',
     hints=(
@@ -166,7 +166,7 @@ FORECAST = Exercise(
     targets=("bandwidth-explains-small-messages",),
     title="Spot the bug: a forecast for 2,048 ranks",
     task="A colleague forecasts all-reduces from a measurement on two ranks. The forecast is right for 2 "
-    "ranks, and each line looks sensible. For 2,048 ranks it is much too short. Correct it. "
+    "ranks, and each line looks sensible. For 2,048 ranks it is too short. Correct it. "
     "`fit_hockney(sizes, seconds)` fits α + βk (Hockney's model, our alpha-beta model) and returns a link "
     "like those of section 2: `link.one_way_seconds(k)` is the time of a message of k bytes.",
     stub=_STUB,

@@ -46,6 +46,7 @@ def step_bars(steps: Runs) -> Picture:
         axes.text(
             first + second, row, f" {three_digits(first)} + {three_digits(second)}", va="center", fontsize=12
         )
+    axes.grid(visible=False, axis="y")  # it would cross the numbers
     axes.margins(x=0.2)
     axes.invert_yaxis()
     axes.set_xlabel("ms per step, 2 ranks")
@@ -59,8 +60,13 @@ def step_bars(steps: Runs) -> Picture:
 
 def slower(steps: Runs) -> float:
     """The last step's time divided by the first one's."""
-    first, *_, last = (each["computing"] + each["allreduce"] for each in steps.values())
+    first, *_, last = (sum(_parts(each)) for each in steps.values())
     return float(last / first)
+
+
+def _parts(step: Mapping[str, Any]) -> tuple[float, float]:
+    """Seconds of computing and of the all-reduce."""
+    return step["computing"], step["allreduce"]
 
 
 # ------------------------------------------------------------------ a forecast
@@ -81,10 +87,10 @@ def forecasts(
     by_model = [ring_seconds(n, nbytes, link) for n in RANKS]
     by_beta = [ring_seconds(n, nbytes, Hockney(0.0, link.beta_seconds_per_byte)) for n in RANKS]
     title = (
-        f"Times as long on {many:,} ranks as on 2, over the {name}: "
-        f"α and β say {three_digits(by_model[-1] / by_model[0])}, "
-        f"β alone {three_digits(by_beta[-1] / by_beta[0])}, "
-        f"repeated doubling {three_digits(repeated_doublings(ratio, many))}"
+        f"Over the {name}, an all-reduce on {many:,} ranks takes "
+        f"{three_digits(by_model[-1] / by_model[0])} times as long as on 2 by α and β, "
+        f"{three_digits(by_beta[-1] / by_beta[0])} times by β alone, "
+        f"{three_digits(repeated_doublings(ratio, many))} times by repeated doubling"
     )
     series = {
         f"{name}, α and β": by_model,
@@ -177,19 +183,11 @@ def link_bars(results: Runs, nbytes: int) -> Picture:
 
 
 def trainings(runs: Runs) -> Picture:
-    """The loss against the seconds of each training; the legend has seconds and accuracy."""
+    """The loss against the seconds of a training and of one to compare with; the legend has the accuracy."""
     names = list(runs)
-    fastest = min(names, key=lambda name: runs[name]["seconds"])
-    best = max(names, key=lambda name: runs[name]["accuracy"])
-    points = 100 * (runs[best]["accuracy"] - min(run["accuracy"] for run in runs.values()))
-    alike = "both are" if len(names) == 2 else "all are"
-    accurate = (
-        f"{alike} equally accurate, within a point"
-        if points < SAME_POINTS
-        else f"{best} is the most accurate"
-    )
-    title = f"The fastest is {fastest}, with {say_seconds(runs[fastest]['seconds'])}; {accurate}"
-    figure, axes = new_figure(title, width=8, height=4.0)
+    title = _training_title(runs)
+    figure, panels = new_panels(title, height=4.5)
+    axes = panels[0]
     told = []
     for index, name in enumerate(names):
         losses, seconds = runs[name]["losses"], runs[name]["seconds"]
@@ -201,15 +199,33 @@ def trainings(runs: Runs) -> Picture:
         told.append(f"{words}, loss {losses[0]:.2f} to {losses[-1]:.2f} in {len(losses)} updates")
     axes.set_xlabel("seconds of training, the same images")
     axes.set_ylabel("loss of the batch")
-    axes.legend(fontsize=FONT_SIZE, frameon=False)
+    figure.legend(loc="outside lower left", fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, f"Line chart: loss against seconds. {title}. {'; '.join(told)}.")
+
+
+def _training_title(runs: Runs) -> str:
+    """Seconds of the last run instead of the first one's, and which is more accurate; of one run, its own."""
+    names = list(runs)
+    first, last = names[0], names[-1]
+    seconds, accuracy = ({name: run[what] for name, run in runs.items()} for what in ("seconds", "accuracy"))
+    takes = f"{last} takes {say_seconds(seconds[last])}"
+    if first == last:
+        return takes
+    accurate = f"{max(first, last, key=accuracy.__getitem__)} is more accurate"
+    if 100 * abs(accuracy[last] - accuracy[first]) < SAME_POINTS:
+        accurate = "both are equally accurate"
+    return f"{takes} instead of {say_seconds(seconds[first])}; {accurate}"
 
 
 # ------------------------------------------------------------------ efficiency
 
 
-def efficiency_curves(step: DataParallelStep, links: Mapping[str, Sequence[Hockney]]) -> Picture:
-    """Efficiency against ranks for each link, as a band over its fits; nothing was run beyond 2 ranks."""
+def efficiency_curves(step: DataParallelStep, links: Mapping[str, Sequence[Hockney]], steps: Runs) -> Picture:
+    """Efficiency against ranks for each link, as a band over its fits; nothing was run beyond 2 ranks.
+
+    Dots: the steps that 2 ranks took over these links.
+    """
+    measured = {name: steps[name]["computing"] / sum(_parts(steps[name])) for name in links}
     bands = {name: [efficiency_band(step, n, fits) for n in MANY] for name, fits in links.items()}
     ends = {name: band[-1] for name, band in bands.items()}
     words = listed(f"{_percents(*end)} over the {name}" for name, end in ends.items())
@@ -222,15 +238,18 @@ def efficiency_curves(step: DataParallelStep, links: Mapping[str, Sequence[Hockn
         axes.fill_between(MANY, low, high, color=style["color"], alpha=0.25, linewidth=0)
         middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
         axes.plot(MANY, middle, color=style["color"], linestyle=style["linestyle"], linewidth=2, label=name)
+        axes.plot(2, 100 * measured[name], "o", color=style["color"], markersize=8)
     axes.axvspan(2, MANY[-1], color="#999999", alpha=0.12, linewidth=0)
     axes.set_xscale("log", base=2)
     axes.set_xticks(MANY[::2], [f"{n:,}" for n in MANY[::2]])
     axes.set_ylim(0, 105)
     axes.set_xlabel("ranks, each on a node of its own (shaded: not measured)")
     axes.set_ylabel("efficiency, %")
+    axes.plot([], [], "o", color=INK, markersize=8, label="measured")
     axes.legend(fontsize=FONT_SIZE, frameon=False)
     kind = "Line chart with bands: predicted efficiency in percent against ranks"
-    return Picture(figure, f"{kind}. {title}.")
+    dots = listed(f"{100 * each:.2g} % over the {name}" for name, each in measured.items())
+    return Picture(figure, f"{kind}. {title}. Measured on 2 ranks: {dots}.")
 
 
 def _percents(low: float, high: float) -> str:

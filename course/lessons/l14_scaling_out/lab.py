@@ -93,6 +93,14 @@ def ring_in_lab(nodes: int, nbytes: int) -> float:
     return float(found["ring"]["seconds"])
 
 
+def all_reduces_in_lab(nbytes: int, own: Any) -> Any:
+    """`ALL_REDUCES` of `nbytes`, by name: two ranks on each of two nodes, over a slow link.
+
+    The hierarchical one is the function `own`.
+    """
+    return in_lab("allreduces", slots=2, rate=SLOW, nbytes=nbytes, names=ALL_REDUCES, own=own)
+
+
 def script_in_lab(script: str, *options: str, nodes: int = 2) -> str:
     """What rank 0 of `notebooks/code/SCRIPT` prints last, on one rank on each of `nodes` nodes."""
     found = in_lab("script", nodes=nodes, script=script, options=list(options))

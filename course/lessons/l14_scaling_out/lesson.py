@@ -8,7 +8,7 @@
 # | **You will be able to** | fit the latency and the bandwidth of a link, and forecast a training step from them; forecast an all-reduce on 2,048 ranks, and say what that assumes; write a hierarchical all-reduce and count what crosses the link; choose a remedy for a slow link by measuring it |
 # | **With More** | hold a model against published runs, and name what it lacks; measure whether two jobs share one device well; say how one script starts from a hostfile, under Slurm and on Kubernetes |
 # | **Before this** | [04 · Collectives](04_collectives.ipynb) and [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), the cores. Helpful: *Several nodes* in 04 |
-# | **Time** | core 20 min · more 20 min |
+# | **Time** | core 20 min · more 25 min |
 # | **Ranks** | 4 |
 #
 # [← 13 · DeepSpeed summarization](13_deepspeed_summarization.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
@@ -28,6 +28,8 @@
 
 # %% [markdown] tags=["slide"]
 # ## Setup
+#
+# Only section 8, in More, uses these four ranks.
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.cluster import start_cluster
@@ -44,9 +46,11 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · A second machine
 #
-# Most of us have one computer. So we build a **lab**: your machine plays several nodes. Each node has a network, a host
-# name and a shared memory of its own, and a **link** to the others that we may make as slow as we like. The nodes still
-# share your cores.
+# Most of us have one computer. So we build a **lab**: your machine plays several machines, the **nodes**. Each node has a
+# network, a host name and a shared memory of its own, and a **link** to the others that we may make as slow as we like. The
+# nodes still share your cores.
+#
+# This is a lab in Python, only to read:
 #
 # ```python
 # with network(nodes=2, rate="100mbit") as lab:
@@ -54,13 +58,13 @@ rank, size = comm.rank, comm.size
 # ```
 #
 # To **throttle** a link is to limit its rate on purpose. `in_lab` runs one of this lesson's programs in such a lab. Where a
-# system allows no lab, it returns what the reference machine measured, and says so.
+# system allows no lab, `in_lab` returns what the reference machine measured, and says so.
 #
-# The alpha-beta model assumes that both directions of a link are busy at the same time. Open MPI ensures this only with the
+# Our formulas for an all-reduce assume that a rank sends and receives at the same time. Open MPI ensures this only with the
 # eager protocol (lesson 01), so here it sends long messages eagerly, too.
 #
-# We time the step of lesson 06: two ranks, 64 images per rank, one all-reduce of 1.7 MB of gradients. First both ranks run on
-# one node. (`slots` is the number of ranks per node; without it, one. `nodes` is two if you leave it out.)
+# We time a step of lesson 06's CNN: two ranks, 64 images per rank, and one all-reduce of all gradients, 1.7 MB. First both
+# ranks run on one node. (`slots` is the number of ranks per node, by default one; `nodes` is by default two.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import in_lab
@@ -89,13 +93,13 @@ outcome("Over the slow link, how many times as long is a step as on one node?", 
 step_bars(steps)
 
 # %% [markdown]
-# Can we forecast the time of the all-reduce without running it?
+# Can we forecast how long the all-reduce takes?
 
 # %% [markdown] tags=["slide"]
-# ## 2 · α and β of this link
+# ## 2 · α and β of a link
 #
-# Two ranks on two nodes exchange arrays of 4 bytes to 256 KiB, over the fast link and over the slow one. `fitted` fits α + βk
-# to the seconds, as in lesson 04.
+# Two ranks on two nodes exchange arrays of 4 bytes to 256 KiB in three rounds, over the fast link and over the slow one.
+# `fitted` fits α + βk to the seconds of all rounds, as in lesson 04.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.fits import fitted
@@ -121,11 +125,11 @@ from course.lessons.l14_scaling_out.words import explain_forecast
 nbytes = steps["one node"]["nbytes"]  # of the gradients
 for name, link in links.items():
     forecast = 2 * link.one_way_seconds(nbytes / 2)
-    print(f"{name}: {explain_forecast(forecast, steps[name]['allreduce'])}")
+    print(f"{name}: {explain_forecast(forecast, steps, name)}")
 
 # %% [markdown]
-# On the slow link nearly all of the time is β · m. The ranks also wait for each other, copy and add, and the model leaves
-# that out. On the fast link this is most of the time. It is there on one node as well, without any link.
+# The forecast for the slow link is nearly all β · m. The model leaves out that the ranks also wait for each other, copy and
+# add. These three hardly count over a slow link, but they do over a fast one.
 
 # %% [markdown] tags=["notes"]
 # Six minutes up to here. Ask: "Which part of the forecast would a faster card change, and which a better driver?" On a busy machine α
@@ -134,7 +138,7 @@ for name, link in links.items():
 # %% [markdown] tags=["slide"]
 # ## 3 · From 2 to 4, and on to 2,048
 #
-# Now we time only the all-reduce, as a ring (lesson 04), over the slow link: first on two nodes, then on four.
+# Now we time only a ring all-reduce (lesson 04), over the slow link: first on two nodes, then on four.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import ring_in_lab
@@ -144,7 +148,7 @@ measured = {nodes: ring_in_lab(nodes, nbytes) for nodes in (2, 4)}
 print(explain_doubling(measured))
 
 # %% [markdown]
-# You have measured 2 and 4 nodes, and you know α and β. How long will it take on 2,048 nodes with links like this one?
+# You have measured 2 and 4 nodes, and you know α and β. How long does the ring take on 2,048 such nodes?
 
 # %%
 predict("On 2,048 ranks, how many times as long as on 2?", None)
@@ -156,18 +160,21 @@ from course.lessons.l14_scaling_out.words import explain_many
 
 slow = links["slow link"]
 times = ring_seconds(2048, nbytes, slow) / ring_seconds(2, nbytes, slow)
-why = explain_many(exchanges, nbytes, 2048)
-outcome("On 2,048 ranks, how many times as long as on 2?", times, because=why, word="by α and β")
+why = explain_many(exchanges, steps, 2048)
+outcome("On 2,048 ranks, how many times as long as on 2?", times, because=why, word="forecast")
 forecasts(exchanges, nbytes, measured)
 
 # %% [markdown]
-# We have three forecasts for the slow link. The first uses α and β. The second uses β alone: it misses that n ranks take
-# 2(n−1) steps, and that each step pays α. That adds little here, and much over the fast link. The third repeats the factor
-# from 2 to 4 at every doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
+# We have three forecasts for the slow link. The first uses α and β. The second uses β alone: it misses the α that each of the
+# 2(n−1) steps pays. The faster the link, the more these α count. The third forecast repeats the factor from 2 to 4 at every
+# doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
 #
-# Such a forecast is an **extrapolation**: nobody ran the shaded part. The bands lie between the lowest and the highest of
-# three fits, one per round of section 2. The forecast holds if α and β stay what they are on two ranks, and nothing else
-# happens on 2,048. The lab has no network card: with TCP between real machines, α is several times larger.
+# Such a forecast is an **extrapolation**: nobody ran the shaded part. The bands, often narrower than a line, are the range of
+# three fits, one per round of section 2.
+#
+# The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. It leaves out waiting,
+# copying and adding. And the lab has no network card: with TCP between real machines, α is several times larger, so a real
+# ring takes longer.
 
 # %% [markdown] tags=["notes"]
 # Five minutes for section 3. Collect three numbers before the cell runs. Listen for "about 2,000": it
@@ -180,10 +187,10 @@ forecasts(exchanges, nbytes, measured)
 # %% [markdown] tags=["slide"]
 # ## 4 · Nodes with several ranks
 #
-# Real nodes run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one, ranks 2 and 3 on the other. The
-# ring is a **flat algorithm**: it knows nothing of nodes. Every rank sends 1.5 arrays to its right neighbour, wherever that
-# is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**, one rank per node,
-# exchange over the link, and each passes the sum on inside its node.
+# The nodes of a cluster run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one, ranks 2 and 3 on the
+# other. The ring is a **flat algorithm**: it knows nothing of nodes. Every rank sends 1.5 arrays to its right neighbour,
+# wherever that neighbour is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**,
+# one rank per node, exchange over the link, and each passes the sum on inside its node.
 
 # %% tags=["exercise: 14.1"]
 
@@ -195,35 +202,35 @@ forecasts(exchanges, nbytes, measured)
 # %%
 continue_with("14.1")
 
+# %% [markdown]
+# We begin with the ring. It sums the 1.7 MB of gradients.
+
 # %%
 predict("How many MB does the ring send between the nodes, both ways together?", None)
 
 # %% [markdown]
-# We count at the nodes' network devices, so headers and acknowledgements are included. The row `hierarchical` runs your
-# function, if 14.1 is right and this machine allows a lab. `MPI's own` is `comm.Allreduce`. With `ranks in turn`, neighbours
-# are on different nodes: 0, 2, 1, 3.
+# We time five all-reduces, and count the bytes at the nodes' network devices, with headers and acknowledgements.
+# `hierarchical` is your function, if 14.1 is right and this machine allows a lab. `MPI's own` is `comm.Allreduce`.
+# `ranks in turn` means that the ranks are ordered 0, 2, 1, 3, so neighbours are always on different nodes.
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l14_scaling_out.lab import ALL_REDUCES
+from course.lessons.l14_scaling_out.lab import all_reduces_in_lab
 
-yours = {"own": hierarchical_allreduce}  # yours, if 14.1 is right
-results = in_lab("allreduces", slots=2, rate="100mbit", nbytes=nbytes, names=ALL_REDUCES, **yours)
+results = all_reduces_in_lab(nbytes, own=hierarchical_allreduce)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.figures import link_bars
 from course.lessons.l14_scaling_out.words import explain_crossing
 
-sent = results["ring"]["link_nbytes"] / 1e6
-why = "Two ranks send 1.5 arrays each over the link."
+sent, why = results["ring"]["link_nbytes"] / 1e6, explain_crossing(results)
 outcome("How many MB does the ring send between the nodes, both ways together?", sent, "MB", why, "counted")
-print(explain_crossing(results))
 link_bars(results, nbytes)
 
 # %% [markdown]
-# Placement decides how much of a flat algorithm's data crosses the link. A hierarchy sends the same bytes over it, wherever
-# the ranks of these nodes are.
+# Placement decides how much of a flat algorithm's data crosses the link. A hierarchy sends the same number of bytes over the
+# link, whatever the order of the ranks.
 #
-# Sending fewer bytes is not always faster. With its own settings Open MPI sends long messages by rendezvous (lesson 01), and
+# Sending fewer bytes is not always faster. With its default settings Open MPI sends long messages by rendezvous (lesson 01), and
 # waiting for the receiver's answer can cost much of what the hierarchy saves: see [Several
 # machines](../docs/several-machines.md#what-an-all-reduce-costs-on-such-a-link).
 
@@ -240,9 +247,10 @@ link_bars(results, nbytes)
 # | `accumulate` | adds up the gradients of four micro-batches, then sends and updates once |
 # | `PowerSGD` | sends two thin matrices whose product approximates the gradient, and adds the error to the next step's gradient |
 # | `top-k` | sends the 1 % of the gradient's entries with the largest absolute values, and adds the others to the next step's |
-# | `local SGD` | lets each rank train alone for eight steps; then all take the mean of their weights and of their momentum |
+# | `local SGD` | lets each rank train alone for eight steps; then all take the mean of their weights and of their momentum (the optimizer's memory of earlier gradients) |
 #
-# `plain` is the step of lesson 06. All train its CNN on the same 6,144 digits.
+# `plain` all-reduces the gradients after backward, in three buckets of neighbouring layers. Every choice trains lesson 06's
+# CNN on the same 6,144 digits.
 
 # %%
 choice = "bfloat16"  # or another one of the table
@@ -266,9 +274,9 @@ outcome("Your choice, how many times as fast as plain?", times, because=why)
 trainings(runs)
 
 # %% [markdown] tags=["fragment"]
-# Look at both the seconds and the accuracy. Half the bytes do not mean half the time, because the step also computes. If you
-# chose `accumulate`, you see the other price: with a quarter of the updates, the network needs more images. Lesson 05's rule
-# says four times the learning rate, but here twice as much is already too much.
+# Half the bytes do not mean half the time, because the step also computes. A remedy can also cost accuracy, as `accumulate`
+# does: with a quarter of the updates, the network needs more images. Lesson 05's linear scaling rule asks for four times the
+# learning rate, but here twice the rate is already too much.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -283,9 +291,10 @@ trainings(runs)
 # ## Discuss
 #
 # Your all-reduce on 2,048 ranks takes 20 times as long as α and β forecast. What do you look at first? Vote, talk to your
-# neighbour, vote again: (a) whether one rank is late, (b) whether the network cards are as fast as the vendor says, (c) the algorithm.
+# neighbour, vote again: (a) whether one rank is late, (b) whether the network cards are as fast as the vendor says, (c) which
+# algorithm MPI runs.
 #
-# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b) was measured, but on two ranks: ask whether others use the network now. (c) is next: with chunks this small, fewer steps help, so a tree or a hierarchy.</details>
+# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b): you measured the bandwidth when you fitted β, though only on two ranks. Do other jobs use the network now? (c) is next: does MPI run the algorithm that you forecast?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -295,7 +304,7 @@ trainings(runs)
 #
 # Here are all remedies side by side, as the reference machine measured them, with the same images. [Several
 # machines](../docs/several-machines.md#what-helps-on-a-slow-link) compares the seconds until they are equally accurate:
-# there, with a larger model, accumulation saves nothing against PyTorch's DDP.
+# there, with a larger model, accumulation needs more epochs than PyTorch's DDP, but less time.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import CHOICES, recorded
@@ -305,14 +314,15 @@ how = {"nodes": 2, "slots": 1, "rate": "100mbit", "images": 6144}
 print(say_all_choices({name: recorded("train", choice=name, **how) for name in CHOICES}))
 
 # %% [markdown]
-# Each is one run. After so few updates all networks still learn fast, so a few points of accuracy decide nothing. Bigger
-# buckets save two messages per step, a few α, and the bytes stay. Overlap hides at most the backward pass, a small part of a
-# step that is mostly all-reduce. Top-k sends an index with each entry, so 1 % of the entries are 2 % of the bytes.
+# Each row is one run, and its MB are those of both nodes together. After so few updates all networks still learn fast, so a few
+# points of accuracy decide nothing. Bigger buckets save two messages per step, which is a few α, but no bytes. Overlap hides
+# at most the backward pass, a small part of a step that is mostly all-reduce. Top-k sends an index with each entry, so 1 % of
+# the entries are 2 % of the bytes.
 
 # %% [markdown] tags=["slide"]
 # ### 6 · Thousands of ranks, on paper
 #
-# A talk from Ohio State University (see References) reports ResNet-50 on Summit, with 1,536 GPUs, and on Frontera, with
+# A talk of the Ohio State University (see References) reports ResNet-50 on Summit, with 1,536 GPUs, and on Frontera, with
 # 2,048 nodes. It also gives a small run, with PyTorch instead of TensorFlow: one V100 GPU processes 334.0 images per second,
 # two on two nodes 316.4 each. That is an efficiency of 94.7 %.
 
@@ -331,10 +341,10 @@ outcome(
 )
 
 # %% [markdown]
-# If we repeat what the small run lost, the forecast is nearly a third too low. Our model adds γ, the seconds to add one byte. A
-# step takes the time to compute plus 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm: one flat ring through all ranks, without overlap.
-# Here is what it says about each published figure, what it assumes and what it lacks. Hy-Fi and GEMS (lesson 10, More)
-# combine pipelines with data parallelism.
+# If we repeat what the small run lost, the forecast is nearly a third too low. Our model has a third number, γ, the time to
+# add one byte. We take 1/300 s per GB in a GPU's memory, and 1/20 s per GB in a CPU's. A step takes the time to compute plus
+# 2(n−1)·α + 2(n−1)/n·βm + (n−1)/n·γm: one flat ring through all ranks, without overlap. Here is what the model says about each
+# published figure, what it assumes and what it lacks. Hy-Fi and GEMS (lesson 10, More) combine pipelines with data parallelism.
 
 # %%
 print(published.claims_table(published.claims()))
@@ -348,8 +358,8 @@ print(published.claims_table(published.claims()))
 # Two other figures of the talk follow from its rates: 90 epochs of ImageNet take 4.6 minutes at 420,000 images per second (it
 # says 4.5), and 7.4 at 260,000 (it says 7).
 #
-# > **What the sources say.** The talk calls the last row "15×"; by its own hours, 7.25 and 0.45, it is 16.1. The paper's
-# > abstract says seven hours and 28 minutes, which is 15.
+# > **What the sources say.** The talk calls GEMS's speed-up "15×"; by its own hours, 7.25 and 0.45, it is 16.1. The abstract of
+# > the GEMS paper says seven hours and 28 minutes, which gives 15.
 
 # %% tags=["exercise: 14.2"]
 
@@ -366,12 +376,15 @@ from course.lessons.l14_scaling_out.fits import fitted_by_round
 from course_lib.theory.scale_out import DataParallelStep
 
 one_step = DataParallelStep(steps["one node"]["computing"], nbytes, samples_per_rank=64)
-efficiency_curves(one_step, {name: fitted_by_round(each) for name, each in exchanges.items()})
+efficiency_curves(one_step, {name: fitted_by_round(each) for name, each in exchanges.items()}, steps)
 
 # %% [markdown]
 # On 4,096 ranks a ring pays α 8,190 times. Over the fast link that is nearly all of its time, so there a small difference in
 # α counts. A narrow band does not mean that the forecast is right. It shows how much three rounds on two ranks differ; it
 # cannot show a late rank, a second job on the network, or a node that fails.
+#
+# The dots are the steps of section 1. The model leaves out adding, copying and waiting, so a measured step may reach a lower
+# efficiency than its curve says.
 
 # %% [markdown] tags=["slide"]
 # ### 8 · Two jobs on one device
@@ -395,7 +408,8 @@ throughput(cluster["rates"][0])
 # %% [markdown]
 # Another remedy is to run several jobs at once. NVIDIA's **Multi-Process Service (MPS)** lets several processes use one GPU
 # at the same time. With four such processes per GPU, the talk reports up to 62 % better performance in data-parallel
-# training (AccDP). Our CPU analogue compares one job that may use all cores with two jobs that use half of the cores each.
+# training (AccDP). Our CPU analogue compares one job that may use all cores with two jobs that use half of the cores each. The
+# small network has 8 channels, the other one 32.
 
 # %%
 predict("Two jobs of the small network: how many percent more images per second?", None)
@@ -403,30 +417,33 @@ predict("Two jobs of the small network: how many percent more images per second?
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 300
 jobs = {
-    "8 maps, batch 32": one_and_two_jobs(comm, width=8, batch=32),
-    "32 maps, batch 64": one_and_two_jobs(comm, width=32, batch=64),
+    "8 channels, batch 32": one_and_two_jobs(comm, width=8, batch=32),
+    "32 channels, batch 64": one_and_two_jobs(comm, width=32, batch=64),
 }
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.words import say_jobs
 
 jobs = cluster["jobs"][0]
-small = jobs["8 maps, batch 32"]
+small = jobs["8 channels, batch 32"]
 gain = round(100 * (small["two"] / small["one"] - 1))
 outcome("Two jobs of the small network: how many percent more images per second?", gain, "%")
 print(say_jobs(jobs))
 
 # %% [markdown]
-# A job that spends part of its time starting small operations leaves cores idle, and only then can a second job gain. The more work
-# each operation has, the less is left to gain. The two jobs may also be two ranks of one training: that is what AccDP does.
-# Jobs gain only what one of them leaves idle: 62 % more is possible if it keeps its GPU busy for at most 1/1.62 = 62 % of the
-# time.
+# A job that spends part of its time starting small operations leaves cores idle, and only then can a second job gain. The
+# more work each operation has, the smaller this part of the time is, and the less a second job can gain. The two jobs may also
+# be two ranks of one training: that is what AccDP does.
+#
+# Several jobs gain only what one job alone leaves idle. A gain of 62 % is possible only if one job keeps its GPU busy for at
+# most 1/1.62 of the time, which happens to be 62 % as well.
 
 # %% [markdown] tags=["slide"]
 # ### 9 · Three ways to start the same script
 #
 # The script is `notebooks/code/train_mnist_ddp.py` of lesson 07. **From a hostfile:** mpiexec reads the nodes from a file, and
-# starts a helper on each by ssh. In the lab a small script stands in for ssh, so this way runs here, on two nodes:
+# starts a helper on each by ssh. In the lab a small script stands in for ssh, so this way runs here, on two nodes. At the
+# end the training prints a hash of its weights, by which runs can be compared, and its accuracy:
 #
 # ```
 # mpiexec --hostfile hosts -n 2 python -m mpi4py train_mnist_ddp.py --samples 2000 --epochs 1
@@ -439,9 +456,9 @@ print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", 
 
 # %% [markdown]
 # **Slurm** gives the nodes of a cluster to jobs. You ask for nodes in a **batch script**, and the job waits in a queue until
-# they are free. mpiexec asks Slurm for their names, so it needs neither hostfile nor `-n`. This is the heart of
-# `notebooks/code/train_mnist_ddp.sbatch`. The file also survives a lost node: the job goes back into the queue, and resumes
-# from its checkpoint.
+# they are free. Open MPI's mpiexec asks Slurm for the names of the nodes, so it needs neither hostfile nor `-n`. This is the
+# heart of `notebooks/code/train_mnist_ddp.sbatch`. A job started with that file also survives a lost node: Slurm puts it back
+# into the queue, and it resumes from its checkpoint.
 #
 # ```sh
 # #!/bin/bash
@@ -486,8 +503,8 @@ print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", 
 #
 # - Measuring the bandwidth with one long message, and using it for thousands of short ones.
 # - Extending a speed-up on two nodes as a straight line.
-# - Throttling with a limiter that lets 256 KB pass first: short tests over a link of 100 Mbit/s see no limit. (The lab's lets
-#   16 KiB pass.)
+# - Throttling with a limiter that lets 256 KB pass first: short tests over a link of 100 Mbit/s see no limit. (The lab's
+#   limiter lets only 16 KiB pass.)
 # - Timing four ranks on two cores over a fast link: that measures the cores.
 # - Trusting the exit code 0 of an `mpiexec` that lost a node. Look for the result instead.
 # - Accumulating more micro-batches without trying learning rates again (lesson 05).
@@ -501,6 +518,8 @@ print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", 
 #   High-Performance Deep Learning on
 #   Frontera](https://sc19.supercomputing.org/proceedings/workshops/workshop_pages/ws_dls117.html), SC 2019 workshop. Its abstract
 #   says 250,000 images per second, sustained, with four ranks per node.
+# - N. Alnaasan, A. Jain, A. Shafi, H. Subramoni and D. K. Panda, *AccDP: Accelerated Data-Parallel Distributed DNN Training for
+#   Modern GPU-Based HPC Clusters*, HiPC 2022. The papers of GEMS and Hy-Fi are in the references of lesson 10.
 # - R. Hockney, [The communication challenge for MPP](https://doi.org/10.1016/S0167-8191(06)80021-9), 1994.
 # - R. Thakur, R. Rabenseifner and W. Gropp, [Optimization of collective communication operations in
 #   MPICH](https://doi.org/10.1177/1094342005051521), 2005: the model with γ.
@@ -511,8 +530,8 @@ print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", 
 # ## Stretch
 #
 # Write a hierarchical all-reduce in which *every* rank of a node sends over the link, each its own part: reduce-scatter inside,
-# all-reduce between the ranks with the same number, all-gather inside. How many bytes cross the link now, and when is it
-# faster?
+# all-reduce between the ranks with the same number inside their nodes, all-gather inside. How many bytes cross the link now,
+# and when is it faster?
 #
 # <details><summary>Answer</summary>As many bytes as with one leader. It is faster where one rank alone cannot fill the link, as on nodes with several network cards.</details>
 

@@ -4,8 +4,8 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 WHAT_TO_KNOW = Question(
     id="14.q1",
-    question="You have timed a ring all-reduce of 1.7 MB over a fast link, on 2 and on 4 ranks. What hardly "
-    "shows in these two times, but takes most of the time on 2,048 ranks?",
+    question="Suppose that you time a ring all-reduce of 1.7 MB over a fast link, on 2 and on 4 ranks. What "
+    "hardly shows in these two times, but takes most of the time that α and β forecast for 2,048 ranks?",
     options=(
         Option(
             "nothing, each doubling takes the same factor",
@@ -17,7 +17,8 @@ WHAT_TO_KNOW = Question(
         Option(
             "the latency, which every step pays once",
             reply="On 2,048 ranks there are 4,094 steps, and each of them pays α. Over a fast link that is "
-            "nearly all of the time. On 2 and 4 ranks α adds less than the noise of these two measurements.",
+            "nearly all of the forecast. On 2 and 4 ranks α adds less than the noise of these two "
+            "measurements.",
             right=True,
         ),
         Option(

@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 120.0
 
 
 def job(width: int, batch: int, side: int = 28) -> Callable[[], None]:
-    """A training step of a small CNN, `width` maps wide, on `batch` random images of `side` pixels."""
+    """A training step of a small CNN, `width` channels wide, on `batch` random images of `side` pixels."""
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
     layers += [nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4)]

@@ -195,8 +195,8 @@ def efficiency_curves(machine: Unreliable, *, runs: int = 40) -> Picture:
         style = series_style(index + 1)
         line: Look = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 2}
         axes.axvline(interval / 60, label=f"{name}: {say_time(interval)}", **line)
-    axes.set_xscale("log")
-    axes.set_ylim(0, 100)
+    axes.set(xscale="log", ylim=(0, 100))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("minutes of work between two saves")
     axes.set_ylabel("efficiency: useful work,\n% of the time")
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)

@@ -96,7 +96,7 @@ def complaint(team: Team, plan: Plan) -> str:
         name, part = largest_part(found.memory)
         return (
             f"the plan needs {found.memory.text} per GPU, and there are {found.limit.text}. Most of it: "
-            f"{PARTS[name]}, {part.text}. What makes less of them?"
+            f"{PARTS[name]}, {part.text}. What would make this part smaller?"
         )
     if found.seconds.value > (1 + NEAR) * best.seconds.value:
         words = (
@@ -104,8 +104,8 @@ def complaint(team: Team, plan: Plan) -> str:
             f"another plan that fits takes {best.seconds.text}."
         )
         if plan.ranks > 1:
-            words += f" Each GPU sends {found.sent.text} per step, and {best.sent.text} in the other plan."
-        return f"{words} What does your plan send, compute again or wait for without need?"
+            words += f" In your plan, each GPU sends {found.sent.text}; in the other, {best.sent.text}."
+        return f"{words} What does your plan send, compute again or wait for, and need not?"
     return ""
 
 

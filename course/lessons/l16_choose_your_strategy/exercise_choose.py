@@ -16,8 +16,8 @@ from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, expect
 PLANNER, TWIN = "the planner's estimate", "the plan's twin"
 BY_NAME = {team.name: team for team in TEAMS}
 RULE = (
-    "Find a plan that fits and takes at most 10 % longer than the fastest plan that fits. It is judged "
-    "twice: by the planner, and by training its twin, a small model under a small limit, on four ranks."
+    "Find a plan that fits and whose predicted step is at most 10 % longer than that of the fastest plan "
+    "that fits. The planner judges your plan first. Then the plan's twin trains on up to four ranks."
 )
 _trained: dict[tuple[str, Plan], str] = {}  # the second time, with pauses, nothing new can be found
 
@@ -77,18 +77,19 @@ CHOOSE_CHATBOT = _choose(
     "chatbot",
     id="16.1",
     title="A chatbot on 8 GPUs",
-    task="A team trains 13 billion parameters (40 blocks of width 5,120, the sizes of OPT-13B), 64 sequences "
-    "of 2,048 tokens per step, in 16 bits with Adam's state in 32 (2 + 2 + 12 bytes per parameter), on one "
-    "node of 8 A100 with 80 GB each. " + RULE,
+    task="A team trains a model of 13 billion parameters (40 blocks of width 5,120, the sizes of OPT-13B) on "
+    "one node of 8 A100. Each GPU has 80 GB and sends 300 GB/s. A step has 64 sequences of 2,048 tokens. "
+    "Weights and gradients are in 16 bits, master weights and Adam's two moments in 32: 2 + 2 + 12 bytes per "
+    "parameter. " + RULE,
     objectives=(2, 3),
     targets=("combine-everything",),
     stub="data=8, microbatches=8",
     hints=(
-        "How many bytes of weights, gradients and Adam's state would each GPU hold, at 2, 2 and 12 bytes per "
-        "parameter? Shard the largest part first, and no more than the memory asks for.",
-        "13.1 billion parameters: weights 26 GB, gradients 26 GB, Adam's state 157 GB\n"
+        "How many bytes of weights, gradients and optimizer state would each GPU hold, at 2, 2 and 12 bytes "
+        "per parameter? Shard the largest part first, and shard no more than the memory requires.",
+        "13.1 billion parameters: weights 26 GB, gradients 26 GB, optimizer state 157 GB\n"
         "ZeRO-1 on 8:   26 + 26 + 157/8 = 72 GB, and on top come activations and buffers\n"
-        "tensor = 2:    two neighbours share each layer, which halves all three",
+        "tensor = 2:    two neighbouring GPUs share each layer, which halves all three",
         "chatbot = Plan(data=…, tensor=2, zero=…, microbatches=8)",
     ),
     solution="data=4, tensor=2, zero=1, microbatches=8",
@@ -101,15 +102,16 @@ CHOOSE_CHATBOT = _choose(
         ("data=2, zero=3, pipeline=2, tensor=2, microbatches=32", "takes 6.66 s per step"),
         ("data=4, tensor=4, zero=1, microbatches=8", "takes 16 GPUs"),
     ),
-    why="the team gets GPUs with twice the memory. Which part of your plan is then no longer needed?",
+    why="the team gets GPUs with twice the memory. Which part of your plan does it no longer need?",
 )
 
 CHOOSE_PATHOLOGY = _choose(
     "pathology",
     id="16.4",
     title="Pathology slides",
-    task="A hospital's net has six convolutions of 32 maps at full resolution, on images of 8,192 × 8,192 "
-    "pixels, 8 per step, in 32 bits, on a workstation with 4 RTX A6000 of 48 GB each. " + RULE,
+    task="A hospital's net has six convolutions with 32 output maps each, at full resolution. A step has 8 "
+    "images of 8,192 × 8,192 pixels, in 32 bits. The workstation has 4 RTX A6000. Each has 48 GB and sends "
+    "31.5 GB/s over PCI Express. " + RULE,
     objectives=(6,),
     targets=("zero-shards-activations",),
     stub="data=4, microbatches=2",
@@ -139,8 +141,9 @@ CHOOSE_WEATHER = _choose(
     title="A weather net on 512 nodes",
     task="A weather net is a Transformer of 24 blocks and width 4,096. A map has 720 × 1,440 points with 20 "
     "variables each; patches of 8 × 8 points make it 16,200 tokens of 1,280 numbers (8 × 8 × 20). The "
-    "planner counts an input and an output layer of that size in place of the vocabulary's. 512 maps per "
-    "step, in 16 bits, on 512 nodes of 8 A100: 4,096 GPUs. " + RULE,
+    "planner counts an input and an output layer of that size in place of the vocabulary's. A step has 512 "
+    "maps, in 16 bits as in 16.1. There are 512 nodes of 8 A100: 4,096 GPUs. Each GPU sends 300 GB/s inside "
+    "its node; the 8 GPUs of a node together send 200 GB/s to other nodes. " + RULE,
     objectives=(6,),
     targets=("tensor-parallel-across-nodes",),
     stub="data=4096",
@@ -168,7 +171,7 @@ CHOOSE_LAPTOP = _choose(
     id="16.6",
     title="Fine-tuning on one laptop",
     task="A student fine-tunes all weights of a model with the sizes of GPT-2 medium (24 blocks of width "
-    "1,024), 32 sequences of 1,024 tokens per step, in 32 bits, on a laptop with an RTX 4060 of 8 GB and an "
+    "1,024). A step has 32 sequences of 1,024 tokens, in 32 bits. The laptop has an RTX 4060 of 8 GB and an "
     "SSD of 6.9 GB/s. `recompute=True` recomputes activations, `offload=True` keeps Adam's state on the SSD. "
     + RULE,
     objectives=(6,),

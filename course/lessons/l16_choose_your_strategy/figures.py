@@ -169,8 +169,8 @@ def decision_tree(decisions: Sequence[Decision]) -> Picture:
     axes.axis("off")
     for row, (one, text) in enumerate(zip(decisions, words, strict=True)):
         need = f"{one.smallest.memory.value / 1e6:.3g} MB"
-        box(axes, (0.0, row, 4.4), textwrap.fill(one.question, 34), ASKED)
-        arrow(axes, (4.4, row), (5.85, row), f"{'yes' if one.answer else 'no'}, from\n{need}")
+        box(axes, (0.0, row, 4.25), textwrap.fill(one.question, 34), ASKED)
+        arrow(axes, (4.25, row), (5.95, row), f"{'yes' if one.answer else 'no'}: needs\n{need}")
         if row + 1 < len(decisions):
             pale = first is not None and row >= first  # what comes after a "yes" is for comparison
             arrow(axes, (2.3, row + 0.37), (2.3, row + 0.63), "", PALE if pale else INK)
@@ -213,7 +213,7 @@ def tree_title(decisions: Sequence[Decision], first: int | None, fastest: int | 
     times = plain.seconds.value / quick.seconds.value
     return (
         f"{limit} per rank: question {first + 1} finds the first plan that fits; the fastest (★) is "
-        f"{three_digits(times)} times as fast"
+        f"{three_digits(times)} times as fast as the first"
     )
 
 
@@ -246,7 +246,8 @@ def link_sweep(
 
     `marks` are links by name; the title says which plan is the fastest on each, or how many are as fast.
     """
-    title = "; ".join(f"{name}: {fastest_at(rates, steps, rate)}" for name, rate in marks.items())
+    said = "; ".join(f"with {name}, {fastest_at(rates, steps, rate)}" for name, rate in marks.items())
+    title = said[0].upper() + said[1:]
     figure, (axes,) = new_panels(title, height=4.6)
     for index, (name, seconds) in enumerate(steps.items()):
         style = series_style(index) | {"markersize": 5}
@@ -277,4 +278,4 @@ def fastest_at(rates: Sequence[float], steps: Mapping[str, Sequence[float]], rat
     place = min(range(len(rates)), key=lambda index: abs(rates[index] / rate - 1))
     fastest = min(steps, key=lambda name: steps[name][place])
     good = sum(seconds[place] <= (1 + NEAR) * steps[fastest][place] for seconds in steps.values())
-    return f"{good} plans are equal within {NEAR:.0%}" if good > 1 else f"{fastest} is the fastest"
+    return f"{good} plans are equally fast within {NEAR:.0%}" if good > 1 else f"“{fastest}” is the fastest"

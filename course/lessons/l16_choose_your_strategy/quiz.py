@@ -14,15 +14,15 @@ NEARLY_EQUAL = Question(
             belief="predictions-are-exact",
         ),
         Option(
-            "the plain pipeline, or I measure both",
-            reply="The difference is smaller than the error of the predictions. So what is simpler to run "
-            "and to debug wins, unless a measurement says otherwise.",
+            "the plain pipeline, since it is simpler",
+            reply="The difference is smaller than the error of the predictions, so they do not say which "
+            "plan is faster. Run the plan that is simpler to debug, or measure both.",
             right=True,
         ),
         Option(
-            "neither, as all strategies together save more",
+            "neither, since all strategies together save more",
             reply="That would mean savings add up and costs do not. Each further strategy sends more "
-            "messages; here the plan that combined most took longest.",
+            "messages; of the three plans that ran, the one that combined most took longest.",
             belief="combine-everything",
         ),
     ),
@@ -35,31 +35,31 @@ SLOWER_LINK = Question(
     "slow. What happens to your plan there?",
     options=(
         Option(
-            "it fits there, and stays the fastest one",
+            "it fits, and it stays the fastest plan",
             reply="That would mean all plans suffer alike. A plan that sends 57 MB per step loses more on a "
             "slow link than one that sends 4 MB.",
             belief="one-plan-for-every-machine",
         ),
         Option(
-            "it may need more memory there than here",
-            reply="That would mean a link's speed is in the formula of the memory. Open it: there are sizes "
-            "and numbers of ranks, and no seconds.",
+            "it needs more memory, so it may not fit",
+            reply="That would mean the formula of the memory contains the speed of the link. Open it: it has "
+            "sizes and numbers of ranks, and no seconds.",
             belief="memory-depends-on-speed",
         ),
         Option(
-            "it fits there, but another may be faster",
-            reply="Memory follows from the model and the plan alone. Time depends on the machine: measure "
-            "theirs, and rank the plans again.",
+            "it fits, but all plans need a new ranking",
+            reply="Memory depends on the model, the batch and the plan alone. Time depends on the machine: "
+            "measure theirs, and rank the plans again.",
             right=True,
         ),
     ),
-    objectives=(3,),
+    objectives=(2,),
 )
 
 OTHER_MACHINES = Question(
     id="16.q3",
-    question="The median error of 14 % was found on one machine with two cores. What do you know of the "
-    "planner's numbers for a cluster of GPUs?",
+    question="The median error of 14 % was found on one machine with two cores. What do you know about "
+    "the planner's numbers for a cluster of GPUs?",
     options=(
         Option(
             "the memory may hold; the times are untested there",
@@ -85,7 +85,7 @@ OTHER_MACHINES = Question(
 
 INSIDE_A_NODE = Question(
     id="16.q4",
-    question="Why do the ranks that share each layer belong into one node?",
+    question="Why should the ranks that share each layer be in one node?",
     options=(
         Option(
             "since only ranks of one node can share a layer",
@@ -115,19 +115,19 @@ ACCUMULATED = Question(
     "you accumulate 8 micro-batches per step. How many times as much as ZeRO-1 does ZeRO-3 send?",
     options=(
         Option(
-            "1.5 times as much, as before",
+            "1.5 times as much",
             reply="That would mean ZeRO-3 gathers once per step. It frees the weights after each pass, so "
             "every micro-batch gathers them again.",
             belief="stage-3-gathers-once-per-step",
         ),
         Option(
-            "8 times as much as ZeRO-1",
+            "8 times as much",
             reply="That would mean one micro-batch of ZeRO-3 costs what a whole step of ZeRO-1 costs. It "
             "costs 1.5 times that: two gathers and a sum.",
             belief="stage-3-is-free-per-micro-batch",
         ),
         Option(
-            "12 times as much as ZeRO-1",
+            "12 times as much",
             reply="ZeRO-3 sends 3 times the weights per micro-batch, 24 times in all. ZeRO-1 still sends 2 "
             "times the weights, after the last micro-batch.",
             right=True,
@@ -153,7 +153,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="16.p3",
-        question="With half the memory per rank: how many times as long is a step?",
+        question="With half the memory: how many times as long is the fastest step?",
         objectives=(3,),
         targets=("half-the-memory-twice-the-time",),
     ),
@@ -165,7 +165,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="16.p5",
-        question="A tensor group of 16 on two nodes: how many times as long as 8 in each, and a pipeline?",
+        question="How many times as long as plan B does a step of plan A take?",
         objectives=(5,),
         targets=("tensor-parallel-across-nodes",),
     ),

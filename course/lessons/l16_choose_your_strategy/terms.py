@@ -9,16 +9,16 @@ TERMS = (
     ),
     Term(
         "plan",
-        "One way to split a training over ranks: how many ranks share the batch, the layers, and each layer.",
+        "A way to split a training: how many ranks divide the batch, the list of layers, and every layer.",
         forms="",
     ),
     Term(
         "machine on paper",
-        "A machine of published rates, for predictions: no one has measured it here.",
+        "A machine whose rates come from data sheets: plans for it are predicted and not measured.",
         forms=r"machines? on paper",
     ),
     Term(
         "scaled-down twin",
-        "A small training on a few ranks in which the same constraint decides as in a large one.",
+        "A small training on a few ranks that runs out of the same part of the memory as a large one.",
     ),
 )

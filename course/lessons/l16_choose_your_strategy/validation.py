@@ -109,12 +109,13 @@ def verdict(found: Sequence[Configuration]) -> str:
     worst = max(plans, key=lambda each: abs(each.memory_error))
     right = sum(choose(one.plans, one.fitting)[2] for one in found)
     shares = [share_of_right(one.plans, one.fitting) for one in found]
+    always, mean = shares.count(1.0), sum(shares)
     lines = [
         f"memory: {count_near(plans)} of {len(plans)} plans within {MEMORY_WITHIN:.0%}; the worst is off by "
         f"{abs(worst.memory_error):.1%}",
         f"time: median error {median_error(plans):.0%}",
-        f"choice: right in {right} of {len(found)} configurations; a fitting plan drawn at random",
-        f"        would be right in {sum(shares):.1f} on average; in {shares.count(1.0)}, every such plan is",
+        f"choice: right in {right} of {len(found)} configurations. A random choice among the plans that fit",
+        f"        would be right in {mean:.1f} on average (in {always} configurations, any is right)",
         "",
         f"{'measured step':24}{'plans':>6}{'median error':>14}{'took longer':>13}",
     ]
@@ -147,11 +148,11 @@ def wrong_choices(found: Sequence[Configuration]) -> list[str]:
         chosen, fastest, right = choose(one.plans, one.fitting)
         if right:
             continue
-        what = f"wrong in number {number} ({FAMILIES[one.model]} net, ranks: {one.ranks}): "
+        what = f"wrong in configuration {number} ({FAMILIES[one.model]} net, {one.ranks} ranks): the planner "
         if chosen is None:
-            what += "it said that nothing fits"
+            what += "said that nothing fits"
         else:
-            what += f"it chose\n  {milliseconds(chosen)}"
+            what += f"chose\n  {milliseconds(chosen)}"
         lines.append(f"{what};\n  the fastest was\n  {milliseconds(fastest)}")
     return lines
 
@@ -170,8 +171,8 @@ def validation_picture(found: Sequence[Configuration]) -> Picture:
     plans = [each for one in found for each in one.plans]
     near = sum(abs(each.seconds_error) <= SECONDS_WITHIN for each in plans)
     title = (
-        f"{count_near(plans)} of {len(plans)} memories are within {MEMORY_WITHIN:.0%}; {near} times "
-        f"are within {SECONDS_WITHIN:.0%}"
+        f"Of {len(plans)} plans, {count_near(plans)} are predicted within {MEMORY_WITHIN:.0%} in memory, "
+        f"{near} within {SECONDS_WITHIN:.0%} in time"
     )
     figure, panels = new_panels(title, columns=2, height=4.8)
     draw_pairs(panels[0], found, "nbytes", 1e-6, MEMORY_WITHIN)

@@ -12,8 +12,9 @@ from mpi_classroom.launch import run_ranks
 FAMILIES = ("data and ZeRO", "pipeline", "tensor", "combined")
 NEAR = 0.1  # a plan that takes at most so much longer is as good
 LEGEND = (
-    "Each row is the fastest plan from that limit up to the next row's.\n"
-    f"≈  less than {NEAR:.0%} faster than the last row above without it: no real choice"
+    "Each row has the fastest plan for a limit from its own up to the next row's.\n"
+    f"≈  less than {NEAR:.0%} faster than the last row without this mark: we call such plans equally fast.\n"
+    "   The error of the times may be larger: measure two plans before you trust their order."
 )
 ESTIMATORS = "estimators: "  # marks the line of the job that asks them
 Runs = Sequence[Mapping[str, float]]
@@ -104,7 +105,7 @@ def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
     else:
         said.append(f"Wrong: {fastest[0].plan.name} was faster; the choice took {slower:.0%} longer.")
     error, name = worst_error(estimates, runs)
-    said.append(f"The worst prediction of a time is off by {error:.0%} of what was measured: {name}.")
+    said.append(f"The largest error of a predicted time is {error:.0%} of the measured time: {name}.")
     return " ".join(said)
 
 
@@ -115,33 +116,35 @@ def worst_error(estimates: Sequence[Estimate], runs: Runs) -> tuple[float, str]:
 
 
 def explain_star(decisions: Sequence[Decision], error: float) -> str:
-    """Whether the fastest plan is worth more than the first kind that fits, given the error of the times."""
+    """The first plan that fits, the fastest one, and whether they differ by more than the times' error."""
     fitting = [one.fastest for one in decisions if one.fastest]
     if not fitting:
         return "No plan fits."
     first, quick = fitting[0], min(fitting, key=lambda one: one.seconds.value)
     if first is quick:
-        return f"The first that fits, {first.plan.name}, is also the fastest."
+        return f"The first plan that fits, {first.plan.name}, is also the fastest."
     shorter = 1 - quick.seconds.value / first.seconds.value
-    said = (
-        f"The first that fits is {first.plan.name}. The star is on {quick.plan.name}: {shorter:.0%} shorter. "
-    )
-    if quick.plan.pipeline > 1:
-        said += "Where ranks share cores, an idle stage costs little, and a pipeline sends less. "
+    verdict = "which is smaller than this difference"
     if shorter < error:
-        return said + f"That is less than the error of {error:.0%}: take the plainer plan, or measure both."
-    return said + f"That is more than the error of {error:.0%}."
+        verdict = "so take the first plan, which is plainer, or measure both"
+    said = [
+        f"The first plan that fits is {first.plan.name}: {first.seconds.text} per step.",
+        f"The fastest (★) is {quick.plan.name}: {quick.seconds.text}, which is {shorter:.0%} less.",
+        f"The times have an error of {error:.0%}, {verdict}.",
+    ]
+    if quick.sent.value < first.sent.value:
+        said.append(f"The fastest plan sends {quick.sent.text} per step instead of {first.sent.text}.")
+    if quick.plan.pipeline > 1:
+        said.append("The stages of a pipeline are idle at times, which costs little where ranks share cores.")
+    return " ".join(said)
 
 
 def explain_many(estimates: Sequence[Estimate], runs: Runs) -> str:
     """What the last plan, which combines many strategies, saves and sends beside the first, the choice."""
     first, last = estimates[0], estimates[-1]
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
-    sent = last.sent.value / first.sent.value
-    return (
-        f"It needs {memory:.0%} of the choice's memory, which also fits, and sends "
-        f"{three_digits(sent)} times as many bytes."
-    )
+    times = three_digits(last.sent.value / first.sent.value)
+    return f"Many strategies need {memory:.0%} of the choice's memory and send {times} times as many bytes."
 
 
 def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate]) -> str:
@@ -149,7 +152,7 @@ def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate]) -> 
     if not smaller[0].fits:
         return f"Nothing fits into {smaller[0].limit.text} per rank."
     one, other = estimates[0].plan.name, smaller[0].plan.name
-    return f"The choice is {other}" + (", as before." if one == other else f" now; it was {one}.")
+    return f"The choice is still {one}." if one == other else f"The choice was {one}; now it is {other}."
 
 
 def estimators_table() -> str:

@@ -149,7 +149,7 @@ QUESTIONS: tuple[tuple[str, Callable[[Plan], bool]], ...] = (
         lambda plan: plan.pipeline == plan.ranks,
     ),
     (
-        "Does it fit when ranks share every layer?",
+        "Does it fit when ranks divide every single layer?",
         lambda plan: plan.tensor == plan.ranks or plan.ways("tiles") == plan.ranks,
     ),
     (
@@ -157,7 +157,7 @@ QUESTIONS: tuple[tuple[str, Callable[[Plan], bool]], ...] = (
         lambda plan: plan.data == plan.ranks and plan.zero == 3,
     ),
     (
-        "Does it fit when these are combined?",
+        "Does it fit when several of these are combined?",
         lambda plan: plan.ranks > max(plan.ways(axis) for axis in AXES),
     ),
 )

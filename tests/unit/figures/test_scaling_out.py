@@ -36,6 +36,7 @@ from course.lessons.l14_scaling_out.words import (
     say_all_choices,
     say_jobs,
     say_link,
+    say_range,
     say_step,
 )
 from course_lib.theory.hockney import Hockney
@@ -43,7 +44,7 @@ from course_lib.theory.scale_out import DataParallelStep
 from tests.unit.figures.pictures import check_legible, title_of
 
 STEPS = {
-    "one node": {"computing": 0.030, "allreduce": 0.001},
+    "one node": {"computing": 0.030, "allreduce": 0.001, "nbytes": 1_686_568},
     "fast link": {"computing": 0.031, "allreduce": 0.005},
     "slow link": {"computing": 0.032, "allreduce": 0.154},
 }
@@ -59,7 +60,7 @@ SIZES = [4, 1024, 65536, 262144]
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {"seconds": 9.0, "losses": [2.3, 1.0, 0.5, 0.4], "accuracy": 0.90, "link_nbytes": 1e8},
     "bfloat16": {"seconds": 5.0, "losses": [2.3, 1.0, 0.5, 0.4], "accuracy": 0.903, "link_nbytes": 5e7},
-    "accumulate": {"seconds": 3.0, "losses": [2.3], "accuracy": 0.70, "link_nbytes": 2.5e7},
+    "accumulate": {"seconds": 3.0, "losses": [2.3, 2.2], "accuracy": 0.70, "link_nbytes": 2.5e7},
 }
 
 
@@ -75,12 +76,14 @@ def test_the_bars_of_a_step_say_how_many_times_as_long_it_takes() -> None:
     assert title_of(picture) == "The step over the slow link takes 6 times as long as on one node"
     assert say_step(STEPS["one node"]) == "computing 30.0 ms, all-reduce 1.0 ms"
     words = explain_step(STEPS)
-    assert (
-        "153 ms more than on one node, and is now 83 % of the step" in words
-        and "30, 31 and 32 ms differ as repeated runs do" in words
+    assert "153 ms more than on one node, and is now 83 % of the step" in words
+    assert words.endswith(
+        "It took 30, 31 and 32 ms: such differences are chance, and another run may have another order."
     )
     busy = STEPS | {"slow link": {"computing": 0.060, "allreduce": 0.154}}
-    assert "other programs" in explain_step(busy)
+    assert explain_step(busy).endswith(
+        "It took 30, 31 and 60 ms, because other programs were using the cores."
+    )
 
 
 def test_forecasts_differ_and_have_a_band() -> None:
@@ -89,20 +92,47 @@ def test_forecasts_differ_and_have_a_band() -> None:
     picture = forecasts(exchanges, 1_686_568, {2: 0.135, 4: 0.2025})
     check_legible(picture)
     many, two = (ring_seconds(ranks, 1_686_568, SLOW) for ranks in (2048, 2))
-    said = f"over the slow link: α and β say {many / two:.3g}, β alone 2, repeated doubling 57.7"
+    said = (
+        f"takes {many / two:.3g} times as long as on 2 by α and β, 2 times by β alone, 57.7 times by repeated"
+    )
     assert said in title_of(picture)
     most = ring_seconds(2048, 1_686_568, worse)
     assert ring_band(2048, 1_686_568, exchanges["slow link"]) == pytest.approx((many, most), rel=0.01)
     assert f"slow link, α and β between {1e3 * many:.0f} ms and {1e3 * most:.0f} ms" in picture.alt
-    words = explain_many(exchanges, 1_686_568, 2048)
+    words = explain_many(exchanges, STEPS, 2048)
     assert "Their α alone is 97 % of the time over the fast link and 43 % of the time over the slow" in words
-    assert words.endswith(f"For the slow link, the 3 rounds say {1e3 * many:.0f} ms to {1e3 * most:.0f} ms.")
-    same = explain_many({"slow link": exchange(SLOW, SLOW)}, 1_686_568, 2048)
-    assert same.endswith(f"For the slow link, all 2 rounds say {1e3 * many:.0f} ms.")
+    assert f"the fits of single rounds give {1e3 * many:.0f} to {1e3 * most:.0f} ms." in words
+    same = explain_many({"slow link": exchange(SLOW, SLOW)}, STEPS, 2048)
+    assert same.endswith(
+        f"Over the slow link the forecast is {1e3 * many:.0f} ms; "
+        f"the fits of single rounds give {1e3 * many:.0f} ms."
+    )
+    assert say_range(0.9, 1.1) == "900 ms to 1.1 s"
+
+
+def test_a_forecast_that_missed_on_two_ranks_is_said_beside_that_for_many() -> None:
+    exchanges = {"fast link": exchange(FAST), "slow link": exchange(SLOW)}
+    seconds = {name: ring_seconds(2, 1_686_568, link) for name, link in (("fast", FAST), ("slow", SLOW))}
+    for fast, slow, missed in (
+        (1.0, 1.0, ""),
+        (1.3, 1.0, "Over the fast link"),
+        (1.0, 0.7, "Over the slow link"),
+        (2.0, 2.0, "Over the fast link and the slow link"),
+    ):
+        steps = STEPS | {
+            "fast link": {"computing": 0.03, "allreduce": fast * seconds["fast"]},
+            "slow link": {"computing": 0.03, "allreduce": slow * seconds["slow"]},
+        }
+        words = explain_many(exchanges, steps, 2048)
+        assert ("missed" in words) == bool(missed)
+        assert f"{missed} the forecast missed already on two ranks" in words or not missed
 
 
 def test_a_doubling_is_said_beside_its_bytes() -> None:
-    assert "1.5 times" in explain_doubling({2: 0.135, 4: 0.2025})
+    assert explain_doubling({2: 0.135, 4: 0.2025}) == (
+        "The ring takes 135 ms on 2 ranks and 202 ms on 4, 1.5 times as long. "
+        "By the bytes it is 1.5 times: each rank sends one and a half arrays instead of one."
+    )
     assert "which adds to it" in explain_doubling({2: 0.135, 4: 0.4})
     assert "on 2 ranks something else took time" in explain_doubling({2: 0.135, 4: 0.135})
 
@@ -113,8 +143,11 @@ def test_a_fit_forecasts_what_it_was_made_of() -> None:
     assert len(fitted_by_round(found)) == 3
     assert say_link(SLOW) == "α = 50 µs, 1/β = 100 Mbit/s"
     assert say_link(FAST) == "α = 50 µs, 1/β = 4 Gbit/s"
-    assert "holds within 5 %" in explain_forecast(0.1, 0.105)
-    assert "50 % more" in explain_forecast(0.1, 0.15) and "50 % less" in explain_forecast(0.1, 0.05)
+    assert "holds within 5 %" in explain_forecast(0.154 / 1.05, STEPS, "slow link")
+    more = explain_forecast(0.0008, STEPS, "fast link")
+    assert more.startswith("forecast 0.8 ms, measured 5 ms, 6.2 times as long")
+    assert more.endswith("On one node, without a link, these take 1 ms.")
+    assert "forecast 10 ms, measured 5 ms, 50 % less" in explain_forecast(0.01, STEPS, "fast link")
 
 
 def test_the_link_bars_compare_bytes_and_seconds() -> None:
@@ -122,12 +155,13 @@ def test_the_link_bars_compare_bytes_and_seconds() -> None:
     check_legible(picture)
     assert "sends 1.5 times as many bytes" in title_of(picture)
     words = explain_crossing(RESULTS)
-    assert "1.5 times as many bytes" in words and "3 times with its ranks in turn" in words
-    assert words.endswith(
-        "MPI's own sends as few bytes, also with its ranks in turn: it is hierarchical, too."
-    )
+    assert "1.5 times as many bytes" in words and "3 times as many with its ranks in turn" in words
+    assert "The ring takes 450 ms, the hierarchy 300 ms.\n" in words
+    assert words.endswith("even with its ranks in turn. So it is hierarchical, too.")
+    late = RESULTS | {"ring": RESULTS["ring"] | {"seconds": 0.6}}
+    assert "2 times as long, more than the bytes say: each of the ring's six steps" in explain_crossing(late)
     flat = RESULTS | {"MPI's own, ranks in turn": {"seconds": 0.6, "link_nbytes": 7.2e6, "right": True}}
-    assert explain_crossing(flat).endswith("and 2 times as many with its ranks in turn: it is flat.")
+    assert explain_crossing(flat).endswith("but 2 times as many with its ranks in turn. So it is flat.")
     more = RESULTS | {"MPI's own": {"seconds": 0.5, "link_nbytes": 6e6, "right": True}}
     assert "sends more bytes between the nodes" in explain_crossing(more)
     wrong = RESULTS | {"hierarchical": {"seconds": 0.1, "link_nbytes": 1.0, "right": False}}
@@ -137,26 +171,36 @@ def test_the_link_bars_compare_bytes_and_seconds() -> None:
 def test_trainings_show_seconds_and_accuracy() -> None:
     picture = trainings({name: RUNS[name] for name in ("plain", "bfloat16")})
     check_legible(picture)
-    assert title_of(picture) == "The fastest is bfloat16, with 5 s; both are equally accurate, within a point"
-    assert title_of(trainings(RUNS)) == "The fastest is accumulate, with 3 s; bfloat16 is the most accurate"
+    assert title_of(picture) == "bfloat16 takes 5 s instead of 9 s; both are equally accurate"
+    worse = trainings({name: RUNS[name] for name in ("plain", "accumulate")})
+    assert title_of(worse) == "accumulate takes 3 s instead of 9 s; plain is more accurate"
+    assert title_of(trainings({"plain": RUNS["plain"]})) == "plain takes 9 s"
     words = explain_choice(RUNS, "bfloat16")
-    assert "0.5 times as many bytes as plain, in 4 updates. The accuracy is the same" in words
-    assert "20.0 points lower" in explain_choice(RUNS, "accumulate")
-    assert "jump" not in explain_choice(RUNS, "bfloat16")
+    assert words.startswith(
+        "It sends 50 % of the bytes of plain, in as many updates (4). The accuracy is the"
+    )
+    words = explain_choice(RUNS, "accumulate")
+    assert "25 % of the bytes of plain, in 2 updates instead of 4" in words and "20.0 points lower" in words
     jumping = {name: RUNS[name] | {"losses": [2.3, 1.1, 2.5, 1.0]} for name in ("plain", "bfloat16")}
-    assert "All losses jump at update 3" in explain_choice(jumping, "bfloat16")
+    assert "Both losses jump at the same update, number 3:" in explain_choice(jumping, "bfloat16")
+    assert "jump" not in explain_choice({"plain": jumping["plain"]}, "plain")
+    fewer = jumping | {"accumulate": RUNS["accumulate"] | {"losses": [2.3, 1.1, 2.5]}}
+    del fewer["bfloat16"]
+    assert "jump" not in explain_choice(fewer, "accumulate")
     other = jumping | {"bfloat16": RUNS["bfloat16"] | {"losses": [2.3, 1.1, 1.0, 2.5]}}
     assert "jump" not in explain_choice(other, "bfloat16")
     assert highest_jump([2.3, 2.4, 1.0, 1.7, 1.1]) == 4 and highest_jump([2.3]) is None
-    assert say_all_choices(RUNS).splitlines()[3].split() == ["accumulate", "3.0", "25.0", "1", "70.0%"]
+    assert say_all_choices(RUNS).splitlines()[3].split() == ["accumulate", "3.0", "25.0", "2", "70.0%"]
 
 
 def test_efficiency_has_a_band() -> None:
     step = DataParallelStep(0.03, 1_686_568, 64)
-    picture = efficiency_curves(step, {"slow": [SLOW, Hockney(1e-4, 8e-8)], "fast": [FAST]})
+    links = {"slow link": [SLOW, Hockney(1e-4, 8e-8)], "fast link": [FAST]}
+    picture = efficiency_curves(step, links, STEPS)
     check_legible(picture)
     low = 100 * step.efficiency(4096, Hockney(1e-4, 8e-8))
     assert f"{low:.2g} to" in title_of(picture)
+    assert picture.alt.endswith("Measured on 2 ranks: 17 % over the slow link and 86 % over the fast link.")
 
 
 def test_throughput_by_batch_and_image() -> None:
@@ -167,11 +211,15 @@ def test_throughput_by_batch_and_image() -> None:
     assert found == (
         "28 × 28 pixels: a batch of 16 gives 4 times the rate of 1.\n"
         "112 × 112 pixels: larger batches do not help; 64 is slower again, by 16 %.\n"
-        "Small images need larger batches here than large ones do."
+        "So it holds on this CPU, too: larger batches help, and larger images need them less.\n"
+        "Why batches of 64 images of 112 × 112 pixels are slower again, we have not examined."
     )
     assert "on free cores" in explain_throughput({28: {1: 100.0, 64: 200.0}, 112: {1: 10.0, 64: 30.0}})
     jobs = {"small": {"one": 1000.0, "two": 1480.0}}
     assert say_jobs(jobs) == "small: one job 1000 images/s, two jobs 1480 together (+48 %)"
+    noise = {"small": {"one": 1000.0, "two": 1050.0}, "large": {"one": 100.0, "two": 98.0}}
+    assert say_jobs(noise).endswith("so this shows no gain: one job leaves hardly any core idle.")
+    assert "no gain" not in say_jobs(noise | jobs)
     assert "slowed the one job" in say_jobs({"small": {"one": 1000.0, "two": 2200.0}})
 
 

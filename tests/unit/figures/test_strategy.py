@@ -78,7 +78,7 @@ def test_the_sweep_names_the_fastest_plan_on_each_link() -> None:
     steps = sweep(RATES)
     picture = link_sweep(RATES, steps, LINKS)
     check_legible(picture)
-    assert title_of(picture).startswith("one port: tensor on 8, pipeline across nodes is the fastest")
+    assert title_of(picture).startswith("With one port, “tensor on 8, pipeline across nodes” is the fastest")
     for seconds in steps.values():
         assert sorted(seconds, reverse=True) == seconds  # a faster link never costs time
 
@@ -86,4 +86,4 @@ def test_the_sweep_names_the_fastest_plan_on_each_link() -> None:
 def test_the_validation_is_drawn_with_its_misses() -> None:
     picture = validation_picture(configurations())
     check_legible(picture)
-    assert title_of(picture).startswith("132 of 132 memories are within 15%; 100 times are within 25%")
+    assert title_of(picture).startswith("Of 132 plans, 132 are predicted within 15% in memory, 100 ")

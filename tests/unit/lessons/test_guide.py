@@ -4,8 +4,10 @@
 """
 
 import re
+import symtable
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from course.paths import ROOT
@@ -85,6 +87,75 @@ def test_a_page_that_is_missing_is_found(tmp_path: Path) -> None:
     found = list(guide.stale(tmp_path))
     assert len(found) == len(SOURCES)
     assert found[0] == "the instructor's guide has no page 00.md for lesson 00; write it"
+
+
+# -------------------------------------------------------------------- what may be left out
+
+LEFT_OUT = re.compile(r"[Ll]eave out section (\d+)(?!\d|'s)")  # "section 4's exercise" is a part of a section
+
+
+def test_no_later_cell_of_the_core_needs_a_section_that_may_be_left_out() -> None:
+    named = [
+        (page.stem, int(section))
+        for page in sorted((GUIDE / "lessons").glob("*.md"))
+        for section in LEFT_OUT.findall(page.read_text())
+    ]
+    walk = (GUIDE / "3-hours.md").read_text()
+    for part in re.split(r"^## \d\d:\d\d · (?=\d\d )", walk, flags=re.MULTILINE)[1:]:
+        rows = re.findall(r"^\| [\d:]+ \| (\d+) · .*\| leave out(?:,[^|]*)? \|$", part, re.MULTILINE)
+        named += [(part[:2], int(section)) for section in rows]
+    assert len(named) >= 5
+    assert {at: names for at in named if (names := needed_after(*at))} == {}
+
+
+def test_a_section_that_is_needed_is_noticed() -> None:
+    assert needed_after("02", 1) == {"kernel timeit", "kernel loop"}
+    assert needed_after("03", 1) == {"ranks total"}
+
+
+def needed_after(number: str, section: int) -> set[str]:
+    """The names that later cells of the core read and only `section` defines: "ranks total"."""
+    (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+    here, lost, known, needed = 0, set[str](), set[str](), set[str]()
+    for cell in nbformat.read(path, as_version=4).cells:
+        if "more" in cell.metadata.get("tags", ()):
+            break
+        if cell.cell_type == "markdown":
+            headings = re.findall(r"^## (?:(\d+) · )?", cell.source, re.MULTILINE)
+            here = int(headings[-1] or 0) if headings else here
+            continue
+        defined, read = names_of(cell.source)
+        if here == section:
+            lost |= defined
+            continue
+        needed |= read & lost - known - defined
+        known |= defined
+    return needed
+
+
+def names_of(source: str) -> tuple[set[str], set[str]]:
+    """What a code cell defines and what it reads, after the process: "ranks total", "kernel cluster"."""
+    where = "ranks" if source.startswith("%%px") else "kernel"
+    code = "\n".join(line for line in source.splitlines() if not line.startswith("%%"))
+    table = symtable.symtable(code, "cell", "exec")
+    names = table.get_symbols()
+    defined = {f"{where} {name.get_name()}" for name in names if name.is_assigned() or name.is_imported()}
+    read = {f"{where} {name}" for name in globals_of(table)}
+    for name, assigned in re.findall(r'cluster\["(\w+)"\]( = )?', code):
+        (defined if assigned else read).add(f"ranks {name}")
+    for exercise in re.findall(r'continue_with\("(.+?)"\)', code):
+        functions = re.findall(r"^def (\w+)", find_exercise(exercise).solution, re.MULTILINE)  # type: ignore[union-attr]
+        defined |= {f"{process} {name}" for process in ("ranks", "kernel") for name in functions}
+    return defined, read
+
+
+def globals_of(table: symtable.SymbolTable) -> set[str]:
+    """The global names that the code reads, also inside its functions."""
+    top = table.get_type() == "module"
+    names = {
+        each.get_name() for each in table.get_symbols() if each.is_referenced() and (top or each.is_global())
+    }
+    return names.union(*map(globals_of, table.get_children()))
 
 
 # -------------------------------------------------------------------- the clock of a walk

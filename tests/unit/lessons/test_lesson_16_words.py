@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ from course_lib.theory.planner.measured import machine_of
 from course_lib.theory.planner.memory import memory_of
 from course_lib.theory.planner.models import TransformerShape
 from course_lib.theory.planner.plan import Plan, plans
-from course_lib.theory.planner.quantity import leaves
-from course_lib.theory.planner.ranking import Estimate, estimate, in_order, questions, under
+from course_lib.theory.planner.quantity import given, leaves
+from course_lib.theory.planner.ranking import Decision, Estimate, estimate, in_order, questions, under
 
 SHAPE, BATCH = TransformerShape(blocks=4, width=64, length=32, vocabulary=64, heads=4), 32
 MACHINE = limited(machine_of(measuring.reference_machine()), 3e6)
@@ -119,8 +120,9 @@ def test_plans_whose_activations_alone_are_too_many_are_named() -> None:
 
 
 def test_a_choice_that_hardly_saves_time_is_marked(estimates: list[Estimate]) -> None:
-    last, (_, *rows, _, legend) = float("inf"), choice_table(estimates).split("\n")
-    assert len(rows) == len(choices(estimates)) and legend.startswith("≈")
+    table, legend = choice_table(estimates).split("\nEach row has the fastest plan")
+    last, (_, *rows) = float("inf"), table.split("\n")
+    assert len(rows) == len(choices(estimates)) and "≈  less than 10% faster" in legend
     assert any("≈" in row for row in rows) and not all("≈" in row for row in rows)
     for row, one in zip(rows, choices(estimates), strict=True):
         assert ("≈" in row) == (one.seconds.value >= 0.9 * last)
@@ -132,10 +134,25 @@ def test_the_star_is_weighed_against_the_error_of_the_times(estimates: list[Esti
     first = next(one.fastest for one in asked if one.fastest)
     assert first.seconds.value > estimates[0].seconds.value
     shorter = 1 - estimates[0].seconds.value / first.seconds.value
-    assert "take the plainer plan" in explain_star(asked, shorter + 0.01)
-    assert "more than the error" in explain_star(asked, shorter - 0.01)
+    assert "so take the first plan, which is plainer, or measure both." in explain_star(asked, shorter + 0.01)
+    assert "which is smaller than this difference." in explain_star(asked, shorter - 0.01)
     assert "is also the fastest" in explain_star([one for one in asked if one.fastest][:1], 0.1)
     assert explain_star(questions(under(estimates, 1.0)), 0.1) == "No plan fits."
+
+
+def test_the_star_is_explained_only_by_what_is_so(estimates: list[Estimate]) -> None:
+    by_plan = {one.plan: one for one in estimates}
+    plain, more = by_plan[Plan(data=4)], by_plan[Plan(data=4, zero=3)]
+    staged = by_plan[Plan(data=2, pipeline=2)]
+    quick = given(plain.seconds.value / 2, "a step", "s")
+
+    def said(star: Estimate) -> str:
+        pair = plain, replace(star, seconds=quick)
+        return explain_star([Decision("", one, one) for one in pair], 0.1)
+
+    assert more.sent.value > plain.sent.value > staged.sent.value
+    assert said(more).endswith("The times have an error of 10%, which is smaller than this difference.")
+    assert f"sends {staged.sent.text} per step instead of {plain.sent.text}. The stages" in said(staged)
 
 
 def runs_of(three: list[Estimate], *seconds: float) -> list[dict[str, float]]:
@@ -157,14 +174,14 @@ def test_a_wrong_choice_is_called_wrong(estimates: list[Estimate]) -> None:
 def test_what_combining_many_strategies_saves_and_sends(estimates: list[Estimate]) -> None:
     pair = [estimates[0], estimates[-1]]
     runs = [{"nbytes": 100.0, "seconds": 1.0}, {"nbytes": 40.0, "seconds": 2.0}]
-    assert explain_many(pair, runs).startswith("It needs 40% of the choice's memory")
+    assert explain_many(pair, runs).startswith("Many strategies need 40% of the choice's memory")
 
 
 def test_the_choice_under_another_limit(estimates: list[Estimate]) -> None:
-    assert "as before" in explain_half(estimates, estimates)
+    assert explain_half(estimates, estimates) == f"The choice is still {estimates[0].plan.name}."
     assert explain_half(estimates, under(estimates, 1.0)) == "Nothing fits into 1 bytes per rank."
     tight = under(estimates, choices(estimates)[0].memory.value)
-    assert f"; it was {estimates[0].plan.name}." in explain_half(estimates, tight)
+    assert explain_half(estimates, tight).startswith(f"The choice was {estimates[0].plan.name}; now it is ")
 
 
 def test_long_names_are_broken_between_words() -> None:
@@ -187,7 +204,7 @@ def test_the_committed_results_are_those_that_were_claimed() -> None:
 def test_a_configuration_for_which_nothing_is_said_to_fit_is_a_wrong_choice() -> None:
     feared = tuple(Outcome(str(n), 90.0 * n, 10.0 * n, 1.0, 1.0) for n in (1, 2))
     (line,) = wrong_choices([Configuration("mlp", 2, 1, feared)])
-    assert "it said that nothing fits" in line
+    assert "the planner said that nothing fits" in line
 
 
 def test_a_random_plan_is_right_as_often_as_fitting_plans_are_near_the_fastest() -> None:
