@@ -28,7 +28,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,7 @@ from course_lib.comm.collectives import (
 from course_lib.comm.counting import device_nbytes
 from course_lib.comm.ping_pong import PingPong, measure_ping_pong
 from course_lib.comm.polling import wait_for
+from course_lib.fast.collectives import EAGER_BYTES
 from course_lib.fast.collectives import hierarchical_allreduce as fast_hierarchical_allreduce
 from course_lib.theory.cost_model import (
     Machine,
@@ -400,7 +401,10 @@ def predictions(
     The plain hierarchical form is left out: when it sends in both directions, one may wait for the other.
     """
     ring = predict_link_seconds(ring_allreduce_cost(nodes * slots, nbytes), link, inside.machine)
-    across = predict_link_seconds(ring_allreduce_cost(nodes, nbytes), link, inside.machine)
+    between = ring_allreduce_cost(nodes, nbytes, piece_nbytes=EAGER_BYTES)
+    pieces = between.steps[0].pieces  # here also in the second half, which copies
+    in_pieces = replace(between, steps=tuple(replace(step, pieces=pieces) for step in between.steps))
+    across = predict_link_seconds(in_pieces, link, inside.machine)
     return {"ring": ring, "fast": across + inside.trees.seconds(nbytes)}
 
 
