@@ -82,7 +82,7 @@ def test_a_result_that_cannot_be_pickled_is_an_error_of_the_call_and_the_server_
             RemoteError, match=rf"lock on rank {SERVER} raised TypeError: cannot pickle '_thread.lock'"
         ):
             call(here, SERVER, "lock")
-        with pytest.raises(RemoteError, match="closure on rank .* raised .*<lambda>"):
+        with pytest.raises(RemoteError, match=r"closure on rank \d raised .*<lambda>"):
             call(here, SERVER, "closure")
         assert call(here, SERVER, "add", 1, 2) == 3
 

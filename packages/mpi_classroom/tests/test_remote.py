@@ -240,12 +240,14 @@ def test_only_processes_with_the_mark_of_the_cluster_get_a_signal(connect, folde
     assert all(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in host.pids.values())
 
 
-def test_a_folder_that_was_there_stays_and_one_that_is_not_private_is_refused(connect, folder, tmp_path):
+def test_a_folder_in_use_stays_and_one_that_is_not_private_is_refused(connect, folder, tmp_path):
     host = connect()
     folder.mkdir(mode=0o700)
     (folder / "notes").touch()
+    held = folders.lock(folder)
     host.open(folder, [], {})
     host.end()
+    os.close(held)
     assert (folder / "notes").exists()
     folder.chmod(0o755)
     with pytest.raises(ClusterError, match=f"n1: {folder} is not a private folder of ours") as error:
