@@ -398,7 +398,7 @@ def clean(
         for sentence in stopped:
             typer.echo(sentence)
         if not stopped:
-            typer.echo("Nothing was left behind.")
+            typer.echo("No process was left behind.")
 
 
 @app.command()

@@ -5,7 +5,8 @@
         ◀── tag REPLY ───  (7, 5, no error)  ────       7 is the number of the call
 
 A reply that comes too late carries the number of a call that was given up: `call` drops it and reads on. An
-exception comes back as text, and is raised where the call was made.
+exception comes back as text, and is raised where the call was made; so does that of a result which cannot be
+pickled.
 
 Arguments and results are pickled: use it for commands and small objects, and send arrays with `Send`. A rank
 serves or calls, not both at once; `torch.distributed.rpc` has threads for that.
@@ -31,7 +32,10 @@ _numbers = itertools.count(1)
 
 
 class RemoteError(RuntimeError):
-    """The function raised on the other rank; the text has the type and the message of its exception."""
+    """The function raised on the other rank, or its result cannot be pickled.
+
+    The text has the type and the message of the exception.
+    """
 
 
 def serve(comm: MPI.Intracomm, functions: Mapping[str, Callable[..., Any]]) -> int:
@@ -41,21 +45,19 @@ def serve(comm: MPI.Intracomm, functions: Mapping[str, Callable[..., Any]]) -> i
         number, name, arguments = comm.recv(source=MPI.ANY_SOURCE, tag=REQUEST, status=status)
         if name == STOP:
             return answered
-        reply: tuple[int, Any, str | None]
         try:
-            reply = (number, functions[name](*arguments), None)
-        except Exception as error:  # whatever the function raises belongs to the caller
-            reply = (number, None, f"{type(error).__name__}: {error}")
-        comm.send(reply, status.source, REPLY)
+            comm.send((number, functions[name](*arguments), None), status.source, REPLY)
+        except Exception as error:  # the function's, or of pickling its result: nothing is sent yet
+            comm.send((number, None, f"{type(error).__name__}: {error}"), status.source, REPLY)
         answered += 1
 
 
 def call(comm: MPI.Intracomm, rank: int, name: str, *arguments: Any, seconds: float = 10.0) -> Any:
     """The result of `functions[name](*arguments)` on `rank`, which serves.
 
-    Raises RemoteError with the exception that the function raised there, and TimeoutError when no reply has
-    arrived after `seconds`: the function may still run, or have run. A large argument is sent only when the
-    rank serves; that wait has no timeout.
+    Raises RemoteError with the exception that the function raised there, or that pickling its result raised,
+    and TimeoutError when no reply has arrived after `seconds`: the function may still run, or have run. A
+    large argument is sent only when the rank serves; that wait has no timeout.
     """
     number, deadline = next(_numbers), time.monotonic() + seconds
     comm.send((number, name, arguments), rank, REQUEST)

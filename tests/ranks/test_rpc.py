@@ -1,5 +1,6 @@
 """Remote calls over tags: results, errors, deadlines, and replies that come too late."""
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "divide": lambda a, b: a / b,
     "wait": until_released,
+    "lock": threading.Lock,
+    "closure": lambda: lambda: None,
 }
 
 
@@ -69,6 +72,19 @@ def test_an_error_is_raised_where_the_call_was_made_and_the_server_lives() -> No
         with pytest.raises(RemoteError, match="KeyError: 'no such'"):
             call(here, SERVER, "no such")
         assert call(here, SERVER, "divide", 1, 2) == 0.5
+
+    with_a_server(client)
+
+
+def test_a_result_that_cannot_be_pickled_is_an_error_of_the_call_and_the_server_lives() -> None:
+    def client() -> None:
+        with pytest.raises(
+            RemoteError, match=rf"lock on rank {SERVER} raised TypeError: cannot pickle '_thread.lock'"
+        ):
+            call(here, SERVER, "lock")
+        with pytest.raises(RemoteError, match=r"closure on rank \d raised .*<lambda>"):
+            call(here, SERVER, "closure")
+        assert call(here, SERVER, "add", 1, 2) == 3
 
     with_a_server(client)
 

@@ -23,6 +23,7 @@ from course_lib.parallel.deepspeed_config import Config
 from course_lib.training.summaries.model import shifted_right, summed_cross_entropy, token_batch
 from course_lib.training.summaries.quiet import be_quiet
 from course_lib.training.summaries.tokens import Encoded
+from mpi_classroom.launch import job_folder
 
 
 def train_with_trainer(
@@ -56,7 +57,7 @@ def train_with_trainer(
         return summed_cross_entropy(outputs["logits"], labels, smoothing=smoothing) / num_items_in_batch
 
     set_accelerate_state()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=job_folder()) as folder:
         trainer = Trainer(
             model=model,
             args=training_arguments(config, folder, steps),

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, changed, expect
+from mpi_classroom.launch import job_folder
 
 OLD, NEW = b"step 4: old weights", b"step 8: new weights, and more of them than before"
 KILL, POWER = "a kill", "a power cut"
@@ -142,7 +143,7 @@ def watched(disk: Disk) -> Iterator[None]:
 def _check_save(answer: SimpleNamespace, comm: Any, case: str) -> None:
     """A save over an old file, then the first save of all; each rank has a folder of its own."""
     for old in (OLD, None):
-        with tempfile.TemporaryDirectory() as name:
+        with tempfile.TemporaryDirectory(dir=job_folder()) as name:
             disk = Disk(Path(name).resolve(), old)
             with watched(disk):
                 answer.save(disk.path, NEW)

@@ -23,6 +23,7 @@ import psutil
 
 from course.lessons.l15_when_things_fail.kill_points import Save, packed_saver
 from course_lib.training.saving import atomic_save
+from mpi_classroom.folders import scratch_folder
 from mpi_classroom.job_output import Death, last_error, marked_lines, read_deaths, read_events
 from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks, running_job
 
@@ -87,7 +88,7 @@ def run_failure(how: str, *, ranks: int = 3, guilty: int = 1, deadline: float = 
     The others give up an all-reduce after `deadline` seconds. RuntimeError with the job's output when it
     cannot start, or does not end by itself.
     """
-    with tempfile.TemporaryDirectory(prefix="failure-") as place:
+    with tempfile.TemporaryDirectory(prefix="failure-", dir=scratch_folder()) as place:
         folder = Path(place)
         task = [how, str(guilty), str(deadline), place]
         command = [sys.executable, "-m", "mpi4py", "-m", f"{PACKAGE}.failing", *task]
@@ -224,7 +225,7 @@ def run_survivors(*, ranks: int = 3, victim: int = 1, steps: int = 20, dies_at: 
     """
     if not 0 <= victim < ranks:
         raise ValueError(f"rank {victim} cannot die: there are {ranks} ranks, from 0 to {ranks - 1}")
-    with tempfile.TemporaryDirectory(prefix="survivors-") as place:
+    with tempfile.TemporaryDirectory(prefix="survivors-", dir=scratch_folder()) as place:
         folder = Path(place)
         task = [str(victim), str(steps), str(dies_at), place]
         command = [sys.executable, "-m", "mpi4py", "-m", f"{PACKAGE}.surviving", *task]
@@ -319,7 +320,7 @@ def run_elastic(
     The first worker saves with `save(path, data)` after every `save_every` steps. RuntimeError with the
     output when the training does not end well.
     """
-    with tempfile.TemporaryDirectory(prefix="elastic-") as place:
+    with tempfile.TemporaryDirectory(prefix="elastic-", dir=scratch_folder()) as place:
         folder = Path(place)
         (folder / "saver").write_text(packed_saver(save))
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
@@ -397,7 +398,7 @@ class CallTimes:
 
 def time_remote_calls(calls: int = 200) -> dict[str, CallTimes]:
     """Calls between two ranks: "ours" over tags, and those of "torch"; RuntimeError with the job's output."""
-    with tempfile.TemporaryDirectory(prefix="calls-") as place:
+    with tempfile.TemporaryDirectory(prefix="calls-", dir=scratch_folder()) as place:
         task = ["-m", "mpi4py", "-m", f"{PACKAGE}.remote_calls", str(calls), place]
         job = run_ranks(2, task, timeout=LONGEST, environment={**os.environ, **GLOO})
     if job.returncode != 0:

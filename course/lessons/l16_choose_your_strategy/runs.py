@@ -21,6 +21,7 @@ from course_lib.comm.timing import seconds_of_each
 from course_lib.parallel.planned import Grid, Training, global_loss, grid_of, peak_nbytes, prepare
 from course_lib.theory.planner.models import Shape
 from course_lib.theory.planner.plan import Plan
+from mpi_classroom.launch import job_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def training_of(comm: MPI.Intracomm, shape: Shape, batch: int, plan: Plan) -> It
     torch.set_num_threads(1)
     grid = grid_of(comm, plan)
     try:
-        with tempfile.TemporaryDirectory() as folder, on_a_core(grid):
+        with tempfile.TemporaryDirectory(dir=job_folder()) as folder, on_a_core(grid):
             yield grid, prepare(grid, shape, batch, plan, Path(folder))
     finally:
         torch.set_num_threads(threads)

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clean.add_argument("--all", action="store_true", help="also end clusters and labs in use")
     options = parser.parse_args(arguments)
     if options.command == "clean":
-        print("\n".join(leftovers.clean(everything=options.all)) or "Nothing was left behind.")
+        print("\n".join(leftovers.clean(everything=options.all)) or "No process was left behind.")
         return 0
     hosts, agent = options.hosts, shlex.split(options.agent)
     found = doctor.examine_hosts(hosts, agent) if hosts else list(doctor.examine())

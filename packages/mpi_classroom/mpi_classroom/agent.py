@@ -156,8 +156,8 @@ class Agent:
     def _hold(self, ours: Path) -> None:
         """Make the folder if it is not there, and lock it, so that nobody takes it for a leftover.
 
-        Until it is locked, a search for leftovers may lock and remove it. So whatever was locked has to be
-        what the name still means, and a lock of others counts only if they keep it.
+        Until it is locked, a search for leftovers may lock and remove it. So a lock of others counts only if
+        they keep it.
         """
         made, last = False, time.monotonic() + HELD_SECONDS
         while True:
@@ -175,11 +175,8 @@ class Agent:
                 if os.path.lexists(ours):
                     raise PermissionError(f"{error}; restart the kernel, which takes another name") from None
             else:
-                with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(held), ours.lstat()):
-                        self._locks[ours] = held
-                        break
-                os.close(held)
+                self._locks[ours] = held
+                break
             time.sleep(0.01)
         if made:
             self._made.append(ours)

@@ -5,6 +5,7 @@ answer, and the cluster and its variables stay as they are. The verdict names th
 """
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Literal
 from mpi_classroom import processes
 from mpi_classroom.cause import likely_cause
 from mpi_classroom.exercises import Exercise
-from mpi_classroom.folders import EXERCISE_PREFIX, remove_job_folders, scratch_folder
+from mpi_classroom.folders import EXERCISE_PREFIX, make_folder, remove_job_folders, scratch_folder
 from mpi_classroom.host import LocalHost, some_child_runs
 from mpi_classroom.job_output import Death, Event, read_deaths
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
@@ -105,7 +106,8 @@ class AnswerJob:
 
     def __init__(self, exercise: Exercise, source: str) -> None:
         self.exercise, self.source = exercise, source
-        self.folder = Path(tempfile.mkdtemp(prefix=EXERCISE_PREFIX, dir=scratch_folder()))
+        place = Path(scratch_folder() or tempfile.gettempdir())
+        self.folder, self._held = make_folder(EXERCISE_PREFIX, place)
         self.log = RankLog(self.folder, RANKS)
         self.pids: dict[int, int] = {}
         host = LocalHost(self.folder, self.pids)
@@ -144,6 +146,8 @@ class AnswerJob:
         processes.end_marked(processes.CLUSTER, str(self.folder), timeout=GRACE_SECONDS)
         remove_job_folders(self.environment)
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self._held is not None:
+            os.close(self._held)
 
     def watch(self) -> str:
         """Wait for the verdict; return what is wrong, or "" when all cases are right."""

@@ -151,10 +151,12 @@ def check_leftovers() -> Check:
 def check_folder() -> Check:
     """A cluster can keep its files somewhere."""
     try:
-        folder = private_folder()
+        folder, held = private_folder()
     except ClusterError as error:
         return Check("temp folder", False, str(error).partition(";")[0], str(error).partition("; ")[2])
     folder.rmdir()
+    if held is not None:
+        os.close(held)
     return Check("temp folder", True, f"{folder.parent} is writable")
 
 

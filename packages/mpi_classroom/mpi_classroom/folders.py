@@ -13,8 +13,9 @@ In folders of the process that starts the jobs neither can happen.
 
 A process that is killed can neither end its jobs nor remove its folders. A watchdog does: a shell that reads
 from a pipe of which only that process has the other end. When the pipe closes and the folder is still there,
-it starts `mpi_classroom.processes`. Where the watchdog is killed too, the next process that starts a job
-removes the folders.
+it starts `mpi_classroom.processes`. Where the watchdog is killed too, the next process that starts a job or a
+cluster removes the folders: it knows them by their locks. Each folder straight in /tmp or /dev/shm is locked
+by the process that owns it, and the system opens the lock when that process ends, however it ends.
 
 Any user can make a file with one of our names in /tmp or /dev/shm. So a folder counts as ours only if its
 name has our prefix, this user owns it, others have no access, and it is a folder itself: no link, no pipe.
@@ -140,18 +141,37 @@ def own_folder(place: Path) -> str | None:
         return None
     remove_leftovers(place)
     try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))  # mode 0700
-        lock(folder)
+        folder, held = make_folder(PREFIX, place)  # until this process ends
+        if held is None:
+            folder.rmdir()
+            return None
     except OSError:
         return None
     atexit.register(remove, folder, os.getpid())
-    return str(folder) if folder.is_dir() else None  # another process may have taken it for left
+    return str(folder)
+
+
+def make_folder(prefix: str, place: Path) -> tuple[Path, int | None]:
+    """Make a private folder in `place` and hold it, until the file descriptor that is returned closes.
+
+    The descriptor is None where the file system has no locks: then nobody takes the folder for a leftover.
+    Raises OSError when no folder can be made.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))  # mode 0700
+        try:
+            return folder, lock(folder)
+        except BlockingIOError:  # a search for leftovers came first, and removes it
+            continue
+        except OSError:
+            if os.path.lexists(folder):  # else the search has removed it
+                return folder, None
 
 
 def remove_leftovers(*places: Path) -> None:
     """Remove the folders of killed processes of this user in `places`, default those that we use."""
     for place in places or (SHARED_MEMORY, Path(tempfile.gettempdir())):
-        for left in place.glob(f"{PREFIX}*"):
+        for left in (path for prefix in PREFIXES for path in place.glob(f"{prefix}*")):
             with suppress(OSError):  # not ours, or in use
                 held = lock(left)
                 shutil.rmtree(left, ignore_errors=True)
@@ -177,13 +197,16 @@ def remove_ours(folder: Path) -> None:
 def lock(folder: Path) -> int:
     """Hold our folder until the file descriptor that is returned closes.
 
-    Raises OSError when another process holds it, or when it is not ours; what others put there never blocks.
+    Raises OSError when another process holds it or has removed it meanwhile, or when it is not ours; what
+    others put there never blocks.
     """
     if not is_ours(folder):
         raise PermissionError(f"{folder} is not a private folder of ours")
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), folder.lstat()):
+            raise FileNotFoundError(f"{folder} was removed")
     except OSError:
         os.close(descriptor)
         raise

@@ -35,6 +35,7 @@ from mpi_classroom.folders import (
     MPIEXEC,
     SEGMENTS,
     folder_environment,
+    make_folder,
     remove_job_folders,
     unmarked,
 )
@@ -76,7 +77,7 @@ class Launcher:
         self._pids: dict[int, int] = {}
         self._listening: Deadline | None = None
         self._environment = rank_environment(n, layout=hosts.layout if hosts else None)
-        self.folder = private_folder()
+        self.folder, self._held = private_folder()
         try:
             self._start(n)
         except (OSError, ValueError) as error:
@@ -127,9 +128,9 @@ class Launcher:
         watchdog = 'trap "" TERM; read nothing; exec "$0" -m mpi_classroom.processes "$1"'
         if self._hosts is not None and self._hosts.lab is not None:
             controller, ranks = self._hosts.lab.inside(controller), self._hosts.lab.inside(ranks)
+        self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], unmarked())
         self._spawn("controller", controller, os.environ | secrecy | mark)
         self._spawn("ranks", ranks, self._environment | mark)
-        self._spawn("watchdog", ["/bin/sh", "-c", watchdog, sys.executable, str(self.folder)], unmarked())
 
     def _sign_messages(self) -> None:
         """Give the controller a key to sign messages with, which it would not do beside the encryption.
@@ -296,31 +297,39 @@ class Launcher:
         """End all processes at once and remove the folder; safe to call twice."""
         if self._hosts is not None:
             self._hosts.group.end()
-        for process in reversed(self._processes.values()):  # watchdog, ranks, controller
+        for process in reversed(self._processes.values()):  # ranks, controller, watchdog
             _end(process)
         if self._processes:
             processes.end_marked(processes.CLUSTER, str(self.folder), timeout=1.0)
         self._processes = {}
         remove_job_folders(self._environment)
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self._held is not None:
+            os.close(self._held)
+        self._held = None
 
 
-def private_folder() -> Path:
-    """A new folder for a cluster's files, readable for its owner only; else raises ClusterError."""
+def private_folder() -> tuple[Path, int | None]:
+    """A new folder for a cluster's files, readable for its owner only, and its lock (see `make_folder`).
+
+    Raises ClusterError when it cannot be made, or the disk is full.
+    """
     where = tempfile.gettempdir() if tempfile.tempdir is None else tempfile.tempdir
-    folder = None
+    folder, held = None, None
     try:
-        folder = Path(tempfile.mkdtemp(prefix=CLUSTER_PREFIX))
+        folder, held = make_folder(CLUSTER_PREFIX, Path(where))
         (folder / "room").write_bytes(bytes(ROOM))
     except OSError as error:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+        if held is not None:
+            os.close(held)
         raise ClusterError(
             f"cannot create a folder in {where} ({error.strerror}); free some disk space, or set TMPDIR to a "
             "folder that you own, and restart the kernel"
         ) from None
     (folder / "room").unlink()
-    return folder
+    return folder, held
 
 
 def check_machine(n: int) -> None:

@@ -7,10 +7,14 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from mpi_classroom import processes
+from mpi_classroom.folders import remove_leftovers
 
 
 def other_clusters(stop: bool) -> list[str]:
-    """End clusters that were left behind, with `stop` all others too; return a sentence on each."""
+    """End clusters that were left behind, with `stop` all others too; return a sentence on each.
+
+    Also removes the folders of killed processes, without a word.
+    """
     notes = []
     for cluster in processes.running_clusters():
         if cluster.owner_pid == os.getpid() or (cluster.exercise and cluster.owner_alive):
@@ -27,6 +31,7 @@ def other_clusters(stop: bool) -> list[str]:
                 f"{name} also has a running cluster, and both share the cores. "
                 f"To stop it: start_cluster(n=…, stop_others=True)"
             )
+    remove_leftovers()
     return notes
 
 

@@ -20,7 +20,7 @@ from mpi_classroom import cluster as cluster_module
 from mpi_classroom import launch, launcher, processes
 from mpi_classroom.cluster import Cluster, RankFacts, check_world, start_cluster
 from mpi_classroom.errors import ClusterError, NoAnswerError
-from mpi_classroom.folders import PREFIX
+from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
 
 
 def wait_until(condition, seconds=20.0):
@@ -515,6 +515,29 @@ def test_a_killed_kernel_takes_its_cluster_with_it_too(kernel):
     child.wait()
     wait_until(lambda: not clusters_of(child.pid) and not folder.exists())
     wait_until(lambda: not is_running(watchdog))
+
+
+KILLED_AT_THE_START = """
+import os, signal
+from mpi_classroom.launcher import Launcher
+spawn = Launcher._spawn
+def spawn_and_die(self, name, *more):
+    spawn(self, name, *more)
+    if name == "controller":
+        print(self.folder, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+Launcher._spawn = spawn_and_die
+Launcher(1)
+"""
+
+
+def test_a_kernel_that_is_killed_while_its_cluster_starts_takes_it_with_it():
+    """The watchdog is there before the first process of the cluster."""
+    command = [sys.executable, "-c", KILLED_AT_THE_START]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        folder = Path(child.stdout.readline().strip())
+    assert child.returncode == -signal.SIGKILL and folder.name.startswith(CLUSTER_PREFIX)
+    wait_until(lambda: not clusters_of(child.pid) and not folder.exists())
 
 
 def test_a_cluster_whose_kernel_and_watchdog_were_killed_is_found_by_the_next(kernel, capsys):

@@ -210,4 +210,4 @@ def test_the_command_shows_a_line_each_and_fails_when_one_is_red(monkeypatch, ca
     assert capsys.readouterr().out == f"{fine.line()}\n{bad.line()}\n"
     monkeypatch.setattr(leftovers, "clean", lambda everything: ["Stopped all."] if everything else [])
     assert main(["clean"]) == 0 and main(["clean", "--all"]) == 0
-    assert capsys.readouterr().out == "Nothing was left behind.\nStopped all.\n"
+    assert capsys.readouterr().out == "No process was left behind.\nStopped all.\n"

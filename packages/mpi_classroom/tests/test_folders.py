@@ -1,5 +1,6 @@
 """What jobs write lies in folders of the process that started them, and goes with it, however it ends."""
 
+import errno
 import os
 import signal
 import stat
@@ -10,17 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from mpi_classroom import folders
+from mpi_classroom import folders, leftovers, welcome
 from mpi_classroom.folders import (
+    CLUSTER_PREFIX,
     JOB,
     MPIEXEC,
     PREFIX,
+    PREFIXES,
     SEGMENTS,
     SHARED_MEMORY,
     WINDOWS,
     folder_environment,
+    is_held,
     is_ours,
+    make_folder,
     own_folder,
+    remove_leftovers,
     remove_ours,
 )
 from mpi_classroom.launch import mpiexec_command, rank_environment, run_ranks
@@ -112,12 +118,99 @@ def test_what_a_killed_mpiexec_left_does_not_stop_the_next_one_with_its_number(o
     assert ("listener thread failed to start" in done.stderr) is not ours
 
 
+# -------------------------------------------------------------------- of clusters whose kernel is gone
+
+MAKES_A_CLUSTERS_FOLDER = """
+import sys
+from mpi_classroom.launcher import private_folder
+print(private_folder()[0], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """A process with a folder for a cluster in `tmp_path`, which is the temporary folder; and that folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pipe, environment = subprocess.PIPE, os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", MAKES_A_CLUSTERS_FOLDER]
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    "next_one", [lambda: welcome.other_clusters(stop=False), leftovers.clean], ids=["start_cluster", "clean"]
+)
+def test_the_next_start_or_clean_removes_the_folder_of_a_killed_kernels_cluster(next_one, kernel):
+    """No process of the cluster is left, nor a watchdog: as when a container stops."""
+    process, folder = kernel
+    next_one()
+    assert folder.is_dir(), "the kernel lives"
+    process.kill()
+    process.wait()
+    next_one()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_the_folder_of_a_process_that_is_gone_is_removed_and_a_held_one_is_not(prefix, tmp_path):
+    left, held = make_folder(prefix, tmp_path)
+    (left / "ranks.log").touch()
+    remove_leftovers(tmp_path)
+    assert (left / "ranks.log").exists()
+    os.close(held)
+    remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("when", ["before it is locked", "while it is locked", "and holds it"])
+def test_a_folder_that_a_search_for_leftovers_finds_as_it_is_made_is_made_anew(when, tmp_path, monkeypatch):
+    lock, flock = folders.lock, folders.fcntl.flock
+
+    def locking(folder):
+        monkeypatch.setattr(folders, "lock", lock)
+        if when == "before it is locked":
+            remove_leftovers(tmp_path)
+            return lock(folder)
+        held = lock(folder)
+        try:
+            return lock(folder)
+        finally:
+            remove_ours(folder)
+            os.close(held)
+
+    def flocking(descriptor, how):
+        monkeypatch.setattr(folders.fcntl, "flock", flock)
+        remove_leftovers(tmp_path)
+        flock(descriptor, how)
+
+    if when == "while it is locked":
+        monkeypatch.setattr(folders.fcntl, "flock", flocking)
+    else:
+        monkeypatch.setattr(folders, "lock", locking)
+    folder, held = make_folder(CLUSTER_PREFIX, tmp_path)
+    assert list(tmp_path.iterdir()) == [folder] and is_held(folder)
+    os.close(held)
+
+
+def test_without_locks_a_folder_is_nobodys_leftover(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(folders.fcntl, "flock", no_locks)
+    folder, held = make_folder(CLUSTER_PREFIX, tmp_path)
+    remove_leftovers(tmp_path)
+    assert folder.is_dir() and held is None
+    assert own_folder.__wrapped__(tmp_path) is None and list(tmp_path.iterdir()) == [folder]
+
+
 # -------------------------------------------------------------------- only ours
 
 
-def planted(place: Path, kind: str) -> Path:
+def planted(place: Path, kind: str, prefix: str) -> Path:
     """Something with one of our names that is not a folder of ours."""
-    path = place / f"{PREFIX}planted"
+    path = place / f"{prefix}planted"
     if kind == "pipe":
         os.mkfifo(path, 0o700)
     elif kind == "link":
@@ -134,10 +227,11 @@ def planted(place: Path, kind: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("kind", ["pipe", "link", "file", "open to others", "another user's"])
 @pytest.mark.timeout(20)
-def test_what_others_put_in_our_place_neither_blocks_nor_is_removed(kind, tmp_path, monkeypatch):
-    path, user = planted(tmp_path, kind), os.geteuid()
+def test_what_others_put_in_our_place_neither_blocks_nor_is_removed(kind, prefix, tmp_path, monkeypatch):
+    path, user = planted(tmp_path, kind, prefix), os.geteuid()
     if kind == "another user's":
         monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     own_folder.__wrapped__(tmp_path)
