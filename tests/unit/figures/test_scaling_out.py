@@ -114,7 +114,7 @@ def test_a_fit_forecasts_what_it_was_made_of() -> None:
     assert say_link(SLOW) == "α = 50 µs, 1/β = 100 Mbit/s"
     assert say_link(FAST) == "α = 50 µs, 1/β = 4 Gbit/s"
     assert say_link(Hockney(7e-3, 0.0)).startswith(
-        "α = 7 ms; longer messages took no longer, so β does not show."
+        "α = 7 ms; longer messages took no longer, so β does not show: "
     )
     assert "holds within 5 %" in explain_forecast(0.1, 0.105)
     assert "50 % more" in explain_forecast(0.1, 0.15) and "50 % less" in explain_forecast(0.1, 0.05)
