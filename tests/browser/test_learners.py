@@ -23,6 +23,18 @@ def shift(comm, value):
     {}
     return received
 """
+# The words of an output that stand on two lines.
+DIVIDED = """output => {
+    const words = [], texts = document.createTreeWalker(output, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode())
+        for (const word of text.data.matchAll(/\\S+/g)) {
+            const range = document.createRange();
+            range.setStart(text, word.index);
+            range.setEnd(text, word.index + word[0].length);
+            if (new Set([...range.getClientRects()].map(box => box.top)).size > 1) words.push(word[0]);
+        }
+    return words;
+}"""
 NEIGHBOUR = "%%exercise 00.1\ndef right_neighbour(comm):\n    return {}"
 
 
@@ -97,6 +109,13 @@ def test_who_runs_out_of_order_stops_a_cell_and_restarts_hears_what_to_do(open_c
         lesson.click(values)
         lesson.menu("Run", "Run All Above Selected Cell")
         assert lesson.run(values) == "[42, 43, 44, 45]"
+
+
+def test_a_long_line_of_output_ends_between_words(open_copy: OpenLesson) -> None:
+    with open_copy("00") as lesson:
+        lesson.run_below(lesson.code.first, "print('because ' * 40, 'x' * 300)")
+        output = lesson.cell("'because '").locator(".jp-OutputArea-output")
+        assert output.evaluate(DIVIDED) == ["x" * 300], "only what is longer than a line"
 
 
 def test_who_fails_takes_hints_fails_and_looks_passes_in_the_end(

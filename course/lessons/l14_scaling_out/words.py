@@ -15,7 +15,10 @@ ALIKE = 1.1  # times, bytes and rates that differ by less are not told apart
 
 
 def say_link(link: Hockney) -> str:
-    """α and 1/β with their units."""
+    """α and 1/β with their units; a sentence in place of a 1/β that the measurement does not show."""
+    if not link.beta_seconds_per_byte:
+        latency = f"α = {say_seconds(link.alpha_seconds)}"
+        return f"{latency}; longer messages took no longer, so β does not show: run the cell again"
     rate = 8 * link.gbyte_per_s  # Gbit/s
     words = f"{three_digits(rate)} Gbit/s" if rate >= 1 else f"{three_digits(1e3 * rate)} Mbit/s"
     return f"α = {say_seconds(link.alpha_seconds)}, 1/β = {words}"

@@ -143,6 +143,9 @@ def test_a_fit_forecasts_what_it_was_made_of() -> None:
     assert len(fitted_by_round(found)) == 3
     assert say_link(SLOW) == "α = 50 µs, 1/β = 100 Mbit/s"
     assert say_link(FAST) == "α = 50 µs, 1/β = 4 Gbit/s"
+    assert say_link(Hockney(7e-3, 0.0)).startswith(
+        "α = 7 ms; longer messages took no longer, so β does not show: "
+    )
     assert "holds within 5 %" in explain_forecast(0.154 / 1.05, STEPS, "slow link")
     more = explain_forecast(0.0008, STEPS, "fast link")
     assert more.startswith("forecast 0.8 ms, measured 5 ms, 6.2 times as long")
