@@ -24,7 +24,6 @@ a gradient is ready.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -142,27 +141,11 @@ def all_reduces(
 
 
 def of_nodes(comm: MPI.Intracomm) -> tuple[MPI.Comm, MPI.Comm]:
-    """The communicator of this rank's node, and that of the leaders: COMM_NULL on the others.
-
-    From then on, each node computes on cores of its own, as far as there are enough.
-    """
+    """The communicator of this rank's node, and that of the leaders: COMM_NULL on the others."""
     from mpi4py import MPI
 
     inside = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    leaders = comm.allgather(inside.bcast(comm.rank))
-    keep_to_cores(sorted(set(leaders)).index(leaders[comm.rank]), len(set(leaders)))
     return inside, comm.Split(0 if inside.rank == 0 else MPI.UNDEFINED, comm.rank)
-
-
-def keep_to_cores(node: int, nodes: int) -> None:
-    """Give `node` its share of this machine's cores; with more nodes than cores, some nodes share a core.
-
-    Otherwise the system may leave both leaders on one core while ranks that wait occupy another.
-    """
-    cores = sorted(os.sched_getaffinity(0))
-    share = max(1, len(cores) // nodes)
-    first = node * share % len(cores)
-    os.sched_setaffinity(0, cores[first : first + share])
 
 
 def as_pair(values: Sequence[float]) -> tuple[float, float]:
@@ -221,7 +204,12 @@ def measure_inside(comm: MPI.Intracomm, sizes: Sequence[int], repetitions: int) 
     for nbytes in sizes:
         both_trees = trees_of(inside, np.zeros(nbytes // 4, np.float32))
         both_trees()
-        trees.append(statistics.median(time_once(both_trees, comm) for _ in range(repetitions)))
+        took = []
+        for _ in range(repetitions):
+            comm.Barrier()
+            time.sleep(PAUSE_SECONDS)  # as before an all-reduce: ranks that have slept are slower at first
+            took.append(time_once(both_trees, comm))
+        trees.append(statistics.median(took))
     return {"samples": asdict(samples), "trees": trees}
 
 
