@@ -49,7 +49,7 @@ TERMS = (
     ),
     Term(
         "hierarchical all-reduce",
-        "An all-reduce in three steps: inside each node, between the nodes' leaders, and from each leader to its node.",
+        "An all-reduce in three steps: inside each node, between the leaders, from each leader to its node.",
     ),
     Term("leader", "The one rank of a node that talks to other nodes.", forms=""),
     Term(
