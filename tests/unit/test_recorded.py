@@ -106,4 +106,4 @@ def test_a_table_without_results_stays(
     monkeypatch.setattr(recorded, "RESULTS", tmp_path)
     monkeypatch.setattr(sys, "argv", ["recorded"])
     assert recorded.main() == 0 and page.read_text() == EMPTY
-    assert capsys.readouterr().err.count("is missing; its tables stay as they are") == 3
+    assert capsys.readouterr().err.count("is missing; its tables stay as they are") == 4

@@ -28,8 +28,6 @@
 
 # %% [markdown] tags=["slide"]
 # ## Setup
-#
-# Only section 8, in More, uses these four ranks.
 
 # %% tags=["nbval-ignore-output"]
 from mpi_classroom.cluster import start_cluster
@@ -48,7 +46,7 @@ rank, size = comm.rank, comm.size
 #
 # Most of us have one computer. So we build a **lab**: your machine plays several machines, the **nodes**. Each node has a
 # network, a host name and a shared memory of its own, and a **link** to the others that we may make as slow as we like. The
-# nodes still share your cores.
+# nodes still share your cores. A lab starts ranks of its own: only section 8, in More, uses the four of Setup.
 #
 # This is a lab in Python, only to read:
 #

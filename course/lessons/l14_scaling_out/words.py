@@ -9,7 +9,7 @@ from course_lib.theory.hockney import Hockney
 from mpi_classroom.figures import listed, say_seconds, three_digits, time_unit
 
 NEAR = 0.2  # a forecast that is off by less holds
-SAME_COMPUTING = 1.25  # what repeated runs of the same step may differ by
+SAME_COMPUTING = 1.5  # what repeated runs of the same step may differ by
 JUMP = 0.5  # a loss that rises by more above what it was jumps
 ALIKE = 1.1  # times, bytes and rates that differ by less are not told apart
 
