@@ -95,9 +95,7 @@ def forecasts(
     series = {
         f"{name}, α and β": by_model,
         f"{name}, β alone": by_beta,
-        f"{name}, each doubling × {three_digits(ratio)}": [
-            measured[first] * repeated_doublings(ratio, n) for n in RANKS
-        ],
+        f"{name}, repeated doubling": [measured[first] * repeated_doublings(ratio, n) for n in RANKS],
         **{
             f"{each}, α and β": [ring_seconds(n, nbytes, fitted(exchanges[each])) for n in RANKS]
             for each in others
@@ -142,6 +140,7 @@ def _forecast_lines(
     axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: say_seconds(seconds)))
     axes.set_xticks(RANKS[::2], [f"{n:,}" for n in RANKS[::2]])
     axes.set_xlabel("ranks, each on a node of its own")
+    axes.set_ylabel("a ring all-reduce takes")
     figure.legend(loc="outside lower left", ncols=2, fontsize=FONT_SIZE, frameon=False)
     return figure
 
@@ -197,7 +196,7 @@ def trainings(runs: Runs) -> Picture:
         )
         axes.plot(at, losses, **{**series_style(index), "markevery": max(1, len(at) // 8)}, label=words)
         told.append(f"{words}, loss {losses[0]:.2f} to {losses[-1]:.2f} in {len(losses)} updates")
-    axes.set_xlabel("seconds of training, the same images")
+    axes.set_xlabel("seconds of training")
     axes.set_ylabel("loss of the batch")
     figure.legend(loc="outside lower left", fontsize=FONT_SIZE, frameon=False)
     return Picture(figure, f"Line chart: loss against seconds. {title}. {'; '.join(told)}.")
@@ -213,7 +212,7 @@ def _training_title(runs: Runs) -> str:
         return takes
     accurate = f"{max(first, last, key=accuracy.__getitem__)} is more accurate"
     if 100 * abs(accuracy[last] - accuracy[first]) < SAME_POINTS:
-        accurate = "both are equally accurate"
+        accurate = "the accuracy is the same within a point"
     return f"{takes} instead of {say_seconds(seconds[first])}; {accurate}"
 
 

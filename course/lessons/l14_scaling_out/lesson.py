@@ -5,7 +5,7 @@
 #
 # | | |
 # |---|---|
-# | **You will be able to** | fit the latency and the bandwidth of a link, and forecast a training step from them; forecast an all-reduce on 2,048 ranks, and say what that assumes; write a hierarchical all-reduce and count what crosses the link; choose a remedy for a slow link by measuring it |
+# | **You will be able to** | fit the latency and the bandwidth of a link, and forecast a training step from them; forecast an all-reduce on 2,048 ranks, and say what that assumes; write a hierarchical all-reduce and count what crosses the link; choose a remedy for a slow link by seconds and accuracy |
 # | **With More** | hold a model against published runs, and name what it lacks; measure whether two jobs share one device well; say how one script starts from a hostfile, under Slurm and on Kubernetes |
 # | **Before this** | [04 · Collectives](04_collectives.ipynb) and [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), the cores. Helpful: *Several nodes* in 04 |
 # | **Time** | core 20 min · more 25 min |
@@ -44,25 +44,25 @@ rank, size = comm.rank, comm.size
 # %% [markdown] tags=["slide"]
 # ## 1 · A second machine
 #
-# Most of us have one computer. So we build a **lab**: your machine plays several machines, the **nodes**. Each node has a
-# network, a host name and a shared memory of its own, and a **link** to the others that we may make as slow as we like. The
-# nodes still share your cores. A lab starts ranks of its own: only section 8, in More, uses the four of Setup.
+# Most of us have one computer. So we build a **lab**: your machine plays several machines, the **nodes**. Each node has
+# its own network, host name and shared memory. A **link** joins it to the other nodes, and we choose how slow this link is. The
+# nodes still share your cores. Each lab starts its own ranks; the four of Setup serve section 8, in More.
 #
-# This is a lab in Python, only to read:
+# In Python a lab is a `with` block:
 #
 # ```python
 # with network(nodes=2, rate="100mbit") as lab:
 #     lab.run_ranks(["step.py"], timeout=60)
 # ```
 #
-# To **throttle** a link is to limit its rate on purpose. `in_lab` runs one of this lesson's programs in such a lab. Where a
-# system allows no lab, `in_lab` returns what the reference machine measured, and says so.
+# Here `rate` **throttles** the links: it limits their rate on purpose. `in_lab` starts a lab and runs one of our programs in it.
+# Where a system allows no lab, `in_lab` returns what the reference machine measured, and says so.
 #
 # Our formulas for an all-reduce assume that a rank sends and receives at the same time. Open MPI ensures this only with the
-# eager protocol (lesson 01), so here it sends long messages eagerly, too.
+# eager protocol (lesson 01), so in our labs it sends long messages eagerly, too.
 #
 # We time a step of lesson 06's CNN: two ranks, 64 images per rank, and one all-reduce of all gradients, 1.7 MB. First both
-# ranks run on one node. (`slots` is the number of ranks per node, by default one; `nodes` is by default two.)
+# ranks run on one node. (`slots`: ranks per node, by default one; `nodes`: by default two.)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import in_lab
@@ -72,8 +72,8 @@ steps = {"one node": in_lab("step", nodes=1, slots=2, batch=64, steps=10)}
 print(say_step(steps["one node"]))
 
 # %% [markdown]
-# Now each rank gets a node of its own. First they use a **fast link**: we do not limit its rate. Then they use a **slow
-# link**, throttled to 100 Mbit/s, which is 12.5 MB per second.
+# Now each rank gets its own node. They first use a **fast link**, whose rate we do not limit, and then a **slow link**,
+# throttled to 100 Mbit/s, which is 12.5 MB per second.
 
 # %%
 predict("Over the slow link, how many times as long is a step as on one node?", None)
@@ -96,8 +96,8 @@ step_bars(steps)
 # %% [markdown] tags=["slide"]
 # ## 2 · α and β of a link
 #
-# Two ranks on two nodes exchange arrays of 4 bytes to 256 KiB in three rounds, over the fast link and over the slow one.
-# `fitted` fits α + βk to the seconds of all rounds, as in lesson 04.
+# Two ranks on two nodes exchange arrays of 4 bytes to 256 KiB in three rounds, over both links. `fitted` fits α + βk to the
+# seconds of all rounds, as in lesson 04.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.fits import fitted
@@ -114,8 +114,8 @@ for name, rate in (("fast link", None), ("slow link", "100mbit")):
 # The lab adds no latency: throttling changes β, not α. The packets' headers use the link, too, so the slow link's 1/β is below
 # 100 Mbit/s.
 #
-# MPI chooses the algorithm of its all-reduce. On two ranks it matters little: ring and recursive doubling both send one array
-# of m bytes each way. We forecast a ring, which takes two steps with half of the array each: 2(α + β · m/2).
+# MPI chooses the algorithm of its all-reduce. On two ranks the choice matters little: ring and recursive doubling both send one
+# array of m bytes each way. We forecast a ring, two steps with half of the array each: 2(α + β · m/2).
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.words import explain_forecast
@@ -126,8 +126,8 @@ for name, link in links.items():
     print(f"{name}: {explain_forecast(forecast, steps, name)}")
 
 # %% [markdown]
-# The forecast for the slow link is nearly all β · m. The model leaves out that the ranks also wait for each other, copy and
-# add. These three hardly count over a slow link, but they do over a fast one.
+# The forecast for the slow link is nearly all β · m. What the model leaves out hardly counts over a slow link, but it does
+# over a fast one.
 
 # %% [markdown] tags=["notes"]
 # Six minutes up to here. Ask: "Which part of the forecast would a faster card change, and which a better driver?" On a busy machine α
@@ -136,7 +136,7 @@ for name, link in links.items():
 # %% [markdown] tags=["slide"]
 # ## 3 · From 2 to 4, and on to 2,048
 #
-# Now we time only a ring all-reduce (lesson 04), over the slow link: first on two nodes, then on four.
+# Now we time an all-reduce without computing: the ring of lesson 04 over the slow link, on two nodes, then on four.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import ring_in_lab
@@ -146,10 +146,10 @@ measured = {nodes: ring_in_lab(nodes, nbytes) for nodes in (2, 4)}
 print(explain_doubling(measured))
 
 # %% [markdown]
-# You have measured 2 and 4 nodes, and you know α and β. How long does the ring take on 2,048 such nodes?
+# You have measured 2 and 4 nodes, and you know α and β. What about 2,048 such nodes?
 
 # %%
-predict("On 2,048 ranks, how many times as long as on 2?", None)
+predict("Over the slow link, on 2,048 ranks: how many times as long as on 2?", None)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.figures import forecasts
@@ -159,20 +159,20 @@ from course.lessons.l14_scaling_out.words import explain_many
 slow = links["slow link"]
 times = ring_seconds(2048, nbytes, slow) / ring_seconds(2, nbytes, slow)
 why = explain_many(exchanges, steps, 2048)
-outcome("On 2,048 ranks, how many times as long as on 2?", times, because=why, word="forecast")
+outcome("Over the slow link, on 2,048 ranks: how many times as long as on 2?", times, "", why, "forecast")
 forecasts(exchanges, nbytes, measured)
 
 # %% [markdown]
 # We have three forecasts for the slow link. The first uses α and β. The second uses β alone: it misses the α that each of the
-# 2(n−1) steps pays. The faster the link, the more these α count. The third forecast repeats the factor from 2 to 4 at every
-# doubling. But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
+# 2(n−1) steps pays. The faster the link, the more these α count. The third repeats the factor from 2 to 4 at every doubling.
+# But the bytes per rank, 2(n−1)/n arrays, hardly grow after the first doublings.
 #
-# Such a forecast is an **extrapolation**: nobody ran the shaded part. The bands, often narrower than a line, are the range of
-# three fits, one per round of section 2.
+# Such a forecast is an **extrapolation**: nobody ran the shaded part. A line by α and β fits all rounds of section 2. Its
+# band, often narrower than the line, is the range of the three rounds' fits; the line need not be in its middle.
 #
-# The forecast holds if α and β stay what they are on two ranks, and nothing else happens on 2,048. It leaves out waiting,
-# copying and adding. And the lab has no network card: with TCP between real machines, α is several times larger, so a real
-# ring takes longer.
+# The first forecast holds if α and β stay what they are on two ranks. It leaves out waiting, copying and adding, and that
+# headers take a larger share of a short message. And the lab has no network card: between real machines, TCP's α is several
+# times larger.
 
 # %% [markdown] tags=["notes"]
 # Five minutes for section 3. Collect three numbers before the cell runs. Listen for "about 2,000": it
@@ -185,10 +185,10 @@ forecasts(exchanges, nbytes, measured)
 # %% [markdown] tags=["slide"]
 # ## 4 · Nodes with several ranks
 #
-# The nodes of a cluster run several ranks. Take two nodes with two ranks each: ranks 0 and 1 on one, ranks 2 and 3 on the
-# other. The ring is a **flat algorithm**: it knows nothing of nodes. Every rank sends 1.5 arrays to its right neighbour,
-# wherever that neighbour is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**,
-# one rank per node, exchange over the link, and each passes the sum on inside its node.
+# The nodes of a cluster run several ranks. Take two nodes: ranks 0 and 1 are on one, ranks 2 and 3 on the other. The ring is
+# a **flat algorithm**: it knows nothing of nodes. Every rank sends 1.5 arrays to its right neighbour, wherever that neighbour
+# is. A **hierarchical all-reduce** (lesson 04) sums inside each node first. Then only the **leaders**, one rank per node,
+# exchange over the link, and each passes the sum on inside its node.
 
 # %% tags=["exercise: 14.1"]
 
@@ -201,15 +201,15 @@ forecasts(exchanges, nbytes, measured)
 continue_with("14.1")
 
 # %% [markdown]
-# We begin with the ring. It sums the 1.7 MB of gradients.
+# We begin with the ring, over the 1.7 MB of gradients.
 
 # %%
 predict("How many MB does the ring send between the nodes, both ways together?", None)
 
 # %% [markdown]
-# We time five all-reduces, and count the bytes at the nodes' network devices, with headers and acknowledgements.
-# `hierarchical` is your function, if 14.1 is right and this machine allows a lab. `MPI's own` is `comm.Allreduce`.
-# `ranks in turn` means that the ranks are ordered 0, 2, 1, 3, so neighbours are always on different nodes.
+# We time the hierarchy, and the ring and MPI's own in two orders of the ranks. We count the bytes at the nodes' network
+# devices, with headers and acknowledgements. `hierarchical` is your function, if 14.1 is right and this machine allows a lab.
+# `MPI's own` is `comm.Allreduce`. With `ranks in turn` the ring goes 0, 2, 1, 3: neighbours are always on different nodes.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.lab import all_reduces_in_lab
@@ -220,22 +220,23 @@ results = all_reduces_in_lab(nbytes, own=hierarchical_allreduce)
 from course.lessons.l14_scaling_out.figures import link_bars
 from course.lessons.l14_scaling_out.words import explain_crossing
 
-sent, why = results["ring"]["link_nbytes"] / 1e6, explain_crossing(results)
+sent, why = results["ring"]["link_nbytes"] / 1e6, explain_crossing(results, nbytes)
 outcome("How many MB does the ring send between the nodes, both ways together?", sent, "MB", why, "counted")
 link_bars(results, nbytes)
 
 # %% [markdown]
-# Placement decides how much of a flat algorithm's data crosses the link. A hierarchy sends the same number of bytes over the
-# link, whatever the order of the ranks.
+# Which rank is on which node, the **placement**, decides how much of a flat algorithm's data crosses the link. A hierarchy
+# sends the same number of bytes for any placement.
 #
-# Sending fewer bytes is not always faster. With its default settings Open MPI sends long messages by rendezvous (lesson 01), and
-# waiting for the receiver's answer can cost much of what the hierarchy saves: see [Several
+# Sending fewer bytes is not always faster. By default Open MPI sends long messages by rendezvous (lesson 01), and waiting for
+# the receiver's answer can cost much of what the hierarchy saves: see [Several
 # machines](../docs/several-machines.md#what-an-all-reduce-costs-on-such-a-link).
 
 # %% [markdown] tags=["slide"]
 # ## 5 · Your choice
 #
-# You have to train at 100 Mbit/s, on two nodes. Choose a **remedy**:
+# You have to train at 100 Mbit/s, on two nodes. `plain` all-reduces the gradients after backward, in three messages. Each
+# carries the gradients of neighbouring layers, a **bucket**. Choose a **remedy**:
 #
 # | choice | what it does |
 # |---|---|
@@ -244,11 +245,10 @@ link_bars(results, nbytes)
 # | `bfloat16` | sends each gradient in 2 bytes instead of 4 |
 # | `accumulate` | adds up the gradients of four micro-batches, then sends and updates once |
 # | `PowerSGD` | sends two thin matrices whose product approximates the gradient, and adds the error to the next step's gradient |
-# | `top-k` | sends the 1 % of the gradient's entries with the largest absolute values, and adds the others to the next step's |
-# | `local SGD` | lets each rank train alone for eight steps; then all take the mean of their weights and of their momentum (the optimizer's memory of earlier gradients) |
+# | `top-k` | sends the 1 % of the entries with the largest absolute values, and adds the others to the next step's gradient |
+# | `local SGD` | lets each rank train alone for eight steps; then all take the mean of their weights and momentum (the optimizer's memory of earlier gradients) |
 #
-# `plain` all-reduces the gradients after backward, in three buckets of neighbouring layers. Every choice trains lesson 06's
-# CNN on the same 6,144 digits.
+# Every choice trains lesson 06's CNN on the same 6,144 digits, with the same learning rate.
 
 # %%
 choice = "bfloat16"  # or another one of the table
@@ -272,18 +272,18 @@ outcome("Your choice, how many times as fast as plain?", times, because=why)
 trainings(runs)
 
 # %% [markdown] tags=["fragment"]
-# Half the bytes do not mean half the time, because the step also computes. A remedy can also cost accuracy, as `accumulate`
-# does: with a quarter of the updates, the network needs more images. Lesson 05's linear scaling rule asks for four times the
-# learning rate, but here twice the rate is already too much.
+# With `bfloat16`, half the bytes do not mean half the time: the step also computes. A remedy can also cost accuracy, as
+# `accumulate` does (see More): with a quarter of the updates, the network needs more images. Its batch is four times as
+# large, so lesson 05's linear scaling rule asks for four times the learning rate. We tried: here even twice the rate is too much.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
 # - A slow link makes only the communication of a step longer. α and β of that link forecast by how much.
-# - From 2 to 4 ranks, the bytes that each rank sends grow by half. From 1,024 to 2,048 the bytes hardly grow, but the steps
-#   double, and each pays α. So a small run hardly shows α.
-# - What crosses a link depends on the algorithm *and*, for a flat one, on where the ranks are.
-# - A remedy is judged by its seconds *and* by its accuracy.
+# - From 2 to 4 ranks, the bytes per rank grow by half. From 1,024 to 2,048 they hardly grow, but the steps double, and
+#   each pays α. So a small run hardly shows α.
+# - What crosses a link depends on the algorithm *and*, for a flat one, on the placement of the ranks.
+# - Judge a remedy by its seconds *and* by its accuracy.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -292,7 +292,7 @@ trainings(runs)
 # neighbour, vote again: (a) whether one rank is late, (b) whether the network cards are as fast as the vendor says, (c) which
 # algorithm MPI runs.
 #
-# <details><summary>What to listen for</summary>(a): every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b): you measured the bandwidth when you fitted β, though only on two ranks. Do other jobs use the network now? (c) is next: does MPI run the algorithm that you forecast?</details>
+# <details><summary>What to listen for</summary>(a) first: every step of the ring waits for the slowest rank, and 2,048 ranks nearly always have a slow one. (b) second: you fitted β on two ranks only, and other jobs may use the network now. (c) third: does MPI run the algorithm that you forecast?</details>
 
 # %% [markdown]
 # **Stop here in a short workshop.**
@@ -315,14 +315,15 @@ print(say_all_choices({name: recorded("train", choice=name, **how) for name in C
 # Each row is one run, and its MB are those of both nodes together. After so few updates all networks still learn fast, so a few
 # points of accuracy decide nothing. Bigger buckets save two messages per step, which is a few α, but no bytes. Overlap hides
 # at most the backward pass, a small part of a step that is mostly all-reduce. Top-k sends an index with each entry, so 1 % of
-# the entries are 2 % of the bytes.
+# the entries are 2 % of the bytes. Local SGD exchanges only 6 times, but each time it sends two arrays, weights and momentum.
+# Its lead in accuracy may be chance, too.
 
 # %% [markdown] tags=["slide"]
 # ### 6 · Thousands of ranks, on paper
 #
-# A talk of the Ohio State University (see References) reports ResNet-50 on Summit, with 1,536 GPUs, and on Frontera, with
-# 2,048 nodes. It also gives a small run, with PyTorch instead of TensorFlow: one V100 GPU processes 334.0 images per second,
-# two on two nodes 316.4 each. That is an efficiency of 94.7 %.
+# A talk of the Ohio State University (see References) reports ResNet-50 on Summit, with 1,536 V100 GPUs, and on
+# Frontera, with 2,048 nodes. It also gives a small run, with PyTorch instead of TensorFlow: one V100 GPU processes 334.0 images
+# per second, two on two nodes 316.4 each. That is an efficiency of 94.7 %.
 
 # %%
 predict("Thousands of images per second, on 1,536 V100 GPUs?", None)
@@ -366,7 +367,7 @@ print(published.claims_table(published.claims()))
 #
 # The three rounds of section 2 give three fits per link, and so three forecasts. From each we predict the **efficiency** of
 # section 1's step with 64 images per rank: computing / (computing + all-reduce in a ring). The band lies between the lowest
-# and the highest of the three.
+# and the highest of the three, and is often narrower than the line.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l14_scaling_out.figures import efficiency_curves
@@ -381,8 +382,8 @@ efficiency_curves(one_step, {name: fitted_by_round(each) for name, each in excha
 # α counts. A narrow band does not mean that the forecast is right. It shows how much three rounds on two ranks differ; it
 # cannot show a late rank, a second job on the network, or a node that fails.
 #
-# The dots are the steps of section 1. The model leaves out adding, copying and waiting, so a measured step may reach a lower
-# efficiency than its curve says.
+# The dots are the steps of section 1. The model leaves out adding, copying and waiting, which lowers a dot. The curves take
+# the computing time on one node: a step that computed for longer has a higher dot, one that computed for less a lower one.
 
 # %% [markdown] tags=["slide"]
 # ### 8 · Two jobs on one device

@@ -57,7 +57,8 @@ def claims() -> list[Claim]:
             100 * ON_TWO / ON_ONE,
             100 * GPU_STEP.efficiency(2, TWO_PORTS),
             "% efficiency",
-            "334 images/s on one GPU, 64 per batch; 25 GB/s, 5 µs, and γ = 1/300 s per GB",
+            "334 images/s on one GPU, 64 per batch; 102 MB of gradients; 25 GB/s, 5 µs, and γ = 1/300 s "
+            "per GB",
             "the real network of that cluster, which the talk does not describe, and GPUs that wait",
         ),
         Claim(
@@ -75,7 +76,7 @@ def claims() -> list[Claim]:
             100 * frontera,
             "% efficiency",
             "'close to ideal' taken for 100 %; 260,000 images/s, 4 ranks per node, 32 images per rank; "
-            "12.5 GB/s, 5 µs, and γ = 1/20 s per GB",
+            "the same gradients; 12.5 GB/s, 5 µs, and γ = 1/20 s per GB",
             f"a rate of one node (the model's: {node:.0f} images/s), without which 260,000 is no prediction; "
             f"and a hierarchy (with one leader per node the model says {100 * leaders:.0f} %)",
         ),

@@ -5,7 +5,7 @@ from mpi_classroom.exercises import Option, Prediction, Question
 WHAT_TO_KNOW = Question(
     id="14.q1",
     question="Suppose that you time a ring all-reduce of 1.7 MB over a fast link, on 2 and on 4 ranks. What "
-    "hardly shows in these two times, but takes most of the time that α and β forecast for 2,048 ranks?",
+    "hardly shows in these two times, but makes up most of the time forecast for 2,048 ranks?",
     options=(
         Option(
             "nothing, each doubling takes the same factor",
@@ -70,7 +70,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="14.p2",
-        question="On 2,048 ranks, how many times as long as on 2?",
+        question="Over the slow link, on 2,048 ranks: how many times as long as on 2?",
         objectives=(2,),
         targets=("two-to-four-predicts-2048", "bandwidth-explains-small-messages"),
     ),
