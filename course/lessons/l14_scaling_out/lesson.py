@@ -8,7 +8,7 @@
 # | **You will be able to** | fit the latency and the bandwidth of a link, and forecast a training step from them; forecast an all-reduce on 2,048 ranks, and say what that assumes; write a hierarchical all-reduce and count what crosses the link; choose a remedy for a slow link by seconds and accuracy |
 # | **With More** | hold a model against published runs, and name what it lacks; measure whether two jobs share one device well; say how one script starts from a hostfile, under Slurm and on Kubernetes |
 # | **Before this** | [04 · Collectives](04_collectives.ipynb) and [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), the cores. Helpful: *Several nodes* in 04 |
-# | **Time** | core 20 min · more 25 min |
+# | **Time** | core 20 min · more 21 min |
 # | **Ranks** | 4 |
 #
 # [← 13 · DeepSpeed summarization](13_deepspeed_summarization.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·

@@ -78,7 +78,7 @@ def test_the_bars_of_a_step_say_how_many_times_as_long_it_takes() -> None:
     words = explain_step(STEPS)
     assert "153 ms more than on one node, and is now 83 % of the step" in words
     assert words.endswith(
-        "It took 30, 31 and 32 ms: such differences are chance, and another run may have another order."
+        "It took 30, 31 and 32 ms. Such differences are chance: in another run the order may be different."
     )
     busy = STEPS | {"slow link": {"computing": 0.060, "allreduce": 0.154}}
     assert explain_step(busy).endswith(
@@ -100,12 +100,12 @@ def test_forecasts_differ_and_have_a_band() -> None:
     assert ring_band(2048, 1_686_568, exchanges["slow link"]) == pytest.approx((many, most), rel=0.01)
     assert f"slow link, α and β between {1e3 * many:.0f} ms and {1e3 * most:.0f} ms" in picture.alt
     words = explain_many(exchanges, STEPS, 2048)
-    assert "Their α alone is 97 % of the time over the fast link and 43 % of the time over the slow" in words
-    assert f"the fits of single rounds give {1e3 * many:.0f} to {1e3 * most:.0f} ms." in words
+    assert "these α make up 97 % over the fast link and 43 % over the slow link." in words
+    assert f"if we fit each round by itself, it is {1e3 * many:.0f} to {1e3 * most:.0f} ms." in words
     same = explain_many({"slow link": exchange(SLOW, SLOW)}, STEPS, 2048)
     assert same.endswith(
         f"Over the slow link the forecast is {1e3 * many:.0f} ms; "
-        f"the fits of single rounds give {1e3 * many:.0f} ms."
+        f"if we fit each round by itself, it is {1e3 * many:.0f} ms."
     )
     assert say_range(0.9, 1.1) == "900 ms to 1.1 s"
 
@@ -131,7 +131,8 @@ def test_a_forecast_that_missed_on_two_ranks_is_said_beside_that_for_many() -> N
 def test_a_doubling_is_said_beside_its_bytes() -> None:
     assert explain_doubling({2: 0.135, 4: 0.2025}) == (
         "The ring takes 135 ms on 2 ranks and 202 ms on 4, 1.5 times as long. "
-        "By the bytes it is 1.5 times: each rank sends one and a half arrays instead of one."
+        "By the bytes alone it would be 1.5 times as long: "
+        "each rank sends one and a half arrays instead of one."
     )
     assert "which adds to it" in explain_doubling({2: 0.135, 4: 0.4})
     assert "on 2 ranks something else took time" in explain_doubling({2: 0.135, 4: 0.135})
@@ -150,6 +151,8 @@ def test_a_fit_forecasts_what_it_was_made_of() -> None:
     more = explain_forecast(0.0008, STEPS, "fast link")
     assert more.startswith("forecast 0.8 ms, measured 5 ms, 6.2 times as long")
     assert more.endswith("On one node, without a link, these take 1 ms.")
+    together = explain_forecast(0.0038, STEPS, "fast link")
+    assert together.endswith("these take 1 ms. Together 4.8 ms, close to the measured time.")
     assert "forecast 10 ms, measured 5 ms, 50 % less" in explain_forecast(0.01, STEPS, "fast link")
 
 
@@ -157,35 +160,44 @@ def test_the_link_bars_compare_bytes_and_seconds() -> None:
     picture = link_bars(RESULTS, 1_686_568)
     check_legible(picture)
     assert "sends 1.5 times as many bytes" in title_of(picture)
-    words = explain_crossing(RESULTS)
-    assert "1.5 times as many bytes" in words and "3 times as many with its ranks in turn" in words
-    assert "The ring takes 450 ms, the hierarchy 300 ms.\n" in words
+    words = explain_crossing(RESULTS, 1_686_568)
+    assert words.startswith("Two ranks send 1.5 arrays each over the link: 5.06 MB, and the rest is headers")
+    assert "1.5 times as many bytes" in words
+    assert "all four ranks send over the link: 3 times as many." in words
+    assert "The ring takes 450 ms, with its ranks in turn 900 ms, and the hierarchy 300 ms.\n" in words
     assert words.endswith("even with its ranks in turn. So it is hierarchical, too.")
     late = RESULTS | {"ring": RESULTS["ring"] | {"seconds": 0.6}}
-    assert "2 times as long, more than the bytes say: each of the ring's six steps" in explain_crossing(late)
+    said = "takes 2 times as long as the hierarchy, more than the bytes say: each of its six steps"
+    assert said in explain_crossing(late, 1_686_568)
+    in_turn = {"ring, ranks in turn": RESULTS["ring, ranks in turn"] | {"seconds": 1.125}}
+    said = "With its ranks in turn, the ring sends 2 times as many bytes and takes 2.5 times as long."
+    assert said in explain_crossing(RESULTS | in_turn, 1_686_568)
     flat = RESULTS | {"MPI's own, ranks in turn": {"seconds": 0.6, "link_nbytes": 7.2e6, "right": True}}
-    assert explain_crossing(flat).endswith("but 2 times as many with its ranks in turn. So it is flat.")
+    said = "but 2 times as many with its ranks in turn. So it is flat."
+    assert explain_crossing(flat, 1_686_568).endswith(said)
     more = RESULTS | {"MPI's own": {"seconds": 0.5, "link_nbytes": 6e6, "right": True}}
-    assert "sends more bytes between the nodes" in explain_crossing(more)
+    assert "sends more bytes between the nodes" in explain_crossing(more, 1_686_568)
     wrong = RESULTS | {"hierarchical": {"seconds": 0.1, "link_nbytes": 1.0, "right": False}}
-    assert explain_crossing(wrong) == "The sum of hierarchical is wrong, so its time says nothing."
+    said = "The sum of hierarchical is wrong, so its time says nothing."
+    assert explain_crossing(wrong, 1_686_568) == said
 
 
 def test_trainings_show_seconds_and_accuracy() -> None:
     picture = trainings({name: RUNS[name] for name in ("plain", "bfloat16")})
     check_legible(picture)
-    assert title_of(picture) == "bfloat16 takes 5 s instead of 9 s; both are equally accurate"
+    assert title_of(picture) == "bfloat16 takes 5 s instead of 9 s; the accuracy is the same within a point"
     worse = trainings({name: RUNS[name] for name in ("plain", "accumulate")})
     assert title_of(worse) == "accumulate takes 3 s instead of 9 s; plain is more accurate"
     assert title_of(trainings({"plain": RUNS["plain"]})) == "plain takes 9 s"
     words = explain_choice(RUNS, "bfloat16")
     assert words.startswith(
-        "It sends 50 % of the bytes of plain, in as many updates (4). The accuracy is the"
+        "It sends 50 % of the bytes that plain sends. Both make 4 updates, and the accuracy is the same"
     )
     words = explain_choice(RUNS, "accumulate")
-    assert "25 % of the bytes of plain, in 2 updates instead of 4" in words and "20.0 points lower" in words
+    assert "25 % of the bytes that plain sends. It makes 2 updates instead of 4, and" in words
+    assert "the accuracy of accumulate is 20.0 points lower." in words
     jumping = {name: RUNS[name] | {"losses": [2.3, 1.1, 2.5, 1.0]} for name in ("plain", "bfloat16")}
-    assert "Both losses jump at the same update, number 3:" in explain_choice(jumping, "bfloat16")
+    assert "Both curves jump at update 3 of 4:" in explain_choice(jumping, "bfloat16")
     assert "jump" not in explain_choice({"plain": jumping["plain"]}, "plain")
     fewer = jumping | {"accumulate": RUNS["accumulate"] | {"losses": [2.3, 1.1, 2.5]}}
     del fewer["bfloat16"]
@@ -193,7 +205,7 @@ def test_trainings_show_seconds_and_accuracy() -> None:
     other = jumping | {"bfloat16": RUNS["bfloat16"] | {"losses": [2.3, 1.1, 1.0, 2.5]}}
     assert "jump" not in explain_choice(other, "bfloat16")
     assert highest_jump([2.3, 2.4, 1.0, 1.7, 1.1]) == 4 and highest_jump([2.3]) is None
-    assert say_all_choices(RUNS).splitlines()[3].split() == ["accumulate", "3.0", "25.0", "2", "70.0%"]
+    assert say_all_choices(RUNS).splitlines()[3].split() == ["accumulate", "3.0", "25.0", "2", "70.0", "%"]
 
 
 def test_efficiency_has_a_band() -> None:
