@@ -253,7 +253,5 @@ def say_all_choices(runs: Runs) -> str:
     lines = [f"{'':14}{'seconds':>9}{'MB sent':>9}{'updates':>9}{'accuracy':>10}"]
     for name, run in runs.items():
         megabytes, percent = run["link_nbytes"] / 1e6, 100 * run["accuracy"]
-        lines.append(
-            f"{name:14}{run['seconds']:9.1f}{megabytes:9.1f}{len(run['losses']):9}{percent:8.1f} %"
-        )
+        lines.append(f"{name:14}{run['seconds']:9.1f}{megabytes:9.1f}{len(run['losses']):9}{percent:8.1f} %")
     return "\n".join(lines)
