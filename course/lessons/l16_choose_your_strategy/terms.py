@@ -19,6 +19,6 @@ TERMS = (
     ),
     Term(
         "scaled-down twin",
-        "A small training on a few ranks that runs out of the same part of the memory as a large one.",
+        "A small training under a small memory limit: the same part of the memory decides what fits.",
     ),
 )
