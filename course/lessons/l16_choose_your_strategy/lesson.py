@@ -221,8 +221,8 @@ decision_tree(questions(smaller))
 # ## 4 · A team asks you
 #
 # You need no A100 to plan for one: the planner also accepts a **machine on paper**, with rates from data sheets. You now write a
-# plan for such a machine. Then we scale your plan down to at most four ranks, and train a small model under a small memory limit: a
-# **scaled-down twin**, in which the same part of the memory, state or activations, decides whether a plan fits.
+# plan for such a machine. Then we scale your plan down to at most four ranks, and train a small model under a small memory limit. In
+# this **scaled-down twin**, the same part of the memory decides what fits as on the A100s: state or activations.
 #
 # `Plan(…)` takes these arguments:
 #
