@@ -19,7 +19,7 @@ TERMS = (
     ),
     Term(
         "scaled-down twin",
-        "A small training under a small memory limit, chosen so that the same part of the memory decides what "
-        "fits as in a large training.",
+        "A small training under a small memory limit, chosen so that the same part of the memory decides "
+        "what fits as in a large training.",
     ),
 )
