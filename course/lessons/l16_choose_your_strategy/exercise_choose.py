@@ -19,6 +19,7 @@ RULE = (
     "Find a plan that fits and whose predicted step is at most 10 % longer than that of the fastest plan "
     "that fits. The planner judges your plan first. Then the plan's twin trains on up to four ranks."
 )
+AGAIN = "Find a plan as in 16.1."
 _trained: dict[tuple[str, Plan], str] = {}  # the second time, with pauses, nothing new can be found
 
 
@@ -111,7 +112,7 @@ CHOOSE_PATHOLOGY = _choose(
     title="Pathology slides",
     task="A hospital's net has six convolutions with 32 output maps each, at full resolution. A step has 8 "
     "images of 8,192 × 8,192 pixels, in 32 bits. The workstation has 4 RTX A6000. Each has 48 GB and sends "
-    "31.5 GB/s over PCI Express. " + RULE,
+    "31.5 GB/s over PCI Express. " + AGAIN,
     objectives=(6,),
     targets=("zero-shards-activations",),
     stub="data=4, microbatches=2",
@@ -143,7 +144,7 @@ CHOOSE_WEATHER = _choose(
     "variables each; patches of 8 × 8 points make it 16,200 tokens of 1,280 numbers (8 × 8 × 20). The "
     "planner counts an input and an output layer of that size in place of the vocabulary's. A step has 512 "
     "maps, in 16 bits as in 16.1. There are 512 nodes of 8 A100: 4,096 GPUs. Each GPU sends 300 GB/s inside "
-    "its node; the 8 GPUs of a node together send 200 GB/s to other nodes. " + RULE,
+    "its node; the 8 GPUs of a node together send 200 GB/s to other nodes. " + AGAIN,
     objectives=(6,),
     targets=("tensor-parallel-across-nodes",),
     stub="data=4096",
@@ -173,7 +174,7 @@ CHOOSE_LAPTOP = _choose(
     task="A student fine-tunes all weights of a model with the sizes of GPT-2 medium (24 blocks of width "
     "1,024). A step has 32 sequences of 1,024 tokens, in 32 bits. The laptop has an RTX 4060 of 8 GB and an "
     "SSD of 6.9 GB/s. `recompute=True` recomputes activations, `offload=True` keeps Adam's state on the SSD. "
-    + RULE,
+    + AGAIN,
     objectives=(6,),
     targets=("combine-everything",),
     stub="microbatches=8",

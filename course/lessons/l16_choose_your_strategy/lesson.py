@@ -21,7 +21,7 @@
 # 1. You train with Adam in 32 bits on four ranks. How many bytes of state per parameter does a rank hold with plain data
 #    parallelism, and with ZeRO-1, ZeRO-2 and ZeRO-3?
 #    <details><summary>Answer</summary>16; then 4 + 4 + 8/4 = 10; 4 + (4 + 8)/4 = 7; 16/4 = 4.</details>
-# 2. A pipeline has p = 4 equal stages and m = 8 micro-batches. For which part of the time is a stage idle?
+# 2. A pipeline has p = 4 equal stages and m = 8 micro-batches. For what share of the time is a stage idle?
 #    <details><summary>Answer</summary>(p − 1)/(m + p − 1) = 3/11.</details>
 # 3. Which messages does the forward pass of a Transformer block need in tensor parallelism?
 #    <details><summary>Answer</summary>Two all-reduces of its activations: after attention, and after the second linear layer.</details>
@@ -50,17 +50,17 @@ rank, size = comm.rank, comm.size
 # rank, so not everything fits.
 #
 # A **plan** says how many ranks divide the batch (data parallelism), how many divide the list of layers (pipeline parallelism), and how
-# many divide every single layer (tensor parallelism). A **planner** is a program that predicts the memory, the bytes sent and the step
-# time of each plan. Ours computes the memory of a rank as a sum:
+# many divide every single layer (tensor parallelism). It also sets the stage of ZeRO and the number of micro-batches. A
+# **planner** is a program that predicts the memory, the bytes sent and the step time of each plan. Ours computes the memory of a rank as
+# a sum:
 #
 # > memory = weights + gradients + optimizer state + inputs + activations and buffers at their peak
 #
 # By hand, for data parallelism:
 #
 # - The state (weights, gradients and optimizer state) takes 3.3 million parameters × 16 bytes = 53 MB.
-# - The activations: each rank has 32/4 × 64 = 512 tokens. For the backward pass, each block keeps about 16 × width numbers per token.
-#   That makes 4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34 MB. (Korthikanti 2022 counts more: dropout's masks and attention's scores,
-#   which our model does not keep.)
+# - The activations: each rank has 32/4 sequences × 64 = 512 tokens. For the backward pass, each block keeps about
+#   16 × width numbers per token. That makes 4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34 MB.
 #
 # The planner also counts the rest. **Click on its number** to see how it was computed:
 
@@ -75,8 +75,8 @@ batch, limit = 32, 64e6  # sequences per step; bytes per rank
 clickable(memory_of(shape, batch, Plan(data=4)), "memory")
 
 # %% [markdown]
-# Now we compare four plans: data parallelism again, ZeRO-3, a pipeline of 4 stages with 8 micro-batches, and tensor parallelism. Their
-# state takes 53, 13, 14 and 14 MB per rank.
+# Now we compare four plans: data parallelism, ZeRO-3, a pipeline of 4 stages with 8 micro-batches (in the schedule 1F1B: each stage
+# goes backward as early as it can), and tensor parallelism. Their state takes 53, 13, 14 and 14 MB per rank.
 
 # %%
 predict("How many of the four plans fit into 64 MB per rank?", None)
@@ -93,14 +93,12 @@ memory_bars(needs, limit)
 
 # %% [markdown]
 # State is only part of the memory. In tensor parallelism, every rank computes on all tokens of the batch, so it keeps many activations. The
-# pipeline needs least, because it is the only one of the four that cuts the batch into micro-batches. Section 2 tries micro-batches
-# with every plan.
+# pipeline needs least, because it is the only one of the four that cuts the batch into micro-batches.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What is fast?
 #
-# Time depends on the machine, so we measure yours. For about half a minute, we time operations and messages of several sizes. (In a
-# terminal: `course machine`.)
+# Time depends on the machine, so we measure yours. For about half a minute, we time operations and messages of several sizes.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.shared.machine import machine_or_reference, summary, whose
@@ -112,8 +110,9 @@ machine = limited(machine_of(measured), limit)
 print(whose(measured), *summary(measured), sep="\n")
 
 # %% [markdown]
-# We now predict every plan that our library can run here with 1, 4 or 8 micro-batches, except those that keep Adam's state in files. Each
-# point is a plan: further left needs less memory, lower is faster. The line connects the plans that no other plan beats in both:
+# We now predict every plan that our library can run here with 1, 4 or 8 micro-batches. (Offloading, which keeps Adam's state in files,
+# waits until section 8.) Each point is a plan: further left needs less memory, lower is faster. The line connects the plans that no
+# other plan beats in both:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import plan_cloud
@@ -125,9 +124,8 @@ estimates = in_order(estimate(shape, batch, plan, machine) for plan in every)
 plan_cloud(estimates)
 
 # %% [markdown]
-# Here are the three fastest plans that fit. The first is the planner's choice. For example, the name `ZeRO-1 on 2 × 1F1B pipeline of 2`
-# means a pipeline of two stages with the schedule 1F1B, in which each stage has two data ranks with ZeRO-1. Click on a number to see how
-# it was computed:
+# Here are the three fastest plans that fit. The first, however narrowly it wins, is the planner's choice. For example, the
+# name `ZeRO-1 on 2 × 1F1B pipeline of 2` means a pipeline of two stages, each with two data ranks that use ZeRO-1. Click on a number:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.traced import ranking
@@ -135,15 +133,15 @@ from course.lessons.l16_choose_your_strategy.traced import ranking
 ranking(estimates, most=3)
 
 # %% [markdown]
-# In this pipeline, with one micro-batch, each stage is idle for half of the time. Where ranks share cores, another rank computes meanwhile,
-# so the pipeline loses little. (In a stage of two blocks, ZeRO-3 needs more memory than ZeRO-2: one block's full weights and gradients outweigh
-# what sharding saves.)
+# In a pipeline of two stages with one micro-batch, each stage is idle for half of the time. Where ranks share cores, another rank computes
+# meanwhile, so such a pipeline loses little.
 #
-# Are the predictions right? We run three plans: the planner's choice, ZeRO-3, and one that combines many strategies (ZeRO-2, tensor and
-# sequence parallelism, micro-batches, recomputation).
+# Are the predictions right? We run three plans: the planner's choice, ZeRO-3, and a combined plan of many strategies: ZeRO-2, tensor
+# parallelism, sequence parallelism (between the split layers, each tensor rank keeps only some of the tokens), micro-batches, and
+# recomputation (a rank keeps only the input of each block, and computes the rest again in the backward pass).
 
 # %%
-predict("Many strategies combined: how many times as long as the planner's choice?", None)
+predict("How many times as long as the choice does a step of the combined plan take?", None)
 
 # %% tags=["nbval-ignore-output"]
 many = Plan(data=2, zero=2, tensor=2, sequence=True, microbatches=4, recompute=True)
@@ -151,8 +149,8 @@ chosen = [estimates[0].plan, Plan(data=4, zero=3), many]
 cluster["work"] = shape, batch, chosen
 
 # %% [markdown]
-# Each run counts the bytes of all tensors and times three steps. On Linux, each rank is bound to one core, which it may share, so that
-# repeated runs differ less:
+# Each run counts the bytes of all tensors and times three steps. On Linux, each rank is bound to a core, so that repeated runs
+# differ less:
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -167,14 +165,14 @@ from course.lessons.l16_choose_your_strategy.words import explain_many, explain_
 
 runs, said = cluster["runs"][0], [estimate(shape, batch, plan, machine) for plan in chosen]
 times, why = runs[2]["seconds"] / runs[0]["seconds"], explain_many(said, runs)
-outcome("Many strategies combined: how many times as long as the planner's choice?", times, because=why)
+outcome("How many times as long as the choice does a step of the combined plan take?", times, because=why)
 print(explain_runs(said, runs))
 predicted_and_measured(said, runs)
 
 # %% [markdown]
-# The planner adds up the same tensors that a run counts, so its memory is nearly exact. Its times add up parts that were timed one by one.
-# Real ranks also wait for each other, most often in plans with many small messages. Do not choose by a difference that is smaller than
-# the error of the times.
+# The planner adds up the same tensors that a run counts, so the predicted memory is nearly exact. A predicted time is a sum of parts that
+# were timed one by one. Real ranks also wait for each other, most often in plans with many small messages. Do not choose by a
+# difference that is smaller than the error of the times.
 
 # %% tags=["exercise: 16.q1"]
 
@@ -184,12 +182,12 @@ predicted_and_measured(said, runs)
 # %% [markdown] tags=["slide"]
 # ## 3 · How does the memory limit change the choice?
 #
-# The planner asks one question per kind of plan, the plainest kind first. (Section 7, in More, explains why ZeRO-3 comes late.) You could stop at
-# the first yes; we answer all questions to compare the times. Each kind includes plans with micro-batches and
+# The planner asks one question per kind of plan, the plainest kind (with the fewest moving parts) first. (Section 7 explains why ZeRO-3
+# comes late.) You could stop at the first yes; we go on, to compare the times. Each kind includes plans with micro-batches and
 # recomputation: data parallelism needed 90 MB in section 1, but needs only 63 MB with 4 micro-batches.
 #
-# In the figure, each arrow shows the memory of the smallest plan of its kind. Each box on the right shows the fastest plan of its kind that
-# fits. A thick frame marks the first kind that fits, and a star marks the fastest plan of all.
+# In the figure, each arrow shows the least memory that a plan of its kind needs. Each box on the right shows the fastest plan of its kind
+# that fits, which may need more. A thick frame marks the first kind that fits, and a star the fastest plan of all.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import decision_tree
@@ -200,32 +198,31 @@ print(explain_star(questions(estimates), worst_error(said, runs)[0]))
 decision_tree(questions(estimates))
 
 # %% [markdown]
-# Now we change one number: each rank gets half the memory. After the guess, a table gives the choice for every limit.
+# Now we change one number: each rank gets half the memory, 32 MB.
 
 # %%
-predict("With half the memory: how many times as long is the fastest step?", None)
+predict("How many times as long as with 64 MB is the fastest step with 32 MB?", None)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.words import choice_table, explain_half
 
 smaller = under(estimates, 32e6)  # bytes per rank: try others
 times, why = smaller[0].seconds.value / estimates[0].seconds.value, explain_half(estimates, smaller)
-outcome("With half the memory: how many times as long is the fastest step?", times, "", why, "predicted")
-print(choice_table(estimates))
+outcome("How many times as long as with 64 MB is the fastest step with 32 MB?", times, "", why, "predicted")
+print(choice_table(estimates, worst_error(said, runs)[0]))
 
 # %% tags=["nbval-ignore-output"]
 decision_tree(questions(smaller))
 
 # %% [markdown]
-# With half the memory, data parallelism and ZeRO-1 do not fit. A smaller limit leaves fewer plans, so the fastest of them cannot become
-# faster.
+# With half the memory, neither data parallelism nor ZeRO-1 fits on its own. With fewer plans left, the fastest cannot become faster.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A team asks you
 #
-# You need no A100 to plan for one: the planner also accepts a **machine on paper**, with rates from data sheets. Your plan is also scaled
-# down to four ranks, where it trains a small model under a small memory limit. We chose the sizes so that this **scaled-down twin** runs
-# out of the same part of the memory as the large training: state or activations.
+# You need no A100 to plan for one: the planner also accepts a **machine on paper**, with rates from data sheets. You now write a
+# plan for such a machine. Then we scale your plan down to at most four ranks, and train a small model under a small memory limit. In
+# this **scaled-down twin**, the same part of the memory decides what fits as on the A100s: state or activations.
 #
 # `Plan(…)` takes these arguments:
 #
@@ -233,9 +230,7 @@ decision_tree(questions(smaller))
 #   number of ranks.
 # - `zero`: the stage of ZeRO, 0 to 3.
 # - `microbatches`: into how many micro-batches each data rank cuts its share of the batch.
-# - `sequence=True` adds sequence parallelism to `tensor`. `recompute=True` recomputes activations instead of keeping them.
-#
-# The reply says how much memory or time the plan needs.
+# - `sequence=True` adds sequence parallelism to `tensor`; `recompute=True` adds recomputation.
 
 # %% tags=["exercise: 16.1"]
 
@@ -243,7 +238,7 @@ decision_tree(questions(smaller))
 continue_with("16.1")
 
 # %% [markdown]
-# Now we train the twin of this plan:
+# Now we train the twin of your plan (of the course's plan, until 16.1 is solved):
 
 # %% tags=["nbval-ignore-output"]
 # %%px --timeout 200
@@ -315,7 +310,8 @@ validation_picture(found)
 
 # %% [markdown]
 # **Where the planner is wrong.** The times are wrong, not the bytes. Most short steps take longer than predicted: Python's overhead
-# and waiting for a core take time that the planner does not count. In the one wrong choice, too, the chosen plan took much longer than predicted.
+# and waiting for a core take time that the planner does not count. The chosen plan of the one wrong choice also took much longer than
+# predicted.
 #
 # One correction is part of the record. At first, the measurement counted Adam's state in memory-mapped files as memory. With that error,
 # 23 plans seemed to need up to 1.87 times the predicted memory, and only 20 of the 24 choices counted as right. We corrected the
@@ -326,7 +322,7 @@ validation_picture(found)
 # %% [markdown] tags=["slide"]
 # ### 6 · Published runs, and other estimators
 #
-# We cannot repeat these runs (**published**), so the planner uses rates that the vendors publish. Below each number, the table says what
+# We cannot repeat these runs (**published**), so the planner uses published rates. Below each number, the table says what
 # the prediction assumes and what it lacks:
 
 # %%
@@ -385,8 +381,8 @@ from course.lessons.l16_choose_your_strategy.figures import link_sweep
 link_sweep(RATES, sweep(), LINKS)
 
 # %% [markdown]
-# - **Tensor parallelism inside a node.** Every block exchanges all its activations, forward and backward, for every micro-batch, and
-#   no rank computes while it waits. Only the fastest link makes that affordable.
+# - **Tensor parallelism inside a node.** Every block exchanges activations of all tokens, forward and backward, for every
+#   micro-batch, and no rank computes while it waits. Only the fastest link makes that affordable.
 # - **Pipeline across nodes.** Per micro-batch, a boundary between stages passes one layer's output forward and its gradient back, so a slow
 #   link hardly matters: the line is nearly flat.
 # - **ZeRO-3 last.** ZeRO-1 sends what data parallelism sends, once per step. ZeRO-3 gathers the weights twice and (in our library) sums
@@ -409,8 +405,8 @@ clickable(across.sent, "plan A: sent per step")
 # %% [markdown] tags=["slide"]
 # ### 8 · Three more teams
 #
-# Two more arguments of `Plan`: `tiles=(rows, columns)` divides every image over that many ranks, and counts in the product. `offload=True`
-# keeps Adam's state in files.
+# Two more arguments of `Plan`: `tiles=(rows, columns)` divides every image over rows × columns ranks, which is a further factor of the
+# number of ranks. `offload=True` keeps Adam's state in files.
 
 # %% tags=["exercise: 16.4"]
 
@@ -436,7 +432,7 @@ clickable(across.sent, "plan A: sent per step")
 # ## References
 #
 # - S. Rajbhandari and others, [ZeRO: memory optimizations toward training trillion parameter models](https://arxiv.org/abs/1910.02054), SC 2020: state per stage, figure 1.
-# - V. Korthikanti and others, [Reducing activation recomputation in large Transformer models](https://arxiv.org/abs/2205.05198), 2022: what a block keeps, section 4.
+# - V. Korthikanti and others, [Reducing activation recomputation in large Transformer models](https://arxiv.org/abs/2205.05198), 2022: what a block keeps, section 4 (more than ours, which keeps neither dropout's masks nor attention's scores).
 # - D. Narayanan and others, [Efficient large-scale language model training on GPU clusters using Megatron-LM](https://arxiv.org/abs/2104.04473), SC 2021: tensor inside a node, pipeline across.
 # - Z. Jia, M. Zaharia and A. Aiken, [Beyond data and model parallelism for deep neural networks](https://arxiv.org/abs/1807.05358), 2018: a program that searches for a strategy.
 # - L. Zheng and others, [Alpa: automating inter- and intra-operator parallelism for distributed deep learning](https://arxiv.org/abs/2201.12023), OSDI 2022.

@@ -147,13 +147,13 @@ PREDICTIONS = (
     ),
     Prediction(
         id="16.p2",
-        question="Many strategies combined: how many times as long as the planner's choice?",
+        question="How many times as long as the choice does a step of the combined plan take?",
         objectives=(2,),
         targets=("combine-everything",),
     ),
     Prediction(
         id="16.p3",
-        question="With half the memory: how many times as long is the fastest step?",
+        question="How many times as long as with 64 MB is the fastest step with 32 MB?",
         objectives=(3,),
         targets=("half-the-memory-twice-the-time",),
     ),

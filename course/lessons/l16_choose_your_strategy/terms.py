@@ -19,6 +19,7 @@ TERMS = (
     ),
     Term(
         "scaled-down twin",
-        "A small training on a few ranks that runs out of the same part of the memory as a large one.",
+        "A small training under a small memory limit, chosen so that the same part of the memory decides "
+        "what fits as in a large training.",
     ),
 )

@@ -45,9 +45,10 @@ class TwinRun:
     def __str__(self) -> str:
         held, limit = (measured(n, "bytes", "").text for n in (self.nbytes, self.limit_nbytes))
         equal = "equal up to rounding" if self.equal else "different"
+        fits = "fits" if self.fits else "does not fit"
         return (
             f"its twin: {self.plan.name}\n"
-            f"  memory   {held} on the fullest rank, of {limit}: {'fits' if self.fits else 'does not fit'}\n"
+            f"  memory   {held} on the fullest rank, limit {limit}: {fits}\n"
             f"  losses   {_three(self.losses)}; in one process {_three(self.expected)}: {equal}\n"
             f"  step     {measured(self.seconds, 's', '').text} on this machine"
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from course_lib.theory.planner.plan import AXES, Plan
-from course_lib.theory.planner.quantity import Quantity
+from course_lib.theory.planner.quantity import Quantity, given
 from course_lib.theory.planner.ranking import Decision, Estimate
 from mpi_classroom.figures import listed, three_digits
 from mpi_classroom.job_output import marked_lines
@@ -12,9 +12,8 @@ from mpi_classroom.launch import run_ranks
 FAMILIES = ("data and ZeRO", "pipeline", "tensor", "combined")
 NEAR = 0.1  # a plan that takes at most so much longer is as good
 LEGEND = (
-    "Each row has the fastest plan for a limit from its own up to the next row's.\n"
-    f"≈  less than {NEAR:.0%} faster than the last row without this mark: we call such plans equally fast.\n"
-    "   The error of the times may be larger: measure two plans before you trust their order."
+    "Each row shows the fastest plan for all limits from its own up to the next row's.\n"
+    f"≈  less than {NEAR:.0%} faster than the last row without this mark: we call such plans equally fast."
 )
 ESTIMATORS = "estimators: "  # marks the line of the job that asks them
 Runs = Sequence[Mapping[str, float]]
@@ -77,15 +76,20 @@ def choices(estimates: Sequence[Estimate]) -> list[Estimate]:
     return found
 
 
-def choice_table(estimates: Sequence[Estimate]) -> str:
-    """Which plan is the choice from which memory per rank on; ≈ marks those that hardly save time."""
+def choice_table(estimates: Sequence[Estimate], error: float) -> str:
+    """Which plan is the choice from which memory per rank on; ≈ marks those that hardly save time.
+
+    `error` is the largest one of a predicted time, as a part of what was measured.
+    """
     lines, last = [f"{'from':>9} {'step':>9}     choice"], float("inf")
     for one in choices(estimates):
         near = one.seconds.value >= (1 - NEAR) * last
         last = last if near else one.seconds.value
         memory = f"{one.memory.value / 1e6:.2f} MB"
         lines.append(f"{memory:>9} {one.seconds.text:>9} {'≈' if near else ' '}   {one.plan.name}")
-    return "\n".join([*lines, LEGEND])
+    advice = ": measure two plans before you trust their order" if error > NEAR else ""
+    caution = f"   In the runs above, predicted times were off by up to {error:.0%}{advice}."
+    return "\n".join([*lines, LEGEND, caution])
 
 
 def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
@@ -130,21 +134,38 @@ def explain_star(decisions: Sequence[Decision], error: float) -> str:
     said = [
         f"The first plan that fits is {first.plan.name}: {first.seconds.text} per step.",
         f"The fastest (★) is {quick.plan.name}: {quick.seconds.text}, which is {shorter:.0%} less.",
-        f"The times have an error of {error:.0%}, {verdict}.",
+        f"In the runs above, predicted times were off by up to {error:.0%}, {verdict}.",
     ]
     if quick.sent.value < first.sent.value:
         said.append(f"The fastest plan sends {quick.sent.text} per step instead of {first.sent.text}.")
-    if quick.plan.pipeline > 1:
-        said.append("The stages of a pipeline are idle at times, which costs little where ranks share cores.")
     return " ".join(said)
 
 
 def explain_many(estimates: Sequence[Estimate], runs: Runs) -> str:
-    """What the last plan, which combines many strategies, saves and sends beside the first, the choice."""
+    """What the last plan, which combines many strategies, needs and takes beside the first, the choice."""
     first, last = estimates[0], estimates[-1]
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
-    times = three_digits(last.sent.value / first.sent.value)
-    return f"Many strategies need {memory:.0%} of the choice's memory and send {times} times as many bytes."
+    said = f"The combined plan needs {memory:.0%} of the memory of the planner's choice."
+    if last.plan.pipeline > 1:
+        return said
+    again, exchanged = (given(each, "", "s").text for each in recomputing_and_communicating(last))
+    return (
+        f"{said} Of its predicted {last.seconds.text} per step, recomputing takes {again} and communication "
+        f"{exchanged}. For the choice, the planner predicted {first.seconds.text} in all."
+    )
+
+
+def recomputing_and_communicating(one: Estimate) -> tuple[float, float]:
+    """Predicted seconds per step in which a plan computes again, and communicates; it has no pipeline."""
+    compute = one.seconds["compute"]
+    microbatches, backward = compute["microbatches"].value, compute["backward"]
+    again = 0.0
+    for term in backward.formula.split(" + "):  # 4 * block + head + 4 * block_again
+        count, _, name = term.rpartition(" * ")
+        if "_again" in name:
+            again += int(count or 1) * backward[name].value
+    exchanging = microbatches * compute["exchanging"].value
+    return microbatches * compute["crowd"].value * again, exchanging + one.seconds["synchronize"].value
 
 
 def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate]) -> str:

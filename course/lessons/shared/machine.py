@@ -88,8 +88,8 @@ def summary(measured: dict[str, Any]) -> list[str]:
     update = updates["work"][-1] / updates["forward_seconds"][-1]
     return [
         f"{measured['cores']} cores, {measured['memory_nbytes'] / 1e9:.1f} GB free per rank",
-        f"a matrix product: up to {fastest / 1e9:.0f} Gflop/s per rank, all ranks at work",
-        f"AdamW: {update / 1e6:.0f} million parameters per second and rank",
-        f"a message between two ranks: the shortest {latency * 1e6:.1f} µs, "
-        f"the longest {bandwidth / 1e9:.1f} GB/s",
+        f"a matrix product: up to {fastest / 1e9:.0f} Gflop/s per core, all cores at work",
+        f"AdamW: {update / 1e6:.0f} million parameters per second and core",
+        f"a message between two ranks: {latency * 1e6:.1f} µs for {nbytes[0]:.0f} bytes, "
+        f"{bandwidth / 1e9:.1f} GB/s for {nbytes[-1] / 1e6:.0f} MB",
     ]

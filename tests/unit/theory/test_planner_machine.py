@@ -183,7 +183,8 @@ def test_a_call_takes_as_long_with_16_bit_numbers(machine: Machine) -> None:
 def test_the_summary_says_what_was_measured() -> None:
     lines = summary(found())
     assert lines[0] == "2 cores, 1.0 GB free per rank"
-    assert "up to 1 Gflop/s" in lines[1] and "the shortest 10.0 µs" in lines[3]
+    assert "up to 1 Gflop/s per core" in lines[1] and "100 million parameters" in lines[2]
+    assert lines[3] == "a message between two ranks: 10.0 µs for 4 bytes, 1.0 GB/s for 1 MB"
 
 
 def test_operations_are_timed_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
