@@ -307,6 +307,7 @@ def test_ranks_that_hang_longer_than_nbval_waits_are_red(tmp_path: Path) -> None
     assert session.left_by_notebook == {"hang": "[]"} and session.left == []
 
 
+@pytest.mark.slow
 def test_the_core_of_a_lesson_can_be_run_alone(tmp_path: Path) -> None:
     more = code("1 / 0", tags=[*IGNORED, MORE])
     notebooks = {"cut": [AFTER, more], "without_more": [AFTER, AFTER]}

@@ -10,7 +10,10 @@ from course_lib.data.packed import has_digest, read_within
 from course_lib.data.storage import DataError
 from course_lib.training.loop import CIFAR_DEVIATION, CIFAR_MEAN
 
-pytestmark = pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURSE_DATA is not set")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not os.environ.get("COURSE_DATA"), reason="COURSE_DATA is not set"),
+]
 
 BATCH_COUNTS = [
     [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981],
@@ -108,7 +111,6 @@ def test_a_real_file_with_one_changed_pixel_is_refused(source, tmp_path):
         load_cifar10(tmp_path, train=1)
 
 
-@pytest.mark.slow
 def test_the_binary_version_of_the_same_images_is_known_too(source, tmp_path):
     if not source.path.is_dir() or source.version.suffix:
         pytest.skip("not the files of the Python version")

@@ -81,6 +81,7 @@ def test_one_epoch_of_the_cnn_classifies_at_least_975_of_1000_digits(ranks: int)
     assert agree
 
 
+@pytest.mark.slow
 def test_the_first_steps_on_1_to_4_ranks_end_with_the_weights_of_one_process() -> None:
     done = run_ranks(4, ["-c", FIRST_STEPS], timeout=240)
     assert done.returncode == 0, done.stderr

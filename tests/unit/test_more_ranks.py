@@ -16,7 +16,8 @@ def lines(size: int, module: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("size", [5, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [5, 6])
 def test_tiles_in_all_shapes_equal_the_whole_image(size: int) -> None:
     told = lines(size, "tests.ranks.tiled")
     assert len(told) >= 2 and all(line.endswith(": equal") for line in told), told

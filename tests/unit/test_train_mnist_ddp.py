@@ -57,15 +57,9 @@ def said(way: str) -> str:
     return output_of(WAYS[way], environment(), timeout=TIMEOUT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "way",
-    [
-        "mpiexec",
-        *(
-            pytest.param(way, marks=pytest.mark.slow)
-            for way in ("spawn, tcp", "torchrun", "mpiexec, gloo", "spawn, file", "spawn, env")
-        ),
-    ],
+    "way", ["mpiexec", "spawn, tcp", "torchrun", "mpiexec, gloo", "spawn, file", "spawn, env"]
 )
 def test_every_launcher_trains_the_same_network(way: str) -> None:
     size, backend, result = said(way).replace(", ", ": ", 1).split(": ")

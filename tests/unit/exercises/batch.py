@@ -80,7 +80,7 @@ def _wait(name: str, request: MPI.Request, buffers: Any) -> Any:
         over, message = request.test()
         if over:
             return message
-        time.sleep(0)
+        time.sleep(0.0005)  # other programs may have the core
     NEVER_FREED.append((request, buffers))
     raise Stuck(f"waiting in {name}")
 
