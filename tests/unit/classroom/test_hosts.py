@@ -188,7 +188,7 @@ def test_a_node_that_dies_is_named_and_the_notebook_goes_on_without_it(lab):
         works(notebook)
         lab.power_off("n3")
         ran = notebook.run("%%px\nimport socket\nprint(socket.gethostname())", within=60)
-        assert "rank 2 was lost with its host n3" in ran.text, ran.text
+        assert re.search("rank 2( on n3 )? was lost with its host n3", ran.text), ran.text
         assert "without n3: 3 ranks on n1, n2 and n4" in ran.text
         works(notebook, ["n1", "n2", "n4"])
         again = notebook.run(start(lab), within=60)
