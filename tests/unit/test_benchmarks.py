@@ -90,7 +90,10 @@ def test_the_pi_benchmark_prints_json_alone_on_standard_output():
     "name",
     [
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("classroom", "data_parallel")),
-        *(pytest.param(name, marks=pytest.mark.release) for name in ("pipeline", "spatial", "synthetic", "zero")),
+        *(
+            pytest.param(name, marks=pytest.mark.release)
+            for name in ("pipeline", "spatial", "synthetic", "zero")
+        ),
     ],
 )
 def test_a_benchmark_runs_and_prints_json_alone_on_standard_output(name: str) -> None:

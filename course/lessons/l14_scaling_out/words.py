@@ -115,7 +115,7 @@ def explain_doubling(measured: Mapping[int, float]) -> str:
 
 def explain_crossing(results: Runs, nbytes: int) -> str:
     """What the hierarchical all-reduce of `nbytes` saves, beside the ring and MPI's own."""
-    ring, ours = results["ring"], results["hierarchical"]
+    ours = results["hierarchical"]
     wrong = [name for name, each in results.items() if not each["right"]]
     if wrong:
         return f"The sum of {listed(wrong)} is wrong, so its time says nothing."
