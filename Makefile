@@ -1,4 +1,4 @@
-# make course   set up, run every lesson on a 4-rank MPI cluster      make lab    set up, open JupyterLab
+# make course   set up, run all lessons' cores on a 4-rank MPI cluster      make lab    set up, open JupyterLab
 # make test     set up, run the tests, 12 minutes (CI: make test-all)  make help   everything else
 PYTHON ?= python3
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -39,7 +39,7 @@ FAILED_LESSONS = $$(sed -n 's|^ *"\(notebooks/[^:"]*\).*|\1|p' $(FAILED) | sort 
 .PHONY: help setup course lab test test-all test-release check format notebooks bench site slides clean lock licences audit moved newest image
 
 help:
-	@echo 'make course      set up, run every lesson on a 4-rank MPI cluster, write build/'
+	@echo 'make course      set up, run the core of every lesson on a 4-rank MPI cluster, write build/'
 	@echo 'make lab         set up, open JupyterLab on my_course/, your own copy of the lessons'
 	@echo 'make test        set up, run the tests: 12 to 13 minutes on 2 cores'
 	@echo 'make test-all    run all that make test leaves out, but for the next: about an hour more'
@@ -96,14 +96,15 @@ test: setup
 	$(PYTEST) -n $(LESSONS) $(BESIDE) --nbval --core $(CORES:%=notebooks/%_*.ipynb) || \
 	  { $(lessons_failed) && $(PYTEST) --nbval --core $(FAILED_LESSONS); }
 
-# All that `make test` left out, and the whole of the lessons whose cores it ran.
+# All that `make test` left out. Lessons run whole, as on a laptop whose processor has AVX2 and nothing newer.
+LAPTOP := $(BIN)/python -m tests.unit.processors AVX2 -m pytest
 test-all: setup
 	@rm -f $(FAILED)
 	$(PYTEST) -n $(SLOW_JOBS) $(BESIDE) -m slow $(UNIT_TESTS) || { $(few_failed) && $(AGAIN) -m slow $(UNIT_TESTS); }
 	@set -e; for n in $(OTHER_RANKS); do echo "tests/ranks, $$n at once"; \
 	  $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS) || $(ALONE) $(ON_RANKS) -m 'not release' $(RANK_TESTS); done
 	@rm -f $(FAILED)
-	$(PYTEST) -n $(LESSONS) $(BESIDE) --nbval notebooks || { $(lessons_failed) && $(PYTEST) --nbval $(FAILED_LESSONS); }
+	$(LAPTOP) -n $(LESSONS) $(BESIDE) --nbval notebooks || { $(lessons_failed) && $(LAPTOP) --nbval $(FAILED_LESSONS); }
 
 # Hours, beside nothing else.
 test-release: setup

@@ -75,8 +75,11 @@ def run(
     lesson_seconds: Annotated[
         float, typer.Option(min=1, metavar="S", help="Stop a lesson after S seconds.")
     ] = 600,
+    more: Annotated[
+        bool, typer.Option("--more", help="Run the second part of each lesson as well, More.")
+    ] = False,
 ) -> None:
-    """Run all lessons, or those you name, and save the results.
+    """Run the cores of all lessons, or of those you name, and save the results.
 
     Each lesson is saved in build/ as an executed notebook and as an HTML page. If a lesson fails, the others
     still run. The command succeeds only if all lessons do.
@@ -90,19 +93,20 @@ def run(
 
         chosen = resolve(lessons or [], paths.NOTEBOOKS)
         deadlines = Deadlines(cell=cell_seconds, lesson=lesson_seconds)
-        display, results = RunDisplay(), []
+        display = RunDisplay(chosen, more)
         interrupted = False
         try:
             for lesson in chosen:
                 with display.lesson(lesson):
-                    results.append(
-                        run_lesson(lesson, build=paths.BUILD, deadlines=deadlines, report=display.cell)
+                    result = run_lesson(
+                        lesson, build=paths.BUILD, deadlines=deadlines, report=display.cell, more=more
                     )
-                display.done(results[-1])
+                display.done(result)
         except KeyboardInterrupt:
             interrupted = True
-        display.table(results)
-        typer.echo("\n" + summary(results, len(chosen)))
+        display.end()
+        results = display.results
+        typer.echo("\n" + summary(results, len(chosen), more))
         if interrupted:
             raise typer.Exit(INTERRUPTED)
         raise typer.Exit(0 if all(result.ok for result in results) else 1)

@@ -17,6 +17,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from course.paths import BUILD
 from course.tools.catalogue import Lesson
 from course.tools.failures import Failure, cell_failure, file_words, one_line
+from course.tools.parts import in_core
 from course.tools.runner import CellReport, Deadlines, NotebookRun
 
 DEADLINES = Deadlines()
@@ -44,8 +45,11 @@ def run_lesson(
     build: Path = BUILD,
     deadlines: Deadlines = DEADLINES,
     report: CellReport = lambda number, cells: None,
+    more: bool = False,
 ) -> LessonResult:
     """Run `lesson` beside its notebook and write `build/NN_topic.ipynb` and `.html`, also when it failed.
+
+    Runs and writes the core alone, or with `more` the whole lesson.
 
     Raises KeyboardInterrupt, with everything stopped, when interrupted; nothing else.
     """
@@ -54,6 +58,9 @@ def run_lesson(
         notebook = _read(lesson.path)
     except (OSError, ValueError) as error:
         return LessonResult(lesson, 0.0, 0, 0, Failure(file_words(lesson.path, error)))
+    if not more:
+        core = zip(notebook.cells, in_core(notebook.cells), strict=True)
+        notebook.cells = [cell for cell, of_core in core if of_core]
     run = NotebookRun(notebook, deadlines, report)
     failure = _failure(run, run.run(lesson.path.parent, JPY_SESSION_NAME=str(lesson.path)))
     seconds = time.monotonic() - began

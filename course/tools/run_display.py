@@ -1,75 +1,103 @@
-"""What `course run` shows: a live line on a terminal, calm lines in a log, and a table at the end."""
+"""What `course run` shows: a live table on a terminal, calm lines in a log, and the same table at the end."""
 
 import contextlib
+import math
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from course.tools.catalogue import Lesson
 from course.tools.execute import LessonResult
+from course.tools.parts import run_seconds
 
 LOG_WIDTH = 250  # lines of a log are not folded
+START_AND_END = 3.0  # seconds that a kernel takes to start and to end, and a page to be written
+
+
+class TimeLeft:
+    """How long a run of `lessons` still takes: what their builds took, at the pace of this machine so far."""
+
+    def __init__(self, lessons: Sequence[Lesson], more: bool) -> None:
+        self.expected: dict[str, float] = {}
+        for lesson in lessons:
+            built = run_seconds(lesson.path)
+            parts = ("core", "more") if more else ("core",)
+            self.expected[lesson.stem] = START_AND_END + sum(built.get(part, 0) for part in parts)
+
+    def seconds(self, results: Sequence[LessonResult], running: float = 0.0) -> float:
+        """What is left after `results`, when the next lesson has been running for `running` seconds."""
+        ended = [result for result in results if result.ok and result.lesson.stem in self.expected]
+        planned = sum(self.expected[result.lesson.stem] for result in ended)
+        pace = sum(result.seconds for result in ended) / planned if planned else 1.0
+        seen = {result.lesson.stem for result in results}
+        waiting = [seconds * pace for stem, seconds in self.expected.items() if stem not in seen]
+        return max(0.0, waiting[0] - running) + sum(waiting[1:]) if waiting else 0.0
 
 
 class RunDisplay:
-    """Follows a run lesson by lesson, on standard output."""
+    """Follows a run of `lessons` one by one, on standard output."""
 
-    def __init__(self) -> None:
+    def __init__(self, lessons: Sequence[Lesson] = (), more: bool = False) -> None:
         self.live = sys.stdout.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
         self.console = Console(highlight=False) if self.live else Console(highlight=False, width=LOG_WIDTH)
-        self.progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[where]}"),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-            refresh_per_second=4,  # the lesson needs the cores
-        )
+        self.left = TimeLeft(lessons, more)
+        self.results: list[LessonResult] = []
 
     @contextlib.contextmanager
     def lesson(self, lesson: Lesson) -> Iterator[None]:
         """Show `lesson` as running."""
+        self.running, self.where, self.began = lesson, "starting", time.monotonic()
         if not self.live:
-            self.console.print(f"{lesson.stem}: running")
+            self.console.print(f"{lesson.stem}: running, {about(self.left.seconds(self.results))}")
             yield
             return
-        task = self.progress.add_task(lesson.stem, total=None, where="starting")
-        with self.progress:
-            try:
-                yield
-            finally:
-                self.progress.remove_task(task)
+        # Twice a second: the lesson needs the cores.
+        with Live(get_renderable=self._so_far, console=self.console, transient=True, refresh_per_second=2):
+            yield
 
     def cell(self, number: int, cells: int) -> None:
         """Cell `number` of `cells` begins."""
-        for task in self.progress.tasks:
-            self.progress.update(
-                task.id, completed=number - 1, total=cells, where=f"cell {number} of {cells}"
-            )
+        self.where = f"cell {number} of {cells}"
 
     def done(self, result: LessonResult) -> None:
-        """Say how a lesson went."""
-        self.console.print(
-            Text.assemble(f"{result.lesson.stem}: ", outcome(result), f", {result.seconds:.1f} s")
-        )
+        """Keep how a lesson went; a log says it at once."""
+        self.results.append(result)
+        if not self.live:
+            self.console.print(
+                Text.assemble(f"{result.lesson.stem}: ", outcome(result), f", {result.seconds:.1f} s")
+            )
 
-    def table(self, results: Sequence[LessonResult]) -> None:
+    def end(self) -> None:
         """The end of a run: one row per lesson."""
+        self.console.print()
+        self.console.print(self._table())
+
+    def _so_far(self) -> Group:
+        running = time.monotonic() - self.began
+        table = self._table()
+        table.add_row(self.running.stem, f"{running:.0f} s", "", Text(self.where, style="cyan"))
+        return Group(table, Text(about(self.left.seconds(self.results, running))))
+
+    def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name, justify in (("lesson", "left"), ("time", "right"), ("cells", "right"), ("result", "left")):
             table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-        for result in results:
+        for result in self.results:
             cells = f"{result.cells}" if result.ok else f"{result.cells_run}/{result.cells}"
             table.add_row(result.lesson.stem, f"{result.seconds:.1f} s", cells, outcome(result))
-        self.console.print()
-        self.console.print(table)
+        return table
+
+
+def about(seconds: float) -> str:
+    """What is left of a run, in words."""
+    minutes = math.ceil(seconds / 60)
+    return f"about {minutes} minutes left" if minutes > 1 else "at most a minute left"
 
 
 def outcome(result: LessonResult) -> Text:
@@ -77,16 +105,17 @@ def outcome(result: LessonResult) -> Text:
     return Text("ok", style="green") if result.failure is None else Text(str(result.failure), style="red")
 
 
-def summary(results: Sequence[LessonResult], asked: int) -> str:
-    """One sentence about a run that was asked for `asked` lessons; fewer results mean that it was stopped."""
+def summary(results: Sequence[LessonResult], asked: int, more: bool) -> str:
+    """What happened, of a run that was asked for `asked` lessons; fewer results mean that it was stopped."""
     seconds = sum(result.seconds for result in results)
     failed = [result.lesson.stem for result in results if not result.ok]
     if len(results) < asked:
         return f"Stopped after {len(results)} of {asked} lessons. Nothing is left running."
     if failed:
         return f"{len(failed)} of {_lessons(asked)} failed. See build/{failed[0]}.html."
-    return (
-        f"{_lessons(asked)} ran in {seconds:.0f} s. build/ has the executed notebooks and their HTML pages."
+    ran = _lessons(asked) if more else f"The core{'' if asked == 1 else 's'} of {_lessons(asked)}"
+    return f"{ran} ran in {seconds:.0f} s. build/ has the executed notebooks and their HTML pages." + (
+        "" if more else "\nTo run the second parts as well: course run --more"
     )
 
 

@@ -1,6 +1,7 @@
 """Two machines that are not the developers': how a process is told that it runs on one of them.
 
 torch, oneDNN, MKL, OpenBLAS and NumPy each have a variable that limits what they use of a processor.
+To run any module as on the first: `python -m tests.unit.processors AVX2 -m pytest --nbval notebooks`.
 """
 
 import os
@@ -63,3 +64,7 @@ def run(machine: str, *arguments: str, **variables: str) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout[-8000:]
+
+
+if __name__ == "__main__":
+    os.execve(sys.executable, [sys.executable, *sys.argv[2:]], os.environ | MACHINES[sys.argv[1]].environment)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,7 +18,10 @@ from typer.testing import CliRunner
 
 from course import doctor, paths
 from course.tools import cli, jupyter
-from course.tools.run_display import RunDisplay
+from course.tools.catalogue import Lesson
+from course.tools.execute import LessonResult
+from course.tools.failures import Failure
+from course.tools.run_display import RunDisplay, TimeLeft, about
 from course_lib.data import cifar10, cnn_dailymail, mnist
 from course_lib.data.storage import DataError
 from mpi_classroom import leftovers, processes
@@ -121,6 +125,41 @@ def test_run_of_chosen_lessons_succeeds_when_they_do(home):
     assert not (home / "build" / "00_start_here.ipynb").exists()
 
 
+def test_run_leaves_the_second_part_of_a_lesson_to_more(home):
+    write_lesson(home, "01_mpi_basics", "x = 1", "print('second part')")
+    path = home / "notebooks" / "01_mpi_basics.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[1].metadata["tags"] = ["more"]
+    nbformat.write(notebook, path)
+    core, whole = course("run"), course("run", "--more")
+    assert core.exit_code == whole.exit_code == 0
+    assert "The core of 1 lesson ran" in core.output
+    assert "course run --more" in core.output
+    assert re.search(r"01_mpi_basics +[\d.]+ s +1 +ok", core.output)
+    assert re.search(r"01_mpi_basics +[\d.]+ s +2 +ok", whole.output)
+    assert "second part" in (home / "build" / "01_mpi_basics.html").read_text()
+
+
+def test_the_time_left_is_what_the_builds_took_at_the_pace_of_this_machine(tmp_path):
+    lessons = []
+    for number, (core, more) in enumerate([(7, 20), (17, 0), (37, 0)]):
+        path = tmp_path / f"0{number}_topic.ipynb"
+        path.write_text(json.dumps({"metadata": {"course": {"run_seconds": {"core": core, "more": more}}}}))
+        lessons.append(Lesson(f"0{number}", path.stem, "", path))
+    first, second, third = (10.0, 20.0, 40.0)  # with 3 seconds for a kernel and a page
+    left = TimeLeft(lessons, more=False)
+    assert left.seconds([]) == first + second + third
+    assert left.seconds([], running=4) == first - 4 + second + third
+    twice_as_slow = [LessonResult(lessons[0], 2 * first, 5, 5, None)]
+    assert left.seconds(twice_as_slow) == 2 * (second + third)
+    assert left.seconds(twice_as_slow, running=100) == 2 * third  # late, and never less than nothing
+    failed_at_once = [LessonResult(lessons[0], 0.1, 0, 5, Failure("boom"))]
+    assert left.seconds(failed_at_once) == second + third  # says nothing of the pace
+    assert TimeLeft(lessons, more=True).seconds([]) == first + second + third + 20
+    assert about(61) == "about 2 minutes left"
+    assert about(60) == "at most a minute left"
+
+
 def test_a_terminal_shows_the_cell_that_runs_and_keeps_only_the_outcome(home):
     write_lesson(home, "01_mpi_basics", "import time", "time.sleep(1)", "raise ValueError('[red] text [/x]')")
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"TERM": "xterm"}
@@ -131,7 +170,8 @@ def test_a_terminal_shows_the_cell_that_runs_and_keeps_only_the_outcome(home):
     run.expect(pexpect.EOF)
     run.close()
     assert run.exitstatus == 1
-    assert run.before.count("cell 3: ValueError: [red] text [/x]") == 2  # as it ended, and in the table
+    assert run.before.count("cell 3: ValueError: [red] text [/x]") == 1  # in the table that stays
+    assert "at most a minute left" in run.before
 
 
 @pytest.mark.parametrize("setting", [{"CI": "true"}, {"TERM": "dumb"}])
