@@ -48,7 +48,9 @@ def test_the_ranks_that_live_add_up_the_mean_gradient_and_loss_of_the_global_bat
     weights = np.linspace(-1.0, 2.0, FEATURES)
     total = COMM.allreduce(local_part(COMM, weights, step=8))
     inputs, targets = batch_of(8)
-    samples = [(2 * (x @ weights - y) * x, (x @ weights - y) ** 2) for x, y in zip(inputs, targets, strict=True)]
+    samples = [
+        (2 * (x @ weights - y) * x, (x @ weights - y) ** 2) for x, y in zip(inputs, targets, strict=True)
+    ]
     assert len(samples) == BATCH
     assert total[:-1] == pytest.approx(np.mean([gradient for gradient, _ in samples], axis=0))
     assert total[-1] == pytest.approx(np.mean([loss for _, loss in samples]))

@@ -234,7 +234,7 @@ save_states({"naive save": naive, "atomic save": kill_at_every_step(save)})
 # parallelism, both are equal on all ranks, so rank 0 alone could save them. (Random-number states may differ.)
 #
 # Four ranks train for 14 steps and save after every fourth step. The first job runs undisturbed. In the second job, a rank is
-# killed after ten steps. The third job resumes from the second job's last checkpoint, and ends after step 14 as well. It has
+# killed after ten steps. The third job resumes from the second job's last checkpoint, and trains until 14 steps are done. It has
 # only *two* ranks, as if a machine with two ranks were lost. All three jobs divide the same global batches among their ranks.
 # How many steps do the second and the third job compute in total?
 
