@@ -1,9 +1,11 @@
 """The runs of lesson 15 on any number of ranks: straggler and flipped bit are found, the restart is right."""
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
 from course.lessons.l15_when_things_fail.runs import resumed_losses, traced_steps, train_with_a_flip
+from course.lessons.l15_when_things_fail.surviving import BATCH, FEATURES, batch_of, local_part
 from course_lib.comm.straggler import find_straggler
 
 COMM = MPI.COMM_WORLD
@@ -39,3 +41,16 @@ def test_a_restart_is_right_only_with_all_of_the_state() -> None:
     assert resumed_losses(["weights"])[10:] != never[10:]
     with pytest.raises(ValueError, match="no state called 'momentum'"):
         resumed_losses(["momentum"])
+
+
+def test_the_ranks_that_live_add_up_the_mean_gradient_and_loss_of_the_global_batch() -> None:
+    """On any number of ranks it is that of one process, which takes the mean over all samples."""
+    weights = np.linspace(-1.0, 2.0, FEATURES)
+    total = COMM.allreduce(local_part(COMM, weights, step=8))
+    inputs, targets = batch_of(8)
+    samples = [
+        (2 * (x @ weights - y) * x, (x @ weights - y) ** 2) for x, y in zip(inputs, targets, strict=True)
+    ]
+    assert len(samples) == BATCH
+    assert total[:-1] == pytest.approx(np.mean([gradient for gradient, _ in samples], axis=0))
+    assert total[-1] == pytest.approx(np.mean([loss for _, loss in samples]))

@@ -74,8 +74,8 @@ FIND_GUILTY = Exercise(
     id="15.2",
     title="The guilty rank",
     task="A job hangs. Each of its four ranks has written the name of every collective into a file of its "
-    "own, *before* it called it; these are the logs. Return the ranks that the others wait for. `usual` is "
-    "the call that most ranks have at this place of their logs, of those that have one.",
+    "own, *before* it called it; these are the logs. Return the ranks that the others wait for. At each "
+    "place of the logs, `usual` is the most common call; logs that have already ended do not count.",
     objectives=(2,),
     targets=("timed-out-rank-is-guilty",),
     stub='''\

@@ -201,7 +201,7 @@ SAVE = Exercise(
     id="15.1",
     title="A saver",
     task="This saver writes to a file beside `path`. Two lines are missing, and each `...` stands for one. "
-    "Fill both, so that neither a kill nor a power cut can leave a damaged file at `path`. (`os` is "
+    "Fill in both, so that neither a kill nor a power cut can leave a damaged file at `path`. (`os` is "
     "imported.)",
     objectives=(3,),
     targets=("written-is-on-disk", "a-kill-leaves-the-old-file"),

@@ -49,10 +49,8 @@ def failure_timeline(failure: Failure) -> Picture:
         )
     else:
         rank, seconds = first
-        what = "is ended" if failure.noticed[rank].was_ended else "notices"
-        title = (
-            f"Rank {guilty} {failure.how}; the first of the others, rank {rank}, {what} after {seconds:.2f} s"
-        )
+        what = "be ended" if failure.noticed[rank].was_ended else "notice"
+        title = f"Rank {guilty} {failure.how}; rank {rank} is the first to {what}, after {seconds:.2f} s"
     ranks = list(failure.lanes)
     figure, panels = new_panels(title, height=1.9 + 0.5 * len(ranks))
     axes = panels[0]
@@ -118,7 +116,7 @@ def save_states(savers: Mapping[str, Sequence[Instant]]) -> Picture:
     handles = [Patch(edgecolor=INK, **key) for key in keys]
     figure.legend(handles=handles, loc="outside lower left", ncols=4, fontsize=FONT_SIZE, frameon=False)
     told = [
-        f"{name}, before {each.operation}: kill {each.after_kill}, power cut {each.after_power_cut}"
+        f"{name}, {each.when}: kill {each.after_kill}, power cut {each.after_power_cut}"
         for name, instants in savers.items()
         for each in instants
     ]
@@ -135,7 +133,7 @@ def draw_instants(axes: Axes, name: str, instants: Sequence[Instant]) -> None:
             axes.broken_barh([(column - 0.47, 0.94)], (row - 0.42, 0.84), edgecolor=INK, **STATES[state])
             plate: Look = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
             axes.text(column, row, state, ha="center", va="center", fontsize=FONT_SIZE, color=INK, bbox=plate)
-    axes.set_yticks(range(len(instants)), [f"before {each.operation}" for each in instants])
+    axes.set_yticks(range(len(instants)), [each.when for each in instants])
     axes.set_title(name, fontsize=FONT_SIZE, loc="left", color=INK)
     axes.set_ylim(len(instants) - 0.5, -0.5)
     axes.tick_params(axis="both", length=0)
@@ -223,18 +221,27 @@ def say_time(seconds: float) -> str:
 # ------------------------------------------------------------------ going on
 
 
-def loss_of_survivors(run: SurvivorRun) -> Picture:
-    """The loss of every step; where it changes, how many ranks were left."""
+def loss_of_survivors(run: SurvivorRun, undisturbed: SurvivorRun) -> Picture:
+    """The loss of every step, on top of a job without a death; and how many ranks were left."""
     before, after = run.steps[0].ranks, run.steps[-1].ranks
     died = next((step.step for step in run.steps if step.ranks == after), None) if after < before else None
+    pairs = zip(run.steps, undisturbed.steps, strict=True)
+    far = max(abs(mine.loss - other.loss) for mine, other in pairs if mine.ranks == after)
     if died is None:
         title = f"All {before} ranks take all {len(run.steps)} steps"
     else:
         title = (
-            f"Rank {run.victim} dies in step {died}; after {say_seconds(run.recovered_seconds)} the {after} "
-            f"survivor{'s have' if after > 1 else ' has'} finished it"
+            f"Rank {run.victim} dies in step {died}; from then on the losses differ from the undisturbed "
+            f"ones by at most {far:.0e}"
         )
     figure, axes = new_figure(title, width=8, height=3.6)
+    axes.plot(
+        [step.step for step in undisturbed.steps],
+        [step.loss for step in undisturbed.steps],
+        color="#999999",
+        linewidth=6,
+        label=f"{before} ranks, undisturbed",
+    )
     for index, ranks in enumerate(dict.fromkeys(step.ranks for step in run.steps)):
         mine = [step for step in run.steps if step.ranks == ranks]
         label = f"{ranks} rank{'s' * (ranks != 1)}"
@@ -258,7 +265,7 @@ def elastic_timeline(run: ElasticRun) -> Picture:
     victim = max(worker.rank for worker in run.workers)
     title = (
         f"Worker {victim} is killed in step {run.killed_in_step}; {say_seconds(run.recovered_seconds)} later "
-        f"step {run.killed_in_step} is done, with {run.repeated_steps} steps taken twice"
+        f"step {run.killed_in_step} is done; {run.repeated_steps} steps were computed twice"
     )
     ranks = sorted({worker.rank for worker in run.workers})
     figure, panels = new_panels(title, height=2.1 + 0.55 * len(ranks))

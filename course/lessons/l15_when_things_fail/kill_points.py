@@ -41,6 +41,7 @@ OLD_STATE, NEW_STATE, HALF, LOST = "old", "new", "half", "lost"
 WORST_FIRST = (LOST, HALF, OLD_STATE, NEW_STATE)
 OLD, NEW = b"old " * 4096, b"new " * 8192
 FILE, LOG = "checkpoint", ".log"
+REST, END = "rest of ", "the end"
 NEVER, MOST = 10**9, 100  # operations
 SECONDS = 10.0  # for one run of the saver
 PLAIN = (str, bytes, int, float, tuple, type(None))
@@ -58,6 +59,13 @@ class Instant:
     after_kill: str
     after_power_cut: str
     again: bool
+
+    @property
+    def when(self) -> str:
+        """The instant in words: before the operation, in the middle of a write, or at the end."""
+        if self.operation.startswith(REST):
+            return f"in the middle of {self.operation.removeprefix(REST)}"
+        return "at the end" if self.operation == END else f"before {self.operation}"
 
 
 class SaverError(RuntimeError):
@@ -112,10 +120,10 @@ def survives(instants: Sequence[Instant]) -> bool:
 
 
 def table(instants: Sequence[Instant]) -> str:
-    """A row per instant: the operation that the kill came before, and what the file then holds."""
-    wide = max(len(each.operation) for each in instants) + 4
-    rows = [("killed before", "the file is"), *((each.operation, each.after_kill) for each in instants)]
-    return "\n".join(f"{operation:{wide}}{state}" for operation, state in rows)
+    """A row per instant: when the kill came, and what the file then holds."""
+    wide = max(len(each.when) for each in instants) + 4
+    rows = [("killed", "the file is"), *((each.when, each.after_kill) for each in instants)]
+    return "\n".join(f"{when:{wide}}{state}" for when, state in rows)
 
 
 # ------------------------------------------------------------------ what is on the disk, at worst
@@ -203,7 +211,7 @@ class Watch:
             data = memoryview(data).cast("B")
             name = Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
             middle = len(data) // 2
-            for part, words in ((data[:middle], f"write {name}"), (data[middle:], f"rest of write {name}")):
+            for part, words in ((data[:middle], f"write {name}"), (data[middle:], f"{REST}write {name}")):
                 watch.before(words)
                 real_write(descriptor, part)
                 watch.look()
@@ -301,7 +309,7 @@ def in_child(save: Save, path: Path, at: int) -> NoReturn:
     try:
         watch.install()
         save(path, NEW)
-        watch.before("the end")
+        watch.before(END)
         os._exit(0)
     except BaseException as error:
         at_line = [f" (line {frame.lineno})" for frame in traceback.extract_tb(error.__traceback__)][-1:]

@@ -1,7 +1,7 @@
 # %% [markdown] tags=["slide"]
 # # 15 · When things fail
 #
-# *Let ranks fail in every way, find the guilty one, and lose no more than the steps since the last save.*
+# *Let ranks fail in four ways, find the guilty one, and lose no more than the steps since the last save.*
 #
 # | | |
 # |---|---|
@@ -48,8 +48,8 @@ rank, size = comm.rank, comm.size
 # ## 1 · Four ways to fail
 #
 # An all-reduce needs every rank, so one rank can stop or delay all others. A rank can fail in four ways. It **raises** an
-# error. It **hangs**: it never returns from a call or a loop. It is slow: then it is called a **straggler**. Or it **dies**: its
-# process is killed, or its machine fails.
+# error. It **hangs**: it never returns from a call or a loop. It **is slow**: it comes late, and is called a **straggler**. Or it
+# **dies**: its process is killed, or its machine fails.
 #
 # A job that you start with `mpiexec` has no hang reports like those of this notebook. We start four such jobs, with three ranks
 # each. In each, rank 1 fails in one of the four ways, and the others wait for it in an all-reduce. MPI's `Allreduce` has no
@@ -78,9 +78,9 @@ outcome("In how many of the four jobs does the last message name rank 1?", named
 print(failure_table(failures))
 
 # %% [markdown]
-# `mpiexec` started the ranks. It sees one die, and ends the others at once. It does not see a Python error. So we start Python
-# with `-m mpi4py`: when nobody catches the error, the rank calls `MPI_Abort`, which ends the whole job. Without it, the rank
-# prints its traceback and then waits in `MPI_Finalize` for the others, which wait for it in the all-reduce: a deadlock.
+# `mpiexec` started the ranks. When it sees a rank die, it ends the others. It does not see a Python error. So we start Python
+# with `-m mpi4py`: when nobody catches the error, the rank calls `MPI_Abort`, which ends the whole job. Without `-m mpi4py`, the
+# rank prints its traceback and then waits in `MPI_Finalize` for the others, which wait for it in the all-reduce: a deadlock.
 #
 # A rank that hangs is alive, so nobody notices until the timeout of another rank. That timeout is an error, too: the *waiting*
 # rank calls `MPI_Abort`. And nobody notices a straggler that is late by less than the timeout.
@@ -110,7 +110,8 @@ print(stack_table(failures["hangs"]))
 # %% [markdown]
 # The guilty rank is the one that is *not* in the all-reduce. The hang reports of lesson 01 are made in this way. In a job of
 # your own, [py-spy](https://github.com/benfred/py-spy) does it: on the rank's node, `py-spy dump --pid 1234` prints where
-# process 1234 stands (as root; in a container with `SYS_PTRACE`). And PyTorch has a **flight recorder**: each rank logs the collectives that it has begun.
+# process 1234 stands (you may need root; in a container, `SYS_PTRACE`). And PyTorch has a **flight recorder**: each rank logs
+# the collectives that it has begun.
 #
 # How long should a timeout be? Longer than anything that one rank does alone, such as saving or reading the first batch.
 # PyTorch's default is 10 minutes with NCCL and 30 with other backends. For that long, all GPUs of the job stand still.
@@ -162,21 +163,21 @@ timeline(spans, parts=True)
 
 # %% [markdown]
 # The straggler waits least. Whoever looks for the longest wait finds a victim again. What makes a rank slow? Another program on
-# its cores, a processor that is too hot, a slow disk, a larger shard of the data. The part of the step in which it is late
-# tells which of these to look for.
+# its cores, a CPU that is too hot, a slow disk, a larger shard of the data. Look at the part of the step in which the rank is
+# late. Here it is 'load', so look at the disk and at the shard first.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A file that survives a kill
 #
 # When a job ends, its memory is gone. The training can go on only from its last **checkpoint**, a file with its state. So this
-# file must survive a kill at any moment. This is how most people write it:
+# file must survive a kill at any moment. This is the obvious way to write it:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
 # %% [markdown]
 # We let it replace an old checkpoint four times, and kill it each time with SIGKILL, the signal of `kill -9`: before `open`,
 # before the write, in the middle of the write, and at the end. Then we read the file. Does it hold all old bytes, all new ones,
-# or neither? If neither, it is damaged.
+# or neither? If neither, it is damaged: empty (*lost*) or cut short (*half*).
 
 # %%
 predict("Naive saver: how many of the four kills damage the file?", None)
@@ -193,7 +194,7 @@ print(table(naive))
 
 # %% [markdown]
 # `open` with `"wb"` empties the old file before a single new byte is written. Until the last byte is written, there is neither
-# the old checkpoint nor the new one. A training that saves for 10 s in every 100 s would lose both with about every tenth kill.
+# the old checkpoint nor the new one. A training that saves for 10 s in every 100 s would lose both in about one of ten kills.
 #
 # An **atomic save** replaces the file in one instant. It writes the new bytes to another file, and then gives that file the
 # name of the old one, with `os.replace`. The operating system renames in one instant: at every moment, the name leads to all
@@ -217,8 +218,8 @@ from course.lessons.l15_when_things_fail.figures import save_states
 save_states({"naive save": naive, "atomic save": kill_at_every_step(save)})
 
 # %% [markdown]
-# With the atomic save, every box is old or new. At the end, a power cut may still leave the old file, because the new *name* is
-# not on the disk yet. The library's `atomic_save` waits for that as well, with an `fsync` of the folder.
+# With the atomic save, every box is old or new. After the rename, a power cut may still leave the old file, because the rename
+# itself is not on the disk yet. The library's `atomic_save` waits for the rename, too, with an `fsync` of the folder.
 
 # %% [markdown] tags=["notes"]
 # Eight minutes for this section. Those who are done early kill `renaming_save` of `course_lib.training.saving`, which has no
@@ -230,19 +231,19 @@ save_states({"naive save": naive, "atomic save": kill_at_every_step(save)})
 # The library's `save_training` saves a folder atomically. Every rank writes its own file into a hidden folder and calls
 # `fsync`. When all ranks have done so, rank 0 renames the folder. Our training uses stage 3 of ZeRO (lesson 11): each rank keeps
 # only a shard of the weights and of the optimizer state, so each has something of its own to save. With plain data
-# parallelism, rank 0 alone could save them, as they are equal on all ranks.
+# parallelism, both are equal on all ranks, so rank 0 alone could save them. (Random-number states may differ.)
 #
 # Four ranks train for 14 steps and save after every fourth step. The first job runs undisturbed. In the second job, a rank is
-# killed after ten steps. The third job goes on in the second one's folder, but on *two* ranks, as if the machine of the other
-# two were lost. All three divide the same global batches among their ranks. How many steps do the second and the third job
-# compute together?
+# killed after ten steps. The third job resumes from the second job's last checkpoint, and trains until 14 steps are done. It has
+# only *two* ranks, as if a machine with two ranks were lost. All three jobs divide the same global batches among their ranks.
+# How many steps do the second and the third job compute in total?
 
 # %% [markdown] tags=["notes"]
 # Listen for "14, as without a kill". Ask after which step the last save was, and what happened to the
 # steps after it. Three minutes.
 
 # %%
-predict("Steps computed by the killed and the resumed job together?", None)
+predict("Steps computed by the killed and the resumed job in total?", None)
 
 # %%
 import tempfile
@@ -260,7 +261,7 @@ from course.lessons.l15_when_things_fail.resume_picture import resumed_curves
 from course.lessons.l15_when_things_fail.words import explain_resume
 
 steps, why = len(killed) + len(resumed), explain_resume(killed, resumed)
-outcome("Steps computed by the killed and the resumed job together?", steps, because=why, word="counted")
+outcome("Steps computed by the killed and the resumed job in total?", steps, because=why, word="counted")
 resumed_curves({"4 ranks, undisturbed": undisturbed, "4 ranks, killed": killed, "2 ranks, resumed": resumed})
 
 # %% [markdown]
@@ -273,17 +274,19 @@ same = largest_difference(undisturbed, resumed) < 1e-9
 print("the resumed losses are those of the undisturbed job, to 1e-9:", same)
 
 # %% [markdown]
-# Two ranks add the gradients in a different order from four, so the last digits differ. Two ranks can resume because the
-# checkpoint says to which parameter each number of a shard belongs. The losses are equal because the global batches are.
+# Two ranks can resume because the checkpoint says which parts of which parameters each shard holds. Two ranks add the gradients
+# in a different order from four, so the last digits of the losses may differ. Apart from those digits, the losses are equal,
+# because the global batches are.
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - `mpiexec` notices a rank that dies, `-m mpi4py` an error. A hang shows only after a timeout, a straggler only in a trace.
+# - `mpiexec` notices a rank that dies, `-m mpi4py` an error. A hang shows only after a timeout, a straggler
+#   only in recorded waiting times.
 # - The rank that reports a timeout is its victim. Look for the rank that did not come.
 # - The straggler waits least.
 # - Write to another file, fsync, rename. Then neither a kill nor a power cut damages the last checkpoint.
-# - If the checkpoint says to which parameter each number of a shard belongs, any number of ranks can resume from it.
+# - If the checkpoint says which parts of which parameters each shard holds, any number of ranks can resume from it.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -339,8 +342,8 @@ print(right_table(losses, never))
 # With the weights alone, dropout draws different numbers, so even the first loss differs. With the random numbers, the first
 # loss is right: it comes before the first update, in which the missing momentum shows. Both trainings still learn, and no error
 # says that they are different ones. But if you compare two runs, or look for a bug that shows in step 70,000, you need all
-# three, and the number of the step, from which the order of the data and the learning rate follow. (In float16, you also need
-# the loss scale.)
+# three. You also need the number of the step: the order of the data and the learning rate follow from it. (In float16, you
+# also need the loss scale.)
 
 # %% [markdown] tags=["slide"]
 # ### 6 · How often to save
@@ -372,8 +375,8 @@ best, why = best_interval(machine), "The exact model assumes independent failure
 outcome("Minutes of work between two saves, on 2,048 nodes?", best / 60, because=why, word="computed")
 
 # %% [markdown]
-# Two formulas come close to this number. **Young's formula** follows in two steps. Let a save take δ, the work between two
-# saves τ, and the MTBF be M. Saving costs δ/τ of the time. A failure loses τ/2, and there is one per M. The sum, δ/τ + τ/(2M),
+# Two formulas come close to this number. **Young's formula** follows in two steps. A save takes δ, the work between two saves
+# takes τ, and the MTBF is M. Saving costs δ/τ of the time. A failure loses τ/2, and there is one per M. The sum, δ/τ + τ/(2M),
 # is smallest at τ = √(2δM). A restart costs the same for every τ, so it does not matter here. **Daly's formula** is a
 # higher-order approximation: it also counts failures while saving and while repeating lost work.
 #
@@ -419,7 +422,7 @@ print(claims_table(claims()))
 # In the all-reduce in which a rank dies, one survivor may get the sum and another one an error. So before they update their
 # weights, the survivors **agree** whether the step is done: `comm.Agree(1)` returns 1 only if every survivor passed 1. If not,
 # they take the step again. Here is a job of three ranks. Rank 1 dies in step 8, and the two survivors divide the same global
-# batches between them:
+# batches between them. A second job runs undisturbed, for comparison:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.figures import loss_of_survivors
@@ -427,10 +430,13 @@ from course.lessons.l15_when_things_fail.jobs import run_survivors
 from course.lessons.l15_when_things_fail.words import explain_survivors
 
 run = run_survivors(ranks=3, victim=1, steps=20, dies_at=8)
+undisturbed = run_survivors(ranks=3, steps=20, dies_at=-1)
 print(explain_survivors(run))
-loss_of_survivors(run) if run.steps else None
+loss_of_survivors(run, undisturbed) if run.steps else None
 
 # %% [markdown]
+# Each step has a batch of its own, so the loss does not fall evenly: it drops from step 7 to step 8 without a death, too.
+#
 # In data parallelism, every survivor has all weights. With sharded state (lesson 11), a part of the state died with its owner,
 # and only a checkpoint has it.
 
@@ -451,14 +457,14 @@ print(explain_elastic(run))
 elastic_timeline(run)
 
 # %% [markdown]
-# With `--nnodes=2:4 --max-restarts=3`, torchrun also goes on when a node is lost (not the one of `--rdzv-endpoint`), or when
-# one more joins. Such a training is **elastic**. The number of ranks changes then. If each rank takes a fixed number of samples,
+# With `--nnodes=2:4 --max-restarts=3`, torchrun also goes on when a node is lost (unless `--rdzv-endpoint` names this
+# node), or when one more joins. Such a training is **elastic**. The number of ranks changes then. If each rank takes a fixed number of samples,
 # the global batch changes with it (lesson 06).
 
 # %% [markdown] tags=["slide"]
 # ### 8 · An error that nobody reports
 #
-# A bit flips in memory, or a processor computes a wrong number. No rank raises, hangs or is late. This is a **silent error**; six of the
+# A bit flips in memory, or a CPU computes a wrong number. No rank raises, hangs or is late. This is a **silent error**; six of the
 # 419 interruptions of Llama 3 were of this kind. Replicas help: they have to be equal to the last bit (lesson 06). So now and
 # then, every rank computes a hash of each tensor, and the ranks compare them:
 
@@ -479,7 +485,7 @@ for step, differences in cluster["found"][0]:
     print(step, differences or "all replicas are equal")
 
 # %% [markdown]
-# All ranks take the same update, so the difference neither spreads nor heals. But rank 1 now computes wrong gradients, and
+# All ranks add the same update, so the difference neither spreads nor heals. But rank 1 now computes wrong gradients, and
 # their mean reaches everybody. Three ranks agree, so rank 1 is wrong. It can take the weights of another rank; if it happens
 # again, its node is replaced. The updates since the flip already contain wrong gradients; to be rid of them, go back to a
 # checkpoint from before. With two replicas we would know that something is wrong, but not on which rank. And an error that
@@ -525,8 +531,8 @@ elif rank == 0:
 #
 # PyTorch has `torch.distributed.rpc`, which its documentation calls stable and in maintenance mode:
 # `rpc.init_rpc("worker0", rank=0, world_size=2)` on each rank, then `rpc.rpc_sync("worker1", torch.add, args=(x, y))`. Our ranks
-# poll shared memory, and serve one call at a time. PyTorch hands each call to other threads. That takes longer, but the rank
-# can compute meanwhile.
+# poll shared memory, and serve one call at a time. PyTorch hands each call to other threads. The hand-over takes longer, but
+# the rank can compute meanwhile.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l15_when_things_fail.jobs import time_remote_calls

@@ -81,7 +81,7 @@ def of_llama() -> list[Sourced]:
         100 * efficiency(interval, machine),
         "%",
         f"1 min per save, 10 min per restart (not published), a save every {interval / MINUTE:.0f} min",
-        "how long saves and restarts took: shorter, by this; and the 47 planned interruptions",
+        "the real times of saves and restarts, probably shorter; and the 47 planned interruptions",
     )
     return [Sourced(rate, LLAMA), Sourced(part, LLAMA)]
 

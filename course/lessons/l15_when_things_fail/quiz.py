@@ -86,24 +86,24 @@ MORE_NODES = Question(
 STEP_DONE = Question(
     id="15.q4",
     question="Under ULFM, rank 1 dies during the all-reduce of a step. On rank 0 the call returned, on rank "
-    "2 it raised an error. When may rank 0 update its weights?",
+    "2 it raised an error. What must rank 0 know before it updates its weights?",
     options=(
         Option(
-            "at once, since it holds the sum",
+            "nothing more: it holds the sum",
             reply="That would leave rank 2 with the old weights: it has no sum. From then on the replicas "
             "differ, and no error says so.",
             belief="my-call-returned-all-returned",
         ),
         Option(
-            "only if all survivors agree that the step is done",
+            "that all survivors have the sum",
             reply="An agreement tells every survivor whether all of them have the sum. Here one has not, so "
             "all take the step again, on a smaller communicator.",
             right=True,
         ),
         Option(
-            "at no time, as every sum lacks rank 1",
-            reply="That would mean the sum on rank 0 is wrong. It may well be complete: rank 1 can have "
-            "died after it had sent its part. What is missing is the sum on rank 2.",
+            "whether the sum contains rank 1's part",
+            reply="That would mean the sum on rank 0 may be wrong. But a call that returns has the parts of "
+            "all ranks: rank 1 died after it had sent its own. What is missing is the sum on rank 2.",
             belief="a-death-spoils-the-sum",
         ),
     ),
@@ -186,7 +186,7 @@ PREDICTIONS = (
     ),
     Prediction(
         id="15.p4",
-        question="Steps computed by the killed and the resumed job together?",
+        question="Steps computed by the killed and the resumed job in total?",
         objectives=(4,),
         targets=("a-kill-loses-nothing",),
     ),

@@ -12,7 +12,7 @@ def resumed_curves(runs: Mapping[str, Losses]) -> Picture:
     undisturbed, killed, resumed = runs.values()
     far = max(abs(undisturbed[step] - loss) for step, loss in resumed.items())
     first, last = min(resumed), max(killed)
-    title = f"From step {first} on, the resumed losses differ from the undisturbed ones by at most {far:.0e}"
+    title = f"The killed job ends after step {last}, the resumed one begins with step {first}"
     figure, axes = new_figure(title, width=7.5, height=3.8)
     axes.axvspan(first - 0.5, last + 0.5, color=GRID, label=f"computed twice: steps {first} to {last}")
     styles: tuple[Look, ...] = (
@@ -29,6 +29,7 @@ def resumed_curves(runs: Mapping[str, Losses]) -> Picture:
     alt = (
         f"Loss against step for three jobs. {title}. {names[1]}: steps {min(killed)} to {last}; {names[2]}: "
         f"steps {first} to {max(resumed)}. {names[0]}: the loss goes from "
-        f"{undisturbed[min(undisturbed)]:.2f} to {undisturbed[max(undisturbed)]:.2f}."
+        f"{undisturbed[min(undisturbed)]:.2f} to {undisturbed[max(undisturbed)]:.2f}. "
+        f"The resumed losses differ from the undisturbed ones by at most {far:.0e}."
     )
     return Picture(figure, alt)

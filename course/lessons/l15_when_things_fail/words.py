@@ -30,16 +30,21 @@ def explain_blame(failures: Mapping[str, Failure]) -> str:
 
 
 def failure_table(failures: Mapping[str, Failure]) -> str:
-    """A row per failure: which other rank noticed first, when and how, and whom the last message names."""
-    lines = [f"{'rank 1 …':11}{'first noticed by':19}{'after':10}{'how':19}last message names"]
+    """A row per failure: who noticed first, within which time and how, and whom the last message names.
+
+    mpiexec has noticed when it ends the first of the other ranks.
+    """
+    lines = [f"{'rank 1 …':11}{'first noticed by':19}{'within':10}{'how':16}last message names"]
     for how, failure in failures.items():
         first, named = first_notice(failure), failure.blamed
         by, after, way = "nobody", "–", "–"
         if first is not None:
             rank, seconds = first
-            by, after = f"rank {rank}", f"{seconds:.2f} s"
-            way = "mpiexec ended it" if failure.noticed[rank].was_ended else "its timeout"
-        lines.append(f"{how:11}{by:19}{after:10}{way:19}{'nobody' if named is None else f'rank {named}'}")
+            by, way = f"rank {rank}", "its timeout"
+            if failure.noticed[rank].was_ended:
+                by, way = "mpiexec", f"rank {failure.guilty} ended"
+            after = f"{seconds:.2f} s"
+        lines.append(f"{how:11}{by:19}{after:10}{way:16}{'nobody' if named is None else f'rank {named}'}")
     return "\n".join(lines)
 
 

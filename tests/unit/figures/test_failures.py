@@ -47,7 +47,7 @@ HANG = Failure(
 def test_the_timeline_of_a_hang_names_the_victim_that_noticed() -> None:
     picture = failure_timeline(HANG)
     check_legible(picture)
-    assert title_of(picture) == "Rank 1 hangs; the first of the others, rank 2, notices after 2.05 s"
+    assert title_of(picture) == "Rank 1 hangs; rank 2 is the first to notice, after 2.05 s"
     assert "rank 0: ends 2.5 s after the failure" in picture.alt
 
 
@@ -55,7 +55,7 @@ def test_who_is_ended_has_not_noticed() -> None:
     ended = replace(HANG, how="dies", noticed={0: Notice(0.4, "ended by mpiexec")})
     picture = failure_timeline(ended)
     check_legible(picture)
-    assert title_of(picture) == "Rank 1 dies; the first of the others, rank 0, is ended after 0.40 s"
+    assert title_of(picture) == "Rank 1 dies; rank 0 is the first to be ended, after 0.40 s"
 
 
 def test_a_slow_rank_is_noticed_by_nobody() -> None:
@@ -83,7 +83,7 @@ def test_the_states_of_savers_count_the_damage() -> None:
     assert title_of(picture) == (
         "Damaged files: naive, 2 of 4 kills and 3 of 4 power cuts; atomic, 0 of 3 kills and 0 of 3 power cuts"
     )
-    assert "naive, before rest of write checkpoint: kill half, power cut lost" in picture.alt
+    assert "naive, in the middle of write checkpoint: kill half, power cut lost" in picture.alt
     check_legible(save_states({"one": ATOMIC * 3}))
 
 
@@ -107,11 +107,14 @@ def test_lines_at_the_same_interval_are_drawn_as_one() -> None:
 STEPS = [Step(step, 3 if step < 2 else 2, 9.0 / (step + 1), 0.001) for step in range(4)]
 
 
-def test_the_loss_of_survivors_says_who_died_and_when_they_went_on() -> None:
-    picture = loss_of_survivors(SurvivorRun(1, STEPS, 0.04, 0.07, 0.09))
+def test_the_loss_of_survivors_says_who_died_and_how_far_it_is_from_the_undisturbed_one() -> None:
+    undisturbed = SurvivorRun(1, [replace(each, ranks=3, loss=each.loss + 2e-15) for each in STEPS])
+    picture = loss_of_survivors(SurvivorRun(1, STEPS, 0.04, 0.07, 0.09), undisturbed)
     check_legible(picture)
-    assert title_of(picture) == "Rank 1 dies in step 2; after 90 ms the 2 survivors have finished it"
-    nobody = loss_of_survivors(SurvivorRun(1, STEPS[:2]))
+    assert title_of(picture) == (
+        "Rank 1 dies in step 2; from then on the losses differ from the undisturbed ones by at most 2e-15"
+    )
+    nobody = loss_of_survivors(SurvivorRun(1, STEPS[:2]), SurvivorRun(1, STEPS[:2]))
     assert title_of(nobody) == "All 3 ranks take all 2 steps"
 
 
@@ -127,7 +130,7 @@ def test_the_elastic_timeline_says_when_the_killed_step_was_done() -> None:
     picture = elastic_timeline(run)
     check_legible(picture)
     assert title_of(picture) == (
-        "Worker 1 is killed in step 12; 2.8 s later step 12 is done, with 2 steps taken twice"
+        "Worker 1 is killed in step 12; 2.8 s later step 12 is done; 2 steps were computed twice"
     )
 
 

@@ -35,7 +35,7 @@ FAILURES = {
 def test_the_table_names_the_first_rank_that_noticed_and_the_one_in_the_last_message() -> None:
     rows = [" ".join(line.split()) for line in failure_table(FAILURES).splitlines()[1:]]
     assert rows == [
-        "raises rank 2 0.20 s mpiexec ended it rank 1",
+        "raises mpiexec 0.20 s rank 1 ended rank 1",
         "hangs rank 0 2.10 s its timeout rank 2",
         "is slow nobody – – nobody",
     ]
