@@ -62,7 +62,8 @@ rank, size = comm.rank, comm.size
 #
 # - The state (weights, gradients and optimizer state) takes 3.3 million parameters × 16 bytes = 53 MB.
 # - The activations: each rank has 32/4 sequences × 64 = 512 tokens. For the backward pass, each block keeps about
-#   16 × width numbers per token (the formula of `block` below shows them all). That makes 4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34 MB.
+#   16 × width numbers per token (the formula of `block` below shows them all). That makes
+#   4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34 MB.
 #
 # The planner also counts the rest. **Click on its number** to see how it was computed:
 
@@ -151,7 +152,7 @@ ranking(estimates, most=3)
 # We call it the *five-strategy plan*.
 
 # %%
-predict("How many times as long is a step of the five-strategy plan as a step of the planner's choice?", None)
+predict("How many times as long is a five-strategy step as a step of the planner's choice?", None)
 
 # %% tags=["nbval-ignore-output"]
 five = Plan(data=2, zero=2, tensor=2, sequence=True, microbatches=4, recompute=True)
@@ -175,18 +176,14 @@ from course.lessons.l16_choose_your_strategy.words import explain_combined, expl
 
 runs, said = cluster["runs"][0], [estimate(shape, batch, plan, machine) for plan in chosen]
 times, why = runs[2]["seconds"] / runs[0]["seconds"], explain_combined(said, runs)
-outcome(
-    "How many times as long is a step of the five-strategy plan as a step of the planner's choice?",
-    times,
-    because=why,
-)
+outcome("How many times as long is a five-strategy step as a step of the planner's choice?", times, "", why)
 print(explain_runs(said, runs))
 errors = worst_errors(said, runs)  # of memory, and of times
 predicted_and_measured(said, runs)
 
 # %% [markdown]
 # The planner adds up the same tensors that a run counts, so its memory is nearly exact. A predicted time is a sum of parts that were timed
-# one by one, so it can be too long or too short. In a real step, a part may find its data in the cache; but ranks also wait for each
+# one by one, so it can be too long or too short. In a real step, a part may find its data in the cache, and ranks wait for each
 # other, most often in plans with many small messages. If two predicted times differ by less than their error, they do not say which plan
 # is faster.
 
@@ -202,8 +199,8 @@ predicted_and_measured(said, runs)
 # order, the planner asks: does a plan of this kind fit? You could stop at the first yes. We go on, to compare the times. (Section 7
 # explains why ZeRO-3 comes so late.)
 #
-# Each kind includes plans with micro-batches and recomputation. For example, data parallelism needed 90 MB in section 1, but with 4
-# micro-batches it needs only 63 MB.
+# Each kind includes plans with micro-batches and recomputation. Data parallelism needed 90 MB in section 1. With 4 micro-batches, it
+# needs only 63 MB.
 #
 # In the figure, each arrow shows the least memory that a plan of its kind needs. Each box on the right shows the fastest plan of its kind
 # that fits, which may need more memory. A thick frame marks the first kind that fits, and a star the fastest plan of all.
@@ -220,29 +217,21 @@ decision_tree(questions(estimates))
 # Now we change one number: each rank gets half the memory, 32 MB. You can read the fastest step off the line in section 2.
 
 # %%
-predict("How many times as long is the fastest step with 32 MB as the fastest step with 64 MB?", None)
+predict("How many times as long is the fastest step with 32 MB as with 64 MB?", None)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.words import explain_half
 
 smaller = under(estimates, 32e6)  # bytes per rank: try others
-times, why = (
-    smaller[0].seconds.value / estimates[0].seconds.value,
-    explain_half(estimates, smaller, errors[1]),
-)
-outcome(
-    "How many times as long is the fastest step with 32 MB as the fastest step with 64 MB?",
-    times,
-    "",
-    why,
-    "predicted",
-)
+times = smaller[0].seconds.value / estimates[0].seconds.value
+why = explain_half(estimates, smaller, errors[1])
+outcome("How many times as long is the fastest step with 32 MB as with 64 MB?", times, "", why, "predicted")
 print(explain_star(questions(smaller), errors))
 decision_tree(questions(smaller))
 
 # %% [markdown]
 # With half the memory, neither data parallelism nor ZeRO-1 fits on its own. With fewer plans left, the fastest cannot become faster.
-# Each limit has its own answer: more moving parts are worth it only where they save more time than the error.
+# More moving parts are worth it only where they save more time than the error.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A team asks you
@@ -285,8 +274,7 @@ if rank == 0:
 # - A plan fits only if state, activations and buffers fit *together*, at the fullest moment of a step.
 # - Memory depends on the model, the batch and the plan. Time also depends on the machine.
 # - A smaller memory limit leaves fewer plans, so the fastest step gets longer or stays the same.
-# - Predicted times have an error. Among plans that differ by less than the error, take the plainest, or measure them. A combination is
-#   worth its moving parts when it saves more than the error.
+# - Predicted times have an error. Among plans that differ by less than the error, take the plainest, or measure them.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss

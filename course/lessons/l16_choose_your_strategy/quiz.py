@@ -4,15 +4,15 @@ from mpi_classroom.exercises import Option, Prediction, Question
 
 BEYOND_THE_ERROR = Question(
     id="16.q1",
-    question="When you ran plans, their predicted times were off by up to 15 %. Now you train two models. For "
-    "each, the planner compares a plain plan with a combination, and all four plans fit. First model: 297 ms "
+    question="Predicted times were off by up to 15 % when you ran plans. Now you train two models. For each, "
+    "the planner compares a plain plan with a combination, and all four plans fit. First model: 297 ms "
     "per step for the plain plan, 290 ms for the combination. Second model: 420 ms and 290 ms. Where do you "
     "run the combination?",
     options=(
         Option(
             "in both, since it is faster",
-            reply="That would mean a difference of 2 % is real. Predicted times are off by more than that. So "
-            "for the first model, they do not say which plan is faster.",
+            reply="That would mean a difference of 2 % is real. Predicted times are off by more than "
+            "that. So for the first model, they do not say which plan is faster.",
             belief="predictions-are-exact",
         ),
         Option(
@@ -149,14 +149,13 @@ PREDICTIONS = (
     ),
     Prediction(
         id="16.p2",
-        question="How many times as long is a step of the five-strategy plan as a step of the planner's "
-        "choice?",
+        question="How many times as long is a five-strategy step as a step of the planner's choice?",
         objectives=(2,),
         targets=("combine-everything",),
     ),
     Prediction(
         id="16.p3",
-        question="How many times as long is the fastest step with 32 MB as the fastest step with 64 MB?",
+        question="How many times as long is the fastest step with 32 MB as with 64 MB?",
         objectives=(3,),
         targets=("half-the-memory-twice-the-time",),
     ),
