@@ -88,7 +88,7 @@ def test_a_configuration_is_explained_with_its_formulas(
     printed = capsys.readouterr().out
     assert "plans fit into 1 GB per rank." in printed
     assert "weights + gradients + optimizer + inputs + max(backward, update)" in printed
-    assert "Does it fit when every rank keeps all weights, gradients and optimizer state? yes" in printed
+    assert "Does a plan fit when every rank keeps all weights, gradients and optimizer state? yes" in printed
     assert "Every number of it is cited: nobody, counted, given." in printed
 
 

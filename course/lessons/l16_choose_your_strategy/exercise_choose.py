@@ -16,8 +16,9 @@ from mpi_classroom.exercises import Exercise, Wrong, WrongAnswer, expect
 PLANNER, TWIN = "the planner's estimate", "the plan's twin"
 BY_NAME = {team.name: team for team in TEAMS}
 RULE = (
-    "Find a plan that fits and whose predicted step is at most 10 % longer than that of the fastest plan "
-    "that fits. The planner judges your plan first. Then the plan's twin trains on up to four ranks."
+    "Find a plan that fits. Its predicted step may be at most 10 % longer than that of the fastest plan that "
+    "fits. The planner judges your plan first. Then the plan's twin trains on up to four ranks. Try a first "
+    "plan early: the reply says what is wrong with it."
 )
 AGAIN = "Find a plan as in 16.1."
 _trained: dict[tuple[str, Plan], str] = {}  # the second time, with pauses, nothing new can be found
@@ -79,9 +80,9 @@ CHOOSE_CHATBOT = _choose(
     id="16.1",
     title="A chatbot on 8 GPUs",
     task="A team trains a model of 13 billion parameters (40 blocks of width 5,120, the sizes of OPT-13B) on "
-    "one node of 8 A100. Each GPU has 80 GB and sends 300 GB/s. A step has 64 sequences of 2,048 tokens. "
-    "Weights and gradients are in 16 bits, master weights and Adam's two moments in 32: 2 + 2 + 12 bytes per "
-    "parameter. " + RULE,
+    "one node of 8 A100. Each GPU has 80 GB, computes at most 312 Tflop/s and sends 300 GB/s. A step has 64 "
+    "sequences of 2,048 tokens. Weights and gradients are in 16 bits. A copy of the weights and Adam's two "
+    "moments are in 32 bits. Together: 2 + 2 + 12 bytes per parameter. " + RULE,
     objectives=(2, 3),
     targets=("combine-everything",),
     stub="data=8, microbatches=8",

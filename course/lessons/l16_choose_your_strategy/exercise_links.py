@@ -58,8 +58,8 @@ LINKS = Exercise(
     title="Spot the bug: the more ranks, the faster",
     task="A colleague computes how long a Transformer block takes when ranks share it by tensor parallelism. "
     "Her example: 4 ms on one GPU, all-reduces of 32 MB, nodes of 8 GPUs, 300 GB/s inside a node and 25 GB/s "
-    "between two. She concludes that 16 ranks are faster than 8. In truth they take about eight times as "
-    "long. Correct the function.",
+    "between two. She concludes that 16 ranks are faster than 8. In truth, 16 ranks take about eight times "
+    "as long as 8. Correct the function.",
     objectives=(5,),
     targets=("tensor-parallel-across-nodes",),
     stub=_STUB,

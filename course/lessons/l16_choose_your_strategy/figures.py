@@ -15,9 +15,10 @@ from course.lessons.l16_choose_your_strategy.words import (
     family_of,
     in_mb,
     peak_of,
+    percent_less,
     short,
 )
-from course.lessons.shared.figures.zero import PARTS
+from course.lessons.shared.figures.zero import PARTS, WORDS
 from course_lib.theory.planner.quantity import Quantity
 from course_lib.theory.planner.ranking import Decision, Estimate
 from mpi_classroom.figures import (
@@ -32,7 +33,8 @@ from mpi_classroom.figures import (
     three_digits,
 )
 
-HELD: dict[str, Look] = {**PARTS, "activations and buffers": {"color": "#CC79A7", "hatch": "xx"}}
+HELD: dict[str, Look] = {WORDS[part]: look for part, look in PARTS.items()}
+HELD["activations and buffers"] = {"color": "#CC79A7", "hatch": "xx"}
 PREDICTED: Look = {"color": "#56B4E9", "hatch": ""}
 MEASURED: Look = {"color": "#E69F00", "hatch": "///"}
 LIMIT: Look = {"color": "#D55E00", "linewidth": 2, "linestyle": "--"}
@@ -210,10 +212,9 @@ def tree_title(decisions: Sequence[Decision], first: int | None, fastest: int | 
     assert plain is not None and quick is not None
     if first == fastest:
         return f"{limit} per rank: question {first + 1} finds the fastest plan that fits"
-    times = plain.seconds.value / quick.seconds.value
     return (
-        f"{limit} per rank: question {first + 1} finds the first plan that fits; the fastest (★) is "
-        f"{three_digits(times)} times as fast as the first"
+        f"{limit} per rank: question {first + 1} finds the first plan that fits; the fastest (★) takes "
+        f"{percent_less(plain, quick)}% less time"
     )
 
 

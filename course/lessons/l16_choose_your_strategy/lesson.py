@@ -7,7 +7,7 @@
 # |---|---|
 # | **You will be able to** | compute the bytes that a rank needs; measure a machine and choose the fastest way to split a training; say how the memory limit changes the choice |
 # | **With More** | say how far to trust a predicted time; derive the rules that everyone repeats; choose for three more teams |
-# | **Before this** | [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) and [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the cores. Helpful: [08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) and [09 · Tensor parallelism](09_tensor_parallelism.ipynb) |
+# | **Before this** | [07 · DDP on MNIST](07_ddp_on_mnist.ipynb), [08 · Pipeline parallelism](08_pipeline_parallelism.ipynb), [09 · Tensor parallelism](09_tensor_parallelism.ipynb) and [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the cores |
 # | **Time** | core 20 min · more 50 min |
 # | **Ranks** | 4 |
 #
@@ -56,11 +56,14 @@ rank, size = comm.rank, comm.size
 #
 # > memory = weights + gradients + optimizer state + inputs + activations and buffers at their peak
 #
+# Buffers hold temporary results, and copies for messages.
+#
 # By hand, for data parallelism:
 #
 # - The state (weights, gradients and optimizer state) takes 3.3 million parameters × 16 bytes = 53 MB.
 # - The activations: each rank has 32/4 sequences × 64 = 512 tokens. For the backward pass, each block keeps about
-#   16 × width numbers per token. That makes 4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34 MB.
+#   16 × width numbers per token (the formula of `block` below shows them all). That makes
+#   4 blocks × 16 × 256 × 512 tokens × 4 bytes = 34 MB.
 #
 # The planner also counts the rest. **Click on its number** to see how it was computed:
 
@@ -93,7 +96,7 @@ memory_bars(needs, limit)
 
 # %% [markdown]
 # State is only part of the memory. In tensor parallelism, every rank computes on all tokens of the batch, so it keeps many activations. The
-# pipeline needs least, because it is the only one of the four that cuts the batch into micro-batches.
+# pipeline needs least: with 1F1B, its first stage holds at most 4 of the 8 micro-batches at once, so it keeps only half of its activations.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · What is fast?
@@ -111,8 +114,8 @@ print(whose(measured), *summary(measured), sep="\n")
 
 # %% [markdown]
 # We now predict every plan that our library can run here with 1, 4 or 8 micro-batches. (Offloading, which keeps Adam's state in files,
-# waits until section 8.) Each point is a plan: further left needs less memory, lower is faster. The line connects the plans that no
-# other plan beats in both:
+# waits until More.) Each point is a plan: further left needs less memory, lower is faster. The line is the **Pareto front**: for each
+# memory limit, it shows the fastest plan that fits.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import plan_cloud
@@ -124,8 +127,9 @@ estimates = in_order(estimate(shape, batch, plan, machine) for plan in every)
 plan_cloud(estimates)
 
 # %% [markdown]
-# Here are the three fastest plans that fit. The first, however narrowly it wins, is the planner's choice. For example, the
-# name `ZeRO-1 on 2 × 1F1B pipeline of 2` means a pipeline of two stages, each with two data ranks that use ZeRO-1. Click on a number:
+# Here are the three fastest plans that fit. **The planner's choice** is the first, even if it wins narrowly. A plan's name lists its
+# parts: `ZeRO-1 on 2 × 1F1B pipeline of 2` is one pipeline of two stages; in each stage, two ranks divide the batch and use ZeRO-1.
+# Click on a number, for example on the step of the first plan:
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.traced import ranking
@@ -135,17 +139,24 @@ ranking(estimates, most=3)
 # %% [markdown]
 # In a pipeline of two stages with one micro-batch, each stage is idle for half of the time. Where ranks share cores, another rank computes
 # meanwhile, so such a pipeline loses little.
+
+# %% [markdown]
+# Are the predictions right? We run three plans: the planner's choice, ZeRO-3, and a plan that combines five strategies:
 #
-# Are the predictions right? We run three plans: the planner's choice, ZeRO-3, and a combined plan of many strategies: ZeRO-2, tensor
-# parallelism, sequence parallelism (between the split layers, each tensor rank keeps only some of the tokens), micro-batches, and
-# recomputation (a rank keeps only the input of each block, and computes the rest again in the backward pass).
+# - ZeRO-2: the batch is divided by two.
+# - Tensor parallelism: every layer is divided by two.
+# - **Sequence parallelism**: between the split layers, each tensor rank keeps only half of the tokens.
+# - Four micro-batches.
+# - **Recomputation**: a rank keeps only the input of each block, and computes the rest again in the backward pass.
+#
+# We call it the *five-strategy plan*.
 
 # %%
-predict("How many times as long as the choice does a step of the combined plan take?", None)
+predict("How many times as long is a five-strategy step as a step of the planner's choice?", None)
 
 # %% tags=["nbval-ignore-output"]
-many = Plan(data=2, zero=2, tensor=2, sequence=True, microbatches=4, recompute=True)
-chosen = [estimates[0].plan, Plan(data=4, zero=3), many]
+five = Plan(data=2, zero=2, tensor=2, sequence=True, microbatches=4, recompute=True)
+chosen = [estimates[0].plan, Plan(data=4, zero=3), five]
 cluster["work"] = shape, batch, chosen
 
 # %% [markdown]
@@ -161,18 +172,20 @@ runs = [run_plan(comm, shape, batch, plan, steps=3) for plan in chosen]
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import predicted_and_measured
-from course.lessons.l16_choose_your_strategy.words import explain_many, explain_runs
+from course.lessons.l16_choose_your_strategy.words import explain_combined, explain_runs, worst_errors
 
 runs, said = cluster["runs"][0], [estimate(shape, batch, plan, machine) for plan in chosen]
-times, why = runs[2]["seconds"] / runs[0]["seconds"], explain_many(said, runs)
-outcome("How many times as long as the choice does a step of the combined plan take?", times, because=why)
+times, why = runs[2]["seconds"] / runs[0]["seconds"], explain_combined(said, runs)
+outcome("How many times as long is a five-strategy step as a step of the planner's choice?", times, "", why)
 print(explain_runs(said, runs))
+errors = worst_errors(said, runs)  # of memory, and of times
 predicted_and_measured(said, runs)
 
 # %% [markdown]
-# The planner adds up the same tensors that a run counts, so the predicted memory is nearly exact. A predicted time is a sum of parts that
-# were timed one by one. Real ranks also wait for each other, most often in plans with many small messages. Do not choose by a
-# difference that is smaller than the error of the times.
+# The planner adds up the same tensors that a run counts, so its memory is nearly exact. A predicted time is a sum of parts that were timed
+# one by one, so it can be too long or too short. In a real step, a part may find its data in the cache, and ranks wait for each
+# other, most often in plans with many small messages. If two predicted times differ by less than their error, they do not say which plan
+# is faster.
 
 # %% tags=["exercise: 16.q1"]
 
@@ -182,55 +195,61 @@ predicted_and_measured(said, runs)
 # %% [markdown] tags=["slide"]
 # ## 3 · How does the memory limit change the choice?
 #
-# The planner asks one question per kind of plan, the plainest kind (with the fewest moving parts) first. (Section 7 explains why ZeRO-3
-# comes late.) You could stop at the first yes; we go on, to compare the times. Each kind includes plans with micro-batches and
-# recomputation: data parallelism needed 90 MB in section 1, but needs only 63 MB with 4 micro-batches.
+# We now sort the plans into seven kinds, from the plainest (with the fewest moving parts) to the combined ones. For each kind, in this
+# order, the planner asks: does a plan of this kind fit? You could stop at the first yes. We go on, to compare the times. (Section 7
+# explains why ZeRO-3 comes so late.)
+#
+# Each kind includes plans with micro-batches and recomputation. Data parallelism needed 90 MB in section 1. With 4 micro-batches, it
+# needs only 63 MB.
 #
 # In the figure, each arrow shows the least memory that a plan of its kind needs. Each box on the right shows the fastest plan of its kind
-# that fits, which may need more. A thick frame marks the first kind that fits, and a star the fastest plan of all.
+# that fits, which may need more memory. A thick frame marks the first kind that fits, and a star the fastest plan of all.
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.figures import decision_tree
-from course.lessons.l16_choose_your_strategy.words import explain_star, worst_error
+from course.lessons.l16_choose_your_strategy.words import explain_star
 from course_lib.theory.planner.ranking import questions, under
 
-print(explain_star(questions(estimates), worst_error(said, runs)[0]))
+print(explain_star(questions(estimates), errors))
 decision_tree(questions(estimates))
 
 # %% [markdown]
-# Now we change one number: each rank gets half the memory, 32 MB.
+# Now we change one number: each rank gets half the memory, 32 MB. You can read the fastest step off the line in section 2.
 
 # %%
-predict("How many times as long as with 64 MB is the fastest step with 32 MB?", None)
+predict("How many times as long is the fastest step with 32 MB as with 64 MB?", None)
 
 # %% tags=["nbval-ignore-output"]
-from course.lessons.l16_choose_your_strategy.words import choice_table, explain_half
+from course.lessons.l16_choose_your_strategy.words import explain_half
 
 smaller = under(estimates, 32e6)  # bytes per rank: try others
-times, why = smaller[0].seconds.value / estimates[0].seconds.value, explain_half(estimates, smaller)
-outcome("How many times as long as with 64 MB is the fastest step with 32 MB?", times, "", why, "predicted")
-print(choice_table(estimates, worst_error(said, runs)[0]))
-
-# %% tags=["nbval-ignore-output"]
+times = smaller[0].seconds.value / estimates[0].seconds.value
+why = explain_half(estimates, smaller, errors[1])
+outcome("How many times as long is the fastest step with 32 MB as with 64 MB?", times, "", why, "predicted")
+print(explain_star(questions(smaller), errors))
 decision_tree(questions(smaller))
 
 # %% [markdown]
 # With half the memory, neither data parallelism nor ZeRO-1 fits on its own. With fewer plans left, the fastest cannot become faster.
+# More moving parts are worth it only where they save more time than the error.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A team asks you
 #
 # You need no A100 to plan for one: the planner also accepts a **machine on paper**, with rates from data sheets. You now write a
-# plan for such a machine. Then we scale your plan down to at most four ranks, and train a small model under a small memory limit. In
-# this **scaled-down twin**, the same part of the memory decides what fits as on the A100s: state or activations.
+# plan for such a machine. Then we train its **scaled-down twin**: a small model on at most four ranks, under a small memory limit. We
+# chose this limit so that state or activations that are too large for the A100s are too large for the twin, too.
 #
 # `Plan(…)` takes these arguments:
 #
 # - `data`, `pipeline`, `tensor`: how many ranks divide the batch, the list of layers, and every single layer. Their product must be the
 #   number of ranks.
 # - `zero`: the stage of ZeRO, 0 to 3.
-# - `microbatches`: into how many micro-batches each data rank cuts its share of the batch.
+# - `microbatches`: into how many micro-batches each of the `data` parts of the batch is cut. ZeRO-3 gathers the weights again in every
+#   micro-batch.
 # - `sequence=True` adds sequence parallelism to `tensor`; `recompute=True` adds recomputation.
+#
+# What you leave out is 1, 0 or False: `Plan(data=8)` is plain data parallelism.
 
 # %% tags=["exercise: 16.1"]
 
@@ -247,7 +266,7 @@ from course.lessons.l16_choose_your_strategy.twins import train_twin
 
 run = train_twin(comm, CHATBOT, chatbot)
 if rank == 0:
-    print(run)
+    print(f"the plan: {chatbot.name}\n{run}")
 
 # %% [markdown] tags=["slide"]
 # ## Key points
@@ -284,7 +303,7 @@ if rank == 0:
 # ### 5 · How far can you trust the planner?
 #
 # We drew 24 configurations at random. Each has a net (a Transformer, a fully connected or a convolutional net), 1, 2 or 4 ranks, 4 or 6
-# plans, and a memory limit, which in most configurations some of the plans exceed. We put the list into the repository before the planner
+# plans, and a memory limit. In most configurations, some plans exceed it. We put the list into the repository before the planner
 # predicted any of them. Then we measured all 132 plans on the reference machine (**measured there**; `python -m
 # benchmarks.planner_validation` repeats the measurement on yours). The planner's choice counts as right if it fits and takes at most 10 %
 # longer than the fastest plan that fits.
@@ -310,8 +329,8 @@ validation_picture(found)
 
 # %% [markdown]
 # **Where the planner is wrong.** The times are wrong, not the bytes. Most short steps take longer than predicted: Python's overhead
-# and waiting for a core take time that the planner does not count. The chosen plan of the one wrong choice also took much longer than
-# predicted.
+# and waiting for a core take time that the planner does not count. The one wrong choice
+# had the same cause: the list above shows how much longer the chosen plan took.
 #
 # One correction is part of the record. At first, the measurement counted Adam's state in memory-mapped files as memory. With that error,
 # 23 plans seemed to need up to 1.87 times the predicted memory, and only 20 of the 24 choices counted as right. We corrected the
@@ -385,7 +404,7 @@ link_sweep(RATES, sweep(), LINKS)
 #   micro-batch, and no rank computes while it waits. Only the fastest link makes that affordable.
 # - **Pipeline across nodes.** Per micro-batch, a boundary between stages passes one layer's output forward and its gradient back, so a slow
 #   link hardly matters: the line is nearly flat.
-# - **ZeRO-3 last.** ZeRO-1 sends what data parallelism sends, once per step. ZeRO-3 gathers the weights twice and (in our library) sums
+# - **ZeRO-3 last.** Like data parallelism, ZeRO-1 sends its gradients and weights once per step. ZeRO-3 gathers the weights twice and (in our library) sums
 #   the gradients once, in *every* micro-batch. On a faster link, ZeRO-3 comes nearer to the other plans, so the rule depends on
 #   the link.
 #
@@ -437,7 +456,7 @@ clickable(across.sent, "plan A: sent per step")
 # - Z. Jia, M. Zaharia and A. Aiken, [Beyond data and model parallelism for deep neural networks](https://arxiv.org/abs/1807.05358), 2018: a program that searches for a strategy.
 # - L. Zheng and others, [Alpa: automating inter- and intra-operator parallelism for distributed deep learning](https://arxiv.org/abs/2201.12023), OSDI 2022.
 # - P. Patarasuk and X. Yuan, [Bandwidth optimal all-reduce algorithms for clusters of workstations](https://doi.org/10.1016/j.jpdc.2008.09.002), 2009.
-# - DeepSpeed, [memory requirements](https://deepspeed.readthedocs.io/en/latest/memory.html); Hugging Face,
+# - DeepSpeed, [memory requirements](https://deepspeed.readthedocs.io/en/latest/memory.html) (section 6 describes what its code counts); Hugging Face,
 #   [model memory estimator](https://huggingface.co/docs/accelerate/usage_guides/model_size_estimator).
 #
 # ## Stretch

@@ -2,28 +2,30 @@
 
 from mpi_classroom.exercises import Option, Prediction, Question
 
-NEARLY_EQUAL = Question(
+BEYOND_THE_ERROR = Question(
     id="16.q1",
-    question="The planner predicts 290 ms per step for a pipeline combined with ZeRO-1, and 297 ms for a "
-    "plain pipeline. Both fit. Which plan do you run?",
+    question="Predicted times were off by up to 15 % when you ran plans. Now you train two models. For each, "
+    "the planner compares a plain plan with a combination, and all four plans fit. First model: 297 ms "
+    "per step for the plain plan, 290 ms for the combination. Second model: 420 ms and 290 ms. Where do you "
+    "run the combination?",
     options=(
         Option(
-            "the combination, since it is faster",
-            reply="That would mean a difference of 2 % is real. The planner's predictions are off by more "
-            "than that, so they do not tell these two plans apart.",
+            "in both, since it is faster",
+            reply="That would mean a difference of 2 % is real. Predicted times are off by more than "
+            "that. So for the first model, they do not say which plan is faster.",
             belief="predictions-are-exact",
         ),
         Option(
-            "the plain pipeline, since it is simpler",
-            reply="The difference is smaller than the error of the predictions, so they do not say which "
-            "plan is faster. Run the plan that is simpler to debug, or measure both.",
+            "in the second, since it saves enough",
+            reply="It saves 31 % there, twice the error. The 2 % of the first model are less than the error: "
+            "run the plan that is simpler to debug, or measure both.",
             right=True,
         ),
         Option(
-            "neither, since all strategies together save more",
-            reply="That would mean savings add up and costs do not. Each further strategy sends more "
-            "messages; of the three plans that ran, the one that combined most took longest.",
-            belief="combine-everything",
+            "in neither, since it is harder to debug",
+            reply="That would mean a simple plan is worth any time. For the second model, it costs 130 ms in "
+            "each of many thousand steps, and the error does not explain so much.",
+            belief="an-error-makes-it-useless",
         ),
     ),
     objectives=(2,),
@@ -136,7 +138,7 @@ ACCUMULATED = Question(
     objectives=(5,),
 )
 
-QUESTIONS = (NEARLY_EQUAL, SLOWER_LINK, OTHER_MACHINES, INSIDE_A_NODE, ACCUMULATED)
+QUESTIONS = (BEYOND_THE_ERROR, SLOWER_LINK, OTHER_MACHINES, INSIDE_A_NODE, ACCUMULATED)
 
 PREDICTIONS = (
     Prediction(
@@ -147,13 +149,13 @@ PREDICTIONS = (
     ),
     Prediction(
         id="16.p2",
-        question="How many times as long as the choice does a step of the combined plan take?",
+        question="How many times as long is a five-strategy step as a step of the planner's choice?",
         objectives=(2,),
         targets=("combine-everything",),
     ),
     Prediction(
         id="16.p3",
-        question="How many times as long as with 64 MB is the fastest step with 32 MB?",
+        question="How many times as long is the fastest step with 32 MB as with 64 MB?",
         objectives=(3,),
         targets=("half-the-memory-twice-the-time",),
     ),

@@ -13,13 +13,18 @@ TERMS = (
         forms="",
     ),
     Term(
+        "Pareto front",
+        "Of plans with two costs, such as memory and time, those for which no other plan is better in one "
+        "and at least as good in the other.",
+    ),
+    Term(
         "machine on paper",
         "A machine whose rates come from data sheets: plans for it are predicted and not measured.",
         forms=r"machines? on paper",
     ),
     Term(
         "scaled-down twin",
-        "A small training under a small memory limit, chosen so that the same part of the memory decides "
-        "what fits as in a large training.",
+        "A small training under a small memory limit, chosen so that state or activations that are too large "
+        "in a large training are too large in the small one, too.",
     ),
 )

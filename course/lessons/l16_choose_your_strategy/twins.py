@@ -47,7 +47,7 @@ class TwinRun:
         equal = "equal up to rounding" if self.equal else "different"
         fits = "fits" if self.fits else "does not fit"
         return (
-            f"its twin: {self.plan.name}\n"
+            f"its twin on {self.plan.ranks} rank{'s' * (self.plan.ranks > 1)}: {self.plan.name}\n"
             f"  memory   {held} on the fullest rank, limit {limit}: {fits}\n"
             f"  losses   {_three(self.losses)}; in one process {_three(self.expected)}: {equal}\n"
             f"  step     {measured(self.seconds, 's', '').text} on this machine"

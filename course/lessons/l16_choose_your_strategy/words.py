@@ -11,10 +11,6 @@ from mpi_classroom.launch import run_ranks
 
 FAMILIES = ("data and ZeRO", "pipeline", "tensor", "combined")
 NEAR = 0.1  # a plan that takes at most so much longer is as good
-LEGEND = (
-    "Each row shows the fastest plan for all limits from its own up to the next row's.\n"
-    f"≈  less than {NEAR:.0%} faster than the last row without this mark: we call such plans equally fast."
-)
 ESTIMATORS = "estimators: "  # marks the line of the job that asks them
 Runs = Sequence[Mapping[str, float]]
 
@@ -76,22 +72,6 @@ def choices(estimates: Sequence[Estimate]) -> list[Estimate]:
     return found
 
 
-def choice_table(estimates: Sequence[Estimate], error: float) -> str:
-    """Which plan is the choice from which memory per rank on; ≈ marks those that hardly save time.
-
-    `error` is the largest one of a predicted time, as a part of what was measured.
-    """
-    lines, last = [f"{'from':>9} {'step':>9}     choice"], float("inf")
-    for one in choices(estimates):
-        near = one.seconds.value >= (1 - NEAR) * last
-        last = last if near else one.seconds.value
-        memory = f"{one.memory.value / 1e6:.2f} MB"
-        lines.append(f"{memory:>9} {one.seconds.text:>9} {'≈' if near else ' '}   {one.plan.name}")
-    advice = ": measure two plans before you trust their order" if error > NEAR else ""
-    caution = f"   In the runs above, predicted times were off by up to {error:.0%}{advice}."
-    return "\n".join([*lines, LEGEND, caution])
-
-
 def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
     """Whether the first plan, the choice, was the fastest that ran, and where the planner is wrong."""
     pairs = list(zip(estimates, runs, strict=True))
@@ -103,56 +83,99 @@ def explain_runs(estimates: Sequence[Estimate], runs: Runs) -> str:
     if over:
         said.append(f"Wrong about what fits: {listed(over)}.")
     if fastest is chosen:
-        said.append("The choice was the fastest of the plans that ran.")
+        said.append("The planner's choice was the fastest of the plans that ran.")
     elif slower <= NEAR:
-        said.append(f"The choice took {slower:.0%} longer than {fastest[0].plan.name}: no real difference.")
+        said.append(
+            f"The planner's choice took {slower:.0%} longer than {fastest[0].plan.name}: no real difference."
+        )
     else:
-        said.append(f"Wrong: {fastest[0].plan.name} was faster; the choice took {slower:.0%} longer.")
-    error, name = worst_error(estimates, runs)
+        said.append(
+            f"Wrong: {fastest[0].plan.name} was faster; the planner's choice took {slower:.0%} longer."
+        )
+    error = worst_errors(estimates, runs)[1]
+    name = next(one.plan.name for one, run in pairs if error_of(one.seconds, run["seconds"]) == error)
     said.append(f"The largest error of a predicted time is {error:.0%} of the measured time: {name}.")
     return " ".join(said)
 
 
-def worst_error(estimates: Sequence[Estimate], runs: Runs) -> tuple[float, str]:
-    """The largest error of a predicted time, as a part of what was measured, and the plan's name."""
-    pairs = zip(estimates, runs, strict=True)
-    return max((abs(one.seconds.value / run["seconds"] - 1), one.plan.name) for one, run in pairs)
+def error_of(predicted: Quantity, found: float) -> float:
+    """The error of a prediction, as a part of what was measured."""
+    return abs(predicted.value / found - 1)
 
 
-def explain_star(decisions: Sequence[Decision], error: float) -> str:
-    """The first plan that fits, the fastest one, and whether they differ by more than the times' error."""
+def worst_errors(estimates: Sequence[Estimate], runs: Runs) -> tuple[float, float]:
+    """The largest errors of predicted memory and of predicted times, as parts of what was measured."""
+    pairs = list(zip(estimates, runs, strict=True))
+    return (
+        max(error_of(one.memory, run["nbytes"]) for one, run in pairs),
+        max(error_of(one.seconds, run["seconds"]) for one, run in pairs),
+    )
+
+
+def explain_star(decisions: Sequence[Decision], errors: tuple[float, float]) -> str:
+    """The first plan that fits, the fastest one, and which to take if predictions have these errors.
+
+    `errors` are those of memory and of times. The advice is the plainest plan from which the fastest differs
+    by no more than the error.
+    """
     fitting = [one.fastest for one in decisions if one.fastest]
     if not fitting:
         return "No plan fits."
     first, quick = fitting[0], min(fitting, key=lambda one: one.seconds.value)
     if first is quick:
-        return f"The first plan that fits, {first.plan.name}, is also the fastest."
-    shorter = 1 - quick.seconds.value / first.seconds.value
-    verdict = "which is smaller than this difference"
-    if shorter < error:
-        verdict = "so take the first plan, which is plainer, or measure both"
+        found = f"The first plan that fits, {first.plan.name}, is also the fastest."
+        return f"{found}{warn_of_memory(first, errors[0])}"
+    advised = next(one for one in fitting if percent_less(one, quick) <= round(100 * errors[1]))
     said = [
         f"The first plan that fits is {first.plan.name}: {first.seconds.text} per step.",
-        f"The fastest (★) is {quick.plan.name}: {quick.seconds.text}, which is {shorter:.0%} less.",
-        f"In the runs above, predicted times were off by up to {error:.0%}, {verdict}.",
+        f"The fastest (★) is {quick.plan.name}: {quick.seconds.text}, which is "
+        f"{percent_less(first, quick)}% less.",
     ]
-    if quick.sent.value < first.sent.value:
-        said.append(f"The fastest plan sends {quick.sent.text} per step instead of {first.sent.text}.")
-    return " ".join(said)
+    error = f"than the error of the predicted times above (up to {errors[1]:.0%})"
+    if advised is first:
+        said.append(f"That is not more {error}, so take the first plan, which is plainer, or measure both.")
+    else:
+        said.append(f"That is more {error}, so a plan with more moving parts is worth it here.")
+        if advised is quick:
+            said.append("No plainer plan comes within this error of the fastest.")
+        else:
+            said.append(
+                f"The plainest plan within this error of the fastest is {advised.plan.name}: "
+                f"{advised.seconds.text}."
+            )
+    return f"{' '.join(said)}{warn_of_memory(advised, errors[0])}"
 
 
-def explain_many(estimates: Sequence[Estimate], runs: Runs) -> str:
+def percent_less(one: Estimate, quick: Estimate) -> int:
+    """How much less time a step of `quick` takes than a step of `one`, in percent of the latter."""
+    return round(100 * (1 - quick.seconds.value / one.seconds.value))
+
+
+def warn_of_memory(one: Estimate, error: float) -> str:
+    """That a plan may not fit, if memory is predicted with this error; "" if it fits all the same."""
+    if one.memory.value * (1 + error) <= one.limit.value:
+        return ""
+    return (
+        f" It needs {one.memory.text} of {one.limit.text}. Above, memory was off by up to {error:.0%}, so "
+        "check that it fits."
+    )
+
+
+def explain_combined(estimates: Sequence[Estimate], runs: Runs) -> str:
     """What the last plan, which combines many strategies, needs and takes beside the first, the choice."""
     first, last = estimates[0], estimates[-1]
+    factor = last.seconds.value / first.seconds.value
+    said = [
+        f"The predicted factor is {three_digits(factor)}: {last.seconds.text} against {first.seconds.text}."
+    ]
+    if last.plan.pipeline == 1:
+        again, exchanged = (given(each, "", "s").text for each in recomputing_and_communicating(last))
+        said.append(f"Of the {last.seconds.text}, recomputing takes {again} and communication {exchanged}.")
+    long, short_one = (given(run["seconds"], "", "s").text for run in (runs[-1], runs[0]))
     memory = runs[-1]["nbytes"] / runs[0]["nbytes"]
-    said = f"The combined plan needs {memory:.0%} of the memory of the planner's choice."
-    if last.plan.pipeline > 1:
-        return said
-    again, exchanged = (given(each, "", "s").text for each in recomputing_and_communicating(last))
-    return (
-        f"{said} Of its predicted {last.seconds.text} per step, recomputing takes {again} and communication "
-        f"{exchanged}. For the choice, the planner predicted {first.seconds.text} in all."
-    )
+    said.append(f"Measured were {long} against {short_one}.")
+    said.append(f"The five-strategy plan needs {memory:.0%} of the memory of the planner's choice.")
+    return " ".join(said)
 
 
 def recomputing_and_communicating(one: Estimate) -> tuple[float, float]:
@@ -168,12 +191,17 @@ def recomputing_and_communicating(one: Estimate) -> tuple[float, float]:
     return microbatches * compute["crowd"].value * again, exchanging + one.seconds["synchronize"].value
 
 
-def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate]) -> str:
-    """The choices under two limits."""
+def explain_half(estimates: Sequence[Estimate], smaller: Sequence[Estimate], error: float) -> str:
+    """The choices under two limits, and whether their times differ by more than the times' error."""
     if not smaller[0].fits:
         return f"Nothing fits into {smaller[0].limit.text} per rank."
-    one, other = estimates[0].plan.name, smaller[0].plan.name
-    return f"The choice is still {one}." if one == other else f"The choice was {one}; now it is {other}."
+    one, other = estimates[0], smaller[0]
+    if one.plan == other.plan:
+        return f"The choice is still {one.plan.name}."
+    said = f"The choice was {one.plan.name}; now it is {other.plan.name}."
+    if percent_less(other, one) <= round(100 * error):
+        said += f" The two times differ by no more than the error (up to {error:.0%})."
+    return said
 
 
 def estimators_table() -> str:

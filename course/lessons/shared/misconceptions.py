@@ -175,6 +175,7 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "state-is-all-memory": "a plan fits if its weights, gradients and optimizer state fit",
         "half-the-memory-twice-the-time": "half the memory per rank makes a step twice as long",
         "predictions-are-exact": "a plan that is predicted to be faster is faster",
+        "an-error-makes-it-useless": "a time that is predicted with an error is no reason to choose",
         "one-plan-for-every-machine": "the best plan is the same on every machine",
         "memory-depends-on-speed": "how much memory a plan needs depends on the machine's speed",
         "an-error-holds-everywhere": "an error found on one machine holds on all",

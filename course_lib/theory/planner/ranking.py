@@ -133,31 +133,31 @@ def spends(one: Estimate) -> str:
 
 QUESTIONS: tuple[tuple[str, Callable[[Plan], bool]], ...] = (
     (
-        "Does it fit when every rank keeps all weights, gradients and optimizer state?",
+        "Does a plan fit when every rank keeps all weights, gradients and optimizer state?",
         lambda plan: plan.data == plan.ranks and plan.zero == 0,
     ),
     (
-        "Does it fit when ZeRO-1 shards the optimizer state?",
+        "Does a plan fit when ZeRO-1 shards the optimizer state?",
         lambda plan: plan.data == plan.ranks and plan.zero == 1,
     ),
     (
-        "Does it fit when ZeRO-2 shards the gradients, too?",
+        "Does a plan fit when ZeRO-2 shards the gradients, too?",
         lambda plan: plan.data == plan.ranks and plan.zero == 2,
     ),
     (
-        "Does it fit when layers are on different ranks, in a pipeline?",
+        "Does a plan fit when layers are on different ranks, in a pipeline?",
         lambda plan: plan.pipeline == plan.ranks,
     ),
     (
-        "Does it fit when ranks divide every single layer?",
+        "Does a plan fit when ranks divide every single layer?",
         lambda plan: plan.tensor == plan.ranks or plan.ways("tiles") == plan.ranks,
     ),
     (
-        "Does it fit when ZeRO-3 shards the weights, too?",
+        "Does a plan fit when ZeRO-3 shards the weights, too?",
         lambda plan: plan.data == plan.ranks and plan.zero == 3,
     ),
     (
-        "Does it fit when several of these are combined?",
+        "Does a plan fit when several of these are combined?",
         lambda plan: plan.ranks > max(plan.ways(axis) for axis in AXES),
     ),
 )
