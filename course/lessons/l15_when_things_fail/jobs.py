@@ -327,7 +327,7 @@ def run_elastic(
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
         task = [place, str(steps), str(save_every), str(kill_at)]
         command = [sys.executable, *torchrun, "--max-restarts", "1", "-m", f"{PACKAGE}.elastic_worker", *task]
-        environment = {**rank_environment(workers), **GLOO, **NEW_STORE}
+        environment = {**rank_environment(workers), **GLOO, **NEW_STORE, "TMPDIR": place}  # torchrun's logs
         with (
             (folder / "output").open("w") as output,
             running_job(command, environment, stdout=output, stderr=output) as process,
