@@ -34,6 +34,7 @@ from course_lib.fast.collectives import (
     ring_reduce_scatter,
     scatter_allgather_broadcast,
 )
+from course_lib.network import loopback
 from course_lib.theory.cost_model import (
     Cost,
     predict_seconds,
@@ -160,7 +161,7 @@ def gloo(comm: MPI.Intracomm) -> Iterator[None]:
     """torch.distributed over Gloo among the ranks of `comm`."""
     from torch import distributed
 
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     with tempfile.TemporaryDirectory() as own:
         store = distributed.FileStore(comm.bcast(f"{own}/store"), comm.size)
         minute = timedelta(seconds=60)

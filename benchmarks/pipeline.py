@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row
 from course_lib.comm.timing import seconds_of_each
+from course_lib.network import loopback
 from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def groups(comm: MPI.Intracomm) -> Iterator[dict[str, Any]]:
 
     import torch_mpi4py
 
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     torch_mpi4py.init_process_group(comm, timeout=TIMEOUT)
     try:
         world = dist.distributed_c10d._get_default_group()

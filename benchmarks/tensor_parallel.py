@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import Row, Timing, main, on_ranks, row, time_alternately
+from course_lib.network import loopback
 from mpi_classroom.launch import available_cores
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def meshes(comm: MPI.Intracomm) -> tuple[DeviceMesh, DeviceMesh]:
 
     import torch_mpi4py
 
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    os.environ["GLOO_SOCKET_IFNAME"] = loopback()
     torch_mpi4py.init_process_group(comm, timeout=timedelta(minutes=2))
     everyone = list(range(comm.size))
     gloo = distributed.new_group(everyone, backend="gloo")

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from course_lib.comm.timing import seconds_of_each
+from course_lib.network import loopback
 from mpi_classroom.launch import threads_per_rank
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def groups(comm: MPI.Intracomm) -> Iterator[dict[str, dist.ProcessGroup]]:
 
     import torch_mpi4py
 
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     torch.set_num_threads(threads_per_rank(comm.size))
     torch_mpi4py.init_process_group(comm, timeout=TIMEOUT)
     try:

@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 
+from course_lib.network import loopback
 from mpi_classroom.check import Check
 from mpi_classroom.doctor import RANKS, some
 from mpi_classroom.job_output import last_line
@@ -73,7 +74,7 @@ def check_torch(program: str = TORCH_ROUND_TRIP, seconds: float = 60.0) -> Check
         "if packages or ranks are red, repair them first; else set GLOO_SOCKET_IFNAME to your loopback "
         "interface"
     )
-    environment = dict(os.environ) | {"GLOO_SOCKET_IFNAME": _loopback(), "OMP_NUM_THREADS": "1"}
+    environment = dict(os.environ) | {"GLOO_SOCKET_IFNAME": loopback(), "OMP_NUM_THREADS": "1"}
     try:
         job = run_ranks(TORCH_RANKS, ["-c", program], timeout=seconds, environment=environment)
     except subprocess.TimeoutExpired:
@@ -120,7 +121,3 @@ def check_deepspeed(program: str = DEEPSPEED, seconds: float = 60.0) -> Check:
         last = last_line(child.stderr) or f"exit code {child.returncode}"
         return Check(name, False, f"it cannot be imported: {last}", SETUP)
     return Check(name, True, f"{last_line(child.stdout)}, on the CPU")
-
-
-def _loopback() -> str:
-    return "lo0" if sys.platform == "darwin" else "lo"

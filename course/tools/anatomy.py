@@ -24,6 +24,7 @@ MAX_CODE_LINES = 25
 MAX_CODE_CELLS = 3
 MAX_CORE_MINUTES = 20
 LIST_IN_SENTENCE = re.compile(r"^[^\s\d#>|*+-].*[\w,]\n((?:1[.)]|[-+*]) .*)", re.MULTILINE)
+UNREMOVED = re.compile(r"\b(mkdtemp|mkstemp)\((?![^()]*\bdir=)")
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -189,6 +190,16 @@ def paths_in_source(lesson: LessonSource) -> Iterator[Problem]:
             yield n, f"{path} is a path of one machine; write it relative to the lesson, or use tempfile"
 
 
+def temporary_folders(lesson: LessonSource) -> Iterator[Problem]:
+    """A lesson leaves nothing in the temporary folder."""
+    for n, cell in lesson.code:
+        if match := UNREMOVED.search(cell.source):
+            yield (
+                n,
+                f"nobody removes what {match[1]} makes; give it dir=job_folder(), or use TemporaryDirectory",
+            )
+
+
 def links(lesson: LessonSource) -> Iterator[Problem]:
     """Links lead somewhere. Those to the web are looked at, not followed."""
     for n, _, page in lesson.pages:
@@ -239,5 +250,6 @@ RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (
     alt_text,
     cell_tags,
     paths_in_source,
+    temporary_folders,
     links,
 )

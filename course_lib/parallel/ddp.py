@@ -28,6 +28,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import torch_mpi4py
+from course_lib.network import loopback
 from torch_mpi4py.start import common_store
 
 TIMEOUT = timedelta(seconds=120)  # that a rank waits for the others before it raises
@@ -49,7 +50,7 @@ def start_group(comm: MPI.Intracomm, backend: str, *, timeout: timedelta = TIMEO
         return
     store = common_store(comm, timeout)  # where the ranks write how they can be reached
     if isinstance(store, dist.FileStore):  # all on one machine: its own network will do
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     dist.init_process_group(backend, store=store, rank=comm.rank, world_size=comm.size, timeout=timeout)
     comm.Barrier()  # who left at once would cut off those that are still connecting
 

@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 import torch_mpi4py
+from course_lib.network import loopback
 from course_lib.parallel.dtensor_parallel import (
     collectives_of,
     dtensor_feed_forward,
@@ -35,7 +36,7 @@ def world(
     if request.param == "mpi4py":
         torch_mpi4py.init_process_group(comm, timeout=TIMEOUT)
     else:
-        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", loopback())
         first = comm.rank == 0
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if first else None
         port = comm.bcast(store.port if store else None)

@@ -11,6 +11,7 @@ import pytest
 
 from course.lessons.shared.programs import output_of
 from course.paths import NOTEBOOKS
+from course_lib.network import loopback
 from mpi_classroom.launch import end_job, mpiexec_command, rank_environment
 
 SCRIPT, LAUNCH = NOTEBOOKS / "code" / "train_cifar_deepspeed.py", NOTEBOOKS / "code" / "run_ds.sh"
@@ -31,7 +32,7 @@ Said = Callable[[str], str]
 def environment() -> dict[str, str]:
     """As a lesson starts it; without the real images, so that it is the same everywhere."""
     base = {name: value for name, value in os.environ.items() if name != "COURSE_DATA"}
-    mine = {"GLOO_SOCKET_IFNAME": "lo", "COURSE_OFFLINE": "1", "PYTHON": sys.executable}
+    mine = {"GLOO_SOCKET_IFNAME": loopback(), "COURSE_OFFLINE": "1", "PYTHON": sys.executable}
     return rank_environment(2, base) | mine
 
 

@@ -12,6 +12,7 @@ import torch
 
 from course.lessons.shared.programs import output_of
 from course.paths import NOTEBOOKS
+from course_lib.network import loopback
 from mpi_classroom.launch import mpiexec_command, rank_environment
 
 SCRIPT = NOTEBOOKS / "code" / "train_mnist_ddp.py"
@@ -34,7 +35,7 @@ WAYS: Mapping[str, list[str]] = {
 def environment() -> dict[str, str]:
     """As a lesson starts it; without the real images, so that it is the same everywhere."""
     base = {name: value for name, value in os.environ.items() if name != "COURSE_DATA"}
-    return rank_environment(2, base) | {"GLOO_SOCKET_IFNAME": "lo", "COURSE_OFFLINE": "1"}
+    return rank_environment(2, base) | {"GLOO_SOCKET_IFNAME": loopback(), "COURSE_OFFLINE": "1"}
 
 
 KILLED = """

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from course_lib.network import loopback
 from mpi_classroom.folders import scratch_folder
 from mpi_classroom.job_output import Event, read_deaths, read_events
 from mpi_classroom.launch import mpiexec_command, rank_environment, running_job
@@ -140,7 +141,7 @@ class ProbeJob:
             self.folder = Path(opened.enter_context(tempfile.TemporaryDirectory(dir=scratch_folder())))
             (self.folder / "tasks.json").write_text(json.dumps({"module": self.module, "tasks": self.tasks}))
             command = [sys.executable, "-m", RANK_MODULE, str(self.folder)]
-            base = dict(os.environ) | {"GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "FATAL"}
+            base = dict(os.environ) | {"GLOO_SOCKET_IFNAME": loopback(), "TORCH_CPP_LOG_LEVEL": "FATAL"}
             output = opened.enter_context(open(self.folder / "output", "wb"))
             job = running_job(
                 mpiexec_command(RANKS, command),

@@ -418,6 +418,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from course_lib.network import loopback
+
 here = {
     "Gloo": dist.is_gloo_available(),
     "NCCL": dist.is_nccl_available(),
@@ -443,7 +445,7 @@ stack(cluster["here"][0])
 # %%px
 if dist.is_initialized():  # when you run this cell again
     dist.destroy_process_group()
-os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # this machine's own network
+os.environ["GLOO_SOCKET_IFNAME"] = loopback()  # this machine's own network
 store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if rank == 0 else None
 port = comm.bcast(store.port if rank == 0 else None)
 store = store or dist.TCPStore("127.0.0.1", port, is_master=False)

@@ -57,12 +57,14 @@ import tempfile
 
 import torch.distributed as dist
 
+from course_lib.network import loopback
 from course_lib.parallel.ddp import end_group, start_group
+from mpi_classroom.launch import job_folder
 
 end_group()  # in case you run this cell again
-os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # all ranks are on this machine
-meeting = comm.bcast(f"file://{tempfile.mkdtemp()}/meet" if rank == 0 else None)
-dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
+os.environ["GLOO_SOCKET_IFNAME"] = loopback()  # all ranks are on this machine
+folder = comm.bcast(tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None)  # removed with the cluster
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
 
 # %% [markdown] tags=["slide"]
 # ## 2 · Wrap the model
@@ -531,6 +533,7 @@ print(text[text.index("def train(") : text.index("def tensors(")].rstrip())
 import sys
 
 from course.lessons.shared.programs import output_of
+from course_lib.network import loopback
 from mpi_classroom.launch import mpiexec_command, rank_environment
 
 options = [str(script), "--samples", "2560", "--epochs", "2"]
@@ -543,7 +546,7 @@ commands = {
 }
 
 # %% tags=["nbval-ignore-output"]
-environment = rank_environment(2) | {"GLOO_SOCKET_IFNAME": "lo"}
+environment = rank_environment(2) | {"GLOO_SOCKET_IFNAME": loopback()}
 said = {}
 for name in ("torchrun, env://", "spawn, tcp://"):
     said[name] = output_of(commands[name], environment, timeout=120)

@@ -324,7 +324,9 @@ predict("How many steps do the killed and the resumed job both take?", None)
 import tempfile
 from pathlib import Path
 
-folder = comm.bcast(tempfile.mkdtemp() if rank == 0 else None)
+from mpi_classroom.launch import job_folder
+
+folder = comm.bcast(tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None)  # removed with the cluster
 losses = dict(train_resumable(comm, Path(folder), steps=14))
 
 # %% tags=["nbval-ignore-output"]

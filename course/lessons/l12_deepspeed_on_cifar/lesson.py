@@ -429,6 +429,8 @@ print(f"rank {rank}: {here} of {full} bytes right after deep_net()")
 import tempfile
 from pathlib import Path
 
+from mpi_classroom.launch import job_folder
+
 
 def two_steps(engine, ranks):
     """Two steps on a fixed batch of 32 images; the loss of each, over all `ranks`."""
@@ -437,7 +439,7 @@ def two_steps(engine, ranks):
     return [round(ranks.allreduce(step(batch)), 4) for _ in range(2)]
 
 
-folder = comm.bcast(tempfile.mkdtemp() if rank == 0 else None)
+folder = comm.bcast(tempfile.mkdtemp(dir=job_folder()) if rank == 0 else None)  # removed with the cluster
 torch.manual_seed(0)
 engine = start_engine(deep_net(), stage_config(2, size, micro_batch=8))
 two_steps(engine, comm)

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from course.lessons.l15_when_things_fail.kill_points import Save, packed_saver
+from course_lib.network import loopback
 from course_lib.training.saving import atomic_save
 from mpi_classroom.folders import scratch_folder
 from mpi_classroom.job_output import Death, last_error, marked_lines, read_deaths, read_events
@@ -31,7 +32,7 @@ PACKAGE = __spec__.parent
 LOOK = 0.005  # seconds from one look at the processes to the next
 LONGEST = 180.0  # seconds that a job of ours may take on a busy machine
 LEFT_AFTER = 10.0  # seconds after mpiexec's end in which its ranks must have ended
-GLOO = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}  # workers of one machine
+GLOO = dict.fromkeys(("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), loopback())  # workers of one machine
 # Else workers of the second attempt may find addresses of the first: torch 2.13 keeps one store for both (the
 # race of pytorch issue 135712).
 NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -326,7 +327,7 @@ def run_elastic(
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(workers)]
         task = [place, str(steps), str(save_every), str(kill_at)]
         command = [sys.executable, *torchrun, "--max-restarts", "1", "-m", f"{PACKAGE}.elastic_worker", *task]
-        environment = {**rank_environment(workers), **GLOO, **NEW_STORE}
+        environment = {**rank_environment(workers), **GLOO, **NEW_STORE, "TMPDIR": place}  # torchrun's logs
         with (
             (folder / "output").open("w") as output,
             running_job(command, environment, stdout=output, stderr=output) as process,

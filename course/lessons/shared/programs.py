@@ -9,9 +9,11 @@ import os
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mpi_classroom.folders import scratch_folder
 from mpi_classroom.launch import mpiexec_command, rank_environment, running_job
 
 C_COMPILERS = ("cc", "gcc", "clang")
@@ -64,10 +66,15 @@ def run_program(size: int, command: Sequence[str | Path], *, timeout: float = 30
 
 
 def output_of(job: Sequence[str], environment: Mapping[str, str], timeout: float) -> str:
-    """What a job prints that is done within `timeout` seconds; one that is not is ended, ranks and all."""
+    """What a job prints that is done within `timeout` seconds; one that is not is ended, ranks and all.
+
+    The job has a temporary folder of its own, which is removed with it: torchrun leaves one for its logs.
+    """
     pipe = subprocess.PIPE
-    with running_job(job, environment, stdout=pipe, stderr=pipe, text=True) as process:
-        output, errors = process.communicate(timeout=timeout)
+    with tempfile.TemporaryDirectory(dir=scratch_folder(), ignore_cleanup_errors=True) as own:
+        environment = {**environment, "TMPDIR": own}
+        with running_job(job, environment, stdout=pipe, stderr=pipe, text=True) as process:
+            output, errors = process.communicate(timeout=timeout)
     if process.returncode != 0:
         words = errors.strip() or output.strip()
         raise RuntimeError(f"the program ended with exit code {process.returncode}:\n{words}")

@@ -30,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 import torch_mpi4py
 from course.lessons.l07_ddp_on_mnist.study_results import DDP_GLOO, DDP_MPI4PY, OWN_MPI, SEQUENTIAL
 from course_lib.comm.trace import Recorder, Running
+from course_lib.network import loopback
 from course_lib.parallel.data_parallel import GradientBucket, broadcast_weights
 from course_lib.training.loop import do_nothing
 
@@ -80,7 +81,7 @@ def network_device() -> str:
     """The device by which this rank reaches the others, for Gloo; on several hosts that of MPI's network."""
     network = os.environ.get(NETWORK, "")
     if "/" not in network:
-        return "lo"  # all ranks are on this machine
+        return loopback()  # all ranks are on this machine
     for name, addresses in psutil.net_if_addrs().items():
         if any(
             each.family == AF_INET and IPv4Address(each.address) in IPv4Network(network) for each in addresses

@@ -224,6 +224,7 @@ BAD_SOURCES = [
     ("comment", "x = 1", "# NBVAL_IGNORE_OUTPUT\nx = 1", 7, "a comment changes how nbval checks"),
     ("path in code", "x = 1", 'x = open("/home/ada/x")', 7, "/home/ada/x is a path of one machine"),
     ("path in text", "# Words,", "# Words in /tmp/scratch,", 5, "/tmp/scratch is a path of one machine"),
+    ("temporary folder", "x = 1", "x = tempfile.mkdtemp(prefix='a')", 7, "nobody removes what mkdtemp makes"),
     ("missing file", "../docs/page.md#x", "../docs/gone.md", 5, "leads to a file that does not exist"),
     ("missing lesson", "https://example.org/home/page", "09_tensor.ipynb", 5, "does not exist"),
     ("missing anchor", "(#1-·-One-step)", "(#1-·-one-step)", 11, "leads to a heading that does not exist"),
@@ -256,6 +257,12 @@ def test_a_lesson_that_breaks_a_rule_is_found(
     found = [(n, text) for file, n, text in findings(course) if file == source.name]
     assert len(found) == 1, found
     assert found[0][0] == cell and sentence in found[0][1], found
+
+
+def test_a_temporary_folder_inside_the_jobs_is_no_finding(course: Path) -> None:
+    source = source_in(course, "01_middle")
+    source.write_text(LESSON.replace("x = 1", "x = tempfile.mkdtemp(dir=job_folder())"))
+    assert [text for file, _, text in findings(course) if file == source.name] == []
 
 
 def test_a_lesson_without_numbered_sections_is_found(course: Path) -> None:
