@@ -163,14 +163,14 @@ timeline(spans, parts=True)
 
 # %% [markdown]
 # The straggler waits least. Whoever looks for the longest wait finds a victim again. What makes a rank slow? Another program on
-# its cores, a CPU that is too hot, a slow disk, a larger shard of the data. Look at the part of the step in which the rank is
-# late. Here it is 'load', so look at the disk and at the shard first.
+# its cores, a CPU that is too hot, a slow disk, a larger shard of the data. In which part of
+# the step is the rank late? Here in 'load', so look at the disk and the shard first.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A file that survives a kill
 #
 # When a job ends, its memory is gone. The training can go on only from its last **checkpoint**, a file with its state. So this
-# file must survive a kill at any moment. This is the obvious way to write it:
+# file must survive a kill at any moment. This is the obvious way:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
@@ -274,19 +274,18 @@ same = largest_difference(undisturbed, resumed) < 1e-9
 print("the resumed losses are those of the undisturbed job, to 1e-9:", same)
 
 # %% [markdown]
-# Two ranks can resume because the checkpoint says which parts of which parameters each shard holds. Two ranks add the gradients
-# in a different order from four, so the last digits of the losses may differ. Apart from those digits, the losses are equal,
-# because the global batches are.
+# Two ranks can resume because the checkpoint says which parts of which parameters each shard holds. The losses are equal because
+# the global batches are. (Their last digits may differ: two ranks add the gradients in a different order from four.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - `mpiexec` notices a rank that dies, `-m mpi4py` an error. A hang shows only after a timeout, a straggler
-#   only in recorded waiting times.
+# - `mpiexec` notices a rank that dies, `-m mpi4py` an error. A hang shows only after a timeout, a straggler only
+#   in waiting times.
 # - The rank that reports a timeout is its victim. Look for the rank that did not come.
 # - The straggler waits least.
 # - Write to another file, fsync, rename. Then neither a kill nor a power cut damages the last checkpoint.
-# - If the checkpoint says which parts of which parameters each shard holds, any number of ranks can resume from it.
+# - If the checkpoint says which parts of which parameters each shard holds, any number of ranks can resume.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -458,8 +457,8 @@ elastic_timeline(run)
 
 # %% [markdown]
 # With `--nnodes=2:4 --max-restarts=3`, torchrun also goes on when a node is lost (unless `--rdzv-endpoint` names this
-# node), or when one more joins. Such a training is **elastic**. The number of ranks changes then. If each rank takes a fixed number of samples,
-# the global batch changes with it (lesson 06).
+# node), or when one more joins. Such a training is **elastic**. The number of ranks changes then. If each rank takes a fixed
+# number of samples, the global batch changes with it (lesson 06).
 
 # %% [markdown] tags=["slide"]
 # ### 8 · An error that nobody reports
