@@ -48,11 +48,11 @@ rank, size = comm.rank, comm.size
 # ## 1 · Four ways to fail
 #
 # An all-reduce needs every rank, so one rank can stop or delay all others. A rank can fail in four ways. It **raises** an
-# error. It **hangs**: it never returns from a call or a loop. It **is slow**: it comes late, and is called a **straggler**. Or it
-# **dies**: its process is killed, or its machine fails.
+# error. It **hangs**: it never returns from a call or a loop. It **is slow**, and is called a **straggler**. Or it **dies**:
+# its process is killed, or its machine fails.
 #
-# A job that you start with `mpiexec` has no hang reports like those of this notebook. We start four such jobs, with three ranks
-# each. In each, rank 1 fails in one of the four ways, and the others wait for it in an all-reduce. MPI's `Allreduce` has no
+# A job that you start with `mpiexec` has no hang reports like this notebook. We start four such jobs of three ranks.
+# In each, rank 1 fails in one of the four ways, and the others wait for it in an all-reduce. MPI's `Allreduce` has no
 # timeout, so these jobs use `Iallreduce` and test for two seconds whether it is done: that is their **timeout**. (The slow rank
 # is late by less than that.) If a job ends early, `mpiexec` prints which rank ended it: that is the last message. In how many of
 # the four jobs does it name rank 1?
@@ -83,7 +83,7 @@ print(failure_table(failures))
 # rank prints its traceback and then waits in `MPI_Finalize` for the others, which wait for it in the all-reduce: a deadlock.
 #
 # A rank that hangs is alive, so nobody notices until the timeout of another rank. That timeout is an error, too: the *waiting*
-# rank calls `MPI_Abort`. And nobody notices a straggler that is late by less than the timeout.
+# rank calls `MPI_Abort`.
 
 # %% [markdown] tags=["slide"]
 # ## 2 · The victim of a timeout
@@ -163,14 +163,14 @@ timeline(spans, parts=True)
 
 # %% [markdown]
 # The straggler waits least. Whoever looks for the longest wait finds a victim again. What makes a rank slow? Another program on
-# its cores, a CPU that is too hot, a slow disk, a larger shard of the data. Look at the part of the step in which the rank is
-# late. Here it is 'load', so look at the disk and at the shard first.
+# its cores, a CPU that is too hot, a slow disk, a larger shard of the data. In which part of the step
+# is the rank late? Here it is in 'load', so look at the disk and the shard first.
 
 # %% [markdown] tags=["slide"]
 # ## 4 · A file that survives a kill
 #
 # When a job ends, its memory is gone. The training can go on only from its last **checkpoint**, a file with its state. So this
-# file must survive a kill at any moment. This is the obvious way to write it:
+# file must survive a kill at any moment. This is the obvious way:
 
 # %% tags=["source: course_lib.training.saving:naive_save"]
 
@@ -197,8 +197,7 @@ print(table(naive))
 # the old checkpoint nor the new one. A training that saves for 10 s in every 100 s would lose both in about one of ten kills.
 #
 # An **atomic save** replaces the file in one instant. It writes the new bytes to another file, and then gives that file the
-# name of the old one, with `os.replace`. The operating system renames in one instant: at every moment, the name leads to all
-# old bytes or to all new ones.
+# name of the old one, with `os.replace`. So at every moment, the name leads to all old bytes or to all new ones.
 #
 # And if the power fails? When `write` has returned, the bytes may still be in memory only. `os.fsync` waits until they are on
 # the disk. It has to come before the rename. Otherwise the name may reach the disk before the bytes do.
@@ -219,7 +218,7 @@ save_states({"naive save": naive, "atomic save": kill_at_every_step(save)})
 
 # %% [markdown]
 # With the atomic save, every box is old or new. After the rename, a power cut may still leave the old file, because the rename
-# itself is not on the disk yet. The library's `atomic_save` waits for the rename, too, with an `fsync` of the folder.
+# itself is not on the disk yet. The library's `atomic_save` also waits for the rename, with an `fsync` of the folder.
 
 # %% [markdown] tags=["notes"]
 # Eight minutes for this section. Those who are done early kill `renaming_save` of `course_lib.training.saving`, which has no
@@ -274,19 +273,18 @@ same = largest_difference(undisturbed, resumed) < 1e-9
 print("the resumed losses are those of the undisturbed job, to 1e-9:", same)
 
 # %% [markdown]
-# Two ranks can resume because the checkpoint says which parts of which parameters each shard holds. Two ranks add the gradients
-# in a different order from four, so the last digits of the losses may differ. Apart from those digits, the losses are equal,
-# because the global batches are.
+# Two ranks can resume because the checkpoint says which parts of which parameters each shard holds. The losses are equal because
+# the global batches are. (Their last digits may differ: two ranks add gradients in a different order from four.)
 
 # %% [markdown] tags=["slide"]
 # ## Key points
 #
-# - `mpiexec` notices a rank that dies, `-m mpi4py` an error. A hang shows only after a timeout, a straggler
-#   only in recorded waiting times.
+# - `mpiexec` notices a rank that dies, `-m mpi4py` an error. A hang shows only after a timeout, a straggler only
+#   in waiting times.
 # - The rank that reports a timeout is its victim. Look for the rank that did not come.
 # - The straggler waits least.
 # - Write to another file, fsync, rename. Then neither a kill nor a power cut damages the last checkpoint.
-# - If the checkpoint says which parts of which parameters each shard holds, any number of ranks can resume from it.
+# - If the checkpoint says which parts of which parameters each shard holds, any number of ranks can resume.
 
 # %% [markdown] tags=["slide"]
 # ## Discuss
@@ -458,8 +456,8 @@ elastic_timeline(run)
 
 # %% [markdown]
 # With `--nnodes=2:4 --max-restarts=3`, torchrun also goes on when a node is lost (unless `--rdzv-endpoint` names this
-# node), or when one more joins. Such a training is **elastic**. The number of ranks changes then. If each rank takes a fixed number of samples,
-# the global batch changes with it (lesson 06).
+# node), or when one more joins. Such a training is **elastic**. The number of ranks changes then. If each rank takes a fixed
+# number of samples, the global batch changes with it (lesson 06).
 
 # %% [markdown] tags=["slide"]
 # ### 8 · An error that nobody reports
