@@ -207,8 +207,8 @@ predict("How many times as long as with 64 MB is the fastest step with 32 MB?", 
 from course.lessons.l16_choose_your_strategy.words import choice_table, explain_half
 
 smaller = under(estimates, 32e6)  # bytes per rank: try others
-times, why = smaller[0].seconds.value / estimates[0].seconds.value, explain_half(estimates, smaller)
-outcome("How many times as long as with 64 MB is the fastest step with 32 MB?", times, "", why, "predicted")
+cost, why = smaller[0].seconds.value / estimates[0].seconds.value, explain_half(estimates, smaller)
+outcome("How many times as long as with 64 MB is the fastest step with 32 MB?", cost, "", why, "predicted")
 print(choice_table(estimates, worst_error(said, runs)[0]))
 
 # %% tags=["nbval-ignore-output"]
