@@ -72,8 +72,8 @@ def sample(num_samples: int) -> int:
 def count_inside(stream: np.random.Generator, samples: int) -> int:
     """Throw `samples` darts at the square; return how many land inside the circle.
 
-    They land on a grid of 65 536 × 65 536 points, whose own π is 9e-7 too small: less than the standard error
-    of 3 · 10¹² darts.
+    They land on a grid of 65 536 × 65 536 points, whose own π is 9e-7 too small: less than the standard
+    error of 3 · 10¹² darts.
     """
     chunk, radius = 2**14, 2**15
     inside = 0

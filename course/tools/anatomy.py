@@ -12,6 +12,7 @@ from course.tools.build import SHOWN_TAG, notebook_of, source_of, stem_of, tags
 from course.tools.lesson import LessonSource, Problem, label, local_path
 from course.tools.markdown import read_markdown
 from course.tools.parts import MORE, STOP_LINE, in_core
+from course.tools.shown import WIDTH
 
 SETUP = "from mpi_classroom.cluster import start_cluster\n\ncluster = start_cluster(n=4)"
 TEARDOWN = "cluster.stop()"
@@ -140,6 +141,13 @@ def code_length(lesson: LessonSource) -> Iterator[Problem]:
             yield n, f"{lines} lines of code are more than {MAX_CODE_LINES}; split the cell or shorten it"
         if lines == 0:
             yield n, "the code cell is empty; remove it"
+        for line in filter(too_wide, cell.source.splitlines()):
+            yield n, f"a cell shows {WIDTH} characters of a line, not {len(line)}; break {line.strip()[:30]!r}"
+
+
+def too_wide(line: str) -> bool:
+    """Does JupyterLab cut this line of code off at the right?"""
+    return len(line) > WIDTH
 
 
 def prose(lesson: LessonSource) -> Iterator[Problem]:

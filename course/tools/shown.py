@@ -9,8 +9,10 @@ import ast
 import builtins
 import importlib.util
 import symtable
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+
+WIDTH = 107  # of a line, in characters: so many has a cell of JupyterLab in a window of 1280 pixels
 
 
 class ShowError(ValueError):
@@ -33,7 +35,7 @@ def shown(reference: str, *, before: Collection[str] = ()) -> str:
     if unknown:
         raise ShowError(f"{reference} uses {', '.join(sorted(unknown))}, which {module} does not define")
     if own:
-        imports.append(f"from {module} import {', '.join(own)}")
+        imports.append(_from(module, own))
     return "\n".join([*imports, "", body] if imports else [body])
 
 
@@ -112,7 +114,15 @@ def _import_line(node: ast.Import | ast.ImportFrom, kept: list[ast.alias], modul
     origin = node.module or ""
     if node.level:  # a relative import means nothing in a notebook
         origin = importlib.util.resolve_name("." * node.level + origin, module.rpartition(".")[0])
-    return ast.unparse(ast.ImportFrom(module=origin, names=kept, level=0))
+    return _from(origin, [ast.unparse(alias) for alias in kept])
+
+
+def _from(module: str, names: Sequence[str]) -> str:
+    """An import of `names`, one a line when a line would be too wide."""
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:

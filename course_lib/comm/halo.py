@@ -43,8 +43,8 @@ from course_lib.training.flat import as_bytes
 def with_ghost_rows(comm: MPI.Intracomm, x: torch.Tensor, width: int) -> torch.Tensor:
     """The strip `x` (N, C, h, W) with `width` rows of each neighbour, above and below.
 
-    At the edges of the image they are zero, like a convolution's padding; so convolve without padding in this
-    dimension.
+    At the edges of the image they are zero, like a convolution's padding; so convolve without padding
+    in this dimension.
     """
     above, below = neighbours(comm)
     upper, lower = x[:, :, :width].contiguous(), x[:, :, x.shape[2] - width :].contiguous()

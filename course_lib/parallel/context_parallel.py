@@ -21,8 +21,8 @@ def add_block(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The largest score, the sum of exponentials and the mixed values so far, with one block added.
 
-    `scores` (…, T of ours, T of the block), `value` (…, T of the block, width). The softmax is online: when
-    a larger score comes, both sums are scaled down.
+    `scores` (…, T of ours, T of the block), `value` (…, T of the block, width). The softmax is online:
+    when a larger score comes, both sums are scaled down.
     """
     top, total, mixed = so_far
     larger = torch.maximum(top, scores.detach().amax(-1, keepdim=True))
@@ -31,7 +31,12 @@ def add_block(
 
 
 def ring_attention(
-    comm: MPI.Intracomm, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool = True
+    comm: MPI.Intracomm,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    causal: bool = True,
 ) -> torch.Tensor:
     """Attention of this rank's queries to all ranks' keys and values: (B, heads, T / size, width) each.
 
@@ -40,7 +45,8 @@ def ring_attention(
     lengths = shard_lengths(comm, query)
     positions = torch.arange(sum(lengths)).split(lengths)  # by rank
     block = torch.stack([key, value])
-    so_far = query.new_full((*query.shape[:-1], 1), -torch.inf), query.new_zeros(1), torch.zeros_like(query)
+    lowest = query.new_full((*query.shape[:-1], 1), -torch.inf)
+    so_far = lowest, query.new_zeros(1), torch.zeros_like(query)
     for step in range(comm.size):
         owner = (comm.rank - step) % comm.size  # whose block it is
         scores = query @ block[0].mT / query.shape[-1] ** 0.5  # (B, heads, T of ours, T of the block)

@@ -189,9 +189,15 @@ def evaluate_shard(comm: MPI.Intracomm, model: nn.Module, images: Images, labels
 
 
 def train_epoch(
-    comm: MPI.Intracomm, model: nn.Module, optimizer: Optimizer, data: Dataset, *, batch_size: int, seed: int
+    comm: MPI.Intracomm,
+    model: nn.Module,
+    optimizer: Optimizer,
+    data: Dataset,
+    *,
+    batch_size: int,
+    seed: int,
 ) -> Report | None:
-    """Train for one epoch of global batches of `batch_size`, on all ranks of `comm`; a report on rank 0."""
+    """Train for one epoch of global batches of `batch_size` on all ranks of `comm`: a report on rank 0."""
     broadcast_weights(comm, model)  # 1
     order = shuffled_batches(len(data.train_labels), batch_size, seed=seed)
     batches = shard_batches(comm, data.train_images, data.train_labels, order)  # 2

@@ -68,7 +68,7 @@ def ask_all_ranks(
 
 
 class ParallelMixture(nn.Module):
-    """`whole`, its experts distributed over the ranks (or none on some); each rank brings tokens of its own.
+    """`whole`, its experts distributed over the ranks (or none on some); each rank has its own tokens.
 
     An expert's gradients are complete on its rank; the router's are summed over the ranks.
     """

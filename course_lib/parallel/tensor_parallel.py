@@ -177,7 +177,7 @@ def _convolution(whole: nn.Conv2d) -> Callable[..., torch.Tensor]:
 
 
 class VocabularyEmbedding(nn.Module):
-    """An embedding cut by its rows: ranks look up the tokens in their shards, `add` sums over the ranks."""
+    """An embedding cut by its rows: each rank looks up tokens in its shard, `add` sums over the ranks."""
 
     def __init__(self, comm: MPI.Intracomm, whole: nn.Embedding, *, add: Collective = reduce_from) -> None:
         super().__init__()

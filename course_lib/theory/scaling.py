@@ -8,10 +8,11 @@ s of that time they do n - s(n-1) times as much. The first is strong scaling, th
 
 
 def amdahl_speedup(serial_fraction: float, ranks: int) -> float:
-    """The largest speed-up of a fixed job on `ranks` ranks when only one rank can do `serial_fraction` of it.
+    """The largest speed-up of a fixed job on `ranks` ranks when only one can do `serial_fraction` of it.
 
-    `serial_fraction` is a fraction of the one-rank time, from 0 to 1; the result has no unit. Amdahl (1967),
-    "Validity of the single processor approach to achieving large scale computing capabilities".
+    `serial_fraction` is a fraction of the one-rank time, from 0 to 1; the result has no unit.
+    Amdahl (1967), "Validity of the single processor approach to achieving large scale computing
+    capabilities".
     """
     _check_share(serial_fraction, ranks)
     return 1 / (serial_fraction + (1 - serial_fraction) / ranks)

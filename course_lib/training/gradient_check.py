@@ -32,7 +32,7 @@ TINY = 1e-12  # gradients of this size are zero but for rounding
 def central_difference(
     loss: Callable[[], float], numbers: Numbers, position: Position, h: float = STEP
 ) -> float:
-    """How fast `loss()`, which reads `numbers`, grows with the one at `position`; all stay as they were."""
+    """How fast `loss()`, which reads `numbers`, grows with the one at `position`; none is changed."""
     was = numbers[position]
     numbers[position] = was + h
     above = loss()

@@ -66,7 +66,7 @@ def make_step(
     *,
     device: str = "cpu",
 ) -> Step:
-    """A function that trains `model` (on `device`) on one batch: returns its loss; of a shard, its part."""
+    """A function that trains `model` on `device` on one batch: returns its loss; of a shard, its part."""
 
     def step(batch: Batch) -> float:
         optimizer.zero_grad(set_to_none=False)  # in place: the gradients may live in a bucket

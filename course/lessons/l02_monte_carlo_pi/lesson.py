@@ -332,7 +332,8 @@ same = [count_inside(rank_stream(run, 0, 1), 2_500) for run in range(200)]
 # %%
 for name in ("own", "same"):
     estimates = 4 * np.sum(cluster[name], axis=0) / 10_000
-    print(f"{name:4} stream on every rank: typical error {np.sqrt(np.mean((estimates - np.pi) ** 2)):.4f}")
+    error = np.sqrt(np.mean((estimates - np.pi) ** 2))
+    print(f"{name:4} stream on every rank: typical error {error:.4f}")
 
 # %% [markdown]
 # With the same stream on every rank, 10 000 darts are worth 2 500: those of one rank.

@@ -229,7 +229,7 @@ def _in_floats(first: int, count: int) -> float:
 
 _TERMS = '''\
 def terms_from(comm, first, count):
-    """Return the sum of `count` terms of 4 - 4/3 + 4/5 - … from term `first` on; None on the other ranks."""
+    """Return on rank 0 the sum of `count` terms of 4 - 4/3 + 4/5 - … from term `first` on; else None."""
     k = np.arange(first + comm.rank, first + count, comm.size, dtype="int64")
     part = np.array(np.sum((4.0 - 8.0 * (k % 2)) / (2 * k + 1)))
     total = np.zeros_like(part)

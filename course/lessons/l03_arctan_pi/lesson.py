@@ -166,7 +166,8 @@ for n, seconds in sorted(same.items()):
     speedup = one / seconds
     crowded = " (oversubscribed)" * (n > cores)
     print(
-        f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {speedup:.2f}, efficiency {speedup / n:.0%}{crowded}"
+        f"{n} rank{'s' * (n > 1)}: {seconds:.3f} s, speed-up {speedup:.2f}, "
+        f"efficiency {speedup / n:.0%}{crowded}"
     )
 outcome("Speed-up of four ranks, same job?", one / on_four, because=why_speedup(one / on_four, 4, cores))
 idle = reference("pi", "10,000,000 strips, pure Python: 2 ranks for 1")

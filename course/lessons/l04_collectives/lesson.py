@@ -372,7 +372,8 @@ crossed = {
 # %%
 from course_lib.theory.cost_model import Traffic
 
-total = {name: sum((sent[name] for sent in cluster["crossed"]), Traffic()) for name in cluster["crossed"][0]}
+crossed = cluster["crossed"]
+total = {name: sum((sent[name] for sent in crossed), Traffic()) for name in crossed[0]}
 outcome(
     "How many kB does the ring send between the two nodes, all ranks together?",
     total["ring, neighbours on one node"].nbytes / 1000,
@@ -646,7 +647,8 @@ print(say_alike(on_two))
 from mpi_classroom.figures import listed, say_bytes
 
 beside_mpi = all_reduces(ranks=2, peer="MPI_Allreduce, in place")
-print(table("reference machine, 2 ranks on 2 cores, tuned versions", beside_mpi, [4**6, 4**9, 4**12], "MPI"))
+title = "reference machine, 2 ranks on 2 cores, tuned versions"
+print(table(title, beside_mpi, [4**6, 4**9, 4**12], "MPI"))
 faster = [say_bytes(m) for m, ring in beside_mpi["ring"].items() if ring.ours < ring.peer]
 print("The tuned ring is faster than MPI's own at", listed(faster) or "no size")
 

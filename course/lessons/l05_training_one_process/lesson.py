@@ -278,7 +278,8 @@ def off_by(kind, h):
 
 
 for h in (1e-1, 1e-3, 1e-5, 1e-7):
-    print(f"h = {h:g}: off by {off_by(np.float64, h):.0e} in float64, {off_by(np.float32, h):.0e} in float32")
+    double, single = off_by(np.float64, h), off_by(np.float32, h)
+    print(f"h = {h:g}: off by {double:.0e} in float64, {single:.0e} in float32")
 
 # %% [markdown]
 # Read both columns from top to bottom: the error falls, then rises again. In float64 it gets very small in between. In float32 it
@@ -414,9 +415,8 @@ at_once, in_pieces, halved = (
     step_bytes(128, bfloat16=True),
 )
 share = 100 * in_pieces / at_once
-why = (
-    f"{at_once / 1e6:.0f} MB at once, {in_pieces / 1e6:.0f} MB in pieces: activations take nearly all of it."
-)
+why = f"{at_once / 1e6:.0f} MB at once, {in_pieces / 1e6:.0f} MB in pieces: "
+why += "activations take nearly all of it."
 outcome("Memory of 128 images in micro-batches of 32, in percent of all at once?", share, "%", because=why)
 print(f"the step with activations in bfloat16: {halved / 1e6:.0f} MB")
 

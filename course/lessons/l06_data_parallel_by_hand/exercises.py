@@ -51,7 +51,7 @@ def _check_average(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -
 
 _AVERAGE = '''\
 def average_gradients(comm, gradients, global_size):
-    """Turn the ranks' sums of gradients into the mean gradient of the global batch, on every rank, in place.
+    """Turn the ranks' gradient sums into the mean gradient of the global batch, on every rank, in place.
 
     `gradients` is a list of NumPy arrays. Each holds the sum over the images of this rank's shard.
     """
@@ -68,7 +68,7 @@ AVERAGE = Exercise(
     objectives=(1, 2, 3),
     stub='''\
 def average_gradients(comm, gradients, global_size):
-    """Turn the ranks' sums of gradients into the mean gradient of the global batch, on every rank, in place.
+    """Turn the ranks' gradient sums into the mean gradient of the global batch, on every rank, in place.
 
     `gradients` is a list of NumPy arrays. Each holds the sum over the images of this rank's shard.
     """

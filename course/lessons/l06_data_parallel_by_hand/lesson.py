@@ -314,7 +314,8 @@ one_by_one = seconds_on(team, lambda: sum_gradients_one_by_one(team, model), rep
 in_one = seconds_on(team, lambda: bucket.sum(team), repetitions=30)
 
 # %% tags=["nbval-ignore-output"]
-for name, how in (("pickled", "8 pickled messages"), ("one_by_one", "8 messages"), ("in_one", "1 message")):
+ways = {"pickled": "8 pickled messages", "one_by_one": "8 messages", "in_one": "1 message"}
+for name, how in ways.items():
     print(f"{how:>18}: {1e3 * cluster[name][0]:.2f} ms on {many.ranks} ranks")
 times = cluster["pickled"][0] / cluster["one_by_one"][0]
 print(f"Pickling 1.7 MB and adding Python objects takes {times:.0f} times as long.")
@@ -455,7 +456,7 @@ from course_lib.training.loop import fit
 
 
 def forty_steps(broadcast):
-    """Train a new CNN, with or without phase 1: the losses of this rank's shards; whether the replicas agree."""
+    """Train a new CNN, with or without phase 1; this rank's losses, and whether the replicas agree."""
     model = build("cnn", seed=rank)
     if broadcast:
         broadcast_weights(comm, model)
@@ -474,8 +475,10 @@ print("with the broadcast, replicas agree:   ", cluster["agree"][0])
 print("without the broadcast, replicas agree:", cluster["agree_without"][0])
 
 # %% tags=["nbval-ignore-output"]
-losses = {name: [sum(parts) for parts in zip(*cluster[name], strict=True)] for name in ("with_it", "without")}
-loss_curves({"with the broadcast": losses["with_it"], "without": losses["without"]}, window=5)
+with_it, without = (
+    [sum(parts) for parts in zip(*cluster[name], strict=True)] for name in ("with_it", "without")
+)
+loss_curves({"with the broadcast": with_it, "without": without}, window=5)
 
 # %% [markdown]
 # Nothing crashed. Without the broadcast, each replica is moved by the mean of gradients that belong to four different networks.
@@ -499,7 +502,7 @@ def restart(send_optimizer):
     bucket = GradientBucket(model)
     make_step(model, summed_cross_entropy, optimizer, lambda: bucket.sum(comm))(batch)
     if rank > 0:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)  # a new one, without momentum
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)  # a new one, no momentum
     if send_optimizer:
         broadcast_optimizer(comm, optimizer)
     make_step(model, summed_cross_entropy, optimizer, lambda: bucket.sum(comm))(batch)
@@ -525,7 +528,7 @@ from course_lib.parallel.parameter_server import make_server_step, train_asynchr
 
 
 def ten_steps(server):
-    """Train the MLP on all ranks by a synchronous server or by an all-reduce: its weights, and the seconds."""
+    """Train the MLP on all ranks, by a synchronous server or an all-reduce: weights and seconds."""
     model = build("mlp", seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     if server:
@@ -544,9 +547,8 @@ same = bool((theirs - ours).norm() < 1e-5 * ours.norm())
 print("the synchronous server trains the same network, to 1e-5:", cluster["same"][0])
 
 # %% tags=["nbval-ignore-output"]
-print(
-    f"ten steps: {cluster['by_server'][0]:.2f} s with the server, {cluster['by_sum'][0]:.2f} s with an all-reduce"
-)
+by_server, by_sum = cluster["by_server"][0], cluster["by_sum"][0]
+print(f"ten steps: {by_server:.2f} s with the server, {by_sum:.2f} s with an all-reduce")
 
 # %% [markdown]
 # The server trains the same network. With four ranks and a network this small, the two times say little. The difference is how many bytes
@@ -569,7 +571,7 @@ from course.lessons.l06_data_parallel_by_hand.runs import while_all_work
 
 
 def with_a_server(slow):
-    """Train the MLP; rank `slow` rests after each batch. What the server did, on rank 0; None elsewhere."""
+    """Train the MLP; rank `slow` rests after each batch. On rank 0: what the server did; else None."""
     model = build("mlp", seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
     mine = order[40 * rank : 40 * (rank + 1)] if rank > 0 else []
@@ -646,7 +648,8 @@ reports += [epoch(comm, 512)]
 for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=True):
     shared = f", sharing {cores} cores" if report.ranks > cores else ""
     print(
-        f"{report.ranks} ranks{shared}, global batch {batch_size}: {report.score.accuracy:.2%}, {report.seconds:.0f} s"
+        f"{report.ranks} ranks{shared}, global batch {batch_size}: "
+        f"{report.score.accuracy:.2%}, {report.seconds:.0f} s"
     )
 
 # %% [markdown]

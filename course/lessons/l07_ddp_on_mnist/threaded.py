@@ -31,6 +31,7 @@ def threaded_gradients(model: nn.Module, loss_fn: SummedLoss, batch: Batch, thre
     inputs, targets = batch.inputs.tensor_split(threads), batch.targets.tensor_split(threads)
     with ThreadPoolExecutor(threads) as pool:
         losses = list(pool.map(compute, replicas, inputs, targets))
-    for parameter, *copies in zip(model.parameters(), *(one.parameters() for one in replicas), strict=True):
+    copied = zip(*(one.parameters() for one in replicas), strict=True)
+    for parameter, copies in zip(model.parameters(), copied, strict=True):
         parameter.grad = torch.stack([each.grad for each in copies if each.grad is not None]).sum(0)
     return sum(losses)

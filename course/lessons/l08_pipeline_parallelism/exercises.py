@@ -264,7 +264,7 @@ def _check_accumulate(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]
 
 _ACCUMULATE = '''\
 def accumulate(model, loss_fn, microbatches):
-    """Leave the gradient of the batch's mean loss in .grad; `loss_fn` returns the mean over its samples."""
+    """Leave the gradient of the batch's mean loss in .grad; `loss_fn` returns the mean of its samples."""
     total = sum(len(targets) for _, targets in microbatches)
     for inputs, targets in microbatches:
         loss = loss_fn(model(inputs), targets) * len(targets) / total
@@ -280,7 +280,7 @@ ACCUMULATE = Exercise(
     targets=("backward-adds-means",),
     stub='''\
 def accumulate(model, loss_fn, microbatches):
-    """Leave the gradient of the batch's mean loss in .grad; `loss_fn` returns the mean over its samples."""
+    """Leave the gradient of the batch's mean loss in .grad; `loss_fn` returns the mean of its samples."""
     total = sum(len(targets) for _, targets in microbatches)
     for inputs, targets in microbatches:
         loss = loss_fn(model(inputs), targets)

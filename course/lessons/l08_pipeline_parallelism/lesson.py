@@ -205,7 +205,7 @@ from course_lib.comm.spans import duration
 
 both = cluster["both"][0]
 share, saved = idle(boxes(both["GPipe"])), 100 * (1 - duration(both["1F1B"]) / duration(both["GPipe"]))
-outcome("Percent idle with GPipe?", 100 * share, "%", because=explain_idle(share, stages=3, microbatches=8))
+outcome("Percent idle with GPipe?", 100 * share, "%", explain_idle(share, stages=3, microbatches=8))
 outcome("Percent of time that 1F1B saves, compared with GPipe?", saved, "%", because=explain_saved(saved))
 schedule_grids(both, unit="measured seconds, compute emulated by sleeping")
 
@@ -529,7 +529,8 @@ for name, costs in {"weights": None, "operations": flops}.items():
     front, back = split_layers(layers, 2, costs)
     share = sum(flops[: len(front)]) / sum(flops)
     print(
-        f"by {name:10}: {len(front)} and {len(back)} layers, {share:.0%} and {1 - share:.0%} of the operations"
+        f"by {name:10}: {len(front)} and {len(back)} layers, "
+        f"{share:.0%} and {1 - share:.0%} of the operations"
     )
 
 # %% [markdown] tags=["slide"]

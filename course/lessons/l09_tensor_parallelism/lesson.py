@@ -151,7 +151,8 @@ y.square().sum().backward()
 backward = counting.count - forward
 
 # %%
-why = "Every column of A contributes to the gradient of x. Each rank has only the contribution of its own columns."
+why = "Every column of A contributes to the gradient of x. "
+why += "Each rank has only the contribution of its own columns."
 outcome("All-reduces in the backward pass?", cluster["backward"][0], word="counted", because=why)
 
 # %% [markdown]

@@ -413,9 +413,8 @@ from course_lib.theory.tiles import halo_nbytes
 
 for tiles in (4, 16, 64):
     side = int(tiles**0.5)
-    strips, squares = (
-        max(halo_nbytes((2048, 2048), shape, 1, channels=16)) / 1000 for shape in ((tiles, 1), (side, side))
-    )
+    shapes = (tiles, 1), (side, side)
+    strips, squares = (max(halo_nbytes((2048, 2048), shape, 1, channels=16)) / 1000 for shape in shapes)
     print(f"{tiles:3} tiles: a strip sends {strips:.0f} kB per layer, a square tile {squares:.0f} kB")
 
 # %% [markdown]
@@ -457,7 +456,8 @@ for name in ("layer by layer", "fused"):
 for layers in (1, 2, 4, 8, 20):
     layer_windows = [Window(3, before=1, after=1)] * layers
     rows, extra = fused_halo(layer_windows), extra_pixels(layer_windows, (64, 64))
-    print(f"layers fused: {layers:2}; rows of halo: {rows:2}; {extra:.1%} more to compute on a tile of 64²")
+    more = f"{extra:.1%} more to compute on a tile of 64²"
+    print(f"layers fused: {layers:2}; rows of halo: {rows:2}; {more}")
 (many, apart, _), (few, joined, _) = (cluster["sent"][0][name] for name in ("layer by layer", "fused"))
 print(f"Fused, {few / many:.0%} of the messages carry {joined / apart - 1:.0%} more bytes.")
 

@@ -244,7 +244,7 @@ from course.lessons.l11_zero_from_scratch.words import compare_last_stages, expl
 
 looks = cluster["looks"][0]
 fall, why = 100 * (1 - looks[3].peak / looks[0].peak), explain_peak(looks)
-outcome("By how many percent does the peak of a step fall, from stage 0 to stage 3?", fall, "%", because=why)
+outcome("By how many percent does the peak of a step fall, from stage 0 to stage 3?", fall, "%", why)
 print(memory_table(looks), compare_last_stages(looks), sep="\n")
 peak_picture(looks)
 

@@ -544,7 +544,7 @@ environment = rank_environment(2) | {"PYTHON": sys.executable}
 
 
 def weights_of(command):
-    """What the script says about its ranks and its weights; the accuracy after so few steps is left out."""
+    """What the script says about ranks and weights; the accuracy after so few steps is left out."""
     return output_of(command, environment, timeout=110).splitlines()[-1].rpartition(", ")[0]
 
 

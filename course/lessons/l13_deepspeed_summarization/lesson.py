@@ -350,7 +350,8 @@ if news:
     articles, test = (prepare_cached(each, news.training) for each in (news.training, news.test))
     if rank == 0:
         print(
-            f"{len(articles.labels)} sentences to train on, {articles.labels.mean():.0%} of them picked by the oracle"
+            f"{len(articles.labels)} sentences to train on, "
+            f"{articles.labels.mean():.0%} of them picked by the oracle"
         )
 
 # %% [markdown]
@@ -491,9 +492,8 @@ end_engine(engine)
 written = summarize_together(comm, model, tokenizer, reading, longest=recipe.summary_tokens)
 
 # %% tags=["nbval-ignore-output"]
-print(
-    f"loss per token: {cluster['losses'][0][0]:.2f} in the first step, {cluster['losses'][0][-1]:.2f} in the last"
-)
+losses = cluster["losses"][0]
+print(f"loss per token: {losses[0]:.2f} in the first step, {losses[-1]:.2f} in the last")
 for text in cluster["written"][0][:3]:
     print("written:", text)
 
@@ -518,9 +518,8 @@ end_engine(engine)
 written = summarize_together(comm, model, tokenizer, reading, longest=recipe.summary_tokens)
 
 # %% tags=["nbval-ignore-output"]
-print(
-    f"loss per token: {cluster['losses'][0][0]:.2f} in the first step, {cluster['losses'][0][-1]:.2f} in the last"
-)
+losses = cluster["losses"][0]
+print(f"loss per token: {losses[0]:.2f} in the first step, {losses[-1]:.2f} in the last")
 for text in cluster["written"][0][:3]:
     print("repaired:", text)
 

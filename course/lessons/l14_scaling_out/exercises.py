@@ -57,7 +57,7 @@ def _check_hierarchical(answer: SimpleNamespace, comm: Any, node_of: Sequence[in
 
 _HIERARCHICAL = '''\
 def hierarchical_allreduce(inside, between, array):
-    """Sum `array` over all ranks, in place: inside the nodes, then between leaders, who pass the sum on."""
+    """Sum `array` over all ranks, in place: in the nodes, then between leaders, who pass the sum on."""
     inside.Allreduce(MPI.IN_PLACE, array)
     if between != MPI.COMM_NULL:
         between.Allreduce(MPI.IN_PLACE, array)
@@ -79,7 +79,7 @@ HIERARCHICAL = Exercise(
     "over a communicator `team`, and `team.Bcast(array)` copies from its rank 0.",
     stub='''\
 def hierarchical_allreduce(inside, between, array):
-    """Sum `array` over all ranks, in place: inside the nodes, then between leaders, who pass the sum on."""
+    """Sum `array` over all ranks, in place: in the nodes, then between leaders, who pass the sum on."""
     ...
 ''',
     hints=(

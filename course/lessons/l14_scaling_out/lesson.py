@@ -220,8 +220,8 @@ results = all_reduces_in_lab(nbytes, own=hierarchical_allreduce)
 from course.lessons.l14_scaling_out.figures import link_bars
 from course.lessons.l14_scaling_out.words import explain_crossing
 
-sent, why = results["ring"]["link_nbytes"] / 1e6, explain_crossing(results, nbytes)
-outcome("How many MB does the ring send between the nodes, both ways together?", sent, "MB", why, "counted")
+mb, why = results["ring"]["link_nbytes"] / 1e6, explain_crossing(results, nbytes)
+outcome("How many MB does the ring send between the nodes, both ways together?", mb, "MB", why, "counted")
 link_bars(results, nbytes)
 
 # %% [markdown]

@@ -187,7 +187,7 @@ def _after_power_cut(moment: Moment, old: bytes | None, later: list[str]) -> Non
 
 _SAVE = '''\
 def save(path, data):
-    """Write `data` to the file `path`, so that at every moment all old bytes are there, or all new ones."""
+    """Write `data` to the file `path`; at every moment, all old bytes are there, or all new ones."""
     scratch = path.with_suffix(".new")
     with open(scratch, "wb") as file:
         file.write(data)

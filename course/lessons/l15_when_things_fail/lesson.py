@@ -74,7 +74,7 @@ from course.lessons.l15_when_things_fail.words import explain_blame, failure_tab
 
 named = sum(failure.blamed == 1 for failure in failures.values())
 why = explain_blame(failures)
-outcome("In how many of the four jobs does the last message name rank 1?", named, because=why, word="counted")
+outcome("In how many of the four jobs does the last message name rank 1?", named, "", why, "counted")
 print(failure_table(failures))
 
 # %% [markdown]
@@ -261,7 +261,8 @@ from course.lessons.l15_when_things_fail.words import explain_resume
 
 steps, why = len(killed) + len(resumed), explain_resume(killed, resumed)
 outcome("Steps computed by the killed and the resumed job in total?", steps, because=why, word="counted")
-resumed_curves({"4 ranks, undisturbed": undisturbed, "4 ranks, killed": killed, "2 ranks, resumed": resumed})
+losses = {"4 ranks, undisturbed": undisturbed, "4 ranks, killed": killed, "2 ranks, resumed": resumed}
+resumed_curves(losses)
 
 # %% [markdown]
 # Did the restart change the training?
@@ -356,9 +357,8 @@ from course_lib.theory.failures import Unreliable, best_interval, machine_mtbf
 
 node = 2048 * 54 * 24 * 3600 / 419  # seconds between two failures of one node
 machine = Unreliable(machine_mtbf(node, nodes=2048), save_seconds=60, restart_seconds=600)
-print(
-    f"one node fails every {node / 86400:.0f} days, 2,048 nodes every {machine.mtbf_seconds / 3600:.1f} hours"
-)
+hours = machine.mtbf_seconds / 3600
+print(f"one node fails every {node / 86400:.0f} days, 2,048 nodes every {hours:.1f} hours")
 
 # %% [markdown]
 # We assume that a save stops the training for one minute, and that a restart takes ten. If you save often, you pay for saving.

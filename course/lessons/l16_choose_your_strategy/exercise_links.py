@@ -41,7 +41,7 @@ def _check_block(answer: SimpleNamespace, comm: Any, case: Case) -> None:
 
 _BLOCK = '''\
 def block_seconds(compute, nbytes, ways, per_node, inside, between):
-    """Return the seconds of a Transformer block that `ways` neighbouring ranks share, forward and backward.
+    """Return the seconds of a Transformer block on `ways` neighbouring ranks, forward and backward.
 
     One rank alone computes `compute` seconds. The ranks have four all-reduces of `nbytes`, each a ring.
     A node has `per_node` ranks; `inside` and `between` are bytes per second in a node and between two.

@@ -213,6 +213,7 @@ BAD_SOURCES = [
         "must end with",
     ),
     ("long cell", "# %%\ny = 2", LONG, 8, "26 lines of code are more than 25"),
+    ("wide line", "# %%\ny = 2", f"# %%\ny = {'2' * 104}", 8, "shows 107 characters of a line, not 108"),
     ("empty cell", "# %%\ny = 2", "# %%", 8, "the code cell is empty"),
     ("four in a row", "# %%\ny = 2", "# %%\ny = 2\n\n# %%\nz = 3", 9, "4th code cell in a row"),
     ("torn sentence", "# Words,", "# It is in section\n# 1. Words,", 5, "becomes a list"),

@@ -78,7 +78,20 @@ class Thing(Ordered):
 
 def broken():
     return undefined_name
+
+
+def wide():
+    return (
+        a_name_so_long,
+        plain,
+    )
+
+
+def a_name_so_long():
+    return 1
 '''
+LONG_NAME = "a_name_of_a_hundred_characters".ljust(100, "_")
+MODULE = MODULE.replace("a_name_so_long", LONG_NAME)
 
 
 @pytest.fixture
@@ -110,6 +123,15 @@ def test_docstring_comments_and_annotations_stay_and_only_used_modules_are_impor
 def test_names_of_the_same_module_are_imported_from_it(package: str) -> None:
     text = shown(f"{package}:count")
     assert text.splitlines()[:2] == ["from collections import Counter", f"from {package} import LIMIT"]
+
+
+def test_an_import_that_is_too_wide_for_a_cell_has_one_name_a_line(package: str) -> None:
+    assert shown(f"{package}:wide").splitlines()[:4] == [
+        f"from {package} import (",
+        f"    {LONG_NAME},",
+        "    plain,",
+        ")",
+    ]
 
 
 def test_names_that_the_lesson_has_shown_before_are_not_imported_over_the_learners_copy(package: str) -> None:
