@@ -193,8 +193,7 @@ def restore_linear() -> None:
 def deepspeed_step(engine: Any, loss_fn: SummedLoss) -> Step:
     """A step of `engine` on this rank's part of a global batch; returns its part of the loss.
 
-    The loss is divided by the global batch. DeepSpeed averages over ranks and micro-batches:
-    so times both.
+    Divides the loss by the global batch, and undoes DeepSpeed's mean over ranks and micro-batches.
     """
     size, accumulation = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
     parts = engine.dp_world_size * accumulation

@@ -152,7 +152,7 @@ ranking(estimates, most=3)
 # We call it the *five-strategy plan*.
 
 # %%
-predict("How many times as long is a five-strategy step as a step of the planner's choice?", None)
+predict("How many times as long is a five-strategy step as one of the planner's choice?", None)
 
 # %% tags=["nbval-ignore-output"]
 five = Plan(data=2, zero=2, tensor=2, sequence=True, microbatches=4, recompute=True)
@@ -176,7 +176,7 @@ from course.lessons.l16_choose_your_strategy.words import explain_combined, expl
 
 runs, said = cluster["runs"][0], [estimate(shape, batch, plan, machine) for plan in chosen]
 times, why = runs[2]["seconds"] / runs[0]["seconds"], explain_combined(said, runs)
-outcome("How many times as long is a five-strategy step as a step of the planner's choice?", times, "", why)
+outcome("How many times as long is a five-strategy step as one of the planner's choice?", times, "", why)
 print(explain_runs(said, runs))
 errors = worst_errors(said, runs)  # of memory, and of times
 predicted_and_measured(said, runs)
@@ -217,7 +217,7 @@ decision_tree(questions(estimates))
 # Now we change one number: each rank gets half the memory, 32 MB. You can read the fastest step off the line in section 2.
 
 # %%
-predict("How many times as long is the fastest step with 32 MB as with 64 MB?", None)
+predict("How many times as long is the fastest step with 32 as with 64 MB?", None)
 
 # %% tags=["nbval-ignore-output"]
 from course.lessons.l16_choose_your_strategy.words import explain_half
@@ -225,7 +225,7 @@ from course.lessons.l16_choose_your_strategy.words import explain_half
 smaller = under(estimates, 32e6)  # bytes per rank: try others
 times = smaller[0].seconds.value / estimates[0].seconds.value
 why = explain_half(estimates, smaller, errors[1])
-outcome("How many times as long is the fastest step with 32 MB as with 64 MB?", times, "", why, "predicted")
+outcome("How many times as long is the fastest step with 32 as with 64 MB?", times, "", why, "predicted")
 print(explain_star(questions(smaller), errors))
 decision_tree(questions(smaller))
 

@@ -149,13 +149,13 @@ PREDICTIONS = (
     ),
     Prediction(
         id="16.p2",
-        question="How many times as long is a five-strategy step as a step of the planner's choice?",
+        question="How many times as long is a five-strategy step as one of the planner's choice?",
         objectives=(2,),
         targets=("combine-everything",),
     ),
     Prediction(
         id="16.p3",
-        question="How many times as long is the fastest step with 32 MB as with 64 MB?",
+        question="How many times as long is the fastest step with 32 as with 64 MB?",
         objectives=(3,),
         targets=("half-the-memory-twice-the-time",),
     ),
