@@ -89,7 +89,7 @@ STEP_DONE = Question(
     "2 it raised an error. What must rank 0 know before it updates its weights?",
     options=(
         Option(
-            "nothing more: it holds the sum",
+            "nothing more, since it holds the sum",
             reply="That would leave rank 2 with the old weights: it has no sum. From then on the replicas "
             "differ, and no error says so.",
             belief="my-call-returned-all-returned",
