@@ -4,7 +4,9 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from mpi_classroom.launch import available_cores
@@ -69,6 +71,14 @@ LONGEST = (
     *("06_data_parallel_by_hand.ipynb", "10_spatial_and_hybrid.ipynb", "08_pipeline_parallelism.ipynb"),
     *("11_zero_from_scratch.ipynb", "05_training_one_process.ipynb"),
 )
+
+
+def pytest_unconfigure() -> None:
+    """Remove the shared memory that Open MPI leaves of a process that started MPI without mpiexec."""
+    if hasattr(psutil.Process, "memory_maps"):  # not on macOS, where the file is elsewhere
+        for path in {Path(used.path) for used in psutil.Process().memory_maps()}:
+            if path.match("/dev/shm/sm_segment*"):
+                path.unlink(missing_ok=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
