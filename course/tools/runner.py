@@ -35,9 +35,9 @@ from nbformat import NotebookNode
 
 from course.tools.failures import file_words, one_line
 from mpi_classroom import leftovers, processes
-from mpi_classroom.folders import JOB, scratch_folder
+from mpi_classroom.folders import JOB, MARKS, scratch_folder
 
-MARK = "COURSE_UNATTENDED"
+MARK = f"{MARKS}UNATTENDED"  # with a name that no watchdog inherits: it clears up after a killed kernel
 INTERRUPT_SECONDS = 5.0  # what a cell gets, after its deadline, to end when it is interrupted
 SILENT = logging.getLogger("course.silent")  # what nbclient logs, a result says better
 SILENT.disabled = True

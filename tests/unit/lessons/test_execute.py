@@ -30,6 +30,15 @@ while time.time() < end:
         pass
 """
 
+WATCHED = """
+import os, psutil
+from mpi_classroom.folders import scratch_folder
+print(scratch_folder())
+(watchdog,) = psutil.Process().children()
+print(watchdog.pid)
+"""
+KILLED = "watchdog.suspend()\nos.kill(os.getpid(), 9)"
+
 
 @pytest.fixture
 def lesson_of(tmp_path):
@@ -237,3 +246,15 @@ def test_a_cluster_whose_kernel_is_killed_is_gone_after_the_lesson(lesson_of, bu
     assert marked_by_this_process() == []
     folders = [path for path in Path("/tmp").glob("course-cluster-*") if path.stat().st_mtime > began]
     assert [path for path in folders if str(lesson.path) in str(list(path.iterdir()))] == []
+
+
+def test_the_watchdog_of_a_killed_kernel_may_take_longer_than_the_run_and_clears_up(lesson_of, build):
+    """On a busy machine it is slow. One that ends with the run leaves the files of the kernel's jobs."""
+    result = run_lesson(lesson_of(WATCHED, KILLED), build=build)
+    folder, pid = printed(build, 0).split()
+    assert result.failure.cell == 2 and Path(folder).is_dir()
+    psutil.Process(int(pid)).resume()
+    end = time.monotonic() + 60
+    while Path(folder).exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
