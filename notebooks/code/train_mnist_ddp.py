@@ -122,7 +122,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
     images = TensorDataset(*tensors(data.train_images, data.train_labels, options.samples))
     sampler = DistributedSampler(images, shuffle=True, seed=options.seed)  # a shard for each rank
     loader = DataLoader(images, batch_size=options.batch_size // size, sampler=sampler)
-    model = DistributedDataParallel(build("cnn", seed=options.seed).to(device))  # takes the weights of rank 0
+    model = DistributedDataParallel(build("cnn", seed=options.seed).to(device))  # with rank 0's weights
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     decay = decay_learning_rate(optimizer, options.epochs * len(loader))  # along a line to 0
     finished = load_checkpoint(options.checkpoint, model.module, optimizer, decay)  # epochs
@@ -138,9 +138,8 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         save_checkpoint(options.checkpoint, epoch + 1, total / size, model.module, optimizer, decay)
     accuracy = evaluate(model.module, *tensors(data.test_images, data.test_labels, options.samples))
     if rank == 0:
-        print(
-            f"{size} ranks, {dist.get_backend()}: weights {weight_hash(model.module)}, {accuracy:.1%} right"
-        )
+        weights = weight_hash(model.module)
+        print(f"{size} ranks, {dist.get_backend()}: weights {weights}, {accuracy:.1%} right")
         if options.save:
             torch.save(model.module.cpu().state_dict(), options.save)
 

@@ -400,7 +400,8 @@ from course.lessons.l06_data_parallel_by_hand.figures.buckets import fusion
 fusion(cluster["found"][0])
 
 # %% [markdown]
-# On one machine, an extra message costs only microseconds. So the four times differ little, and a new run may order them differently.
+# On one machine with free cores, an extra message costs only microseconds. So the four times differ little, and a new run may order
+# them differently.
 #
 # **Smaller:** with `wire_dtype`, a bucket travels as 16-bit numbers. How far off is the sum then?
 

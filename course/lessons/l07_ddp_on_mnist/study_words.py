@@ -29,7 +29,7 @@ from course.lessons.l07_ddp_on_mnist.study_tables import (
 from course_lib.training.models import MNIST_MODELS
 
 PUBLISHED_RANKS = 8  # the most that the published study ran
-WAY, CELL, NARROW = 24, 25, 16  # letters in a column of a table
+WAY, CELL, NARROW = 24, 27, 16  # letters in a column of a table
 
 # ---------------------------------------------------------------- accuracy
 
@@ -198,13 +198,13 @@ def timed_there(one: Published, alone: float | None) -> str:
     """A published time; its speed-up is the published one, or follows from the time `alone` of one thread."""
     seconds = one.epoch_seconds or 0.0
     if one.speedup:
-        return f"{seconds:.3g} s {one.speedup:g}×"  # with the digits of the slides
+        return f"{seconds:.3g} s {one.speedup:g}×  "  # with the digits of the slides
     return timed(seconds, alone / seconds if alone and seconds else None)
 
 
 def timed(seconds: float, gain: float | None, label: str = MEASURED) -> str:
-    """Seconds per epoch, speed-up over one thread, and a mark for what was oversubscribed or replayed."""
-    mark = {OVERSUBSCRIBED: " o", REPLAYED: " r"}.get(label, "")
+    """Seconds per epoch, speed-up over one thread, and a mark: oversubscribed, replayed or, as wide, none."""
+    mark = {OVERSUBSCRIBED: " o", REPLAYED: " r"}.get(label, "  ")
     return f"{seconds:.3g} s" + (f" {gain:.2f}×" if gain else "") + mark
 
 

@@ -356,7 +356,7 @@ differences |= {strategy.name: measure(comm, strategy) for strategy in STRATEGIE
 from course.lessons.l10_spatial_and_hybrid.strategies import ROUNDING, STRATEGIES
 
 differences = cluster["differences"][0]
-print(f"{'strategy':27}{'what is split':34}{'sent forward, and per step':31}{'ranks':9}difference")
+print(f"{'strategy':27}{'what is split':34}{'sent forward, and per step':31}{'ranks':9}off by")
 for strategy in STRATEGIES:
     found = differences[strategy.name]
     ranks = ", ".join(str(n) for n in found) if len(found) < 4 else "1 to 4"
@@ -516,10 +516,11 @@ predict("Of 8 ranks in five dimensions, how many hold a part of the first stage?
 from course_lib.theory.hybrid import HybridShape, StageShape
 
 shape = HybridShape((StageShape(rows=2), StageShape(tensor=2)), data=2, replicas=2)
-print("position", *(f"{position:22}" for position in range(4)))
+print("position ", *(f"{position:22}" for position in range(4)), sep="  ")
 for replica in range(2):
     held = [shape.coordinates(replica, position) for position in range(4)]
-    print(f"replica {replica}", *(f"   stage {h.stage} tile {h.tile} shard {h.tensor}" for h in held))
+    parts = [f"stage {h.stage} tile {h.tile} shard {h.tensor}" for h in held]
+    print(f"replica {replica}", *parts, sep="  ")
 holders = [p for p in range(4) if any(shape.coordinates(r, p).stage == 0 for r in range(2))]
 outcome(
     "Of 8 ranks in five dimensions, how many hold a part of the first stage?",

@@ -85,7 +85,7 @@ def predicted_ratios(alpha: float, beta: float, ranks: Sequence[int]) -> Picture
     axes.set_ylabel("time of recursive doubling\n÷ time of the ring")
     across = axes.get_yaxis_transform()  # the width of the panel, and the numbers of its y axis
     axes.text(0.02, 1.12, "↑ the ring is faster", transform=across, fontsize=FONT_SIZE)
-    axes.text(0.98, 0.9, "↓ doubling is faster", transform=across, fontsize=FONT_SIZE, ha="right", va="top")
+    axes.text(0.02, 0.9, "↓ doubling is faster", transform=across, fontsize=FONT_SIZE, va="top")
     _finish(figure, panels, "predicted, nothing was run")
     told = [f"{n} ranks: {_from(crossovers[n])}" for n in ratios]
     kind = (
