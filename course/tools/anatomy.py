@@ -141,7 +141,7 @@ def code_length(lesson: LessonSource) -> Iterator[Problem]:
         if lines == 0:
             yield n, "the code cell is empty; remove it"
         for line in filter(too_wide, cell.source.splitlines()):
-            yield n, f"a cell shows {WIDTH} characters of a line, not {len(line)}; break {line.strip()[:30]!r}"
+            yield n, f"a cell shows {WIDTH} characters of a line, not {len(line)}; break {line[:30]!r}"
 
 
 def too_wide(line: str) -> bool:
