@@ -7,7 +7,7 @@ are those of the machine. `2 × 2` means two nodes with two ranks each.
                  takes between nodes) and in jobs without them (`--mca coll ^han`: it is flat), also in jobs
                  whose messages are all eager: see `course_lib/fast/collectives.py`. What a flat
                  one sends over the links depends on the placement of the ranks: neighbours on one node, or
-                 ranks dealt out to the nodes in turn, as `mpiexec --map-by node` does
+                 ranks assigned to the nodes round-robin, as `mpiexec --map-by node` does
     sent         bytes that leave the node that sends most, as its network device counts them
     message      one message from node to node, beside what its bytes take at the rate of the link
     model        a link fitted to a ping-pong of two ranks at 100 Mbit/s and 1 Gbit/s alone, and what it says

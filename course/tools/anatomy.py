@@ -25,7 +25,6 @@ MAX_CODE_LINES = 25
 MAX_CODE_CELLS = 3
 MAX_CORE_MINUTES = 20
 LIST_IN_SENTENCE = re.compile(r"^[^\s\d#>|*+-].*[\w,]\n((?:1[.)]|[-+*]) .*)", re.MULTILINE)
-PARAMETER = re.compile(r"^    (?:\*|\w+: .*),\n", re.MULTILINE)  # one to a line where they do not fit in one
 UNREMOVED = re.compile(r"\b(mkdtemp|mkstemp)\((?![^()]*\bdir=)")
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -137,7 +136,7 @@ def short_imports(source: str) -> str:
 def code_length(lesson: LessonSource) -> Iterator[Problem]:
     """One idea a cell."""
     for n, cell in lesson.code:
-        lines = len(PARAMETER.sub("", short_imports(cell.source)).splitlines())
+        lines = len(short_imports(cell.source).splitlines())
         if lines > MAX_CODE_LINES:
             yield n, f"{lines} lines of code are more than {MAX_CODE_LINES}; split the cell or shorten it"
         if lines == 0:

@@ -118,11 +118,14 @@ def _import_line(node: ast.Import | ast.ImportFrom, kept: list[ast.alias], modul
 
 
 def _from(module: str, names: Sequence[str]) -> str:
-    """An import of `names`, one a line when a line would be too wide."""
-    line = f"from {module} import {', '.join(names)}"
-    if len(line) <= WIDTH:
-        return line
-    return "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
+    """An import of `names`, on as many lines as the width of a cell asks for."""
+    lines: list[str] = []
+    for name in names:
+        if lines and len(lines[-1]) + len(name) + 2 <= WIDTH:
+            lines[-1] += f", {name}"
+        else:
+            lines.append(f"from {module} import {name}")
+    return "\n".join(lines)
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:

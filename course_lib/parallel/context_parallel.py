@@ -11,7 +11,7 @@ Gimelshein (2018), "Online normalizer calculation for softmax".
 """
 
 import torch
-from mpi4py import MPI
+from mpi4py.MPI import Intracomm
 
 from course_lib.comm.regions import ring_shift
 
@@ -31,12 +31,7 @@ def add_block(
 
 
 def ring_attention(
-    comm: MPI.Intracomm,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    *,
-    causal: bool = True,
+    comm: Intracomm, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, causal: bool = True
 ) -> torch.Tensor:
     """Attention of this rank's queries to all ranks' keys and values: (B, heads, T / size, width) each.
 
@@ -45,8 +40,7 @@ def ring_attention(
     lengths = shard_lengths(comm, query)
     positions = torch.arange(sum(lengths)).split(lengths)  # by rank
     block = torch.stack([key, value])
-    lowest = query.new_full((*query.shape[:-1], 1), -torch.inf)
-    so_far = lowest, query.new_zeros(1), torch.zeros_like(query)
+    so_far = query.new_tensor(-torch.inf), query.new_zeros(()), query.new_zeros(())  # add_block broadcasts
     for step in range(comm.size):
         owner = (comm.rank - step) % comm.size  # whose block it is
         scores = query @ block[0].mT / query.shape[-1] ** 0.5  # (B, heads, T of ours, T of the block)
@@ -57,7 +51,7 @@ def ring_attention(
     return so_far[2] / so_far[1]
 
 
-def shard_lengths(comm: MPI.Intracomm, query: torch.Tensor) -> list[int]:
+def shard_lengths(comm: Intracomm, query: torch.Tensor) -> list[int]:
     """How long each rank's part of the sequence is; ValueError on all ranks when one has none."""
     lengths = comm.allgather(query.shape[-2])
     if min(lengths) < 1:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 from numpy.typing import NDArray
-from torch import nn
+from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from course_lib.data.dataset import Dataset
@@ -48,7 +48,7 @@ Labels = NDArray[np.integer]
 # ---------------------------------------------------------------- phase 1
 
 
-def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
+def broadcast_weights(comm: MPI.Intracomm, model: Module) -> None:
     """Phase 1: give every rank the parameters of rank 0, in place, in one message."""
     parameters = list(model.parameters())
     bucket = flatten(parameters)
@@ -56,7 +56,7 @@ def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
     copy_back(bucket, parameters)
 
 
-def broadcast_buffers(comm: MPI.Intracomm, model: nn.Module) -> None:
+def broadcast_buffers(comm: MPI.Intracomm, model: Module) -> None:
     """Give every rank the buffers of rank 0, such as batch-norm's running statistics, in place.
 
     Each rank's buffers have seen its own shards. A model without buffers sends nothing.
@@ -121,7 +121,7 @@ def shard_batches(
 # ---------------------------------------------------------------- phase 5
 
 
-def gradients(model: nn.Module) -> list[torch.Tensor]:
+def gradients(model: Module) -> list[torch.Tensor]:
     """The gradients of all trainable parameters, in their order; ValueError when one has none yet."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     found = [parameter.grad for parameter in trainable if parameter.grad is not None]
@@ -131,7 +131,7 @@ def gradients(model: nn.Module) -> list[torch.Tensor]:
     return found
 
 
-def gradient_arrays(model: nn.Module) -> list[NDArray[np.float32]]:
+def gradient_arrays(model: Module) -> list[NDArray[np.float32]]:
     """Give every trainable parameter a gradient of zeros; return their memory as flat arrays, in order.
 
     What is written to the arrays is in `parameter.grad`. Clear the gradients in place, with
@@ -142,7 +142,7 @@ def gradient_arrays(model: nn.Module) -> list[NDArray[np.float32]]:
     return [piece.numpy() for piece in pieces]
 
 
-def sum_gradients_one_by_one(comm: MPI.Intracomm, model: nn.Module) -> None:
+def sum_gradients_one_by_one(comm: MPI.Intracomm, model: Module) -> None:
     """Phase 5, naive: sum the gradients over `comm`, in place, with one Allreduce for each parameter."""
     for gradient in gradients(model):
         buffer = gradient.contiguous()  # the gradient itself, unless its layout is channels-last
@@ -153,7 +153,7 @@ def sum_gradients_one_by_one(comm: MPI.Intracomm, model: nn.Module) -> None:
 class GradientBucket(FlatBuffer):
     """One flat buffer that all gradients of a model live in; clear them in place (`set_to_none=False`)."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Module) -> None:
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         super().__init__(trainable, zeros=True)
         self.attach_gradients()  # each gradient is a view of the buffer: backward adds to it
@@ -181,7 +181,7 @@ def gather_metrics(comm: MPI.Intracomm, epoch: Epoch, score: Score) -> Report | 
 # ---------------------------------------------------------------- all ten
 
 
-def evaluate_shard(comm: MPI.Intracomm, model: nn.Module, images: Images, labels: Labels) -> Score:
+def evaluate_shard(comm: MPI.Intracomm, model: Module, images: Images, labels: Labels) -> Score:
     """The score of `model` on this rank's part of a test set: all parts add up to the whole."""
     mine = shard(comm, np.arange(len(labels)))
     batches = np.array_split(mine, -(-len(mine) // EVALUATION_BATCH) or 1)
@@ -189,13 +189,7 @@ def evaluate_shard(comm: MPI.Intracomm, model: nn.Module, images: Images, labels
 
 
 def train_epoch(
-    comm: MPI.Intracomm,
-    model: nn.Module,
-    optimizer: Optimizer,
-    data: Dataset,
-    *,
-    batch_size: int,
-    seed: int,
+    comm: MPI.Intracomm, model: Module, optimizer: Optimizer, data: Dataset, *, batch_size: int, seed: int
 ) -> Report | None:
     """Train for one epoch of global batches of `batch_size` on all ranks of `comm`: a report on rank 0."""
     broadcast_weights(comm, model)  # 1
@@ -213,7 +207,7 @@ def train_epoch(
 # ---------------------------------------------------------------- checks
 
 
-def weight_hash(model: nn.Module) -> str:
+def weight_hash(model: Module) -> str:
     """Sixteen hexadecimal digits that depend on every bit of the parameters and buffers of `model`."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
@@ -222,14 +216,12 @@ def weight_hash(model: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def replicas_agree(comm: MPI.Intracomm, model: nn.Module) -> bool:
+def replicas_agree(comm: MPI.Intracomm, model: Module) -> bool:
     """Whether all ranks hold the same weights, to the last bit; the same answer on every rank."""
     return len(set(comm.allgather(weight_hash(model)))) == 1
 
 
-def equal_trainable_parameters(
-    comm: MPI.Intracomm, model: nn.Module, **settings: object
-) -> list[nn.Parameter]:
+def equal_trainable_parameters(comm: MPI.Intracomm, model: Module, **settings: object) -> list[Parameter]:
     """The trainable parameters of `model`, which are the same on all ranks, as the `settings` are.
 
     ValueError on all ranks if ranks differ in a setting, or in the name, shape, memory layout or dtype of a

@@ -181,7 +181,7 @@ def end_engine(engine: Any) -> None:
 
 
 def restore_linear() -> None:
-    """Put `functional.linear` back: stage 3 replaced it by one whose gradients come in another order.
+    """Put `functional.linear` back: stage 3 replaced it by one whose gradients arrive in a different order.
 
     Ranks that have been in stage 3 would fill their buckets otherwise than those that have not: wrong sums.
     """

@@ -163,7 +163,7 @@ def test_workers_that_keep_their_own_weights_are_told_from_the_truth(
 
 
 def test_staleness_is_counted_from_the_order_of_updates(comm: MPI.Intracomm) -> None:
-    """Ranks 1 and 2 take turns, rank 3 is three times as slow."""
+    """Ranks 1 and 2 alternate, rank 3 is three times as slow."""
     service = Service((1, 2, 1, 2, 1, 3, 2, 3), 0, 0)
     assert service.staleness == (0, 1, 1, 1, 1, 5, 2, 1)
     assert service.histogram() == {0: 1, 1: 5, 2: 1, 3: 0, 4: 0, 5: 1}

@@ -549,7 +549,7 @@ def their_step():
 
 
 # %% [markdown]
-# First one step of each to warm up, in which we count the collectives. Then the two take turns, 15 steps each.
+# First one step of each to warm up, in which we count the collectives. Then we alternate between the two, 15 steps each.
 
 # %%
 # %%px --timeout 120

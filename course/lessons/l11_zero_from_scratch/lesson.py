@@ -250,7 +250,7 @@ peak_picture(looks)
 
 # %% [markdown]
 # Forward piles up activations and backward frees them, on every rank, as without ZeRO. In stage 3, a layer's gathered weights and full
-# gradients come and go as well. Parameters outside the layers (embedding, final norm, head) stay gathered throughout forward and backward. So plan with
+# gradients are also allocated and freed. Parameters outside the layers (embedding, final norm, head) stay gathered throughout forward and backward. So plan with
 # the peak, not with the formula for what is held.
 
 # %% tags=["exercise: 11.q2"]

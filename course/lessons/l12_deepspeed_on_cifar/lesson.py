@@ -345,7 +345,7 @@ outcome(
     "Stage 2, bytes sent with 4 micro-batches instead of 1: how many times as many?",
     round(times[2], 2),
     word="counted",
-    because="The gradients leave four times, the new weights once: 4 + 1 instead of 1 + 1.",
+    because="Each rank sends its gradients four times and the new weights once: 4 + 1 instead of 1 + 1.",
 )
 for stage in (1, 2, 3):
     print(f"stage {stage}: {times[stage]:.1f} times the bytes with 4 micro-batches")

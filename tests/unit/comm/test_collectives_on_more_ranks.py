@@ -1,6 +1,6 @@
 """The collectives on more ranks than the suite starts: an odd number, a prime, a power of two.
 
-Each is a job with a deadline; on two cores its ranks take turns.
+Each is a job with a deadline; on two cores its ranks share a core.
 """
 
 import os
