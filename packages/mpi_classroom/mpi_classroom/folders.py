@@ -118,6 +118,8 @@ def remove_job_folders(environment: Mapping[str, str]) -> None:
 
 def memory_environment(job: str) -> dict[str, str]:
     """The variables that say where Open MPI keeps shared memory and windows: in this job's folder."""
+    with suppress(FileNotFoundError):
+        scratch_folder()  # it comes with the watchdog, which removes the memory of a killed process as well
     if not (memory := own_folder(SHARED_MEMORY)):
         return {}
     folder = os.path.join(memory, job)

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,20 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next():
     assert code == -signal.SIGKILL  # another job of this machine may have removed it by now
     start("ended")
     assert not left.exists()
+
+
+def test_the_folder_of_a_kernel_that_is_killed_before_its_first_cell_goes_with_it():
+    keeps = (
+        "import os, signal; from mpi_classroom.launch import keep_mpi_private; keep_mpi_private();"
+        f"print(os.environ[{SEGMENTS!r}], flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", keeps], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    folder, deadline = Path(done.stdout.strip()).parent, time.monotonic() + 60
+    assert folder.name.startswith(PREFIX)
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not folder.exists(), "its watchdog removes it"
 
 
 @pytest.mark.parametrize("place", ["missing", "read-only"])
