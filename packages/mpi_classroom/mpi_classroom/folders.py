@@ -8,8 +8,10 @@ Open MPI names what it writes by numbers that come again, and killed jobs leave 
 - mpiexec's own: a folder ompi.<its process number> in the temporary folder. Where a killed mpiexec with the
   same number left one, as in a container that starts again, it says that "the PMIx server's listener thread
   failed to start" and nothing else.
+- A rank's own: a folder in ompi.<host>.<user> in the temporary folder, made by each process that starts MPI
+  without an mpiexec, or whose mpiexec dies meanwhile. Open MPI does not remove all of it, even at its end.
 
-In folders of the process that starts the jobs neither can happen.
+In folders of the process that starts the jobs none of this can happen.
 
 A process that is killed can neither end its jobs nor remove its folders. A watchdog does: a shell that reads
 from a pipe of which only that process has the other end. When the pipe closes and the folder is still there,
@@ -31,7 +33,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,6 +44,7 @@ PREFIXES = (PREFIX, CLUSTER_PREFIX, EXERCISE_PREFIX)
 SEGMENTS = "OMPI_MCA_btl_sm_backing_directory"
 WINDOWS = ("OMPI_MCA_osc_sm_backing_directory", "OMPI_MCA_osc_rdma_backing_directory")
 MPIEXEC = "PRTE_MCA_prte_local_tmpdir_base"
+TEMPORARY = "TMPDIR"  # where MPI itself makes files, and Python's tempfile
 JOB = "MPI_CLASSROOM_JOB"  # marks all processes of a job; mpiexec does not hand its own variables on
 MARKS = "MPI_CLASSROOM_"
 WATCHDOG = 'trap "" TERM; read nothing; test -d "$1" && exec "$0" -m mpi_classroom.processes "$1"'
@@ -60,6 +63,7 @@ def folder_environment() -> dict[str, str]:
     with suppress(FileNotFoundError):  # there is no temporary folder that can be written to
         if files := scratch_folder():
             environment[MPIEXEC] = environment[JOB] = os.path.join(files, job)
+            make_job_folders(environment)
     return environment
 
 
@@ -102,18 +106,23 @@ def _dismiss(watchdog: "subprocess.Popen[bytes]", owner: int) -> None:
 
 
 def make_job_folders(environment: Mapping[str, str]) -> None:
-    """Make the folder for shared memory again, if an earlier job with this environment took it along."""
-    folder = Path(environment.get(SEGMENTS, "nowhere"))
-    if folder.name.startswith(f"{os.getpid()}.") and is_ours(folder.parent):
-        folder.mkdir(mode=0o700, exist_ok=True)
+    """Make the folders that `folder_environment` named, unless an earlier job with it has left them."""
+    for folder in _job_folders(environment):
+        with suppress(OSError):  # Open MPI says what is wrong
+            folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def remove_job_folders(environment: Mapping[str, str]) -> None:
     """Remove the folders that `folder_environment` named, when the job has ended: killed ones leave files."""
+    for folder in _job_folders(environment):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _job_folders(environment: Mapping[str, str]) -> Iterator[Path]:
     for name in (SEGMENTS, MPIEXEC):
         folder = Path(environment.get(name, "nowhere"))
         if folder.name.startswith(f"{os.getpid()}.") and is_ours(folder.parent):
-            shutil.rmtree(folder, ignore_errors=True)
+            yield folder
 
 
 def memory_environment(job: str) -> dict[str, str]:

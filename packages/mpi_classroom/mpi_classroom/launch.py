@@ -29,6 +29,7 @@ from mpi_classroom.folders import (
     MARKS,
     MPIEXEC,
     SEGMENTS,
+    TEMPORARY,
     WINDOWS,
     folder_environment,
     make_job_folders,
@@ -88,10 +89,13 @@ def keep_mpi_private() -> None:
     """Let MPI listen on no port in this process, and keep its files in our folder; call it before MPI starts.
 
     For a process that mpiexec did not start, such as a kernel: MPI would listen on all addresses, and leave a
-    file in /dev/shm behind. A transport that is chosen already stays.
+    file in /dev/shm and a folder in /tmp behind. A transport that is chosen already stays.
     """
     os.environ.update(TRANSPORT | {name: os.environ[name] for name in TRANSPORT if name in os.environ})
     os.environ.update(memory_environment("own"))
+    with contextlib.suppress(FileNotFoundError):  # there is no temporary folder that can be written to
+        if folder := scratch_folder():
+            os.putenv(TEMPORARY, folder)  # for MPI; os.environ and tempfile keep the usual folder
 
 
 def rank_environment(
@@ -105,6 +109,7 @@ def rank_environment(
 
     With `connects` the job can connect to another one, as `Spawn` does; its ranks then listen on a TCP port.
     A job with a `layout` runs on several hosts, any other on this machine, even inside a Slurm allocation.
+    The temporary folder of ranks on this machine is removed with the job.
     """
     threads = str(threads_per_rank(size))
     environment = dict(os.environ if base is None else base)
@@ -124,6 +129,8 @@ def rank_environment(
         environment |= layout.environment()
         for name in OF_THIS_MACHINE & environment.keys():
             del environment[name]
+    elif MPIEXEC in environment:
+        environment[TEMPORARY] = environment[MPIEXEC]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         environment |= ALLOW_ROOT
     return environment

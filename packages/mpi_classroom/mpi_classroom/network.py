@@ -42,6 +42,7 @@ from mpi_classroom.folders import (
     MPIEXEC,
     PREFIX,
     SEGMENTS,
+    TEMPORARY,
     WINDOWS,
     is_ours,
     lock,
@@ -116,7 +117,7 @@ class Lab:
     def environment(self) -> dict[str, str]:
         """The environment for a job in every slot: messages between nodes cross the links."""
         environment = rank_environment(self.size, connects=True)
-        for name in (SEGMENTS, *WINDOWS, MPIEXEC):  # folders of the machine; a node has its own
+        for name in (SEGMENTS, *WINDOWS, MPIEXEC, TEMPORARY):  # folders of the machine; a node has its own
             environment.pop(name, None)
         environment["PATH"] = os.pathsep.join([str(find_mpiexec().parent), _environment()["PATH"]])
         return environment

@@ -27,6 +27,7 @@ from mpi_classroom.folders import (
     is_ours,
     make_folder,
     own_folder,
+    remove_job_folders,
     remove_leftovers,
     remove_ours,
 )
@@ -80,18 +81,59 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next():
     assert not left.exists()
 
 
-def test_the_folder_of_a_kernel_that_is_killed_before_its_first_cell_goes_with_it():
-    keeps = (
-        "import os, signal; from mpi_classroom.launch import keep_mpi_private; keep_mpi_private();"
-        f"print(os.environ[{SEGMENTS!r}], flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+STARTS_MPI = """
+import os, signal, sys, tempfile
+from mpi_classroom.launch import keep_mpi_private
+keep_mpi_private()
+print(os.environ["OMPI_MCA_btl_sm_backing_directory"], tempfile.gettempdir(), flush=True)
+if "with MPI" in sys.argv:
+    from mpi4py import MPI
+if "killed" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("what", ["with MPI", "without"])
+@pytest.mark.parametrize("how", ["killed", "ended"])
+def test_a_kernel_leaves_nothing_of_mpi_behind_though_it_runs_no_cell(what, how, tmp_path):
+    """A process that starts MPI without mpiexec: its watchdog removes what it cannot."""
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS_MPI, what, how],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-    done = subprocess.run([sys.executable, "-c", keeps], capture_output=True, text=True, timeout=60)
-    assert done.returncode == -signal.SIGKILL
-    folder, deadline = Path(done.stdout.strip()).parent, time.monotonic() + 60
+    assert done.returncode == (-signal.SIGKILL if how == "killed" else 0), done.stderr
+    memory, temporary = done.stdout.split()
+    assert temporary == str(tmp_path), "the learner's files go where they went"
+    folder, deadline = Path(memory).parent, time.monotonic() + 60
     assert folder.name.startswith(PREFIX)
-    while folder.exists() and time.monotonic() < deadline:
+    while (folder.exists() or list(tmp_path.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not folder.exists(), "its watchdog removes it"
+    assert not folder.exists() and list(tmp_path.iterdir()) == []
+
+
+def test_what_a_rank_makes_that_has_lost_its_mpiexec_goes_with_the_job(tmp_path, monkeypatch):
+    """Such a rank starts MPI as a process does that mpiexec did not start."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(folders, "scratch_folder", lambda: str(mine))
+    (mine := tmp_path / f"{PREFIX}x").mkdir(mode=0o700)
+    environment = rank_environment(1)
+    lost = "import os; from mpi4py import MPI; os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", lost], env=environment, timeout=60, check=False)
+    assert list(tmp_path.iterdir()) == [mine]
+    assert list(Path(environment[MPIEXEC]).glob("ompi.*")), "MPI made its folder"
+    remove_job_folders(environment)
+    assert list(mine.iterdir()) == []
+
+
+def test_python_makes_the_temporary_files_of_a_rank_in_the_folder_of_its_job(tmp_path):
+    makes = "import tempfile; tempfile.mkdtemp(); print(tempfile.gettempdir(), flush=True)"
+    done = run_ranks(2, ["-c", makes], timeout=60)
+    folders_used = {Path(line) for line in done.stdout.split()}
+    assert {folder.parent for folder in folders_used} == {Path(own_folder(Path(tempfile.gettempdir())))}
+    assert not any(folder.exists() for folder in folders_used)
 
 
 @pytest.mark.parametrize("place", ["missing", "read-only"])
