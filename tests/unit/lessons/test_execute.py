@@ -248,8 +248,11 @@ def test_a_cluster_whose_kernel_is_killed_is_gone_after_the_lesson(lesson_of, bu
     assert [path for path in folders if str(lesson.path) in str(list(path.iterdir()))] == []
 
 
-def test_the_watchdog_of_a_killed_kernel_may_take_longer_than_the_run_and_clears_up(lesson_of, build):
+def test_the_watchdog_of_a_killed_kernel_may_take_longer_than_the_run_and_clears_up(
+    lesson_of, build, tmp_path, monkeypatch
+):
     """On a busy machine it is slow. One that ends with the run leaves the files of the kernel's jobs."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where no test beside this one looks for leftovers
     result = run_lesson(lesson_of(WATCHED, KILLED), build=build)
     folder, pid = printed(build, 0).split()
     assert result.failure.cell == 2 and Path(folder).is_dir()
