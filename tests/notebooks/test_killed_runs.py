@@ -9,7 +9,7 @@ import pytest
 
 from course.paths import ROOT
 
-KILLS = int(os.environ.get("RANDOM_KILLS", "10"))
+KILLS = int(os.environ.get("RANDOM_KILLS", "7"))
 OWN = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 ENTER = 'mount -t tmpfs none /dev/shm && exec "$@"'
 
