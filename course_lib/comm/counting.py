@@ -1,4 +1,4 @@
-"""How many messages and bytes a rank really sends, to hold against what the formulas say.
+"""Count the bytes and messages that a rank sends, to compare them with the formulas.
 
     counting = counted(comm)
     ring_allreduce(counting, buffer)
@@ -9,7 +9,7 @@ A counted communicator is the communicator itself with its sends counted: it sen
 same ranks. What MPI's own collectives and persistent requests send stays uncounted, and so does a message to
 PROC_NULL, which goes nowhere. Pickled messages count with the bytes of their pickle.
 
-`device_nbytes` counts at the other end: all that has left this node, MPI's own collectives and the headers
+`device_nbytes` counts below MPI: all bytes that this node has sent, MPI's own collectives and the headers
 of packets included. A long packet that is cut up later, as TCP sends it (GSO), counts with one header.
 """
 
@@ -45,7 +45,7 @@ class CountedComm(MPI.Intracomm):
 
 
 def device_nbytes(device: str = "eth0") -> int:
-    """Bytes that have left this node through a network device, as Linux counts them, of all its processes.
+    """Bytes that all processes of this node have sent through a network device, as Linux counts them.
 
     Raises ValueError when the node has no such device.
     """

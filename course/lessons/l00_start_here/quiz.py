@@ -45,8 +45,8 @@ RANKS_AND_CORES = Question(
             right=True,
         ),
         Option(
-            "All four compute, four times as fast as one rank",
-            reply="That would take four cores. Two cores do at most twice the work of one, however many "
+            "All four compute; each gets a core of its own",
+            reply="That would take four cores. Two cores do the work of two ranks at a time, however many "
             "ranks share them.",
             belief="rank-is-core",
         ),

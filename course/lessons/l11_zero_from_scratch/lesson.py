@@ -19,7 +19,7 @@
 # Answer from memory, then open the answer.
 #
 # 1. Which two collectives make an all-reduce?
-#    <details><summary>Answer</summary>A reduce-scatter, which leaves each rank one part of the sum, and an all-gather, which brings all parts to every rank.</details>
+#    <details><summary>Answer</summary>A reduce-scatter, after which each rank has one chunk of the sum, and an all-gather, which sends all chunks to every rank.</details>
 # 2. You train with Adam in float32. How many bytes does that take per parameter, without activations?
 #    <details><summary>Answer</summary>16: the weight, its gradient and Adam's two averages, 4 bytes each.</details>
 # 3. In data parallelism, how do the weights of two ranks differ after a step?
@@ -549,7 +549,7 @@ print(benchmark_table(here=seconds[3] / seconds[2]))
 # ## Pitfalls
 #
 # - A shard that is a view: the full buffer stays in memory.
-# - Stage 3 without `layers`: the whole model is one layer, and stays gathered while it runs.
+# - Stage 3 without `layers`: the full model is one layer, and stays gathered throughout.
 # - Code that looks at all gradients or at a whole matrix, such as an optimizer with one rate per layer: it sees shards.
 # - A model that is built in full on every rank before it is sharded. It needs that memory once; lesson 12 names the remedy.
 #

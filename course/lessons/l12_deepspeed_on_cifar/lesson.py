@@ -421,7 +421,7 @@ print(f"rank {rank}: {here} of {full} bytes right after deep_net()")
 # %% [markdown]
 # ### 7 · Everybody saves
 #
-# From stage 1 on, no rank has the whole optimizer state. So all ranks call `save_checkpoint`, and each writes its own part. We take two steps, save,
+# From stage 1 on, the optimizer state is sharded. So all ranks call `save_checkpoint`, and each writes its own shard. We take two steps, save,
 # and take two more, to have something to compare with.
 
 # %%
