@@ -62,6 +62,9 @@ def navigation(lesson: LessonSource) -> Iterator[Problem]:
     for link in wanted:
         if link not in text:
             yield 1, f"the navigation line must hold {link}"
+    start, cells = lesson.section("Teardown")
+    if lesson.next and cells and wanted[-1] not in cells[0].source:
+        yield start, f"the text of '## Teardown' must hold the link to go on with, {wanted[-1]}"
     if f"[Course map]({'' if lesson.stem == START else f'{START}.ipynb'}#" not in text:
         yield 1, f"the navigation line must hold [Course map](…) with the heading of the map in {START}.ipynb"
     for words, target in LINK.findall(text):

@@ -1,11 +1,13 @@
 """How much memory and how many cores a learner's seat takes, for who puts many of them on one machine.
 
     python -m course.tools.seats --users 8 --lesson 01 --lesson 07      minutes; nothing else should run
-    python -m course.tools.seats --users 1 --json build/seats.json
+    python -m course.tools.seats --users 1 --lesson 07 --more --json build/seats.json
+    python -m course.tools.seats --waiting                              a seat whose learner does nothing
 
-Each user has what a learner of a hub has: a JupyterLab server, a kernel and four ranks. All users run whole
-lessons at once, without the pauses in which people read. Memory is PSS, the proportional set size: a page
-that n processes share counts 1/n for each, so the sum is what the machine has to hold. Linux only.
+Each user has what a learner of a hub has: a JupyterLab server, a kernel and four ranks. All users run the
+cores of the lessons at once (with --more, whole lessons), without the pauses in which people read. Memory is
+PSS, the proportional set size: a page that n processes share counts 1/n for each, so the sum is what the
+machine has to hold. Linux only.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+from jupyter_client.manager import KernelManager
 
 from course.paths import ROOT
 from course.tools.jupyter import port_in_use
@@ -30,6 +33,14 @@ MEGABYTE = 1e6
 FIRST_PORT = 18800
 START_SECONDS = 120.0  # that all servers have to start
 DEADLINE = 7200  # seconds, as users wait for each other's cores
+KERNEL_SECONDS = 180.0  # for one step of a waiting seat
+WAITING = {  # what a learner has run, and is now reading about
+    "four ranks with mpi4py": "from mpi_classroom.cluster import start_cluster\n"
+    "cluster = start_cluster(n=4)\n"
+    'get_ipython().run_cell_magic("px", "", "from mpi4py import MPI")',
+    "PyTorch on the ranks": 'get_ipython().run_cell_magic("px", "", "import torch")',
+    "PyTorch and matplotlib in the kernel": "import torch\nimport matplotlib.pyplot",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +113,37 @@ def start(command: Sequence[str], home: Path, log: Path) -> "subprocess.Popen[by
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
 
 
-def measure(users: int, lessons: Sequence[str], folder: Path) -> Seats:
-    """Let `users` run `lessons` at once, and sample until the last has ended."""
+def waiting(folder: Path) -> dict[str, int]:
+    """Bytes of PSS of a server, a kernel and its ranks after each step of WAITING."""
+    home, taken = folder / "user", {}
+    kernel = KernelManager()
+    with servers([home]):
+        kernel.start_kernel(env=os.environ | {"COURSE_HOME": str(home), "COURSE_OFFLINE": "1"}, cwd=str(ROOT))
+        client = kernel.blocking_client()
+        try:
+            client.start_channels()
+            client.wait_for_ready(timeout=START_SECONDS)
+            for name, code in WAITING.items():
+                reply = client.execute_interactive(code, timeout=KERNEL_SECONDS, output_hook=lambda _: None)
+                if reply["content"]["status"] != "ok":
+                    raise RuntimeError(f"{name}: {reply['content'].get('evalue')}")
+                taken[name] = pss(seat_processes([home])[home])
+            client.execute_interactive("cluster.stop()", timeout=KERNEL_SECONDS, output_hook=lambda _: None)
+        finally:
+            client.stop_channels()
+            kernel.shutdown_kernel()
+    return taken
+
+
+def measure(users: int, lessons: Sequence[str], folder: Path, *, more: bool = False) -> Seats:
+    """Let `users` run `lessons` at once, More too if asked, and sample until the last has ended."""
     homes = [folder / f"user{number}" for number in range(users)]
     peak_user = peak_all = 0
     with servers(homes):
         idle = max(pss(found) for found in seat_processes(homes).values())
         deadlines = ["--cell-seconds", str(DEADLINE), "--lesson-seconds", str(DEADLINE)]
-        command = [sys.executable, "-m", "course.tools.cli", "run", *deadlines, *lessons]
+        whole = ["--more"] if more else []
+        command = [sys.executable, "-m", "course.tools.cli", "run", *whole, *deadlines, *lessons]
         began, busy = time.monotonic(), busy_seconds()
         runs = [start(command, home, home / "run.log") for home in homes]
         while any(run.poll() is None for run in runs):
@@ -145,10 +179,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure what learners' seats take.")
     parser.add_argument("--users", type=int, default=8)
     parser.add_argument("--lesson", action="append", help="again for more (default: 01, 07)")
+    parser.add_argument("--more", action="store_true", help="whole lessons, not their cores only")
+    parser.add_argument("--waiting", action="store_true", help="one seat whose learner runs no cell")
     parser.add_argument("--json", type=Path, help="where to write the result")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="seats-"))
-    seats = measure(arguments.users, arguments.lesson or ["01", "07"], folder)
+    if arguments.waiting:
+        for name, nbytes in waiting(folder).items():
+            print(f"{name}: {nbytes / MEGABYTE:.0f} MB")
+        shutil.rmtree(folder)
+        return 0
+    seats = measure(arguments.users, arguments.lesson or ["01", "07"], folder, more=arguments.more)
     print("\n".join(words(seats)))
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)

@@ -415,6 +415,8 @@ lesson_table()
 # them.
 #
 # ## Teardown
+#
+# [Course map](#6-·-The-course) · [01 · MPI basics →](01_mpi_basics.ipynb)
 
 # %%
 cluster.stop()

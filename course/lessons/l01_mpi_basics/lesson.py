@@ -490,6 +490,8 @@ print(run_program(1, [sys.executable, "-c", sender, ":", "-n", "1", sys.executab
 # it. What should rank 0 hold in the end?
 #
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
 
 # %%
 cluster.stop()

@@ -460,6 +460,8 @@ print(f"the same darts, NumPy, 1 rank     not published      here {on_one:5.2f} 
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [03 · arctan π and quadrature →](03_arctan_pi.ipynb)
 
 # %%
 cluster.stop()

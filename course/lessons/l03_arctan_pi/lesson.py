@@ -418,6 +418,8 @@ else:
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [04 · Collectives →](04_collectives.ipynb)
 
 # %%
 cluster.stop()

@@ -695,6 +695,8 @@ print("The tuned ring is faster than MPI's own at", listed(faster) or "no size")
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [05 · Training in one process →](05_training_one_process.ipynb)
 
 # %%
 cluster.stop()

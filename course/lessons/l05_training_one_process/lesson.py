@@ -516,6 +516,8 @@ learning_curves(trained, [report.score.mean_loss for report in reports])
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [06 · Data parallelism by hand →](06_data_parallel_by_hand.ipynb)
 
 # %%
 cluster.stop()

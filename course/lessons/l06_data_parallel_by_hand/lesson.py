@@ -698,6 +698,8 @@ for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=Tru
 # %% [markdown]
 # ## Teardown
 #
+# [Course map](00_start_here.ipynb#6-·-The-course) · [07 · DDP on MNIST →](07_ddp_on_mnist.ipynb)
+#
 # Phase 9: MPI is finalized when the processes of the ranks end.
 
 # %%

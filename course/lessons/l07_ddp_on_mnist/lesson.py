@@ -672,6 +672,8 @@ print(f"rank {rank}: {value.item()}")
 # with which all ranks wait as little as possible when one core is half as fast. (You will need the hook.)
 #
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [08 · Pipeline parallelism →](08_pipeline_parallelism.ipynb)
 
 # %%
 cluster.stop()

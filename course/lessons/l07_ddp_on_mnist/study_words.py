@@ -29,7 +29,7 @@ from course.lessons.l07_ddp_on_mnist.study_tables import (
 from course_lib.training.models import MNIST_MODELS
 
 PUBLISHED_RANKS = 8  # the most that the published study ran
-WAY, CELL, NARROW = 24, 27, 16  # letters in a column of a table
+WAY, CELL, NARROW = 24, 9, 16  # letters in a column of a table
 
 # ---------------------------------------------------------------- accuracy
 
@@ -114,16 +114,20 @@ def beside_seeds(some: Sequence[float], others: Sequence[float]) -> str:
 
 
 def after_equal_epochs(rows: Iterable[EpochRow]) -> str:
-    """A table: the accuracy of each model in each way that was timed, mean and range of its seeds."""
+    """A table: the mean accuracy of each model in each way that was timed, and how far seeds differ."""
     last = [row for row in rows if row.part == TIMING and row.epoch == row.epochs and row.test_accuracy]
     found = grouped(last, lambda row: (way_name(row.engine, row.ranks, row.threads), row.model))
     ways, models = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
     seeds = len({row.seed for row in last})
-    lines = [f"test accuracy after {last[0].epochs} epochs: mean (lowest to highest) of {seeds} seeds"]
+    percents = {key: [100 * (row.test_accuracy or 0.0) for row in group] for key, group in found.items()}
+    lines = [f"test accuracy after {last[0].epochs} epochs in %, mean of {seeds} seeds"]
     lines.append(f"{'':{WAY}}" + "".join(f"{model:>{CELL}}" for model in models))
     for name in ways:
-        cells = [span([row.test_accuracy or 0.0 for row in found.get((name, model), ())]) for model in models]
-        lines.append(f"{name:{WAY}}" + "".join(f"{cell:>{CELL}}" for cell in cells))
+        cells = "".join(f"{fmean(percents[name, model]):{CELL}.2f}" for model in models)
+        lines.append(f"{name:{WAY}}{cells}")
+    widest = [max(max(percents[way, model]) - min(percents[way, model]) for way in ways) for model in models]
+    differences = "".join(f"{most:{CELL}.2f}" for most in widest)
+    lines.append(f"{'seeds differ by at most':{WAY}}{differences}")
     return "\n".join(lines)
 
 

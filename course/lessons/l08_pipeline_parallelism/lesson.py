@@ -649,6 +649,8 @@ if tried:
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [09 · Tensor parallelism →](09_tensor_parallelism.ipynb)
 
 # %%
 cluster.stop()

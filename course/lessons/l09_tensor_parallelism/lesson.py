@@ -693,6 +693,8 @@ print(f"rank {rank}: its tokens chose experts {chosen}, answers as in one proces
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [10 · Spatial and hybrid →](10_spatial_and_hybrid.ipynb)
 
 # %%
 cluster.stop()

@@ -637,6 +637,8 @@ for row in reference_rows("spatial"):
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [11 · ZeRO from scratch →](11_zero_from_scratch.ipynb)
 
 # %%
 cluster.stop()

@@ -576,6 +576,8 @@ print(benchmark_table(here=seconds[3] / seconds[2]))
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [12 · DeepSpeed on CIFAR →](12_deepspeed_on_cifar.ipynb)
 
 # %%
 cluster.stop()

@@ -602,6 +602,8 @@ print((code / "hostfile").read_text())
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [13 · DeepSpeed summarization →](13_deepspeed_summarization.ipynb)
 
 # %%
 cluster.stop()

@@ -640,6 +640,8 @@ if rank == 0:
 # `summarize_together(…, beams=4)` is *beam search*. How many facts does it get right, and how much longer does it take?
 #
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [14 · Scaling out →](14_scaling_out.ipynb)
 
 # %%
 cluster.stop()

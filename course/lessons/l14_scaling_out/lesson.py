@@ -536,6 +536,8 @@ print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", 
 
 # %% [markdown]
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [15 · When things fail →](15_when_things_fail.ipynb)
 
 # %%
 cluster.stop()

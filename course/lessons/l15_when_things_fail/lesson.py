@@ -580,6 +580,8 @@ print(call_table(time_remote_calls()))
 # wait for? How much of a step does a save cost then, and how large is the best interval?
 #
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course) · [16 · Choose your strategy →](16_choose_your_strategy.ipynb)
 
 # %%
 cluster.stop()

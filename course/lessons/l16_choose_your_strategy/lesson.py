@@ -490,6 +490,8 @@ clickable(across.sent, "plan A: sent per step")
 # - Measure before you believe, here as everywhere. Then write down what was wrong.
 #
 # ## Teardown
+#
+# [Course map](00_start_here.ipynb#6-·-The-course)
 
 # %%
 cluster.stop()

@@ -78,6 +78,8 @@ y = 2
 # ## References
 # ## Stretch
 # ## Teardown
+#
+# [02 · Last →](02_last.ipynb)
 
 # %%
 cluster.stop()
@@ -93,6 +95,7 @@ FIRST = (
 LAST = (
     LESSON.replace("# 01 · Middle", "# 02 · Last")
     .replace(" · [02 · Last →](02_last.ipynb)", "")
+    .replace("#\n# [02 · Last →](02_last.ipynb)\n", "")
     .replace("[← 00 · Start here](00_start_here.ipynb)", "[← 01 · Middle](01_middle.ipynb)")
 )
 STEMS = {"00_start_here": FIRST, "01_middle": LESSON, "02_last": LAST}
@@ -168,6 +171,13 @@ BAD_SOURCES = [
         "[Course map](00_start_here.ipynb)",
         1,
         "the heading of the map",
+    ),
+    (
+        "next at the end",
+        "# ## Teardown\n#\n# [02 · Last →](02_last.ipynb)\n",
+        "# ## Teardown\n",
+        12,
+        "the link to go on with",
     ),
     ("next", " · [02 · Last →](02_last.ipynb)", "", 1, "must hold [02 · Last →]"),
     (
