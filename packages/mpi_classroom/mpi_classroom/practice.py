@@ -7,6 +7,7 @@ untouched cell says "not attempted" and the notebook runs on. Results are saved 
 
 import contextlib
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from mpi_classroom.exercises import Exercise, Question, Wrong
 from mpi_classroom.lessons import find_exercise, find_prediction
 from mpi_classroom.progress import note_hint, note_outcome, note_prediction, note_try
 
+WIDTH = 100  # letters in a line of text
 _current: "Practice | None" = None
 
 
@@ -186,7 +188,9 @@ class Practice:
             note_outcome(prediction.id, float(value))
         unit = f" {unit}" if unit else ""
         words = f"you said {said:.10g}{unit}, {word}" if said is not None else word
-        print(f"{question}  {words} {in_digits(value)}{unit}.{' ' + because if because else ''}")
+        print(f"{question}  {words} {in_digits(value)}{unit}.")
+        if because:
+            print(textwrap.fill(because, WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
 def in_digits(value: float) -> str:

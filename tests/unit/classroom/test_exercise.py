@@ -286,8 +286,12 @@ def test_a_prediction_is_compared_with_what_is_measured(
     practice.outcome("How many times faster?", 1.876, because="There are 2 cores.")
     assert said(capsys).splitlines() == [
         "How many times faster?  You say 3.5.",
-        "How many times faster?  you said 3.5, measured 1.88. There are 2 cores.",
+        "How many times faster?  you said 3.5, measured 1.88.",
+        "There are 2 cores.",
     ]
+    practice.outcome("How long?", 12.0, "s", because="Each rank waits for its neighbour. " * 5)
+    result, *reason = said(capsys).splitlines()
+    assert result == "How long?  measured 12 s." and len(reason) == 2 and max(map(len, reason)) <= 100
 
 
 def test_without_a_prediction_the_notebook_runs_on(
