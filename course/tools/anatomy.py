@@ -52,7 +52,7 @@ def header(lesson: LessonSource) -> Iterator[Problem]:
 
 
 def navigation(lesson: LessonSource) -> Iterator[Problem]:
-    """Links to the lesson before, the map, and the lesson after, with their titles."""
+    """Links to the lesson before, the map, and the lesson after, with their titles; the last also at the end."""
     text = lesson.cells[0].source if lesson.cells else ""
     wanted = []
     if lesson.previous:

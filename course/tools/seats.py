@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
-from jupyter_client.manager import KernelManager
+from jupyter_client.manager import start_new_kernel
 
 from course.paths import ROOT
 from course.tools.jupyter import port_in_use
@@ -108,21 +108,23 @@ def servers(homes: Sequence[Path]) -> Iterator[None]:
 
 def start(command: Sequence[str], home: Path, log: Path) -> "subprocess.Popen[bytes]":
     """Start a command as the user whose folder is `home`."""
-    environment = os.environ | {"COURSE_HOME": str(home), "COURSE_OFFLINE": "1"}
     with log.open("wb") as file:
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            command, cwd=ROOT, env=environment(home), stdout=file, stderr=subprocess.STDOUT
+        )
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of the user whose folder is `home`."""
+    return os.environ | {"COURSE_HOME": str(home), "COURSE_OFFLINE": "1"}
 
 
 def waiting(folder: Path) -> dict[str, int]:
     """Bytes of PSS of a server, a kernel and its ranks after each step of WAITING."""
     home, taken = folder / "user", {}
-    kernel = KernelManager()
     with servers([home]):
-        kernel.start_kernel(env=os.environ | {"COURSE_HOME": str(home), "COURSE_OFFLINE": "1"}, cwd=str(ROOT))
-        client = kernel.blocking_client()
+        kernel, client = start_new_kernel(START_SECONDS, env=environment(home), cwd=str(ROOT))
         try:
-            client.start_channels()
-            client.wait_for_ready(timeout=START_SECONDS)
             for name, code in WAITING.items():
                 reply = client.execute_interactive(code, timeout=KERNEL_SECONDS, output_hook=lambda _: None)
                 if reply["content"]["status"] != "ok":

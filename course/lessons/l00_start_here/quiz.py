@@ -35,8 +35,8 @@ RANKS_AND_CORES = Question(
     options=(
         Option(
             "Two ranks compute; the other two get no core",
-            reply="Then two of the four hellos would be missing. The operating system gives every process a "
-            "share of the cores.",
+            reply="Then two of the four hellos would be missing. The operating system schedules every "
+            "process on some core.",
             belief="rank-is-core",
         ),
         Option(
