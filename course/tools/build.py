@@ -110,7 +110,7 @@ def compose(source: Path, *, notes: bool = False) -> NotebookNode:
         metadata={"kernelspec": dict(KERNEL), "language_info": dict(LANGUAGE)}
     )
     read = jupytext.reads(source.read_text(encoding="utf-8"), fmt=SOURCE_FORMAT)
-    own = [cell for cell in read.cells if cell.cell_type != "raw"]  # the YAML of the frame is one
+    own = read.cells[1:] if read.cells and read.cells[0].source.startswith("---\n") else read.cells
     try:
         cells = framed(source, [_checked(cell, number) for number, cell in enumerate(own, 1)])
     except FrameError as error:
