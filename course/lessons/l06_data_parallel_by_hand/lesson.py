@@ -288,7 +288,7 @@ timeline(spans, cores=cores)
 # %%
 # %%px
 from course_lib.comm.timing import seconds_on
-from course_lib.parallel.data_parallel import sum_gradients_one_by_one
+from course_lib.parallel.data_parallel import sum_gradients
 
 batch = image_batch(data.train_images, data.train_labels, mine, global_size=128)
 model = build("cnn", seed=0)
@@ -302,7 +302,7 @@ def sum_pickled(team, model):
 
 bucket = GradientBucket(model)
 pickled = seconds_on(team, lambda: sum_pickled(team, model), repetitions=10)
-one_by_one = seconds_on(team, lambda: sum_gradients_one_by_one(team, model), repetitions=30)
+one_by_one = seconds_on(team, lambda: sum_gradients(team, model), repetitions=30)
 in_one = seconds_on(team, lambda: bucket.sum(team), repetitions=30)
 
 # %% tags=["nbval-ignore-output"]
@@ -399,8 +399,8 @@ fusion(cluster["found"][0])
 
 # %%
 # %%px
-from course_lib.parallel.data_parallel import flatten
 from course_lib.parallel.gradient_buckets import GradientBuckets
+from course_lib.training.flat import flatten
 
 
 def summed_gradients(wire_dtype):

@@ -288,8 +288,8 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 # %%px --timeout 200
 import numpy as np
 
-from course_lib.parallel.data_parallel import flatten
 from course_lib.parallel.ddp import batch_shards, process_group, summing_ddp
+from course_lib.training.flat import flatten
 from course_lib.training.loop import image_batch, make_step, summed_cross_entropy
 
 
