@@ -44,11 +44,12 @@ def slow_messages(comm: MPI.Intracomm, seconds: float, gbit_per_s: float | None 
 class SlowComm:
     """A communicator with a slow link. A rank sends one message at a time; the others wait for their turn.
 
-    Beside each message travels the time at which it shall arrive, through a communicator of its own (`notes`).
-    Whoever waits for the message sleeps until then, so computing between `Isend` and `Wait` overlaps with it.
-    A collective takes as long as one message with its bytes, from when the last rank has begun it. Delayed are
-    the calls below; all others, `Barrier` and lower-case ones such as `allreduce`, are `comm`'s own. What is
-    sent with a call of the one sort cannot be received with one of the other.
+    Beside each message travels a note, through a communicator of its own: the time at which the message shall
+    arrive. Whoever waits for it sleeps until then, so computing between `Isend` and `Wait` overlaps with it.
+    A collective takes as long as one message with its bytes, from when the last rank has begun it.
+
+    The calls below are delayed. All others, such as `Barrier` and the lower-case `allreduce`, are `comm`'s
+    own. Receive with a delayed call what was sent with one.
     """
 
     def __init__(self, comm: MPI.Intracomm, seconds: float, gbit_per_s: float | None) -> None:
@@ -138,10 +139,11 @@ class SlowComm:
     # ------------------------------------------------------------ communicators
 
     def Dup(self) -> MPI.Intracomm:
-        return slow_messages(self.comm.Dup(), self.seconds, self.gbit_per_s)
+        copy: Any = self.comm.Dup()
+        return slow_messages(copy, self.seconds, self.gbit_per_s)
 
     def Split(self, color: int = 0, key: int = 0) -> MPI.Intracomm:
-        part = self.comm.Split(color, key)
+        part: Any = self.comm.Split(color, key)
         return part if part == MPI.COMM_NULL else slow_messages(part, self.seconds, self.gbit_per_s)
 
     def Free(self) -> None:
@@ -195,9 +197,9 @@ def straggler(comm: MPI.Comm, rank: int, seconds: float) -> None:
 def memory_limit(nbytes: int) -> Iterator[None]:
     """Let this process allocate `nbytes` more than it has now; what asks for more raises an error.
 
-    torch raises RuntimeError, NumPy MemoryError. Use it in a process of its own that ends afterwards: one that
-    was refused memory may be left with a call half done. Raises OSError where memory cannot be limited: Linux
-    counts a process's data (RLIMIT_DATA), other systems do not.
+    torch raises RuntimeError, NumPy MemoryError. Use it in a job of its own: a process that was refused
+    memory may be left with a call half done. Only Linux counts the memory of a process (RLIMIT_DATA);
+    elsewhere this raises OSError.
     """
     if not STATUS.exists():
         raise OSError(f"{STATUS} is missing: a process's memory can be limited on Linux only; go on without")

@@ -39,7 +39,7 @@ def measure(
     by: str = "way",
     **labels: Label,
 ) -> list[Row]:
-    """A row per function, in seconds of the slowest rank: the median of `repeat` runs, the least, the greatest.
+    """A row per function: seconds of the slowest rank, the median, least and greatest of `repeat` runs.
 
     Each function runs `warm` times untimed. Then they take turns: all of them once, all of them again. Every
     row has `labels`, the label `ranks`, and the function's name as the label that `by` names; a single

@@ -18,7 +18,7 @@ Kind = Literal["measured", "counted", "replayed", "predicted", "published"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One number. `low` and `high` are the least and the greatest of the repetitions; without any, `value`."""
+    """One number. `low` and `high` are the least and greatest of the repetitions; without any, `value`."""
 
     labels: Mapping[str, Label]
     value: float
