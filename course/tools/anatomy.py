@@ -9,9 +9,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from course.tools.build import SHOWN_TAG, notebook_of, source_of, tags
-from course.tools.laboratory import LABORATORY
 from course.tools.lesson import LessonSource, Problem, local_path
-from course.tools.parts import MORE, STOP_LINE, in_core
+from course.tools.parts import LABORATORY, MORE, STOP_LINE, in_core
 from course.tools.shown import WIDTH
 
 CORE_ENDING = ("Key points", "Discuss")

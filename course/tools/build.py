@@ -59,6 +59,7 @@ LANGUAGE = {
 }
 # comment_magics is off: with it, jupytext would make a command of the comment "# rm the old file".
 SOURCE_FORMAT = {"extension": ".py", "format_name": "percent", "comment_magics": False}
+IMPORT = re.compile(r"(?:import|from) \w")
 COMMENTED_MAGIC = re.compile(r"^(\s*)# ?(%%?[a-zA-Z].*|![^\s=].*)$")
 
 
@@ -198,7 +199,16 @@ def _fill(notebook: NotebookNode) -> None:
         except ShowError as error:
             raise BuildError(str(error), number) from None
         shown_before[on_ranks].add(references[0].partition(":")[2])
+        code = _without_known_imports(code, notebook.cells[: number - 1], on_ranks)
         cell.source = f"{magic}\n{code}" if magic else code
+
+
+def _without_known_imports(code: str, before: Sequence[NotebookNode], on_ranks: bool) -> str:
+    """`code` without the imports at its top that an earlier cell has for the same side."""
+    same_side = (cell.source for cell in before if cell.source.startswith("%%px") == on_ranks)
+    known = {line for source in same_side for line in source.splitlines() if IMPORT.match(line)}
+    lines = code.splitlines()
+    return "\n".join(line for line in lines if line not in known).lstrip("\n")
 
 
 def _ids(notebook: NotebookNode) -> Iterator[str]:

@@ -37,7 +37,8 @@ def asked(source: str, function: str) -> list[str]:
     """The first arguments of the calls of `function` in a cell."""
     if source.startswith("%%"):
         return []
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
+    python = re.sub(r"^\s*[!%].*$", "", source, flags=re.MULTILINE)  # without commands and magics
+    calls = [node for node in ast.walk(ast.parse(python)) if isinstance(node, ast.Call) and node.args]
     named = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == function]
     return [str(argument.value) for argument in named if isinstance(argument, ast.Constant)]
 

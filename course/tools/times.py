@@ -2,9 +2,10 @@
 
     minutes = words / 180  +  8 s per line of code  +  6 per exercise  +  2 per question  +  run time
 
-A question of the warm-up counts like any other; a prediction is part of reading. Docstrings and comments are
-words. Imports are not read, nor is a line of code that was there before. The run time is what the build
-measured and wrote into the notebook.
+In a lesson of the laboratory a line takes 5 s and a question 1 min; the core has 2 min for runs and predictions
+and 3 for its discussion, in place of the run time. A question of the warm-up takes 2 min; a prediction is part
+of reading. Docstrings and comments are words. Imports are not read, nor is a line of code that was there before.
+The run time is what the build measured and wrote into the notebook.
 
 Arrival, breaks, votes and questions take a third of a workshop: cores fill two thirds of a track's hours.
 A workshop that runs lessons one after the other skips the warm-ups.
@@ -23,16 +24,27 @@ from course.tools.build import notebook_of
 from course.tools.coverage import MAGIC
 from course.tools.frame import SETUP, TEARDOWN, stem
 from course.tools.lesson import LessonSource, Problem
-from course.tools.parts import MORE, in_core, run_seconds
+from course.tools.parts import LABORATORY, MORE, in_core, run_seconds
 
 WORDS_PER_MINUTE = 180
-MINUTES_PER_LINE = 8 / 60
-MINUTES_PER_EXERCISE, MINUTES_PER_QUESTION = 6, 2
+MINUTES_PER_EXERCISE = 6
 TOLERANCE = {"core": 0.2, "more": 0.25}  # of what the header says; a workshop counts on the core
 ALIKE = "\n".join(
     [SETUP, TEARDOWN, "from mpi4py import MPI", "comm = MPI.COMM_WORLD", "rank, size = comm.rank, comm.size"]
 )
 HALF_A_DAY = ("00", "01", "04", "06", "07", "11")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Minutes per line of code and per question, and what a core takes besides what it says."""
+
+    line: float
+    question: float
+    core: float
+
+
+OLD, LABORATORY_PACE = Pace(8 / 60, 2, 0), Pace(5 / 60, 1, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +69,27 @@ TRACKS = (
 def minutes(lesson: LessonSource) -> dict[str, int]:
     """What the warm-up, the core without it, and More take, in whole minutes."""
     start, warm = lesson.section("Warm-up")
-    takes = {"warm-up": 3.0 * MINUTES_PER_QUESTION if warm else 0.0, "core": 0.0, "more": 0.0}
+    pace = LABORATORY_PACE if lesson.number in LABORATORY else OLD
+    takes = {"warm-up": 3.0 * OLD.question if warm else 0.0, "core": pace.core, "more": 0.0}
     read = set[str]() if lesson.number == "00" else set(ALIKE.splitlines())
     for n, (cell, of_core) in enumerate(zip(lesson.cells, in_core(lesson.cells), strict=True), 1):
         part = "warm-up" if start <= n < start + len(warm) else "core" if of_core else "more"
-        takes[part] += cell_minutes(cell, read)
+        takes[part] += cell_minutes(cell, read, pace)
     for part, seconds in run_seconds(notebook_of(lesson.source)).items():
-        takes[part] += seconds / 60
+        takes[part] += 0 if part == "core" and pace.core else seconds / 60
     return {part: round(total) for part, total in takes.items()}
 
 
-def cell_minutes(cell: NotebookNode, read: set[str]) -> float:
+def cell_minutes(cell: NotebookNode, read: set[str], pace: Pace = OLD) -> float:
     """Reading a cell, and doing what it asks; lines in `read` are skipped, and the others are added to it."""
     if cell.cell_type == "markdown":
         return count_words(cell.source) / WORDS_PER_MINUTE
     if match := MAGIC.match(cell.source):
-        return MINUTES_PER_QUESTION if ".q" in match[1] else MINUTES_PER_EXERCISE
+        return pace.question if ".q" in match[1] else MINUTES_PER_EXERCISE
     code, words = code_and_words(cell.source)
     new = [line for line in code if line not in read]
     read.update(new)
-    return len(new) * MINUTES_PER_LINE + words / WORDS_PER_MINUTE
+    return len(new) * pace.line + words / WORDS_PER_MINUTE
 
 
 def count_words(text: str) -> int:

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from mpi4py import MPI
 from numpy.typing import NDArray
-from torch.nn import Module, Parameter
+from torch import nn
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from course_lib.data.dataset import Dataset
@@ -47,15 +48,15 @@ Labels = NDArray[np.integer]
 # ---------------------------------------------------------------- phase 1
 
 
-def broadcast_weights(comm: MPI.Intracomm, model: Module) -> None:
-    """Phase 1: give every rank the parameters and buffers of rank 0, in place."""
+def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
+    """Give every rank the weights and buffers of rank 0, in place."""
     for tensor in [*model.parameters(), *model.buffers()]:
-        values = tensor.detach().contiguous()  # the tensor's own memory, unless its layout is channels-last
+        values = tensor.detach().contiguous()  # its own memory, unless it is channels-last
         comm.Bcast(values.numpy(), root=0)
         tensor.detach().copy_(values)
 
 
-def broadcast_buffers(comm: MPI.Intracomm, model: Module) -> None:
+def broadcast_buffers(comm: MPI.Intracomm, model: nn.Module) -> None:
     """Give every rank the buffers of rank 0, such as batch-norm's running statistics, in place.
 
     Each rank's buffers have seen its own shards. A model without buffers sends nothing.
@@ -117,21 +118,18 @@ def shard_batches(
 # ---------------------------------------------------------------- phase 5
 
 
-def sum_gradients(comm: MPI.Intracomm, model: Module) -> None:
-    """Phase 5, plain: sum the gradients over `comm`, in place, with one Allreduce per parameter.
-
-    A parameter that this rank did not use counts as zeros, so that all ranks make the same calls.
-    """
+def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
+    """Sum the gradients over all ranks, in place; a parameter that a rank did not use counts as zeros."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            gradient = parameter.grad.contiguous()  # its own memory, unless its layout is channels-last
+            gradient = parameter.grad.contiguous()  # its own memory, unless it is channels-last
             comm.Allreduce(MPI.IN_PLACE, gradient.numpy())
             parameter.grad.copy_(gradient)
 
 
-def gradient_arrays(model: Module) -> list[NDArray[np.float32]]:
+def gradient_arrays(model: nn.Module) -> list[NDArray[np.float32]]:
     """Give every trainable parameter a gradient of zeros; return their memory as flat arrays, in order.
 
     What is written to the arrays is in `parameter.grad`. Clear the gradients in place, with
@@ -145,7 +143,7 @@ def gradient_arrays(model: Module) -> list[NDArray[np.float32]]:
 class GradientBucket(FlatBuffer):
     """One flat buffer that all gradients of a model live in; clear them in place (`set_to_none=False`)."""
 
-    def __init__(self, model: Module) -> None:
+    def __init__(self, model: nn.Module) -> None:
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         super().__init__(trainable, zeros=True)
         self.attach_gradients()  # each gradient is a view of the buffer: backward adds to it
@@ -173,7 +171,7 @@ def gather_metrics(comm: MPI.Intracomm, epoch: Epoch, score: Score) -> Report | 
 # ---------------------------------------------------------------- all ten
 
 
-def evaluate_shard(comm: MPI.Intracomm, model: Module, images: Images, labels: Labels) -> Score:
+def evaluate_shard(comm: MPI.Intracomm, model: nn.Module, images: Images, labels: Labels) -> Score:
     """The score of `model` on this rank's part of a test set: all parts add up to the whole."""
     mine = shard(comm, np.arange(len(labels)))
     batches = np.array_split(mine, -(-len(mine) // EVALUATION_BATCH) or 1)
@@ -181,7 +179,7 @@ def evaluate_shard(comm: MPI.Intracomm, model: Module, images: Images, labels: L
 
 
 def train_epoch(
-    comm: MPI.Intracomm, model: Module, optimizer: Optimizer, data: Dataset, *, batch_size: int, seed: int
+    comm: MPI.Intracomm, model: nn.Module, optimizer: Optimizer, data: Dataset, *, batch_size: int, seed: int
 ) -> Report | None:
     """Train for one epoch of global batches of `batch_size` on all ranks of `comm`: a report on rank 0."""
     broadcast_weights(comm, model)  # 1
@@ -199,7 +197,7 @@ def train_epoch(
 # ---------------------------------------------------------------- checks
 
 
-def weight_hash(model: Module) -> str:
+def weight_hash(model: nn.Module) -> str:
     """Sixteen hexadecimal digits that depend on every bit of the parameters and buffers of `model`."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
@@ -208,12 +206,12 @@ def weight_hash(model: Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def replicas_agree(comm: MPI.Intracomm, model: Module) -> bool:
+def replicas_agree(comm: MPI.Intracomm, model: nn.Module) -> bool:
     """Whether all ranks hold the same weights, to the last bit; the same answer on every rank."""
     return len(set(comm.allgather(weight_hash(model)))) == 1
 
 
-def equal_trainable_parameters(comm: MPI.Intracomm, model: Module, **settings: object) -> list[Parameter]:
+def equal_trainable_parameters(comm: MPI.Intracomm, model: nn.Module, **settings: object) -> list[Parameter]:
     """The trainable parameters of `model`, which are the same on all ranks, as the `settings` are.
 
     ValueError on all ranks if ranks differ in a setting, or in the name, shape, memory layout or dtype of a

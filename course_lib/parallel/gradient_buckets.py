@@ -54,7 +54,8 @@ def sum_when_ready(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
         parameter.register_post_accumulate_grad_hook(start)
 
     def wait() -> None:
-        MPI.Request.Waitall(requests)
+        for request in requests:
+            request.Wait()
         requests.clear()
 
     return wait

@@ -1,200 +1,301 @@
-"""Exercises of lesson 06, data parallelism by hand: average gradients, start equal, wait for sums.
+"""Exercises, questions and predictions of lesson 06: the share of a loss, sums that were started, who waits.
 
 torch is imported only where a check needs it: exercises without it are checked sooner.
 """
 
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from course.lessons.l06_data_parallel_by_hand.exercise_wait import WAIT_FIRST
-from course.lessons.l06_data_parallel_by_hand.quiz import PREDICTIONS as PREDICTIONS
-from course.lessons.l06_data_parallel_by_hand.quiz import QUESTIONS
-from mpi_classroom.exercises import Exercise, WrongAnswer, changed, expect_array
+from mpi_classroom.exercises import (
+    Exercise,
+    Option,
+    Prediction,
+    Question,
+    WrongAnswer,
+    changed,
+    expect,
+    expect_array,
+)
 
-TORCH = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F"
-
-# -------------------------------------------------------------------- 06.1 average the gradients
-
-LAYERS = 2, 3  # the sizes of the two gradient arrays
-
-
-def _check_average(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
-    """Array i of rank r holds (i + 1) · 10^r, as a sum over its shard; an empty shard holds zeros."""
-    lengths, total = lengths[: comm.size], sum(lengths[: comm.size])
-    sums = [10.0**rank if length else 0.0 for rank, length in enumerate(lengths)]
-    gradients = [np.full(size, (i + 1) * sums[comm.rank]) for i, size in enumerate(LAYERS)]
-    given = list(gradients)
-    answer.average_gradients(comm, gradients, total)
-    for i, array in enumerate(given):
-        mean = (i + 1) * sum(sums) / total
-        lookalikes = {
-            f"array {i} still holds this rank's own sum: nothing was added, or not in place.": sums[
-                comm.rank
-            ],
-            f"array {i} holds the sum over all ranks. It was not divided, or not in place.": sum(sums),
-            f"array {i} holds the sum divided by {comm.size} ranks. A mean over how many images?": (
-                sum(sums) / comm.size
-            ),
-            f"array {i} holds this rank's own mean: nothing was added over the ranks.": (
-                sums[comm.rank] / max(lengths[comm.rank], 1)
-            ),
-            f"array {i} holds this rank's sum divided by the global batch. "
-            "What about the other ranks' sums?": sums[comm.rank] / total,
-            f"array {i} was divided by the global batch twice.": sum(sums) / total**2,
-        }
-        wrong = {words: np.full(array.shape, (i + 1) * value) for words, value in lookalikes.items()}
-        expect_array(array, np.full(array.shape, mean), wrong)
+# -------------------------------------------------------------------- 06.1 the share of the loss
 
 
-_AVERAGE = '''\
-def average_gradients(comm, gradients, global_size):
-    """Turn the ranks' gradient sums into the mean gradient of the global batch, on every rank, in place.
+def _check_share(answer: SimpleNamespace, comm: Any, lengths: Sequence[int]) -> None:
+    """Rank r has `lengths[r]` images; the batch has those of all ranks together."""
+    import torch
+    from torch.nn import functional as F
 
-    `gradients` is a list of NumPy arrays. Each holds the sum over the images of this rank's shard.
-    """
-    for gradient in gradients:
-        comm.Allreduce(MPI.IN_PLACE, gradient)
-        gradient /= global_size
+    lengths, mine = lengths[: comm.size], lengths[comm.rank]
+    total = sum(lengths)
+    outputs = torch.arange(3.0 * mine, dtype=torch.float64).reshape(mine, 3).sin().requires_grad_()
+    targets = torch.arange(mine) % 3
+    share = answer.share_of_loss(outputs, targets, total)
+    expect(isinstance(share, torch.Tensor), f"returned {type(share).__name__}, expected a tensor.")
+    expect(share.requires_grad, "returned a number that backward cannot start from; return the tensor.")
+    whole = float(F.cross_entropy(outputs, targets, reduction="sum"))
+    lookalikes = {
+        f"returned the mean over the {mine} images at hand. Over all ranks, what do the means add up to?": (
+            whole / max(mine, 1)
+        ),
+        "returned the sum over the images at hand. How many images does the mean run over?": whole,
+        f"divided the mean over this shard by {comm.size} ranks: right only while shards are equal.": (
+            whole / max(mine, 1) / comm.size
+        ),
+        f"divided the mean over this shard by {total} images. Is it a mean or a sum that you divide?": (
+            whole / max(mine, 1) / total
+        ),
+        f"divided the sum by {comm.size} ranks. How many images does the mean run over?": whole / comm.size,
+    }
+    got = share.detach().numpy()
+    if mine == 0:
+        expect(not np.isnan(got), "returned nan for an empty shard: a mean over no images is 0 / 0.")
+    expect_array(got, np.array(whole / total), {why: np.array(value) for why, value in lookalikes.items()})
+
+
+_SHARE = '''\
+def share_of_loss(outputs, targets, batch_size):
+    """This rank's share of the loss: the shares of all ranks add up to the mean over the whole batch."""
+    return F.cross_entropy(outputs, targets, reduction="sum") / batch_size
 '''
+_DIVISION = 'F.cross_entropy(outputs, targets, reduction="sum") / batch_size'
 
-AVERAGE = Exercise(
+SHARE = Exercise(
     id="06.1",
-    title="Average the gradients",
-    task="Two lines are missing in the loop: one communicates, one divides. Shards may differ in size; an "
-    "empty one has sums of zero.",
-    objectives=(1, 2, 3),
+    title="A share of the loss",
+    task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards may "
+    "differ in size; one may be empty. The next cells run what you write.",
+    objectives=(1, 2),
     stub='''\
-def average_gradients(comm, gradients, global_size):
-    """Turn the ranks' gradient sums into the mean gradient of the global batch, on every rank, in place.
-
-    `gradients` is a list of NumPy arrays. Each holds the sum over the images of this rank's shard.
-    """
-    for gradient in gradients:
-        ...
+def share_of_loss(outputs, targets, batch_size):
+    """This rank's share of the loss: the shares of all ranks add up to the mean over the whole batch."""
+    return F.cross_entropy(outputs, targets)
 ''',
     hints=(
-        "Which collective leaves the sum on *every* rank? And over how many images does the mean of the "
-        "global "
-        "batch run?",
-        "mean of five images = (a + b + c + d + e) / 5\n"
-        "rank 0 holds  a + b + c ─┐\n"
-        "rank 1 holds  d + e     ─┴─ Allreduce ──→ a + b + c + d + e on both, then / 5",
-        "comm.Allreduce(MPI.IN_PLACE, …)   and   gradient /= …",
+        "`cross_entropy` averages over the images at hand. Can it also add?",
+        "mean of five losses = (a + b + c + d + e) / 5\n"
+        "rank 0 returns  (a + b + c) / 5 ─┐\n"
+        "rank 1 returns      (d + e) / 5 ─┴─ their sum is the mean",
+        'F.cross_entropy(outputs, targets, reduction="…") / …',
     ),
-    solution=_AVERAGE,
-    check=_check_average,
+    solution=_SHARE,
+    check=_check_share,
     cases=((3, 3, 3, 3), (3, 2, 2, 1), (2, 0, 1, 4)),
     describe=lambda lengths: (
         "an empty shard on rank 1" if 0 in lengths else f"shards of {lengths[0]}, {lengths[1]}, … images"
     ),
     sizes=(2, 3, 4, 1),
+    imports="import torch\nfrom torch.nn import functional as F",
+    save="06_by_hand.py",
     wrong=(
+        WrongAnswer(changed(_SHARE, (" / batch_size", "")), "How many images does the mean run over?"),
         WrongAnswer(
-            changed(_AVERAGE, ("        gradient /= global_size\n", "")),
-            "It was not divided, or not in place",
-        ),
-        WrongAnswer(changed(_AVERAGE, ("/= global_size", "/= comm.size")), "A mean over how many images?"),
-        WrongAnswer(
-            changed(_AVERAGE, ("        comm.Allreduce(MPI.IN_PLACE, gradient)\n", "")),
-            "What about the other ranks' sums?",
+            changed(_SHARE, (_DIVISION, "F.cross_entropy(outputs, targets) * 1.0")), "the means add up to?"
         ),
         WrongAnswer(
-            changed(_AVERAGE, ("in gradients:", "in gradients[:1]:")),
-            "array 1 still holds this rank's own sum",
+            changed(_SHARE, (_DIVISION, "F.cross_entropy(outputs, targets) / batch_size")),
+            "Is it a mean or a sum that you divide?",
         ),
         WrongAnswer(
-            changed(
-                _AVERAGE, ("comm.Allreduce(MPI.IN_PLACE, gradient)", "gradient = comm.allreduce(gradient)")
-            ),
-            "nothing was added, or not in place",
+            changed(_SHARE, (_DIVISION, "F.cross_entropy(outputs, targets) / MPI.COMM_WORLD.size")),
+            "right only while shards are equal",
         ),
-        WrongAnswer(changed(_AVERAGE, ("gradient /= global_size", "gradient /= global_size**2")), "twice"),
+        WrongAnswer(
+            changed(_SHARE, (_DIVISION, _DIVISION.replace("batch_size", "MPI.COMM_WORLD.size"))),
+            "How many images does the mean run over?",
+        ),
+        WrongAnswer(
+            changed(_SHARE, (_DIVISION, f"({_DIVISION}).item()")), "returned float, expected a tensor"
+        ),
     ),
-    why="a rank with an empty shard has nothing to contribute. Why must it call Allreduce all the same?",
+    why="a rank with an empty shard returns 0. Why must it call backward and Allreduce all the same?",
 )
 
-# -------------------------------------------------------------------- 06.3 start equal
+# -------------------------------------------------------------------- 06.2 wait before the update
+
+RATE = 0.5
+_kept: list[Any] = []  # a sum that nobody waited for still writes to its array
 
 
-def _check_start_equal(answer: SimpleNamespace, comm: Any, case: None) -> None:
-    import torch
+def _late(comm: Any) -> Any:
+    """The same communicator, but higher ranks arrive late at every sum, so lower ones cannot have it yet."""
+    from mpi4py import MPI  # here, because it starts MPI, which the notebook must not
 
-    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)).double()
-    own = [np.full(tuple(p.shape), 10.0**comm.rank) + index for index, p in enumerate(model.parameters())]
-    with torch.no_grad():
-        for parameter, value in zip(model.parameters(), own, strict=True):
-            parameter.copy_(torch.from_numpy(value))
-    answer.start_equal(comm, model)
-    ranks = np.arange(comm.size)
-    for index, (name, parameter) in enumerate(model.named_parameters()):
+    class Late(MPI.Intracomm):
+        def Iallreduce(self, *args: Any, **kwargs: Any) -> MPI.Request:
+            time.sleep(0.03 * self.rank)
+            return super().Iallreduce(*args, **kwargs)
+
+    return Late(comm)
+
+
+def _check_update(answer: SimpleNamespace, comm: Any, case: None) -> None:
+    gradients = [np.full(2, 10.0**comm.rank), np.full(3, 3 * 10.0**comm.rank)]
+    weights = [np.zeros(2), np.zeros(3)]
+    _kept.append(gradients)
+    answer.update(_late(comm), weights, gradients, RATE)
+    total = sum(10.0**rank for rank in range(comm.size))
+    for index, weight in enumerate(weights):
+        factor = 1 + 2 * index
         lookalikes = {
-            f"{name} is still this rank's own. Where did the numbers of rank 0 go?": own[index],
-            f"{name} is the sum over all ranks. Rank 0's values were asked for.": np.full_like(
-                own[index], (10.0**ranks + index).sum()
+            f"weights {index} moved along this rank's own gradient: the sum was not complete yet.": (
+                np.full_like(weight, -RATE * factor * 10.0**comm.rank)
             ),
-            f"{name} is the mean over all ranks. Rank 0's values were asked for.": np.full_like(
-                own[index], (10.0**ranks + index).mean()
+            f"weights {index} moved along the mean of the gradients; here the sum was asked for.": (
+                np.full_like(weight, -RATE * factor * total / comm.size)
             ),
-            f"{name} came from rank {comm.size - 1}.": np.full_like(own[index], 10.0 ** ranks[-1] + index),
+            f"weights {index} did not change, or not in place.": np.zeros_like(weight),
         }
-        expected = np.full_like(own[index], 1.0 + index)
-        expect_array(parameter.detach().numpy(), expected, lookalikes)
+        expect_array(weight, np.full_like(weight, -RATE * factor * total), lookalikes)
 
 
-_START = '''\
-def start_equal(comm, model):
-    """Overwrite the weights of every rank's model with those of rank 0."""
-    for parameter in model.parameters():
-        weights = parameter.detach().numpy()
-        comm.Bcast(weights, root=0)
+_UPDATE = '''\
+def update(comm, weights, gradients, rate):
+    """Sum every gradient over all ranks, in place, and move the weights along the sums."""
+    requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
+    for i, weight in enumerate(weights):
+        requests[i].Wait()
+        weight -= rate * gradients[i]
 '''
 
-START_EQUAL = Exercise(
-    id="06.3",
+_STUB = '''\
+def update(comm, weights, gradients, rate):
+    """Sum every gradient over all ranks, in place, and move the weights along the sums."""
+    requests = [comm.Iallreduce(MPI.IN_PLACE, gradient) for gradient in gradients]
+    for i, weight in enumerate(weights):
+        weight -= rate * gradients[i]
+        requests[i].Wait()
+'''
+
+WAIT_FIRST = Exercise(
+    id="06.2",
     title="Spot the bug",
-    task="Somebody wrote this phase 1. It runs without an error, and `replicas_agree` says False.",
-    objectives=(6,),
-    targets=("copy-is-the-tensor",),
-    stub='''\
-def start_equal(comm, model):
-    """Overwrite the weights of every rank's model with those of rank 0."""
-    for parameter in model.parameters():
-        weights = np.array(parameter.detach())
-        comm.Bcast(weights, root=0)
-''',
+    task="Somebody starts all sums at once and then updates. On one rank the result is right. On four it is "
+    "not, and not always in the same way.",
+    objectives=(4,),
+    targets=("started-is-done",),
+    stub=_STUB,
     hints=(
-        "Bcast is right: afterwards, `weights` holds rank 0's numbers on every rank. Which memory is that?",
-        "parameter  ── np.array copies ──→  weights  ←── Bcast fills\n"
-        "parameter  ── .numpy() shares ──→  the same memory",
-        "weights = parameter.detach().…()",
+        "No call is missing. What does `gradients[i]` hold when Iallreduce returns on the first rank to "
+        "arrive?",
+        "Iallreduce ──→ returns at once     the gradient may still be our own\n"
+        "Wait       ──→ returns later       now it is the sum",
+        "requests[i].…()   comes before   weight -= …",
     ),
-    solution=_START,
-    check=_check_start_equal,
+    solution=_UPDATE,
+    check=_check_update,
     cases=(None,),
     sizes=(2, 3, 4, 1),
-    imports=TORCH,
     wrong=(
+        WrongAnswer(changed(_UPDATE, ("        requests[i].Wait()\n", "")), "not complete yet"),
         WrongAnswer(
-            changed(_START, ("comm.Bcast(weights, root=0)", "comm.Allreduce(MPI.IN_PLACE, weights)")),
-            "0.weight is the sum over all ranks",
+            changed(_UPDATE, ("requests[i].Wait()", "requests[0].Wait()")),
+            "weights 1 moved along this rank's own gradient",
         ),
         WrongAnswer(
-            changed(
-                _START,
-                (
-                    "comm.Bcast(weights, root=0)",
-                    "comm.Allreduce(MPI.IN_PLACE, weights)\n        weights /= comm.size",
-                ),
-            ),
-            "0.weight is the mean over all ranks",
+            changed(_UPDATE, ("rate * gradients[i]", "rate * gradients[i] / comm.size")),
+            "here the sum was asked for",
         ),
-        WrongAnswer(changed(_START, ("detach()", "detach().clone()")), "0.weight is still this rank's own"),
-        WrongAnswer(changed(_START, ("root=0", "root=comm.size - 1")), "0.weight came from rank 1"),
+        WrongAnswer(changed(_UPDATE, ("weight -= rate", "weight = weight - rate")), "not in place"),
     ),
-    why="nothing failed, and a training would have run on. Which check of this lesson finds it?",
+    why="on which rank would the wrong order pass? Why can a test on one rank never find it?",
 )
 
-EXERCISES = (AVERAGE, *QUESTIONS, WAIT_FIRST, START_EQUAL)
+# -------------------------------------------------------------------- questions
+
+SAME_TRAINING = Question(
+    id="06.q2",
+    question="A program trains on one GPU with batches of 256 and a rate of 0.1. On eight GPUs, each takes the "
+    "mean loss of 32 images, and a library *averages* the gradients. Which training on one GPU is this?",
+    options=(
+        Option(
+            "the old one: batches of 256, rate 0.1",
+            reply="Eight means over equal shards, averaged, are the mean over 256 images. With unequal "
+            "shards they would not be.",
+            right=True,
+        ),
+        Option(
+            "one with batches of 32, rate 0.1",
+            reply="That would mean each GPU updates its replica with its own gradient. All use the average, "
+            "and that is of all 256 images.",
+            belief="still-batch-64",
+        ),
+        Option(
+            "one with batches of 256, rate 0.8",
+            reply="A *sum* of the eight means would give that, as in section 1. This library averages.",
+            belief="ranks-multiply-the-step",
+        ),
+    ),
+    objectives=(2,),
+)
+
+WHICH_GPU = Question(
+    id="06.q1",
+    question="A training on eight GPUs is slow. The all-reduce takes 310 ms per step on GPUs 0 to 6, and 12 ms "
+    "on GPU 7. What do you look at first?",
+    options=(
+        Option(
+            "the links of GPUs 0 to 6",
+            reply="If their links were slow, GPU 7 would wait for their sums as well. It does not: when it "
+            "comes, all others are there.",
+            belief="short-wait-is-good",
+        ),
+        Option(
+            "what GPU 7 does before the all-reduce",
+            reply="It comes 300 ms late, and the others wait for it: slow data, a hot chip, another program.",
+            right=True,
+        ),
+        Option(
+            "a smaller all-reduce: fewer bytes for everyone",
+            reply="Once all are there, the sum takes 12 ms. Half of the bytes would save some 6 of 310 ms.",
+            belief="collective-time-is-transfer",
+        ),
+    ),
+    objectives=(3,),
+)
+
+NO_BROADCAST = Question(
+    id="06.q3",
+    question="Every rank draws its first weights with its own seed, and line 1 is missing. What happens?",
+    options=(
+        Option(
+            "the replicas become equal, because their gradients are added",
+            reply="Equal steps from different weights lead to different weights: 1 and 5, both moved by "
+            "−1, become 0 and 4.",
+            belief="no-broadcast-no-harm",
+        ),
+        Option(
+            "the replicas stay different, and no error is raised",
+            reply="Equal steps keep them as far apart as they started. The loss falls more slowly; comparing "
+            "the weights shows why.",
+            right=True,
+        ),
+        Option(
+            "the program stops, because Allreduce finds different networks",
+            reply="MPI adds arrays and knows nothing of networks. Gradients of different replicas have "
+            "the same shapes, so the sum succeeds.",
+            belief="mpi-knows-meaning",
+        ),
+    ),
+    objectives=(5,),
+)
+
+EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, WAIT_FIRST, NO_BROADCAST)
+
+PREDICTIONS = (
+    Prediction(
+        id="06.p1",
+        question="Which rank spends the least time in sum_gradients?",
+        objectives=(3,),
+        targets=("short-wait-is-good",),
+    ),
+    Prediction(
+        id="06.p2",
+        question="Largest staleness of a gradient?",
+        objectives=(5,),
+        targets=("asynchronous-is-the-same",),
+    ),
+)

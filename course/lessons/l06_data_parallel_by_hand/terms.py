@@ -20,9 +20,18 @@ TERMS = (
         "bucket",
         "A flat buffer that holds the gradients of several parameters, so that one message carries them.",
     ),
-    Term("wait", "The time between a rank's arrival at a collective call and the last rank's.", forms=""),
-    Term("transfer", "The time in a collective call after the last rank has arrived.", forms=""),
+    Term(
+        "straggler",
+        "A rank that is later than the others in every step, without any error; all others wait for it.",
+        forms=r"stragglers?",
+    ),
     Term("overlap", "Communication that runs while the rank computes.", forms=""),
+    Term(
+        "batch norm",
+        "A layer that shifts and scales each feature by its mean and spread over the samples at hand.",
+        forms="",
+    ),
+    Term("profiler", "A tool that records what a program runs, when, and for how long.", forms=""),
     Term("tensor fusion", "Putting several small tensors into one message."),
     Term("fusion threshold", "The number of bytes up to which tensors are put into one bucket."),
     Term(

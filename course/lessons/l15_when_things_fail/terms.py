@@ -4,11 +4,6 @@ from course.lessons.shared.glossary import Term
 
 TERMS = (
     Term(
-        "straggler",
-        "A rank that is later than the others in every step, without any error; all others wait for it.",
-        forms=r"stragglers?",
-    ),
-    Term(
         "victim", "The rank that reports a timeout: it came in time and waited for the guilty rank.", forms=""
     ),
     Term(
