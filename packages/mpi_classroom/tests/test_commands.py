@@ -174,6 +174,24 @@ def typed(tmp_path, monkeypatch):
     monkeypatch.setenv(MARK, uuid.uuid4().hex)
 
 
+OFFERED = """
+import shutil, subprocess
+from mpi_classroom import commands
+commands.has_commands = lambda folder: False
+for _ in range(2):
+    commands.offer_commands()
+print(shutil.which("mpirun"), flush=True)
+subprocess.run(["mpirun", "-n", "3", "python", "-c", "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"])
+"""
+
+
+def test_a_kernel_elsewhere_has_commands_of_its_own_that_go_with_it(typed):
+    done = subprocess.run([sys.executable, "-c", OFFERED], capture_output=True, text=True, timeout=60)
+    path, *sizes = done.stdout.splitlines()
+    assert (sizes, done.stderr) == (["3"] * 3, "")
+    assert Path(path).parent.parent.name.startswith("course-mpi-") and not Path(path).exists()
+
+
 def test_the_exit_code_of_a_rank_is_that_of_the_command(typed):
     done = subprocess.run(["mpiexec", "-n", "2", "python", "-c", "raise SystemExit(3)"], capture_output=True)
     assert done.returncode == 3
