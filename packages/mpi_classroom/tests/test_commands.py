@@ -29,7 +29,8 @@ SLEEPS = (
     ("words", "size"),
     [
         ("-n 4 python ring.py -n 9", 4),
-        ("-np 8 ./pi -n 9", 8),
+        ("-np 8 /bin/sh pi.sh -n 9", 8),
+        ("--wdir /tmp -np 8 python pi.py", 8),
         ("--np=3 --map-by slot python3.11 ring.py", 3),
         ("-n 1 python first.py -n 9 : -n 2 python second.py", 3),
         ("--nproc-per-node 2 train.py --np 9", 2),
@@ -84,6 +85,7 @@ def test_only_root_is_allowed_to_be_root(monkeypatch, root, words):
         ("--host n1,n2 -n 2 python x.py", {}),
         ("-n 2 --hostfile=hosts python x.py", {}),
         ("-H n1:2 python x.py", {}),
+        ("--wdir /tmp --host n1 python x.py", {}),
         ("--nnodes 2 --nproc-per-node 2 x.py", {}),
         ("--nnodes=1:4 --nproc-per-node 2 x.py", {}),
         ("-n 2 python x.py", {"SLURM_JOB_ID": "7"}),
