@@ -52,8 +52,10 @@ _ELSEWHERE = re.compile(
     r"(^| )--?(host|hostfile|H|machinefile|default[-_]hostfile|dvm|no_ssh)( |=|$)"
     r"|(^| )--(nnodes|num_nodes)[ =](?!1( |$))"
 )
-_SURROUNDED = ("SLURM_JOB", "SLURM_STEP", "SLURM_PROCID", "PBS_JOBID", "LSB_JOBID", "PMIX_RANK", "PMI_RANK")
-_SURROUNDED += ("OMPI_COMM_", "PRTE_MCA_prte_default_hostfile")
+_SURROUNDED = (
+    *("SLURM_JOB", "SLURM_STEP", "SLURM_PROCID", "PBS_JOBID", "LSB_JOBID"),
+    *("PMIX_RANK", "PMI_RANK", "OMPI_COMM_", "PRTE_MCA_prte_default_hostfile"),
+)
 _PROGRAM = re.compile(r"(.*/)?python[0-9.]*|.*\.py")
 _COUNT = re.compile(r"--?(n|np|c|nproc[-_]per[-_]node|num_gpus|num_accelerators)(?:=(.*))?")
 # Whatever of these is set already stays.
