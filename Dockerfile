@@ -3,7 +3,7 @@
 #   docker build --tag mpi-course .
 #   docker run --rm -p 127.0.0.1:8888:8888 --shm-size=1g mpi-course        then open the address it prints
 #
-# docs/image.md says what the options are for. A change of a lesson rebuilds the last two layers only.
+# docs/image.md says what the options are for. A change of a lesson rebuilds the last three layers only.
 
 # Any Debian 12 with Python 3.11 will do. A release names this one by its digest: .github/workflows/release.yml.
 ARG BASE_IMAGE=python:3.11-slim-bookworm

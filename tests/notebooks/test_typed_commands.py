@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,7 +106,10 @@ def test_an_interrupt_ends_ranks_that_ignore_it(notebook: Notebook) -> None:
     before = here(notebook)
     ran = notebook.run("!mpiexec -n 3 python hangs.py", interrupt_after=(4.0,))
     assert ran.text.count("up") == 3
-    assert here(notebook) <= before
+    deadline = time.monotonic() + 20  # an impatient notebook kills mpiexec, whose watchdog then clears up
+    while left := here(notebook) - before:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
 
 
 @pytest.mark.slow

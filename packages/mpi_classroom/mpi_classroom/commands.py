@@ -52,9 +52,11 @@ _ELSEWHERE = re.compile(
     r"(^| )--?(host|hostfile|H|machinefile|default[-_]hostfile|dvm|no_ssh)( |=|$)"
     r"|(^| )--(nnodes|num_nodes)[ =](?!1( |$))"
 )
-_SURROUNDED = ("SLURM_JOB", "SLURM_STEP", "SLURM_PROCID", "PBS_JOBID", "LSB_JOBID", "PMIX_RANK", "PMI_RANK")
-_SURROUNDED += ("OMPI_COMM_", "PRTE_MCA_prte_default_hostfile")
-_PROGRAM = re.compile(r"(.*/)?python[0-9.]*|.*\.py|\.?/.*")
+_SURROUNDED = (
+    *("SLURM_JOB", "SLURM_STEP", "SLURM_PROCID", "PBS_JOBID", "LSB_JOBID"),
+    *("PMIX_RANK", "PMI_RANK", "OMPI_COMM_", "PRTE_MCA_prte_default_hostfile"),
+)
+_PROGRAM = re.compile(r"(.*/)?python[0-9.]*|.*\.py")
 _COUNT = re.compile(r"--?(n|np|c|nproc[-_]per[-_]node|num_gpus|num_accelerators)(?:=(.*))?")
 # Whatever of these is set already stays.
 _CHOSEN = re.compile(
@@ -171,10 +173,14 @@ def own_options(arguments: Sequence[str]) -> list[str]:
     """The arguments that are for the command itself: without programs, and what is theirs."""
     options, ours = list[str](), True
     for word in arguments:
-        ours = word == ":" or (ours and not _PROGRAM.fullmatch(word))
+        ours = word == ":" or (ours and not _is_program(word))
         if ours:
             options.append(word)
     return options
+
+
+def _is_program(word: str) -> bool:
+    return bool(_PROGRAM.fullmatch(word)) or (os.path.isfile(word) and os.access(word, os.X_OK))
 
 
 def job_environment(arguments: Sequence[str], base: Mapping[str, str] = os.environ) -> dict[str, str] | None:

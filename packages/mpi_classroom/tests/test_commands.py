@@ -29,7 +29,8 @@ SLEEPS = (
     ("words", "size"),
     [
         ("-n 4 python ring.py -n 9", 4),
-        ("-np 8 ./pi -n 9", 8),
+        ("-np 8 /bin/sh pi.sh -n 9", 8),
+        ("--wdir /tmp -np 8 python pi.py", 8),
         ("--np=3 --map-by slot python3.11 ring.py", 3),
         ("-n 1 python first.py -n 9 : -n 2 python second.py", 3),
         ("--nproc-per-node 2 train.py --np 9", 2),
@@ -84,6 +85,7 @@ def test_only_root_is_allowed_to_be_root(monkeypatch, root, words):
         ("--host n1,n2 -n 2 python x.py", {}),
         ("-n 2 --hostfile=hosts python x.py", {}),
         ("-H n1:2 python x.py", {}),
+        ("--wdir /tmp --host n1 python x.py", {}),
         ("--nnodes 2 --nproc-per-node 2 x.py", {}),
         ("--nnodes=1:4 --nproc-per-node 2 x.py", {}),
         ("-n 2 python x.py", {"SLURM_JOB_ID": "7"}),
@@ -172,6 +174,24 @@ def typed(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith(("PMIX_", "OMPI_", "PRTE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(MARK, uuid.uuid4().hex)
+
+
+OFFERED = """
+import shutil, subprocess
+from mpi_classroom import commands
+commands.has_commands = lambda folder: False
+for _ in range(2):
+    commands.offer_commands()
+print(shutil.which("mpirun"), flush=True)
+subprocess.run(["mpirun", "-n", "3", "python", "-c", "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"])
+"""
+
+
+def test_a_kernel_elsewhere_has_commands_of_its_own_that_go_with_it(typed):
+    done = subprocess.run([sys.executable, "-c", OFFERED], capture_output=True, text=True, timeout=60)
+    path, *sizes = done.stdout.splitlines()
+    assert (sizes, done.stderr) == (["3"] * 3, "")
+    assert Path(path).parent.parent.name.startswith("course-mpi-") and not Path(path).exists()
 
 
 def test_the_exit_code_of_a_rank_is_that_of_the_command(typed):
