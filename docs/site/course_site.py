@@ -98,7 +98,7 @@ def fold_outputs(app: Sphinx, document: nodes.document) -> None:
         for output in list(cell.children) if title else []:
             if output.get("nb_element") == "cell_code_output":
                 whole = fold("", fold_title("", title), classes=["fold"], group="")
-                output.replace_self(whole)
+                cell.replace(output, whole)
                 whole += output
 
 
