@@ -14,7 +14,7 @@ from course.tools.parts import in_core
 from mpi_classroom.exercises import Exercise, Prediction, Question
 from mpi_classroom.lessons import exercises_of, predictions_of
 
-COMMAND = re.compile(r"^([ \t]*)(?:!(?!=)|%[a-z]).*", re.MULTILINE)  # !mpiexec …
+COMMAND = re.compile(r"^([ \t]*)(?:\w+ = )?(?:!(?!=)|%[a-z]).*", re.MULTILINE)  # !mpiexec …
 MAGIC = re.compile(r"%%exercise +(\S+)")
 Item = Exercise | Question | Prediction
 KNOWN = {name for beliefs in MISCONCEPTIONS.values() for name in beliefs}

@@ -15,7 +15,7 @@ from course.tools.folds import OUTPUT_TITLE
 from course.tools.site.lessons import lesson_page
 from course.tools.slides import OUTPUT, _column, _mark_folds, copy_reveal, html
 from tests.browser.lab import open_lesson
-from tests.browser.server import Server
+from tests.browser.server import TOKEN, Server
 from tests.browser.test_site import SITE
 
 pytestmark = pytest.mark.slow
@@ -62,6 +62,10 @@ def test_jupyterlab_shows_markdown_in_a_fold_that_the_keyboard_opens(
                 fold.locator(each).first.wait_for()
             assert not toggle(lesson.page, fold, "Space")
             assert fold.is_visible(), "the cell is still rendered"
+            lesson.page.goto(f"{server.address}/nbconvert/html/folds.ipynb?token={TOKEN}&download=false")
+            assert not lesson.page.locator("details strong").is_visible()
+            lesson.page.emulate_media(media="print")
+            assert lesson.page.locator("details strong").is_visible(), "File → Print"
     finally:
         server.shut_kernels_down()
 

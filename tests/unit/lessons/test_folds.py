@@ -7,7 +7,9 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
+from course.tools.execute import write_results
 from course.tools.folds import FOLD_RULES, OUTPUT_TITLE, answers, folded
+from course.tools.jupyter import lab_command
 from course.tools.lesson import LessonSource
 from course.tools.site.lessons import fold_outputs
 from course.tools.slides import _column, _mark_folds, html
@@ -61,6 +63,14 @@ def test_a_text_can_answer_one_question_and_ask_the_next() -> None:
     assert answers(cells) == [False, False, True, False, True]
 
 
+def test_a_command_of_the_shell_beside_a_prediction_is_no_obstacle() -> None:
+    shell = "%matplotlib inline\nlines = !ls\nif lines:\n    !mpiexec -n 2 x"
+    assert closed(code(f"{GUESS}\n{shell}"), code("a"), code(f"{shell}\n{RESULT}")) == [
+        "a",
+        f"{shell}\n{RESULT}",
+    ]
+
+
 def test_without_an_answer_in_its_section_nothing_is_folded() -> None:
     assert closed(text(VOTE), code("a"), text("## 2 · Next"), text(FOLD)) == []
     assert closed(code(GUESS), code("a"), text("Words.\n\n## 2 · Next"), code(RESULT)) == []
@@ -99,6 +109,12 @@ def test_slides_open_these_outputs_and_the_answer_at_a_key_press() -> None:
     assert "<strong>Twice</strong>" in opened[1], "markdown in a fold is markdown"
     outside = re.sub(r"<details.*?</details>", "", page, flags=re.DOTALL)
     assert "output of a" in outside and "output of c" in outside and "output of b" not in outside
+
+
+def test_a_notebook_is_printed_with_its_folds_open(tmp_path: Path) -> None:
+    write_results(nbformat.v4.new_notebook(cells=[text(FOLD)]), tmp_path, "01_darts")
+    assert "details::details-content" in (tmp_path / "01_darts.html").read_text()
+    assert "--HTMLExporter.template_name=printed" in lab_command(8888, False, folder=tmp_path)
 
 
 # -------------------------------------------------------------------- rules
