@@ -55,6 +55,8 @@ RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-deps -
       --editable packages/torch_mpi4py --editable packages/mpi_classroom --editable . --editable course
 
 COPY --chown=1000:1000 . ./
+# mpiexec and torchrun as `make setup` leaves them.
+RUN python -m mpi_classroom.commands
 USER 1000:1000
 # build/ is there so that a read-only container can lay memory over it; Python cannot cache what it compiled in one.
 RUN mkdir my_course build \

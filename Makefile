@@ -79,6 +79,8 @@ $(READY): $(LOCK) pyproject.toml course/pyproject.toml packages/mpi_classroom/py
 	$(PIP) --quiet $(TORCH)
 	$(PIP) --no-deps --no-build-isolation \
 	  --editable packages/torch_mpi4py --editable packages/mpi_classroom --editable . --editable course
+	@# mpiexec and torchrun, as one types them, for one machine: without warnings, as root, on more ranks than cores.
+	$(BIN)/python -m mpi_classroom.commands
 	@touch $(READY)
 
 course: setup

@@ -7,6 +7,8 @@
     data        MNIST, CIFAR-10, CNN/DailyMail, and what stands in for them
     theory      what the papers predict: cost models, memory, schedules, partitions; pure Python
     fast        optimised forms of what is plain above, with the same signatures
+    measure     how long something takes on several ranks, as `rows` that draw themselves
+    effects     slow messages, a slow rank, too little memory: delayed on purpose, to see who waits
 
 It needs numpy, torch and mpi4py. Inside, imports point down only: `fast` → `parallel` → `comm` → `pi`,
 `theory`, `training` → `data`. Importing does nothing. README.md has a program for each family.

@@ -1,4 +1,4 @@
-"""What every lesson has, as rules: each yields the cells that break it, with a sentence and its remedy.
+"""What a person can get wrong in a lesson, as rules: each yields the cells that break it, and the remedy.
 
 The rules look at what the source composes to, so they work before anything was built.
 """
@@ -8,73 +8,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from course.tools.build import SHOWN_TAG, notebook_of, source_of, stem_of, tags
-from course.tools.lesson import LessonSource, Problem, label, local_path
-from course.tools.markdown import read_markdown
+from course.tools.build import SHOWN_TAG, notebook_of, source_of, tags
+from course.tools.laboratory import LABORATORY
+from course.tools.lesson import LessonSource, Problem, local_path
 from course.tools.parts import MORE, STOP_LINE, in_core
 from course.tools.shown import WIDTH
 
-SETUP = "from mpi_classroom.cluster import start_cluster\n\ncluster = start_cluster(n=4)"
-TEARDOWN = "cluster.stop()"
 CORE_ENDING = ("Key points", "Discuss")
 ENDING = ("On GPUs", "Pitfalls", "References", "Stretch", "Teardown")
-HEADER_FIELDS = ("You will be able to", "Before this", "Time", "Ranks")
+LABORATORY_ENDING = ("References", "Teardown")
 KNOWN_TAGS = ("nbval-ignore-output", "raises-exception", MORE)
-START = "00_start_here"
 MAX_CODE_LINES = 25
 MAX_CODE_CELLS = 3
-MAX_CORE_MINUTES = 20
 LIST_IN_SENTENCE = re.compile(r"^[^\s\d#>|*+-].*[\w,]\n((?:1[.)]|[-+*]) .*)", re.MULTILINE)
 UNREMOVED = re.compile(r"\b(mkdtemp|mkstemp)\((?![^()]*\bdir=)")
-LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
-
-
-def header(lesson: LessonSource) -> Iterator[Problem]:
-    """Title, goal and the table of fields."""
-    text = lesson.cells[0].source if lesson.cells and lesson.cells[0].cell_type == "markdown" else ""
-    if not re.match(rf"# {lesson.number} · \S", text):
-        yield 1, f"the first line must be '# {lesson.number} · Title', with the number of the file's name"
-    if not re.search(r"^\*[^*\s].*[^*]\*$", text, re.MULTILINE):
-        yield 1, "the goal is missing; put one sentence in *italics* on a line of its own below the title"
-    fields = dict(re.findall(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", text, re.MULTILINE))
-    for name in HEADER_FIELDS:
-        if name not in fields:
-            yield 1, f"the header table lacks '| **{name}** | … |'; add that row"
-    time = re.fullmatch(r"core (\d+) min · more (\d+) min", fields.get("Time", "core 0 min · more 0 min"))
-    if time is None:
-        yield 1, "the time must read 'core 20 min · more 15 min'"
-    elif int(time[1]) > MAX_CORE_MINUTES:
-        yield 1, f"the core takes {time[1]} min; move something to More until it is {MAX_CORE_MINUTES}"
-    if not fields.get("Ranks", "4").isdigit():
-        yield 1, "the ranks must be one number, as in '| **Ranks** | 4 |'"
-    if lesson.stem != START and not LINK.search(fields.get("Before this", "[](x)")):
-        yield 1, "'Before this' must link to the lessons that come before; link at least one"
-
-
-def navigation(lesson: LessonSource) -> Iterator[Problem]:
-    """Links to the lesson before, the map, and the lesson after, with their titles; the last also at the end."""
-    text = lesson.cells[0].source if lesson.cells else ""
-    wanted = []
-    if lesson.previous:
-        wanted.append(f"[← {label(lesson.previous)}]({stem_of(lesson.previous)}.ipynb)")
-    if lesson.next:
-        wanted.append(f"[{label(lesson.next)} →]({stem_of(lesson.next)}.ipynb)")
-    for link in wanted:
-        if link not in text:
-            yield 1, f"the navigation line must hold {link}"
-    start, cells = lesson.section("Teardown")
-    if lesson.next and cells and wanted[-1] not in cells[0].source:
-        yield start, f"the text of '## Teardown' must hold the link to go on with, {wanted[-1]}"
-    if f"[Course map]({'' if lesson.stem == START else f'{START}.ipynb'}#" not in text:
-        yield 1, f"the navigation line must hold [Course map](…) with the heading of the map in {START}.ipynb"
-    for words, target in LINK.findall(text):
-        if ("←" in words or "→" in words) and f"[{words}]({target})" not in wanted:
-            yield 1, f"[{words}]({target}) is not the lesson before or after this one; correct or remove it"
 
 
 def sections(lesson: LessonSource) -> Iterator[Problem]:
     """The required headings, in their order."""
-    order = [*([] if lesson.stem == START else ["Warm-up"]), "Setup", *CORE_ENDING, "More", *ENDING]
+    laboratory = lesson.number in LABORATORY
+    before, after = (["On a cluster"], LABORATORY_ENDING) if laboratory else ([], ENDING)
+    order = [*before, *CORE_ENDING, "More", *after]
     found = [(n, text) for n, level, text in lesson.headings if level == 2]
     place, here = 0, 1
     for title in order:
@@ -105,26 +59,6 @@ def stop_line(lesson: LessonSource) -> Iterator[Problem]:
         yield more or len(lesson.cells), f"'{STOP_LINE}' must stand once, in the cell before '## More'"
     if more and sum(in_core(lesson.cells)) != more - 1:
         yield more, f"the cell with '## More' and no cell before it must have the tag {MORE!r}"
-
-
-def warm_up(lesson: LessonSource) -> Iterator[Problem]:
-    """Three questions, their answers folded away."""
-    start, cells = lesson.section("Warm-up")
-    answers = sum(read_markdown(cell.source).summaries for cell in cells if cell.cell_type == "markdown")
-    if cells and answers != 3:
-        yield start, f"the warm-up has {answers} folded answers (<details><summary>…); ask three questions"
-
-
-def setup_and_teardown(lesson: LessonSource) -> Iterator[Problem]:
-    """The cluster is started and stopped by the same two cells in every lesson."""
-    start, cells = lesson.section("Setup")
-    code = [cell.source for cell in cells if cell.cell_type == "code"]
-    if cells and (not code or code[0] != SETUP):
-        yield start, f"the first code cell after '## Setup' must be exactly {SETUP!r}"
-    start, cells = lesson.section("Teardown")
-    code = [cell.source for cell in cells if cell.cell_type == "code"]
-    if cells and (code != [TEARDOWN] or lesson.cells[-1].source != TEARDOWN):
-        yield start, f"the lesson must end with '## Teardown' and one code cell that is exactly {TEARDOWN!r}"
 
 
 def short_imports(source: str) -> str:
@@ -161,8 +95,6 @@ def prose(lesson: LessonSource) -> Iterator[Problem]:
     run = 0
     for n, cell in enumerate(lesson.cells, 1):
         run = run + 1 if cell.cell_type == "code" else 0
-        if run == 1 and n == 1:
-            yield n, "the lesson begins with code; begin with the header"
         if run == MAX_CODE_CELLS + 1:
             yield n, f"this is the {run}th code cell in a row; say in words what the next step is before it"
 
@@ -251,13 +183,9 @@ def anchors(source: Path) -> set[str]:
 
 
 RULES: tuple[Callable[[LessonSource], Iterator[Problem]], ...] = (
-    header,
-    navigation,
     sections,
     numbering,
     stop_line,
-    warm_up,
-    setup_and_teardown,
     code_length,
     prose,
     wrapped,

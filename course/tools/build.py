@@ -1,19 +1,22 @@
 """From `course/lessons/lNN_topic/lesson.py` to `notebooks/NN_topic.ipynb`, executed.
 
-    source ── read ──> cells ── fill ──> cells with library code ── execute ──> outputs ── clean ──> notebook
-              jupytext          `source: module:name`               nbclient
-                                `exercise: 04.1`
+    source ── read ──> cells ── frame ──> lesson ── fill ──> with library code ── run, clean ──> notebook
+              jupytext          `frame`             `source: module:name`         nbclient
+                                                    `exercise: 04.1`
 
-A cell with the tag `source: module:name` gets the code of the library, one with `exercise: 04.1` becomes the
-text and the cell of that exercise or question. From the cell with the tag `more` on, all is More. The tags
-`slide`, `subslide`, `fragment` and `skip` say how a cell begins on slides; a text with the tag `notes` is for
-the speaker and is left out of the notebook.
+The frame (header, warm-up, Setup, Teardown) is what all lessons have alike. A cell with the tag `source:
+module:name` gets the code of the library, one with `exercise: 04.1` becomes the text and the cell of that
+exercise or question. From the cell with the tag `more` on, all is More. The tags `slide`, `subslide`,
+`fragment` and `skip` say how a cell begins on slides; a text with the tag `notes` is for the speaker and is
+left out of the notebook. Cells that say `--save 06_by_hand.py` are also the parts of `code/06_by_hand.py`,
+the program to take home, which the build writes from them.
 
 Everything but the outputs is a function of the source and the library, so `drift` can tell whether a
 notebook is up to date without running it. A build that fails leaves the old notebook as it was.
 
-    python -m course.tools.build           all lessons
-    python -m course.tools.build 02 06     these
+    python -m course.tools.build              all lessons
+    python -m course.tools.build 02 06        these
+    python -m course.tools.build --text 06    a text has changed, no code: keep the outputs, run nothing
 """
 
 import argparse
@@ -33,9 +36,12 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
 from course.paths import LESSONS, ROOT
+from course.tools.frame import FrameError, framed, stem
 from course.tools.parts import MORE, RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
 from course.tools.runner import Deadlines, NotebookRun
 from course.tools.shown import ShowError, shown
+from mpi_classroom import take_home
+from mpi_classroom.exercises import Exercise
 from mpi_classroom.lessons import find_exercise
 
 DEADLINES = Deadlines(cell=120, lesson=600)
@@ -67,11 +73,6 @@ class BuildError(Exception):
 # -------------------------------------------------------------------- which lessons
 
 
-def stem_of(source: Path) -> str:
-    """The name of the lesson that a source is of: "04_collectives"."""
-    return source.parent.name.removeprefix("l")
-
-
 def source_of(notebook: Path) -> Path:
     """The source that a notebook is built from, in the same checkout."""
     return notebook.parents[1] / "course" / "lessons" / f"l{notebook.stem}" / "lesson.py"
@@ -79,7 +80,7 @@ def source_of(notebook: Path) -> Path:
 
 def notebook_of(source: Path) -> Path:
     """The notebook that is built from a source."""
-    return source.parents[3] / "notebooks" / f"{stem_of(source)}.ipynb"
+    return source.parents[3] / "notebooks" / f"{stem(source)}.ipynb"
 
 
 def lesson_sources(names: Iterable[str] = (), folder: Path = LESSONS) -> list[Path]:
@@ -88,13 +89,13 @@ def lesson_sources(names: Iterable[str] = (), folder: Path = LESSONS) -> list[Pa
     wanted = [Path(name).stem for name in names]
     for name in wanted:
         if not any(_is_named(source, name) for source in existing):
-            there = ", ".join(stem_of(source) for source in existing) or "none"
+            there = ", ".join(stem(source) for source in existing) or "none"
             raise BuildError(f"there is no lesson {name!r} in {folder}; there are: {there}")
     return [source for source in existing if not wanted or any(_is_named(source, name) for name in wanted)]
 
 
 def _is_named(source: Path, name: str) -> bool:
-    return stem_of(source) == name or (name.isdigit() and stem_of(source).startswith(f"{int(name):02d}_"))
+    return stem(source) == name or (name.isdigit() and stem(source).startswith(f"{int(name):02d}_"))
 
 
 # -------------------------------------------------------------------- composing, without running
@@ -109,8 +110,12 @@ def compose(source: Path, *, notes: bool = False) -> NotebookNode:
         metadata={"kernelspec": dict(KERNEL), "language_info": dict(LANGUAGE)}
     )
     read = jupytext.reads(source.read_text(encoding="utf-8"), fmt=SOURCE_FORMAT)
-    checked = [_checked(cell, number) for number, cell in enumerate(read.cells, 1)]
-    notebook.cells = [each for number, cell in enumerate(checked, 1) for each in _practised(cell, number)]
+    own = read.cells[1:] if read.cells and read.cells[0].source.startswith("---\n") else read.cells
+    try:
+        cells = framed(source, [_checked(cell, number) for number, cell in enumerate(own, 1)])
+    except FrameError as error:
+        raise BuildError(str(error)) from None
+    notebook.cells = [each for number, cell in enumerate(cells, 1) for each in _practised(cell, number)]
     if not notes:
         notebook.cells = [cell for cell in notebook.cells if NOTES not in tags(cell)]
     _fill(notebook)
@@ -157,9 +162,10 @@ def _practised(cell: NotebookNode, number: int) -> list[NotebookNode]:
         raise BuildError(f"{error}; correct the number, or write the exercise", number) from None
     others = [tag for tag in tags(cell) if not EXERCISE_TAG.fullmatch(tag)]
     metadata = {"tags": others} if others else {}
+    save = f" --save {exercise.save}" if isinstance(exercise, Exercise) and exercise.save else ""
     return [
         nbformat.v4.new_markdown_cell(exercise.text, metadata=metadata),
-        nbformat.v4.new_code_cell(f"%%exercise {exercise.id}\n{exercise.cell}"),
+        nbformat.v4.new_code_cell(f"%%exercise {exercise.id}{save}\n{exercise.cell}"),
     ]
 
 
@@ -217,6 +223,35 @@ def drift(notebook: Path) -> int | None:
         if not same or is_.metadata != should.metadata:
             return number
     return None
+
+
+# -------------------------------------------------------------------- the program to take home
+
+
+def take_home_files(notebook: NotebookNode) -> dict[str, str]:
+    """The programs that the cells of a composed notebook make, by file name. Raises BuildError."""
+    files: dict[str, list[str]] = {}
+    for number, cell in enumerate(notebook.cells, 1):
+        if cell.cell_type != "code" or not (saved := take_home.SAVED.match(cell.source)):
+            continue
+        parts = files.setdefault(saved["file"], [])
+        part = take_home.solved(find_exercise(saved["id"])) if saved["id"] else saved["code"]
+        if any(take_home.defines(part) & take_home.defines(other) for other in parts):
+            names = ", ".join(sorted(set.union(*map(take_home.defines, parts)) & take_home.defines(part)))
+            raise BuildError(f"another part of {saved['file']} defines {names}, too; rename one", number)
+        parts.append(part)
+    return {name: take_home.composed(name, parts) for name, parts in files.items()}
+
+
+def differing_files(source: Path) -> list[str]:
+    """The programs to take home of a lesson that are not what its cells make. Raises BuildError."""
+    folder = notebook_of(source).parent / take_home.FOLDER
+    files = take_home_files(compose(source))
+    return [name for name, text in files.items() if not _says(folder / name, text)]
+
+
+def _says(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == text
 
 
 # -------------------------------------------------------------------- running
@@ -325,6 +360,7 @@ def build(source: Path, deadlines: Deadlines = DEADLINES) -> Path:
     """Build the notebook of one source and return its path; raises BuildError, the old one untouched."""
     target = notebook_of(source)
     notebook = compose(source)
+    write_take_home(source, notebook)
     before = run_seconds(target)
     if before and drift(target) is not None:
         before = {}  # another lesson's time
@@ -335,10 +371,37 @@ def build(source: Path, deadlines: Deadlines = DEADLINES) -> Path:
     return target
 
 
+def write_take_home(source: Path, notebook: NotebookNode) -> None:
+    """Write the programs that the cells of a composed notebook make."""
+    for name, text in take_home_files(notebook).items():
+        path = notebook_of(source).parent / take_home.FOLDER / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def refresh(source: Path) -> Path:
+    """Carry a changed text into a built notebook without running it: every code cell keeps its outputs.
+
+    Raises BuildError when a code cell has changed: then the outputs are no longer its own.
+    """
+    target = notebook_of(source)
+    built, composed = nbformat.read(target, as_version=4), compose(source)
+    ran, new = ([cell for cell in each.cells if cell.cell_type == "code"] for each in (built, composed))
+    for number, (old, cell) in enumerate(zip_longest(ran, new), 1):
+        if old is None or cell is None or old.source != cell.source:
+            raise BuildError(f"code cell {number} has changed; run make notebooks LESSON={target.stem[:2]}")
+        cell.outputs, cell.execution_count = old.outputs, old.execution_count
+    composed.metadata = built.metadata
+    write_take_home(source, composed)
+    write(composed, target)
+    return target
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build the lessons named on the command line, or all; 1 at the first that fails."""
     parser = argparse.ArgumentParser(prog="python -m course.tools.build", description="Build the lessons.")
     parser.add_argument("lesson", nargs="*", help="number (02) or stem; none means all")
+    parser.add_argument("--text", action="store_true", help="only texts have changed: run nothing")
     parser.add_argument("--cell-seconds", type=float, default=DEADLINES.cell)
     parser.add_argument("--lesson-seconds", type=float, default=DEADLINES.lesson)
     options = parser.parse_args(arguments)
@@ -346,8 +409,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for source in lesson_sources(options.lesson):
             began = time.monotonic()
-            print(f"{stem_of(source)} … ", end="", flush=True)
-            target = build(source, deadlines)
+            print(f"{stem(source)} … ", end="", flush=True)
+            target = refresh(source) if options.text else build(source, deadlines)
             print(f"{time.monotonic() - began:.1f} s, {target.stat().st_size / 1000:.0f} kB")
     except BuildError as error:
         print(f"\nnot built: {error}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Practice covers the lesson: every objective has an item, every misconception is aimed at.
 
 An item is an exercise, a question or a prediction that stands in the lesson. Each says which objectives of
-the header it serves and which misconceptions it is aimed at (`mpi_classroom.exercises`, `misconceptions.py`).
+the frame it serves and which misconceptions it is aimed at (`mpi_classroom.exercises`, `misconceptions.py`).
 """
 
 import ast
@@ -19,17 +19,6 @@ MAGIC = re.compile(r"%%exercise +(\S+)")
 Item = Exercise | Question | Prediction
 KNOWN = {name for beliefs in MISCONCEPTIONS.values() for name in beliefs}
 QUESTIONS = (1, 2)  # so many has a core
-
-
-def objectives(lesson: LessonSource) -> tuple[list[str], list[str]]:
-    """What the header says that the reader will be able to do after the core, and with More."""
-
-    def row(name: str) -> list[str]:
-        text = lesson.cells[0].source if lesson.cells else ""
-        found = re.search(rf"^\| \*\*{name}\*\* \| (.+?) \|$", text, re.MULTILINE)
-        return [objective.strip() for objective in found[1].split(";")] if found else []
-
-    return row("You will be able to"), row("With More")
 
 
 def items(lesson: LessonSource) -> list[tuple[int, Item]]:
@@ -57,19 +46,19 @@ def asked(source: str, function: str) -> list[str]:
 
 def objectives_have_items(lesson: LessonSource) -> Iterator[Problem]:
     """Every objective is practised, those of the core in the core, and every item serves one."""
-    of_core, with_more = objectives(lesson)
+    of_core, with_more = lesson.frame.able, lesson.frame.more
     core, here = in_core(lesson.cells), items(lesson)
     practised = {number: core[n - 1] for n, item in reversed(here) for number in item.objectives}
-    for number, objective in enumerate([*of_core, *with_more], 1):
+    for number, objective in enumerate(lesson.frame.objectives, 1):
         if number not in practised:
             yield 1, f"nothing practises objective {number}, {objective!r}; write an item that does"
         elif with_more and number <= len(of_core) and not practised[number]:
             yield 1, f"objective {number}, {objective!r}, is practised in More only; move it to 'With More'"
     for n, item in here:
-        if not item.objectives or max(item.objectives) > len(of_core) + len(with_more):
+        if not item.objectives or max(item.objectives) > len(lesson.frame.objectives):
             yield (
                 n,
-                f"{item.id} serves objectives {item.objectives}; the header has {len(of_core + with_more)}",
+                f"{item.id} serves {item.objectives}; there are {len(lesson.frame.objectives)} objectives",
             )
 
 

@@ -8,20 +8,20 @@ from collections.abc import Iterator
 
 from course.lessons.shared.glossary import glossary
 from course.paths import ROOT
-from course.tools.build import lesson_sources, stem_of
-from course.tools.lesson import label
+from course.tools.build import lesson_sources
+from course.tools.frame import label, stem
 
 PAGE = ROOT / "docs" / "glossary.md"
 
 
 def page() -> str:
     """The glossary in alphabetical order; each term links to the lesson that introduces it."""
-    lessons = {stem_of(source)[:2]: (label(source), stem_of(source)) for source in lesson_sources()}
+    lessons = {stem(source)[:2]: (label(source), stem(source)) for source in lesson_sources()}
     lines = []
     for number, terms in glossary().items():
-        title, stem = lessons[number]
+        title, name = lessons[number]
         lines += [
-            f"**{each.term}**: {each.definition} ([{title}](../notebooks/{stem}.ipynb))"
+            f"**{each.term}**: {each.definition} ([{title}](../notebooks/{name}.ipynb))"
             for each in terms
             if each.definition
         ]

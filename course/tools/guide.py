@@ -19,10 +19,11 @@ import nbformat
 from nbformat import NotebookNode
 
 from course.paths import ROOT
-from course.tools.build import lesson_sources, notebook_of, stem_of
+from course.tools.build import lesson_sources, notebook_of
 from course.tools.catalogue import find_lessons
 from course.tools.coverage import asked, items
-from course.tools.lesson import LessonSource, label
+from course.tools.frame import label, stem
+from course.tools.lesson import LessonSource
 from course.tools.parts import MORE, in_core, run_seconds
 from course.tools.schedule import DISCUSSION, clock, find_track, lesson_slot, sessions
 from course.tools.times import ALIKE, TRACKS, cell_minutes, core_minutes, count_words, minutes
@@ -57,7 +58,7 @@ def facts(lesson: LessonSource) -> str:
     tracks = [track.name for track in TRACKS if lesson.number in track.lessons]
     running = f"core {about(ran['core'])} and More {about(ran['more'])}, on 2 cores. " if ran else ""
     rows = {
-        "The lesson": f"[{label(lesson.source)}](../../../notebooks/{stem_of(lesson.source)}.ipynb)",
+        "The lesson": f"[{label(lesson.source)}](../../../notebooks/{stem(lesson.source)}.ipynb)",
         "A learner's minutes": f"core {takes['core']}, More {takes['more']}, warm-up {takes['warm-up']}",
         "In a schedule": f"{slot} min: {slot - DISCUSSION} for the core, {DISCUSSION} for vote and questions",
         "The cells run for": f"{running}Not measured on 4 or 8 cores",
@@ -249,7 +250,7 @@ def lacking(text: str) -> Iterator[str]:
 def stale(folder: Path = GUIDE) -> Iterator[str]:
     """A sentence for every page that is missing, lacks something, or is not what the lessons say."""
     sources = lesson_sources(())
-    course = {stem_of(source)[:2]: LessonSource(source, sources) for source in sources}
+    course = {stem(source)[:2]: LessonSource(source, sources) for source in sources}
     cores = core_minutes(sources)
     for number, lesson in course.items():
         page = folder / "lessons" / f"{number}.md"
@@ -272,7 +273,7 @@ def stale(folder: Path = GUIDE) -> Iterator[str]:
 def main() -> int:
     """Fill the pages; 1 when one lacks something."""
     sources = lesson_sources(())
-    course = {stem_of(source)[:2]: LessonSource(source, sources) for source in sources}
+    course = {stem(source)[:2]: LessonSource(source, sources) for source in sources}
     cores = core_minutes(sources)
     for page in sorted(GUIDE.rglob("*.md")):
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from course.paths import MY_COURSE
 from course.tools.catalogue import find_lessons
+from mpi_classroom.commands import search_path
 
 DATA = Path(__file__).parent / "jupyter_data"
 PRINTED = "printed"  # how a notebook becomes a page, in DATA
@@ -50,8 +51,7 @@ def lab_environment() -> dict[str, str]:
     settings = str(here / "jupyter_config")
     others = os.environ.get("JUPYTER_CONFIG_PATH")
     environment["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, [settings, others]))
-    scripts = sysconfig.get_path("scripts")
-    environment["PATH"] = os.pathsep.join(filter(None, [scripts, os.environ.get("PATH")]))
+    environment["PATH"] = search_path(sysconfig.get_path("scripts"))
     return environment
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from course.paths import ROOT
-from course.tools.build import compose, stem_of
+from course.tools.build import compose
+from course.tools.frame import read_frame, stem
 from course.tools.markdown import Page, read_markdown
 
 LOCAL_PATH = re.compile(r"(?<![\w.~/+])/(?:home|Users|root|tmp|opt|private|work|mnt)/[^\s\"'`<>(),;:]+")
@@ -21,8 +22,9 @@ class LessonSource:
 
     def __init__(self, source: Path, course: Sequence[Path]) -> None:
         self.source = source
-        self.stem = stem_of(source)
+        self.stem = stem(source)
         self.number = self.stem[:2]
+        self.frame = read_frame(source)
         self.cells: list[NotebookNode] = compose(source).cells
         place = course.index(source)
         self.previous = course[place - 1] if place > 0 else None
@@ -59,12 +61,6 @@ class LessonSource:
             if text == title:
                 return start, self.cells[start - 1 : max(start, end - 1)]
         return 0, []
-
-
-def label(source: Path) -> str:
-    """What a lesson is called in links: the first heading of its source, "02 · Monte Carlo π"."""
-    heading = re.search(r"^# # (.+)$", source.read_text(encoding="utf-8"), re.MULTILINE)
-    return heading[1].strip() if heading else stem_of(source)
 
 
 def local_path(text: str) -> str:

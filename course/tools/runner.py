@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import uuid
@@ -35,6 +36,7 @@ from nbformat import NotebookNode
 
 from course.tools.failures import file_words, one_line
 from mpi_classroom import leftovers, processes
+from mpi_classroom.commands import search_path
 from mpi_classroom.folders import JOB, MARKS, scratch_folder
 
 MARK = f"{MARKS}UNATTENDED"  # with a name that no watchdog inherits: it clears up after a killed kernel
@@ -235,6 +237,7 @@ def unattended() -> Iterator[dict[str, str]]:
             MARK: mark,
             leftovers.RUN: leftovers.run_mark(),  # for `course clean`, should this process be killed
             "IPP_NONINTERACTIVE": "1",  # %%px prints by rank when all are done, not as it comes
+            "PATH": search_path(sysconfig.get_path("scripts")),  # mpiexec and python are this environment's
             "PYTHONHASHSEED": "0",  # sets print in the same order every time
             "COLUMNS": "100",
         }

@@ -28,9 +28,9 @@ import nbformat
 from nbformat import NotebookNode
 
 from course.paths import BUILD, ROOT
-from course.tools.build import NOTES, compose, lesson_sources, notebook_of, stem_of
+from course.tools.build import NOTES, compose, lesson_sources, notebook_of
 from course.tools.folds import BEGIN, OUTPUT_TITLE, answers, folded
-from course.tools.lesson import label
+from course.tools.frame import label, stem
 from course.tools.parts import STOP_LINE, in_core
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import find_exercise
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     copy_reveal(options.reveal, options.folder)
     for source in lesson_sources(options.lesson):
         notebook = deck(source)
-        path = options.folder / f"{stem_of(source)}.html"
+        path = options.folder / f"{stem(source)}.html"
         path.write_text(html(notebook, label(source)), encoding="utf-8")
         kinds = [_kind(cell) for cell in notebook.cells]
         print(f"{path}: {kinds.count('slide') + kinds.count('subslide')} pages, {kinds.count(NOTES)} notes")

@@ -18,11 +18,12 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from course.tools.anatomy import SETUP, TEARDOWN, short_imports
-from course.tools.build import notebook_of, stem_of
+from course.tools.anatomy import short_imports
+from course.tools.build import notebook_of
 from course.tools.coverage import MAGIC
+from course.tools.frame import SETUP, TEARDOWN, stem
 from course.tools.lesson import LessonSource, Problem
-from course.tools.parts import in_core, run_seconds
+from course.tools.parts import MORE, in_core, run_seconds
 
 WORDS_PER_MINUTE = 180
 MINUTES_PER_LINE = 8 / 60
@@ -111,16 +112,11 @@ def docstring_lines(source: str) -> set[int]:
 
 def header_time(lesson: LessonSource) -> Iterator[Problem]:
     """The header's minutes are what the lesson takes without its warm-up, within a part's tolerance."""
-    said = re.search(r"core (\d+) min · more (\d+) min", lesson.cells[0].source if lesson.cells else "")
-    if said is None:
-        return  # another rule says so
-    takes = minutes(lesson)
-    for part, says in zip(("core", "more"), map(int, said.groups()), strict=True):
-        if abs(says - takes[part]) > TOLERANCE[part] * max(says, 1):
-            yield (
-                1,
-                f"the header says {part} {says} min, and it takes about {takes[part]}; correct or shorten it",
-            )
+    takes, says = minutes(lesson), lesson.frame.minutes
+    for part in ("core", MORE):
+        if abs(says[part] - takes[part]) > TOLERANCE[part] * max(says[part], 1):
+            about = f"and it takes about {takes[part]}; correct or shorten it"
+            yield 1, f"the header says {part} {says[part]} min, {about}"
 
 
 def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
@@ -133,4 +129,4 @@ def late_tracks(cores: Mapping[str, int]) -> Iterator[str]:
 
 def core_minutes(course: Sequence[Path]) -> dict[str, int]:
     """What the core of each lesson takes without its warm-up, by number."""
-    return {stem_of(source)[:2]: minutes(LessonSource(source, course))["core"] for source in course}
+    return {stem(source)[:2]: minutes(LessonSource(source, course))["core"] for source in course}

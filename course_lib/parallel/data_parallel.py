@@ -26,8 +26,7 @@ from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from course_lib.data.dataset import Dataset
-from course_lib.theory.partition import even_range
-from course_lib.training.flat import FlatBuffer, copy_back, flatten
+from course_lib.training.flat import FlatBuffer
 from course_lib.training.loop import (
     EVALUATION_BATCH,
     Batch,
@@ -49,11 +48,11 @@ Labels = NDArray[np.integer]
 
 
 def broadcast_weights(comm: MPI.Intracomm, model: Module) -> None:
-    """Phase 1: give every rank the parameters of rank 0, in place, in one message."""
-    parameters = list(model.parameters())
-    bucket = flatten(parameters)
-    comm.Bcast(bucket.numpy(), root=0)
-    copy_back(bucket, parameters)
+    """Phase 1: give every rank the parameters and buffers of rank 0, in place."""
+    for tensor in [*model.parameters(), *model.buffers()]:
+        values = tensor.detach().contiguous()  # the tensor's own memory, unless its layout is channels-last
+        comm.Bcast(values.numpy(), root=0)
+        tensor.detach().copy_(values)
 
 
 def broadcast_buffers(comm: MPI.Intracomm, model: Module) -> None:
@@ -61,12 +60,10 @@ def broadcast_buffers(comm: MPI.Intracomm, model: Module) -> None:
 
     Each rank's buffers have seen its own shards. A model without buffers sends nothing.
     """
-    buffers = list(model.buffers())
-    for dtype in dict.fromkeys(buffer.dtype for buffer in buffers):  # floats, and counts of batches
-        alike = [buffer for buffer in buffers if buffer.dtype == dtype]
-        bucket = flatten(alike)
-        comm.Bcast(bucket.numpy(), root=0)
-        copy_back(bucket, alike)
+    for buffer in model.buffers():
+        values = buffer.contiguous()
+        comm.Bcast(values.numpy(), root=0)
+        buffer.copy_(values)
 
 
 def broadcast_optimizer(comm: MPI.Intracomm, optimizer: Optimizer) -> None:
@@ -104,8 +101,7 @@ def broadcast_optimizer(comm: MPI.Intracomm, optimizer: Optimizer) -> None:
 
 def shard(comm: MPI.Intracomm, indices: NDArray[np.int64]) -> NDArray[np.int64]:
     """Phase 2: this rank's part of `indices`, the same on all ranks; empty when there are too few."""
-    mine = even_range(len(indices), comm.size, comm.rank)
-    return indices[mine.start : mine.stop]
+    return np.array_split(indices, comm.size)[comm.rank]
 
 
 def shard_batches(
@@ -121,14 +117,18 @@ def shard_batches(
 # ---------------------------------------------------------------- phase 5
 
 
-def gradients(model: Module) -> list[torch.Tensor]:
-    """The gradients of all trainable parameters, in their order; ValueError when one has none yet."""
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    found = [parameter.grad for parameter in trainable if parameter.grad is not None]
-    if len(found) < len(trainable):
-        missing = len(trainable) - len(found)
-        raise ValueError(f"{missing} of {len(trainable)} parameters have no gradient; call backward first")
-    return found
+def sum_gradients(comm: MPI.Intracomm, model: Module) -> None:
+    """Phase 5, plain: sum the gradients over `comm`, in place, with one Allreduce per parameter.
+
+    A parameter that this rank did not use counts as zeros, so that all ranks make the same calls.
+    """
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            gradient = parameter.grad.contiguous()  # its own memory, unless its layout is channels-last
+            comm.Allreduce(MPI.IN_PLACE, gradient.numpy())
+            parameter.grad.copy_(gradient)
 
 
 def gradient_arrays(model: Module) -> list[NDArray[np.float32]]:
@@ -140,14 +140,6 @@ def gradient_arrays(model: Module) -> list[NDArray[np.float32]]:
     bucket = GradientBucket(model)
     pieces = bucket.flat.split([parameter.numel() for parameter in bucket.parameters])
     return [piece.numpy() for piece in pieces]
-
-
-def sum_gradients_one_by_one(comm: MPI.Intracomm, model: Module) -> None:
-    """Phase 5, naive: sum the gradients over `comm`, in place, with one Allreduce for each parameter."""
-    for gradient in gradients(model):
-        buffer = gradient.contiguous()  # the gradient itself, unless its layout is channels-last
-        comm.Allreduce(MPI.IN_PLACE, buffer.numpy())
-        gradient.copy_(buffer)
 
 
 class GradientBucket(FlatBuffer):

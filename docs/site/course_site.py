@@ -9,8 +9,8 @@ A fold is HTML's `<details>`: it needs no script.
     Which call does both?
     :::
 
-Of one `group`, the browser keeps one open at a time. What a cell shows is in a fold, too, if the cell has its title
-as `fold` in its metadata.
+Of one `group`, the browser keeps one open at a time. What a cell shows is in a fold, too, if the cell's
+metadata has a title for it, `fold`.
 """
 
 import re

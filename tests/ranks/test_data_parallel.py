@@ -34,19 +34,18 @@ from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
     GradientBucket,
     broadcast_weights,
-    copy_back,
     evaluate_shard,
-    flatten,
     gather_metrics,
     gradient_arrays,
     replicas_agree,
     shard,
     shard_batches,
-    sum_gradients_one_by_one,
+    sum_gradients,
     train_epoch,
     weight_hash,
 )
 from course_lib.parallel.parameter_server import Service
+from course_lib.training.flat import copy_back, flatten
 from course_lib.training.loop import Batch, Epoch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.metrics import Score
 from course_lib.training.models import MNIST_MODELS, build
@@ -497,6 +496,17 @@ def test_a_service_is_counted_until_the_first_worker_is_done() -> None:
     assert while_all_work(None) is None
 
 
-def test_a_gradient_that_does_not_exist_is_missed_before_anyone_communicates(comm: MPI.Intracomm) -> None:
-    with pytest.raises(ValueError, match="6 of 6 parameters have no gradient"):
-        sum_gradients_one_by_one(comm, build("mlp", seed=0))
+def test_a_parameter_that_a_rank_does_not_use_counts_as_zeros(comm: MPI.Intracomm) -> None:
+    model = nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 1)])
+    model[comm.rank % 2](torch.ones(1, 3)).sum().backward()
+    sum_gradients(comm, model)
+    found = [layer.bias.grad.item() for layer in model]
+    assert found == [(comm.size + 1) // 2, comm.size // 2]
+
+
+def test_the_broadcast_covers_buffers_whatever_their_type(comm: MPI.Intracomm) -> None:
+    norm = nn.BatchNorm1d(2)
+    norm.running_mean.fill_(comm.rank)
+    norm.num_batches_tracked.fill_(7 + comm.rank)
+    broadcast_weights(comm, norm)
+    assert (norm.running_mean == 0).all() and norm.num_batches_tracked == 7

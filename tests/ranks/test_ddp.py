@@ -31,8 +31,9 @@ from course.lessons.l07_ddp_on_mnist.runs import (
 from course.lessons.l07_ddp_on_mnist.step_times import BY_HAND, DDP_GLOO, DDP_MPI
 from course.lessons.l07_ddp_on_mnist.threaded import threaded_gradients
 from course_lib.data.dataset import Dataset
-from course_lib.parallel.data_parallel import flatten, replicas_agree, weight_hash
+from course_lib.parallel.data_parallel import replicas_agree, weight_hash
 from course_lib.parallel.ddp import batch_shards, process_group, start_group, summing_ddp
+from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.models import MNIST_MODELS, build
 

@@ -7,7 +7,8 @@ from mpi4py import MPI
 from course.lessons.l07_ddp_on_mnist.study_results import DDP_GLOO, DDP_MPI4PY, OWN_MPI, SEQUENTIAL
 from course.tools.study.engines import Engine, Groups, engine
 from course_lib.comm.trace import Recorder
-from course_lib.parallel.data_parallel import flatten, gradients, shard
+from course_lib.parallel.data_parallel import shard
+from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, make_step, summed_cross_entropy
 from course_lib.training.models import build
 
@@ -43,7 +44,7 @@ def train(trained, model, comm):
         mine = shard(comm, torch.arange(len(labels)).numpy())
         part = step(Batch(images[mine], labels[mine], len(labels))) / trained.loss_factor
         losses.append(comm.allreduce(part))
-        found.append(flatten(gradients(model)))
+        found.append(flatten([parameter.grad for parameter in model.parameters()]))
     return torch.tensor(losses), torch.stack(found), flatten(list(model.parameters()))
 
 

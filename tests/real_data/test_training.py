@@ -37,8 +37,9 @@ import dataclasses
 import json
 import torch
 from mpi4py import MPI
-from course_lib.parallel.data_parallel import flatten, train_epoch
+from course_lib.parallel.data_parallel import train_epoch
 from course_lib.data.mnist import load_mnist
+from course_lib.training.flat import flatten
 from course_lib.training.models import build
 
 comm, data = MPI.COMM_WORLD, load_mnist()

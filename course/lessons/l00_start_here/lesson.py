@@ -1,19 +1,20 @@
-# %% [markdown]
-# # 00 · Start here
-#
-# *Run the same lines of Python in four processes at once, and know where each of them runs.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | say what a rank knows about itself and about the others; tell whether a cell runs in the kernel or on the ranks, and move values between them; tell a rank from a CPU core; estimate how much memory it takes to train a model |
-# | **With More** | tell rank, local rank, node and world apart; say how memory grows with the batch and with the size of an image |
-# | **Before this** | some Python; this page open in JupyterLab (`make lab`) |
-# | **Time** | core 20 min · more 14 min |
-# | **Ranks** | 4 |
-#
-# **Core** is a lesson's first part; **More** is the optional second part.
-#
-# [Course map](#6-·-The-course) · [01 · MPI basics →](01_mpi_basics.ipynb)
+# ---
+# title: Start here
+# goal: Run the same lines of Python in four processes at once, and know where each of them runs.
+# able:
+#   - say what a rank knows about itself and about the others
+#   - tell whether a cell runs in the kernel or on the ranks, and move values between them
+#   - tell a rank from a CPU core
+#   - estimate how much memory it takes to train a model
+# more:
+#   - tell rank, local rank, node and world apart
+#   - say how memory grows with the batch and with the size of an image
+# before: some Python; this page open in JupyterLab (`make lab`)
+# minutes: {core: 20, more: 14}
+# ranks: 4
+# also: >-
+#   **Core** is a lesson's first part; **More** is the optional second part.
+# ---
 
 # %% [markdown] tags=["notes"]
 # Minutes: 3 for arrival and this table, 5 for sections 1 and 2, 6 for the exercise, 6 for the rest. Let
@@ -43,11 +44,6 @@
 # This cell starts four processes on your machine that can send messages to each other. A **cluster** is
 # usually many machines; ours is one machine with four processes. Starting it takes up to half a minute; then
 # one line reports what you have.
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
 
 # %% [markdown] tags=["slide"]
 # ## 1 · One cell, four processes
@@ -413,10 +409,3 @@ lesson_table()
 #
 # Let each rank sum a quarter of the numbers from 0 to 999 999. Read the four results in the kernel and add
 # them.
-#
-# ## Teardown
-#
-# [Course map](#6-·-The-course) · [01 · MPI basics →](01_mpi_basics.ipynb)
-
-# %%
-cluster.stop()

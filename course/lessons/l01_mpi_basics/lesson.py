@@ -1,37 +1,27 @@
-# %% [markdown]
-# # 01 · MPI basics
-#
-# *Send arrays from rank to rank, and find out when that can go wrong.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | write one program that does different things on different ranks; send an array, and say what you know when `Send` returns; read a hang report, and repair the program in two ways |
-# | **With More** | let a rank compute between the start of a message and its end; sort messages by their tags; say what a message proves about the order of events |
-# | **Before this** | [00 · Start here](00_start_here.ipynb) |
-# | **Time** | core 20 min · more 30 min |
-# | **Ranks** | 4 |
-#
-# [← 00 · Start here](00_start_here.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. You run `a = 1` in a cell without `%%px`. Which ranks have a variable `a`?
-#    <details><summary>Answer</summary>None. The cell ran in the kernel, and ranks have a memory of their own.</details>
-# 2. Four ranks run on a machine with two cores. How many of them compute at the same moment?
-#    <details><summary>Answer</summary>Two at most.</details>
-# 3. How many bytes per parameter do weight, gradient and optimizer state take with Adam?
-#    <details><summary>Answer</summary>16. In mixed precision: 2 for the weight, 2 for its gradient, 12 for the optimizer state.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: MPI basics
+# goal: Send arrays from rank to rank, and find out when that can go wrong.
+# able:
+#   - write one program that does different things on different ranks
+#   - send an array, and say what you know when `Send` returns
+#   - read a hang report, and repair the program in two ways
+# more:
+#   - let a rank compute between the start of a message and its end
+#   - sort messages by their tags
+#   - say what a message proves about the order of events
+# before: >-
+#   {00}
+# minutes: {core: 20, more: 30}
+# ranks: 4
+# warm-up:
+#   - ask: You run `a = 1` in a cell without `%%px`. Which ranks have a variable `a`?
+#     answer: None. The cell ran in the kernel, and ranks have a memory of their own.
+#   - ask: Four ranks run on a machine with two cores. How many of them compute at the same moment?
+#     answer: Two at most.
+#   - ask: How many bytes per parameter do weight, gradient and optimizer state take with Adam?
+#     answer: >-
+#       16. In mixed precision: 2 for the weight, 2 for its gradient, 12 for the optimizer state.
+# ---
 
 # %%
 # %%px --setup
@@ -488,10 +478,3 @@ print(run_program(1, [sys.executable, "-c", sender, ":", "-n", "1", sys.executab
 #
 # Send a token once around the ring with `Send` and `Recv`, without a deadlock. Each rank adds its number to
 # it. What should rank 0 hold in the end?
-#
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [02 · Monte Carlo π →](02_monte_carlo_pi.ipynb)
-
-# %%
-cluster.stop()

@@ -1,37 +1,28 @@
-# %% [markdown]
-# # 02 · Monte Carlo π
-#
-# *Let four ranks estimate π together, and find out where the speed comes from.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | add up one number from every rank with `Reduce`; give every rank its own random numbers; tell the speed-up of NumPy from the speed-up of ranks |
-# | **With More** | predict the error of a Monte Carlo estimate; say what a measured speed-up means for many more ranks |
-# | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb) |
-# | **Time** | core 20 min · more 30 min |
-# | **Ranks** | 4 |
-#
-# [← 01 · MPI basics](01_mpi_basics.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [03 · arctan π and quadrature →](03_arctan_pi.ipynb)
-
-# %% [markdown] tags=["skip"]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. Every rank has a variable `x`. How do you read all four in the kernel?
-#    <details><summary>Answer</summary><code>cluster["x"]</code> is a list, rank 0 first.</details>
-# 2. `comm.Send` has returned. What do you know now?
-#    <details><summary>Answer</summary>You may use your array again. The message may not have arrived yet.</details>
-# 3. All ranks send to the right, then receive from the left. It works with 80 bytes. What is wrong?
-#    <details><summary>Answer</summary>MPI buffers only small messages. A large <code>Send</code> waits for a <code>Recv</code> that no rank reaches.</details>
-
-# %% [markdown]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: Monte Carlo π
+# goal: Let four ranks estimate π together, and find out where the speed comes from.
+# able:
+#   - add up one number from every rank with `Reduce`
+#   - give every rank its own random numbers
+#   - tell the speed-up of NumPy from the speed-up of ranks
+# more:
+#   - predict the error of a Monte Carlo estimate
+#   - say what a measured speed-up means for many more ranks
+# before: >-
+#   {01}
+# minutes: {core: 20, more: 30}
+# ranks: 4
+# warm-up:
+#   - ask: Every rank has a variable `x`. How do you read all four in the kernel?
+#     answer: <code>cluster["x"]</code> is a list, rank 0 first.
+#   - ask: >-
+#       `comm.Send` has returned. What do you know now?
+#     answer: You may use your array again. The message may not have arrived yet.
+#   - ask: All ranks send to the right, then receive from the left. It works with 80 bytes. What is wrong?
+#     answer: >-
+#       MPI buffers only small messages. A large <code>Send</code> waits for a <code>Recv</code> that no rank
+#       reaches.
+# ---
 
 # %%
 # %%px --setup
@@ -457,11 +448,3 @@ print(f"the same darts, NumPy, 1 rank     not published      here {on_one:5.2f} 
 #
 # The count of section 5 depends on the number of ranks, because every rank has its own stream. Write a version that gives
 # exactly the same count on 1, 2, 3 and 4 ranks. (Spawn streams for blocks of darts, not for ranks.)
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [03 · arctan π and quadrature →](03_arctan_pi.ipynb)
-
-# %%
-cluster.stop()

@@ -1,37 +1,27 @@
-# %% [markdown]
-# # 03 · arctan π and quadrature
-#
-# *Distribute a long sum over any number of ranks, and measure what more ranks bring: the same job sooner, or a larger job.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | distribute a sum over any number of ranks; tell strong scaling from weak scaling, and measure both |
-# | **With More** | say which digits of a parallel sum to trust; start workers from a running program |
-# | **Before this** | [02 · Monte Carlo π](02_monte_carlo_pi.ipynb) |
-# | **Time** | core 20 min · more 28 min |
-# | **Ranks** | 4 |
-#
-# [← 02 · Monte Carlo π](02_monte_carlo_pi.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [04 · Collectives →](04_collectives.ipynb)
-
-# %% [markdown] tags=["skip"]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. Every rank calls `Reduce` with one number. Where is the sum?
-#    <details><summary>Answer</summary>On the root, here rank 0, and only there.</details>
-# 2. You want an estimate from darts that is ten times better. How many darts does that take?
-#    <details><summary>Answer</summary>A hundred times as many: the standard error is 1.64/√N.</details>
-# 3. What does `seconds_on` return?
-#    <details><summary>Answer</summary>The median of five times, each until the slowest rank is done.</details>
-
-# %% [markdown]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: arctan π and quadrature
+# goal: >-
+#   Distribute a long sum over any number of ranks, and measure what more ranks bring: the same job sooner, or a
+#   larger job.
+# able:
+#   - distribute a sum over any number of ranks
+#   - tell strong scaling from weak scaling, and measure both
+# more:
+#   - say which digits of a parallel sum to trust
+#   - start workers from a running program
+# before: >-
+#   {02}
+# minutes: {core: 20, more: 28}
+# ranks: 4
+# warm-up:
+#   - ask: Every rank calls `Reduce` with one number. Where is the sum?
+#     answer: On the root, here rank 0, and only there.
+#   - ask: You want an estimate from darts that is ten times better. How many darts does that take?
+#     answer: >-
+#       A hundred times as many: the standard error is 1.64/√N.
+#   - ask: What does `seconds_on` return?
+#     answer: The median of five times, each until the slowest rank is done.
+# ---
 
 # %%
 # %%px --setup
@@ -415,11 +405,3 @@ else:
 # Make the sum of section 7 bitwise equal on 1, 2, 3 and 4 ranks. (The order of additions must not depend on the ranks. Cut
 # the terms into blocks, give whole blocks to ranks, collect one number per block on rank 0, and add those in the order of
 # the blocks. What does it cost?)
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [04 · Collectives →](04_collectives.ipynb)
-
-# %%
-cluster.stop()

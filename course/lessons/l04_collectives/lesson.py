@@ -1,37 +1,32 @@
-# %% [markdown]
-# # 04 · Collectives
-#
-# *Build the sum behind distributed training from messages, count its bytes, predict when it is fast.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | say what broadcast, scatter, gather, reduce and all-reduce leave on every rank; build an all-reduce round a ring; count what each rank sends; predict which of two all-reduces is faster |
-# | **With More** | write a broadcast along a tree; count what crosses between nodes; use PyTorch's collectives and probe its backends |
-# | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb). Helpful: [02 · Monte Carlo π](02_monte_carlo_pi.ipynb) |
-# | **Time** | core 20 min · more 45 min |
-# | **Ranks** | 4 |
-#
-# [← 03 · arctan π and quadrature](03_arctan_pi.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [05 · Training in one process →](05_training_one_process.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. Four ranks form a ring. Each calls `Send` to the right, then `Recv` from the left: 4 kB arrive. Will 1 MB?
-#    <details><summary>Answer</summary>It may hang: every Send waits for a Recv. Use <code>Sendrecv</code>.</details>
-# 2. (After lesson 02.) Four ranks estimate π, each with `np.random.default_rng(7)`. What does the mean of their estimates gain?
-#    <details><summary>Answer</summary>Nothing: all ranks draw the same darts, so their estimates are equal.</details>
-# 3. How many ranks do you time on two cores?
-#    <details><summary>Answer</summary>Two. More ranks share a core, and you time that.</details>
-
-# %% [markdown]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: Collectives
+# goal: Build the sum behind distributed training from messages, count its bytes, predict when it is fast.
+# able:
+#   - say what broadcast, scatter, gather, reduce and all-reduce leave on every rank
+#   - build an all-reduce round a ring
+#   - count what each rank sends
+#   - predict which of two all-reduces is faster
+# more:
+#   - write a broadcast along a tree
+#   - count what crosses between nodes
+#   - use PyTorch's collectives and probe its backends
+# before: >-
+#   {01}. Helpful: {02}
+# minutes: {core: 20, more: 45}
+# ranks: 4
+# warm-up:
+#   - ask: >-
+#       Four ranks form a ring. Each calls `Send` to the right, then `Recv` from the left: 4 kB arrive. Will 1 MB?
+#     answer: >-
+#       It may hang: every Send waits for a Recv. Use <code>Sendrecv</code>.
+#   - ask: >-
+#       (After lesson 02.) Four ranks estimate π, each with `np.random.default_rng(7)`. What does the mean of
+#       their estimates gain?
+#     answer: >-
+#       Nothing: all ranks draw the same darts, so their estimates are equal.
+#   - ask: How many ranks do you time on two cores?
+#     answer: Two. More ranks share a core, and you time that.
+# ---
 
 # %%
 # %%px --setup
@@ -692,11 +687,3 @@ print("The tuned ring is faster than MPI's own at", listed(faster) or "no size")
 # How many steps does that take, and how many bytes?
 #
 # <details><summary>Answer</summary>2 log₂ n steps, and as many bytes as the ring. It is Rabenseifner's algorithm.</details>
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [05 · Training in one process →](05_training_one_process.ipynb)
-
-# %%
-cluster.stop()

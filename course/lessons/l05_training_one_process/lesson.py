@@ -1,37 +1,27 @@
-# %% [markdown]
-# # 05 · Training in one process
-#
-# *Choose a learning rate and a batch size, then split a batch without changing what is learned.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | choose a learning rate from a sweep; say what a larger batch costs in images and in steps; compute the gradient of a batch from micro-batches of any size |
-# | **With More** | check a backward pass with finite differences; decide between threads and ranks from a measurement; estimate the memory of a training step |
-# | **Before this** | [02 · Monte Carlo π](02_monte_carlo_pi.ipynb), [04 · Collectives](04_collectives.ipynb); a training loop in PyTorch |
-# | **Time** | core 20 min · more 27 min |
-# | **Ranks** | 4 |
-#
-# [← 04 · Collectives](04_collectives.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [06 · Data parallelism by hand →](06_data_parallel_by_hand.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. Which call leaves the sum over all ranks on every rank?
-#    <details><summary>Answer</summary><code>Allreduce</code>. <code>Reduce</code> leaves it on the root only.</details>
-# 2. Where does a cell that begins with `%%px` run, and where one without it?
-#    <details><summary>Answer</summary>With it, on all ranks. Without it, in the notebook's process.</details>
-# 3. Three ranks get 43, 43 and 42 of 128 images. Is the mean of their three means the mean of all 128?
-#    <details><summary>Answer</summary>Almost, but no: each of the 42 images weighs a little more than each of the 43.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: Training in one process
+# goal: Choose a learning rate and a batch size, then split a batch without changing what is learned.
+# able:
+#   - choose a learning rate from a sweep
+#   - say what a larger batch costs in images and in steps
+#   - compute the gradient of a batch from micro-batches of any size
+# more:
+#   - check a backward pass with finite differences
+#   - decide between threads and ranks from a measurement
+#   - estimate the memory of a training step
+# before: >-
+#   {02}, {04}; a training loop in PyTorch
+# minutes: {core: 20, more: 27}
+# ranks: 4
+# warm-up:
+#   - ask: Which call leaves the sum over all ranks on every rank?
+#     answer: <code>Allreduce</code>. <code>Reduce</code> leaves it on the root only.
+#   - ask: Where does a cell that begins with `%%px` run, and where one without it?
+#     answer: With it, on all ranks. Without it, in the notebook's process.
+#   - ask: Three ranks get 43, 43 and 42 of 128 images. Is the mean of their three means the mean of all 128?
+#     answer: >-
+#       Almost, but no: each of the 42 images weighs a little more than each of the 43.
+# ---
 
 # %%
 # %%px --setup
@@ -513,11 +503,3 @@ learning_curves(trained, [report.score.mean_loss for report in reports])
 #
 # In a `%%px` cell, `samples_to_reach(few, 4000, rate, target=0.6)` trains with the full batch; each rank can try a different rate.
 # Find the rate that needs the fewest images. How close to batches of 16 do you get?
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [06 · Data parallelism by hand →](06_data_parallel_by_hand.ipynb)
-
-# %%
-cluster.stop()

@@ -15,7 +15,7 @@ from functools import partial
 from mpi4py import MPI
 from torch import nn
 
-from course_lib.parallel.data_parallel import GradientBucket, sum_gradients_one_by_one
+from course_lib.parallel.data_parallel import GradientBucket, sum_gradients
 from course_lib.parallel.gradient_buckets import GradientBuckets
 
 Engine = Callable[[MPI.Intracomm, nn.Module], Callable[[], None]]
@@ -23,7 +23,7 @@ Engine = Callable[[MPI.Intracomm, nn.Module], Callable[[], None]]
 
 def one_by_one(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
     """One Allreduce a parameter, after backward."""
-    return partial(sum_gradients_one_by_one, comm, model)
+    return partial(sum_gradients, comm, model)
 
 
 def one_bucket(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:

@@ -1,37 +1,29 @@
-# %% [markdown]
-# # 06 · Data parallelism by hand
-#
-# *Train one network on several ranks with nothing but MPI, and end with the weights that one process would have.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | name the phases of data-parallel training; divide a global batch among ranks; average gradients so that many ranks train as one process; read a timeline of a step |
-# | **With More** | send gradients in fewer, earlier or smaller messages; keep replicas equal; compare a parameter server with an all-reduce |
-# | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [04 · Collectives](04_collectives.ipynb); a training loop in PyTorch. Helpful: [02 · Monte Carlo π](02_monte_carlo_pi.ipynb), [05 · Training in one process](05_training_one_process.ipynb) |
-# | **Time** | core 20 min · more 45 min |
-# | **Ranks** | 4 |
-#
-# [← 05 · Training in one process](05_training_one_process.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [07 · DDP on MNIST →](07_ddp_on_mnist.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. Four ranks call `Reduce` with one number each. Which of them hold the sum afterwards?
-#    <details><summary>Answer</summary>Rank 0, the root. After <code>Allreduce</code>, all do.</details>
-# 2. Tensors are arrays. Do you send them with `send` or with `Send`?
-#    <details><summary>Answer</summary>With <code>Send</code>: the bytes go as they are. <code>send</code> pickles every object first.</details>
-# 3. Four ranks share ten images as evenly as they can. How many does each get?
-#    <details><summary>Answer</summary>Two of them get 3, the other two get 2.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: Data parallelism by hand
+# goal: >-
+#   Train one network on several ranks with nothing but MPI, and end with the weights that one process would have.
+# able:
+#   - name the phases of data-parallel training
+#   - divide a global batch among ranks
+#   - average gradients so that many ranks train as one process
+#   - read a timeline of a step
+# more:
+#   - send gradients in fewer, earlier or smaller messages
+#   - keep replicas equal
+#   - compare a parameter server with an all-reduce
+# before: >-
+#   {01}, {04}; a training loop in PyTorch. Helpful: {02}, {05}
+# minutes: {core: 20, more: 45}
+# ranks: 4
+# warm-up:
+#   - ask: Four ranks call `Reduce` with one number each. Which of them hold the sum afterwards?
+#     answer: Rank 0, the root. After <code>Allreduce</code>, all do.
+#   - ask: Tensors are arrays. Do you send them with `send` or with `Send`?
+#     answer: >-
+#       With <code>Send</code>: the bytes go as they are. <code>send</code> pickles every object first.
+#   - ask: Four ranks share ten images as evenly as they can. How many does each get?
+#     answer: Two of them get 3, the other two get 2.
+# ---
 
 # %%
 # %%px --setup
@@ -296,7 +288,7 @@ timeline(spans, cores=cores)
 # %%
 # %%px
 from course_lib.comm.timing import seconds_on
-from course_lib.parallel.data_parallel import sum_gradients_one_by_one
+from course_lib.parallel.data_parallel import sum_gradients
 
 batch = image_batch(data.train_images, data.train_labels, mine, global_size=128)
 model = build("cnn", seed=0)
@@ -310,7 +302,7 @@ def sum_pickled(team, model):
 
 bucket = GradientBucket(model)
 pickled = seconds_on(team, lambda: sum_pickled(team, model), repetitions=10)
-one_by_one = seconds_on(team, lambda: sum_gradients_one_by_one(team, model), repetitions=30)
+one_by_one = seconds_on(team, lambda: sum_gradients(team, model), repetitions=30)
 in_one = seconds_on(team, lambda: bucket.sum(team), repetitions=30)
 
 # %% tags=["nbval-ignore-output"]
@@ -407,8 +399,8 @@ fusion(cluster["found"][0])
 
 # %%
 # %%px
-from course_lib.parallel.data_parallel import flatten
 from course_lib.parallel.gradient_buckets import GradientBuckets
+from course_lib.training.flat import flatten
 
 
 def summed_gradients(wire_dtype):
@@ -694,13 +686,3 @@ for report, batch_size in zip(cluster["reports"][0], (128, 128, 512), strict=Tru
 # Compression forgets what it rounds away. Let each rank remember it: keep the difference between the gradient and what was sent, and add it
 # to the gradient of the next step (*error feedback*). Train 60 steps with bfloat16, with and without, and compare the weights with those of
 # exact sums.
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [07 · DDP on MNIST →](07_ddp_on_mnist.ipynb)
-#
-# Phase 9: MPI is finalized when the processes of the ranks end.
-
-# %%
-cluster.stop()

@@ -1,38 +1,27 @@
-# %% [markdown] tags=["slide"]
-# # 07 · DDP on MNIST
-#
-# *Train one network on four ranks with PyTorch's DDP, and know what DDP leaves to you.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | turn the loop of one process into a DDP loop; say what DDP does and what it leaves to you; say where the time of a step goes |
-# | **With More** | say what changes the accuracy when ranks are added |
-# | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
-# | **Time** | core 20 min · more 33 min |
-# | **Ranks** | 4 |
-#
-# [← 06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
-# [08 · Pipeline parallelism →](08_pipeline_parallelism.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. In data parallelism, what do the ranks send in every step?
-#    <details><summary>Answer</summary>Their gradients. Weights are sent once; images never.</details>
-# 2. Four ranks train on 64 images each per step. How large is the global batch?
-#    <details><summary>Answer</summary>256: what all ranks together train on in one step.</details>
-# 3. Every rank draws its own first weights, and nobody broadcasts. What goes wrong?
-#    <details><summary>Answer</summary>The weights start different, and every rank adds the same update, so they stay different. Nothing raises an error.</details>
-
-# %% [markdown]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: DDP on MNIST
+# goal: Train one network on four ranks with PyTorch's DDP, and know what DDP leaves to you.
+# able:
+#   - turn the loop of one process into a DDP loop
+#   - say what DDP does and what it leaves to you
+#   - say where the time of a step goes
+# more:
+#   - say what changes the accuracy when ranks are added
+# before: >-
+#   {06}
+# minutes: {core: 20, more: 33}
+# ranks: 4
+# warm-up:
+#   - ask: In data parallelism, what do the ranks send in every step?
+#     answer: Their gradients. Weights are sent once; images never.
+#   - ask: Four ranks train on 64 images each per step. How large is the global batch?
+#     answer: >-
+#       256: what all ranks together train on in one step.
+#   - ask: Every rank draws its own first weights, and nobody broadcasts. What goes wrong?
+#     answer: >-
+#       The weights start different, and every rank adds the same update, so they stay different. Nothing raises
+#       an error.
+# ---
 
 # %%
 # %%px --setup
@@ -299,8 +288,8 @@ print(f"rank {rank}: gradient {line.weight.grad.item():.0f}")
 # %%px --timeout 200
 import numpy as np
 
-from course_lib.parallel.data_parallel import flatten
 from course_lib.parallel.ddp import batch_shards, process_group, summing_ddp
+from course_lib.training.flat import flatten
 from course_lib.training.loop import image_batch, make_step, summed_cross_entropy
 
 
@@ -670,10 +659,3 @@ print(f"rank {rank}: {value.item()}")
 #
 # Make rank 0 slow: let it compute each forward pass twice, and look at section 5 again. Who waits now? Then find shards
 # with which all ranks wait as little as possible when one core is half as fast. (You will need the hook.)
-#
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [08 · Pipeline parallelism →](08_pipeline_parallelism.ipynb)
-
-# %%
-cluster.stop()

@@ -1,38 +1,31 @@
-# %% [markdown]
-# # 08 · Pipeline parallelism
-#
-# *Cut a model into stages, one per rank, and keep all of them busy.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | carry a forward and a backward pass across ranks; read and write the schedules GPipe and 1F1B; predict and measure how long the ranks of a pipeline are idle; say how many micro-batches a stage holds |
-# | **With More** | run a schedule on a real model; cut a model into stages that take equally long; find out how deep a model may be, and recompute activations |
-# | **Before this** | [01 · MPI basics](01_mpi_basics.ipynb), [05 · Training in one process](05_training_one_process.ipynb) |
-# | **Time** | core 20 min · more 46 min |
-# | **Ranks** | 4 |
-#
-# [← 07 · DDP on MNIST](07_ddp_on_mnist.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [09 · Tensor parallelism →](09_tensor_parallelism.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. You cut a batch into micro-batches and call `backward` for each. What must be true of each loss, so that `.grad` ends with the
-#    gradient of the whole batch?
-#    <details><summary>Answer</summary>It is a sum over samples, divided by the size of the whole batch. Then the gradients add up.</details>
-# 2. Two ranks call `Send` to each other at the same moment, with 1 MB each. What happens?
-#    <details><summary>Answer</summary>With most MPI libraries the program hangs: each rank waits in Send, and neither reaches its Recv. <code>Isend</code>, which starts to send and returns at once, avoids this; section 3 uses it.</details>
-# 3. In data parallelism every rank holds the whole model. What do the ranks send each other in a step?
-#    <details><summary>Answer</summary>Gradients, which are summed. Today no rank needs the whole model.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: Pipeline parallelism
+# goal: Cut a model into stages, one per rank, and keep all of them busy.
+# able:
+#   - carry a forward and a backward pass across ranks
+#   - read and write the schedules GPipe and 1F1B
+#   - predict and measure how long the ranks of a pipeline are idle
+#   - say how many micro-batches a stage holds
+# more:
+#   - run a schedule on a real model
+#   - cut a model into stages that take equally long
+#   - find out how deep a model may be, and recompute activations
+# before: >-
+#   {01}, {05}
+# minutes: {core: 20, more: 46}
+# ranks: 4
+# warm-up:
+#   - ask: >-
+#       You cut a batch into micro-batches and call `backward` for each. What must be true of each loss, so that
+#       `.grad` ends with the gradient of the whole batch?
+#     answer: It is a sum over samples, divided by the size of the whole batch. Then the gradients add up.
+#   - ask: Two ranks call `Send` to each other at the same moment, with 1 MB each. What happens?
+#     answer: >-
+#       With most MPI libraries the program hangs: each rank waits in Send, and neither reaches its Recv.
+#       <code>Isend</code>, which starts to send and returns at once, avoids this; section 3 uses it.
+#   - ask: In data parallelism every rank holds the whole model. What do the ranks send each other in a step?
+#     answer: Gradients, which are summed. Today no rank needs the whole model.
+# ---
 
 # %%
 # %%px --setup
@@ -646,11 +639,3 @@ if tried:
 # In a backward, the gradient of the input is urgent: the previous stage waits for it. The gradient of the weights is not. Split
 # `B` into the two, and put the second where the bubble was. (Qi and others, [Zero bubble pipeline
 # parallelism](https://arxiv.org/abs/2401.10241), 2024.)
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [09 · Tensor parallelism →](09_tensor_parallelism.ipynb)
-
-# %%
-cluster.stop()

@@ -1,37 +1,27 @@
-# %% [markdown]
-# # 09 · Tensor parallelism
-#
-# *Split the matrices inside a layer among the ranks, and find out where the ranks have to meet.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | split a matrix product by columns or by rows, and say which of the two needs a sum; find where a pair of layers communicates, forward and backward; test split layers against one process |
-# | **With More** | distribute attention heads and a vocabulary over ranks; say what splitting the sequence saves; recognise the same splits in PyTorch's DTensor, in convolutions, in long texts and in mixtures of experts |
-# | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
-# | **Time** | core 20 min · more 55 min |
-# | **Ranks** | 4 |
-#
-# [← 08 · Pipeline parallelism](08_pipeline_parallelism.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [10 · Spatial and hybrid →](10_spatial_and_hybrid.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. Four ranks all-reduce 100 MB in a ring. How much does each rank send?
-#    <details><summary>Answer</summary>150 MB: 2(n−1)/n times 100 MB. The reduce-scatter sends half of it, the all-gather the other half.</details>
-# 2. In data parallelism, what does every rank hold completely, and what is divided among the ranks?
-#    <details><summary>Answer</summary>Every rank holds the complete network. The batch is divided.</details>
-# 3. Which test shows that data-parallel training on four ranks is right?
-#    <details><summary>Answer</summary>After a few steps, it ends with the weights of one process, up to rounding.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: Tensor parallelism
+# goal: Split the matrices inside a layer among the ranks, and find out where the ranks have to meet.
+# able:
+#   - split a matrix product by columns or by rows, and say which of the two needs a sum
+#   - find where a pair of layers communicates, forward and backward
+#   - test split layers against one process
+# more:
+#   - distribute attention heads and a vocabulary over ranks
+#   - say what splitting the sequence saves
+#   - recognise the same splits in PyTorch's DTensor, in convolutions, in long texts and in mixtures of experts
+# before: >-
+#   {04}, {06}
+# minutes: {core: 20, more: 55}
+# ranks: 4
+# warm-up:
+#   - ask: Four ranks all-reduce 100 MB in a ring. How much does each rank send?
+#     answer: >-
+#       150 MB: 2(n−1)/n times 100 MB. The reduce-scatter sends half of it, the all-gather the other half.
+#   - ask: In data parallelism, what does every rank hold completely, and what is divided among the ranks?
+#     answer: Every rank holds the complete network. The batch is divided.
+#   - ask: Which test shows that data-parallel training on four ranks is right?
+#     answer: After a few steps, it ends with the weights of one process, up to rounding.
+# ---
 
 # %%
 # %%px --setup
@@ -690,11 +680,3 @@ print(f"rank {rank}: its tokens chose experts {chosen}, answers as in one proces
 #
 # In `mlp_step` the gradient of `x` is summed, and the gradient of A does not need that sum. Compute the gradient of `x` first, start its sum
 # with `Iallreduce`, compute the gradient of A meanwhile, and then wait. When can that be faster, and when not?
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [10 · Spatial and hybrid →](10_spatial_and_hybrid.ipynb)
-
-# %%
-cluster.stop()

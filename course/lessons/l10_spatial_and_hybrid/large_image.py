@@ -19,7 +19,7 @@ from itertools import pairwise
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
-from course.lessons.shared.memory_limit import MIB, STATUS, TENSORS_APART, limit_data, out_of_memory
+from course.lessons.shared.memory_limit import MIB, STATUS, TENSORS_APART, out_of_memory
 from mpi_classroom.job_output import marked_lines
 from mpi_classroom.launch import run_ranks
 
@@ -160,31 +160,23 @@ def main(arguments: Sequence[str]) -> None:
     import torch
     from mpi4py import MPI
 
+    from course_lib.effects import memory_limit
+
     comm = MPI.COMM_WORLD
     limit_mib, side, steps = map(int, arguments)
     torch.set_num_threads(1)
     train(comm, 64, 1)  # what torch and MPI allocate once and for all
-    limit_data(limit_mib)
     try:
-        losses = train(comm, side, steps)
+        with memory_limit(limit_mib * MIB):
+            losses = train(comm, side, steps)
     except RuntimeError as error:
-        lift_limit()
         if not out_of_memory(error):
             raise
         report(Trained(comm.size, limit_mib, side, [], f"rank {comm.rank} has no memory left"))
         comm.Abort(1)  # the others wait for this rank's messages
-    lift_limit()
     if comm.rank == 0:
         story = f"the loss fell from {losses[0]:.2f} to {losses[-1]:.2f} in {steps} steps"
         report(Trained(comm.size, limit_mib, side, losses, story))
-
-
-def lift_limit() -> None:
-    """Let this process allocate as before: ending a process takes memory, too."""
-    import resource
-
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 def report(found: Trained) -> None:

@@ -1,37 +1,28 @@
-# %% [markdown]
-# # 10 · Spatial and hybrid
-#
-# *Cut an image into tiles, one per rank, and train as if it were whole; in More, cut the batch as well.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | say which pixels a tile needs from its neighbours; return the gradients of a halo to their owners; sum gradients over tiles |
-# | **With More** | combine two ways to split on one grid of ranks; exchange one halo for several layers, and count what it costs; read the speed-up of two replicas in opposite directions; say which parts of a model a rank holds in five dimensions |
-# | **Before this** | [04 · Collectives](04_collectives.ipynb), [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb); a convolution in PyTorch; for More also 08 and 09 |
-# | **Time** | core 20 min · more 35 min |
-# | **Ranks** | 4 |
-#
-# [← 09 · Tensor parallelism](09_tensor_parallelism.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [11 · ZeRO from scratch →](11_zero_from_scratch.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. All ranks send an array to the right and receive one from the left. Which call does both, and cannot hang?
-#    <details><summary>Answer</summary><code>Sendrecv</code>.</details>
-# 2. Each rank has a part of a batch. How do their gradients become the gradient of the batch?
-#    <details><summary>Answer</summary>They are added up, if each loss was divided by the size of the global batch.</details>
-# 3. Ten rows are distributed over 4 ranks as evenly as possible. How many rows does each rank get?
-#    <details><summary>Answer</summary>3, 3, 2 and 2.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: Spatial and hybrid
+# goal: Cut an image into tiles, one per rank, and train as if it were whole; in More, cut the batch as well.
+# able:
+#   - say which pixels a tile needs from its neighbours
+#   - return the gradients of a halo to their owners
+#   - sum gradients over tiles
+# more:
+#   - combine two ways to split on one grid of ranks
+#   - exchange one halo for several layers, and count what it costs
+#   - read the speed-up of two replicas in opposite directions
+#   - say which parts of a model a rank holds in five dimensions
+# before: >-
+#   {04}, {06}; a convolution in PyTorch; for More also 08 and 09
+# minutes: {core: 20, more: 35}
+# ranks: 4
+# warm-up:
+#   - ask: >-
+#       All ranks send an array to the right and receive one from the left. Which call does both, and cannot hang?
+#     answer: <code>Sendrecv</code>.
+#   - ask: Each rank has a part of a batch. How do their gradients become the gradient of the batch?
+#     answer: They are added up, if each loss was divided by the size of the global batch.
+#   - ask: Ten rows are distributed over 4 ranks as evenly as possible. How many rows does each rank get?
+#     answer: 3, 3, 2 and 2.
+# ---
 
 # %%
 # %%px --setup
@@ -634,11 +625,3 @@ for row in reference_rows("spatial"):
 #
 # `with_ghost_rows` waits for its rows before anything is computed. Which outputs do not need them? Compute those first, while the
 # messages are on their way (`Isend`, `Irecv`), and the others afterwards. (`course_lib/fast/spatial_parallel.py` does.)
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [11 · ZeRO from scratch →](11_zero_from_scratch.ipynb)
-
-# %%
-cluster.stop()

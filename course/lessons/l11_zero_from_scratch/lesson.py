@@ -1,37 +1,29 @@
-# %% [markdown] tags=["slide"]
-# # 11 · ZeRO from scratch
-#
-# *Train with less memory per rank, and end with the weights that one process would have.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | say who owns what in each of ZeRO's three stages, and what stays on every rank; predict how many bytes a rank holds, and say why the peak of a step falls less; write the collectives of each stage, and say how many bytes they move |
-# | **With More** | clip sharded gradients; save a training on four ranks and resume it on two |
-# | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb) |
-# | **Time** | core 20 min · more 40 min |
-# | **Ranks** | 4 |
-#
-# [← 10 · Spatial and hybrid](10_spatial_and_hybrid.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) · [12 · DeepSpeed on CIFAR →](12_deepspeed_on_cifar.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. Which two collectives make an all-reduce?
-#    <details><summary>Answer</summary>A reduce-scatter, after which each rank has one chunk of the sum, and an all-gather, which sends all chunks to every rank.</details>
-# 2. You train with Adam in float32. How many bytes does that take per parameter, without activations?
-#    <details><summary>Answer</summary>16: the weight, its gradient and Adam's two averages, 4 bytes each.</details>
-# 3. In data parallelism, how do the weights of two ranks differ after a step?
-#    <details><summary>Answer</summary>Not at all: the ranks start equal, and all take the same step.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: ZeRO from scratch
+# goal: Train with less memory per rank, and end with the weights that one process would have.
+# able:
+#   - say who owns what in each of ZeRO's three stages, and what stays on every rank
+#   - predict how many bytes a rank holds, and say why the peak of a step falls less
+#   - write the collectives of each stage, and say how many bytes they move
+# more:
+#   - clip sharded gradients
+#   - save a training on four ranks and resume it on two
+# before: >-
+#   {06}
+# minutes: {core: 20, more: 40}
+# ranks: 4
+# warm-up:
+#   - ask: Which two collectives make an all-reduce?
+#     answer: >-
+#       A reduce-scatter, after which each rank has one chunk of the sum, and an all-gather, which sends all
+#       chunks to every rank.
+#   - ask: You train with Adam in float32. How many bytes does that take per parameter, without activations?
+#     answer: >-
+#       16: the weight, its gradient and Adam's two averages, 4 bytes each.
+#   - ask: In data parallelism, how do the weights of two ranks differ after a step?
+#     answer: >-
+#       Not at all: the ranks start equal, and all take the same step.
+# ---
 
 # %%
 # %%px --setup
@@ -573,11 +565,3 @@ print(benchmark_table(here=seconds[3] / seconds[2]))
 #
 # Stage 3 frees the last layer after forward and gathers it again at once for backward. Keep it gathered in between: what do you save, and what does it
 # cost? (In PyTorch this is `reshard_after_forward=False`.)
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [12 · DeepSpeed on CIFAR →](12_deepspeed_on_cifar.ipynb)
-
-# %%
-cluster.stop()

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from course.lessons.shared.memory_limit import (
     LAYERS,
+    MIB,
     WIDTH,
     Fit,
-    limit_data,
     out_of_memory,
     report,
     run_limited,
@@ -76,14 +76,16 @@ def attempt(comm: MPI.Intracomm, limit_mib: int, stage: int, layers: int) -> Fit
     import torch
     from torch import nn
 
+    from course_lib.effects import memory_limit
+
     torch.set_num_threads(1)
     step(comm, [nn.Linear(8, 8)], stage)  # what torch and MPI allocate once and for all
-    limit_data(limit_mib)
     made: list[nn.Linear] = []
     try:
-        while len(made) < layers:
-            made.append(nn.Linear(WIDTH, WIDTH))
-        step(comm, made, stage)
+        with memory_limit(limit_mib * MIB):
+            while len(made) < layers:
+                made.append(nn.Linear(WIDTH, WIDTH))
+            step(comm, made, stage)
     except RuntimeError as error:
         if not out_of_memory(error):
             raise

@@ -1,38 +1,28 @@
-# %% [markdown] tags=["slide"]
-# # 12 · DeepSpeed on CIFAR
-#
-# *Hand the work of lesson 11 to a library, train with it on small colour images, and know what each ZeRO stage costs.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | train with DeepSpeed's engine on CPUs; write its JSON file, and compute the global batch from it; choose a stage by the bytes it holds, the bytes it sends, and its time |
-# | **With More** | save from all ranks, resume on another number of ranks, and start a script with a launcher |
-# | **Before this** | [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the core · [07 · DDP on MNIST](07_ddp_on_mnist.ipynb) |
-# | **Time** | core 20 min · more 38 min |
-# | **Ranks** | 4 |
-#
-# [← 11 · ZeRO from scratch](11_zero_from_scratch.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
-# [13 · DeepSpeed summarization →](13_deepspeed_summarization.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. ZeRO has three stages. What does each of them shard?
-#    <details><summary>Answer</summary>Stage 1 shards the optimizer state, stage 2 the gradients as well, stage 3 the weights as well.</details>
-# 2. A batch of 64 samples is computed in micro-batches of 16. What happens to their gradients?
-#    <details><summary>Answer</summary>They are added up. The update comes after the last of them.</details>
-# 3. A model has a million float32 parameters. How many bytes of gradients does each of two ranks hold in stage 0, and in stage 2?
-#    <details><summary>Answer</summary>4 million in stage 0; 2 million in stage 2, where each rank keeps its shard only.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: DeepSpeed on CIFAR
+# goal: >-
+#   Hand the work of lesson 11 to a library, train with it on small colour images, and know what each ZeRO stage
+#   costs.
+# able:
+#   - train with DeepSpeed's engine on CPUs
+#   - write its JSON file, and compute the global batch from it
+#   - choose a stage by the bytes it holds, the bytes it sends, and its time
+# more:
+#   - save from all ranks, resume on another number of ranks, and start a script with a launcher
+# before: >-
+#   {11}, the core · {07}
+# minutes: {core: 20, more: 38}
+# ranks: 4
+# warm-up:
+#   - ask: ZeRO has three stages. What does each of them shard?
+#     answer: Stage 1 shards the optimizer state, stage 2 the gradients as well, stage 3 the weights as well.
+#   - ask: A batch of 64 samples is computed in micro-batches of 16. What happens to their gradients?
+#     answer: They are added up. The update comes after the last of them.
+#   - ask: >-
+#       A model has a million float32 parameters. How many bytes of gradients does each of two ranks hold in stage
+#       0, and in stage 2?
+#     answer: 4 million in stage 0; 2 million in stage 2, where each rank keeps its shard only.
+# ---
 
 # %%
 # %%px --setup
@@ -599,11 +589,3 @@ print((code / "hostfile").read_text())
 # ## Stretch
 #
 # Count section 4 again with `bucket=500_000`, more than the deep net has parameters. Predict first in which stages our count rises, and by how much.
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [13 · DeepSpeed summarization →](13_deepspeed_summarization.ipynb)
-
-# %%
-cluster.stop()

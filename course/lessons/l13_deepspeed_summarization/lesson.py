@@ -1,38 +1,27 @@
-# %% [markdown] tags=["slide"]
-# # 13 · DeepSpeed summarization
-#
-# *Finish the training of a model that summarizes news, and find out whether what it writes is true.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | score a summary by its words and by its facts; divide a loss over tokens so that the ranks' parts add up to it; continue the training of an encoder-decoder with DeepSpeed |
-# | **With More** | train a summarizer of real news and judge it by what a baseline and an oracle reach; say what a decoder reads while it is trained |
-# | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), [12 · DeepSpeed on CIFAR](12_deepspeed_on_cifar.ipynb) |
-# | **Time** | core 20 min · more 35 min |
-# | **Ranks** | 4 |
-#
-# [← 12 · DeepSpeed on CIFAR](12_deepspeed_on_cifar.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
-# [14 · Scaling out →](14_scaling_out.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. Two ranks have 30 and 10 images. Which losses add up to the mean over all 40: the ranks' means, or their sums divided by 40?
-#    <details><summary>Answer</summary>Their sums divided by 40. Means over unequal shards do not add up.</details>
-# 2. Which parts of the training state does ZeRO stage 2 shard?
-#    <details><summary>Answer</summary>The gradients and the optimizer state. Every rank still has all weights.</details>
-# 3. Where do you set DeepSpeed's stage?
-#    <details><summary>Answer</summary>In its config, a JSON file or a dictionary, under <code>zero_optimization</code>.</details>
-
-# %% [markdown]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: DeepSpeed summarization
+# goal: Finish the training of a model that summarizes news, and find out whether what it writes is true.
+# able:
+#   - score a summary by its words and by its facts
+#   - divide a loss over tokens so that the ranks' parts add up to it
+#   - continue the training of an encoder-decoder with DeepSpeed
+# more:
+#   - train a summarizer of real news and judge it by what a baseline and an oracle reach
+#   - say what a decoder reads while it is trained
+# before: >-
+#   {06}, {12}
+# minutes: {core: 20, more: 35}
+# ranks: 4
+# warm-up:
+#   - ask: >-
+#       Two ranks have 30 and 10 images. Which losses add up to the mean over all 40: the ranks' means, or their
+#       sums divided by 40?
+#     answer: Their sums divided by 40. Means over unequal shards do not add up.
+#   - ask: Which parts of the training state does ZeRO stage 2 shard?
+#     answer: The gradients and the optimizer state. Every rank still has all weights.
+#   - ask: Where do you set DeepSpeed's stage?
+#     answer: In its config, a JSON file or a dictionary, under <code>zero_optimization</code>.
+# ---
 
 # %%
 # %%px --setup
@@ -638,10 +627,3 @@ if rank == 0:
 # Train the last 100 steps with a part of the mean of means in place of `loss_share`. How far do the losses move, and the
 # facts? Then let the decoder keep several beginnings instead of the most probable token each time:
 # `summarize_together(…, beams=4)` is *beam search*. How many facts does it get right, and how much longer does it take?
-#
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [14 · Scaling out →](14_scaling_out.ipynb)
-
-# %%
-cluster.stop()

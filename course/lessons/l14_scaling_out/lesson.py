@@ -1,38 +1,29 @@
-# %% [markdown] tags=["slide"]
-# # 14 · Scaling out
-#
-# *Take a training to several machines: measure a link, forecast what it does to a step, and choose a remedy.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | fit the latency and the bandwidth of a link, and forecast a training step from them; forecast an all-reduce on 2,048 ranks, and say what that assumes; write a hierarchical all-reduce and count what crosses the link; choose a remedy for a slow link by seconds and accuracy |
-# | **With More** | hold a model against published runs, and name what it lacks; measure whether two jobs share one device well; say how one script starts from a hostfile, under Slurm and on Kubernetes |
-# | **Before this** | [04 · Collectives](04_collectives.ipynb) and [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb), the cores. Helpful: *Several nodes* in 04 |
-# | **Time** | core 20 min · more 21 min |
-# | **Ranks** | 4 |
-#
-# [← 13 · DeepSpeed summarization](13_deepspeed_summarization.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
-# [15 · When things fail →](15_when_things_fail.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. What is the alpha-beta model?
-#    <details><summary>Answer</summary>A message of k bytes takes α + βk seconds: α is the latency, 1/β the bandwidth.</details>
-# 2. Four ranks all-reduce 100 MB in a ring. How many steps is that, and how many bytes does each rank send?
-#    <details><summary>Answer</summary>2(n−1) = 6 steps; 2(n−1)/n = 1.5 arrays, so 150 MB.</details>
-# 3. What does a data-parallel step send, and when?
-#    <details><summary>Answer</summary>All gradients, in an all-reduce after backward (lesson 06) or during it (DDP, lesson 07).</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: Scaling out
+# goal: >-
+#   Take a training to several machines: measure a link, forecast what it does to a step, and choose a remedy.
+# able:
+#   - fit the latency and the bandwidth of a link, and forecast a training step from them
+#   - forecast an all-reduce on 2,048 ranks, and say what that assumes
+#   - write a hierarchical all-reduce and count what crosses the link
+#   - choose a remedy for a slow link by seconds and accuracy
+# more:
+#   - hold a model against published runs, and name what it lacks
+#   - measure whether two jobs share one device well
+#   - say how one script starts from a hostfile, under Slurm and on Kubernetes
+# before: >-
+#   {04} and {06}, the cores. Helpful: *Several nodes* in 04
+# minutes: {core: 20, more: 21}
+# ranks: 4
+# warm-up:
+#   - ask: What is the alpha-beta model?
+#     answer: >-
+#       A message of k bytes takes α + βk seconds: α is the latency, 1/β the bandwidth.
+#   - ask: Four ranks all-reduce 100 MB in a ring. How many steps is that, and how many bytes does each rank send?
+#     answer: 2(n−1) = 6 steps; 2(n−1)/n = 1.5 arrays, so 150 MB.
+#   - ask: What does a data-parallel step send, and when?
+#     answer: All gradients, in an all-reduce after backward (lesson 06) or during it (DDP, lesson 07).
+# ---
 
 # %%
 # %%px --setup
@@ -533,11 +524,3 @@ print(script_in_lab("train_mnist_ddp.py", "--samples", "2000", "--epochs", "1", 
 # and when is it faster?
 #
 # <details><summary>Answer</summary>As many bytes as with one leader. It is faster where one rank alone cannot fill the link, as on nodes with several network cards.</details>
-
-# %% [markdown]
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [15 · When things fail →](15_when_things_fail.ipynb)
-
-# %%
-cluster.stop()

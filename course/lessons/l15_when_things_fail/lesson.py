@@ -1,39 +1,33 @@
-# %% [markdown] tags=["slide"]
-# # 15 · When things fail
-#
-# *Let ranks fail in four ways, find the guilty one, and lose no more than the steps since the last save.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | say what the other ranks notice when a rank raises, hangs, is slow or dies; find the guilty rank of a hang and the straggler of a training; write a file that survives a kill at any moment; resume a training on another number of ranks |
-# | **With More** | say what a checkpoint must hold; choose how often 2,048 nodes should save; let the survivors of a failure go on; find an error that nobody reports; call a function on another rank |
-# | **Before this** | [06 · Data parallelism by hand](06_data_parallel_by_hand.ipynb). Helpful: *Save on four ranks, resume on two* in [11 · ZeRO from scratch](11_zero_from_scratch.ipynb) |
-# | **Time** | core 20 min · more 40 min |
-# | **Ranks** | 4 |
-#
-# [← 14 · Scaling out](14_scaling_out.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course) ·
-# [16 · Choose your strategy →](16_choose_your_strategy.ipynb)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. Rank 2 never calls `Allreduce`; ranks 0, 1 and 3 do. What happens?
-#    <details><summary>Answer</summary>The three wait in <code>Allreduce</code> for ever: it needs all ranks of the communicator.</details>
-# 2. Four ranks train with a global batch of 128. You go on with two ranks. How many samples must each take per step, so that
-#    it stays the same training?
-#    <details><summary>Answer</summary>64: the global batch stays 128.</details>
-# 3. Why do the replicas of data parallelism hold the same weights after every step, to the last bit?
-#    <details><summary>Answer</summary>They start equal, and all take the same step, with the same mean gradient.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: When things fail
+# goal: Let ranks fail in four ways, find the guilty one, and lose no more than the steps since the last save.
+# able:
+#   - say what the other ranks notice when a rank raises, hangs, is slow or dies
+#   - find the guilty rank of a hang and the straggler of a training
+#   - write a file that survives a kill at any moment
+#   - resume a training on another number of ranks
+# more:
+#   - say what a checkpoint must hold
+#   - choose how often 2,048 nodes should save
+#   - let the survivors of a failure go on
+#   - find an error that nobody reports
+#   - call a function on another rank
+# before: >-
+#   {06}. Helpful: *Save on four ranks, resume on two* in {11}
+# minutes: {core: 20, more: 40}
+# ranks: 4
+# warm-up:
+#   - ask: Rank 2 never calls `Allreduce`; ranks 0, 1 and 3 do. What happens?
+#     answer: >-
+#       The three wait in <code>Allreduce</code> for ever: it needs all ranks of the communicator.
+#   - ask: >-
+#       Four ranks train with a global batch of 128. You go on with two ranks. How many samples must each take per
+#       step, so that it stays the same training?
+#     answer: >-
+#       64: the global batch stays 128.
+#   - ask: Why do the replicas of data parallelism hold the same weights after every step, to the last bit?
+#     answer: They start equal, and all take the same step, with the same mean gradient.
+# ---
 
 # %%
 # %%px --setup
@@ -578,10 +572,3 @@ print(call_table(time_remote_calls()))
 #
 # Save while the training goes on: copy the state to memory between two steps, and let a thread write it. What must the next save
 # wait for? How much of a step does a save cost then, and how large is the best interval?
-#
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course) · [16 · Choose your strategy →](16_choose_your_strategy.ipynb)
-
-# %%
-cluster.stop()

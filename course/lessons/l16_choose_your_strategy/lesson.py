@@ -1,38 +1,31 @@
-# %% [markdown] tags=["slide"]
-# # 16 · Choose your strategy
-#
-# *Predict the memory and the step time of every way to split a training, choose the fastest that fits into memory, and learn how far to trust a prediction.*
-#
-# | | |
-# |---|---|
-# | **You will be able to** | compute the bytes that a rank needs; measure a machine and choose the fastest way to split a training; say how the memory limit changes the choice |
-# | **With More** | say how far to trust a predicted time; derive the rules that everyone repeats; choose for three more teams |
-# | **Before this** | [07 · DDP on MNIST](07_ddp_on_mnist.ipynb), [08 · Pipeline parallelism](08_pipeline_parallelism.ipynb), [09 · Tensor parallelism](09_tensor_parallelism.ipynb) and [11 · ZeRO from scratch](11_zero_from_scratch.ipynb), the cores |
-# | **Time** | core 20 min · more 50 min |
-# | **Ranks** | 4 |
-#
-# [← 15 · When things fail](15_when_things_fail.ipynb) · [Course map](00_start_here.ipynb#6-·-The-course)
-
-# %% [markdown]
-# ## Warm-up
-#
-# Answer from memory, then open the answer.
-#
-# 1. You train with Adam in 32 bits on four ranks. How many bytes of state per parameter does a rank hold with plain data
-#    parallelism, and with ZeRO-1, ZeRO-2 and ZeRO-3?
-#    <details><summary>Answer</summary>16; then 4 + 4 + 8/4 = 10; 4 + (4 + 8)/4 = 7; 16/4 = 4.</details>
-# 2. A pipeline has p = 4 equal stages and m = 8 micro-batches. For what share of the time is a stage idle?
-#    <details><summary>Answer</summary>(p − 1)/(m + p − 1) = 3/11.</details>
-# 3. Which messages does the forward pass of a Transformer block need in tensor parallelism?
-#    <details><summary>Answer</summary>Two all-reduces of its activations: after attention, and after the second linear layer.</details>
-
-# %% [markdown] tags=["slide"]
-# ## Setup
-
-# %% tags=["nbval-ignore-output"]
-from mpi_classroom.cluster import start_cluster
-
-cluster = start_cluster(n=4)
+# ---
+# title: Choose your strategy
+# goal: >-
+#   Predict the memory and the step time of every way to split a training, choose the fastest that fits into
+#   memory, and learn how far to trust a prediction.
+# able:
+#   - compute the bytes that a rank needs
+#   - measure a machine and choose the fastest way to split a training
+#   - say how the memory limit changes the choice
+# more:
+#   - say how far to trust a predicted time
+#   - derive the rules that everyone repeats
+#   - choose for three more teams
+# before: >-
+#   {07}, {08}, {09} and {11}, the cores
+# minutes: {core: 20, more: 50}
+# ranks: 4
+# warm-up:
+#   - ask: >-
+#       You train with Adam in 32 bits on four ranks. How many bytes of state per parameter does a rank hold with
+#       plain data parallelism, and with ZeRO-1, ZeRO-2 and ZeRO-3?
+#     answer: 16; then 4 + 4 + 8/4 = 10; 4 + (4 + 8)/4 = 7; 16/4 = 4.
+#   - ask: A pipeline has p = 4 equal stages and m = 8 micro-batches. For what share of the time is a stage idle?
+#     answer: (p − 1)/(m + p − 1) = 3/11.
+#   - ask: Which messages does the forward pass of a Transformer block need in tensor parallelism?
+#     answer: >-
+#       Two all-reduces of its activations: after attention, and after the second linear layer.
+# ---
 
 # %%
 # %%px --setup
@@ -488,10 +481,3 @@ clickable(across.sent, "plan A: sent per step")
 # - Look up calls in [the MPI standard](https://www.mpi-forum.org/docs/): it is readable, and it is the last word.
 # - Take [our library](../course_lib/README.md) apart, and change it. Its tests tell you whether it is still right.
 # - Measure before you believe, here as everywhere. Then write down what was wrong.
-#
-# ## Teardown
-#
-# [Course map](00_start_here.ipynb#6-·-The-course)
-
-# %%
-cluster.stop()

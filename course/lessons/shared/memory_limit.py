@@ -10,7 +10,6 @@ the limit cannot be set, and `fits` says so.
 
 import json
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -76,25 +75,22 @@ def run_limited(module: str, ranks: int, arguments: Sequence[int], timeout: floa
 # ---------------------------------------------------------------- in a process that is limited
 
 
-def limit_data(mib: int) -> None:
-    """Let this process allocate `mib` MiB more than it has now."""
-    import resource
-
-    match = re.search(r"VmData:\s*(\d+) kB", STATUS.read_text())
-    assert match
-    allowed = int(match[1]) * 1024 + mib * MIB
-    resource.setrlimit(resource.RLIMIT_DATA, (allowed, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-
-
 def attempt(limit_mib: int, layers: int) -> Fit:
     """Build this rank's stage, with all that training needs, in what it may have; then train a step."""
     import torch
     from mpi4py import MPI
 
+    from course_lib.effects import memory_limit
+
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)
     build(1)  # what torch allocates once and for all
-    limit_data(limit_mib)
+    with memory_limit(limit_mib * MIB):
+        return train_limited(comm, limit_mib, layers)
+
+
+def train_limited(comm: "MPI.Intracomm", limit_mib: int, layers: int) -> Fit:
+    """Build and train within the limit; ends the job where a rank runs out of memory in training."""
     mine = even_range(layers, comm.size, comm.rank)
     built = build(len(mine))
     for rank, got in enumerate(comm.allgather(len(built))):

@@ -5,6 +5,7 @@ An IPython extension, loaded by every kernel of `course lab`; `start_cluster` pu
 
 from typing import Any, NoReturn
 
+from mpi_classroom.commands import offer_commands
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.launch import keep_mpi_private
 
@@ -44,6 +45,7 @@ def refuse(*args: Any, **options: Any) -> NoReturn:
 def load_ipython_extension(shell: Any) -> None:
     """Called by IPython, in a new kernel."""
     keep_mpi_private()
+    offer_commands()
     for name in MAGICS:
         shell.register_magic_function(refuse, "line_cell", name)
     shell.push({"cluster": NotStarted()} | dict.fromkeys(FUNCTIONS, refuse), interactive=False)

@@ -23,6 +23,7 @@ from IPython.core.getipython import get_ipython
 
 from mpi_classroom.awake import Deadline
 from mpi_classroom.catch_up import catch_up
+from mpi_classroom.commands import offer_commands
 from mpi_classroom.engine import prepare
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.guard import GuardedMagics
@@ -395,6 +396,7 @@ def start_cluster(
     if n < 1:
         raise ValueError(f"a cluster needs at least 1 rank, not {n}")
     keep_mpi_private()  # this kernel may import what starts MPI
+    offer_commands()
     where = granted(n, hosts, sbatch, queue_minutes)
     elsewhere = None if where is None else SeveralHosts(n, where, agent, network, replace=replace)
     line = StatusLine()

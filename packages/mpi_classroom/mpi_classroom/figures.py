@@ -56,10 +56,14 @@ def name_ranks(axes: Axes, ranks: Sequence[int], height: float = 0.0, word: str 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with the words that stand in for it; displays as an image with alt text."""
+    """A figure with the words that stand in for it; displays as an image with alt text.
+
+    `table`: its numbers as an HTML table, which the page has folded below the image.
+    """
 
     figure: Figure
     alt: str
+    table: str = ""
 
     def png(self) -> bytes:
         """The figure as PNG, with a palette: a third of the bytes, and a notebook has room for 600 kB."""
@@ -72,8 +76,9 @@ class Picture:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         data = base64.b64encode(self.png()).decode()
         alt = html.escape(self.alt, quote=True)
+        fold = f"<details><summary>Numbers</summary>{self.table}</details>" if self.table else ""
         return {
-            "text/html": f'<img alt="{alt}" src="data:image/png;base64,{data}" style="max-width: 100%">',
+            "text/html": f'<img alt="{alt}" src="data:image/png;base64,{data}" style="max-width: 100%">{fold}',
             "text/plain": self.alt,
         }
 

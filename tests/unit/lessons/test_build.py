@@ -7,7 +7,8 @@ import psutil
 import pytest
 
 from course.tools import build as builder
-from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of, stem_of
+from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of, refresh
+from course.tools.frame import stem
 from course.tools.parts import run_seconds
 from course.tools.runner import Deadlines
 from mpi_classroom.exercises import Exercise
@@ -30,6 +31,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "library").mkdir()
     (tmp_path / "library" / "dealing.py").write_text(DEALING)
     monkeypatch.syspath_prepend(tmp_path / "library")
+    monkeypatch.setattr(builder, "framed", lambda source, own: own)  # test_frame.py is about the frame
 
 
 def write_source(folder: Path, text: str, stem: str = "01_try") -> Path:
@@ -154,9 +156,9 @@ def test_ids_come_from_what_cells_say_and_survive_changes_elsewhere(tmp_path: Pa
 def test_lessons_are_named_by_number_or_stem_and_come_in_order(tmp_path: Path) -> None:
     sources = [write_source(tmp_path, "", stem) for stem in ("02_pi", "00_start", "10_halo")]
     folder = sources[0].parents[1]
-    assert [stem_of(s) for s in lesson_sources((), folder)] == ["00_start", "02_pi", "10_halo"]
-    assert [stem_of(s) for s in lesson_sources(["10", "2"], folder)] == ["02_pi", "10_halo"]
-    assert [stem_of(s) for s in lesson_sources(["02_pi"], folder)] == ["02_pi"]
+    assert [stem(s) for s in lesson_sources((), folder)] == ["00_start", "02_pi", "10_halo"]
+    assert [stem(s) for s in lesson_sources(["10", "2"], folder)] == ["02_pi", "10_halo"]
+    assert [stem(s) for s in lesson_sources(["02_pi"], folder)] == ["02_pi"]
     with pytest.raises(BuildError, match=r"no lesson '1' .* there are: 00_start, 02_pi, 10_halo"):
         lesson_sources(["1"], folder)
 

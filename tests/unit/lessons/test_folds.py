@@ -120,9 +120,17 @@ def test_a_notebook_is_printed_with_its_folds_open(tmp_path: Path) -> None:
 # -------------------------------------------------------------------- rules
 
 SOURCE = """\
+# ---
+# title: Darts
+# goal: Throw.
+# able: [throw]
+# before: "00"
+# minutes: {core: 20, more: 5}
+# ranks: 4
+# warm-up: [{ask: x, answer: a}, {ask: y, answer: b}, {ask: z, answer: c}]
+# ---
+
 # %% [markdown]
-# # 70 · Darts
-#
 # ## 1 · How good?
 #
 # **Vote:** 1 or 2?
@@ -150,13 +158,15 @@ UNFOLDED = SOURCE.replace("# <details><summary>Open after you have run the cell<
 
 @pytest.fixture
 def check(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """What the rules say of a lesson with this source: cells and sentences."""
+    """What the rules say of a lesson with this source: cells (1 asks) and sentences."""
     source = tmp_path / "course" / "lessons" / "l70_darts" / "lesson.py"
     source.parent.mkdir(parents=True)
 
     def found(words: str) -> list[tuple[int, str]]:
         source.write_text(words)
-        return [problem for rule in FOLD_RULES for problem in rule(LessonSource(source, [source]))]
+        lesson = LessonSource(source, [source])
+        before = next(n for n, cell in enumerate(lesson.cells) if "How good?" in cell.source)
+        return [(n - before, sentence) for rule in FOLD_RULES for n, sentence in rule(lesson)]
 
     return found
 

@@ -1,0 +1,113 @@
+"""Cells that are also a program: `%%px --save 02_pi.py` keeps a cell as a part of `code/02_pi.py`.
+
+The file is all that is remembered: its parts stand below lines `# %%`, in the order in which they first ran.
+A cell that runs again replaces the part with which it shares a name (a function, a class, a variable); the
+part that starts the program, `if __name__ == "__main__":`, stays last. Where an exercise is not solved, the
+file has the course's solution, and says so. Runs anywhere: nothing of the classroom is in the file.
+"""
+
+import ast
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpi_classroom.errors import CourseError
+from mpi_classroom.exercises import Exercise, Question
+
+FOLDER = "code"
+MARK = "# %%\n"
+STARTS = 'if __name__ == "__main__":'
+# A cell that is a part of a file: `%%px --save FILE`, `%%exercise 06.1 --save FILE`, then the code.
+SAVED = re.compile(r"%%(?:px|exercise +(?P<id>\S+))\b.*? --save +(?P<file>\S+).*\n(?P<code>(?s:.*))")
+NAME = re.compile(r"[\w.-]+\.py")
+HOW_TO_START = """
+    mpiexec -n 4 python {file}                            on this machine
+    mpiexec -n 8 --hostfile hosts python {file}           on the hosts in the file `hosts`, over ssh
+    sbatch -n 8 --wrap "mpiexec python {file}"            under Slurm, which says where the ranks run
+"""
+
+
+class SaveError(CourseError):
+    """A cell cannot be kept as a part of a program: in one sentence, with the remedy."""
+
+
+def path_of(name: str) -> Path:
+    """The file `name` in the folder `code` beside the notebook. Raises SaveError for a path."""
+    if not NAME.fullmatch(name):
+        raise SaveError(f"--save {name}: give a file name such as 02_pi.py, without a folder")
+    return Path(FOLDER, name).absolute()
+
+
+def save_part(name: str, code: str) -> Path:
+    """Keep `code` as a part of the program `name`; return its path. Raises SaveError.
+
+    Readers see the old file or the new one. What stands in a file without parts is not ours, and is kept
+    beside it.
+    """
+    path = path_of(name)
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError) as error:
+        words = f"line {getattr(error, 'lineno', 1)} is not plain Python: {error}"
+        raise SaveError(f"{FOLDER}/{name} was not written, for {words}") from None
+    try:
+        path.parent.mkdir(exist_ok=True)
+        before = path.read_text(encoding="utf-8") if path.exists() else MARK
+        if MARK not in before:
+            path.replace(path.with_name(f"{name}.before"))
+            before = MARK
+        new = composed(name, with_part(before.split(MARK)[1:], code))
+        if new != before:
+            draft = path.with_name(f".{name}.{os.getpid()}")
+            draft.write_text(new, encoding="utf-8")
+            draft.replace(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise SaveError(f"{FOLDER}/{name} was not written ({reason}); the cell itself ran") from None
+    return path
+
+
+def with_part(parts: Sequence[str], code: str) -> list[str]:
+    """The parts of a program with `code` in the place of the part that defines one of its names, or added."""
+    parts, names = [part.strip("\n") for part in parts if part.strip()], defines(code)
+    same = [n for n, part in enumerate(parts) if defines(part) & names or part == code.strip("\n")]
+    if same:
+        parts[same[0]] = code
+    else:
+        last = bool(parts) and STARTS in parts[-1] and STARTS not in code
+        parts.insert(len(parts) - last, code)
+    return parts
+
+
+def composed(name: str, parts: Sequence[str]) -> str:
+    """The text of the program: a docstring that says how to start it, then its parts.
+
+    The first line of the docstring is that of the first part, if this begins with one.
+    """
+    parts = [part.strip("\n") for part in parts if part.strip()]
+    first = re.match(r'"""(.+?)(?:\n.*?)?"""\n*', parts[0], re.DOTALL) if parts else None
+    title = first[1].strip() if first else name
+    if first:
+        parts[0] = parts[0][first.end() :]
+    how = HOW_TO_START.format(file=f"{FOLDER}/{name}")
+    return "\n\n".join([f'"""{title}\n{how}"""', *(f"{MARK}{part}\n" for part in parts if part)])
+
+
+def defines(code: str) -> set[str]:
+    """The functions, classes and variables that `code` binds at its top level; imports do not count."""
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError):
+        return set()
+    names = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    assigned = (node for node in body if isinstance(node, ast.Assign | ast.AnnAssign))
+    leaves = (leaf for node in assigned for leaf in ast.walk(node) if isinstance(leaf, ast.Name))
+    return names | {leaf.id for leaf in leaves if isinstance(leaf.ctx, ast.Store)}
+
+
+def solved(exercise: Exercise | Question) -> str:
+    """The course's solution as a part of a program, with a line that says so."""
+    assert isinstance(exercise, Exercise), "a question has no code to keep"
+    lines = f"# The course's solution of exercise {exercise.id}: yours takes its place when it is right.\n"
+    return lines + exercise.solution
