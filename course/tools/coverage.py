@@ -14,6 +14,7 @@ from course.tools.parts import in_core
 from mpi_classroom.exercises import Exercise, Prediction, Question
 from mpi_classroom.lessons import exercises_of, predictions_of
 
+COMMAND = re.compile(r"^([ \t]*)(?:\w+ = )?(?:!(?!=)|%[a-z]).*", re.MULTILINE)  # !mpiexec …
 MAGIC = re.compile(r"%%exercise +(\S+)")
 Item = Exercise | Question | Prediction
 KNOWN = {name for beliefs in MISCONCEPTIONS.values() for name in beliefs}
@@ -37,7 +38,7 @@ def asked(source: str, function: str) -> list[str]:
     """The first arguments of the calls of `function` in a cell."""
     if source.startswith("%%"):
         return []
-    python = re.sub(r"^\s*[!%].*$", "", source, flags=re.MULTILINE)  # without commands and magics
+    python = COMMAND.sub(r"\1pass", source)
     calls = [node for node in ast.walk(ast.parse(python)) if isinstance(node, ast.Call) and node.args]
     named = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == function]
     return [str(argument.value) for argument in named if isinstance(argument, ast.Constant)]

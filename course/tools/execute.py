@@ -17,6 +17,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from course.paths import BUILD
 from course.tools.catalogue import Lesson
 from course.tools.failures import Failure, cell_failure, file_words, one_line
+from course.tools.jupyter import DATA, PRINTED
 from course.tools.parts import in_core
 from course.tools.runner import CellReport, Deadlines, NotebookRun
 
@@ -99,9 +100,10 @@ def write_results(notebook: Any, folder: Path, stem: str) -> None:
     for cell in page.cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"(\]\(\d\d_\w+)\.ipynb\b", r"\1.html", cell.source)
-    _replace(
-        folder / f"{stem}.html", HTMLExporter().from_notebook_node(page, {"metadata": {"name": stem}})[0]
+    exporter = HTMLExporter(
+        template_name=PRINTED, extra_template_basedirs=[str(DATA / "nbconvert" / "templates")]
     )
+    _replace(folder / f"{stem}.html", exporter.from_notebook_node(page, {"metadata": {"name": stem}})[0])
 
 
 def _replace(path: Path, text: str) -> None:

@@ -14,6 +14,9 @@ from course.paths import MY_COURSE
 from course.tools.catalogue import find_lessons
 from mpi_classroom.commands import search_path
 
+DATA = Path(__file__).parent / "jupyter_data"
+PRINTED = "printed"  # how a notebook becomes a page, in DATA
+
 
 def lab_command(port: int, browser: bool, more: Sequence[str] = (), folder: Path = MY_COURSE) -> list[str]:
     """The command that opens JupyterLab on `folder`, showing its first lesson; `more` is passed on.
@@ -22,6 +25,7 @@ def lab_command(port: int, browser: bool, more: Sequence[str] = (), folder: Path
     """
     in_hub = "JUPYTERHUB_SERVICE_URL" in os.environ
     command = [sys.executable, "-m", "jupyterhub.singleuser" if in_hub else "jupyterlab"]
+    command.append(f"--HTMLExporter.template_name={PRINTED}")
     command += [f"--ServerApp.root_dir={folder}", *([] if in_hub else [f"--ServerApp.port={port}"])]
     lessons = find_lessons(folder)
     if lessons:
@@ -41,7 +45,7 @@ def lab_environment() -> dict[str, str]:
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     here = Path(__file__).parent
-    ours = [str(here / "jupyter_data"), str(Path(sys.prefix) / "share" / "jupyter")]
+    ours = [str(DATA), str(Path(sys.prefix) / "share" / "jupyter")]
     environment["JUPYTER_PATH"] = os.pathsep.join(filter(None, [*ours, os.environ.get("JUPYTER_PATH")]))
     # A workshop needs no news and no question about them; our settings come before the user's own defaults.
     settings = str(here / "jupyter_config")

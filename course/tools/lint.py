@@ -21,6 +21,7 @@ from course.tools import glossary, guide, schedule
 from course.tools.anatomy import RULES
 from course.tools.build import BuildError, drift, lesson_sources, notebook_of, source_of, tags
 from course.tools.coverage import COVERAGE_RULES
+from course.tools.folds import FOLD_RULES
 from course.tools.laboratory import laboratory
 from course.tools.lesson import LessonSource, Problem, local_path
 from course.tools.markdown import read_html
@@ -28,7 +29,7 @@ from course.tools.parts import run_seconds
 from course.tools.times import core_minutes, header_time, late_tracks
 from course.tools.vocabulary import early_terms, own_terms
 
-SOURCE_RULES = (*RULES, *COVERAGE_RULES, laboratory, header_time, early_terms, own_terms)
+SOURCE_RULES = (*RULES, *COVERAGE_RULES, *FOLD_RULES, laboratory, header_time, early_terms, own_terms)
 MAX_KILOBYTES = 600
 MIN_ALT_WORDS = 3
 

@@ -63,6 +63,12 @@ def read_markdown(text: str) -> Page:
     return page
 
 
+def raw_html(text: str) -> list[str]:
+    """The pieces of HTML in a markdown text inside which markdown has no meaning."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    return [token.content for token in tokens if token.type == "html_block"]
+
+
 def _collect(token: Token, page: Page) -> None:
     if token.type in ("html_block", "html_inline"):
         _Html(page).feed(token.content)

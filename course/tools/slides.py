@@ -7,8 +7,9 @@ A deck shows the core without its setup. A cell tagged `slide` begins a column o
 a page below it, one tagged `fragment` appears at the next key press, one tagged `skip` is left out. In a
 column without such tags below the first cell, every text that leads to code begins a page, and so does what
 the page has no room for; a text that says what was seen stays on its page. What a cell shows appears at the
-next key press, after the room has voted; code that only draws a figure or compares a guess is left out. The
-speaker reads the cells tagged `notes`, the answers that learners open, and the replies of questions.
+next key press, after the room has voted; code that only draws a figure or compares a guess is left out. What
+answers a prediction (`course.tools.folds`) is a closed fold that the next key press opens, or a click. The
+speaker reads the cells tagged `notes`, the other answers that learners open, and the replies of questions.
 
     python -m course.tools.slides --reveal FOLDER [04 …]
 """
@@ -28,12 +29,14 @@ from nbformat import NotebookNode
 
 from course.paths import BUILD, ROOT
 from course.tools.build import NOTES, compose, lesson_sources, notebook_of
+from course.tools.folds import BEGIN, OUTPUT_TITLE, answers, folded
 from course.tools.frame import label, stem
 from course.tools.parts import STOP_LINE, in_core
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import find_exercise
 
 TEMPLATES = ROOT / "docs" / "slides"
+PRINT_OPEN = ROOT / "docs" / "site" / "static" / "print_open.js"
 OUTPUT = BUILD / "slides"
 # What a deck loads of reveal.js.
 REVEAL = (
@@ -54,6 +57,7 @@ GUESS = re.compile(r"^predict\(", re.MULTILINE)  # the room guesses aloud
 SHOWS_ITSELF = ("%%", "cluster.")  # code that is shown although it draws
 EXERCISE = re.compile(r"%%exercise (\S+)")
 FOLDED = re.compile(r"\s*<details><summary>(.*?)</summary>(.*?)</details>", re.DOTALL)
+OPENED = '<details class="fragment custom fold">'  # by the next key press
 FIELD = re.compile(r"^\| \*\*(.+?)\*\* \| (.+?) \|$", re.MULTILINE)
 GOAL = re.compile(r"^\*([^*\s].*[^*])\*$", re.MULTILINE)
 LESSON_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")
@@ -63,6 +67,7 @@ def deck(source: Path) -> NotebookNode:
     """The notebook of the slides of a lesson: its core, each cell with its place on the slides."""
     composed = compose(source, notes=True)
     outputs = _outputs(notebook_of(source))
+    _mark_folds(composed.cells)
     cells = [cell for cell, core in zip(composed.cells, in_core(composed.cells), strict=True) if core]
     header, *cells = cells
     pages = [*_title(header, label(source))]
@@ -73,11 +78,20 @@ def deck(source: Path) -> NotebookNode:
         for cell in cells[begin:end]:
             if cell.cell_type == "code":
                 cell.outputs = [] if GUESS.search(cell.source) else outputs.get(cell.id, [])
-                cell.metadata["transient"] = {"remove_source": _only_draws(cell)}
+                cell.metadata.setdefault("transient", {})["remove_source"] = _only_draws(cell)
         pages += _column(cells[begin:end])
     composed.cells = pages
     composed.metadata.language_info.pygments_lexer = "python3"  # IPython's has no colours below %%px
     return composed
+
+
+def _mark_folds(cells: Sequence[NotebookNode]) -> None:
+    """Mark the code whose output is folded, and the first fold of each text that answers a question."""
+    for cell, closed, answer in zip(cells, folded(cells), answers(cells), strict=True):
+        if closed:
+            cell.metadata["transient"] = {"fold": OUTPUT_TITLE}
+        if answer:
+            cell.source = cell.source.replace(f"{BEGIN}>", OPENED, 1)
 
 
 def _outputs(notebook: Path) -> dict[str, list[NotebookNode]]:
@@ -154,7 +168,7 @@ def _column(cells: Sequence[NotebookNode]) -> Iterator[NotebookNode]:
 
 def _guessed_kind(cell: NotebookNode, later: Sequence[NotebookNode], used: float) -> str:
     """How a cell without a mark begins on a page of which `used` lines are taken."""
-    lines, text = _lines(cell), cell.cell_type == "markdown"
+    lines, text = _lines(cell), cell.cell_type == "markdown" and not cell.source.startswith(OPENED)
     short = lines if text else used
     full = used + lines > PAGE_LINES + SHORT_LINES * (short <= SHORT_LINES)
     if full or not text or used <= HEADING_LINES:
@@ -223,11 +237,12 @@ def html(notebook: NotebookNode, title: str) -> str:
 
 
 def copy_reveal(reveal: Path, folder: Path) -> None:
-    """Copy what decks load: reveal.js from the folder `reveal`, and our style sheet."""
+    """Copy what decks load: reveal.js from the folder `reveal`, our style sheet and our script."""
     for name in REVEAL:
         (folder / "reveal" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(reveal / name, folder / "reveal" / name)
-    shutil.copy(TEMPLATES / "slides.css", folder)
+    for path in (TEMPLATES / "slides.css", PRINT_OPEN):
+        shutil.copy(path, folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,6 +31,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "How large models are trained"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["print_open.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False

@@ -9,7 +9,8 @@ A fold is HTML's `<details>`: it needs no script.
     Which call does both?
     :::
 
-Of one `group`, the browser keeps one open at a time.
+Of one `group`, the browser keeps one open at a time. What a cell shows is in a fold, too, if the cell's
+metadata has a title for it, `fold`.
 """
 
 import re
@@ -90,10 +91,22 @@ def _close_title(translator: HTML5Translator, node: fold_title) -> None:
     translator.body.append("</summary>\n")
 
 
+def fold_outputs(app: Sphinx, document: nodes.document) -> None:
+    """Put the outputs of the cells with `fold` in their metadata into a fold."""
+    for cell in list(document.findall(nodes.container)):
+        title = cell.get("cell_metadata", {}).get("fold")
+        for output in list(cell.children) if title else []:
+            if output.get("nb_element") == "cell_code_output":
+                whole = fold("", fold_title("", title), classes=["fold"], group="")
+                cell.replace(output, whole)
+                whole += output
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
-    """Register the directive, its nodes and the lexer of cells."""
+    """Register the directive, its nodes, the folds of outputs and the lexer of cells."""
     app.add_node(fold, html=(_open, _close))
     app.add_node(fold_title, html=(_open_title, _close_title))
     app.add_directive("fold", Fold)
+    app.connect("doctree-read", fold_outputs)
     app.add_lexer("lesson-cell", CellLexer)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

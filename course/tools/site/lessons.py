@@ -1,7 +1,8 @@
 """A lesson as a page: the committed notebook with what needs no kernel in place of what does.
 
-Cells of exercises lose their "not attempted" and get folded hints; questions become options that reply; links
-to headings are written as Sphinx writes them. All else, outputs with their alt text included, stays.
+Outputs that answer a prediction are folded (`course.tools.folds`). Cells of exercises lose their "not
+attempted" and get folded hints; questions become options that reply; links to headings are written as Sphinx
+writes them. All else, outputs with their alt text included, stays.
 """
 
 import re
@@ -10,6 +11,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course.tools.catalogue import Lesson
+from course.tools.folds import OUTPUT_TITLE, folded
 from course.tools.site.practice import exercise_help, exercise_text, question_page
 from mpi_classroom.exercises import Question
 from mpi_classroom.lessons import find_exercise
@@ -37,6 +39,7 @@ def lesson_page(lesson: Lesson) -> NotebookNode:
     """The notebook of the page of `lesson`."""
     notebook = nbformat.read(lesson.path, as_version=4)
     cells: list[NotebookNode] = []
+    fold_outputs(notebook.cells)
     for cell in notebook.cells:
         exercise = EXERCISE.match(cell.source) if cell.cell_type == "code" else None
         if exercise:
@@ -49,6 +52,13 @@ def lesson_page(lesson: Lesson) -> NotebookNode:
     notebook.cells = cells
     notebook.metadata.language_info.pygments_lexer = LEXER
     return notebook
+
+
+def fold_outputs(cells: list[NotebookNode]) -> None:
+    """Mark the outputs that answer a prediction; `docs/site/course_site.py` puts them into folds."""
+    for cell, closed in zip(cells, folded(cells), strict=True):
+        if closed:
+            cell.metadata["fold"] = OUTPUT_TITLE
 
 
 def _practised(before: list[NotebookNode], cell: NotebookNode, id: str) -> list[NotebookNode]:
