@@ -200,11 +200,11 @@ def scale_x(axes: Axes, places: Sequence[float], unit: str) -> None:
 def draw_lines(axes: Axes, series: Sequence[Series], factor: float) -> None:
     """A line per series, with its spread where there is one."""
     for each in series:
-        places: list[Any] = sorted(each.points)  # type: ignore[type-var]
+        places: list[Any] = sorted(each.points)
         rows = [each.points[place] for place in places]
-        look = {"marker": each.marker, "color": each.colour, "label": each.legend} | KINDS[each.kind]
+        look: Look = {"marker": each.marker, "color": each.colour, "label": each.legend}
         values = [factor * row.value for row in rows]
-        axes.errorbar(places, values, spread(rows, factor), capsize=4, markersize=7, **look)
+        axes.errorbar(places, values, spread(rows, factor), capsize=4, ms=7, **look | KINDS[each.kind])
 
 
 def draw_bars(axes: Axes, series: Sequence[Series], places: Sequence[Label], factor: float) -> None:

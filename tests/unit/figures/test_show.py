@@ -1,12 +1,14 @@
 """Rows that draw themselves: marks by kind, axes with units, and every number in words and in a table."""
 
 import re
+from inspect import signature
 from typing import Any
 
 import pytest
 from matplotlib.collections import LineCollection
 
 from course_lib.rows import Row, count, predicted, published
+from mpi_classroom.cluster import show as typed
 from mpi_classroom.figures import Picture
 from mpi_classroom.show import FEW_BARS, KINDS, show
 from tests.unit.figures.pictures import check_legible, title_of
@@ -133,6 +135,13 @@ def test_what_cannot_be_drawn_is_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         show(rows, x="ranks", **names)
+
+
+def test_what_a_notebook_calls_show_is_the_same_with_the_same_words() -> None:
+    assert signature(typed).parameters.keys() == signature(show).parameters.keys()
+    assert typed([measured(1e-3, ranks=1)], x="ranks", y="wait", title="One").alt.startswith(
+        "One. Bars. Across"
+    )
 
 
 def test_the_title_is_the_persons_and_nothing_is_concluded_for_them() -> None:
