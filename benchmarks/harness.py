@@ -92,26 +92,13 @@ def row(case: str, ranks: int, ours: Timing, peer: Timing, peer_name: str, *, un
 
 
 def time_alternately(
-    contenders: Mapping[str, Callable[[], object]], *, repetitions: int, comm: MPI.Intracomm | None = None
+    comm: MPI.Comm, contenders: Mapping[str, Callable[[], object]], *, repetitions: int
 ) -> dict[str, Timing]:
-    """Seconds of each contender, run in turn, after one warm-up each; with `comm`, of the slowest rank."""
-    for contender in contenders.values():
-        contender()
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repetitions):
-        for name, contender in contenders.items():
-            seconds[name].append(time_once(contender, comm))
-    return {name: Timing.of(values) for name, values in seconds.items()}
+    """Seconds of each contender on the slowest rank of `comm`, run in turn, after one warm-up each."""
+    from course_lib.measure import measure  # here: a benchmark that starts ranks must not start MPI itself
 
-
-def time_once(contender: Callable[[], object], comm: MPI.Comm | None = None) -> float:
-    """Seconds of one run; with `comm`, all ranks start together and the slowest counts."""
-    if comm:
-        comm.Barrier()
-    start = time.perf_counter()
-    contender()
-    seconds = time.perf_counter() - start
-    return max(comm.allgather(seconds)) if comm else seconds
+    rows = measure(comm, contenders, repeat=repetitions, by="contender")
+    return {str(row["contender"]): Timing(row.value, row.high - row.low) for row in rows}
 
 
 def on_ranks(

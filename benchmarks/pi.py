@@ -67,7 +67,7 @@ def race(comm: MPI.Intracomm, loop_darts: int, loop_terms: int, repetitions: int
         "midpoint: ranks": lambda: midpoint_pi(comm, TERMS),
     }
     contenders = {name: only_on_root(comm, work) for name, work in alone.items()} | together
-    timings = time_alternately(contenders, repetitions=repetitions, comm=comm)
+    timings = time_alternately(comm, contenders, repetitions=repetitions)
     return {name: (timing.median, timing.spread) for name, timing in timings.items()}
 
 
@@ -77,7 +77,7 @@ def persistent(comm: MPI.Intracomm, strips: int, repetitions: int) -> Timings:
         "serial": only_on_root(comm, lambda: midpoint_loop(strips)),
         "persistent": lambda: sum_on_root(comm, midpoint_loop(strips, comm.rank, comm.size)),
     }
-    timings = time_alternately(contenders, repetitions=repetitions, comm=comm)
+    timings = time_alternately(comm, contenders, repetitions=repetitions)
     return {name: (timing.median, timing.spread) for name, timing in timings.items()}
 
 
@@ -87,7 +87,7 @@ def spawned(comm: MPI.Intracomm, strips: int, repetitions: int) -> Timings:
         "spawned": lambda: spawn_pi(RANKS, strips),
         "starting": lambda: spawn_pi(RANKS, 1),
     }
-    timings = time_alternately(contenders, repetitions=repetitions, comm=comm)
+    timings = time_alternately(comm, contenders, repetitions=repetitions)
     return {name: (timing.median, timing.spread) for name, timing in timings.items()}
 
 

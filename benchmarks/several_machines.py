@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.allreduce import KIB, MIB, Work, say_bytes
-from benchmarks.harness import CannotMeasure, Row, Timing, main, on_lab, row, time_once
+from benchmarks.harness import CannotMeasure, Row, Timing, main, on_lab, row
 from course_lib.comm.collectives import (
     hierarchical_allreduce,
     ring_allreduce,
@@ -45,6 +45,7 @@ from course_lib.comm.ping_pong import PingPong, measure_ping_pong
 from course_lib.comm.polling import wait_for
 from course_lib.fast.collectives import EAGER_BYTES
 from course_lib.fast.collectives import hierarchical_allreduce as fast_hierarchical_allreduce
+from course_lib.measure import timed
 from course_lib.theory.cost_model import (
     Machine,
     fit_piecewise,
@@ -118,7 +119,7 @@ def race(
                 comm.Barrier()  # what was sent before has arrived
                 before = device_nbytes()
                 time.sleep(PAUSE_SECONDS)
-                took[name].append(time_once(works[name], comm))
+                took[name].append(timed(comm, works[name], repeat=1))
                 nbytes_sent[name].append(max(comm.allgather(device_nbytes() - before)))
         seconds[str(nbytes)] = {name: as_pair(values) for name, values in took.items()}
         sent[str(nbytes)] = {name: as_pair(values) for name, values in nbytes_sent.items()}
@@ -171,7 +172,7 @@ def measure_link(
             seconds = []
             for _ in range(repetitions):
                 time.sleep(PAUSE_SECONDS)
-                seconds.append(time_once(there_and_back, between) / 2)
+                seconds.append(timed(between, there_and_back, repeat=1) / 2)
             measured.append((nbytes, *as_pair(seconds)))
     comm.Barrier()
     return measured
@@ -208,7 +209,7 @@ def measure_inside(comm: MPI.Intracomm, sizes: Sequence[int], repetitions: int) 
         for _ in range(repetitions):
             comm.Barrier()
             time.sleep(PAUSE_SECONDS)  # as before an all-reduce: ranks that have slept are slower at first
-            took.append(time_once(both_trees, comm))
+            took.append(timed(comm, both_trees, repeat=1))
         trees.append(statistics.median(took))
     return {"samples": asdict(samples), "trees": trees}
 

@@ -58,7 +58,7 @@ def race(comm: MPI.Intracomm, rounds: int, sequences: int) -> dict[str, list[flo
         MPI4PY: dtensor_step(mpi4py, deepcopy(whole), tokens),
     }
     must_agree({name: [step(), step()] for name, step in steps.items()})
-    timings = time_alternately(steps, repetitions=rounds, comm=comm)
+    timings = time_alternately(comm, steps, repetitions=rounds)
     distributed.destroy_process_group()
     return {name: [timing.median, timing.spread] for name, timing in timings.items()}
 

@@ -10,7 +10,7 @@ from mpi_classroom.errors import ClusterError
 from mpi_classroom.launch import keep_mpi_private
 
 MAGICS = ("px", "exercise")
-FUNCTIONS = ("hint", "solution", "predict", "outcome", "continue_with", "catch_up")
+FUNCTIONS = ("hint", "solution", "predict", "outcome", "continue_with", "catch_up", "show")
 REMEDY = """\
 this notebook has no ranks yet. Run the Setup cells at the top of the lesson first;
 to have everything back that the cells above this one made: menu Run → Run All Above Selected Cell."""

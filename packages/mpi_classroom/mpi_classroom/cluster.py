@@ -39,6 +39,7 @@ from mpi_classroom.welcome import StatusLine, other_clusters
 
 if TYPE_CHECKING:
     from mpi_classroom.dashboard import Dashboard
+    from mpi_classroom.figures import Picture
 
 START_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 4.0
@@ -438,4 +439,11 @@ def _register_magics(cluster: Cluster) -> None:
     if shell is not None:
         cluster.magics = GuardedMagics(shell, cluster)
         shell.register_magics(cluster.magics)
-        Practice(shell, cluster).register(catch_up=catch_up)
+        Practice(shell, cluster).register(catch_up=catch_up, show=show)
+
+
+def show(rows: Sequence[Any], *, x: str, y: str = "", by: str = "", title: str = "") -> "Picture":
+    """Draw rows: the label `x` to the right, values upwards (`y`: their name), a series per label `by`."""
+    from mpi_classroom.show import show  # here: matplotlib takes half a second
+
+    return show(rows, x=x, y=y, by=by, title=title)

@@ -76,9 +76,10 @@ class Picture:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         data = base64.b64encode(self.png()).decode()
         alt = html.escape(self.alt, quote=True)
+        image = f'<img alt="{alt}" src="data:image/png;base64,{data}" style="max-width: 100%">'
         fold = f"<details><summary>Numbers</summary>{self.table}</details>" if self.table else ""
         return {
-            "text/html": f'<img alt="{alt}" src="data:image/png;base64,{data}" style="max-width: 100%">{fold}',
+            "text/html": image + fold,
             "text/plain": self.alt,
         }
 

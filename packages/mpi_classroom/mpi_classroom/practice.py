@@ -39,12 +39,12 @@ class Practice:
         self.predictions: dict[str, float] = {}
         self.last = ""
 
-    def register(self, **functions: Callable[..., None]) -> None:
+    def register(self, **functions: Callable[..., object]) -> None:
         """Make `%%exercise`, the functions below and other `functions` known."""
         global _current
         _current = self
         self.shell.register_magic_function(self.exercise, "cell", "exercise")
-        names: dict[str, Callable[..., None]] = {
+        names: dict[str, Callable[..., object]] = {
             "hint": self.hint,
             "solution": self.solution,
             "predict": self.predict,

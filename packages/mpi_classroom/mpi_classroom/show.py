@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from mpi_classroom.figures import (
     FONT_SIZE,
@@ -76,36 +76,37 @@ class Series:
 
 
 def show(rows: Sequence[Any], *, x: str, y: str = "", by: str = "", title: str = "") -> Picture:
-    """Draw rows: the label `x` to the right, values upwards (`y` says what they are), a series per label `by`.
+    """Draw rows: the label `x` to the right, values upwards (`y`: their name), a series per label `by`.
 
-    `rows`: rows, or dicts with the same keys, or a list of rows per rank, of which rank 0's is drawn. Raises
-    ValueError when there is none, when units differ, when a row lacks a label, and when two would be one point.
+    `rows` are rows, or dicts with the same keys, or a list of rows per rank, of which rank 0's is drawn.
+    Raises ValueError when there is none, when their units differ, when a row lacks a label, and when two rows
+    would be the same point.
     """
     found = flat(rows)
     units = sorted({row.unit for row in found})
     if len(units) != 1:
         raise ValueError(f"{len(found)} rows in {len(units)} units {units}: one picture shows one unit")
-    series = in_series(found, x, by)
-    places = list(dict.fromkeys(place for each in series for place in each.points))
+    series, unit = in_series(found, x, by), UNITS_OF_LABELS.get(x, "")
+    places: list[Any] = list(dict.fromkeys(place for each in series for place in each.points))
     words = any(isinstance(place, str) for place in places)
-    places = places if words else sorted(places, key=float)
-    names = [say(place, UNITS_OF_LABELS.get(x, "")) for place in places]
+    places = places if words else sorted(places)
     lines = len(places) > 1 and not words
 
-    figure, axes = new_figure(wrapped(title, 7.5), width=8.0, height=4.2)
-    above = scale_y(axes, found, y, units[0])
+    figure, axes = new_figure(wrapped(title, 7.5), width=8.0, height=4.0 + 0.25 * len(series))
+    factor, upwards = scale_y(axes, found, y, units[0])
     if lines:
-        draw_lines(axes, series)
-        scale_x(axes, places, names, UNITS_OF_LABELS.get(x, ""))
+        draw_lines(axes, series, factor)
+        scale_x(axes, places, unit)
     else:
-        draw_bars(axes, series, places)
-        axes.set_xticks(range(len(places)), [wrapped(name, 7 / len(places)) for name in names])
+        draw_bars(axes, series, places, factor)
+        axes.set_xlim(-0.6, len(places) - 0.4)
+        axes.set_xticks(range(len(places)), [wrapped(say(place, unit), 7 / len(places)) for place in places])
     axes.set_xlabel(x)
-    axes.legend(fontsize=FONT_SIZE, framealpha=0.8, edgecolor="none")
-    across = f"{x}{', logarithmic' if axes.get_xscale() == 'log' else ''}"
-    kind = f"{'Lines' if lines else 'Bars'}. Across: {across}; upwards: {above}."
-    alt = " ".join(filter(None, [title, kind, *(said(each, places, names) for each in series)]))
-    return Picture(figure, alt, table(x, series, places, names))
+    figure.legend(loc="outside lower center", ncols=2, fontsize=FONT_SIZE, frameon=False)
+    across = f"{x}, logarithmic" if axes.get_xscale() == "log" else x
+    kind = f"{'Lines' if lines else 'Bars'}. Across: {across}; upwards: {upwards}."
+    spoken = [title.rstrip(".") + "." if title else "", kind, *(said(each, places, unit) for each in series)]
+    return Picture(figure, " ".join(filter(None, spoken)), table(x, series, places, unit))
 
 
 # ------------------------------------------------------------------ from rows to series
@@ -119,7 +120,7 @@ def flat(rows: Sequence[Any]) -> list[Row]:
 
 
 def as_row(row: Mapping[str, Any]) -> Any:
-    """The dict as an object; without `low`, `high`, `unit` and `kind` it is one measured number of seconds."""
+    """The dict as an object; without `low`, `high`, `unit`, `kind` it is one measured time in seconds."""
     value = row["value"]
     return SimpleNamespace(**{"low": value, "high": value, "unit": "s", "kind": "measured", **row})
 
@@ -158,18 +159,19 @@ def is_wide(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) > WIDE * min(values)
 
 
-def scale_y(axes: Axes, rows: Sequence[Row], words: str, unit: str) -> str:
-    """Scale and name the vertical axis, in a unit in which the values read well; returns its name."""
+def scale_y(axes: Axes, rows: Sequence[Row], words: str, unit: str) -> tuple[float, str]:
+    """Scale and name the vertical axis; returns the factor by which values are drawn, and the name."""
     ends = [end for row in rows for end in (row.low, row.high)]
     factor, name = in_unit(unit, max(map(abs, ends)))
     words = f"{words or {'s': 'time', 'bytes': 'size'}.get(unit, 'value')} ({name})"
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(factor * value)))
     axes.set_ylabel(words)
-    if not is_wide(ends):
-        axes.set_ylim(min(0.0, 1.1 * min(ends)), 1.15 * max(ends) or 1.0)
-        return words
-    axes.set_yscale("log")
-    return f"{words}, logarithmic"
+    if is_wide(ends):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(ends) < 1e3 * min(ends) else (1,)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: three_digits(value)))
+        return factor, f"{words}, logarithmic"
+    axes.set_ylim(factor * min(0.0, 1.15 * min(ends)), factor * max(0.0, 1.15 * max(ends)) or None)
+    return factor, words
 
 
 def in_unit(unit: str, largest: float) -> tuple[float, str]:
@@ -182,49 +184,59 @@ def in_unit(unit: str, largest: float) -> tuple[float, str]:
     return 1.0, unit
 
 
-def scale_x(axes: Axes, places: Sequence[Any], names: Sequence[str], unit: str) -> None:
+def scale_x(axes: Axes, places: Sequence[float], unit: str) -> None:
     """Scale the horizontal axis; a few places have a tick each."""
     if is_wide(places):
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: say(value, unit)))
     if len(places) <= FEW_TICKS:
-        axes.set_xticks(places, names)
+        axes.set_xticks(places)
 
 
 # ------------------------------------------------------------------ the drawing
 
 
-def draw_lines(axes: Axes, series: Sequence[Series]) -> None:
+def draw_lines(axes: Axes, series: Sequence[Series], factor: float) -> None:
     """A line per series, with its spread where there is one."""
     for each in series:
-        places = sorted(each.points, key=float)
-        look = {"marker": each.marker, "color": each.colour, "label": each.legend} | KINDS[each.kind]
+        places: list[Any] = sorted(each.points)
         rows = [each.points[place] for place in places]
-        axes.errorbar(places, [row.value for row in rows], spread(rows), capsize=4, markersize=7, **look)
+        look: Look = {"marker": each.marker, "color": each.colour, "label": each.legend}
+        values = [factor * row.value for row in rows]
+        axes.errorbar(places, values, spread(rows, factor), capsize=4, ms=7, **look | KINDS[each.kind])
 
 
-def draw_bars(axes: Axes, series: Sequence[Series], places: Sequence[Label]) -> None:
-    """A bar per row, side by side in each group; what was published is a diamond."""
-    width = 0.8 / len(series)
-    for number, each in enumerate(series):
-        rows = list(each.points.values())
-        where = [places.index(place) + (number - (len(series) - 1) / 2) * width for place in each.points]
-        values, solid = [row.value for row in rows], "markerfacecolor" not in KINDS[each.kind]
+def draw_bars(axes: Axes, series: Sequence[Series], places: Sequence[Label], factor: float) -> None:
+    """Bars side by side at each place; what was published is a diamond."""
+    present = {place: [each for each in series if place in each.points] for place in places}
+    width = 0.8 / max(map(len, present.values()))
+    for each in series:
+        rows, left = list(each.points.values()), {p: (len(present[p]) - 1) / 2 for p in each.points}
+        where = [places.index(p) + width * (present[p].index(each) - left[p]) for p in each.points]
+        values = [factor * row.value for row in rows]
         if each.kind == "published":
             axes.plot(where, values, "D", mfc="white", mec=each.colour, ms=10, label=each.legend)
-            continue
-        look: Look = {"edgecolor": each.colour, "linestyle": KINDS[each.kind]["linestyle"], "linewidth": 1.5}
-        look |= {"facecolor": each.colour if solid else "white", "label": each.legend}
-        look |= {"hatch": "...", "facecolor": "white"} if each.kind == "replayed" else {}
-        bars = axes.bar(where, values, 0.92 * width, yerr=spread(rows), capsize=4, ecolor="#777777", **look)
-        if len(series) * len(places) <= FEW_BARS:
-            axes.bar_label(bars, [say(row.value, row.unit) for row in rows], padding=3, fontsize=FONT_SIZE)
+        else:
+            look = bar_look(each) | {"yerr": spread(rows, factor), "capsize": 4, "ecolor": "#777777"}
+            axes.bar(where, values, 0.92 * width, label=each.legend, **look)
+        for row, x in zip(rows, where, strict=True) if len(series) * len(places) <= FEW_BARS else ():
+            above: Look = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(say(row.value, row.unit), (x, factor * row.high), fontsize=FONT_SIZE, **above)
 
 
-def spread(rows: Sequence[Row]) -> list[list[float]] | None:
+def bar_look(series: Series) -> Look:
+    """Filled, dotted or hollow, as the kind of the numbers asks."""
+    solid = series.kind in ("measured", "counted")
+    look: Look = {"facecolor": series.colour if solid else "white", "edgecolor": series.colour}
+    dots = {"hatch": "..."} if series.kind == "replayed" else {}
+    return look | dots | {"linestyle": KINDS[series.kind]["linestyle"], "linewidth": 1.5}
+
+
+def spread(rows: Sequence[Row], factor: float) -> list[list[float]] | None:
     """How far `low` and `high` are from the values; None where no row has a spread."""
-    below, above = [row.value - row.low for row in rows], [row.high - row.value for row in rows]
+    below = [factor * (row.value - row.low) for row in rows]
+    above = [factor * (row.high - row.value) for row in rows]
     return [below, above] if any(below + above) else None
 
 
@@ -246,26 +258,18 @@ def with_spread(row: Row) -> str:
     return say(row.value, row.unit) + between
 
 
-def said(series: Series, places: Sequence[Label], names: Sequence[str]) -> str:
+def said(series: Series, places: Sequence[Label], unit: str) -> str:
     """A series in words: its legend, and each number with its x."""
-    pairs = zip(places, names, strict=True)
-    return (
-        f"{series.legend}: "
-        + ", ".join(
-            f"{with_spread(series.points[place])} at {name}"
-            for place, name in pairs
-            if place in series.points
-        )
-        + "."
-    )
+    points = [(series.points[place], say(place, unit)) for place in places if place in series.points]
+    return f"{series.legend}: {', '.join(f'{with_spread(row)} at {name}' for row, name in points)}."
 
 
-def table(x: str, series: Sequence[Series], places: Sequence[Label], names: Sequence[str]) -> str:
+def table(x: str, series: Sequence[Series], places: Sequence[Label], unit: str) -> str:
     """The numbers as an HTML table: a row per x, a column per series."""
     head = "".join(f'<th scope="col">{html.escape(word)}</th>' for word in (x, *(s.legend for s in series)))
     body = ""
-    for place, name in zip(places, names, strict=True):
+    for place in places:
         cells = (with_spread(each.points[place]) if place in each.points else "" for each in series)
         row = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-        body += f'<tr><th scope="row">{html.escape(name)}</th>{row}</tr>'
+        body += f'<tr><th scope="row">{html.escape(say(place, unit))}</th>{row}</tr>'
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

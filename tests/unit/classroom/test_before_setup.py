@@ -11,6 +11,7 @@ from course import kernel
 from course.tools.jupyter import lab_environment
 from mpi_classroom import before_setup
 from mpi_classroom.catch_up import catch_up
+from mpi_classroom.cluster import show
 from mpi_classroom.errors import ClusterError
 from mpi_classroom.practice import Practice
 
@@ -80,7 +81,7 @@ def test_the_words_are_those_that_the_setup_cell_brings(shell: InteractiveShell)
     brought = SimpleNamespace(functions=(), magics=[])
     brought.push = lambda names, interactive: setattr(brought, "functions", tuple(names))
     brought.register_magic_function = lambda function, kind, name: brought.magics.append(name)
-    Practice(brought, None).register(catch_up=catch_up)
+    Practice(brought, None).register(catch_up=catch_up, show=show)
     assert set(before_setup.FUNCTIONS) == set(brought.functions)
     assert set(before_setup.MAGICS) == {"px", *brought.magics}
 
