@@ -21,7 +21,6 @@ from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
     broadcast_weights,
     evaluate_shard,
-    flatten,
     gradient_arrays,
     replicas_agree,
     shard_batches,
@@ -29,6 +28,7 @@ from course_lib.parallel.data_parallel import (
 )
 from course_lib.parallel.gradient_buckets import GradientBuckets
 from course_lib.parallel.parameter_server import Service
+from course_lib.training.flat import flatten
 from course_lib.training.loop import Batch, make_step, shuffled_batches, summed_cross_entropy
 from course_lib.training.metrics import Score
 from course_lib.training.models import build
