@@ -78,7 +78,7 @@ def trace_buckets(
     for _ in range(steps):
         comm.Barrier()
         with recorder.span("forward"):
-            optimizer.zero_grad(set_to_none=False)
+            optimizer.zero_grad()
             loss = summed_cross_entropy(model(batch.inputs), batch.targets) / batch.global_size
         with recorder.span("backward"):
             loss.backward()
