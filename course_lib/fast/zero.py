@@ -40,7 +40,7 @@ class LayerBucket(zero.LayerBucket):
         self.start()
         if not self.gathered:
             wait_for(self.request, TIMEOUT_SECONDS, "a layer's weights")
-            self.weights.attach_weights()
+            self.weights.attach()
             self.gathered = True
 
     def free(self) -> None:

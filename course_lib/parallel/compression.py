@@ -39,7 +39,7 @@ from mpi4py import MPI
 from torch import nn
 
 from course_lib.parallel.data_parallel import equal_trainable_parameters
-from course_lib.training.flat import FlatBuffer, copy_back, flatten
+from course_lib.training.flat import FlatGradients, check_unfrozen, copy_back, flatten
 from course_lib.training.models import derived_seed
 
 
@@ -50,8 +50,8 @@ class TopK:
         step = make_step(model, loss_fn, optimizer, top_k.sum)
 
     Each rank sends `fraction` of the entries of the whole model's gradient per step, at least one; 1 sends
-    all. A layer with small gradients may wait many steps. The gradients live in one flat buffer: clear them
-    in place (`set_to_none=False`).
+    all. A layer with small gradients may wait many steps. A gradient that is None counts as
+    zeros.
 
     ValueError on all ranks if `fraction` is not in (0, 1], or if ranks differ in parameters or `fraction`.
     """
@@ -60,8 +60,7 @@ class TopK:
         parameters = equal_trainable_parameters(comm, model, fraction=fraction)
         if not 0 < fraction <= 1:
             raise ValueError(f"`fraction` is {fraction}; it must be above 0 and at most 1")
-        self.comm, self.gradients = comm, FlatBuffer(parameters, zeros=True)
-        self.gradients.attach_gradients()
+        self.comm, self.model, self.gradients = comm, model, FlatGradients(parameters)
         self.residual = torch.zeros_like(self.gradients.flat)  # (N,) what this rank has not sent yet
         count = ceil(fraction * len(self.residual))
         entry = np.dtype([("index", np.int32), ("value", self.residual.numpy().dtype)])
@@ -71,9 +70,10 @@ class TopK:
     def sum(self) -> None:
         """Replace the gradients by the sum of the entries that all ranks send, with one Allgather.
 
-        ValueError on a rank whose gradient left the flat buffer; the other ranks then wait.
+        ValueError if a parameter was unfrozen or converted to another dtype since the construction.
         """
-        self.gradients.check_gradients()
+        check_unfrozen(self.model, self.gradients.parameters)
+        self.gradients.collect()
         total, residual = self.gradients.flat.numpy(), self.residual.numpy()
         residual += total  # error feedback: what was not sent before is added to the new gradient
         indices = self.residual.abs().topk(len(self.chosen)).indices.numpy()
@@ -104,8 +104,8 @@ class PowerSGD:
     improves while gradients change slowly. `seed` sets the first start (`right`), which must be equal on all
     ranks; after a gradient of zero, the method starts there again.
 
-    The gradients live in one flat buffer: clear them in place (`set_to_none=False`). A gradient that is not
-    finite makes the residuals of its layer NaN on all ranks, also in all later steps.
+    A gradient that is None counts as zeros. One that is not finite makes the residuals of its layer NaN on
+    all ranks, also in all later steps.
 
     ValueError on all ranks if `matrix_rank` is below 1, or if ranks differ in parameters, `matrix_rank` or
     `seed`.
@@ -115,8 +115,7 @@ class PowerSGD:
         parameters = equal_trainable_parameters(comm, model, matrix_rank=matrix_rank, seed=seed)
         if matrix_rank < 1:
             raise ValueError(f"`matrix_rank` is {matrix_rank}; it must be at least 1")
-        self.comm, self.gradients = comm, FlatBuffer(parameters, zeros=True)
-        self.gradients.attach_gradients()
+        self.comm, self.model, self.gradients = comm, model, FlatGradients(parameters)
         self.vectors = [view for view in self.gradients.views if view.ndim < 2]
         self.matrices = [view for view in self.gradients.views if view.ndim >= 2]
         self.residuals = [torch.zeros_like(_wide(view)) for view in self.matrices]  # (n, m) each, n <= m
@@ -132,9 +131,10 @@ class PowerSGD:
     def sum(self) -> None:
         """Replace the gradients by the sum of the approximations of all ranks, with two Allreduces.
 
-        ValueError on a rank whose gradient left the flat buffer; the other ranks then wait.
+        ValueError if a parameter was unfrozen or converted to another dtype since the construction.
         """
-        self.gradients.check_gradients()
+        check_unfrozen(self.model, self.gradients.parameters)
+        self.gradients.collect()
         wanted = [
             _wide(view) + residual for view, residual in zip(self.matrices, self.residuals, strict=True)
         ]  # (n, m)

@@ -27,7 +27,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from course_lib.data.dataset import Dataset
-from course_lib.training.flat import FlatBuffer
+from course_lib.training.flat import FlatGradients, check_unfrozen
 from course_lib.training.loop import (
     EVALUATION_BATCH,
     Batch,
@@ -140,17 +140,21 @@ def gradient_arrays(model: nn.Module) -> list[NDArray[np.float32]]:
     return [piece.numpy() for piece in pieces]
 
 
-class GradientBucket(FlatBuffer):
-    """One flat buffer that all gradients of a model live in; clear them in place (`set_to_none=False`)."""
+class GradientBucket(FlatGradients):
+    """One flat buffer that holds all gradients of a model, so that one message carries them."""
 
     def __init__(self, model: nn.Module) -> None:
-        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        super().__init__(trainable, zeros=True)
-        self.attach_gradients()  # each gradient is a view of the buffer: backward adds to it
+        self.model = model
+        super().__init__([parameter for parameter in model.parameters() if parameter.requires_grad])
 
     def sum(self, comm: MPI.Intracomm) -> None:
-        """Phase 5: sum the gradients over `comm`, in place, in one Allreduce, without a copy."""
-        self.check_gradients()
+        """Phase 5: sum the gradients over `comm`, in place, in one Allreduce.
+
+        A gradient that is None counts as zeros. Backward adds to the buffer; after `optimizer.zero_grad()`,
+        which removes gradients, the new ones are copied into it.
+        """
+        check_unfrozen(self.model, self.parameters)
+        self.collect()
         comm.Allreduce(MPI.IN_PLACE, self.flat.numpy())
 
 

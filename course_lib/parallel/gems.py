@@ -48,16 +48,21 @@ def sum_replicas(comm: MPI.Intracomm, modules: Mapping[tuple[int, int], nn.Modul
     in_order = sorted(modules.items(), key=lambda item: item[0][1])  # by stage
     if partner == comm.rank:
         (_, first), (_, second) = in_order
-        for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        for one, other in zip(trained(first), trained(second), strict=True):
             total = gradient(one) + gradient(other)
             one.grad, other.grad = total, total.clone()
         return
     for (_, stage), module in in_order:
-        for parameter in module.parameters():
+        for parameter in trained(module):
             mine = gradient(parameter)
             theirs, tag = torch.empty_like(mine), GEMS_TAG + stage
             comm.Sendrecv(mine.numpy(), partner, tag, theirs.numpy(), partner, tag)
             parameter.grad = mine + theirs  # a + b has the same bits as b + a: the replicas stay equal
+
+
+def trained(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters of `module` that require a gradient."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def gradient(parameter: nn.Parameter) -> torch.Tensor:

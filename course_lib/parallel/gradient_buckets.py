@@ -31,7 +31,7 @@ from torch import nn
 from course_lib.comm.polling import wait_for
 from course_lib.parallel.data_parallel import equal_trainable_parameters
 from course_lib.theory.partition import fused_ranges
-from course_lib.training.flat import FlatBuffer
+from course_lib.training.flat import FlatGradients, check_unfrozen
 
 BUCKET_BYTES = 2**19  # for models of a few MB; PyTorch takes 25 MiB, Horovod up to 128 MiB
 TIMEOUT_SECONDS = 60.0
@@ -42,7 +42,7 @@ _lost: list[torch.Tensor] = []  # memory that MPI may still write to
 def sum_when_ready(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
     """Overlap in its smallest form: start the sum of each gradient when backward has it.
 
-    The function that is returned waits for all. Hooks have to fire in the same order on all ranks.
+    The function that is returned waits for all. Every rank has to use every parameter, in the same order.
     """
     requests: list[MPI.Request] = []
 
@@ -51,7 +51,8 @@ def sum_when_ready(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
         requests.append(comm.Iallreduce(MPI.IN_PLACE, memory.numpy()))
 
     for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(start)
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(start)
 
     def wait() -> None:
         for request in requests:
@@ -61,18 +62,18 @@ def sum_when_ready(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
     return wait
 
 
-class Bucket(FlatBuffer):
+class Bucket(FlatGradients):
     """Some parameters whose gradients are one flat buffer, and travel in one message."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], wire_dtype: torch.dtype | None) -> None:
-        super().__init__(parameters, zeros=True)
-        self.attach_gradients()
+        super().__init__(parameters)
         self.message = self.flat if wire_dtype is None else torch.zeros_like(self.flat, dtype=wire_dtype)
         self.missing = set(parameters)
         self.request = MPI.REQUEST_NULL
 
     def start(self, comm: MPI.Intracomm) -> None:
         """Start the sum over `comm`; nobody may touch the gradients until `finish`."""
+        self.collect()
         if self.message is not self.flat:
             self.message.copy_(self.flat)  # rounds
         self.request = comm.Iallreduce(MPI.IN_PLACE, *sent_as(self.message))
@@ -95,10 +96,17 @@ class GradientBuckets:
         buckets = GradientBuckets(comm, model)
         step = make_step(model, loss_fn, optimizer, buckets.wait)
 
-    The gradients live in the buckets: clear them in place (`set_to_none=False`). With `overlap`, buckets
-    leave during backward; for several backward passes per step, wrap all but the last in `paused()`, or set
-    it to False. `wire_dtype`: float16 or bfloat16, to halve the bytes. A wait longer than `timeout` seconds
-    raises TimeoutError. The communicator is a duplicate: the caller's collectives may come in between.
+    The gradients live in the buckets, to which they are copied after `optimizer.zero_grad()`. A gradient that
+    a rank does not have counts as zeros; so all weights have one after `wait`, and weight decay and momentum
+    act on them. Clear the gradients in every step, before backward: after `wait` they are sums.
+
+    With `overlap`, buckets leave during backward; for several backward passes per step, wrap all but the last
+    in `no_sync()`, or set it to False. `wire_dtype`: float16 or bfloat16, to halve the bytes. A wait longer
+    than `timeout` seconds raises TimeoutError. The communicator is a duplicate: the caller's collectives may
+    come in between.
+
+    Parameters may be frozen later, on all ranks. ValueError in `wait` if one was unfrozen or converted to
+    another dtype, and if a gradient was cleared or replaced while its sum was on its way.
     """
 
     def __init__(
@@ -119,13 +127,9 @@ class GradientBuckets:
             )
         last_first = parameters[::-1]
         fused = fused_ranges([p.nbytes for p in last_first], bucket_bytes)
-        self.comm, self.overlap, self.timeout = comm.Dup(), overlap, timeout
+        self.comm, self.model, self.overlap, self.timeout = comm.Dup(), model, overlap, timeout
         self.buckets = [self.make_bucket(last_first[r.start : r.stop], wire_dtype) for r in fused]
-        self._bucket_of = {
-            parameter: (bucket, view)
-            for bucket in self.buckets
-            for parameter, view in zip(bucket.parameters, bucket.views, strict=True)
-        }
+        self._bucket_of = {parameter: bucket for bucket in self.buckets for parameter in bucket.parameters}
         self._left = 0  # how many buckets have left in this step
         self._hooks = [p.register_post_accumulate_grad_hook(self._ready) for p in last_first]
 
@@ -135,15 +139,13 @@ class GradientBuckets:
 
     def _ready(self, parameter: torch.Tensor) -> None:
         """The gradient of `parameter` is there: start what can start, in order."""
-        bucket, view = self._bucket_of[parameter]  # type: ignore[index]
-        if parameter.grad is not view:
-            bucket.check_gradients()
         if not self.overlap:
             return
+        bucket = self._bucket_of[parameter]  # type: ignore[index]
         if parameter not in bucket.missing:
             raise ValueError(
                 f"a second gradient of a parameter of shape {tuple(parameter.shape)} in one step; "
-                "do all backward passes but the last inside `with buckets.paused():`"
+                "do all backward passes but the last inside `with buckets.no_sync():`"
             )
         bucket.missing.discard(parameter)
         for started in self.buckets[: self._left]:
@@ -160,20 +162,21 @@ class GradientBuckets:
 
         Raises TimeoutError when a rank does not come; then these buckets cannot be used any more.
         """
-        for bucket in self.buckets:
-            bucket.check_gradients()
-        while self._left < len(self.buckets):
-            self._start_next()
         try:
+            while self._left < len(self.buckets):
+                self._start_next()
             for index, bucket in enumerate(self.buckets):
                 bucket.finish(self.timeout, f"the sum of bucket {index} of {len(self.buckets)}")
         except BaseException:  # MPI still has the memory, whatever becomes of these buckets
             _lost.extend(bucket.message for bucket in self.buckets)
             raise
         self._left = 0
+        for bucket in self.buckets:
+            bucket.check()
+        check_unfrozen(self.model, self._bucket_of)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def no_sync(self) -> Iterator[None]:
         """Backward passes in here only add to the gradients; no bucket leaves."""
         overlap, self.overlap = self.overlap, False
         try:

@@ -26,6 +26,7 @@ from torch import nn
 
 from course_lib.comm.grid import make_grid
 from course_lib.comm.regions import copy_to, reduce_from
+from course_lib.parallel.data_parallel import sum_gradients
 from course_lib.parallel.gems import sum_replicas
 from course_lib.parallel.pipeline import Modules, Neighbours, check_schedule, run_actions, split_batch
 from course_lib.parallel.spatial_parallel import (
@@ -33,7 +34,6 @@ from course_lib.parallel.spatial_parallel import (
     SpatialConv,
     Tiled,
     Tiles,
-    all_sum,
     join_tiles,
     make_tiles,
     sum_over_tiles,
@@ -223,9 +223,8 @@ class Hybrid:
         if self.shape.replicas == 2:
             last, position = self.model.size - 1, self.model.rank
             sum_replicas(self.model, {(0, position): self.modules[0], (1, last - position): self.modules[1]})
-        for parameter in self.parameters():
-            if parameter.grad is not None:
-                parameter.grad = all_sum(self.data, parameter.grad.contiguous())
+        for module in self.modules.values():
+            sum_gradients(self.data, module)
 
 
 class Cut(nn.Module):

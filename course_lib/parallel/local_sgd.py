@@ -55,15 +55,11 @@ class LocalSGD:
     def __init__(
         self, comm: MPI.Intracomm, model: nn.Module, loss_fn: SummedLoss, optimizer: Optimizer, *, period: int
     ) -> None:
-        weights = equal_trainable_parameters(comm, model, period=period)
+        equal_trainable_parameters(comm, model, period=period)
         if period < 1:
             raise ValueError(f"`period` is {period}; it must be at least 1")
-        # Where this rank never uses a weight, a zero gradient gives its optimizer the state that others have.
-        for weight in weights:
-            if weight.grad is None:
-                weight.grad = torch.zeros_like(weight)
         self.comm, self.model, self.optimizer, self.period = comm, model, optimizer, period
-        self._local_step = make_step(model, loss_fn, optimizer)
+        self._local_step = make_step(model, loss_fn, optimizer, self._fill_gradients)
         self._steps = self._samples = 0  # since the last average
 
     def step(self, batch: Batch) -> float:
@@ -82,6 +78,12 @@ class LocalSGD:
         if self._steps == self.period:
             self.average()
         return loss * samples / batch.global_size
+
+    def _fill_gradients(self) -> None:
+        """Where this rank does not use a weight, zeros give its optimizer the state that others have."""
+        for weight in self.model.parameters():
+            if weight.requires_grad and weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
 
     def average(self) -> None:
         """Replace weights and optimizer state by their average over the ranks, in place, with one Allreduce.

@@ -29,7 +29,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from course_lib.comm.polling import wait_for, wait_until
-from course_lib.training.flat import FlatBuffer, copy_back, flatten
+from course_lib.training.flat import FlatGradients, check_unfrozen, copy_back, flatten
 from course_lib.training.loop import Batch, Step, SummedLoss
 
 GRADIENT_TAG, WEIGHTS_TAG, DONE_TAG = 30_101, 30_102, 30_103
@@ -72,20 +72,20 @@ class Replica:
         self.comm, self.model, self.loss_fn, self.timeout = comm, model, loss_fn, timeout
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.weights = flatten(self.parameters)
-        self.gradients = FlatBuffer(self.parameters, zeros=True)
+        self.gradients = FlatGradients(self.parameters)
         self.gradient = self.gradients.flat
 
     def compute(self, batch: Batch) -> float:
         """Leave the gradient of `batch` in `gradient`; return its loss."""
-        self.gradient.zero_()
-        self.gradients.attach_gradients()
+        check_unfrozen(self.model, self.parameters)
+        self.gradients.clear()
         loss = self.loss_fn(self.model(batch.inputs), batch.targets) / batch.global_size
         loss.backward()
         return loss.item()
 
     def update(self, optimizer: Optimizer) -> None:
         """Take a step along `gradient`."""
-        self.gradients.attach_gradients()
+        self.gradients.attach()
         optimizer.step()
 
     def exchange(self) -> None:

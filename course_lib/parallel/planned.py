@@ -20,8 +20,9 @@ from torch.nn import functional as F
 from torch.optim import AdamW
 
 from course_lib.comm.grid import make_grid
+from course_lib.parallel.data_parallel import sum_gradients
 from course_lib.parallel.pipeline import Recomputed, run_schedule, split_batch
-from course_lib.parallel.spatial_parallel import all_sum, make_tiles, sum_over_tiles, tile_model, tile_of
+from course_lib.parallel.spatial_parallel import make_tiles, sum_over_tiles, tile_model, tile_of
 from course_lib.parallel.tensor_parallel import ParallelTransformer, vocabulary_cross_entropy
 from course_lib.parallel.zero import MOMENTS, TiledLinear, offload_state
 from course_lib.parallel.zero_stages import held, start
@@ -150,9 +151,7 @@ def tiled(grid: Grid, shape: Shape, samples: Batch, plan: Plan) -> Training:
         optimizer.zero_grad(set_to_none=False)
         part = backward(grid, module, loss, mine, plan)
         sum_over_tiles(tiles, [body])
-        for parameter in module.parameters():
-            assert parameter.grad is not None
-            parameter.grad = all_sum(grid["data"], parameter.grad.contiguous())
+        sum_gradients(grid["data"], module)
         optimizer.step()
         return part
 

@@ -17,7 +17,8 @@ gradient, up to rounding.
     loss.backward(); zero.step(); zero.zero_grad()
 
 Call `zero_grad` between every `step` and the next backward: `step` leaves sums over ranks, to which backward
-would add one rank's gradients.
+would add one rank's gradients. A parameter without a gradient has one of zeros, so momentum and weight decay
+act on it all the same. Convert, freeze and add parameters before: `step` raises ValueError after a change.
 
 The file goes from shards and their two collectives through stages 0, 1, 2 and 3 to what is used with any of
 them: clipping, loss scaling, state in files, tiles. `fast/zero.py` has a stage 3 that gathers ahead.
@@ -42,7 +43,7 @@ from torch.optim import Adam, AdamW, Optimizer
 from torch.utils._pytree import tree_leaves
 
 from course_lib.theory.partition import even_ranges, fused_ranges
-from course_lib.training.flat import FlatBuffer, flatten
+from course_lib.training.flat import FlatGradients, FlatWeights, flatten
 
 BUCKET_BYTES = 4 * 2**20
 SIXTEEN_BIT = (torch.float16, torch.bfloat16)
@@ -126,9 +127,9 @@ class Bucket:
 
     def __init__(self, comm: MPI.Intracomm, parameters: Sequence[nn.Parameter]) -> None:
         self.comm, self.parameters = comm, list(parameters)
-        self.weights = FlatBuffer(self.parameters)
+        self.weights = FlatWeights(self.parameters)
         broadcast(comm, [self.weights.flat])  # all replicas start equal
-        self.weights.attach_weights()
+        self.weights.attach()
         self.shard = self.owned(self.weights.flat)
         self.trains = self.parameters[0].requires_grad
         self.master = master_of(self.shard, trains=self.trains)
@@ -139,9 +140,8 @@ class Bucket:
 
     def attach_full_gradients(self) -> None:
         """Keep the full gradients in a flat buffer, to which backward adds: stages 0 and 1."""
-        # After attach_weights, so that both buffers have the same order of elements.
-        self.gradients = FlatBuffer(self.parameters, zeros=True)
-        self.gradients.attach_gradients()
+        # After the weights are attached, so that both buffers have the same order of elements.
+        self.gradients = FlatGradients(self.parameters)
         self.gradient_shard = self.owned(self.gradients.flat)
 
     @torch.no_grad()
@@ -194,12 +194,14 @@ class ShardedOptimizer:
     def __init__(
         self,
         comm: MPI.Intracomm,
+        model: nn.Module,
         buckets: Sequence[Bucket],
         make_optimizer: MakeOptimizer,
         max_norm: float | None,
         scaler: LossScaler | None,
     ) -> None:
         self.comm, self.buckets, self.max_norm, self.scaler = comm, buckets, max_norm, scaler
+        self.model, self.cleared = model, True
         self.masters = [bucket.master for bucket in self.trained]
         self.optimizer = make_optimizer(list(self.masters))
 
@@ -214,7 +216,8 @@ class ShardedOptimizer:
         Returns the gradients' norm if `max_norm` is set, else None; None, too, when the update is skipped.
         `owners`: the ranks that together hold every gradient once.
         """
-        norm = None
+        self.check_parameters()
+        norm, self.cleared = None, False
         gradients = [bucket.gradient_shard.to(bucket.master.dtype) for bucket in self.trained]
         for master, gradient in zip(self.masters, gradients, strict=True):
             master.grad = gradient
@@ -227,10 +230,28 @@ class ShardedOptimizer:
             bucket.round_master()
         return norm
 
-    def zero_grad(self) -> None:
-        """Clear this rank's shards of the gradients."""
+    def check_parameters(self) -> None:
+        """ValueError unless the model trains the parameters that it trained when this was made."""
+        known = {parameter for bucket in self.trained for parameter in bucket.parameters}
+        if known != {parameter for parameter in self.model.parameters() if parameter.requires_grad}:
+            raise ValueError(
+                f"{type(self).__name__} was made for {len(known)} trainable parameters, and the model trains "
+                "others now; make it anew after you freeze, unfreeze or add parameters"
+            )
+
+    def check_cleared(self) -> None:
+        """ValueError if this is the second step without a `zero_grad` of ours between."""
+        if not self.cleared:
+            raise ValueError(
+                "the shards still hold the gradients of the last step, and this step's were added; call "
+                f"zero_grad() of {type(self).__name__}: that of the model does not reach the shards"
+            )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear this rank's shards of the gradients; torch's `set_to_none` makes no difference here."""
         for bucket in self.trained:
             bucket.gradient_shard.zero_()
+        self.cleared = True
 
 
 class BucketedOptimizer(ShardedOptimizer):
@@ -255,13 +276,24 @@ class BucketedOptimizer(ShardedOptimizer):
         groups = buckets_of(model.parameters(), bucket_bytes)
         broadcast(comm, [*(p for p in model.parameters() if not p.requires_grad), *model.buffers()])
         buckets = [self.bucket_type(comm, each) for each in groups]
-        super().__init__(comm, buckets, make_optimizer, max_norm, scaler)
+        super().__init__(comm, model, buckets, make_optimizer, max_norm, scaler)
         self.prepare_gradients()
+
+    def check_parameters(self) -> None:
+        """ValueError, too, if a weight has left its flat buffer."""
+        super().check_parameters()
+        for bucket in self.buckets:
+            bucket.weights.check()
 
     def prepare_gradients(self) -> None:
         """Keep the full gradients, to which backward adds."""
         for bucket in self.buckets:
             bucket.attach_full_gradients()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the full gradients, where they are."""
+        for bucket in self.buckets:
+            bucket.gradients.clear()
 
 
 # ------------------------------------------------------------------ stage 0: data parallelism
@@ -286,7 +318,7 @@ class Zero0(BucketedOptimizer):
         Returns the gradients' norm if `max_norm` is set, else None.
         """
         for bucket in self.buckets:
-            bucket.gradients.check_gradients()
+            bucket.gradients.collect()
             reduce_scatter(self.comm, bucket.gradients.flat)  # the two halves of an all-reduce
             all_gather(self.comm, bucket.gradients.flat)
         return self.update(MPI.COMM_SELF)  # every rank has all gradients: over comm each would count n times
@@ -304,17 +336,12 @@ class Zero1(BucketedOptimizer):
         Returns the gradients' norm if `max_norm` is set, else None.
         """
         for bucket in self.buckets:
-            bucket.gradients.check_gradients()
+            bucket.gradients.collect()
             reduce_scatter(self.comm, bucket.gradients.flat)
         norm = self.update(self.comm)
         for bucket in self.buckets:
             all_gather(self.comm, bucket.weights.flat)
         return norm
-
-    def zero_grad(self) -> None:
-        """Clear the full gradients, where they are."""
-        for bucket in self.buckets:
-            bucket.gradients.flat.zero_()
 
 
 # ------------------------------------------------------------------ stage 2: so are the gradients
@@ -373,17 +400,18 @@ class Zero2(BucketedOptimizer):
 
         Returns the gradients' norm if `max_norm` is set, else None.
         """
+        self.check_cleared()
         self.finish_pass()
         norm = self.update(self.comm)
         for bucket in self.buckets:
             all_gather(self.comm, bucket.weights.flat)
         return norm
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear this rank's shards of the gradients and, if `step` was skipped, what is not summed yet."""
         if sum(map(len, self.missing)) < sum(len(bucket.parameters) for bucket in self.buckets):
             self.finish_pass()
-        super().zero_grad()
+        ShardedOptimizer.zero_grad(self)
 
 
 # ------------------------------------------------------------------ stage 3: so are the weights
@@ -408,7 +436,7 @@ class LayerBucket(Bucket):
         self.nbytes = self.weights.flat.nbytes
         if self.trains:
             self.gradient_shard = torch.zeros_like(self.shard)
-        self.full_gradients: FlatBuffer | None = None  # all of them, while backward fills them
+        self.full_gradients: FlatGradients | None = None  # all of them, while backward fills them
         self.missing: set[object] = set()  # what has no gradient yet: parameters; if frozen, inputs
         self.backward_pass = -1  # the last one that reached the layer
         self.gathered, self.pinned = True, False  # pinned: not to be freed
@@ -419,7 +447,7 @@ class LayerBucket(Bucket):
         if not self.gathered:
             self.allocate()
             all_gather(self.comm, self.weights.flat)
-            self.weights.attach_weights()
+            self.weights.attach()
             self.gathered = True
 
     def allocate(self) -> None:
@@ -446,8 +474,7 @@ class LayerBucket(Bucket):
             self.missing = set(self.parameters) if self.trains else set()
             if self.trains and self.full_gradients is None:
                 # While the weights are gathered, so that both buffers have the same order of elements.
-                self.full_gradients = FlatBuffer(self.parameters, zeros=True)
-                self.full_gradients.attach_gradients()
+                self.full_gradients = FlatGradients(self.parameters)
         if not self.trains:
             self.missing |= inputs
 
@@ -455,6 +482,7 @@ class LayerBucket(Bucket):
     def reduce(self) -> None:
         """Add the sum of the gradients to this rank's shard of them; free the rest."""
         if self.full_gradients is not None:
+            self.full_gradients.collect()
             self.gradient_shard += reduce_scatter(self.comm, self.full_gradients.flat)
             for parameter in self.parameters:
                 parameter.grad = None
@@ -507,7 +535,7 @@ class Zero3(ShardedOptimizer):
         if not any(bucket.trains for bucket in buckets):
             raise ValueError("there is nothing to train: no parameter requires a gradient")
         broadcast(comm, model.buffers())
-        super().__init__(comm, buckets, make_optimizer, max_norm, scaler)
+        super().__init__(comm, model, buckets, make_optimizer, max_norm, scaler)
         for index, (module, in_layer) in enumerate(self.layers):
             self.watch(index, module, in_layer)
 
@@ -554,10 +582,11 @@ class Zero3(ShardedOptimizer):
 
     def step(self) -> float | None:
         """Update this rank's shards; returns the gradients' norm if `max_norm` is set, else None."""
+        self.check_cleared()
         finish(self.buckets)  # where backward did not reach all parameters
         return self.update(self.comm)
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear this rank's shards of the gradients and, if `step` was skipped, what is not summed yet."""
         finish(self.buckets)
         super().zero_grad()

@@ -4,11 +4,11 @@ weight (2, 3)   bias (3)              flat (9)
 ┌ a b c ┐       g h i       ⇄        a b c d e f g h i
 └ d e f ┘
 
-`flatten` and `copy_back` copy between the two. In a `FlatBuffer` nothing is copied: a model's weights, or its
-gradients, are views of the buffer, and what MPI writes to the buffer is in the model.
+`flatten` and `copy_back` copy between the two. In `FlatWeights` and `FlatGradients` nothing is copied:
+weights, or gradients, are views of the buffer, and what MPI writes to the buffer is in the model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -37,43 +37,125 @@ def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
 class FlatBuffer:
     """A flat buffer with one view per parameter.
 
-        weights = FlatBuffer(parameters)                  gradients = FlatBuffer(parameters, zeros=True)
-        weights.attach_weights()                          gradients.attach_gradients()
-
-    `flat` has shape (n,) and initially holds the parameters' values, or zeros; `views[i]` is the part of it
-    that belongs to `parameters[i]`, with its shape; with zeros its memory layout, too, such as channels-last.
-    All parameters have one dtype.
+    `flat` has shape (n,); `views[i]` is the part of it that belongs to `parameters[i]`, with its shape. All
+    parameters have one dtype.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], *, zeros: bool = False) -> None:
-        self.parameters = list(parameters)
-        sizes = [parameter.numel() for parameter in self.parameters]
-        if zeros:  # gradients: of the layout that autograd gives them, such as channels-last
-            self.flat = torch.zeros(sum(sizes), dtype=self.parameters[0].dtype)
-            strides = [parameter.stride() for parameter in self.parameters]
-        else:  # weights: in the order of their elements, as `flatten` copies them; "meta" allocates nothing
-            self.flat = flatten(self.parameters)
-            strides = [torch.empty(parameter.size(), device="meta").stride() for parameter in self.parameters]
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], flat: torch.Tensor, strides: Sequence[Sequence[int]]
+    ) -> None:
+        self.parameters, self.flat = list(parameters), flat
+        pieces = flat.split([parameter.numel() for parameter in parameters])
         self.views = [
             piece.as_strided(parameter.size(), stride)
-            for piece, parameter, stride in zip(self.flat.split(sizes), self.parameters, strides, strict=True)
+            for piece, parameter, stride in zip(pieces, parameters, strides, strict=True)
         ]
 
-    def attach_weights(self) -> None:
+    def check_dtype(self) -> None:
+        """ValueError if a parameter has been converted to another dtype since the buffer was made."""
+        for parameter in self.parameters:
+            if parameter.dtype != self.flat.dtype:
+                raise ValueError(
+                    f"a parameter is {parameter.dtype} now, and its flat buffer {self.flat.dtype}; convert "
+                    "the model first, and then make what trains it on many ranks"
+                )
+
+
+class FlatWeights(FlatBuffer):
+    """The values of the parameters, one after the other in the order of their elements."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        # "meta" allocates nothing
+        strides = [torch.empty(parameter.size(), device="meta").stride() for parameter in parameters]
+        super().__init__(parameters, flatten(parameters), strides)
+
+    def attach(self) -> None:
         """Make every parameter a view of the buffer: whoever writes to the buffer updates the model."""
+        self.check_dtype()
         for parameter, view in zip(self.parameters, self.views, strict=True):
             parameter.data = view
 
-    def attach_gradients(self) -> None:
-        """Make every gradient a view of the buffer: backward adds to it."""
+    def check(self) -> None:
+        """ValueError unless every parameter is still a view of the buffer."""
+        self.check_dtype()
         for parameter, view in zip(self.parameters, self.views, strict=True):
-            parameter.grad = view
-
-    def check_gradients(self) -> None:
-        """ValueError unless every parameter's gradient is still its view of the buffer."""
-        for parameter, view in zip(self.parameters, self.views, strict=True):
-            if parameter.grad is not view:
+            if parameter.data_ptr() != view.data_ptr():
                 raise ValueError(
-                    "a gradient left its flat buffer; clear gradients with zero_grad(set_to_none=False), "
-                    "or with the zero_grad() of Zero0 or Zero1"
+                    f"a parameter of shape {tuple(parameter.shape)} has left its flat buffer; move or "
+                    "convert the model first, and then make what trains it on many ranks"
                 )
+
+
+class FlatGradients(FlatBuffer):
+    """The gradients of the parameters: views of one buffer, zeros at first, to which backward adds.
+
+    Each view has the memory layout that autograd gives the gradient, such as channels-last.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        if not parameters:
+            raise ValueError("there is nothing to train: no parameter requires a gradient")
+        flat = torch.zeros(sum(map(torch.numel, parameters)), dtype=parameters[0].dtype)
+        super().__init__(parameters, flat, [parameter.stride() for parameter in parameters])
+        self.attach()
+
+    def attach(self) -> None:
+        """Make every gradient a view of the buffer: backward adds to it."""
+        self.check_dtype()
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            # a tensor of its own, because model.to(...) may give it other memory
+            parameter.grad = view.detach() if parameter.requires_grad else None
+
+    def clear(self) -> None:
+        """Make all gradients zeros, in their place in the buffer."""
+        self.flat.zero_()
+        self.attach()
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Bring every gradient back to its place in the buffer, whatever has become of it since.
+
+        `optimizer.zero_grad()` removes gradients, and backward makes new ones: these are copied. A parameter
+        that has none counts as zeros. A parameter that was frozen meanwhile gets none.
+        """
+        self.check_dtype()
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            gradient = parameter.grad
+            if gradient is None:
+                view.zero_()
+            elif in_place(gradient, view):
+                continue
+            else:
+                view.copy_(gradient.to_dense())  # of a sparse embedding; else the gradient itself
+            if parameter.requires_grad:
+                parameter.grad = view.detach()
+
+    def check(self) -> None:
+        """ValueError unless every gradient is still in its place, except those of frozen parameters."""
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            gradient = parameter.grad
+            if parameter.requires_grad and (gradient is None or not in_place(gradient, view)):
+                raise ValueError(
+                    f"the gradient of a parameter of shape {tuple(parameter.shape)} was cleared or replaced "
+                    "while its sum was on its way; do that before backward, or after the wait"
+                )
+
+
+def in_place(gradient: torch.Tensor, view: torch.Tensor) -> bool:
+    """Whether the `gradient` lies where `view` does, element by element."""
+    return (
+        gradient.layout == torch.strided
+        and gradient.data_ptr() == view.data_ptr()
+        and gradient.stride() == view.stride()
+    )
+
+
+def check_unfrozen(model: nn.Module, known: Iterable[nn.Parameter]) -> None:
+    """ValueError if `model` trains a parameter that is not among the `known` ones."""
+    known = set(known)
+    new = [name for name, each in model.named_parameters() if each.requires_grad and each not in known]
+    if new:
+        raise ValueError(
+            f"{new[0]} requires a gradient, and did not when its buckets were made, so it is in none; make "
+            "them anew after you unfreeze or add parameters"
+        )

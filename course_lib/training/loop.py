@@ -69,7 +69,7 @@ def make_step(
     """A function that trains `model` on `device` on one batch: returns its loss; of a shard, its part."""
 
     def step(batch: Batch) -> float:
-        optimizer.zero_grad(set_to_none=False)  # in place: the gradients may live in a bucket
+        optimizer.zero_grad()
         outputs = model(batch.inputs.to(device))  # forward
         loss = loss_fn(outputs, batch.targets.to(device)) / batch.global_size
         loss.backward()  # backward: the gradients of our samples
@@ -112,7 +112,7 @@ def make_accumulating_step(
     """The step of `make_step` in micro-batches: ranks still meet once, when all gradients are there."""
 
     def step(batch: Batch) -> float:
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad()
         loss = accumulate_gradients(model, loss_fn, batch, microbatch_size)
         synchronize()
         optimizer.step()

@@ -66,7 +66,7 @@ def test_a_flipped_weight_stays_on_its_rank_while_training_goes_on() -> None:
     for step in range(4):
         if step == 2 and COMM.rank == guilty:
             flip_bit(model.state_dict()["0.weight"], 3, 20)
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad()
         model.eval()(torch.ones(2, 6)).sum().backward()
         bucket.sum(COMM)
         optimizer.step()

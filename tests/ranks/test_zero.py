@@ -17,7 +17,6 @@ from course_lib.fast import zero as fast
 from course_lib.parallel.zero import (
     LossScaler,
     TiledLinear,
-    Zero0,
     Zero1,
     Zero2,
     Zero3,
@@ -302,12 +301,3 @@ def test_the_fast_stage_3_is_the_plain_one_to_the_bit(comm: MPI.Intracomm, prefe
         found.append((norms, full_weights(zero, model)))
     assert found[0][0] == found[1][0]
     assert all(torch.equal(value, found[1][1][name]) for name, value in found[0][1].items())
-
-
-@pytest.mark.parametrize("stage", [0, 1])
-def test_a_gradient_that_left_its_buffer_is_noticed(comm: MPI.Intracomm, stage: int) -> None:
-    model = net()
-    zero: Any = (Zero0, Zero1)[stage](comm, model, adamw)
-    model.zero_grad(set_to_none=True)
-    with pytest.raises(ValueError, match="set_to_none=False"):
-        zero.step()

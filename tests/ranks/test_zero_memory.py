@@ -187,6 +187,7 @@ def test_stage_3_is_within_a_layer_of_its_shards(comm: MPI.Intracomm, *, prefetc
         for _ in range(2):
             loss().backward()
             zero.step()
+            zero.zero_grad()
     one, two = 4 * (rest + blocks[0]), 4 * (rest + 2 * blocks[0])
     assert max(seen) == (two if prefetch else one)
     expected = formulas.gathered_weights(blocks, ADAM_FP32, rest=rest, prefetch=prefetch)

@@ -58,7 +58,7 @@ def train_with_a_flip(
     found = []
     for step in range(steps):
         inputs = torch.randn(16, 8)  # a batch of its own on every rank
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad()
         (F.mse_loss(model(inputs), inputs[:, :1]) / comm.size).backward()
         bucket.sum(comm)
         optimizer.step()

@@ -137,7 +137,7 @@ def train(comm: "MPI.Intracomm", built: "list[tuple[nn.Module, Optimizer]]") -> 
     batch = Batch(torch.ones(8, WIDTH), torch.zeros(8), 8)
     stage = {(0, comm.rank): torch.nn.Sequential(*(layer for layer, _ in built))}
     for _, optimizer in built:
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad()
     run_schedule(
         comm, one_f_one_b(comm.size, 4), stage, lambda out, _: out.square().sum(), split_batch(batch, 4)
     )
