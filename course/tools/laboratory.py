@@ -1,7 +1,7 @@
-"""Holds a lesson to the laboratory's rules: code in sight, a program to take home, twenty minutes, counted numbers.
+"""The laboratory's rules: code in sight, a program to take home, twenty minutes, counted numbers.
 
-`LABORATORY` (in parts.py) names the lessons that follow them; it only grows. In every lesson, nbval passes over no
-more outputs than IGNORED says; these numbers only fall.
+`LABORATORY` (in parts.py) names the lessons that follow them; it only grows. In every lesson, nbval passes
+over no more outputs than IGNORED says; these numbers only fall.
 """
 
 import ast
@@ -34,7 +34,7 @@ IGNORED: Mapping[str, int] = {
     "00": 12, "01": 8, "02": 11, "03": 9, "04": 15, "05": 18, "06": 7, "07": 22, "08": 14,
     "09": 5, "10": 16, "11": 9, "12": 9, "13": 21, "14": 19, "15": 15, "16": 10,
 }  # fmt: skip
-# What a program to take home imports: public packages; torch_mpi4py only where torch shall communicate over MPI.
+# What a program to take home imports: public packages, and torch_mpi4py where torch uses MPI.
 PUBLIC = {*sys.stdlib_module_names, "numpy", "torch", "mpi4py", "deepspeed", "transformers", "torch_mpi4py"}
 ONE_PAGE = ("course_lib.effects", "course_lib.measure", "course_lib.rows")  # a learner reads them whole
 FIGURES = re.compile(r"course\.lessons\.\w+\.figures(\.\w+)?$")
@@ -49,7 +49,7 @@ def code_in_sight(lesson: LessonSource) -> Iterator[Problem]:
             if package == "course" and not FIGURES.match(module):
                 yield (
                     n,
-                    f"a core imports figures only from the lessons, not {name} of {module}; write it in the cell",
+                    f"a core imports only figures from the lessons, not {module}:{name}; write it here",
                 )
             elif package == "course_lib" and module not in ONE_PAGE and name not in seen:
                 yield n, f"{name} of {module} was not shown; put a cell 'source: {module}:{name}' above"
@@ -126,7 +126,7 @@ def counted(lesson: LessonSource) -> Iterator[Problem]:
     if ignored > IGNORED.get(lesson.number, 0):
         yield (
             1,
-            f"nbval passes over {ignored} outputs, {IGNORED.get(lesson.number, 0)} before; print what is counted",
+            f"nbval passes over {ignored} outputs, not {IGNORED.get(lesson.number, 0)}; print counted numbers",
         )
     notebook = notebook_of(lesson.source)
     if lesson.number not in LABORATORY or not notebook.exists():

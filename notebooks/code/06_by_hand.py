@@ -1,4 +1,4 @@
-"""06_by_hand.py
+"""Data parallelism by hand: every rank has the whole network and a part of every batch.
 
     mpiexec -n 4 python code/06_by_hand.py                            on this machine
     mpiexec -n 8 --hostfile hosts python code/06_by_hand.py           on the hosts in the file `hosts`, over ssh
@@ -81,7 +81,7 @@ def main():
     outputs = model(torch.from_numpy(digits["test_images"] / 16).flatten(1))
     right = np.mean(outputs.argmax(1).numpy() == digits["test_labels"])
     if comm.rank == 0:
-        print(f"{comm.size} ranks: loss {losses[-1]:.6f}, {right:.1%} of new images right")
+        print(f"ranks: {comm.size}, loss {losses[-1]:.6f}, {right:.1%} of new images right")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,6 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from mpi4py import MPI
-from numpy.typing import NDArray
-from torch import nn
-from torch.nn import functional as F
-
-from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
-from course.lessons.l06_data_parallel_by_hand.exercises import AVERAGE
 from course.lessons.l06_data_parallel_by_hand.runs import (
     Started,
     Training,
@@ -29,6 +22,13 @@ from course.lessons.l06_data_parallel_by_hand.runs import (
     weights_on,
     while_all_work,
 )
+from mpi4py import MPI
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional as F
+
+from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
+from course.lessons.l06_data_parallel_by_hand.exercises import AVERAGE
 from course_lib.comm.spans import by_rank, innermost
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (

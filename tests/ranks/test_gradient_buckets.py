@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from course.lessons.l06_data_parallel_by_hand.bucket_trace import trace_buckets
 from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
-from course.lessons.l06_data_parallel_by_hand.bucket_trace import trace_buckets
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
 from course_lib.comm.spans import by_rank
 from course_lib.parallel.data_parallel import GradientBucket, replicas_agree, shard_batches, weight_hash

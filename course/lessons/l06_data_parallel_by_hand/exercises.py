@@ -66,8 +66,8 @@ _DIVISION = 'F.cross_entropy(outputs, targets, reduction="sum") / batch_size'
 SHARE = Exercise(
     id="06.1",
     title="A share of the loss",
-    task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards may "
-    "differ in size; one may be empty. The next cells run what you write.",
+    task="Make the ranks' shares add up to the *mean over the whole batch* of `batch_size` images. Shards "
+    "may differ in size; one may be empty. The next cells run what you write.",
     objectives=(1, 2),
     stub='''\
 def share_of_loss(outputs, targets, batch_size):
@@ -208,8 +208,8 @@ WAIT_FIRST = Exercise(
 
 SAME_TRAINING = Question(
     id="06.q2",
-    question="A program trains on one GPU with batches of 256 and a rate of 0.1. On eight GPUs, each takes the "
-    "mean loss of 32 images, and a library *averages* the gradients. Which training on one GPU is this?",
+    question="A program trains on one GPU with batches of 256 and a rate of 0.1. On eight GPUs, each takes "
+    "the mean loss of 32 images, and a library *averages* the gradients. Which training on one GPU is this?",
     options=(
         Option(
             "the old one: batches of 256, rate 0.1",
@@ -234,8 +234,8 @@ SAME_TRAINING = Question(
 
 WHICH_GPU = Question(
     id="06.q1",
-    question="A training on eight GPUs is slow. The all-reduce takes 310 ms per step on GPUs 0 to 6, and 12 ms "
-    "on GPU 7. What do you look at first?",
+    question="A training on eight GPUs is slow. The all-reduce takes 310 ms per step on GPUs 0 to 6, and 12 "
+    "ms on GPU 7. What do you look at first?",
     options=(
         Option(
             "the links of GPUs 0 to 6",

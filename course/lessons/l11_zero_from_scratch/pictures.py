@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from course.lessons.l06_data_parallel_by_hand.figures.training import loss_curves
 from course.lessons.l11_zero_from_scratch.records import Look, Training
 from course.lessons.shared.figures.zero import held_bars, live_lines
 from course_lib.theory.memory import ADAM_FP32
 from mpi_classroom.figures import Picture
+from mpi_classroom.show import show
 
 
 def bytes_held(runs: Sequence[Sequence[Training]], stage: int) -> float:
@@ -22,7 +22,12 @@ def held_picture(runs: Sequence[Sequence[Training]], parameters: int) -> Picture
 
 def loss_picture(stages: Sequence[Training]) -> Picture:
     """The loss of each stage."""
-    return loss_curves({f"stage {stage}": run.losses for stage, run in enumerate(stages)})
+    rows = [
+        {"labels": {"step": step, "stage": str(stage)}, "value": loss, "unit": "nats"}
+        for stage, run in enumerate(stages)
+        for step, loss in enumerate(run.losses)
+    ]
+    return show(rows, x="step", y="training loss", by="stage")
 
 
 def peak_picture(looks: Sequence[Look]) -> Picture:

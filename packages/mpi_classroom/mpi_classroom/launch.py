@@ -127,6 +127,7 @@ def rank_environment(
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
+        "KINETO_LOG_LEVEL": environment.get("KINETO_LOG_LEVEL", "99"),  # torch.profiler's notes to itself
     } | folder_environment()
     environment |= TRANSPORT | (WITH_TCP if connects else {})
     if layout is not None:

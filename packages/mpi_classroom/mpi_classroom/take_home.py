@@ -57,7 +57,8 @@ def save_part(name: str, code: str) -> Path:
         if MARK not in before:
             path.replace(path.with_name(f"{name}.before"))
             before = MARK
-        new = composed(name, with_part(before.split(MARK)[1:], code))
+        first = re.match(r'"""(.*)', before)
+        new = composed(name, with_part(before.split(MARK)[1:], code), title=first[1] if first else "")
         if new != before:
             draft = path.with_name(f".{name}.{os.getpid()}")
             draft.write_text(new, encoding="utf-8")
@@ -80,14 +81,14 @@ def with_part(parts: Sequence[str], code: str) -> list[str]:
     return parts
 
 
-def composed(name: str, parts: Sequence[str]) -> str:
+def composed(name: str, parts: Sequence[str], title: str = "") -> str:
     """The text of the program: a docstring that says how to start it, then its parts.
 
-    The first line of the docstring is that of the first part, if this begins with one.
+    The first line of the docstring is that of the first part, if this begins with one; else `title`.
     """
     parts = [part.strip("\n") for part in parts if part.strip()]
     first = re.match(r'"""(.+?)(?:\n.*?)?"""\n*', parts[0], re.DOTALL) if parts else None
-    title = first[1].strip() if first else name
+    title = first[1].strip() if first else title or name
     if first:
         parts[0] = parts[0][first.end() :]
     how = HOW_TO_START.format(file=f"{FOLDER}/{name}")

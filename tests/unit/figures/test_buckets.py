@@ -1,7 +1,6 @@
 """Pictures of buckets and of stale gradients: what is drawn, and what the titles conclude."""
 
 import pytest
-
 from course.lessons.l06_data_parallel_by_hand.figures.buckets import (
     bucket_overlap,
     fusion,
@@ -10,6 +9,7 @@ from course.lessons.l06_data_parallel_by_hand.figures.buckets import (
     staleness,
 )
 from course.lessons.l06_data_parallel_by_hand.results import Fusion
+
 from course_lib.comm.spans import Span
 from tests.unit.figures.pictures import check_legible, letters_of, title_of
 

@@ -1,9 +1,9 @@
 """What ranks gained in a step, and curves of the loss: what they say is what was measured."""
 
 import pytest
-
 from course.lessons.l06_data_parallel_by_hand.figures import training
 from course.lessons.l06_data_parallel_by_hand.results import Run
+
 from course_lib.comm.spans import Span
 
 

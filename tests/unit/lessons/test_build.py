@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from course.tools import build as builder
-from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of, refresh
+from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of
 from course.tools.frame import stem
 from course.tools.parts import run_seconds
 from course.tools.runner import Deadlines
