@@ -22,9 +22,9 @@ STARTS = 'if __name__ == "__main__":'
 SAVED = re.compile(r"%%(?:px|exercise +(?P<id>\S+))\b.*? --save +(?P<file>\S+).*\n(?P<code>(?s:.*))")
 NAME = re.compile(r"[\w.-]+\.py")
 HOW_TO_START = """
-    mpiexec -n 4 python {file}                            on this machine
-    mpiexec -n 8 --hostfile hosts python {file}           on the hosts in the file `hosts`, over ssh
-    sbatch -n 8 --wrap "mpiexec python {file}"            under Slurm, which says where the ranks run
+    mpiexec -n 4 python {file}                     on this machine
+    mpiexec -n 8 --hostfile hosts python {file}    on the hosts that a file lists, over ssh
+    sbatch -n 8 --wrap "mpiexec python {file}"     under Slurm
 """
 
 
