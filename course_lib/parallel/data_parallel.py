@@ -150,8 +150,8 @@ class GradientBucket(FlatGradients):
     def sum(self, comm: MPI.Intracomm) -> None:
         """Phase 5: sum the gradients over `comm`, in place, in one Allreduce.
 
-        A gradient that is None counts as zeros. Backward adds to the buffer; after `optimizer.zero_grad()`,
-        which removes gradients, the new ones are copied into it.
+        Backward adds to the buffer. After `optimizer.zero_grad()`, which removes the gradients, the new
+        ones are copied into it, and a missing one counts as zeros.
         """
         check_unfrozen(self.model, self.parameters)
         self.collect()
