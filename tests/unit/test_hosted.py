@@ -71,6 +71,34 @@ def test_a_container_of_compose_may_do_no_more_than_it_must():
     assert written == {"/tmp", "/home/learner", "/course/build", "/course/my_course", "/course/data"}
 
 
+def merged(services, name):
+    """A service as Compose has it after `extends`: lists are appended, then their items must differ."""
+    service = dict(services[name])
+    base = services[service.pop("extends")["service"]] if "extends" in service else {}
+    both = {key: base[key] + service[key] for key in base.keys() & service if isinstance(base[key], list)}
+    return base | service | both
+
+
+def repeated(services):
+    """What is in a list of a service twice once it is merged, as `service.key: item`."""
+    found = []
+    for name in services:
+        for key, value in merged(services, name).items():
+            if isinstance(value, list):
+                found += [f"{name}.{key}: {item}" for item in sorted(set(value)) if value.count(item) > 1]
+    return found
+
+
+def test_no_list_of_a_merged_service_has_an_item_twice():
+    services = read(ROOT / "compose.yaml")["services"]
+    assert repeated(services) == []
+    nodes = merged(services, "nodes")
+    assert nodes["security_opt"] == ["no-new-privileges:true", "seccomp=unconfined", "apparmor=unconfined"]
+    assert nodes["cap_drop"] == ["ALL"] and nodes["read_only"] is True
+    wrong = services["nodes"] | {"security_opt": ["no-new-privileges:true", "seccomp=unconfined"]}
+    assert repeated(services | {"nodes": wrong}) == ["nodes.security_opt: no-new-privileges:true"]
+
+
 def test_the_image_is_tried_as_compose_starts_it():
     course = read(ROOT / "compose.yaml")["services"]["course"]
     words = (ROOT / "tests" / "image" / "build_and_check.sh").read_text()
