@@ -1,6 +1,7 @@
 """The files that say what the project is, and the doors to it: they agree with each other and the lock."""
 
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -55,6 +56,11 @@ def test_a_workspace_in_the_cloud_is_set_up_by_make() -> None:
     container = json.loads(read(".devcontainer/devcontainer.json"))
     assert container["onCreateCommand"] == "make setup"
     assert "--shm-size=1g" in container["runArgs"] and 8888 in container["forwardPorts"]
+    start = container["postStartCommand"]
+    assert os.access(ROOT / start, os.X_OK) and container["postAttachCommand"] == f"{start} address"
+    assert not any("jupyter" in each for each in container["customizations"]["vscode"]["extensions"]), (
+        "it would open notebooks/, not the learner's copy"
+    )
     dockerfile = read(".devcontainer/Dockerfile")
     assert re.search(r"^FROM python:3\.1[1-4]-", dockerfile, re.MULTILINE)
     assert f"--uid 1000 --create-home --shell /bin/bash {container['remoteUser']}" in dockerfile
