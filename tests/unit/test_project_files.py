@@ -12,7 +12,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from course.paths import ROOT
-from course.tools.pins import HUB_LOCK, HUB_WANTED, LOCK, PROJECTS, pins
+from course.tools.pins import HUBS, LOCK, PROJECTS, pins
 
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)")
 PAGES = ("README.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "docs/doors.md", "docs/progress.md")
@@ -66,11 +66,14 @@ def test_a_workspace_in_the_cloud_is_set_up_by_make() -> None:
     assert f"--uid 1000 --create-home --shell /bin/bash {container['remoteUser']}" in dockerfile
 
 
-def test_what_a_hub_needs_is_pinned_with_digests_and_is_no_second_version_of_anything() -> None:
-    text = HUB_LOCK.read_text()
+@pytest.mark.parametrize(("lock", "wanted"), HUBS.items(), ids=["6", "5"])
+def test_what_a_hub_needs_is_pinned_with_digests_and_is_no_second_version_of_anything(
+    lock: Path, wanted: Path
+) -> None:
+    text = lock.read_text()
     hub, course = pins(text, everywhere=True), pins(LOCK.read_text(), everywhere=True)
     assert not set(hub) & set(course)
-    assert Requirement(HUB_WANTED.read_text().splitlines()[-1]).specifier.contains(hub["jupyterhub"])
+    assert Requirement(wanted.read_text().splitlines()[-1]).specifier.contains(hub["jupyterhub"])
     assert len(re.findall(r"^[a-z0-9].*\\\n(?: +--hash=sha256:[0-9a-f]{64}\b)", text, re.MULTILINE)) == len(
         hub
     )

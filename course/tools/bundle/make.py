@@ -40,6 +40,7 @@ COURSE_FILES = (
     "notebooks",
     "packages",
     "pyproject.toml",
+    "requirements-hub-5.lock",
     "requirements-hub.lock",
     "requirements.lock",
 )
