@@ -8,6 +8,9 @@ from typing import Any
 c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821
 
 c.JupyterHub.spawner_class = "dockerspawner.DockerSpawner"
+# Whoever has a password on this host may log in. With another authenticator nobody may, until you say who:
+# c.Authenticator.allowed_users = {"ann", "ben"}.
+c.PAMAuthenticator.allow_all = True
 c.JupyterHub.hub_ip = "172.17.0.1"  # this host as containers see it, on Docker's default network
 
 c.DockerSpawner.image = "mpi-course-hub"
