@@ -14,6 +14,17 @@ from pathlib import Path
 
 import pytest
 
+MOUNTS = """
+set -e
+mount -t proc proc "$0/proc"
+mount -t tmpfs shm "$0/dev/shm"
+if [ -n "$2" ]; then
+  mount --bind "$2" "$0/mnt"
+  mount -o remount,bind,ro "$0/mnt"
+  ip link set lo up
+fi
+exec chroot "$0" sh -c "$1"
+"""
 PACKAGES = ("ca-certificates", "docker-compose", "passwd", "python3")
 
 
@@ -42,21 +53,15 @@ def debian_13() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def inside(debian: Path, script: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a line of shell in the folder, as root, with mounts that end with it; its code and its words."""
-    mounts = 'mount -t proc proc "$0/proc" && mount -t tmpfs shm "$0/dev/shm" && exec chroot "$0" sh -c "$1"'
-    command = [
-        "unshare",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "sh",
-        "-c",
-        mounts,
-        str(debian),
-        script,
-    ]
+def inside(
+    debian: Path, script: str, seconds: float = 60, stick: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell in the folder, as root, with mounts that end with it; its code and its words.
+
+    With a `stick`, a folder that is then /mnt, there is no network but loopback.
+    """
+    own = ["--mount", "--pid", "--fork", "--kill-child", *(["--net"] if stick else [])]
+    command = ["unshare", *own, "sh", "-c", MOUNTS, str(debian), script, str(stick or "")]
     plain = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/root"}
     return subprocess.run(
         command, env=plain, timeout=seconds, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

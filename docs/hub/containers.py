@@ -1,6 +1,7 @@
-"""JupyterHub that starts a container for each learner, with the limits of compose.yaml: DockerSpawner.
+"""Never run with Docker: a JupyterHub that starts a container for each learner, with DockerSpawner.
 
-The image is built from the course's own by docs/hub/Dockerfile. docs/doors.md says how.
+A container has the limits of compose.yaml, but 4 GB, as all learners share one machine. docs/hub/Dockerfile
+builds the image from the course's own. docs/doors.md says how.
 """
 
 from typing import Any

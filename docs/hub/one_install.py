@@ -1,4 +1,4 @@
-"""JupyterHub where all learners share one installation: The Littlest JupyterHub, or a hub on a Linux server.
+"""JupyterHub where all learners share one installation. Never run in The Littlest JupyterHub.
 
 For The Littlest JupyterHub put this file into /opt/tljh/config/jupyterhub_config.d/. Elsewhere name it in the
 hub's own configuration: load_subconfig("/opt/course/docs/hub/one_install.py"). docs/doors.md says how to

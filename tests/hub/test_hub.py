@@ -2,9 +2,10 @@
 
 Each has a server of `course lab`, ranks, and a copy of the lessons. The test needs root, to give the hub a
 host of its own: accounts with passwords that PAM asks for, their homes, the course in /opt/course. What a hub
-needs comes from its lock by pip, the proxy by npm, both into build/tools. There is no Docker engine here:
-containers.py runs with another spawner and another address of the hub. Not tried: SystemdSpawner, The Littlest
-JupyterHub.
+needs comes from its lock by pip, the proxy by npm, both into build/tools.
+
+There is no Docker engine here: containers.py runs with another spawner and another address of the hub. Not
+tried: SystemdSpawner, The Littlest JupyterHub.
 """
 
 import http.cookiejar
