@@ -4,8 +4,8 @@ Each has a server of `course lab`, ranks, and a copy of the lessons. The test ne
 host of its own: accounts with passwords that PAM asks for, their homes, the course in /opt/course. What a hub
 needs comes from its lock by pip, the proxy by npm, both into build/tools.
 
-There is no Docker engine here: containers.py runs with another spawner and another address of the hub. Not
-tried: SystemdSpawner, The Littlest JupyterHub.
+There is no Docker engine here: with containers.py, engine.py answers the real DockerSpawner; hub and server
+have other addresses. Not tried: SystemdSpawner, The Littlest JupyterHub.
 """
 
 import http.cookiejar
@@ -30,6 +30,7 @@ from typing import Any
 import npm
 import psutil
 import pytest
+import yaml
 
 from course.paths import ROOT
 from course.tools.pins import pins
@@ -51,12 +52,14 @@ c.JupyterHub.load_roles = [
     {{"name": "test", "services": ["test"], "scopes": ["admin:users", "admin:servers", "tokens"]}}
 ]
 """
-WITHOUT_DOCKER = """
-c.JupyterHub.spawner_class = "jupyterhub.spawner.LocalProcessSpawner"
+WITHOUT_ENGINE = """
+import sys
+sys.path.insert(0, "/opt/course/tests/hub")
+c.JupyterHub.spawner_class = "engine.WithoutEngine"
 c.JupyterHub.hub_ip = "127.0.0.1"
-c.Spawner.cmd = ["/opt/course/.venv/bin/course", "lab", "--no-browser"]
-c.Spawner.environment = {"COURSE_HOME": "~/course"}
+c.DockerSpawner.port = {port}
 """
+DOCKER_SPAWNER = ("dockerspawner==14.0.0", "docker==7.2.0", "escapism<2")
 HOST = """
 set -e
 for file in passwd group shadow; do mount --bind "$0/$file" "/etc/$file"; done
@@ -130,16 +133,19 @@ def closed_folder(path: Path) -> str:
     return next((str(folder) for folder in way if not folder.stat().st_mode & 0o001), "")
 
 
-def packages_of(lock: Path, *more: str) -> Path:
-    """A folder with what a lock pins, which pip makes once."""
+def packages_of(lock: Path) -> Path:
+    """A folder with what a lock pins, and DockerSpawner, which pip makes once."""
     folder = ROOT / "build" / "tools" / lock.stem
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-deps"]
-    pip += ["--require-hashes", "--target", str(folder), "--requirement", str(lock)]
+    pip += ["--target", str(folder)]
     wanted = pins(lock.read_text())["jupyterhub"]
-    if not (folder / f"jupyterhub-{wanted}.dist-info").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        ran = subprocess.run(pip, text=True, capture_output=True)
+    if (folder / f"jupyterhub-{wanted}.dist-info").exists():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    for words in (["--require-hashes", "--requirement", str(lock)], DOCKER_SPAWNER):
+        ran = subprocess.run([*pip, *words], text=True, capture_output=True)
         if ran.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
             pytest.skip(f"pip could not install {lock.name}: {ran.stderr.strip().splitlines()[-1]}")
     return folder
 
@@ -176,7 +182,9 @@ def running(
     port = free_port()
     ports = {"port": port, "hub_port": free_port(), "api_port": free_port()}
     config = CONFIG.format(name=name, proxy=proxy, token=TOKEN, **ports)
-    (folder / "jupyterhub_config.py").write_text(config + WITHOUT_DOCKER * (name == "containers.py"))
+    if name == "containers.py":
+        config += WITHOUT_ENGINE.format(port=free_port())
+    (folder / "jupyterhub_config.py").write_text(config)
     if change:
         text = (ROOT / "docs" / "hub" / name).read_text()
         assert change[0] in text
@@ -260,6 +268,24 @@ def test_a_plain_user_logs_in_to_the_hub_as_it_is_shipped(tmp_path: Path, name: 
         assert list((tmp_path / "home/one/course/my_course").glob("00_*.ipynb"))
         assert browser.get("/user/two/lab")[0] in (403, 404)
         assert "Invalid username or password" in Browser(hub).log_in("two", "guessed")[2]
+
+
+def test_a_learners_container_is_asked_for_with_the_limits_of_compose(tmp_path: Path) -> None:
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["course"]
+    with running(tmp_path, "containers.py") as hub:
+        browser = Browser(hub)
+        browser.log_in("one")
+        browser.open_server("one")
+        request = json.loads((tmp_path / "created.json").read_text())
+    assert request["image"] == "mpi-course-hub" and request["command"] == ["course", "lab", "--no-browser"]
+    assert request["environment"]["COURSE_OFFLINE"] == "1"
+    host = request["host_config"]
+    assert (host["CapDrop"], host["SecurityOpt"]) == (compose["cap_drop"], compose["security_opt"])
+    assert (host["PidsLimit"], host["ReadonlyRootfs"]) == (compose["pids_limit"], True)
+    assert (host["ShmSize"], host["Memory"]) == (1 << 30, 4 << 30)
+    assert host["CpuQuota"] == 2 * host["CpuPeriod"]
+    assert [f"{place}:{options}" for place, options in host["Tmpfs"].items()] == compose["tmpfs"]
+    assert host["Binds"] == ["my_course-one:/course/my_course:rw"]
 
 
 @pytest.mark.parametrize("name", ["one_install.py", "containers.py"])
