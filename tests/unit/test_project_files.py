@@ -15,7 +15,14 @@ from course.paths import ROOT
 from course.tools.pins import HUBS, LOCK, PROJECTS, pins
 
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)")
-PAGES = ("README.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "docs/doors.md", "docs/progress.md")
+PAGES = (
+    "README.md",
+    "docs/set-up.md",
+    "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "docs/doors.md",
+    "docs/progress.md",
+)
 
 
 def read(name: str) -> str:
@@ -33,6 +40,7 @@ def test_the_first_screen_shows_the_ranks_the_commands_and_the_lessons_in_this_o
     text = read("README.md")
     parts = [
         "ranks_live.png",
+        "git clone ",
         "make course ",
         "make lab ",
         "## Lessons",
@@ -44,6 +52,17 @@ def test_the_first_screen_shows_the_ranks_the_commands_and_the_lessons_in_this_o
     assert text[: places[1]].count("\n") < 12
     rows = re.findall(r"^\| (\d\d) \| \[.*?\]\(notebooks/(\S+?)\)", text, re.MULTILINE)
     assert [name for _, name in rows] == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+
+
+def test_the_readme_is_short_and_has_the_minutes_of_each_lesson() -> None:
+    text = read("README.md")
+    assert len(re.findall(r"[A-Za-z]{2,}", re.sub(r"\]\([^)]*\)|```.*?```", "", text, flags=re.DOTALL))) < 750
+    rows = dict(re.findall(r"^\| (\d\d) \| .*? \| (\d+ \+ \d+) \|", text, re.MULTILINE))
+    sources = (ROOT / "course" / "lessons").glob("l[0-9]*/lesson.py")
+    assert rows == {
+        path.parent.name[1:3]: " + ".join(re.findall(r"core (\d+) min · more (\d+) min", path.read_text())[0])
+        for path in sources
+    }
 
 
 @pytest.mark.parametrize("page", PAGES)
