@@ -69,7 +69,7 @@ $(READY): $(LOCK) pyproject.toml course/pyproject.toml packages/mpi_classroom/py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'This course needs Python 3.11 or newer; $(PYTHON) is older. Try: make setup PYTHON=python3.12'; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
-	  { rm -rf .venv; echo 'Python cannot make a virtual environment. On Debian or Ubuntu: sudo apt install python3-venv'; exit 1; }
+	  { rm -rf .venv; echo 'Python cannot make a virtual environment. On Debian or Ubuntu: sudo apt install python3-venv. Without that right: a folder or a USB stick, docs/doors.md'; exit 1; }
 	@echo 'Installing PyTorch (about 200 MB). If $(TORCH_INDEX) does not answer, the build that pip finds elsewhere is used.'
 	$(PIP) --no-deps --retries 1 --timeout 20 --extra-index-url $(TORCH_INDEX) $(TORCH)
 	@echo 'Installing everything else (about 200 MB): each file must have a digest that is in $(LOCK).'

@@ -58,11 +58,9 @@ def test_the_readme_is_short_and_has_the_minutes_of_each_lesson() -> None:
     text = read("README.md")
     assert len(re.findall(r"[A-Za-z]{2,}", re.sub(r"\]\([^)]*\)|```.*?```", "", text, flags=re.DOTALL))) < 750
     rows = dict(re.findall(r"^\| (\d\d) \| .*? \| (\d+ \+ \d+) \|", text, re.MULTILINE))
-    sources = (ROOT / "course" / "lessons").glob("l[0-9]*/lesson.py")
-    assert rows == {
-        path.parent.name[1:3]: " + ".join(re.findall(r"core (\d+) min · more (\d+) min", path.read_text())[0])
-        for path in sources
-    }
+    said = re.compile(r"core (\d+) min · more (\d+) min")
+    headers = {path.name[:2]: said.search(path.read_text()) for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert rows == {number: f"{found[1]} + {found[2]}" for number, found in headers.items() if found}
 
 
 @pytest.mark.parametrize("page", PAGES)
