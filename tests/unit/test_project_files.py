@@ -128,3 +128,15 @@ def test_every_learner_of_a_hub_has_limits_and_downloads_nothing(name: str) -> N
     spawner = found.Spawner if name == "one_install.py" else found.DockerSpawner
     assert spawner.mem_limit == "4G" and spawner.cpu_limit == 2
     assert spawner.environment["COURSE_OFFLINE"] == "1"
+
+
+@pytest.mark.parametrize("name", ["one_install.py", "containers.py"])
+def test_a_hub_says_who_may_log_in_and_only_where_passwords_are_the_hosts(name: str) -> None:
+    found = settings(ROOT / "docs" / "hub" / name)
+    assert found.PAMAuthenticator.allow_all is True
+    assert not found.Authenticator.__dict__, "with another authenticator it would admit strangers"
+
+
+def test_a_hubs_container_does_not_inherit_a_health_check_that_asks_at_another_address() -> None:
+    assert "http://127.0.0.1:8888/api'" in read("Dockerfile")
+    assert "\nHEALTHCHECK NONE\n" in read("docs/hub/Dockerfile")
