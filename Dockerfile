@@ -1,3 +1,5 @@
+# Built and checked with buildah, never with Docker.
+#
 # The course, ready to run and without a network: JupyterLab, the lessons, Open MPI, the embedded data.
 #
 #   docker build --tag mpi-course .
