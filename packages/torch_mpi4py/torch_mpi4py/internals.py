@@ -109,6 +109,12 @@ def calls(source: str, name: str, call: str) -> bool:
     return call in source or (name in NAMES_OF_2_12 and f"group.{NAMES_OF_2_12[name]}(" in source)
 
 
+def refuse_flight_recorder(backend: str) -> None:
+    """Let torch 2.15 attach no flight recorder to groups of `backend`: it cannot record a group in Python."""
+    recorded_elsewhere: set[str] = getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    recorded_elsewhere.add(backend)
+
+
 def register_in_world(group: Any, store: dist.Store, name: str, ranks: dict[int, int]) -> None:
     """Let torch.distributed know a group that was made without it; `ranks`: global rank -> rank in it.
 
