@@ -71,7 +71,7 @@ def moved() -> list[str]:
     ]
     gone += [
         f"ReduceOp.{name}"
-        for name in ("op", "factor", "PREMUL_SUM", "AVG")
+        for name in ("op", "__getstate__", "PREMUL_SUM", "AVG")
         if not hasattr(dist.ReduceOp, name)
     ]
     if list(inspect.signature(dist.Backend.register_backend).parameters)[:4] != REGISTER:
