@@ -53,7 +53,11 @@ ALLOW_ROOT = {
 MPIEXEC_SECONDS = 5.0  # for mpiexec to end ranks on other hosts
 # A job started from inside a rank must not take itself for a part of that rank's job. Nor does a job use the
 # nodes that this process may have, in an allocation or by a hostfile, unless its layout names them.
-_SURROUNDING_JOB = ("PMIX_", "OMPI_COMM_", "PRTE_LAUNCHED", "SLURM_", "PRTE_MCA_prte_default_hostfile")
+_SURROUNDING_JOB = (
+    *("PMIX_", "OMPI_COMM_", "PRTE_LAUNCHED", "PRTE_MCA_prte_default_hostfile"),
+    *("PMI_", "MPI_LOCAL"),  # MPICH
+    "SLURM_",
+)
 # What a job on several hosts cannot use: it names its hosts itself, and they lack folders of this machine.
 OF_THIS_MACHINE = {
     "PRTE_MCA_rmaps_default_mapping_policy",

@@ -209,12 +209,15 @@ def test_the_variables_of_a_surrounding_job_are_not_inherited_and_all_others_are
     base = {
         "PMIX_RANK": "3",
         "OMPI_COMM_WORLD_SIZE": "4",
+        "PMI_SIZE": "4",
+        "MPI_LOCALNRANKS": "4",
         "PRTE_LAUNCHED": "1",
         "OMPI_MCA_x": "y",
         "HOME": "/h",
     }
     environment = rank_environment(2, base)
-    assert not {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PRTE_LAUNCHED"} & set(environment)
+    left = {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PRTE_LAUNCHED", "PMI_SIZE", "MPI_LOCALNRANKS"}
+    assert not left & set(environment)
     assert environment["OMPI_MCA_x"] == "y" and environment["HOME"] == "/h"
     assert "PMIX_RANK" in base, "the caller's own mapping is left as it is"
 
