@@ -24,8 +24,10 @@ cp --dereference /etc/ssl/certs/ca-certificates.crt "$files/etc/ssl/certs/"
 for settings in /etc/pip.conf /etc/xdg/pip; do
   [ ! -e "$settings" ] || { mkdir -p "$files$(dirname "$settings")"; cp -rT "$settings" "$files$settings"; }
 done
-rm -rf "$files/home/learner/course"
-git clone --quiet --no-hardlinks "$here" "$files/home/learner/course"
+course=$files/home/learner/course
+[ -d "$course" ] || git clone --quiet --no-hardlinks "$here" "$course"
+git -c safe.directory="$course" -C "$course" fetch --quiet "$here" HEAD
+git -c safe.directory="$course" -C "$course" reset --quiet --hard FETCH_HEAD
 chown -R 1000:1000 "$files/home/learner"
 
 export files
