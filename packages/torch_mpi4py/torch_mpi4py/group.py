@@ -201,8 +201,7 @@ class MPIGroup(ProcessGroup):
 
     def gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Finished | Outcome:
         """As gather, into the one tensor `output`; torch calls it from 2.14 on."""
-        outputs = list(output.view(self.getSize(), -1)) if output.numel() else []
-        return self.gather([outputs], [tensor], opts)
+        return self._run(collectives.gather_single, opts, output, tensor, opts.rootRank)
 
     # ----------------------------------------------------------------------------------- messages
 
