@@ -19,7 +19,7 @@ from IPython.core.getipython import get_ipython
 
 from mpi_classroom.recording.calls import Message
 
-_RANK_OF_A_JOB = ("PMIX_", "OMPI_COMM_", "OMPI_MCA_ess", "PRTE_LAUNCHED")
+_RANK_OF_A_JOB = ("PMIX_", "OMPI_COMM_", "OMPI_MCA_ess", "PRTE_LAUNCHED", "PMI_", "MPI_LOCAL")
 
 
 def prepare(folder: str) -> tuple[int, int, int, str, str]:

