@@ -490,7 +490,7 @@ def start_cluster(
         if was:
             notes.append(f"It replaces the cluster of {was}{_current.take_over(before)}")
         how = f"started in {time.monotonic() - began:.1f} s"
-        notes += elsewhere.notes if elsewhere else []
+        notes += elsewhere.notes if elsewhere else list(filter(None, [_current._running().note]))
     line.show("\n".join([f"{_current!r}, {how}", *notes]), final=True)
     return _current
 

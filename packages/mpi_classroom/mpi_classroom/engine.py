@@ -26,7 +26,7 @@ _RANK_OF_A_JOB = ("PMIX_", "OMPI_COMM_", "OMPI_MCA_ess", "PRTE_LAUNCHED")
 
 
 def prepare(folder: str) -> tuple[int, int, int, str, str, str]:
-    """Record this rank's MPI calls in `folder`; return the RankFacts: rank, size, pid, library, host, cores."""
+    """Record this rank's MPI calls in `folder`; return what makes its RankFacts."""
     from mpi_classroom.recording import recorder  # here, because it starts MPI, which the notebook must not
 
     shell: Any = get_ipython()

@@ -123,7 +123,7 @@ def rank_environment(
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
-    } | folder_environment()
+    } | folder_environment(size if layout is None else 0)
     environment |= TRANSPORT | (WITH_TCP if connects else {})
     if layout is not None:
         environment |= layout.environment()

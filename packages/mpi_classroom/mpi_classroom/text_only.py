@@ -26,12 +26,12 @@ def settled(text: str) -> str:
     lines, at, anew = [""], 0, False  # `anew`: the next letters replace the line
     for part in _PARTS.findall(text):
         if part == "\n":
-            at, anew = at + 1, False
+            at, anew = at + 1, True  # a bar below another is reached like this, too
             lines += [""] * (at == len(lines))
         elif part == "\r":
             anew = True
         elif part.startswith("\x1b[") and part.endswith("A"):
-            at = max(0, at - int(part[2:-1] or 1))
+            at, anew = max(0, at - int(part[2:-1] or 1)), True
         elif part.startswith("\x1b[") and part.endswith("K"):
             lines[at] = ""
         else:
