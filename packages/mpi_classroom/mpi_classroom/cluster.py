@@ -397,11 +397,14 @@ class Cluster:
 
 
 class RankError(ClusterError):
-    """An error `name: message` that the ranks raised when they were asked."""
+    """An error `name: message` that the ranks raised when they were asked; learners read "ClusterError"."""
 
     def __init__(self, ranks: list[int], name: str, message: str) -> None:
         super().__init__(f"rank {', '.join(map(str, ranks))} raised {name}: {message}")
         self.ranks, self.name, self.message = ranks, name, message
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{ClusterError.__name__}: {self}"]
 
 
 def article(kind: str) -> str:
