@@ -15,12 +15,14 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+_CURSOR = re.compile(r"\x1b\[\?25[hl]")  # hidden and shown again
 _REDRAWS = re.compile(r"\r(?!\n)|\x1b\[\d*[AK]")
 _PARTS = re.compile(r"\r|\n|\x1b\[\d*A|\x1b\[\d*K|[^\r\n\x1b]+|\x1b")
 
 
 def settled(text: str) -> str:
     """What a terminal shows in the end: of lines that are written again and again, the last state."""
+    text = _CURSOR.sub("", text)
     if not _REDRAWS.search(text):
         return text
     lines, at, anew = [""], 0, False  # `anew`: the next letters replace the line
