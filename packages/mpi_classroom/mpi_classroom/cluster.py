@@ -483,15 +483,16 @@ def start_cluster(
         how, _current.opened = "already running", False
     else:
         before, _current = _current, Cluster(n, elsewhere)
-        was = "" if before is None or not before.facts else f"{before.n} rank{'s' * (before.n > 1)}"
+        was = 0 if before is None else len(before.facts)  # 0 also when it was stopped
         if before is not None:
             before.stop()
         try:
             _current.start(line.show)
         finally:
             _register_magics(_current)  # also after a failure, so that %%px says what is wrong
-        if was:
-            notes.append(f"It replaces the cluster of {was}{_current.take_over(before)}")
+        if before is not None and was:
+            ranks = f"{was} rank{'s' * (was > 1)}"
+            notes.append(f"It replaces the cluster of {ranks}{_current.take_over(before)}")
         how = f"started in {time.monotonic() - began:.1f} s"
         notes += elsewhere.notes if elsewhere else list(filter(None, [_current._running().note]))
     line.show("\n".join([f"{_current!r}, {how}", *notes]), final=True)

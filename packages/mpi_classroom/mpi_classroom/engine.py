@@ -78,7 +78,8 @@ def _let_cells_await(kernel: Any) -> None:
 
 def kind_of(expression: str) -> str:
     """The type of the value of `expression` among the cells' names on this rank, such as `a generator`."""
-    kind = type(eval(expression, get_ipython().user_ns))  # type: ignore[no-untyped-call]
+    shell: Any = get_ipython()
+    kind = type(eval(expression, shell.user_ns))
     return (
         kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
     )

@@ -62,6 +62,9 @@ def name_ranks(axes: Axes, ranks: Sequence[int], height: float = 0.0, word: str 
     axes.tick_params(axis="y", length=0, pad=8)
 
 
+SETTINGS: Any = matplotlib.rcParams  # of this process
+
+
 class _OwnSettings:
     """Matplotlib's own settings while a figure of ours is being made, and the user's again afterwards."""
 
@@ -72,8 +75,8 @@ class _OwnSettings:
     def begin(self) -> None:
         """Put the user's settings aside, until the figures that are begun are finished."""
         if not self.users:
-            self.users = dict(matplotlib.rcParams)
-            matplotlib.rcParams.update(DEFAULTS)
+            self.users = dict(SETTINGS)
+            SETTINGS.update(DEFAULTS)
             if (shell := get_ipython()) is not None:  # where a figure may fail and leave them aside
                 shell.events.register("post_execute", self.restore)
 
@@ -87,7 +90,7 @@ class _OwnSettings:
         """Let the user's settings hold again, whatever became of our figures; safe to call twice."""
         self.unfinished.clear()
         if self.users:
-            dict.update(matplotlib.rcParams, self.users)
+            dict.update(SETTINGS, self.users)  # as they were, warnings and all checks aside
             self.users = {}
             if (shell := get_ipython()) is not None:
                 with contextlib.suppress(ValueError):  # not registered: it was begun without a shell
@@ -95,7 +98,7 @@ class _OwnSettings:
 
 
 # The settings that decide how a figure looks; not the backend, which a user's own plots need.
-DEFAULTS = {
+DEFAULTS: Any = {
     name: value
     for name, value in matplotlib.rcParamsDefault.items()
     if name not in ("backend", "interactive")

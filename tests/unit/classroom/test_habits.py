@@ -55,6 +55,14 @@ def test_an_await_that_never_ends_is_interrupted_and_the_ranks_keep_their_variab
     assert notebook.run("cluster['kept']").output == "[5, 6]\n"
 
 
+@pytest.mark.slow
+def test_without_our_repair_such_a_cell_never_ends(notebook: Notebook) -> None:
+    """Known wrong: ipykernel on an engine of ipyparallel. When this fails, the repair can go."""
+    notebook.run("%%px\nget_ipython().kernel.shell_channel_thread = None")
+    ran = notebook.run("%%px --timeout 1\nawait asyncio.sleep(0)", within=90)
+    assert "Not done after 1 s" in ran.error and "The ranks were restarted" in ran.error
+
+
 # -------------------------------------------------------------------- progress bars
 
 LOOP = "for i in {bar}(range(5)): time.sleep(0.03)"

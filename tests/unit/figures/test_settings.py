@@ -13,8 +13,9 @@ PLACES = ("course", "benchmarks", "packages/mpi_classroom/mpi_classroom")
 def begun_elsewhere(source: str) -> Iterator[int]:
     """The lines that make a figure by matplotlib's own names."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("Figure", "subplots"):
-            if ast.unparse(node.func) != "figure.subplots":
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name == "Figure" or (name == "subplots" and ast.unparse(node.func) != "figure.subplots"):
                 yield node.lineno
 
 
