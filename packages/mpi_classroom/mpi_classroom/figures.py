@@ -12,6 +12,7 @@ import base64
 import contextlib
 import html
 import io
+import sys
 import textwrap
 import weakref
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
-from IPython.core.getipython import get_ipython
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
@@ -65,6 +65,11 @@ def name_ranks(axes: Axes, ranks: Sequence[int], height: float = 0.0, word: str 
 SETTINGS: Any = matplotlib.rcParams  # of this process
 
 
+def notebook_shell() -> Any:
+    """IPython's shell; None in a program, which has not imported it either."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
 class _OwnSettings:
     """Matplotlib's own settings while a figure of ours is being made, and the user's again afterwards."""
 
@@ -77,7 +82,7 @@ class _OwnSettings:
         if not self.users:
             self.users = dict(SETTINGS)
             SETTINGS.update(DEFAULTS)
-            if (shell := get_ipython()) is not None:  # where a figure may fail and leave them aside
+            if (shell := notebook_shell()) is not None:  # where a figure may fail and leave them aside
                 shell.events.register("post_execute", self.restore)
 
     def finish(self, figure: Figure) -> None:
@@ -92,7 +97,7 @@ class _OwnSettings:
         if self.users:
             dict.update(SETTINGS, self.users)  # as they were, warnings and all checks aside
             self.users = {}
-            if (shell := get_ipython()) is not None:
+            if (shell := notebook_shell()) is not None:
                 with contextlib.suppress(ValueError):  # not registered: it was begun without a shell
                     shell.events.unregister("post_execute", self.restore)
 

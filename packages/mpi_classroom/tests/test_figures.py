@@ -86,7 +86,7 @@ def test_one_figure_made_while_another_is_made_ends_nothing_for_it(theirs):
 
 def test_a_figure_that_fails_leaves_the_users_settings_at_the_end_of_the_cell(theirs, monkeypatch):
     events = EventManager(None, available_events)
-    monkeypatch.setattr(figures, "get_ipython", lambda: SimpleNamespace(events=events))
+    monkeypatch.setattr(figures, "notebook_shell", lambda: SimpleNamespace(events=events))
     kept = new_figure("It never becomes a picture")
     assert not matplotlib.rcParams["text.usetex"]
     events.trigger("post_execute")
