@@ -138,7 +138,7 @@ def rank_environment(
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
         "KINETO_LOG_LEVEL": environment.get("KINETO_LOG_LEVEL", "99"),  # torch.profiler's notes to itself
-    } | folder_environment()
+    } | folder_environment(size if layout is None else 0)
     environment |= TRANSPORT | (WITH_TCP if connects else {})
     if layout is not None:
         environment |= layout.environment()
