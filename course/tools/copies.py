@@ -2,12 +2,16 @@
 
 A copy remembers in its metadata which version of the lesson it was made from. When the lesson has changed
 since, an update says so and leaves the copy alone; `course reset 04` makes a fresh one and keeps the old
-one beside it, as 04_collectives.2026-11-20-1530.ipynb.
+one beside it, as 04_collectives.2026-11-20-1530.ipynb. A copy of the second edition is another lesson: it is
+kept as 04_collectives.second-edition.ipynb, and the new lesson takes its place.
+
+The programs to take home are the learner's own: `my_course/code` starts with nothing but their data.
 """
 
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +23,8 @@ from course.tools.catalogue import Lesson, resolve
 from mpi_classroom.errors import CourseError
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+EDITION = 3  # copies of earlier editions do not say theirs
+DATA = Path("code", "data")  # what the programs to take home read
 
 
 class CopyError(CourseError):
@@ -33,10 +39,13 @@ class Update:
     kept: tuple[str, ...]
     outdated: tuple[str, ...]  # kept, and the lesson has changed since the copy was made
     unreadable: tuple[str, ...]  # kept, and no longer a notebook
+    aside: tuple[str, ...] = ()  # of the second edition, each beside the new lesson now
 
     def sentences(self) -> list[str]:
         """One line for everything the learner should know; empty when there is nothing."""
         lines = [f"Added to your copy: {', '.join(self.added)}."] if self.added else []
+        if self.aside:
+            lines.append(f"The lessons are new. Your copies of the second edition: {', '.join(self.aside)}.")
         for stem in self.outdated:
             lines.append(
                 f"{stem} has changed since your copy was made. Your copy stays as it is. "
@@ -61,7 +70,8 @@ def clean_copy(lesson: Lesson) -> str:
     except (ValueError, KeyError, TypeError) as error:
         raise CopyError(f"{lesson.path} is not a readable notebook ({error}); restore it with git") from None
     metadata = {name: value for name, value in notebook.get("metadata", {}).items() if name != "widgets"}
-    metadata |= {"kernelspec": KERNEL, "course": {"copy_of": lesson.stem, "version": _version(cells)}}
+    made_from = {"copy_of": lesson.stem, "version": _version(cells), "edition": EDITION}
+    metadata |= {"kernelspec": KERNEL, "course": made_from}
     copy = {
         "cells": cells,
         "metadata": metadata,
@@ -72,23 +82,46 @@ def clean_copy(lesson: Lesson) -> str:
 
 
 def update_copies(source: Path = NOTEBOOKS, target: Path = MY_COURSE) -> Update:
-    """Add to `target` every lesson of `source` that is missing there; change nothing that is there."""
-    added, kept, outdated, unreadable = [], [], [], []
+    """Add to `target` every lesson and data file of `source` that is missing there; overwrite nothing.
+
+    A copy of the second edition that differs from today's lesson is put aside.
+    """
+    found: dict[str, list[str]] = {"added": [], "kept": [], "outdated": [], "unreadable": [], "aside": []}
     for lesson in resolve([], source):
         path, fresh = target / lesson.path.name, clean_copy(lesson)
         if not path.exists():
             _place(path, fresh)
-            added.append(lesson.stem)
+            found["added"].append(lesson.stem)
             continue
-        kept.append(lesson.stem)
         try:
-            version = _recorded_version(path.read_text(encoding="utf-8"))
+            copy = _made_from(path.read_text(encoding="utf-8"))
         except ValueError:
-            unreadable.append(lesson.stem)
+            copy = {}
+            found["unreadable"].append(lesson.stem)
+        changed = copy.get("version") not in (None, _made_from(fresh)["version"])
+        if changed and "edition" not in copy:
+            aside = _aside(path, "second-edition")
+            _place(path, fresh, aside)
+            found["aside"].append(aside.name)
             continue
-        if version not in (None, _recorded_version(fresh)):
-            outdated.append(lesson.stem)
-    return Update(tuple(added), tuple(kept), tuple(outdated), tuple(unreadable))
+        found["kept"].append(lesson.stem)
+        if changed:
+            found["outdated"].append(lesson.stem)
+    _add_data(source / DATA, target / DATA)
+    return Update(**{name: tuple(names) for name, names in found.items()})
+
+
+def _add_data(source: Path, target: Path) -> None:
+    """Copy the files of `source` that `target` does not have."""
+    for file in sorted(source.glob("*.npz")):
+        if not (target / file.name).exists():
+            target.mkdir(parents=True, exist_ok=True)
+            partial = target / f".{file.name}.{os.getpid()}.part"
+            try:
+                shutil.copyfile(file, partial)
+                partial.replace(target / file.name)
+            finally:
+                partial.unlink(missing_ok=True)
 
 
 def reset_copies(
@@ -104,9 +137,10 @@ def reset_copies(
         path, fresh = target / lesson.path.name, clean_copy(lesson)
         aside = None
         if path.exists() and path.read_bytes() != fresh.encode():
-            aside = _aside(path, now or datetime.now())
+            aside = _aside(path, f"{now or datetime.now():%Y-%m-%d-%H%M}")
         _place(path, fresh, aside)
         done.append((path, aside))
+    _add_data(source / DATA, target / DATA)
     return done
 
 
@@ -129,19 +163,21 @@ def _version(cells: list[dict[str, Any]]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
-def _recorded_version(text: str) -> str | None:
-    """The version that a copy was made from; None when it says nothing. Raises ValueError when unreadable."""
+def _made_from(text: str) -> dict[str, Any]:
+    """What a copy says it was made from; empty when it says nothing. Raises ValueError when unreadable."""
     notebook = json.loads(text)
     if not isinstance(notebook, dict) or "cells" not in notebook:
         raise ValueError("not a notebook")
-    return notebook.get("metadata", {}).get("course", {}).get("version")
+    made_from = notebook.get("metadata", {}).get("course", {})
+    return made_from if isinstance(made_from, dict) else {}
 
 
-def _aside(path: Path, now: datetime) -> Path:
-    """A free name beside `path` with the time in it: 04_collectives.2026-11-20-1530.ipynb, then …-1530-2."""
-    stamp = f"{path.stem}.{now:%Y-%m-%d-%H%M}"
+def _aside(path: Path, label: str) -> Path:
+    """A free name beside `path` with the label in it: 04_collectives.second-edition.ipynb, then …-edition-2."""
     number = 1
-    while (aside := path.with_name(f"{stamp}{'' if number == 1 else f'-{number}'}.ipynb")).exists():
+    while (
+        aside := path.with_name(f"{path.stem}.{label}{'' if number == 1 else f'-{number}'}.ipynb")
+    ).exists():
         number += 1
     return aside
 

@@ -129,17 +129,6 @@ def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
             parameter.grad.copy_(gradient)
 
 
-def gradient_arrays(model: nn.Module) -> list[NDArray[np.float32]]:
-    """Give every trainable parameter a gradient of zeros; return their memory as flat arrays, in order.
-
-    What is written to the arrays is in `parameter.grad`. Clear the gradients in place, with
-    `zero_grad(set_to_none=False)`.
-    """
-    bucket = GradientBucket(model)
-    pieces = bucket.flat.split([parameter.numel() for parameter in bucket.parameters])
-    return [piece.numpy() for piece in pieces]
-
-
 class GradientBucket(FlatGradients):
     """One flat buffer that holds all gradients of a model, so that one message carries them."""
 

@@ -4,39 +4,24 @@ The oracle is the loop of the tutorials (mean loss, no communication), computed 
 Known-wrong variants are kept and have to be told from it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from course.lessons.l06_data_parallel_by_hand.runs import (
-    Started,
-    Training,
-    alternate,
-    bare_average,
-    in_turn,
-    messages_and_seconds,
-    trace_step,
-    weights_on,
-    while_all_work,
-)
 from mpi4py import MPI
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES, one_bucket
-from course.lessons.l06_data_parallel_by_hand.exercises import AVERAGE
-from course_lib.comm.spans import by_rank, innermost
 from course_lib.data.dataset import Dataset
 from course_lib.parallel.data_parallel import (
     GradientBucket,
     broadcast_weights,
     evaluate_shard,
     gather_metrics,
-    gradient_arrays,
     replicas_agree,
     shard,
     shard_batches,
@@ -44,7 +29,6 @@ from course_lib.parallel.data_parallel import (
     train_epoch,
     weight_hash,
 )
-from course_lib.parallel.parameter_server import Service
 from course_lib.training.flat import copy_back, flatten
 from course_lib.training.loop import Batch, Epoch, image_batch, make_step, summed_cross_entropy
 from course_lib.training.metrics import Score
@@ -356,137 +340,6 @@ def test_a_test_set_smaller_than_the_ranks_is_evaluated_whole(comm: MPI.Intracom
     total = sum(scores, Score())
     assert (total.correct, total.samples) == (alone.correct, 2)
     assert total.loss == pytest.approx(alone.loss, rel=1e-5)
-
-
-def average_gradients(comm: MPI.Intracomm, gradients: list[np.ndarray], global_size: int) -> None:
-    """The solution of exercise 06.1."""
-    names: dict[str, Callable[..., None]] = {}
-    exec(AVERAGE.solution, {"MPI": MPI}, names)
-    names["average_gradients"](comm, gradients, global_size)
-
-
-@pytest.mark.parametrize("name", MNIST_MODELS)
-def test_gradient_arrays_are_the_memory_of_the_gradients(comm: MPI.Intracomm, name: str) -> None:
-    """The mean gradient of shards of 4, 4 and 3 images (or the like), held to that of the whole batch."""
-    model, whole = build(name, seed=0), build(name, seed=0)
-    gradients = gradient_arrays(model)
-    assert [array.size for array in gradients] == [p.numel() for p in model.parameters()]
-    for _ in range(2):  # cleared in place, they stay attached
-        model.zero_grad(set_to_none=False)
-        (batch,) = shard_batches(comm, IMAGES, LABELS, STEPS[:1])
-        summed_cross_entropy(model(batch.inputs), batch.targets).backward()
-        average_gradients(comm, gradients, 11)
-    all_of_it = image_batch(IMAGES, LABELS, STEPS[0], 11)
-    F.cross_entropy(whole(all_of_it.inputs), all_of_it.targets).backward()
-    for parameter, expected in zip(model.parameters(), whole.parameters(), strict=True):
-        assert parameter.grad is not None and expected.grad is not None
-        assert torch.allclose(parameter.grad, expected.grad, atol=1e-5)
-
-
-def test_a_traced_step_of_all_ranks_comes_to_rank_0_and_the_weights_stay(comm: MPI.Intracomm) -> None:
-    model = build("mlp", seed=0)
-    before = weight_hash(model)
-    spans = trace_step(comm, average_gradients, model, FEW, batch_size=11, steps=3)
-    if spans is not None:
-        pieces = {rank: [piece.kind for piece in lane] for rank, lane in by_rank(innermost(spans)).items()}
-        late = ["compute", "transfer", "compute"]  # the last rank at the sum does not wait
-        assert all(kinds in (late, ["compute", "wait", *late[1:]]) for kinds in pieces.values())
-        assert late in pieces.values()
-        assert list(pieces) == list(range(comm.size))
-    assert (spans is not None) == (comm.rank == 0)
-    assert weight_hash(model) == before
-    assert trace_step(MPI.COMM_NULL, average_gradients, model, FEW, batch_size=11) is None
-
-
-def started(team: MPI.Intracomm) -> Started:
-    model = build("mlp", seed=0)
-    return model, gradient_arrays(model), torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-
-def trained(team: MPI.Intracomm, state: Started, batches: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    model, gradients, optimizer = state
-    losses = []
-    for indices in batches:
-        (batch,) = shard_batches(team, IMAGES, LABELS, [indices])
-        optimizer.zero_grad(set_to_none=False)
-        loss = summed_cross_entropy(model(batch.inputs), batch.targets)
-        loss.backward()
-        average_gradients(team, gradients, len(indices))
-        optimizer.step()
-        losses.append(loss.item() / len(indices))
-    return np.array(team.allreduce(np.array(losses)))
-
-
-def test_weights_after_few_steps_are_equal_far_beyond_what_a_mistake_leaves(comm: MPI.Intracomm) -> None:
-    """In float64: in float32, a pooling that picks another pixel differs as much as a mistake."""
-
-    def forgetful(
-        team: MPI.Intracomm, state: Started, batches: Sequence[NDArray[np.int64]]
-    ) -> NDArray[np.float64]:
-        """Like `trained`, but every rank takes the first bias's gradient from its own shard."""
-        model, gradients, optimizer = state
-        return trained(team, (model, [gradients[0], *gradients[2:]], optimizer), batches)
-
-    alone, many = (weights_on(comm, n, started_cnn, trained, STEPS) for n in (1, comm.size))
-    wrong = weights_on(comm, comm.size, started_cnn, forgetful, STEPS)
-    assert (alone is None) == (comm.rank > 0)
-    assert torch.get_default_dtype() == torch.float32
-    if alone is not None and many is not None and wrong is not None:
-        assert alone.dtype == torch.float64
-        assert (many - alone).norm() < 1e-12 * alone.norm()
-        assert comm.size == 1 or (wrong - alone).norm() > 1e-6 * alone.norm()
-
-
-def started_cnn(team: MPI.Intracomm) -> Started:
-    model = build("cnn", seed=team.rank)
-    broadcast_weights(team, model)
-    return model, gradient_arrays(model), torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-
-def test_one_rank_and_all_take_turns_and_train_alike(comm: MPI.Intracomm) -> None:
-    """25 steps: two blocks and a half, so the momentum has to survive the turns."""
-    batches = [np.arange(start, start + 11) for start in range(25)]
-    whole = trained(MPI.COMM_SELF, started(MPI.COMM_SELF), batches)
-    one, many = alternate(comm, started, trained, batches, FEW)
-    assert (one is not None) == (comm.rank == 0)
-    assert many is not None and many.ranks == comm.size and many.agree and many.seconds > 0
-    for run in filter(None, (one, many)):
-        assert np.allclose(run.losses, whole, atol=1e-4)
-    assert one is None or (one.ranks, one.losses) == (1, tuple(whole))
-    assert alternate(MPI.COMM_NULL, started, trained, batches, FEW) == (None, None)
-
-
-def test_each_step_of_a_training_is_timed(comm: MPI.Intracomm) -> None:
-    """A median of means over ten steps would count every disturbance of a block."""
-    training = Training(comm, started, trained)
-    training.go_on([np.arange(start, start + 11) for start in range(3)])
-    training.go_on([np.arange(7)])
-    assert len(training.seconds) == len(training.losses) == 4
-
-
-def test_a_bare_average_is_timed(comm: MPI.Intracomm) -> None:
-    seconds = bare_average(comm, average_gradients, build("mlp", seed=0))
-    assert seconds is not None and seconds > 0
-    assert bare_average(MPI.COMM_NULL, average_gradients, build("mlp", seed=0)) is None
-
-
-def test_two_ways_are_timed_in_turn(comm: MPI.Intracomm) -> None:
-    called: list[str] = []
-    found = in_turn(comm, lambda name: lambda: called.append(name), ("a", "b"), rounds=3)
-    assert called == ["a", "b"] * 4  # the first of each is a warm-up
-    assert [len(seconds) for seconds in found] == [3, 3]
-    assert in_turn(MPI.COMM_NULL, lambda name: lambda: None, ("a", "b"), rounds=3) == [[], []]
-
-
-def test_a_threshold_decides_how_many_messages_carry_the_gradients(comm: MPI.Intracomm) -> None:
-    found = [messages_and_seconds(comm, build("mlp", seed=0), limit) for limit in (1, 2**25)]
-    assert [one and one.messages for one in found] == [len(list(build("mlp", seed=0).parameters())), 1]
-
-
-def test_a_service_is_counted_until_the_first_worker_is_done() -> None:
-    service = Service((1, 2, 3, 1, 2, 2, 3), 0, 0)
-    assert while_all_work(service) == Service((1, 2, 3, 1), 0, 0)
-    assert while_all_work(None) is None
 
 
 def test_a_parameter_that_a_rank_does_not_use_counts_as_zeros(comm: MPI.Intracomm) -> None:

@@ -7,13 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from course.lessons.l06_data_parallel_by_hand.bucket_trace import trace_buckets
 from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
 
 from course.lessons.l06_data_parallel_by_hand.engines import ENGINES
-from course_lib.comm.spans import by_rank
 from course_lib.parallel.data_parallel import GradientBucket, replicas_agree, shard_batches, weight_hash
 from course_lib.parallel.gradient_buckets import HALVES, GradientBuckets, sum_when_ready
 from course_lib.training.flat import flatten
@@ -129,27 +127,6 @@ def test_a_layer_that_a_rank_does_not_use_counts_as_zero(comm: MPI.Intracomm) ->
 def test_the_smallest_overlap_trains_as_one_process_does(comm: MPI.Intracomm, name: str) -> None:
     ours = together(comm, name, synchronizers=sum_when_ready)
     assert worst(comm, ours, one_process(name, torch.float64, sgd)) < 1e-10
-
-
-@pytest.mark.parametrize("overlap", [True, False])
-def test_a_traced_step_tells_when_its_buckets_were_on_their_way(comm: MPI.Intracomm, overlap: bool) -> None:
-    model = build("mlp", seed=0)
-    before = weight_hash(model)
-    (batch,) = shard_batches(comm, IMAGES, LABELS, STEPS[:1])
-    spans = trace_buckets(comm, model, batch, bucket_bytes=FEW_BYTES, overlap=overlap, steps=3)
-    assert (spans is not None) == (comm.rank == 0)
-    assert weight_hash(model) == before
-    for lane in by_rank(spans or []).values():
-        when = {span.name: span for span in lane}
-        assert [name for name in when if not name.startswith("bucket")] == [
-            *("forward", "backward", "wait", "update")
-        ]
-        buckets = [span for span in lane if span.name.startswith("bucket")]
-        assert [span.name for span in buckets] == [f"bucket {index}" for index in range(4)]
-        end = when["backward"].end
-        assert all((span.start < end) == overlap for span in buckets)
-        assert all(span.end <= when["wait"].end for span in buckets)
-    assert trace_buckets(MPI.COMM_NULL, model, batch) is None
 
 
 # ---------------------------------------------------------------- several backward passes per step

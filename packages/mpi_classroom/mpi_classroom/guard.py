@@ -16,7 +16,7 @@ from mpi_classroom.internals import with_local
 from mpi_classroom.job_output import Death
 from mpi_classroom.observer import death_words
 from mpi_classroom.running_cell import RunningCell
-from mpi_classroom.take_home import SaveError, path_of, save_part
+from mpi_classroom.take_home import SaveError, cell_id, path_of, save_part
 
 
 class GuardedMagics(ParallelMagics):
@@ -77,12 +77,10 @@ class GuardedMagics(ParallelMagics):
     def _save(self, name: str, cell: str) -> None:
         """Keep the cell as a part of a program; on the ranks, `__file__` is that program, as when it runs."""
         try:
-            path = path_of(name)
-            save_part(name, cell)
+            self.view.execute(f"__file__ = {str(path_of(name))!r}", silent=True, block=False)
+            save_part(name, cell, cell_id(self.shell))
         except SaveError as problem:
             print(problem)
-            return
-        self.view.execute(f"__file__ = {str(path)!r}", silent=True, block=False)
 
     def _eval_target_str(self, ts: str) -> Any:
         targets, ranks = super()._eval_target_str(ts), self.view.client.ids

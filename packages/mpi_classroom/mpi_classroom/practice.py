@@ -16,7 +16,7 @@ from mpi_classroom.errors import ClusterError
 from mpi_classroom.exercises import Exercise, Question, Wrong
 from mpi_classroom.lessons import find_exercise, find_prediction
 from mpi_classroom.progress import note_hint, note_outcome, note_prediction, note_try
-from mpi_classroom.take_home import FOLDER, SaveError, save_part, solved
+from mpi_classroom.take_home import FOLDER, SaveError, cell_id, save_part, solved
 
 WIDTH = 100  # letters in a line of text
 _current: "Practice | None" = None
@@ -83,7 +83,8 @@ class Practice:
             self.define_solution(exercise)
             print(f"Until you solve it, the next cells and {FOLDER}/{file} run the course's.")
         try:
-            save_part(file, cell if verdict.state == "right" else solved(exercise))
+            code = cell if verdict.state == "right" else solved(exercise)
+            save_part(file, code, cell_id(self.shell))
         except SaveError as problem:
             print(problem)
 

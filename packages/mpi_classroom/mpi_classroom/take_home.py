@@ -1,16 +1,18 @@
 """Cells that are also a program: `%%px --save 02_pi.py` keeps a cell as a part of `code/02_pi.py`.
 
-The file is all that is remembered: its parts stand below lines `# %%`, in the order in which they first ran.
-A cell that runs again replaces the part with which it shares a name (a function, a class, a variable); the
-part that starts the program, `if __name__ == "__main__":`, stays last. Where an exercise is not solved, the
-file has the course's solution, and says so. Runs anywhere: nothing of the classroom is in the file.
+The parts of the file stand below lines `# %%`, in the order in which they first ran. A cell that runs again
+replaces its own part. In the same session JupyterLab's cell ids say which one that is; otherwise it is the
+part with which the cell shares a name (a function, a class, a variable). The part that starts the program,
+`if __name__ == "__main__":`, stays last. Where an exercise is not solved, the file has the course's solution,
+and says so. Runs anywhere: nothing of the classroom is in the file.
 """
 
 import ast
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from mpi_classroom.errors import CourseError
 from mpi_classroom.exercises import Exercise, Question
@@ -21,11 +23,14 @@ STARTS = 'if __name__ == "__main__":'
 # A cell that is a part of a file: `%%px --save FILE`, `%%exercise 06.1 --save FILE`, then the code.
 SAVED = re.compile(r"%%(?:px|exercise +(?P<id>\S+))\b.*? --save +(?P<file>\S+).*\n(?P<code>(?s:.*))")
 NAME = re.compile(r"[\w.-]+\.py")
+DOCSTRING = re.compile(r'\A"""(.+?)(?:\n.*?)?"""\n*', re.DOTALL)
 HOW_TO_START = """
     mpiexec -n 4 python {file}                     on this machine
     mpiexec -n 8 --hostfile hosts python {file}    on the hosts that a file lists, over ssh
     sbatch -n 8 --wrap "mpiexec python {file}"     under Slurm
 """
+
+_saved: dict[Path, dict[str, str]] = {}  # in this session: for every file, the part of each cell, by its id
 
 
 class SaveError(CourseError):
@@ -39,17 +44,23 @@ def path_of(name: str) -> Path:
     return Path(FOLDER, name).absolute()
 
 
-def save_part(name: str, code: str) -> Path:
+def cell_id(shell: Any) -> str:
+    """The id of the cell that runs; "" where the notebook's frontend does not send one."""
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    return str(parent.get("metadata", {}).get("cellId", ""))
+
+
+def save_part(name: str, code: str, cell: str = "") -> Path:
     """Keep `code` as a part of the program `name`; return its path. Raises SaveError.
 
     Readers see the old file or the new one. What stands in a file without parts is not ours, and is kept
-    beside it.
+    beside it. `cell`: the id of the cell, where there is one.
     """
     path = path_of(name)
     try:
         ast.parse(code)
     except (SyntaxError, ValueError) as error:
-        words = f"line {getattr(error, 'lineno', 1)} is not plain Python: {error}"
+        words = f"line {getattr(error, 'lineno', None) or 1} is not plain Python: {error}"
         raise SaveError(f"{FOLDER}/{name} was not written, for {words}") from None
     try:
         path.parent.mkdir(exist_ok=True)
@@ -58,21 +69,33 @@ def save_part(name: str, code: str) -> Path:
             path.replace(path.with_name(f"{name}.before"))
             before = MARK
         first = re.match(r'"""(.*)', before)
-        new = composed(name, with_part(before.split(MARK)[1:], code), title=first[1] if first else "")
+        parts, saved = before.split(MARK)[1:], _saved.setdefault(path, {})
+        theirs = [part for other, part in saved.items() if other != cell]
+        parts = with_part(parts, code, mine=saved.get(cell, ""), theirs=theirs)
+        new = composed(name, parts, title=first[1] if first else "")
         if new != before:
             draft = path.with_name(f".{name}.{os.getpid()}")
             draft.write_text(new, encoding="utf-8")
             draft.replace(path)
+        if cell:
+            saved[cell] = _body(code)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise SaveError(f"{FOLDER}/{name} was not written ({reason}); the cell itself ran") from None
     return path
 
 
-def with_part(parts: Sequence[str], code: str) -> list[str]:
-    """The parts of a program with `code` in the place of the part that defines one of its names, or added."""
+def with_part(parts: Sequence[str], code: str, mine: str = "", theirs: Collection[str] = ()) -> list[str]:
+    """The parts of a program with `code` in the place of its old part, or added.
+
+    The old part is `mine`; else the one that says the same; else the first that defines one of its names.
+    The last two cannot be among `theirs`, the parts of other cells.
+    """
     parts, names = [part.strip("\n") for part in parts if part.strip()], defines(code)
-    same = [n for n, part in enumerate(parts) if defines(part) & names or part == code.strip("\n")]
+    free = [n for n, part in enumerate(parts) if _body(part) not in theirs]
+    same = [n for n, part in enumerate(parts) if mine and _body(part) == mine]
+    same += [n for n in free if _body(parts[n]) == _body(code)]
+    same += [n for n in free if defines(parts[n]) & names]
     if same:
         parts[same[0]] = code
     else:
@@ -81,13 +104,18 @@ def with_part(parts: Sequence[str], code: str) -> list[str]:
     return parts
 
 
+def _body(code: str) -> str:
+    """A part without the docstring that it begins with, which the file has at its top."""
+    return DOCSTRING.sub("", code.strip("\n"), count=1).strip("\n")
+
+
 def composed(name: str, parts: Sequence[str], title: str = "") -> str:
     """The text of the program: a docstring that says how to start it, then its parts.
 
     The first line of the docstring is that of the first part, if this begins with one; else `title`.
     """
     parts = [part.strip("\n") for part in parts if part.strip()]
-    first = re.match(r'"""(.+?)(?:\n.*?)?"""\n*', parts[0], re.DOTALL) if parts else None
+    first = DOCSTRING.match(parts[0]) if parts else None
     title = first[1].strip() if first else title or name
     if first:
         parts[0] = parts[0][first.end() :]
