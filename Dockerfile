@@ -1,3 +1,5 @@
+# Built and checked with buildah, never with Docker.
+#
 # The course, ready to run and without a network: JupyterLab, the lessons, Open MPI, the embedded data.
 #
 #   docker build --tag mpi-course .
@@ -49,8 +51,8 @@ RUN sed -n '/^setuptools==/,/[^\\]$/p' requirements.lock > /tmp/first.txt \
 COPY pyproject.toml LICENSE ./
 COPY course/pyproject.toml course/
 COPY course_lib/README.md course_lib/
-COPY packages/torch_mpi4py/pyproject.toml packages/torch_mpi4py/README.md packages/torch_mpi4py/
-COPY packages/mpi_classroom/pyproject.toml packages/mpi_classroom/README.md packages/mpi_classroom/
+COPY packages/torch_mpi4py/pyproject.toml packages/torch_mpi4py/README.md packages/torch_mpi4py/LICENSE packages/torch_mpi4py/
+COPY packages/mpi_classroom/pyproject.toml packages/mpi_classroom/README.md packages/mpi_classroom/LICENSE packages/mpi_classroom/
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation \
       --editable packages/torch_mpi4py --editable packages/mpi_classroom --editable . --editable course
 

@@ -36,7 +36,7 @@ lessons_failed = test -f $(FAILED) && echo 'A second try, one by one:'
 FAILED_LESSONS = $$(sed -n 's|^ *"\(notebooks/[^:"]*\).*|\1|p' $(FAILED) | sort -u)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup course lab test test-all test-release check format notebooks bench site slides clean lock licences audit moved newest image
+.PHONY: help setup course lab test test-all test-release check format notebooks bench site slides clean lock licences audit schemas moved newest image
 
 help:
 	@echo 'make course      set up, run the core of every lesson on a 4-rank MPI cluster, write build/'
@@ -53,6 +53,7 @@ help:
 	@echo 'make lock        rewrite the two lists of pins after a change of a pyproject.toml (newest of all: UPGRADE=1)'
 	@echo 'make licences    rewrite docs/licences.md from requirements.lock'
 	@echo 'make audit       ask whether a pinned version has a known vulnerability'
+	@echo 'make schemas     compare workflows, compose.yaml and CITATION.cff with their schemas'
 	@echo 'make image       build the container image and check it'
 	@echo 'make moved       say which private names of other libraries have moved'
 	@echo 'make newest      install the newest of everything, whatever the bounds: to see what will break'
@@ -68,7 +69,7 @@ $(READY): $(LOCK) pyproject.toml course/pyproject.toml packages/mpi_classroom/py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'This course needs Python 3.11 or newer; $(PYTHON) is older. Try: make setup PYTHON=python3.12'; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
-	  { rm -rf .venv; echo 'Python cannot make a virtual environment. On Debian or Ubuntu: sudo apt install python3-venv'; exit 1; }
+	  { rm -rf .venv; echo 'Python cannot make a virtual environment. On Debian or Ubuntu: sudo apt install python3-venv. Without that right: a folder or a USB stick, docs/doors.md'; exit 1; }
 	@echo 'Installing PyTorch (about 200 MB). If $(TORCH_INDEX) does not answer, the build that pip finds elsewhere is used.'
 	$(PIP) --no-deps --retries 1 --timeout 20 --extra-index-url $(TORCH_INDEX) $(TORCH)
 	@echo 'Installing everything else (about 200 MB): each file must have a digest that is in $(LOCK).'
@@ -176,6 +177,13 @@ licences: setup
 audit: $(AUDIT)/python
 	@sed -n 's/^\(# \)\{0,1\}\([a-z0-9][a-z0-9.-]*==[^ ]*\).*/\2/p' $(LOCK) > build/pins.txt
 	$(AUDIT)/pip-audit --disable-pip --no-deps --requirement build/pins.txt
+
+# With the schemas that the tool brings: nothing is downloaded but the tool.
+SCHEMAS := build/tools/check-jsonschema==0.39.0/bin
+schemas: $(SCHEMAS)/python
+	$(SCHEMAS)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(SCHEMAS)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml
+	$(SCHEMAS)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 moved: setup
 	$(BIN)/python -m course.tools.moved

@@ -15,8 +15,8 @@ from mpi_classroom.network_commands import NetworkError
 from mpi_classroom.network_slurm import start_slurm
 from mpi_classroom.processes import SCOPE
 
-# The ranks of one job run one session together.
-pytest_plugins = ["ranks_together"] if "OMPI_COMM_WORLD_SIZE" in os.environ else []
+# The ranks of one job, of Open MPI or MPICH, run one session together.
+pytest_plugins = ["ranks_together"] if {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"} & os.environ.keys() else []
 
 # A session neither sees nor ends the clusters of others on this machine; each worker of pytest-xdist is one.
 os.environ[SCOPE] = uuid.uuid4().hex

@@ -11,6 +11,7 @@ from pathlib import Path
 from course.doctor_data import check_data, check_larger_data
 from course.doctor_jobs import check_deepspeed, check_processor, check_torch
 from course.paths import ROOT
+from course.version import course_version
 from mpi_classroom import doctor as machine
 from mpi_classroom.check import Check
 from mpi_classroom.doctor import check_ranks, some
@@ -97,7 +98,7 @@ def doctor(show: Callable[[str], None] = print) -> None:
 def report(checks: list[Check]) -> dict[str, object]:
     """What a bug report needs, ready for JSON."""
     return {
-        "course": importlib.metadata.version("course-lib"),
+        "course": course_version(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "ok": all(check.ok for check in checks),

@@ -36,6 +36,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
 from course.paths import LESSONS, ROOT
+from course.tools.failures import raised_while_shown
 from course.tools.frame import FrameError, framed, stem
 from course.tools.parts import MORE, RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
 from course.tools.runner import Deadlines, NotebookRun
@@ -289,8 +290,9 @@ def _problem(run: NotebookRun, error: Exception) -> str:
     """What stopped a lesson, with the end of the traceback where a cell raised."""
     if isinstance(error, CellExecutionError):
         traceback = _plain(error.traceback).rstrip().splitlines()
-        said = _plain(error.evalue).partition("\n")[0]
-        return "\n".join([f"raised {error.ename}: {said}", "…", *traceback[-TRACEBACK_LINES:]])
+        shown = run.code[run.done][1].outputs
+        name, said = raised_while_shown(error.ename, _plain(error.evalue), shown)
+        return "\n".join([f"raised {name}: {said.partition(chr(10))[0]}", "…", *traceback[-TRACEBACK_LINES:]])
     if isinstance(error, CellTimeoutError):
         deadlines = run.deadlines
         late, limit = ("the lesson", deadlines.lesson) if run.late else ("this cell", deadlines.cell)

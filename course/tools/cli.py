@@ -50,9 +50,9 @@ def one_sentence() -> Iterator[None]:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from course.version import course_version
 
-        typer.echo(f"course {version('course-lib')}")
+        typer.echo(f"course {course_version()}")
         raise typer.Exit
 
 
@@ -60,7 +60,12 @@ def _show_version(asked: bool) -> None:
 def main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and the commit, and exit.",
+        ),
     ] = False,
 ) -> None:
     """Run, check and look after the course: distributed deep learning on a real MPI cluster."""

@@ -43,7 +43,8 @@ def cell_failure(cell: int, name: str, value: str, outputs: Iterable[Mapping[str
 
     `outputs` are what the cell displayed before: there the ranks' errors are when the error itself is mute.
     """
-    value = _COLOUR.sub("", value)
+    outputs = list(outputs)
+    name, value = raised_while_shown(name, _COLOUR.sub("", value), outputs)
     places = [value] if name not in _CARRIERS else [value, *map(_text, outputs)]
     for text in places:
         for form in _RANK_FORMS:
@@ -51,6 +52,18 @@ def cell_failure(cell: int, name: str, value: str, outputs: Iterable[Mapping[str
                 error = match["error"] or _next_error(text[match.end() :])
                 return Failure(one_line(error or f"{name}: {value}"), cell, int(match["rank"]))
     return Failure(one_line(f"{name}: {value}"), cell)
+
+
+def raised_while_shown(name: str, value: str, outputs: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """The error behind "NoneType: None", which Jupyter sends for one that was raised while a value was shown.
+
+    The traceback that was displayed ends with it. Any other error is returned as it is.
+    """
+    if name != "NoneType":
+        return name, value
+    ends = [output["traceback"][-1] for output in outputs if output.get("traceback")]
+    real, _, words = _COLOUR.sub("", ends[-1]).strip().partition(": ") if ends else ("", "", "")
+    return (real, words) if real else ("error", "a value could not be shown; run the cell to see why")
 
 
 def one_line(text: str) -> str:

@@ -21,6 +21,7 @@ from course.tools import glossary, guide, schedule
 from course.tools.anatomy import RULES
 from course.tools.build import BuildError, drift, lesson_sources, notebook_of, source_of, tags
 from course.tools.coverage import COVERAGE_RULES
+from course.tools.failures import raised_while_shown
 from course.tools.folds import FOLD_RULES
 from course.tools.laboratory import laboratory
 from course.tools.lesson import LessonSource, Problem, local_path
@@ -72,9 +73,10 @@ def ran(notebook: Path, cells: Sequence[NotebookNode]) -> Iterator[Problem]:
     """Every cell ran, and none failed by accident."""
     for n, cell, output in all_outputs(cells):
         if output.output_type == "error" and "raises-exception" not in tags(cell):
+            name, _ = raised_while_shown(output.ename, "", [output])
             yield (
                 n,
-                f"the cell raised {output.ename}; repair it, or tag it raises-exception if it is meant to",
+                f"the cell raised {name}; repair it, or tag it raises-exception if it is meant to",
             )
         if "UsageError" in output_text(output):
             yield n, "a magic was refused; correct its name or options, or start the cluster before it"

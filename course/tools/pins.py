@@ -1,7 +1,8 @@
 """Every package that the course installs, with the digests of its files: `requirements.lock`.
 
-What the website is made with is apart, in `requirements-site.lock`, and so is what a JupyterHub needs beside
-the course, in `requirements-hub.lock`: learners do not install either.
+What the website is made with is apart, in `requirements-site.lock`, and so is what a server of a JupyterHub
+needs beside the course, in `requirements-hub.lock` and, for hubs of JupyterHub 5, `requirements-hub-5.lock`:
+learners do not install any of these. `pip.lock` is for bundles, and `environment.yml` for conda.
 
     make lock                 write it again after a change of a pyproject.toml; what may stay, stays
     make lock UPGRADE=1       take the newest version of everything that the bounds allow
@@ -16,7 +17,8 @@ import re
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import product
 from pathlib import Path
@@ -30,8 +32,14 @@ from course.paths import ROOT
 LOCK = ROOT / "requirements.lock"
 SITE_LOCK = ROOT / "requirements-site.lock"
 SITE_WANTED = ROOT / "docs" / "site" / "requirements.in"
-HUB_LOCK = ROOT / "requirements-hub.lock"
-HUB_WANTED = ROOT / "docs" / "hub" / "requirements.in"
+# A server must be of its hub's first number. The Littlest JupyterHub is at 5.
+HUBS = {
+    ROOT / "requirements-hub.lock": ROOT / "docs" / "hub" / "requirements.in",
+    ROOT / "requirements-hub-5.lock": ROOT / "docs" / "hub" / "requirements-5.in",
+}
+PIP_LOCK = ROOT / "course" / "tools" / "bundle" / "pip.lock"
+PIP_WANTED = "pip>=26,<27"
+CONDA = ROOT / "environment.yml"
 PROJECTS = (".", "course", "packages/mpi_classroom", "packages/torch_mpi4py")
 OURS = ("course", "course-lib", "mpi-classroom", "torch-mpi4py")
 ACCELERATOR = ("nvidia-", "cuda-", "triton", "pytorch-triton", "intel-")
@@ -47,6 +55,10 @@ SITE_HEADER = """\
 HUB_HEADER = """\
 # What a server of a JupyterHub needs beside requirements.lock, with digests. `make lock` writes this.
 """
+PIP_HEADER = """\
+# The pip of a bundle, for a Python that comes without. `make lock` writes this.
+"""
+CONDA_MARK = "    # `make lock` writes what follows.\n"
 # The site takes one file of axe-playwright-python; the browser's driver is in requirements.lock.
 NOT_FOR_THE_SITE = ("playwright", "greenlet", "pyee")
 DEVELOPERS = "# What only developers need:"
@@ -146,14 +158,35 @@ def site_lock(uv: str, known: str = "") -> str:
     return SITE_HEADER + "".join(f"{pin} \\\n{digests}\n" for pin, digests in kept)
 
 
-def hub_lock(uv: str, known: str = "") -> str:
-    """The text of a new lock for a hub's servers: what they need and the course's own lock has not."""
+def hub_lock(wants: Path, uv: str, known: str = "") -> str:
+    """The text of a new lock for a hub's servers: what `wants` asks for and the course's own lock has not."""
     course = LOCK.read_text().replace(f"# {APART}==", f"{APART}==")
     have = [pin for pin, _ in blocks(course)]
-    found = blocks(resolved(uv, [*_asked(HUB_WANTED), *have], known))
+    found = blocks(resolved(uv, [*_asked(wants), *have], known))
     names = {re.split("[ =]", pin)[0] for pin in have}
     new = [(pin, digests) for pin, digests in found if re.split("[ =]", pin)[0] not in {*names, APART}]
     return HUB_HEADER + "".join(f"{pin} \\\n{digests}\n" for pin, digests in new)
+
+
+def pip_lock(uv: str, known: str = "") -> str:
+    """The text of a new lock for the pip of a bundle."""
+    found = blocks(resolved(uv, [PIP_WANTED], known))
+    return PIP_HEADER + "".join(f"{pin} \\\n{digests}\n" for pin, digests in found)
+
+
+def conda(text: str, lock: str) -> str:
+    """The text of environment.yml with the pins of `lock` that learners need, and our own four packages.
+
+    pip refuses a digest where one package has none, and here PyTorch and ours have none: so there are none.
+    """
+    learners = lock.partition(DEVELOPERS)[0]
+    pinned = re.findall(r"^(?:# (?=torch==))?([a-z0-9][\w.-]*==[^\\\n]+)", learners, re.MULTILINE)
+    wants = [
+        *sorted(pin.strip() for pin in pinned),
+        *(f"--editable {folder}" for folder in reversed(PROJECTS)),
+    ]
+    lines = "".join(f'      - "{want}"\n' for want in wants)
+    return text.partition(CONDA_MARK)[0] + CONDA_MARK + lines
 
 
 def _asked(path: Path) -> list[str]:
@@ -192,8 +225,8 @@ def _needs(lines: list[str], extras: frozenset[str]) -> Iterator[Requirement]:
 
 
 def main() -> None:
-    """Write the three locks."""
-    parser = argparse.ArgumentParser(description="Write requirements.lock and the two beside it.")
+    """Write the locks, and the pins in environment.yml."""
+    parser = argparse.ArgumentParser(description="Write requirements.lock and those beside it.")
     parser.add_argument("--uv", default="uv", help="the uv to ask the index with")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions within the bounds")
     parser.add_argument("--names", action="store_true", help="print what the course asks for, without bounds")
@@ -201,9 +234,13 @@ def main() -> None:
     if arguments.names:
         print(*sorted({Requirement(line).name for line in wanted()} - {APART}))
         return
-    for path, write in ((LOCK, lock), (SITE_LOCK, site_lock), (HUB_LOCK, hub_lock)):
+    writers: dict[Path, Callable[[str, str], str]] = {LOCK: lock, SITE_LOCK: site_lock, PIP_LOCK: pip_lock}
+    for path, wants in HUBS.items():
+        writers[path] = partial(hub_lock, wants)
+    for path, write in writers.items():
         known = "" if arguments.upgrade or not path.exists() else path.read_text()
         path.write_text(write(arguments.uv, known))
+    CONDA.write_text(conda(CONDA.read_text(), LOCK.read_text()))
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def cell_minutes(cell: NotebookNode, read: set[str], pace: Pace = OLD) -> float:
 
 def count_words(text: str) -> int:
     """The words of a markdown text that are read: not where links lead, not its HTML, not its table rules."""
-    text = re.sub(r"<!--.*?-->", " ", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->|^```\n.*?^```", " ", text, flags=re.DOTALL | re.MULTILINE)  # drawings, too
     text = re.sub(r"\]\([^)\s]*\)", "] ", text)
     return sum(bool(re.search(r"\w", word)) for word in re.sub(r"<[^>]+>", " ", text).split())
 

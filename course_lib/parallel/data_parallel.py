@@ -49,9 +49,9 @@ Labels = NDArray[np.integer]
 
 
 def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
-    """Give every rank the weights and buffers of rank 0, in place."""
+    """Give every rank the weights of rank 0, and its buffers (batch norm's running means), in place."""
     for tensor in [*model.parameters(), *model.buffers()]:
-        values = tensor.detach().contiguous()  # its own memory, unless it is channels-last
+        values = tensor.detach().contiguous()  # the same memory, or a copy if its layout is unusual
         comm.Bcast(values.numpy(), root=0)
         tensor.detach().copy_(values)
 
@@ -124,7 +124,7 @@ def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
         if parameter.requires_grad:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            gradient = parameter.grad.contiguous()  # its own memory, unless it is channels-last
+            gradient = parameter.grad.contiguous()  # the same memory, or a copy, as above
             comm.Allreduce(MPI.IN_PLACE, gradient.numpy())
             parameter.grad.copy_(gradient)
 
@@ -139,8 +139,8 @@ class GradientBucket(FlatGradients):
     def sum(self, comm: MPI.Intracomm) -> None:
         """Phase 5: sum the gradients over `comm`, in place, in one Allreduce.
 
-        A gradient that is None counts as zeros. Backward adds to the buffer; after `optimizer.zero_grad()`,
-        which removes gradients, the new ones are copied into it.
+        Backward adds to the buffer. After `optimizer.zero_grad()`, which removes the gradients, the new
+        ones are copied into it, and a missing one counts as zeros.
         """
         check_unfrozen(self.model, self.parameters)
         self.collect()
@@ -172,7 +172,13 @@ def evaluate_shard(comm: MPI.Intracomm, model: nn.Module, images: Images, labels
 
 
 def train_epoch(
-    comm: MPI.Intracomm, model: nn.Module, optimizer: Optimizer, data: Dataset, *, batch_size: int, seed: int
+    comm: MPI.Intracomm,
+    model: nn.Module,
+    optimizer: Optimizer,
+    data: Dataset,
+    *,
+    batch_size: int,
+    seed: int,
 ) -> Report | None:
     """Train for one epoch of global batches of `batch_size` on all ranks of `comm`: a report on rank 0."""
     broadcast_weights(comm, model)  # 1

@@ -50,9 +50,8 @@ def sum_when_ready(comm: MPI.Intracomm, model: nn.Module) -> Callable[[], None]:
         memory = parameter.grad.as_strided((parameter.numel(),), (1,))  # flat, also if it is channels-last
         requests.append(comm.Iallreduce(MPI.IN_PLACE, memory.numpy()))
 
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(start)
+    for parameter in (each for each in model.parameters() if each.requires_grad):
+        parameter.register_post_accumulate_grad_hook(start)
 
     def wait() -> None:
         for request in requests:

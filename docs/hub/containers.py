@@ -1,6 +1,7 @@
-"""JupyterHub that starts a container for each learner, with the limits of compose.yaml: DockerSpawner.
+"""Never run with Docker: a JupyterHub that starts a container for each learner, with DockerSpawner.
 
-The image is built from the course's own by docs/hub/Dockerfile. docs/doors.md says how.
+A container has the limits of compose.yaml, but 4 GB, as all learners share one machine. docs/hub/Dockerfile
+builds the image from the course's own. docs/doors.md says how.
 """
 
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821
 
 c.JupyterHub.spawner_class = "dockerspawner.DockerSpawner"
+# Whoever has a password on this host may log in. With another authenticator nobody may, until you say who:
+# c.Authenticator.allowed_users = {"ann", "ben"}.
+c.PAMAuthenticator.allow_all = True
 c.JupyterHub.hub_ip = "172.17.0.1"  # this host as containers see it, on Docker's default network
 
 c.DockerSpawner.image = "mpi-course-hub"

@@ -1,4 +1,4 @@
-"""JupyterHub where all learners share one installation: The Littlest JupyterHub, or a hub on a Linux server.
+"""JupyterHub where all learners share one installation. Never run in The Littlest JupyterHub.
 
 For The Littlest JupyterHub put this file into /opt/tljh/config/jupyterhub_config.d/. Elsewhere name it in the
 hub's own configuration: load_subconfig("/opt/course/docs/hub/one_install.py"). docs/doors.md says how to
@@ -8,6 +8,10 @@ prepare the host. SystemdSpawner enforces the limits; JupyterHub's spawner of lo
 from typing import Any
 
 c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821
+
+# Whoever has a password on this host may log in. With another authenticator nobody may, until you say who:
+# c.Authenticator.allowed_users = {"ann", "ben"}; for The Littlest JupyterHub see docs/doors.md.
+c.PAMAuthenticator.allow_all = True
 
 COURSE = "/opt/course"  # where `make setup` ran
 

@@ -1,8 +1,8 @@
 """Data parallelism by hand: every rank has the whole network and a part of every batch.
 
-    mpiexec -n 4 python code/06_by_hand.py                            on this machine
-    mpiexec -n 8 --hostfile hosts python code/06_by_hand.py           on the hosts in the file `hosts`, over ssh
-    sbatch -n 8 --wrap "mpiexec python code/06_by_hand.py"            under Slurm, which says where the ranks run
+    mpiexec -n 4 python code/06_by_hand.py                     on this machine
+    mpiexec -n 8 --hostfile hosts python code/06_by_hand.py    on the hosts that a file lists, over ssh
+    sbatch -n 8 --wrap "mpiexec python code/06_by_hand.py"     under Slurm
 """
 
 # %%
@@ -18,18 +18,20 @@ torch.set_num_threads(1)  # one core per rank
 torch.set_default_dtype(torch.float64)  # rounding is then far below the effect of a mistake
 
 comm = MPI.COMM_WORLD
-digits = np.load(Path(__file__).with_name("data") / "digits.npz")  # 1,500 handwritten digits
-images = torch.from_numpy(digits["train_images"] / 16).flatten(1)  # (1500, 64)
-labels = torch.from_numpy(digits["train_labels"]).long()
-draw = np.random.default_rng(0)  # the same on every rank, so that all know every batch
+digits = np.load(Path(__file__).with_name("data") / "digits.npz")
+images, new_images = (
+    torch.from_numpy(digits[f"{part}_images"] / 16).flatten(1) for part in ("train", "test")
+)
+labels, new_labels = (torch.from_numpy(digits[f"{part}_labels"]).long() for part in ("train", "test"))
+draw = np.random.default_rng(0)  # the same on every rank, so all ranks know every batch
 batches = [draw.choice(len(images), 128, replace=False) for _ in range(60)]
 
 
 # %%
 def broadcast_weights(comm: MPI.Intracomm, model: nn.Module) -> None:
-    """Give every rank the weights and buffers of rank 0, in place."""
+    """Give every rank the weights of rank 0, and its buffers (batch norm's running means), in place."""
     for tensor in [*model.parameters(), *model.buffers()]:
-        values = tensor.detach().contiguous()  # its own memory, unless it is channels-last
+        values = tensor.detach().contiguous()  # the same memory, or a copy if its layout is unusual
         comm.Bcast(values.numpy(), root=0)
         tensor.detach().copy_(values)
 
@@ -41,7 +43,7 @@ def sum_gradients(comm: MPI.Intracomm, model: nn.Module) -> None:
         if parameter.requires_grad:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            gradient = parameter.grad.contiguous()  # its own memory, unless it is channels-last
+            gradient = parameter.grad.contiguous()  # the same memory, or a copy, as above
             comm.Allreduce(MPI.IN_PLACE, gradient.numpy())
             parameter.grad.copy_(gradient)
 
@@ -51,21 +53,26 @@ def network():
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def train(comm, batches, make=network, combine=sum_gradients):
+def train(comm, batches, make=network):
     """Train a network on all ranks of `comm`; return it, and the loss of every batch."""
-    torch.manual_seed(comm.rank)
+    torch.manual_seed(comm.rank)  # other weights on every rank, until …
     model, losses = make(), []
-    broadcast_weights(comm, model)  # 1 replicas start equal
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    broadcast_weights(comm, model)  # 1 … all replicas start equal
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for batch in batches:
         mine = np.array_split(batch, comm.size)[comm.rank]  # 2 this rank's shard
         optimizer.zero_grad()
         loss = share_of_loss(model(images[mine]), labels[mine], len(batch))  # 3 its share
         loss.backward()
-        combine(comm, model)  # 4 add the gradients
+        sum_gradients(comm, model)  # 4 the gradients of all ranks, added
         optimizer.step()
-        losses.append(comm.allreduce(loss.item()))  # 5 add the losses, to print them
+        losses.append(comm.allreduce(loss.item()))  # 5 the losses of all ranks, added
     return model, losses
+
+
+def right(model):
+    """Which part of the new images the network reads correctly."""
+    return (model(new_images).argmax(1) == new_labels).double().mean().item()
 
 
 # %%
@@ -78,10 +85,8 @@ def share_of_loss(outputs, targets, batch_size):
 # %%
 def main():
     model, losses = train(comm, batches)
-    outputs = model(torch.from_numpy(digits["test_images"] / 16).flatten(1))
-    right = np.mean(outputs.argmax(1).numpy() == digits["test_labels"])
     if comm.rank == 0:
-        print(f"ranks: {comm.size}, loss {losses[-1]:.6f}, {right:.1%} of new images right")
+        print(f"ranks: {comm.size}, last loss {losses[-1]:.6f}, {right(model):.1%} of new images right")
 
 
 if __name__ == "__main__":

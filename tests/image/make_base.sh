@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
 # Make a base image for build_and_check.sh where no image registry can be reached: Debian 12 and its Python,
-# from a Debian mirror. Needs root, debootstrap and buildah.
+# from debootstrap's own mirror, or from the one that MIRROR names. Needs root, debootstrap and buildah.
 #
 #   tests/image/make_base.sh                      makes localhost/debian-python in $STORAGE
-#   MIRROR=http://… tests/image/make_base.sh      from another mirror
 set -euo pipefail
 
-MIRROR=${MIRROR:-http://deb.debian.org/debian}
 STORAGE=${STORAGE:-/tmp/course-image}
 NAME=${NAME:-localhost/debian-python}
 
@@ -17,7 +15,7 @@ files=$(mktemp --directory "$STORAGE/debian.XXXXXX")
 trap 'rm -rf "$files"' EXIT
 
 # python3 without python3-venv, as on a plain Debian: the Dockerfile must add what it misses.
-debootstrap --variant=minbase --include=python3,ca-certificates bookworm "$files" "$MIRROR" >"$STORAGE/debootstrap.log" ||
+debootstrap --variant=minbase --include=python3,ca-certificates bookworm "$files" ${MIRROR:+"$MIRROR"} >"$STORAGE/debootstrap.log" ||
   { tail -n 20 "$STORAGE/debootstrap.log"; exit 1; }
 rm -rf "$files"/var/cache/apt/archives/*.deb "$files"/var/lib/apt/lists/*
 

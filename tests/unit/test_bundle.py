@@ -180,7 +180,6 @@ def test_an_installation_is_brought_up_to_date_and_repaired(bundle, tmp_path, mo
     ("log", "sentence"),
     [
         ("x\nERROR: Could not install: [Errno 28] No space left on device: 'x'\n", "the disk is full; free"),
-        ("The virtual environment was not created because ensurepip is not available.", "it lacks ensurepip"),
         (
             "a\nERROR: one\nERROR: No matching distribution found for torch\n",
             "No matching distribution found",

@@ -45,7 +45,7 @@ for name in NEEDED:
 
 class Refused:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in ALLOWED:
+        if name.partition(".")[0] not in ALLOWED and not name.startswith("_sysconfigdata_"):  # sysconfig's
             raise ModuleNotFoundError(f"{name} is none of the library's dependencies", name=name)
 
 sys.meta_path.insert(0, Refused())

@@ -16,16 +16,20 @@ from course.tools.licences import PAGE, licence
 from course.tools.pins import (
     ACCELERATOR,
     APART,
+    CONDA,
     DEVELOPERS,
     LOCK,
     NOT_FOR_THE_SITE,
     OURS,
+    PIP_LOCK,
+    PIP_WANTED,
     PROJECTS,
     SITE_LOCK,
     SITE_WANTED,
     NotInstalledError,
     blocks,
     closure,
+    conda,
     environments,
     pins,
     wanted,
@@ -172,18 +176,34 @@ def test_a_file_that_installs_without_digests_would_be_found() -> None:
     assert complaints("pip install --no-deps --require-hashes --requirement requirements.lock && x") == []
 
 
+def makefiles_index() -> str:
+    return re.findall(r"TORCH_INDEX \?= (\S+)", (ROOT / "Makefile").read_text())[0]
+
+
 def test_docker_gets_torch_from_the_same_place_as_make() -> None:
-    index = re.search(r"TORCH_INDEX \?= (\S+)", (ROOT / "Makefile").read_text())
-    assert index is not None
-    assert f"ARG TORCH_INDEX={index[1]}\n" in (ROOT / "Dockerfile").read_text()
+    assert f"ARG TORCH_INDEX={makefiles_index()}\n" in (ROOT / "Dockerfile").read_text()
 
 
-def test_conda_brings_a_python_that_the_course_accepts_and_asks_no_index() -> None:
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    assert all(isinstance(each, str) for each in environment["dependencies"]), (
-        "pip's packages come by make setup"
+def test_a_bundles_pip_is_pinned_with_digests_and_is_a_wheel_everywhere() -> None:
+    assert list(pins(PIP_LOCK.read_text())) == ["pip"] and without_digest(PIP_LOCK.read_text()) == []
+    assert Requirement(PIP_WANTED).specifier.contains(pins(PIP_LOCK.read_text())["pip"])
+
+
+def test_conda_alone_gives_the_course_in_the_versions_of_the_lock() -> None:
+    text = CONDA.read_text()
+    assert text == conda(text, lock()), "run make lock"
+    assert conda(text, lock().replace("jupyterlab==", "jupyterlab==9")) != text
+    *names, last = yaml.safe_load(text)["dependencies"]
+    index, *lines = last["pip"]
+    assert f"--extra-index-url {makefiles_index()}" == index
+    (ours, theirs) = (
+        [line for line in lines if editable == line.startswith("--editable ")] for editable in (1, 0)
     )
-    (python,) = [each for each in environment["dependencies"] if each.startswith("python=")]
+    assert {line.partition(" ")[2] for line in ours} == set(PROJECTS)
+    names_of = {Requirement(line).name for line in theirs}
+    assert names_of == set(pins(lock().partition(DEVELOPERS)[0], everywhere=True))
+    assert {"jupyterlab", "ipyparallel", "mpi4py", "torch", "deepspeed", "matplotlib", "nbval"} <= names_of
+    (python,) = [each for each in names if each.startswith("python=")]
     assert re.fullmatch(r"python=+3\.(\d+)(\.\*)?", python), python
     assert int(python.split("3.")[1].split(".")[0]) >= 11
 

@@ -1,6 +1,7 @@
 """The files that say what the project is, and the doors to it: they agree with each other and the lock."""
 
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -11,10 +12,17 @@ import yaml
 from packaging.requirements import Requirement
 
 from course.paths import ROOT
-from course.tools.pins import HUB_LOCK, HUB_WANTED, LOCK, PROJECTS, pins
+from course.tools.pins import HUBS, LOCK, PROJECTS, pins
 
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)")
-PAGES = ("README.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "docs/doors.md", "docs/progress.md")
+PAGES = (
+    "README.md",
+    "docs/set-up.md",
+    "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "docs/doors.md",
+    "docs/progress.md",
+)
 
 
 def read(name: str) -> str:
@@ -32,6 +40,7 @@ def test_the_first_screen_shows_the_ranks_the_commands_and_the_lessons_in_this_o
     text = read("README.md")
     parts = [
         "ranks_live.png",
+        "git clone ",
         "make course ",
         "make lab ",
         "## Lessons",
@@ -45,6 +54,15 @@ def test_the_first_screen_shows_the_ranks_the_commands_and_the_lessons_in_this_o
     assert [name for _, name in rows] == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
+def test_the_readme_is_short_and_has_the_minutes_of_each_lesson() -> None:
+    text = read("README.md")
+    assert len(re.findall(r"[A-Za-z]{2,}", re.sub(r"\]\([^)]*\)|```.*?```", "", text, flags=re.DOTALL))) < 750
+    rows = dict(re.findall(r"^\| (\d\d) \| .*? \| (\d+ \+ \d+) \|", text, re.MULTILINE))
+    said = re.compile(r"core (\d+) min · more (\d+) min")
+    headers = {path.name[:2]: said.search(path.read_text()) for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert rows == {number: f"{found[1]} + {found[2]}" for number, found in headers.items() if found}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
     folder = (ROOT / page).parent
@@ -55,16 +73,24 @@ def test_a_workspace_in_the_cloud_is_set_up_by_make() -> None:
     container = json.loads(read(".devcontainer/devcontainer.json"))
     assert container["onCreateCommand"] == "make setup"
     assert "--shm-size=1g" in container["runArgs"] and 8888 in container["forwardPorts"]
+    start = container["postStartCommand"]
+    assert os.access(ROOT / start, os.X_OK) and container["postAttachCommand"] == f"{start} address"
+    assert not any("jupyter" in each for each in container["customizations"]["vscode"]["extensions"]), (
+        "it would open notebooks/, not the learner's copy"
+    )
     dockerfile = read(".devcontainer/Dockerfile")
     assert re.search(r"^FROM python:3\.1[1-4]-", dockerfile, re.MULTILINE)
     assert f"--uid 1000 --create-home --shell /bin/bash {container['remoteUser']}" in dockerfile
 
 
-def test_what_a_hub_needs_is_pinned_with_digests_and_is_no_second_version_of_anything() -> None:
-    text = HUB_LOCK.read_text()
+@pytest.mark.parametrize(("lock", "wanted"), HUBS.items(), ids=["6", "5"])
+def test_what_a_hub_needs_is_pinned_with_digests_and_is_no_second_version_of_anything(
+    lock: Path, wanted: Path
+) -> None:
+    text = lock.read_text()
     hub, course = pins(text, everywhere=True), pins(LOCK.read_text(), everywhere=True)
     assert not set(hub) & set(course)
-    assert Requirement(HUB_WANTED.read_text().splitlines()[-1]).specifier.contains(hub["jupyterhub"])
+    assert Requirement(wanted.read_text().splitlines()[-1]).specifier.contains(hub["jupyterhub"])
     assert len(re.findall(r"^[a-z0-9].*\\\n(?: +--hash=sha256:[0-9a-f]{64}\b)", text, re.MULTILINE)) == len(
         hub
     )
@@ -102,3 +128,15 @@ def test_every_learner_of_a_hub_has_limits_and_downloads_nothing(name: str) -> N
     spawner = found.Spawner if name == "one_install.py" else found.DockerSpawner
     assert spawner.mem_limit == "4G" and spawner.cpu_limit == 2
     assert spawner.environment["COURSE_OFFLINE"] == "1"
+
+
+@pytest.mark.parametrize("name", ["one_install.py", "containers.py"])
+def test_a_hub_says_who_may_log_in_and_only_where_passwords_are_the_hosts(name: str) -> None:
+    found = settings(ROOT / "docs" / "hub" / name)
+    assert found.PAMAuthenticator.allow_all is True
+    assert not found.Authenticator.__dict__, "with another authenticator it would admit strangers"
+
+
+def test_a_hubs_container_does_not_inherit_a_health_check_that_asks_at_another_address() -> None:
+    assert "http://127.0.0.1:8888/api'" in read("Dockerfile")
+    assert "\nHEALTHCHECK NONE\n" in read("docs/hub/Dockerfile")

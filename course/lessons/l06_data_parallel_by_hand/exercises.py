@@ -207,7 +207,7 @@ WAIT_FIRST = Exercise(
 # -------------------------------------------------------------------- questions
 
 SAME_TRAINING = Question(
-    id="06.q2",
+    id="06.q1",
     question="A program trains on one GPU with batches of 256 and a rate of 0.1. On eight GPUs, each takes "
     "the mean loss of 32 images, and a library *averages* the gradients. Which training on one GPU is this?",
     options=(
@@ -233,7 +233,7 @@ SAME_TRAINING = Question(
 )
 
 WHICH_GPU = Question(
-    id="06.q1",
+    id="06.q2",
     question="A training on eight GPUs is slow. The all-reduce takes 310 ms per step on GPUs 0 to 6, and 12 "
     "ms on GPU 7. What do you look at first?",
     options=(
@@ -283,7 +283,7 @@ NO_BROADCAST = Question(
     objectives=(5,),
 )
 
-EXERCISES = (SHARE, WHICH_GPU, SAME_TRAINING, WAIT_FIRST, NO_BROADCAST)
+EXERCISES = (SHARE, SAME_TRAINING, WHICH_GPU, WAIT_FIRST, NO_BROADCAST)
 
 PREDICTIONS = (
     Prediction(
@@ -291,11 +291,5 @@ PREDICTIONS = (
         question="Which rank spends the least time in sum_gradients?",
         objectives=(3,),
         targets=("short-wait-is-good",),
-    ),
-    Prediction(
-        id="06.p2",
-        question="Largest staleness of a gradient?",
-        objectives=(5,),
-        targets=("asynchronous-is-the-same",),
     ),
 )

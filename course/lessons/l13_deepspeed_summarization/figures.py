@@ -22,6 +22,7 @@ from mpi_classroom.figures import (
     INK,
     Look,
     Picture,
+    empty_figure,
     listed,
     new_panels,
     wrapped,
@@ -106,7 +107,7 @@ def marked_article(article: Article, summaries: Mapping[str, str]) -> Picture:
     blocks += [(name, text, marks_of(text, article)) for name, text in summaries.items()]
     lines = sum(len(lines_of(text)) + 1.7 for _, text, _ in blocks)
     height = MARGIN * 2 + 0.75 + LINE * lines
-    figure = Figure(figsize=(8.0, height), facecolor="white")
+    figure = empty_figure(8.0, height)
     axes = paper(figure, height)
     words = {"fontsize": FONT_SIZE + 2, "color": INK, "ha": "left", "va": "center"}
     figure.suptitle(wrapped(title, 8.0), x=MARGIN / 8.0, y=1 - 0.32 / height, **words)

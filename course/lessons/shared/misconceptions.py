@@ -67,7 +67,6 @@ MISCONCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "short-wait-is-good": "the rank that waits least is the one that does best",
         "collective-time-is-transfer": "the time in a collective call is the time its bytes take",
         "started-is-done": "what a call has started is done when the call returns",
-        "asynchronous-is-the-same": "asynchronous training gives the same numbers, only sooner",
     },
     "07": {
         "ddp-splits-the-batch": "data parallelism divides the batch by itself",

@@ -183,16 +183,21 @@ def install_packages(bundle: Path, folder: Path) -> None:
     """Make .venv and install everything into it: the recipe of `make setup`, from the bundle's wheels."""
     venv, log = folder / ".venv", folder / "install.log"
     shutil.rmtree(str(venv), ignore_errors=True)
-    run([sys.executable, "-m", "venv", str(venv)], folder, log, "Python cannot make a virtual environment")
+    # Debian and Ubuntu keep the pip of new environments in a package of its own, so the bundle brings one.
+    wheel = str(max((bundle / "wheels").glob("pip-*.whl")))
+    failure = "Python cannot make a virtual environment"
+    run([sys.executable, "-m", "venv", "--without-pip", str(venv)], folder, log, failure)
     torch, first, learners = requirements((folder / "requirements.lock").read_text(encoding="utf-8"))
     (venv / "first.txt").write_text(first, encoding="utf-8")
     (venv / "learners.txt").write_text(learners, encoding="utf-8")
-    pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--isolated", "--no-index", "--no-deps"]
-    pip += ["--disable-pip-version-check", "--no-build-isolation", "--find-links", str(bundle / "wheels")]
+    python = str(venv / "bin" / "python")
+    options = ["install", "--isolated", "--no-index", "--no-deps", "--disable-pip-version-check"]
+    pip = [python, "-m", "pip", *options, "--no-build-isolation", "--find-links", str(bundle / "wheels")]
     hashed = [*pip, "--require-hashes", "--requirement"]
     ours = ["packages/torch_mpi4py", "packages/mpi_classroom", ".", "course"]
     editable = [word for name in ours for word in ("--editable", name)]
     steps = (
+        ("pip", [python, wheel + "/pip", *options, wheel]),
         ("PyTorch", [*pip, torch]),
         ("setuptools", [*hashed, str(venv / "first.txt")]),
         ("the other packages", [*hashed, str(venv / "learners.txt")]),
@@ -221,8 +226,6 @@ def reason(text: str) -> str:
     """The cause in what a failed command printed, as a sentence."""
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return "the disk is full; free some space and run this again."
-    if "ensurepip" in text:
-        return "it lacks ensurepip; on Debian or Ubuntu an administrator installs python3-venv."
     errors = re.findall(r"^(?:ERROR|Error|.*Error): *(.+)", text, re.MULTILINE)
     return (errors or text.strip().splitlines() or ["it said nothing."])[-1].strip()
 

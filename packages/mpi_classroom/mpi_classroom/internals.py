@@ -7,13 +7,19 @@ and the tests of the cluster and of the guarded cells say whether the rest still
 import functools
 import importlib
 import inspect
+from collections.abc import Callable
 from typing import Any
 
+from IPython.core import magic_arguments
+
 NAMES = [
+    "ipykernel.kernelbase:Kernel._supports_kernel_subshells",
+    "ipykernel.kernelbase:Kernel.shell_channel_thread",
     "ipyparallel.controller.app:IPController.broadcast_scheduler_depth",
     "ipyparallel.controller.heartmonitor:HeartMonitor.max_heartmonitor_misses",
     "ipyparallel.controller.heartmonitor:HeartMonitor.period",
     "ipyparallel.client.asyncresult:AsyncResult.split",
+    "ipyparallel.client.client:Client._unwrap_exception",
     "ipyparallel.client.magics:ParallelMagics._eval_target_str",
     "ipyparallel.client.magics:ParallelMagics.result",
     "ipyparallel.client.magics:exec_args",
@@ -27,10 +33,21 @@ ARGUMENTS = {
     "ipykernel.compiler:get_tmp_hash_seed": [],
     "ipykernel.compiler:murmur2_x86": ["data", "seed"],
     "ipyparallel.client.asyncresult:AsyncResult.__init__": ["fname", "targets"],
+    "ipyparallel.client.client:Client._handle_apply_reply": ["msg"],
     "ipyparallel.client.magics:ParallelMagics.parallel_execute": [
         "cell", "block", "groupby", "save_name", "stream_output", "progress_after", "signal_on_interrupt",
     ],
 }  # fmt: skip
+
+
+def with_local(magic: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a magic the option `--local`, unless ipyparallel's `exec_args` has: it does before version 9."""
+    options: list[Any] = getattr(magic, "decorators", [])
+    if any("--local" in getattr(option, "args", ()) for option in options):
+        return magic
+    return magic_arguments.argument(
+        "--local", action="store_true", help="also execute the cell in the notebook"
+    )(magic)
 
 
 def moved() -> list[str]:

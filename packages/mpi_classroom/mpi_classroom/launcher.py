@@ -34,19 +34,23 @@ from mpi_classroom.folders import (
     CLUSTER_PREFIX,
     MPIEXEC,
     SEGMENTS,
+    SHARED_MEMORY,
+    SHARED_MEMORY_PER_RANK,
     folder_environment,
+    is_short,
     make_folder,
     remove_job_folders,
     unmarked,
 )
 from mpi_classroom.host import Host, LocalHost
-from mpi_classroom.host_checks import MEMORY_PER_RANK, SHARED_MEMORY_PER_RANK
+from mpi_classroom.host_checks import MEMORY_PER_RANK
 from mpi_classroom.job_output import Death, node_without_daemon, read_deaths
 from mpi_classroom.launch import ALLOW_ROOT, end_job, mpiexec_command, rank_environment, write_wrapper
 from mpi_classroom.remote import HostGroup
 from mpi_classroom.several_hosts import SeveralHosts
 
-ROOM = 2**20  # bytes on the disk for a cluster's files
+MIB = 2**20
+ROOM = MIB  # bytes on the disk for a cluster's files
 LOG_LINES, LOG_COLUMNS = 15, 200
 LISTEN_SECONDS = 3.0  # from the controller's files to its sockets
 SOCKET_NAME = 107  # bytes
@@ -70,8 +74,7 @@ class Launcher:
 
         Raises ClusterError when they cannot run there.
         """
-        if hosts is None:
-            check_machine(n)
+        self.note = check_machine(n) if hosts is None else ""
         self._hosts = hosts
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._pids: dict[int, int] = {}
@@ -332,33 +335,34 @@ def private_folder() -> tuple[Path, int | None]:
     return folder, held
 
 
-def check_machine(n: int) -> None:
-    """Raise ClusterError when shared memory or memory cannot hold `n` ranks."""
-    if os.path.isdir("/dev/shm"):
-        free = shutil.disk_usage("/dev/shm").free
-        _check_room(
-            "/dev/shm has",
-            free,
-            n,
-            SHARED_MEMORY_PER_RANK,
-            "in Docker, start the container with --shm-size=1g",
-        )
+def check_machine(n: int) -> str:
+    """A note on what too small a /dev/shm costs `n` ranks, "" where it holds them.
+
+    Raises ClusterError when nothing can hold their shared memory, or the machine has too little memory.
+    """
     free = psutil.virtual_memory().available
-    _check_room(
-        "the memory of this machine has",
-        free,
-        n,
-        MEMORY_PER_RANK,
-        "close other programs, or start fewer ranks",
+    if free < n * MEMORY_PER_RANK:
+        needed = _needed(n, MEMORY_PER_RANK)
+        raise ClusterError(
+            f"the memory of this machine has {free / MIB:.0f} MiB free and {needed}; close other programs, "
+            "or start fewer ranks"
+        )
+    if not is_short(SHARED_MEMORY, n):
+        return ""
+    files, needed = Path(tempfile.gettempdir()), _needed(n, SHARED_MEMORY_PER_RANK)
+    small = f"{SHARED_MEMORY} has {shutil.disk_usage(SHARED_MEMORY).free / MIB:.0f} MiB free"
+    remedy = "in Docker, start the container with --shm-size=1g"
+    if is_short(files, n):
+        room = shutil.disk_usage(files).free / MIB
+        raise ClusterError(f"{small}, {files} {room:.0f} MiB, and {needed}; {remedy}")
+    return (
+        f"{small} and {needed}, so they exchange messages through files in {files}: these take that much of "
+        f"the disk, and a busy disk slows messages down. To avoid it: {remedy}."
     )
 
 
-def _check_room(where: str, free: int, n: int, per_rank: int, remedy: str) -> None:
-    if free < n * per_rank:
-        needed = n * per_rank / 2**20
-        raise ClusterError(
-            f"{where} {free / 2**20:.0f} MiB free and {n} ranks need {needed:.0f} MiB; {remedy}"
-        )
+def _needed(n: int, per_rank: int) -> str:
+    return f"{n} rank{'s need' if n > 1 else ' needs'} {n * per_rank / MIB:.0f} MiB"
 
 
 def _link_sockets(sockets: Path, connection: Path) -> None:

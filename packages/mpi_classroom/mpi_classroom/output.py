@@ -5,6 +5,8 @@ from typing import Any
 
 from IPython.display import display
 
+from mpi_classroom.text_only import settled
+
 SHOWN_CHARACTERS = 200_000  # of one rank's output
 
 
@@ -36,7 +38,8 @@ class LiveOutput:
         if len(text) == self.shown.get(key, 0):
             return
         self.shown[key] = len(text)
-        bundle = {"text/plain": f"[{stream}:{rank}] {clip(text).rstrip()}"}
+        text = clip(settled(text)).rstrip()
+        bundle = {"text/plain": f"[{stream}:{rank}] {text}"}
         if key in self.handles:
             self.handles[key].update(bundle, raw=True)
         else:

@@ -50,7 +50,6 @@ class Practice:
             "predict": self.predict,
             "outcome": self.outcome,
             "continue_with": self.continue_with,
-            "show": show,
             **functions,
         }
         self.shell.push(names, interactive=False)
@@ -210,13 +209,6 @@ class Practice:
         print(f"{question}  {words} {in_digits(value)}{unit}.")
         if because:
             print(textwrap.fill(because, WIDTH, break_long_words=False, break_on_hyphens=False))
-
-
-def show(*arguments: Any, **options: Any) -> Any:
-    """Draw rows, as `mpi_classroom.show.show` says; matplotlib is imported at the first picture."""
-    from mpi_classroom.show import show as draw
-
-    return draw(*arguments, **options)
 
 
 def in_digits(value: float) -> str:

@@ -22,6 +22,7 @@ from mpi_classroom.output import LiveOutput, clip
 from mpi_classroom.raised import RanksRaised, all_raised, raised
 from mpi_classroom.recording.calls import Counts
 from mpi_classroom.snapshot import RankState, Snapshot
+from mpi_classroom.text_only import settled
 from mpi_classroom.watch import Decision, Watch
 
 TICK_SECONDS = 0.02
@@ -209,12 +210,14 @@ class RunningCell:
         if self.output:
             self.output.update(final=True)
         elif wait:
+            for part in self.result._metadata:
+                part |= {stream: settled(part[stream]) for stream in ("stdout", "stderr")}
             with contextlib.suppress(error.CompositeError):
                 self.result.display_outputs(self.groupby)
         else:
             for rank, text in zip(self.parts, self.result["stdout"], strict=True):
                 if text:
-                    print(f"[stdout:{rank}] {clip(text)}", end="" if text.endswith("\n") else "\n")
+                    print(f"[stdout:{rank}] {clip(settled(text))}", end="" if text.endswith("\n") else "\n")
 
 
 @contextlib.contextmanager

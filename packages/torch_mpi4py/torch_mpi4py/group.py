@@ -1,7 +1,8 @@
 """The process group: torch's names for what collectives.py does.
 
 torch calls these methods from Python (torch.distributed.all_reduce …) and from C++ (DDP, DTensor, functional
-collectives), with lists of tensors and an options object. The names and forms are torch 2.13's.
+collectives), with lists of tensors and an options object. The names and forms are torch 2.13's; what other
+versions call differently is beside them and at the end.
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
-from . import collectives
+from . import collectives, internals
 from .barriers import monitored_barrier, roll_call
 from .channel import Call, Channel, Refusal, create_from
 from .gate import REFUSED
@@ -198,6 +199,10 @@ class MPIGroup(ProcessGroup):
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         monitored_barrier(self.channel, seconds, wait_all_ranks)
 
+    def gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Finished | Outcome:
+        """As gather, into the one tensor `output`; torch calls it from 2.14 on."""
+        return self._run(collectives.gather_single, opts, output, tensor, opts.rootRank)
+
     # ----------------------------------------------------------------------------------- messages
 
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> Message:
@@ -208,6 +213,8 @@ class MPIGroup(ProcessGroup):
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Message:
         return self._remember(self.post.receive(collectives.only(tensors), MPI.ANY_SOURCE, tag))
+
+    recvAnysource = recv_anysource  # torch 2.15's C++
 
     def _remember(self, message: Message) -> Message:
         if self.together is not None:
@@ -220,6 +227,8 @@ class MPIGroup(ProcessGroup):
     def _end_coalescing(self, device: torch.device) -> Many:
         works, self.together = self.together or [], None
         return Many(works)
+
+    start_coalescing, end_coalescing = _start_coalescing, _end_coalescing  # torch 2.15's C++
 
     # --------------------------------------------------------------------------------- life and end
 
@@ -265,6 +274,13 @@ class MPIGroup(ProcessGroup):
 
     merge_remote_group = mergeRemoteGroup
 
+    # torch 2.12's names
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
     def shutdown(self) -> None:
         self.post.cancel_receives()
         self.channel.close(self.post.drain)
@@ -279,13 +295,11 @@ class MPIGroup(ProcessGroup):
 def register(parent: MPIGroup, part: MPIGroup, ranks: list[int]) -> None:
     """Let torch.distributed know a group that was made without it."""
     global_ranks = {rank: global_rank for global_rank, rank in c10d._world.pg_group_ranks[parent].items()}
-    c10d._register_pg_in_world(
+    internals.register_in_world(
         part,
-        backend_name="mpi4py",
-        store=part.get_group_store(),
-        group_name=c10d.GroupName(part.getGroupName()),
-        backend_config="cpu:mpi4py",
-        rank_mapping={global_ranks[rank]: index for index, rank in enumerate(ranks)},
+        part.get_group_store(),
+        part.getGroupName(),
+        {global_ranks[rank]: index for index, rank in enumerate(ranks)},
     )
 
 

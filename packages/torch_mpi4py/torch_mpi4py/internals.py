@@ -1,17 +1,25 @@
 """What of torch's insides the backend stands on, by name, and what has moved.
 
-torch promises none of these. The versions of torch are pinned; when the pin is raised, `moved()` says which
-of these names are gone or look different, and the rank tests say whether the rest still means the same.
+torch promises none of these, and versions differ: group.py has the names of all that the bounds allow. When
+the upper bound is raised, `moved()` says which of these names are gone or look different, and the rank tests
+say whether the rest still means the same.
 """
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 TORCH = "2.13"  # the version these were read in
+NAMES_OF_2_12 = {
+    "all_gather_single": "_allgather_base", "reduce_scatter_single": "_reduce_scatter_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+}  # fmt: skip
 
 # Methods of the group that C++ looks up by name (PyProcessGroup.hpp), and of a work.
 CALLED_FROM_CPP = [
@@ -63,27 +71,63 @@ def moved() -> list[str]:
     ]
     gone += [
         f"ReduceOp.{name}"
-        for name in ("op", "factor", "PREMUL_SUM", "AVG")
+        for name in ("op", "__getstate__", "PREMUL_SUM", "AVG")
         if not hasattr(dist.ReduceOp, name)
     ]
-    if list(inspect.signature(dist.Backend.register_backend).parameters) != REGISTER:
-        gone.append(f"the arguments of Backend.register_backend are no longer {REGISTER}")
+    if list(inspect.signature(dist.Backend.register_backend).parameters)[:4] != REGISTER:
+        gone.append(f"the first arguments of Backend.register_backend are no longer {REGISTER}")
     source = inspect.getsource(distributed_c10d)
-    gone += [f"{call} in distributed_c10d.py" for call in CALLED_FROM_PYTHON.values() if call not in source]
+    gone += [
+        f"{call} in distributed_c10d.py"
+        for name, call in CALLED_FROM_PYTHON.items()
+        if not calls(source, name, call)
+    ]
     gone += [
         name
-        for name in ("_get_default_group", "_world", "_register_pg_in_world")
+        for name in ("_get_default_group", "_world", "_register_process_group")
         if not hasattr(distributed_c10d, name)
     ]
     if not hasattr(torch._C, "_current_graph_task_id"):
         gone.append("torch._C._current_graph_task_id")
-    header = Path(torch.__file__).parent / "include/torch/csrc/distributed/c10d/PyProcessGroup.hpp"
-    text = header.read_text() if header.exists() else ""
+    text = header_text()
     return gone + [
-        f"{name} in {header.name}"
+        f"{name} in PyProcessGroup.hpp"
         for name in [*CALLED_FROM_CPP, *CALLED_FROM_CPP_ON_WORK]
-        if name not in text
+        if name not in text and NAMES_OF_2_12.get(name, name) not in text
     ]
+
+
+def header_text() -> str:
+    """What of a Python group torch's C++ calls; "" when the header is not where any version has it."""
+    folder = Path(torch.__file__).parent / "include/torch/csrc/distributed/c10d"
+    headers = [folder / "PyProcessGroup.hpp", folder / "py/PyProcessGroup.hpp"]  # the second from 2.14 on
+    return next((header.read_text() for header in headers if header.exists()), "")
+
+
+def calls(source: str, name: str, call: str) -> bool:
+    """Whether torch's Python calls this method of a group, by its name now or by the one in 2.12."""
+    return call in source or (name in NAMES_OF_2_12 and f"group.{NAMES_OF_2_12[name]}(" in source)
+
+
+def refuse_flight_recorder(backend: str) -> None:
+    """Let torch 2.15 attach no flight recorder to groups of `backend`: it cannot record a group in Python."""
+    recorded_elsewhere: set[str] = getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    recorded_elsewhere.add(backend)
+
+
+def register_in_world(group: Any, store: dist.Store, name: str, ranks: dict[int, int]) -> None:
+    """Let torch.distributed know a group that was made without it; `ranks`: global rank -> rank in it.
+
+    As torch's `_register_pg_in_world`, which versions before 2.13 have not.
+    """
+    world, tag = distributed_c10d._world, f"ptd:{name}"
+    world.pg_map[group] = ("mpi4py", store)
+    world.pg_names[group] = distributed_c10d.GroupName(name)
+    world.pg_backend_config[group] = "cpu:mpi4py"
+    distributed_c10d._register_process_group(distributed_c10d.GroupName(name), group)
+    world.pg_group_ranks[group] = ranks
+    world.pg_to_tag[group] = tag
+    world.tags_to_pg.setdefault(tag, []).append(group)
 
 
 def has(module: object, name: str, field: str) -> bool:

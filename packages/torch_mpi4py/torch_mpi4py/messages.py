@@ -48,6 +48,10 @@ NAP = 5e-4  # between two looks of the thread, for a future
 LONG_NAP = 5e-3  # and for a message that has not come
 CANCEL_SECONDS = 1.0  # MPI takes back a receive at once, unless its message has begun to arrive
 LARGE = 2**20  # bytes from which waiting naps are short, as the message comes in many parts
+UNLIKE = {  # what a receive raises when its tensor does not fit the message
+    MPI.ERR_TRUNCATE: "the message sent is larger than the tensor",
+    MPI.ERR_TYPE: "the message sent has another size or dtype than the tensor",  # MPICH
+}
 LARGEST_LABELLED = 4096  # bytes; up to here MPI sends a message at once, label and all
 # Arbitrary high bits, which data practically never ends with.
 LABEL_OF = {dtype: 0x3C9A71E5D0B60000 + code for dtype, code in DTYPE_CODE.items()}
@@ -308,8 +312,9 @@ class MessageQueue:
         return tensor.nbytes <= LARGEST_LABELLED or self.detail
 
     def failure(self, error: BaseException, words: str) -> BaseException:
-        if isinstance(error, MPI.Exception) and error.Get_error_class() == MPI.ERR_TRUNCATE:
-            return MismatchError(f"{words}: the message sent is larger than the tensor")
+        kind = error.Get_error_class() if isinstance(error, MPI.Exception) else MPI.SUCCESS
+        if kind in UNLIKE:
+            return MismatchError(f"{words}: {UNLIKE[kind]}")
         return self.channel.failure(error, lambda: words)
 
     def look_after(self, message: Message) -> None:

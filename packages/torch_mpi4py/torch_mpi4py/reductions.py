@@ -76,7 +76,8 @@ def refuse_unknown(dtype: torch.dtype, kind: int) -> None:
 
 def scaled(tensor: torch.Tensor, op: Any) -> torch.Tensor:
     """Return what PREMUL_SUM adds up: `tensor` times this rank's factor."""
-    return (tensor * op.factor).to(tensor.dtype)
+    _, factor = op.__getstate__()  # torch 2.12 tells it only to those who copy the operation
+    return (tensor * factor).to(tensor.dtype)
 
 
 def average(tensor: torch.Tensor, size: int) -> None:

@@ -241,7 +241,8 @@ def original(kind: Any) -> Any:
 
 def has_room(nbytes: int) -> bool:
     """Is there room for so many bytes where MPI keeps memory that ranks share, and for its own beside it?"""
-    folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+    usual = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+    folder = os.environ.get("OMPI_MCA_osc_sm_backing_directory", usual)  # noqa: SIM112
     try:
         return shutil.disk_usage(folder).free >= SPARE * nbytes
     except OSError:

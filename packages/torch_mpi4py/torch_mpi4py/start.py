@@ -18,6 +18,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 from torch.distributed import distributed_c10d as c10d
 
+from . import internals
 from .announce import wait_for_ranks
 from .channel import forget_in_fork, keep_forever
 from .errors import CollectiveTimeoutError
@@ -167,6 +168,7 @@ def register() -> None:
     """Register the backend with torch, once."""
     if not hasattr(dist.Backend, NAME.upper()):
         dist.Backend.register_backend(NAME, create_group, extended_api=True, devices=["cpu"])
+        internals.refuse_flight_recorder(NAME)
         atexit.register(close_all)
         # A call of MPI.Finalize deletes this first: the standard's way to hear of it while MPI still works.
         heard = MPI.Comm.Create_keyval(delete_fn=lambda *_: close_all())

@@ -52,6 +52,23 @@ def test_a_mute_error_is_explained_by_the_traceback_displayed_before_it():
     )
 
 
+UNSHOWN = {
+    "output_type": "error",
+    "ename": "NoneType",
+    "evalue": "None",
+    "traceback": [
+        *TRACEBACK[1:5],
+        "\x1b[31mRuntimeError\x1b[39m: Failed to process string with tex\nlatex: no",
+    ],
+}
+
+
+def test_an_error_while_a_value_was_shown_is_that_error_and_not_none():
+    failure = cell_failure(16, "NoneType", "None", [{"output_type": "stream", "text": "x"}, UNSHOWN])
+    assert str(failure) == "cell 16: RuntimeError: Failed to process string with tex"
+    assert "NoneType" not in str(cell_failure(16, "NoneType", "None"))
+
+
 def test_a_mute_error_without_a_displayed_traceback_is_reported_as_it_is():
     assert cell_failure(2, "AlreadyDisplayedError", "2 errors") == Failure(
         "AlreadyDisplayedError: 2 errors", 2

@@ -147,8 +147,13 @@ def install(folder: Path) -> tuple[int, int, int, str]:
         MPI.Win, MPI.File = RecordedWin, RecordedFile  # type: ignore[misc]
         MPI.Finalize = _refuse_to_finalize
         MPI.Pcontrol = record.announced(MPI.Pcontrol)  # type: ignore[assignment]
-    library = MPI.Get_library_version().split(",")[0].replace("Open MPI v", "Open MPI ")
-    return world.rank, world.size, os.getpid(), library
+    return world.rank, world.size, os.getpid(), library_name(MPI.Get_library_version())
+
+
+def library_name(text: str) -> str:
+    """For example `Open MPI 5.0.11` or `MPICH 5.0.2`, from what the MPI library says of itself."""
+    first = text.splitlines()[0].split(",")[0]
+    return " ".join(first.replace("Open MPI v", "Open MPI ").replace(" Version:", "").split())
 
 
 _stacks: list[Any] = []  # the file for them

@@ -128,6 +128,15 @@ def test_movement_delivers_what_each_rank_gave(dtype: torch.dtype) -> None:
         check_movement(dtype, layout)
 
 
+@pytest.mark.skipif(not hasattr(dist, "gather_single"), reason="torch has gather_single from 2.14 on")
+def test_gather_single_fills_one_tensor_of_the_root() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    whole = torch.zeros(size, 2, 3) if rank == size - 1 else None
+    dist.gather_single(torch.full((2, 3), float(rank)), whole, dst=size - 1)
+    expected = torch.arange(float(size)).view(-1, 1, 1).expand(size, 2, 3)
+    assert whole is None or torch.equal(whole, expected)
+
+
 def check_movement(dtype: torch.dtype, layout: str) -> None:
     rank, size, inputs = dist.get_rank(), dist.get_world_size(), everyone(dtype, layout)
     root, last = 0, size - 1

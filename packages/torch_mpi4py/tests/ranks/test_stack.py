@@ -5,6 +5,7 @@ Data parallelism in all its forms; models that are cut are in test_cut.py.
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -250,6 +251,16 @@ def inputs() -> list[torch.Tensor]:
     return [torch.arange(6.0 * size, dtype=torch.float64).view(-1, 3) + 100 * rank for rank in range(size)]
 
 
+def newest(name: str, before: str) -> Callable[..., Any]:
+    """A functional collective by its name, or by the one it had in torch 2.12."""
+    return getattr(functional, name, None) or getattr(functional, before)
+
+
+all_gather_single = newest("all_gather_single", "all_gather_tensor")
+reduce_scatter_single = newest("reduce_scatter_single", "reduce_scatter_tensor")
+all_gather_coalesced = newest("all_gather_single_coalesced", "all_gather_into_tensor_coalesced")
+
+
 def test_functional_collectives_equal_torch_on_all_inputs() -> None:
     rank, size, given = dist.get_rank(), dist.get_world_size(), inputs()
     mine, group = given[rank], dist.group.WORLD
@@ -258,9 +269,9 @@ def test_functional_collectives_equal_torch_on_all_inputs() -> None:
     cases: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
         "all_reduce": (functional.all_reduce(mine, "sum", group), total),
         "average": (functional.all_reduce(mine, "avg", group), total / size),
-        "all_gather": (functional.all_gather_single(mine, 0, group), torch.cat(given)),
-        "other dim": (functional.all_gather_single(mine, 1, group), torch.cat(given, 1)),
-        "reduce_scatter": (functional.reduce_scatter_single(mine, "sum", 0, group), total.chunk(size)[rank]),
+        "all_gather": (all_gather_single(mine, 0, group), torch.cat(given)),
+        "other dim": (all_gather_single(mine, 1, group), torch.cat(given, 1)),
+        "reduce_scatter": (reduce_scatter_single(mine, "sum", 0, group), total.chunk(size)[rank]),
         "all_to_all": (functional.all_to_all_single(mine, None, None, group), torch.cat(pieces)),
         "broadcast": (functional.broadcast(mine, size - 1, group), given[-1]),
         "coalesced": (
@@ -268,7 +279,7 @@ def test_functional_collectives_equal_torch_on_all_inputs() -> None:
             total.repeat(2, 1, 1),
         ),
         "gathered": (
-            torch.cat(functional.all_gather_single_coalesced([mine, mine], group)),
+            torch.cat(all_gather_coalesced([mine, mine], group)),
             torch.cat(given * 2),
         ),
     }
