@@ -1,12 +1,14 @@
-"""The scripts of lessons 07 and 12 on nodes of a lab: however they start, they train the same network."""
+"""Scripts of lessons 06, 07 and 12 on nodes of a lab: however they start, they train the same network."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -122,7 +124,47 @@ def test_deepspeeds_launcher_with_a_hostfile_trains_the_same(
     assert lines[-1] == over_mpi[-1].replace("mpi4py", backend)
 
 
+# ------------------------------------------------------------------ a program to take home
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """The folder `code` of a learner, with the program of lesson 06 and its data, in a folder of its own."""
+    shutil.copytree(CODE / "data", tmp_path / "code" / "data")
+    shutil.copy(CODE / "06_by_hand.py", tmp_path / "code")
+    return tmp_path / "code"
+
+
+def as_typed() -> dict[str, str]:
+    """PATH, where the environment's `mpiexec` and `python` come first, as after `source activate`."""
+    return {"PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"}
+
+
+@cache
+def trained_alone() -> str:
+    """What the program prints at its end on one rank, without the number of ranks."""
+    program = CODE / "06_by_hand.py"
+    command = mpiexec_command(1, [sys.executable, str(program)])
+    return output_of(command, alike(rank_environment(1)), timeout=TIMEOUT).strip().removeprefix("ranks: 1, ")
+
+
+def test_a_program_trains_on_the_hosts_in_a_file(lab: Lab, code: Path) -> None:
+    hosts = code.parent / "hosts"
+    hosts.write_text("".join(f"n{node} slots=1\n" for node in range(1, 5)))
+    typed = f"cd {code.parent} && mpiexec -n 4 --hostfile hosts python code/06_by_hand.py"
+    assert said(lab, "head", ["sh", "-c", typed], **as_typed()).strip() == f"ranks: 4, {trained_alone()}"
+
+
 # ------------------------------------------------------------------ Slurm
+
+
+def test_a_program_trains_on_the_ranks_that_slurm_gives(slurm_lab: Lab, code: Path) -> None:
+    out = code.parent / "out"
+    wrap = ["--wrap", "mpiexec python code/06_by_hand.py"]
+    batch = ["sbatch", "-n", "4", f"--chdir={code.parent}", f"--output={out}", *wrap]
+    said(slurm_lab, "head", batch, **as_typed())
+    until(lambda: out.exists() and out.read_text().endswith("right\n"), TIMEOUT, out)
+    assert out.read_text().strip() == f"ranks: 4, {trained_alone()}"
 
 
 def until(condition: object, seconds: float, what: Path) -> None:
