@@ -173,7 +173,7 @@ def _made_from(text: str) -> dict[str, Any]:
 
 
 def _aside(path: Path, label: str) -> Path:
-    """A free name beside `path` with the label in it: 04_collectives.second-edition.ipynb, then …-edition-2."""
+    """A free name beside `path` with the label in it: 04_pi.second-edition.ipynb, then …-edition-2."""
     number = 1
     while (
         aside := path.with_name(f"{path.stem}.{label}{'' if number == 1 else f'-{number}'}.ipynb")
