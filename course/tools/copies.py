@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -173,13 +174,9 @@ def _made_from(text: str) -> dict[str, Any]:
 
 
 def _aside(path: Path, label: str) -> Path:
-    """A free name beside `path` with the label in it: 04_pi.second-edition.ipynb, then …-edition-2."""
-    number = 1
-    while (
-        aside := path.with_name(f"{path.stem}.{label}{'' if number == 1 else f'-{number}'}.ipynb")
-    ).exists():
-        number += 1
-    return aside
+    """A free name beside `path` with the label in it: 04_collectives.second-edition.ipynb, then …-2.ipynb."""
+    names = (f"{path.stem}.{label}{f'-{number}' if number > 1 else ''}.ipynb" for number in count(1))
+    return next(aside for name in names if not (aside := path.with_name(name)).exists())
 
 
 def _place(path: Path, text: str, aside: Path | None = None) -> None:

@@ -57,10 +57,15 @@ class Notebook:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
 
-    def run(self, source: str, *, within: float = 60, interrupt_after: tuple[float, ...] = ()) -> Ran:
-        """Run a cell; interrupt it so many seconds after its start; fail when it does not end `within`."""
+    def run(
+        self, source: str, *, within: float = 60, interrupt_after: tuple[float, ...] = (), cell: str = ""
+    ) -> Ran:
+        """Run a cell; interrupt it so many seconds after its start; fail when it does not end `within`.
+
+        `cell` is the id of the cell, which JupyterLab sends along.
+        """
         began = time.monotonic()
-        message = self.client.execute(source)
+        message = self.send(source, cell) if cell else self.client.execute(source)
         timers = [threading.Timer(after, self.manager.interrupt_kernel) for after in interrupt_after]
         for timer in timers:
             timer.start()
@@ -76,6 +81,13 @@ class Notebook:
             for timer in timers:
                 timer.cancel()
         return Ran(shown.number, shown.text(), shown.error, time.monotonic() - began)
+
+    def send(self, source: str, cell: str) -> str:
+        """Send a cell with its id, as JupyterLab does; the id of the message."""
+        content = {"code": source, "silent": False, "store_history": True, "allow_stdin": False}
+        request = self.client.session.msg("execute_request", content, metadata={"cellId": cell})
+        self.client.shell_channel.send(request)
+        return str(request["header"]["msg_id"])
 
     @property
     def pid(self) -> int:

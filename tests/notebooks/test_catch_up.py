@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from course.paths import NOTEBOOKS
-from course.tools.anatomy import SETUP, TEARDOWN
 from course.tools.catalogue import find_lessons
+from course.tools.frame import SETUP, TEARDOWN
 from mpi_classroom.exercises import Exercise
 from mpi_classroom.lessons import exercises_of, find_exercise, lessons
 from tests.notebooks.kernel import open_notebook

@@ -1,6 +1,7 @@
 """What a learner types after `!` in a lesson prints what it should, before and after `start_cluster`."""
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 from notebooks.kernel import MARK, Notebook, open_notebook
 
 from course.tools.jupyter import lab_environment
+from mpi_classroom.lessons import find_exercise
 from mpi_classroom.processes import marked_processes
 
 WINDOW = """
@@ -96,6 +98,58 @@ def test_the_same_holds_after_the_cluster_was_started(notebook: Notebook) -> Non
     assert lines(notebook, "!OMP_NUM_THREADS=3 mpiexec -n 2 python window.py") == ranks(2, "3")
     of_subprocess = "import subprocess; print(subprocess.run(['mpiexec', '-n', '2', 'python', 'window.py'],"
     assert lines(notebook, f"{of_subprocess} capture_output=True, text=True).stdout)") == ranks(2)
+
+
+SAVED = "%%px --save 00_ring.py\n"
+FIRST = f'''{SAVED}"""Who is next?"""
+
+from pathlib import Path
+
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD'''
+LAST = f"{SAVED}print(Path(__file__).parent.name, comm.rank, right_neighbour(comm), flush=True)"
+RIGHT = "def right_neighbour(comm):\n    return (comm.rank + 1) % comm.size\n"
+
+
+@pytest.fixture
+def folder(notebook: Notebook, tmp_path: Path) -> Iterator[Path]:
+    """An empty folder, in which the notebook and its two ranks are for a while."""
+    notebook.run("from mpi_classroom.cluster import start_cluster; cluster = start_cluster(n=2)")
+    notebook.run(f"import os; before = os.getcwd(); os.chdir({str(tmp_path)!r})")
+    yield tmp_path
+    notebook.run("os.chdir(before)")
+
+
+def test_cells_that_are_saved_run_and_are_a_program(notebook: Notebook, folder: Path) -> None:
+    assert not notebook.run(FIRST, cell="a").text.strip()
+    stub = find_exercise("00.1").cell
+    told = notebook.run(f"%%exercise 00.1 --save 00_ring.py\n{stub}", cell="b", within=120).text
+    assert "the next cells and code/00_ring.py run the course's." in told
+    assert re.findall(r"code (\d \d)", notebook.run(LAST, cell="c").text) == ["0 1", "1 0"]
+    assert lines(notebook, "!mpiexec -n 3 python code/00_ring.py") == ["code 0 1", "code 1 2", "code 2 0"]
+    notebook.run(f"%%exercise 00.1 --save 00_ring.py\n{RIGHT}", cell="b", within=120)
+    notebook.run(LAST.replace("comm.rank, ", "comm.size, "), cell="c")
+    program = (folder / "code" / "00_ring.py").read_text()
+    assert program.count("def right_neighbour") == 1 and "The course's" not in program
+    assert lines(notebook, "!mpiexec -n 1 python code/00_ring.py") == ["code 1 0"]
+
+
+def test_two_saved_cells_may_bind_the_same_name_and_a_cell_may_be_renamed(
+    notebook: Notebook, folder: Path
+) -> None:
+    for code, cell in (("x = 1", "a"), ("x = 2", "b"), ("y = 3", "a")):
+        assert not notebook.run(f"%%px --save 00_two.py\n{code}", cell=cell).text.strip()
+    assert (folder / "code" / "00_two.py").read_text().endswith("# %%\ny = 3\n\n\n# %%\nx = 2\n")
+
+
+def test_a_cell_that_cannot_be_saved_says_so_and_runs(notebook: Notebook, folder: Path) -> None:
+    (folder / "code").write_text("a file where the folder should be")
+    ran = notebook.run("%%px --save 00_ring.py\nprint(__file__[-15:])").text
+    assert "code/00_ring.py was not written (File exists); the cell itself ran" in ran
+    assert ran.count("code/00_ring.py\n") == 2
+    ran = notebook.run("%%px --save ../00_ring.py\nprint(6 * 7)").text
+    assert "give a file name such as 02_pi.py, without a folder" in ran and ran.count("42") == 2
 
 
 def test_a_program_can_spawn_ranks(notebook: Notebook) -> None:

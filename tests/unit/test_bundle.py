@@ -214,6 +214,11 @@ def test_what_the_course_reads_is_in_the_bundle_and_in_the_image() -> None:
     assert image | {"Makefile"} == set(make.COURSE_FILES)
 
 
+def test_the_data_of_the_programs_to_take_home_is_in_the_bundle() -> None:
+    packed = {path.relative_to(ROOT).as_posix() for path in make.course_files()}
+    assert {"notebooks/code/06_by_hand.py", "notebooks/code/data/digits.npz"} <= packed
+
+
 def test_what_was_made_or_downloaded_here_stays_here(tmp_path: Path) -> None:
     for name in ("README.md", "data/README.md", "data/mnist/x.gz", "data/cache/x", "course/a.py", ".git/x"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

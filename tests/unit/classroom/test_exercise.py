@@ -1,5 +1,6 @@
 """What a learner types: attempts, hints, solutions, quizzes, puzzles, predictions, and what is remembered."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,7 @@ def test_all_that_a_learner_types_is_known_in_the_notebook() -> None:
         "predict",
         "outcome",
         "continue_with",
+        "show",
         "catch_up",
     }
 
@@ -168,6 +170,52 @@ def test_an_unknown_exercise_says_which_there_are(
     practice.hint(line or "?")
     for words in said(capsys).splitlines():
         assert words.startswith("there is no")
+
+
+# -------------------------------------------------------------------- %%exercise … --save
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The program that an exercise is a part of."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "code" / "00_ring.py"
+
+
+def test_a_right_answer_is_a_part_of_the_program(
+    practice: Practice, capsys: pytest.CaptureFixture[str], program: Path
+) -> None:
+    practice.exercise("00.1 --save 00_ring.py", WRONG)
+    assert "The course's solution of exercise 00.1" in program.read_text()
+    assert WRONG in practice.cluster.ran, "what was tried is what runs next"
+    practice.exercise("00.1 --save 00_ring.py", RIGHT)
+    assert program.read_text().endswith(f"# %%\n{RIGHT}")
+    assert "The course's" not in program.read_text()
+    assert "✓ 00.1 is right" in said(capsys)
+
+
+def test_until_it_is_attempted_the_next_cells_and_the_program_have_the_courses(
+    practice: Practice, capsys: pytest.CaptureFixture[str], program: Path
+) -> None:
+    exercise = find_exercise("00.1")
+    assert isinstance(exercise, Exercise)
+    practice.exercise("00.1 --save 00_ring.py", exercise.stub)
+    assert said(capsys).splitlines() == [
+        "00.1 not attempted yet: change the cell and run it again.",
+        "Until you solve it, the next cells and code/00_ring.py run the course's.",
+    ]
+    assert practice.cluster.ran[-1] == exercise.solution
+    assert program.read_text().endswith(exercise.solution)
+
+
+def test_a_program_that_cannot_be_written_is_a_sentence_below_the_verdict(
+    practice: Practice, capsys: pytest.CaptureFixture[str], program: Path
+) -> None:
+    program.parent.write_text("no folder")
+    practice.exercise("00.1 --save 00_ring.py", RIGHT)
+    verdict, *_, sentence = said(capsys).splitlines()
+    assert verdict.startswith("✓ 00.1 is right")
+    assert sentence == "code/00_ring.py was not written (File exists); the cell itself ran"
 
 
 # -------------------------------------------------------------------- quizzes and puzzles

@@ -1,5 +1,8 @@
 """A notebook is what its source says: composed without running, built with outputs, never half."""
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -7,7 +10,19 @@ import psutil
 import pytest
 
 from course.tools import build as builder
-from course.tools.build import BuildError, build, clean, compose, drift, lesson_sources, notebook_of
+from course.tools.build import (
+    BuildError,
+    build,
+    clean,
+    compose,
+    differing_files,
+    drift,
+    lesson_sources,
+    notebook_of,
+    refresh,
+    take_home_files,
+    write,
+)
 from course.tools.frame import stem
 from course.tools.parts import run_seconds
 from course.tools.runner import Deadlines
@@ -31,7 +46,14 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "library").mkdir()
     (tmp_path / "library" / "dealing.py").write_text(DEALING)
     monkeypatch.syspath_prepend(tmp_path / "library")
-    monkeypatch.setattr(builder, "framed", lambda source, own: own)  # test_frame.py is about the frame
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_frame() -> Iterator[None]:
+    """A lesson is its own cells: test_frame.py is about the frame."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builder, "framed", lambda source, own: own)
+        yield
 
 
 def write_source(folder: Path, text: str, stem: str = "01_try") -> Path:
@@ -312,3 +334,114 @@ def test_the_command_builds_what_it_is_asked_for(
     assert capsys.readouterr().out.startswith("02_two … ")
     assert builder.main(["07"]) == 1
     assert "there is no lesson '07'" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------- the program to take home
+
+PROGRAM = f"""\
+# %%
+# %%px --save 01_try.py
+\"\"\"Deal.\"\"\"
+
+import sys
+
+# %%
+# %%px
+late = 1  # not a part
+
+# %% tags=["{SHOWN}"]
+# %%px --timeout 5 --save 01_try.py
+
+# %%
+# %%px --save 01_try.py
+if __name__ == "__main__":
+    print(deal(4, 2))
+"""
+
+
+def test_cells_that_are_saved_are_a_program_that_runs(tmp_path: Path) -> None:
+    source = write_source(tmp_path, PROGRAM)
+    assert differing_files(source) == ["01_try.py"]
+    builder.write_take_home(source, compose(source))
+    assert differing_files(source) == []
+    path = tmp_path / "notebooks" / "code" / "01_try.py"
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=30)
+    assert done.stdout == "[2, 2]\n"
+    text = path.read_text()
+    assert text.startswith('"""Deal.\n\n    mpiexec -n 4 python code/01_try.py')
+    assert "\n".join(DEALING.splitlines()[:2]) in text and "late" not in text
+    path.write_text(f"{text}\n")
+    assert differing_files(source) == ["01_try.py"]
+
+
+def test_the_program_of_an_exercise_has_the_courses_solution(tmp_path: Path) -> None:
+    exercise = find_exercise("06.1")
+    assert isinstance(exercise, Exercise)
+    (text,) = take_home_files(compose(write_source(tmp_path, '# %% tags=["exercise: 06.1"]\n'))).values()
+    words = "# The course's solution of exercise 06.1: yours takes its place when it is right."
+    assert f"# %%\n{words}\n{exercise.solution}" in text
+
+
+def test_two_parts_that_bind_the_same_name_are_refused(tmp_path: Path) -> None:
+    cells = "".join(f"# %%\n# %%px --save 01_try.py\nx = {n}\n\n" for n in range(2))
+    with pytest.raises(BuildError, match=r"another part of 01_try\.py defines x, too; rename one") as raised:
+        take_home_files(compose(write_source(tmp_path, cells)))
+    assert raised.value.cell == 2
+
+
+# -------------------------------------------------------------------- a changed text
+
+
+def pretended(folder: Path, text: str) -> Path:
+    """A lesson with the notebook that a build would have left, and the output 7 below every code cell."""
+    source = write_source(folder, text)
+    notebook = compose(source)
+    for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
+        cell.outputs, cell.execution_count = [nbformat.v4.new_output("stream", text="7\n")], number
+    notebook.metadata["course"] = {"run_seconds": {"core": 5, "more": 0}}
+    write(notebook, notebook_of(source))
+    return source
+
+
+def test_a_changed_text_keeps_all_outputs_and_runs_nothing(tmp_path: Path) -> None:
+    source = pretended(tmp_path, f"# %% [markdown]\n# Old.\n\n{PROGRAM}")
+    source.write_text(f"# %% [markdown]\n# New.\n\n# %% [markdown]\n# Words.\n\n{PROGRAM}")
+    assert drift(notebook_of(source)) == 1
+    notebook = nbformat.read(refresh(source), as_version=4)
+    assert drift(notebook_of(source)) is None
+    assert [cell.source for cell in notebook.cells[:2]] == ["New.", "Words."]
+    code = notebook.cells[2:]
+    assert [(cell.execution_count, cell.outputs[0].text) for cell in code] == [
+        (n, "7\n") for n in range(1, 5)
+    ]
+    assert run_seconds(notebook_of(source)) == {"core": 5, "more": 0}
+    assert differing_files(source) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "number"),
+    [("late = 1", "late = 2", 2), ("# %%\n# %%px\nlate", "# %%\nx = 1\n\n# %%\n# %%px\nlate", 2)],
+)
+def test_a_changed_cell_has_no_output_that_could_be_kept(
+    tmp_path: Path, old: str, new: str, number: int
+) -> None:
+    source = pretended(tmp_path, PROGRAM)
+    before = notebook_of(source).read_bytes()
+    assert old in PROGRAM
+    source.write_text(PROGRAM.replace(old, new))
+    words = f"code cell {number} has changed; run make notebooks LESSON=01"
+    with pytest.raises(BuildError, match=words):
+        refresh(source)
+    assert notebook_of(source).read_bytes() == before
+
+
+def test_the_command_refreshes_where_only_texts_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = pretended(tmp_path, PROGRAM)
+    monkeypatch.setattr(builder, "lesson_sources", lambda names: [source])
+    monkeypatch.setattr(builder, "execute", lambda *arguments: pytest.fail("a cell was run"))
+    assert builder.main(["--text", "01"]) == 0
+    source.write_text(PROGRAM.replace("late = 1", "late = 2"))
+    assert builder.main(["--text", "01"]) == 1
+    assert "code cell 2 has changed" in capsys.readouterr().err

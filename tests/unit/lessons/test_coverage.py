@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from course.lessons.shared.misconceptions import MISCONCEPTIONS, belief
-from course.tools import coverage
+from course.tools import build, coverage
 from course.tools.coverage import COVERAGE_RULES, items
 from course.tools.lesson import LessonSource, Problem
 from mpi_classroom.exercises import Exercise, Option, Prediction, Question
@@ -21,6 +21,7 @@ SOURCE = """\
 # before: "{00}"
 # minutes: {core: 20, more: 5}
 # ranks: 4
+# warm-up: [{ask: 1, answer: 1}, {ask: 2, answer: 2}, {ask: 3, answer: 3}]
 # ---
 
 # %% [markdown]
@@ -77,6 +78,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
         exercises: tuple[Exercise | Question, ...] = GOOD,
         predictions: tuple[Prediction, ...] = (MINUTES,),
     ) -> list[Problem]:
+        monkeypatch.setattr(build, "framed", lambda source, own: own)  # test_frame.py is about the frame
         monkeypatch.setattr(coverage, "exercises_of", lambda number: exercises)
         monkeypatch.setattr(coverage, "predictions_of", lambda number: predictions)
         monkeypatch.setattr(coverage, "MISCONCEPTIONS", BELIEFS)
@@ -118,7 +120,7 @@ CASES: list[tuple[dict[str, object], int, str]] = [
         1,
         "objective 3, 'slice', is practised in More only",
     ),
-    (changed(KNEAD, objectives=(1, 4)), 4, "70.1 serves (1, 4); the header has 3"),
+    (changed(KNEAD, objectives=(1, 4)), 4, "70.1 serves (1, 4); there are 3 objectives"),
     (changed(SECOND, objectives=()), 8, "70.q2 serves ()"),
     (changed(BUG, targets=("longer-is-better",)), 1, "nothing is aimed at the misconception 'hot-is-done'"),
     (changed(KNEAD, targets=("cold-is-done",)), 4, "'cold-is-done', which misconceptions.py does not have"),

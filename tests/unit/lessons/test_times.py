@@ -6,6 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from course.tools import build, times
 from course.tools.build import notebook_of
 from course.tools.lesson import LessonSource
 from course.tools.parts import RUN_SECONDS, in_core, least, run_seconds, seconds_by_part
@@ -20,12 +21,19 @@ from course.tools.times import (
 )
 
 CODE = "".join(f"x = {n}\n" for n in range(15))
-SOURCE = f"""\
-# %% [markdown]
-# # 01 · Middle
-#
-# | **Time** | core 12 min · more 14 min |
+HEADER = """\
+# ---
+# title: Middle
+# goal: Do one thing well.
+# able: [do it]
+# before: Python
+# minutes: {core: 12, more: 14}
+# ranks: 4
+# warm-up: [{ask: 1, answer: 1}, {ask: 2, answer: 2}, {ask: 3, answer: 3}]
+# ---
 
+"""
+SOURCE = f"""\
 # %% [markdown]
 # ## Warm-up
 #
@@ -49,6 +57,12 @@ SOURCE = f"""\
 """
 
 
+@pytest.fixture(autouse=True)
+def without_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lesson is its own cells, warm-up included: test_frame.py is about the frame."""
+    monkeypatch.setattr(build, "framed", lambda source, own: own)
+
+
 @pytest.fixture
 def lesson(tmp_path: Path) -> LessonSource:
     """A lesson of 1 + 3·2 min of warm-up, 4 + 6 + 2 + 1 min of core and 10 + 2 + 2 min of More."""
@@ -59,7 +73,7 @@ def written(folder: Path, text: str) -> LessonSource:
     source = folder / "course" / "lessons" / "l01_middle" / "lesson.py"
     source.parent.mkdir(parents=True, exist_ok=True)
     (folder / "notebooks").mkdir(exist_ok=True)
-    source.write_text(text)
+    source.write_text(HEADER + text if "# ---" not in text else text)
     metadata = {"course": {RUN_SECONDS: {"core": 60, "more": 120}}}
     notebook_of(source).write_text(json.dumps({"metadata": metadata}))
     return LessonSource(source, [source])
@@ -74,6 +88,14 @@ def test_a_lesson_that_was_never_built_has_no_run_time(lesson: LessonSource) -> 
     assert minutes(lesson) == {"warm-up": 7, "core": 12, "more": 12}
 
 
+def test_the_laboratory_has_a_pace_of_its_own(lesson: LessonSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.5 + 6 + 15 · 5 s + 5 min of core, whatever its cells ran, and 10 + 1 + 2 min of More."""
+    monkeypatch.setattr(times, "LABORATORY", ("01",))
+    assert minutes(lesson) == {"warm-up": 7, "core": 17, "more": 13}
+    notebook_of(lesson.source).unlink()
+    assert minutes(lesson) == {"warm-up": 7, "core": 17, "more": 11}
+
+
 def test_an_honest_header_has_no_findings(lesson: LessonSource) -> None:
     assert list(header_time(lesson)) == []
 
@@ -81,17 +103,17 @@ def test_an_honest_header_has_no_findings(lesson: LessonSource) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("core 12 min", "core 10 min", "the header says core 10 min, and it takes about 13"),
-        ("core 12 min", "core 17 min", "the header says core 17 min, and it takes about 13"),
-        ("core 12 min", "core 18 min", "the header says core 18 min"),
-        ("more 14 min", "more 30 min", "the header says more 30 min, and it takes about 14"),
+        ("core: 12", "core: 10", "the header says core 10 min, and it takes about 13"),
+        ("core: 12", "core: 17", "the header says core 17 min, and it takes about 13"),
+        ("core: 12", "core: 18", "the header says core 18 min"),
+        ("more: 14", "more: 30", "the header says more 30 min, and it takes about 14"),
     ],
 )
 def test_a_header_that_is_off_by_more_than_its_tolerance_is_found(
     tmp_path: Path, old: str, new: str, words: str
 ) -> None:
-    assert old in SOURCE
-    lesson = written(tmp_path, SOURCE.replace(old, new, 1))
+    assert old in HEADER
+    lesson = written(tmp_path, HEADER.replace(old, new, 1) + SOURCE)
     (problem,) = header_time(lesson)
     assert problem[0] == 1 and words in problem[1]
 

@@ -1,0 +1,228 @@
+"""A good lesson of the laboratory passes; for every rule, one that breaks it is found, with the remedy."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course.tools import frame, laboratory
+from course.tools.build import compose, lesson_sources, notebook_of, write, write_take_home
+from course.tools.frame import stem
+from course.tools.laboratory import MAX_LINES, MAX_OWN_LINES, MAX_WORDS
+from course.tools.lesson import LessonSource
+
+FIRST = """\
+# ---
+# title: First
+# goal: Do one thing well.
+# able: [do it]
+# before: Python
+# minutes: {core: 20, more: 15}
+# ranks: 4
+# ---
+
+# %% tags=["source: course_lib.theory.partition:even_range"]
+"""
+LESSON = """\
+# ---
+# title: Try
+# goal: Do one thing well.
+# able: [do it]
+# before: "{00}. Helpful: {02}"
+# minutes: {core: 20, more: 15}
+# ranks: 4
+# warm-up: [{ask: 1, answer: 1}, {ask: 2, answer: 2}, {ask: 3, answer: 3}]
+# ---
+
+# %% [markdown]
+# Words.
+
+# %%
+# %%px --save 01_try.py
+\"\"\"Distribute ten items.\"\"\"
+
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+
+# %% tags=["source: course_lib.theory.partition:even_ranges"]
+# %%px --save 01_try.py
+
+# %%
+from course.lessons.l01_try.figures import shares
+from course_lib.measure import timed
+from course_lib.theory.partition import even_range, even_ranges
+
+print(even_range(10, 4, 0), even_ranges(10, 4))
+
+# %% tags=["nbval-ignore-output"]
+# %%px
+print(MPI.Wtime())
+
+# %%
+# %%px --save 01_try.py
+if __name__ == "__main__":
+    print(even_ranges(10, comm.size)[comm.rank])
+
+# %% [markdown] tags=["more"]
+# ## More
+
+# %%
+from course.lessons.l01_try.runs import explain_everything
+"""
+LAST = LESSON.replace("# title: Try", "# title: Last").replace("01_try.py", "02_last.py")
+LAST = LAST.replace("partition:even_ranges", "partition:fused_ranges").replace("even_ranges", "even_range")
+Problems = Callable[..., list[str]]
+
+
+@pytest.fixture
+def problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Problems:
+    """What the rules say of lesson 01 with this source, built with the output 7 below each cell."""
+    monkeypatch.setattr(laboratory, "LABORATORY", ("01",))
+    monkeypatch.setattr(laboratory, "IGNORED", {"01": 2})  # that of Setup, and one of its own
+    monkeypatch.setattr(frame, "START", "00_first")
+    written(tmp_path, "00_first", FIRST)
+    written(tmp_path, "02_last", LAST)
+
+    def found(text: str, output: str = "7\n", program: bool = True) -> list[str]:
+        source = written(tmp_path, "01_try", text)
+        built(source, output)
+        if program:
+            write_take_home(source, compose(source))
+        lesson = LessonSource(source, lesson_sources((), source.parents[1]))
+        return [sentence for _, sentence in laboratory.laboratory(lesson)]
+
+    return found
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    source = folder / "course" / "lessons" / f"l{name}" / "lesson.py"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text(text)
+    return source
+
+
+def built(source: Path, output: str) -> None:
+    """The notebook that a build would leave."""
+    notebook_of(source).parent.mkdir(exist_ok=True)
+    notebook = compose(source)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [nbformat.v4.new_output("stream", text=output)]
+    write(notebook, notebook_of(source))
+
+
+def test_a_good_lesson_has_no_findings(problems: Problems) -> None:
+    assert problems(LESSON) == []
+
+
+OURS = "from course_lib.theory.partition import even_range, even_ranges"
+WORDS = "# Words.\n"
+SECOND = '# %%\n# %%px --save 01_other.py\n"""Another."""\nx = 1\n\n# %% [markdown] tags=["more"]'
+MORE = '# %% [markdown] tags=["more"]'
+MAIN = '# %%px --save 01_try.py\nif __name__ == "__main__":\n'
+CASES: dict[str, tuple[str, str, str]] = {
+    "a name of a lesson that draws nothing": (
+        "from course.lessons.l01_try.figures import shares",
+        "from course.lessons.l01_try.runs import shares",
+        "a core imports only figures from the lessons, not course.lessons.l01_try.runs:shares; write it here",
+    ),
+    "a module of a lesson": (
+        OURS,
+        f"{OURS}\nimport course.lessons.shared.machine",
+        "not course.lessons.shared.machine:course.lessons.shared.machine; write it here",
+    ),
+    "a tool": (OURS, f"{OURS}\nfrom course.tools.build import drift", "not course.tools.build:drift"),
+    "a name of the library that was not shown": (
+        OURS,
+        f"{OURS}, fused_ranges",
+        "fused_ranges of course_lib.theory.partition was not shown; put a cell 'source: course_lib.theory",
+    ),
+    "a name that a lesson has shown which is not needed before": (
+        "{00}. Helpful: {02}",
+        "Python. Helpful: {00}, {02}",
+        "even_range of course_lib.theory.partition was not shown",
+    ),
+    "a core of too many words": (
+        WORDS,
+        WORDS + "# word word\n" * (MAX_WORDS // 2),
+        f"words; cut it to {MAX_WORDS}",
+    ),
+    "words in a fold": (
+        WORDS,
+        "# <details><summary>Open</summary>\n" + "# word word\n" * (MAX_WORDS // 2) + "# </details>\n",
+        f"words; cut it to {MAX_WORDS}",
+    ),
+    "a core of too many lines": (OURS, OURS + "\nx = 1" * MAX_LINES, f"lines of code; cut it to {MAX_LINES}"),
+    "two programs": (MORE, SECOND, "the lesson makes 2 programs; let its cells say --save 01_topic.py"),
+    "no program": (" --save 01_try.py", "", "the lesson makes 0 programs"),
+    "a program with another name": (
+        "01_try.py",
+        "1_try.py",
+        "the program is called 1_try.py; call it 01_topic.py",
+    ),
+    "a program that imports ours": (
+        MAIN,
+        MAIN + "    from course_lib.measure import timed\n",
+        "code/01_try.py imports course_lib.measure; show its source in a cell that is saved",
+    ),
+    "a program that imports the classroom": (
+        MAIN,
+        MAIN + "    import mpi_classroom\n",
+        "code/01_try.py imports mpi_classroom; show its source",
+    ),
+    "a program that is too long": (
+        MAIN,
+        MAIN + "    print()\n" * MAX_OWN_LINES,
+        f"lines of its own; cut it to {MAX_OWN_LINES}",
+    ),
+    "two parts with one name": (
+        MAIN,
+        f"# %%px --save 01_try.py\ncomm = 1\n\n# %%\n{MAIN}",
+        "defines comm, too",
+    ),
+    "one more output that nbval passes over": (
+        "# %%\nfrom course.lessons.l01_try.figures",
+        '# %% tags=["nbval-ignore-output"]\nfrom course.lessons.l01_try.figures',
+        "nbval passes over 3 outputs, 2 are allowed; print what is counted",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_breaks_a_rule_is_found(problems: Problems, case: str) -> None:
+    good, bad, words = CASES[case]
+    assert good in LESSON
+    found = problems(LESSON.replace(good, bad), program=case != "two parts with one name")
+    assert any(words in sentence for sentence in found), found
+    assert len(found) == 1 or case == "a program that is too long", found  # the core is, too
+
+
+def test_words_and_lines_of_more_are_not_the_cores(problems: Problems) -> None:
+    assert problems(LESSON + "\n# %% [markdown]\n" + "# word word\n" * MAX_WORDS) == []
+    assert problems(LESSON + "\n# %%\n" + "x = 1\n" * (MAX_LINES + 1)) == []
+
+
+def test_a_program_that_is_not_what_the_cells_say_is_found(problems: Problems) -> None:
+    problems(LESSON)
+    (sentence,) = problems(LESSON.replace("even_ranges(10, comm", "even_ranges(12, comm"), program=False)
+    assert sentence == "code/01_try.py is not what the cells say; run make notebooks LESSON=01"
+
+
+def test_a_core_whose_compared_outputs_have_no_number_is_found(problems: Problems) -> None:
+    (sentence,) = problems(LESSON, "no number\n")
+    assert sentence == "no output of the core that nbval compares has a number; print one that is counted"
+
+
+def test_a_lesson_that_is_not_of_the_laboratory_is_held_to_its_ignored_outputs_alone(
+    problems: Problems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laboratory, "LABORATORY", ())
+    assert problems(LESSON.replace(" --save 01_try.py", "")) == []
+    monkeypatch.setattr(laboratory, "IGNORED", {"01": 1})
+    assert len(problems(LESSON)) == 1
+
+
+def test_the_rules_are_of_the_real_course() -> None:
+    assert {stem(source)[:2] for source in lesson_sources()} == set(laboratory.IGNORED)

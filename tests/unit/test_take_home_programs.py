@@ -1,0 +1,51 @@
+"""The programs to take home train alike on any number of ranks, where our packages are not installed."""
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from course.paths import NOTEBOOKS, ROOT
+from course.tools.parts import LABORATORY
+
+PROGRAMS = sorted((NOTEBOOKS / "code").glob("[0-9][0-9]_*.py"))
+RUNNER = ROOT / "tests" / "without_ours.py"
+
+
+def run(program: Path, size: int) -> subprocess.CompletedProcess[str]:
+    """The program on so many ranks, without our packages."""
+    command = [sys.executable, "-m", "mpi_classroom.launch", str(size), str(RUNNER), str(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@cache
+def printed(program: Path, size: int) -> str:
+    """What the program prints, without the number of its ranks, which it prints too."""
+    done = run(program, size)
+    assert done.returncode == 0, done.stderr
+    said, ranks = re.subn(rf"\branks: {size}\b", "ranks: n", done.stdout)
+    assert ranks == 1 and re.search(r"\d\.\d{4}", said), done.stdout
+    return said
+
+
+def test_every_lesson_of_the_laboratory_has_its_program() -> None:
+    assert {program.name[:2] for program in PROGRAMS} == set(LABORATORY)
+
+
+@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+def test_a_program_prints_the_same_loss_on_any_number_of_ranks(program: Path, size: int) -> None:
+    assert printed(program, size) == printed(program, 1)
+
+
+@pytest.mark.parametrize("name", ["course", "course_lib.measure", "mpi_classroom.launch"])
+def test_a_program_that_imports_ours_fails_there(tmp_path: Path, name: str) -> None:
+    for text, code in ((f"import {name}\n", 1), ("import json\n", 0)):
+        (tmp_path / "program.py").write_text(text)
+        command = [sys.executable, str(RUNNER), str(tmp_path / "program.py")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+        assert ("No module named" in done.stderr) == bool(code)
