@@ -1,0 +1,362 @@
+"""What is noted of every call for `mistakes`, and the mistakes that a rank sees by itself.
+
+Each entry of the log is a tuple: what happened, on which communicator (its context), with whom, which types,
+and in which line. A receive is noted where it was posted, for MPI hands out messages in that order.
+"""
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from mpi4py import MPI
+
+from mpi_classroom.recording.buffers import (
+    UNSEEN,
+    Place,
+    digest,
+    is_temporary,
+    may_share,
+    memory_of,
+    overlap,
+    place_of,
+)
+from mpi_classroom.recording.log import Line, _users, line_of, log, packed
+from mpi_classroom.recording.signatures import (
+    NONE,
+    OBJECT,
+    UNKNOWN,
+    Signature,
+    memory_bytes,
+    plain,
+    signature,
+    vector_signature,
+)
+
+MOST_PENDING = 64  # requests that are compared with a new one; with more, overlaps are not looked for
+_IN_PLACE = MPI.IN_PLACE
+_getframe, _references = sys._getframe, sys.getrefcount
+Note = Callable[..., None]
+
+
+def _line(depth: int) -> Line:
+    frame = _getframe(depth + 1)
+    file = frame.f_code.co_filename
+    return (file, frame.f_lineno) if _users.get(file) else line_of(frame)
+
+
+# -------------------------------------------------------------------- messages
+
+
+def message_note(name: str) -> Note:
+    """What notes a blocking call `name` once it has returned."""
+    buffered, both, replaced = name[0].isupper(), "recv" in name and "end" in name, name.endswith("_replace")
+    receive_at, receive_name = (3, "recvbuf") if both else (0, "buf")
+    send_name = "sendbuf" if both and not replaced else "buf"
+
+    def note(
+        comm: Any, args: Any, kwargs: Any, partners: tuple[int, int, int], status: Any, asked: bool, arrived: int
+    ) -> None:
+        context = comm._checked
+        if context is None:
+            return
+        peer, other, tag = partners
+        line = _line(2)
+        sent = received = None
+        if other >= 0 or (peer >= 0 and status is None):
+            sent = args[0] if args else kwargs.get(send_name)
+            dest, send_tag = (peer, tag) if status is None and not both else (other, _send_tag(args, kwargs))
+            log.add(("s", context, dest, send_tag, *(signature(sent) if buffered else OBJECT), name, line))
+        if status is not None:
+            if buffered:
+                received = args[receive_at] if len(args) > receive_at else kwargs.get(receive_name)
+                what, nbytes = signature(sent if replaced else received)
+                if 0 <= arrived < nbytes and not asked and not replaced:
+                    log.find("short", name, line, plain(what, nbytes), nbytes, arrived)
+                if not replaced and _references(received) <= UNSEEN + 1 and is_temporary(received):
+                    log.find("temporary", name, line)
+            else:
+                what, nbytes = OBJECT
+            if peer < 0 or tag < 0:
+                peer, tag = comm._ranks.get(status.source, -1), status.tag
+            log.add(("r", context, peer, tag, what, nbytes, arrived, name, line))
+            if sent is not None and received is not None and may_share(sent, received):
+                _share(name, line, sent, received)
+        if _pending:
+            _beside_pending(name, line, sent, received)
+
+    return note
+
+
+def _send_tag(args: Any, kwargs: Any) -> int:
+    return args[2] if len(args) > 2 else kwargs.get("sendtag", 0)
+
+
+def probe_note(
+    comm: Any, args: Any, kwargs: Any, partners: tuple[int, int, int], status: Any, asked: bool, arrived: int
+) -> None:
+    """Note a blocking probe that has taken a message."""
+    matched(comm, status)
+
+
+def matched(comm: Any, status: Any) -> None:
+    """Note a message that a probe took out of its order: whoever receives it, and into what, is not known."""
+    if comm._checked is not None:
+        source = comm._ranks.get(status.source, -1)
+        log.add(("r", comm._checked, source, status.tag, *UNKNOWN, -1, "Mprobe", _line(2)))
+
+
+def _share(name: str, line: Line, sent: Any, received: Any) -> None:
+    if overlap(place_of(memory_of(sent)), place_of(memory_of(received))):
+        log.find("overlap", name, line)
+
+
+# -------------------------------------------------------------------- what all ranks must call
+
+_VECTORS = ("Scatterv", "Gatherv", "Allgatherv", "Alltoallv")
+_CHECKED = (  # whose types are compared: of the rest, the names are
+    *("Bcast", "Reduce", "Allreduce", "Scan", "Exscan", "Reduce_scatter", "Reduce_scatter_block"),
+    *("Scatter", "Gather", "Allgather", "Alltoall", *_VECTORS),
+)
+me = -1  # this rank in the world
+
+
+def collective_note(name: str) -> Note:
+    """What notes a call that all ranks must make, once it has returned or been started.
+
+    It returns what was sent and what was received into.
+    """
+    base = name.removesuffix("_init").capitalize() if name.endswith("_init") else name
+    base = base if base in _CHECKED else name[1:].capitalize() if name[0] == "I" else base
+    typed = base in _CHECKED
+    sends = vector_signature if base in ("Scatterv", "Alltoallv") else signature
+    receives = vector_signature if base in ("Gatherv", "Allgatherv", "Alltoallv") else signature
+    one = base == "Bcast"
+    from_root, to_root = base.startswith("Scatter"), base in ("Gather", "Gatherv", "Reduce")
+
+    def note(comm: Any, args: Any, kwargs: Any, root: int, operator: int) -> tuple[Any, Any]:
+        context = comm._checked
+        if context is None:
+            return None, None
+        line = _line(2)
+        if not typed:
+            log.add(("c", context, comm._mask, name, root, operator, None, 0, None, 0, line))
+            return None, None
+        sent = args[0] if args else kwargs.get("buf" if one else "sendbuf")
+        if one:
+            log.add(("c", context, comm._mask, name, root, operator, *signature(sent), None, 0, line))
+            received = None if root == me else sent
+        else:
+            received = args[1] if len(args) > 1 else kwargs.get("recvbuf")
+            sends_here, receives_here = not from_root or root == me, not to_root or root == me
+            given, taken = sends(sent) if sends_here else NONE, receives(received) if receives_here else NONE
+            log.add(("c", context, comm._mask, name, root, operator, *given, *taken, line))
+            if not (sends_here and receives_here):
+                sent, received = sent if sends_here else None, received if receives_here else None
+            elif sent is not _IN_PLACE and received is not _IN_PLACE and may_share(sent, received):
+                _share(name, line, sent, received)
+        if received is not None and _references(received) <= UNSEEN + 1 + one and is_temporary(received):
+            log.find("temporary", name, line)
+        if _pending:
+            _beside_pending(name, line, None if one and received is not None else sent, received)
+        return sent, received
+
+    return note
+
+
+# -------------------------------------------------------------------- requests
+
+
+class Transfer:
+    """What a request does to memory from its start to its end."""
+
+    def __init__(self, name: str, line: Line, sent: Any, received: Any) -> None:
+        self.name, self.line = name, line
+        self.sent, self.received = sent, received
+        memory, into = memory_of(sent), memory_of(received)
+        self.reads, self.writes = place_of(memory), place_of(into)
+        self.digest = None if memory is None else digest(memory)
+        self.request: Any = lambda: None
+        self.entry: tuple[Any, ...] | None = None  # of a receive that has not completed
+        self.at, self.generation = 0, log.generation
+        self.ranks: Any = {}  # of the communicator, by its own numbers
+        self.cancelled = self.told = False
+
+
+_pending: dict[int, Transfer] = {}
+
+
+def started(request: Any, name: str, comm: Any, args: Any, kwargs: Any, partners: tuple[int, int, int]) -> None:
+    """Note a message that `request` starts."""
+    context = comm._checked
+    if context is None:
+        return
+    peer, other, tag = partners
+    kind, line = name.lower(), _line(2)
+    buffered, both = name[0].isupper(), "sendrecv" in kind
+    sends, receives = "send" in kind, "recv" in kind
+    sent = received = entry = None
+    dest = other if both else peer
+    if sends and dest >= 0:
+        sent = args[0] if args else kwargs.get("sendbuf" if name == "Isendrecv" else "buf")
+        send_tag = _send_tag(args, kwargs) if both else tag
+        log.add(("s", context, dest, send_tag, *(signature(sent) if buffered else OBJECT), name, line))
+    if receives and peer != MPI.PROC_NULL:
+        at = 3 if name == "Isendrecv" else 0
+        received = args[at] if len(args) > at else kwargs.get("recvbuf" if at else "buf")
+        if buffered and "replace" not in kind and _references(received) <= UNSEEN + 1 and is_temporary(received):
+            log.find("temporary", name, line)
+        entry = ["r", context, peer, tag, *(signature(received) if buffered else OBJECT), -1, name, line]
+    if not buffered:
+        sent = received = None
+    transfer = Transfer(name, line, None if received is sent else sent, received)
+    transfer.ranks = comm._ranks
+    _begin(request, transfer, context, entry)
+
+
+def all_started(request: Any, name: str, comm: Any, sent: Any, received: Any) -> None:
+    """Note a collective that `request` starts; `collective_note` has noted the call."""
+    if comm._checked is not None:
+        sent = None if sent is _IN_PLACE or sent is received else sent
+        _begin(request, Transfer(name, _line(3), sent, received), comm._checked, None)
+
+
+def _begin(request: Any, transfer: Transfer, context: Any, entry: list[Any] | None) -> None:
+    if entry is not None:
+        wild = entry[2] < 0 or entry[3] < 0
+        transfer.at, transfer.generation = log.add(("o", context) if wild else tuple(entry)), log.generation
+        transfer.entry = tuple(entry)
+    if transfer.reads and overlap(transfer.reads, transfer.writes):
+        log.find("overlap", transfer.name, transfer.line)
+    elif _pending:
+        _compare(transfer.name, transfer.line, transfer.reads, transfer.writes)
+    transfer.request = weakref.ref(request)
+    _pending[id(transfer)] = transfer
+    request._transfer = transfer
+
+
+def _beside_pending(name: str, line: Line, sent: Any, received: Any) -> None:
+    """Compare the memory of a blocking call with that of the requests that are not complete."""
+    _compare(name, line, place_of(memory_of(sent)), place_of(memory_of(received)))
+
+
+def _compare(name: str, line: Line, reads: Place | None, writes: Place | None) -> None:
+    if len(_pending) > MOST_PENDING:
+        return
+    for other in _pending.values():
+        if overlap(other.writes, reads) or overlap(other.writes, writes) or overlap(other.reads, writes):
+            log.find("in use", name, line, other.name, other.line)
+
+
+def completed(request: Any, status: Any, asked: bool) -> None:
+    """Note that `request` is complete: look at its memory, and at what has arrived."""
+    transfer: Transfer | None = request._transfer
+    if transfer is None or _pending.pop(id(transfer), None) is None:
+        return
+    request._transfer = None
+    memory = memory_of(transfer.sent)
+    for buffer, before in ((transfer.sent, transfer.reads), (transfer.received, transfer.writes)):
+        if before and place_of(memory_of(buffer)) != before:
+            log.find("moved", transfer.name, transfer.line)
+            return
+    if memory is not None and transfer.digest is not None and digest(memory) != transfer.digest:
+        log.find("changed", transfer.name, transfer.line, _line(3), memory.nbytes)
+    if transfer.entry is not None:
+        _received(transfer, transfer.entry, status, asked)
+
+
+def _received(transfer: Transfer, entry: tuple[Any, ...], status: Any, asked: bool) -> None:
+    kind, context, peer, tag, what, nbytes, _, name, line = entry
+    if transfer.cancelled and status.Is_cancelled():
+        entry = ("n",)
+    else:
+        arrived = status.Get_count(MPI.BYTE)
+        if peer < 0:
+            peer = transfer.ranks.get(status.source, -1)
+        entry = (kind, context, peer, status.tag, what, nbytes, arrived, name, line)
+        if arrived < nbytes and not asked:
+            log.find("short", name, line, plain(what, nbytes), nbytes, arrived)
+    if transfer.generation is log.generation:
+        log.put(transfer.at, entry)
+    elif entry[0] == "n":
+        log.add(("x", context))
+
+
+def started_twice(request: Any) -> None:
+    """Note that a persistent request was started while it had not ended."""
+    transfer = request._transfer
+    if transfer is not None:
+        log.find("twice", transfer.name, transfer.line, _line(2))
+
+
+def distrust(comm: Any) -> None:
+    """Another thread uses `comm`: the order of its calls is not known, and they are not compared any more."""
+    if comm._checked is not None:
+        log.add(("x", comm._checked))
+        comm._checked = None
+
+
+# -------------------------------------------------------------------- communicators and windows
+
+def context_of_child(comm: Any) -> int | None:
+    """A number for what `comm` makes next: the same on all its ranks, and no other's."""
+    return None if comm._checked is None else (1_000_003 * comm._checked + comm._turn + 1) % 2**61
+
+
+_made: dict[int, tuple[Line, str, Any]] = {}  # what has not been freed: where and by what it was made
+
+
+def made(thing: Any, name: str) -> None:
+    """Note a communicator or a window that was made."""
+    _made[id(thing)] = _line(2), name, weakref.ref(thing)
+
+
+def freed(thing: Any) -> None:
+    """Note that it was freed."""
+    _made.pop(id(thing), None)
+
+
+def _find_leaks() -> None:
+    for key, (line, name, thing) in list(_made.items()):
+        if thing() is None:  # nobody can free it any more
+            del _made[key]
+            log.find("leak", name, line)
+
+
+# -------------------------------------------------------------------- the end of a cell
+
+
+def _find_unfinished() -> None:
+    for key, transfer in list(_pending.items()):
+        request = transfer.request()
+        if request is None:
+            log.find("dropped", transfer.name, transfer.line)
+        elif request == MPI.REQUEST_NULL:
+            pass  # it was freed, or waited for in a way of its own
+        elif transfer.told:
+            continue
+        else:
+            transfer.told = True
+            log.find("not waited", transfer.name, transfer.line)
+            continue
+        del _pending[key]
+
+
+def collect() -> bytes:
+    """The log of this rank since it was collected last, for `mistakes`; b"" if there is nothing in it."""
+    _find_unfinished()
+    _find_leaks()
+    table, calls = log.kept if log.full else (log.table, log.calls)
+    found = [(*details, times) for details, times in log.found.items()]
+    data = packed([_plain(entry) for entry in table], calls, found, log.full) if calls or found else b""
+    log.clear()
+    return data
+
+
+def _plain(entry: Any) -> Any:
+    if entry is None or entry[0] not in "src":
+        return entry
+    if entry[0] == "c":
+        kind, context, mask, name, root, operator, what, nbytes, into, size, line = entry
+        return kind, context, mask, name, root, operator, plain(what, nbytes), plain(into, size), line
+    return *entry[:4], plain(entry[4], entry[5]), *entry[5:]
