@@ -47,6 +47,13 @@ def unreceived(discard: bool) -> list[Message]:
     return mailbox.receive_all() if discard else mailbox.unreceived()
 
 
+def log_of_calls() -> bytes:
+    """What this rank noted of its MPI calls since it was asked last."""
+    from mpi_classroom.recording import checks
+
+    return checks.collect()
+
+
 def _repairer() -> Callable[..., None]:
     from mpi_classroom.recording import record, recorder
 

@@ -15,6 +15,7 @@ from mpi_classroom.errors import ClusterError
 from mpi_classroom.job_output import Death
 from mpi_classroom.observer import death_words
 from mpi_classroom.running_cell import RunningCell
+from mpi_classroom.said import CellChecks
 
 
 class GuardedMagics(ParallelMagics):
@@ -27,6 +28,7 @@ class GuardedMagics(ParallelMagics):
         self._background: list[tuple[Cell, Any, dict[int, Any]]] = []  # cell, result, its part of every rank
         self._options: dict[str, Any] = {}
         self.earlier_unreceived = False  # whether messages of earlier cells are on their way
+        self.checks = CellChecks(self)
         super().__init__(shell, None)
 
     @property
@@ -157,6 +159,7 @@ class GuardedMagics(ParallelMagics):
         began = time.monotonic()
         cut_off = [self.running, *(note for note, result, _ in self._background if not result.ready())]
         self._background, self.earlier_unreceived = [], False
+        self.checks = CellChecks(self)
         left_out = self.cluster.replace()
         by_text = {cell.text: cell for cell in self.history if cell.setup and cell not in cut_off}
         setup = list(by_text.values())  # once each, however often the learner ran them

@@ -1,8 +1,11 @@
 """The sentences on MPI mistakes: who did what in which line, and what would be right."""
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from mpi_classroom.early_reads import early_read
 
 Line = tuple[str, int]  # file and line
 _LONG = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool", "bf": "bfloat"}
@@ -10,15 +13,19 @@ _OPERATORS = (
     *("an operator of its own", "SUM", "MAX", "MIN", "PROD", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR"),
     *("MAXLOC", "MINLOC", "REPLACE", "NO_OP"),
 )
-_FRESH = re.compile(r"\b(empty|zeros|ones|full)(_like)?\(|bytearray\(")
+_NEW = ("empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like", "bytearray")
+LEAKS = 3  # of one line: it is in a loop
 Side = tuple[Any, str, Line]  # signature, name of the call, line
 
 
 class Words:
-    """Says what is wrong; `source` gives the words for a line, and its text, "" if that is unknown."""
+    """Says what is wrong; `source` gives the words for a line, and its text; `text_of` the text of a file.
 
-    def __init__(self, source: Callable[[Line], tuple[str, str]]) -> None:
-        self.source = source
+    Either text is "" if it is unknown.
+    """
+
+    def __init__(self, source: Callable[[Line], tuple[str, str]], text_of: Callable[[str], str]) -> None:
+        self.source, self.text_of = source, text_of
 
     def where(self, line: Line, name: str = "") -> str:
         """The line and its text."""
@@ -28,7 +35,7 @@ class Words:
     def with_ranks(self, text: str, ranks: Sequence[int]) -> str:
         """`text` with the ranks that it is said of, where it leaves room for them."""
         who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-        return text.replace("{who}", who)
+        return text.replace("{who}", who).replace("{has}", "has" if len(ranks) == 1 else "have")
 
     # ---------------------------------------------------------------- types
 
@@ -64,9 +71,15 @@ class Words:
         """Ranks that called another collective, or the same with another root or operator."""
         line, other_line = self.where(one[-1], one[0]), self.where(other[-1], other[0])
         if said == "name":
-            return f"rank {rank} called {one[0]} ({line}) and rank {other_rank} {other[0]} ({other_line}): all must call the same."
+            return (
+                f"rank {rank} called {one[0]} ({line}) and rank {other_rank} {other[0]} ({other_line}): all must call "
+                "the same."
+            )
         first, second = (one[1], other[1]) if said == "root" else (_OPERATORS[one[2]], _OPERATORS[other[2]])
-        return f"in {one[0]} rank {rank} has the {said} {first} ({line}) and rank {other_rank} {second} ({other_line}): all must have the same."
+        return (
+            f"in {one[0]} rank {rank} has the {said} {first} ({line}), and rank {other_rank} has the {said} {second} "
+            f"({other_line}): all must have the same."
+        )
 
     # ---------------------------------------------------------------- what a rank saw by itself
 
@@ -85,11 +98,20 @@ class Words:
 
     def _temporary(self, name: str, line: Line, times: int) -> tuple[str, str]:
         where = self.where(line, name)
-        if _FRESH.search(where):
+        if received_is_new(self.source(line)[1], name):
             return "note", f"{{who}} received into an array that has no name, so the data is gone ({where})."
         return "error", (
             f"{{who}} received into a temporary copy, so the data is gone ({where}). Indexing with a list and "
             "astype, copy or reshape can make a copy: give the array a name, receive into it, then assign it."
+        )
+
+    def _received(self, name: str, line: Line, end: Line, times: int) -> tuple[str, str]:
+        read = early_read(self.text_of(line[0]), line[1], end[1]) if line[0] == end[0] else None
+        if read is None:
+            return "note", ""
+        return "error", (
+            f"{{who}} read {read.name} in {self.where((line[0], read.line))} before the Wait of {name} "
+            f"({self.where(line)}): until then it may hold the old values. Read it after the wait."
         )
 
     def _overlap(self, name: str, line: Line, times: int) -> tuple[str, str]:
@@ -119,13 +141,13 @@ class Words:
 
     def _dropped(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} never waited for the request of {name} ({self.where(line)}) and has lost it: keep it, "
+            f"{{who}} never waited for the request of {name} ({self.where(line)}) and {{has}} lost it: keep it, "
             "request = ..., and call request.Wait()."
         )
 
     def _not_waited(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "note", (
-            f"{{who}} has not waited yet for the request of {name} ({self.where(line)}). Until its Wait, "
+            f"{{who}} {{has}} not waited yet for the request of {name} ({self.where(line)}). Until its Wait, "
             f"{'its buffer may hold anything' if 'recv' in name else 'its buffer must not change'}."
         )
 
@@ -142,10 +164,12 @@ class Words:
         )
 
     def _leak(self, name: str, line: Line, times: int) -> tuple[str, str]:
+        if times < LEAKS:
+            return "note", ""
         what = "window" if name.startswith("Win") else "communicator"
         return "note", (
-            f"{{who}} made {times} {what}{'s' * (times > 1)} with {name} ({self.where(line)}) and lost "
-            f"{'them' if times > 1 else 'it'} unfreed: call Free() when a {what} is not needed any more."
+            f"{{who}} made {times} {what}s with {name} ({self.where(line)}) and lost them unfreed: call Free() when "
+            f"a {what} is not needed any more."
         )
 
     def same_place(self, target: int, one: Sequence[Any], rank: int, other: Sequence[Any], other_rank: int) -> str:
@@ -160,7 +184,8 @@ class Words:
 
     def never_received(self, sender: int, receiver: int, tag: int, name: str, line: Line) -> str:
         """A message that nobody received."""
-        return f"rank {sender} sent a message to rank {receiver}, tag {tag} ({self.where(line, name)}), that was never received."
+        where = self.where(line, name)
+        return f"rank {sender} sent a message to rank {receiver}, tag {tag} ({where}), that was never received."
 
     def full(self) -> str:
         """More calls than are compared."""
@@ -186,6 +211,23 @@ def type_word(name: str) -> str:
     if name == "V1":
         return "bytes"
     return "bool" if kind == "b" else f"{_LONG.get(kind, kind)}{8 * size}"
+
+
+def received_is_new(text: str, name: str) -> bool:
+    """Whether the line `text` makes the memory that the call `name` receives into: nobody wants that content."""
+    try:
+        nodes = [*ast.walk(ast.parse(text))]
+    except SyntaxError:
+        return False
+    at = 3 if "endrecv" in name else 0 if name in ("Recv", "Irecv", "Bcast", "Ibcast", "Recv_init") else 1
+    for node in nodes:
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == name:
+            given = [k.value for k in node.keywords if k.arg in ("recvbuf", "buf")] or node.args[at : at + 1]
+            return any(
+                isinstance(each, ast.Call) and getattr(each.func, "attr", getattr(each.func, "id", "")) in _NEW
+                for each in given
+            )
+    return False
 
 
 def _count(what: Any) -> int:

@@ -204,7 +204,7 @@ def started(request: Any, name: str, comm: Any, args: Any, kwargs: Any, partners
     if receives and peer != MPI.PROC_NULL:
         at = 3 if name == "Isendrecv" else 0
         received = args[at] if len(args) > at else kwargs.get("recvbuf" if at else "buf")
-        if buffered and "replace" not in kind and _references(received) <= UNSEEN + 1 and is_temporary(received):
+        if buffered and "replace" not in kind and _references(received) <= UNSEEN + 2 and is_temporary(received):
             log.find("temporary", name, line)
         entry = ["r", context, peer, tag, *(signature(received) if buffered else OBJECT), -1, name, line]
     if not buffered:
@@ -262,6 +262,7 @@ def completed(request: Any, status: Any, asked: bool) -> None:
     if memory is not None and transfer.digest is not None and digest(memory) != transfer.digest:
         log.find("changed", transfer.name, transfer.line, _line(3), memory.nbytes)
     if transfer.entry is not None:
+        log.found.setdefault(("received", transfer.name, transfer.line, _line(3)), 1)
         _received(transfer, transfer.entry, status, asked)
 
 
@@ -303,17 +304,18 @@ def context_of_child(comm: Any) -> int | None:
     return None if comm._checked is None else (1_000_003 * comm._checked + comm._turn + 1) % 2**61
 
 
-_made: dict[int, tuple[Line, str, Any]] = {}  # what has not been freed: where and by what it was made
+_made: dict[object, tuple[Line, str, Any]] = {}  # what has not been freed: where and by what it was made
 
 
 def made(thing: Any, name: str) -> None:
     """Note a communicator or a window that was made."""
-    _made[id(thing)] = _line(2), name, weakref.ref(thing)
+    thing._key = object()
+    _made[thing._key] = _line(2), name, weakref.ref(thing)
 
 
 def freed(thing: Any) -> None:
     """Note that it was freed."""
-    _made.pop(id(thing), None)
+    _made.pop(getattr(thing, "_key", None), None)
 
 
 def _find_leaks() -> None:
