@@ -45,6 +45,8 @@ class Comparison:
         self.collectives: dict[Any, dict[int, deque[Entry]]] = defaultdict(lambda: defaultdict(deque))
         self.places: dict[Any, dict[Entry, set[int]]] = defaultdict(lambda: defaultdict(set))
         self.distrusted: set[Any] = set()
+        self.unordered: set[Any] = set()  # until nothing is on its way: a receive from any source was lost
+        self.held: dict[tuple[Any, int], list[Entry]] = {}  # receives since one whose message is not known yet
 
     def compare(self, logs: Mapping[int, bytes], words: Words) -> list[Mistake]:
         """What is wrong in the calls of `logs`, by rank: errors first, each once."""
@@ -64,6 +66,13 @@ class Comparison:
             self.forget()
         return found.all()
 
+    def settle(self) -> None:
+        """Nothing is on its way any more: messages can be matched again where a receive was lost."""
+        for queues in (self.sends, self.receives):
+            for channel in [channel for channel in queues if channel[0] in self.unordered]:
+                del queues[channel]
+        self.unordered.clear()
+
     def never_received(self, words: Words) -> list[Mistake]:
         """The messages that are still on their way, at the end of a program."""
         found = _Found(words)
@@ -79,20 +88,33 @@ class Comparison:
             if (put := places[number]) is not None:
                 put(entries[number])
 
-    def _place(self, rank: int, entry: Entry) -> Callable[[Entry], None] | None:
-        if entry[0] == "n":
-            return None
-        context = entry[1]
-        if entry[0] == "s":
-            return self.sends[context, rank, entry[2], entry[3]].append
-        if entry[0] == "r":
-            return self.receives[context, entry[2], rank, entry[3]].append
-        if entry[0] == "c":
-            return self.collectives[context, entry[2]][rank].append
-        if entry[0] == "w":
+    def _place(self, rank: int, entry: Entry) -> Callable[[Entry], object] | None:
+        kind, *context = entry[:2]
+        if kind == "s":
+            return self.sends[entry[1], rank, entry[2], entry[3]].append
+        if kind == "l":
+            self.unordered.update(context[:1])
+        if kind in "rodl":
+            return lambda entry: self._receive(rank, entry)
+        if kind == "c":
+            return self.collectives[entry[1], entry[2]][rank].append
+        if kind == "w":
             return lambda entry: self.places[entry[1:4]][entry[4:]].add(rank)
-        self.distrusted.add(context)  # a receive of unknown origin, or another thread: no order is known
+        if kind == "x":  # another thread: the order of its calls is not known
+            self.distrusted.update(context)
         return None
+
+    def _receive(self, rank: int, entry: Entry) -> None:
+        """Note a receive in the order of the rank's, or what has become of one from any source."""
+        held = self.held.setdefault((entry[1], rank), [])
+        if entry[0] in "dl":
+            held[:] = [entry[-1] if each[0] == "o" and each[2] == entry[2] else each for each in held]
+        else:
+            held.append(entry)
+        while held and held[0][0] != "o":
+            first = held.pop(0)
+            if first[0] == "r":
+                self.receives[first[1], first[2], rank, first[3]].append(first)
 
     # ---------------------------------------------------------------- messages
 
@@ -104,7 +126,7 @@ class Comparison:
             sends, receives = self.sends[channel], self.receives[channel]
             count = min(len(sends), len(receives))
             pairs = dict.fromkeys((sends.popleft(), receives.popleft()) for _ in range(count))
-            if channel[0] not in self.distrusted and all(_same_bytes(*pair) for pair in pairs):
+            if channel[0] not in self.distrusted | self.unordered and all(_same_bytes(*pair) for pair in pairs):
                 for sent, received in pairs:
                     _compare_message(found, channel, sent, received)
         for queues in (self.sends, self.receives):

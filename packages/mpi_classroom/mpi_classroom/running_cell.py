@@ -102,9 +102,10 @@ class RunningCell:
         self._show_output()
         if decision.do == "heal":
             with _uninterrupted():
-                raise HangError(f"{decision.words}\n{self._heal()}")
+                said = self._said_lines()
+                raise HangError(f"{decision.words}{said}\n{self._heal()}")
         if decision.words and not self.raised:
-            raise HangError(f"{decision.words}\n{FREE}")
+            raise HangError(f"{decision.words}{self._said_lines()}\n{FREE}")
         self._show_results()
 
     def _until(self, *actions: str) -> Decision:
@@ -150,10 +151,15 @@ class RunningCell:
         if said:
             print(said)
 
+    def _said_lines(self) -> str:
+        """The mistakes with their lines, if the ranks can be asked."""
+        mistakes = [] if self._unfinished() else self._mistakes(failed=True)
+        return "\n" + in_words(mistakes) + "\n" if mistakes else ""
+
     def _mistakes(self, failed: bool) -> list[Mistake]:
         """What the cell's MPI calls did wrong, if it made any and no other cell is at work."""
         after = self.cluster.observer().counts(self.before_all)
-        if self.magics.busy() or not any(c.calls != self.before_all[rank].calls for rank, c in after.items()):
+        if self.magics.busy() or not any(c.made_calls_since(self.before_all[rank]) for rank, c in after.items()):
             return []
         return self.magics.checks.mistakes(self.cell, forget=failed)
 

@@ -33,6 +33,8 @@ class CellChecks:
             self.comparison.forget()
         if forget or not self.comparison.trusted:  # messages of a cell that failed may be received later
             self.comparison.trusted = not self.magics.earlier_unreceived
+        if not self.magics.earlier_unreceived:
+            self.comparison.settle()
         return found
 
     def _where(self, line: Line, now: Cell) -> tuple[str, str]:

@@ -37,6 +37,27 @@ def moved(words):
     return words
 
 
+def test_a_message_of_one_cell_may_be_received_in_the_next(notebook):
+    sent = notebook.run("%%px\nif rank == 0: comm.send('x', 1); comm.Send(np.arange(3), 1, 7)")
+    assert sent.error == "" and "not received yet" in sent.output
+    got = notebook.run("%%px\nb = np.empty(3)\nif rank == 1: comm.Recv(b, 0, 7); comm.recv(source=0)")
+    assert "rank 0 sent 3 int64 (cell [" in got.error and "line 3: if rank == 1" in got.error, got.text
+
+
+def test_a_request_may_be_waited_for_in_the_next_cell(notebook):
+    program = "b = np.empty(2)\nrequest = comm.Irecv(b, (rank - 1) % size)\ncomm.Send(np.ones(2), (rank + 1) % size)"
+    assert "not waited yet" in notebook.run(f"%%px\n{program}").output
+    ran = notebook.run("%%px\ndone = request.Wait()")
+    assert ran.text.strip() == ""
+
+
+def test_a_cell_that_fails_leaves_nothing_that_a_later_cell_is_blamed_for(notebook):
+    ran = notebook.run("%%px\nif rank == 0: comm.Send(np.arange(3), 1)\nif rank == 1: 1 / 0")
+    assert "ZeroDivisionError" in ran.error
+    right = "%%px\nb = np.empty(3)\nif rank == 0: comm.Send(np.ones(3), 1)\nif rank == 1: comm.Recv(b, 0)"
+    assert notebook.run(right).text.strip() == ""
+
+
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FEW else pytest.mark.slow) for n in MISTAKES])
 def test_a_cell_with_a_silent_mistake_says_it_and_the_next_cell_works(notebook, name):
     words, program = MISTAKES[name]
@@ -53,24 +74,3 @@ def test_a_cell_with_a_silent_mistake_says_it_and_the_next_cell_works(notebook, 
 def test_a_right_cell_says_nothing(notebook, name):
     ran = notebook.run("%%px\n" + RIGHT[name].strip("\n"))
     assert ran.error == "" and "Mistake" not in ran.text and "Note" not in ran.text, ran.text
-
-
-def test_a_message_of_one_cell_may_be_received_in_the_next(notebook):
-    sent = notebook.run("%%px\nif rank == 0: comm.send('x', 1); comm.Send(np.arange(3), 1, 7)")
-    assert sent.error == "" and "not received yet" in sent.output
-    got = notebook.run("%%px\nb = np.empty(3)\nif rank == 1: comm.Recv(b, 0, 7); comm.recv(source=0)")
-    assert "rank 0 sent 3 int64 (cell [" in got.error and "line 3: if rank == 1" in got.error, got.text
-
-
-def test_a_request_may_be_waited_for_in_the_next_cell(notebook):
-    program = "b = np.empty(2)\nrequest = comm.Irecv(b, (rank - 1) % size)\ncomm.Send(np.ones(2), (rank + 1) % size)"
-    assert "not waited yet" in notebook.run(f"%%px\n{program}").output
-    ran = notebook.run("%%px\nrequest.Wait()")
-    assert ran.text.strip() == ""
-
-
-def test_a_cell_that_fails_leaves_nothing_that_a_later_cell_is_blamed_for(notebook):
-    ran = notebook.run("%%px\nif rank == 0: comm.Send(np.arange(3), 1)\nif rank == 1: 1 / 0")
-    assert "ZeroDivisionError" in ran.error
-    right = "%%px\nb = np.empty(3)\nif rank == 0: comm.Send(np.ones(3), 1)\nif rank == 1: comm.Recv(b, 0)"
-    assert notebook.run(right).text.strip() == ""

@@ -8,8 +8,8 @@ from mpi4py import MPI
 
 from mpi_classroom.recording.signatures import parts, signature
 
-WHOLE = 16_384  # bytes of which every one counts for `digest`; of more, these many at both ends and between
-SAMPLE = 1_024
+WHOLE = 16_384  # bytes of which every one counts for `digest`
+ENDS, BETWEEN = 1_024, 256  # of more: so many bytes at both ends, and so many between them
 
 Place = tuple[int, int]  # first address, and the one after the last
 
@@ -52,9 +52,9 @@ def digest(memory: memoryview) -> int:
     """A number that changes when the memory does; of long memory it sees a sample alone."""
     if memory.nbytes <= WHOLE:
         return zlib.crc32(memory)
-    step = memory.nbytes // SAMPLE
-    ends = zlib.crc32(memory[-SAMPLE:], zlib.crc32(memory[:SAMPLE]))
-    return zlib.crc32(bytes(memory[:: step | 1]), ends)
+    step = memory.nbytes // BETWEEN | 1  # odd: not always the same byte of a number
+    ends = zlib.crc32(memory[-ENDS:], zlib.crc32(memory[:ENDS]))
+    return zlib.crc32(bytes(memory[::step]), ends)
 
 
 def may_share(one: Any, other: Any) -> bool:

@@ -285,6 +285,10 @@ class Counts:
     posted: int = 0
     calls: int = field(default=0, compare=False)
 
+    def made_calls_since(self, before: "Counts") -> bool:
+        """Whether the rank has made any MPI call since it counted `before`."""
+        return self.calls != before.calls or self != before
+
     def on(self, members: tuple[int, ...]) -> Collectives | None:
         """The collectives on communicators of `members`; None if unknown, because the file has no room."""
         room = len(self.collectives) < TALLIES

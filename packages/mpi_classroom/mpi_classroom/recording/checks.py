@@ -21,7 +21,7 @@ from mpi_classroom.recording.buffers import (
     overlap,
     place_of,
 )
-from mpi_classroom.recording.log import Line, _users, line_of, log, packed
+from mpi_classroom.recording.log import Line, _own, line_of, log, packed
 from mpi_classroom.recording.signatures import (
     NONE,
     OBJECT,
@@ -42,7 +42,7 @@ Note = Callable[..., None]
 def _line(depth: int) -> Line:
     frame = _getframe(depth + 1)
     file = frame.f_code.co_filename
-    return (file, frame.f_lineno) if _users.get(file) else line_of(frame)
+    return (file, frame.f_lineno) if file in _own else line_of(frame)
 
 
 # -------------------------------------------------------------------- messages
@@ -51,7 +51,7 @@ def _line(depth: int) -> Line:
 def message_note(name: str) -> Note:
     """What notes a blocking call `name` once it has returned."""
     buffered, both, replaced = name[0].isupper(), "recv" in name and "end" in name, name.endswith("_replace")
-    receive_at, receive_name = (3, "recvbuf") if both else (0, "buf")
+    receive_at, receive_name = (3, "recvbuf") if both and not replaced else (0, "buf")
     send_name = "sendbuf" if both and not replaced else "buf"
 
     def note(
@@ -61,26 +61,37 @@ def message_note(name: str) -> Note:
         if context is None:
             return
         peer, other, tag = partners
-        line = _line(2)
+        frame = _getframe(2)
+        file = frame.f_code.co_filename
+        line = (file, frame.f_lineno) if file in _own else line_of(frame)
         sent = received = None
         if other >= 0 or (peer >= 0 and status is None):
             sent = args[0] if args else kwargs.get(send_name)
             dest, send_tag = (peer, tag) if status is None and not both else (other, _send_tag(args, kwargs))
-            log.add(("s", context, dest, send_tag, *(signature(sent) if buffered else OBJECT), name, line))
+            try:  # as `signature` does: two calls less for every message
+                what, nbytes = (sent.dtype, sent.nbytes) if buffered else OBJECT
+            except AttributeError:
+                what, nbytes = signature(sent)
+            log.add(("s", context, dest, send_tag, what, nbytes, name, line))
         if status is not None:
             if buffered:
                 received = args[receive_at] if len(args) > receive_at else kwargs.get(receive_name)
-                what, nbytes = signature(sent if replaced else received)
+                try:
+                    what, nbytes = received.dtype, received.nbytes
+                except AttributeError:
+                    what, nbytes = signature(received)
                 if 0 <= arrived < nbytes and not asked and not replaced:
                     log.find("short", name, line, plain(what, nbytes), nbytes, arrived)
                 if not replaced and _references(received) <= UNSEEN + 1 and is_temporary(received):
                     log.find("temporary", name, line)
             else:
                 what, nbytes = OBJECT
-            if peer < 0 or tag < 0:
-                peer, tag = comm._ranks.get(status.source, -1), status.tag
+            if peer < 0:
+                peer = comm._ranks.get(status.source, -1)
+            if tag < 0:
+                tag = status.tag
             log.add(("r", context, peer, tag, what, nbytes, arrived, name, line))
-            if sent is not None and received is not None and may_share(sent, received):
+            if buffered and not replaced and sent is not None and (sent is received or may_share(sent, received)):
                 _share(name, line, sent, received)
         if _pending:
             _beside_pending(name, line, sent, received)
@@ -138,7 +149,9 @@ def collective_note(name: str) -> Note:
         context = comm._checked
         if context is None:
             return None, None
-        line = _line(2)
+        frame = _getframe(2)
+        file = frame.f_code.co_filename
+        line = (file, frame.f_lineno) if file in _own else line_of(frame)
         if not typed:
             log.add(("c", context, comm._mask, name, root, operator, None, 0, None, 0, line))
             return None, None
@@ -180,7 +193,7 @@ class Transfer:
         self.entry: tuple[Any, ...] | None = None  # of a receive that has not completed
         self.at, self.generation = 0, log.generation
         self.ranks: Any = {}  # of the communicator, by its own numbers
-        self.cancelled = self.told = False
+        self.cancelled = self.told = self.wild = False
 
 
 _pending: dict[int, Transfer] = {}
@@ -224,8 +237,8 @@ def all_started(request: Any, name: str, comm: Any, sent: Any, received: Any) ->
 def _begin(request: Any, transfer: Transfer, context: Any, entry: list[Any] | None) -> None:
     if entry is not None:
         wild = entry[2] < 0 or entry[3] < 0
-        transfer.at, transfer.generation = log.add(("o", context) if wild else tuple(entry)), log.generation
-        transfer.entry = tuple(entry)
+        transfer.at, transfer.generation = log.add(("o", context, id(transfer)) if wild else tuple(entry)), log.generation
+        transfer.entry, transfer.wild = tuple(entry), wild
     if transfer.reads and overlap(transfer.reads, transfer.writes):
         log.find("overlap", transfer.name, transfer.line)
     elif _pending:
@@ -279,6 +292,8 @@ def _received(transfer: Transfer, entry: tuple[Any, ...], status: Any, asked: bo
             log.find("short", name, line, plain(what, nbytes), nbytes, arrived)
     if transfer.generation is log.generation:
         log.put(transfer.at, entry)
+    elif transfer.wild:
+        log.add(("d", context, id(transfer), entry))
     elif entry[0] == "n":
         log.add(("x", context))
 
@@ -333,6 +348,8 @@ def _find_unfinished() -> None:
         request = transfer.request()
         if request is None:
             log.find("dropped", transfer.name, transfer.line)
+            if transfer.wild:
+                log.add(("l", transfer.entry[1], id(transfer), ("n",)))  # which message it takes will not be known
         elif request == MPI.REQUEST_NULL:
             pass  # it was freed, or waited for in a way of its own
         elif transfer.told:
@@ -356,7 +373,9 @@ def collect() -> bytes:
 
 
 def _plain(entry: Any) -> Any:
-    if entry is None or entry[0] not in "src":
+    if entry[0] == "d":
+        return *entry[:3], _plain(entry[3])
+    if entry[0] not in "src":
         return entry
     if entry[0] == "c":
         kind, context, mask, name, root, operator, what, nbytes, into, size, line = entry

@@ -19,7 +19,8 @@ Line = tuple[str, int]  # file and line
 _LIBRARIES = tuple(
     {*(sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
 ) + (f"{Path(__file__).parent.parent}/", "<frozen")
-_users: dict[str, bool] = {}  # files: whether their lines are the user's
+_own: set[str] = set()  # files whose lines are the user's
+_others: set[str] = set()
 
 
 class Log:
@@ -38,15 +39,23 @@ class Log:
 
     def add(self, entry: Any) -> int:
         """Note a call; return its place."""
-        table, calls = self.table, self.calls
-        calls.append(table.setdefault(entry, len(table)))
-        if len(calls) >= LONGEST or len(table) >= WIDEST:
+        calls, number = self.calls, self.table.get(entry)
+        if number is None:
+            number = self._widen(entry)
+        place = len(calls)
+        calls.append(number)
+        if place >= LONGEST:
             self._stop()
-        return len(calls) - 1
+        return place
+
+    def _widen(self, entry: Any) -> int:
+        if len(self.table) >= WIDEST:
+            self._stop()
+        return self.table.setdefault(entry, len(self.table))
 
     def put(self, place: int, entry: Any) -> None:
         """Note what is known now of the call at `place`."""
-        self.calls[place] = self.table.setdefault(entry, len(self.table))
+        self.calls[place] = self._widen(entry)
 
     def _stop(self) -> None:
         """What comes after is not compared; what was noted is."""
@@ -80,10 +89,9 @@ def line_of(frame: FrameType) -> Line:
     at: FrameType | None = frame
     while at is not None:
         file = at.f_code.co_filename
-        own = _users.get(file)
-        if own is None:
-            own = _users[file] = not file.startswith(_LIBRARIES)
-        if own:
+        if file not in _own and file not in _others:
+            (_others if file.startswith(_LIBRARIES) else _own).add(file)
+        if file in _own:
             return file, at.f_lineno
         at = at.f_back
     return frame.f_code.co_filename, frame.f_lineno

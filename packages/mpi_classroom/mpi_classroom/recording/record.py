@@ -49,6 +49,8 @@ from mpi_classroom.recording.calls import (
 )
 
 _NO_CALL = bytes(4)
+_BYTE = MPI.BYTE
+_note, _note_tally = NOW.pack_into, TALLY.pack_into
 MAIN = threading.main_thread().ident
 _PARTNERS = POINT_TO_POINT | STARTED | ON_WINDOWS | PROBES
 
@@ -173,7 +175,7 @@ def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any
             _record[CODE_BYTES] = _NO_CALL
         arrived = -1
         if taken:
-            arrived = status.Get_count(MPI.BYTE)
+            arrived = status.Get_count(_BYTE)
             _received, _received_bytes = _received + taken, _received_bytes + arrived
         if sent:
             try:
@@ -197,7 +199,7 @@ def _begin(
     try:
         peer, other, tag = found = partners(comm._ranks or learn_ranks(comm), args, kwargs)
         sent, taken = counts(peer, other)
-        NOW.pack_into(_record, 0, _calls, _sent + sent, peer, other, tag, 0, comm._context, comm._mask, 0, code)
+        _note(_record, 0, _calls, _sent + sent, peer, other, tag, 0, comm._context, comm._mask, 0, code)
     except (TypeError, struct.error):
         if partners is _nobody:
             raise
@@ -291,23 +293,15 @@ class Tally:
     def __init__(self, at: int, mask: int) -> None:
         self._at, self._mask = TALLIES_AT + at * TALLY.size, mask
         self._calls = self._digest = self._operators = 0
-        TALLY.pack_into(_record, self._at, mask, 0, 0, 0, 0, 0, 0)
+        _note_tally(_record, self._at, mask, 0, 0, 0, 0, 0, 0)
 
     def add(self, position: int, same_code: int, code: int, root: int, operator: int) -> None:
         """Count a call; `same_code` is the code of the name that stands for it in the digest."""
         self._calls += 1
         self._digest = (self._digest + position * (4096 * same_code + root)) % 2**32
         self._operators = (self._operators + position * operator) % 2**32
-        TALLY.pack_into(
-            _record,
-            self._at,
-            self._mask,
-            self._calls,
-            self._digest,
-            self._operators,
-            code,
-            root,
-            operator,
+        _note_tally(
+            _record, self._at, self._mask, self._calls, self._digest, self._operators, code, root, operator
         )
 
 
@@ -375,11 +369,14 @@ def root_of(at: int, ranks: Mapping[int, int], args: Any, kwargs: Any) -> int:
 
 
 _NUMBERS = {getattr(MPI, name).py2f(): number for number, name in enumerate(OPERATORS) if name}
+_SUM = OPERATORS.index("SUM")
 
 
 def operator_of(at: int, args: Any, kwargs: Any) -> int:
     """The number of the operator among the arguments; 0 for one of one's own."""
-    operator = args[at] if len(args) > at else kwargs.get("op", MPI.SUM)
+    if len(args) <= at and "op" not in kwargs:
+        return _SUM
+    operator = args[at] if len(args) > at else kwargs["op"]
     return _NUMBERS.get(operator.py2f(), 0) if isinstance(operator, MPI.Op) else 0
 
 

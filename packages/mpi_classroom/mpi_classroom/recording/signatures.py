@@ -14,6 +14,7 @@ Signature = tuple[Any, int]
 NONE: Signature = (None, 0)
 OBJECT: Signature = ("object", -1)
 IN_PLACE: Signature = ("in place", -1)
+_in_place = MPI.IN_PLACE
 UNKNOWN: Signature = ("unknown", -1)  # agrees with everything
 BYTES = "V1"  # agrees with everything that has as many bytes
 
@@ -22,6 +23,8 @@ _LONGEST = 4096  # runs of a type with many parts; of a longer one only the byte
 
 def signature(buffer: Any) -> Signature:
     """The signature of what a call was given to send, or to receive into."""
+    if buffer is _in_place:
+        return IN_PLACE
     try:
         return buffer.dtype, buffer.nbytes
     except AttributeError:
@@ -45,8 +48,6 @@ def _guarded(find: Callable[[Any], Signature], buffer: Any) -> Signature:
 def _of_message(buffer: Any) -> Signature:
     if buffer is None:
         return NONE
-    if buffer is MPI.IN_PLACE:
-        return IN_PLACE
     if not isinstance(buffer, list | tuple):
         runs, size, nbytes = _of_memory(buffer)
         return ("type", runs, nbytes // size), nbytes
