@@ -9,7 +9,7 @@ from mpi4py import MPI
 from mpi_classroom.recording.signatures import parts, signature
 
 WHOLE = 16_384  # bytes of which every one counts for `digest`
-ENDS, BETWEEN = 1_024, 256  # of more: so many bytes at both ends, and so many between them
+ENDS, BETWEEN = 1_024, 64  # of more: so many bytes at both ends, and so many between them
 
 Place = tuple[int, int]  # first address, and the one after the last
 

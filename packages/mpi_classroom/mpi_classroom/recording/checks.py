@@ -40,9 +40,7 @@ Note = Callable[..., None]
 
 
 def _line(depth: int) -> Line:
-    frame = _getframe(depth + 1)
-    file = frame.f_code.co_filename
-    return (file, frame.f_lineno) if file in _own else line_of(frame)
+    return line_of(_getframe(depth + 1))
 
 
 # -------------------------------------------------------------------- messages
@@ -53,17 +51,22 @@ def message_note(name: str) -> Note:
     buffered, both, replaced = name[0].isupper(), "recv" in name and "end" in name, name.endswith("_replace")
     receive_at, receive_name = (3, "recvbuf") if both and not replaced else (0, "buf")
     send_name = "sendbuf" if both and not replaced else "buf"
+    code: Any = None
+    at, line = 0, ("", 0)
 
     def note(
         comm: Any, args: Any, kwargs: Any, partners: tuple[int, int, int], status: Any, asked: bool, arrived: int
     ) -> None:
+        nonlocal code, at, line
         context = comm._checked
         if context is None:
             return
         peer, other, tag = partners
         frame = _getframe(2)
-        file = frame.f_code.co_filename
-        line = (file, frame.f_lineno) if file in _own else line_of(frame)
+        if frame.f_code is not code or frame.f_lasti != at:  # in a loop it is the same call again
+            line, at, code = line_of(frame), frame.f_lasti, frame.f_code
+            if code.co_filename not in _own:
+                code = None  # who has called the library may be another the next time
         sent = received = None
         if other >= 0 or (peer >= 0 and status is None):
             sent = args[0] if args else kwargs.get(send_name)
@@ -144,14 +147,21 @@ def collective_note(name: str) -> Note:
     receives = vector_signature if base in ("Gatherv", "Allgatherv", "Alltoallv") else signature
     one = base == "Bcast"
     from_root, to_root = base.startswith("Scatter"), base in ("Gather", "Gatherv", "Reduce")
+    code: Any = None
+    at, line = 0, ("", 0)
+    last: Any = None
+    number, table = 0, {}
 
     def note(comm: Any, args: Any, kwargs: Any, root: int, operator: int) -> tuple[Any, Any]:
+        nonlocal code, at, line, last, number, table
         context = comm._checked
         if context is None:
             return None, None
         frame = _getframe(2)
-        file = frame.f_code.co_filename
-        line = (file, frame.f_lineno) if file in _own else line_of(frame)
+        if frame.f_code is not code or frame.f_lasti != at:  # in a loop it is the same call again
+            line, at, code = line_of(frame), frame.f_lasti, frame.f_code
+            if code.co_filename not in _own:
+                code = None  # who has called the library may be another the next time
         if not typed:
             log.add(("c", context, comm._mask, name, root, operator, None, 0, None, 0, line))
             return None, None
@@ -163,7 +173,12 @@ def collective_note(name: str) -> Note:
             received = args[1] if len(args) > 1 else kwargs.get("recvbuf")
             sends_here, receives_here = not from_root or root == me, not to_root or root == me
             given, taken = sends(sent) if sends_here else NONE, receives(received) if receives_here else NONE
-            log.add(("c", context, comm._mask, name, root, operator, *given, *taken, line))
+            entry = ("c", context, comm._mask, name, root, operator, *given, *taken, line)
+            if entry == last and table is log.table:
+                log.again(number)
+            else:
+                log.add(entry)
+                last, table, number = entry, log.table, log.table.get(entry, 0)
             if not (sends_here and receives_here):
                 sent, received = sent if sends_here else None, received if receives_here else None
             elif sent is not _IN_PLACE and received is not _IN_PLACE and may_share(sent, received):
@@ -268,11 +283,9 @@ def completed(request: Any, status: Any, asked: bool) -> None:
         return
     request._transfer = None
     memory = memory_of(transfer.sent)
-    for buffer, before in ((transfer.sent, transfer.reads), (transfer.received, transfer.writes)):
-        if before and place_of(memory_of(buffer)) != before:
-            log.find("moved", transfer.name, transfer.line)
-            return
-    if memory is not None and transfer.digest is not None and digest(memory) != transfer.digest:
+    if (place_of(memory), place_of(memory_of(transfer.received))) != (transfer.reads, transfer.writes):
+        log.find("moved", transfer.name, transfer.line)
+    elif memory is not None and digest(memory) != transfer.digest:
         log.find("changed", transfer.name, transfer.line, _line(3), memory.nbytes)
     if transfer.entry is not None:
         log.found.setdefault(("received", transfer.name, transfer.line, _line(3)), 1)
@@ -366,7 +379,8 @@ def collect() -> bytes:
     _find_unfinished()
     _find_leaks()
     table, calls = log.kept if log.full else (log.table, log.calls)
-    found = [(*details, times) for details, times in log.found.items()]
+    once = {details[: 3 if details[0] == "short" else None]: details for details in log.found}  # one count is enough
+    found = [(*details, log.found[details]) for details in once.values()]
     data = packed([_plain(entry) for entry in table], calls, found, log.full) if calls or found else b""
     log.clear()
     return data

@@ -46,7 +46,14 @@ class Log:
         calls.append(number)
         if place >= LONGEST:
             self._stop()
+            return 0
         return place
+
+    def again(self, number: int) -> None:
+        """Note the call with this number in the table once more."""
+        self.calls.append(number)
+        if len(self.calls) >= LONGEST:
+            self._stop()
 
     def _widen(self, entry: Any) -> int:
         if len(self.table) >= WIDEST:
@@ -55,7 +62,8 @@ class Log:
 
     def put(self, place: int, entry: Any) -> None:
         """Note what is known now of the call at `place`."""
-        self.calls[place] = self._widen(entry)
+        if place < len(self.calls):
+            self.calls[place] = self._widen(entry)
 
     def _stop(self) -> None:
         """What comes after is not compared; what was noted is."""
