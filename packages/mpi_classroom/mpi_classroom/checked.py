@@ -1,7 +1,7 @@
 """A rank of a program whose calls are checked: `python -m mpi_classroom.checked FOLDER PROGRAM ARGUMENTS…`.
 
-It runs the program as `python PROGRAM ARGUMENTS…` would, and leaves what it noted of its MPI calls in FOLDER for
-`launch --check`, which compares the ranks when all have ended.
+It runs the program as `python PROGRAM ARGUMENTS…` would, and leaves what it noted of its MPI calls in FOLDER.
+There `launch --check` compares the ranks when all have ended.
 """
 
 import atexit

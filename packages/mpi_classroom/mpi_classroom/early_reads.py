@@ -8,7 +8,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_HARMLESS = {"shape", "size", "dtype", "nbytes", "ndim", "itemsize", "flags", "strides"}  # attributes, not data
+_HARMLESS = {
+    "shape",
+    "size",
+    "dtype",
+    "nbytes",
+    "ndim",
+    "itemsize",
+    "flags",
+    "strides",
+}  # attributes, not data
 _RECEIVES = {"Irecv": 0, "Isendrecv": 3}
 
 
@@ -21,7 +30,7 @@ class Read:
 
 
 def early_read(source: str, start: int, end: int) -> Read | None:
-    """The first statement between the lines `start`, of an Irecv, and `end`, of its wait, that reads its buffer.
+    """The first read of its buffer between the lines `start`, of an Irecv, and `end`, of its wait.
 
     None also if the buffer is no plain name, or the two lines are not in one stretch of statements.
     """
@@ -96,14 +105,23 @@ def _following(statement: ast.AST, outer: ast.AST) -> list[ast.stmt]:
 def _reads(statement: ast.stmt, name: str) -> Iterator[ast.Name]:
     """Where a statement reads what `name` stands for, not only its shape or the like."""
     harmless = {
-        id(node.value) for node in ast.walk(statement) if isinstance(node, ast.Attribute) and node.attr in _HARMLESS
+        id(node.value)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Attribute) and node.attr in _HARMLESS
     }
     harmless |= {
         id(argument)
         for node in ast.walk(statement)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "id", "type")
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("len", "id", "type")
         for argument in node.args
     }
     for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and id(node) not in harmless:
+        if (
+            isinstance(node, ast.Name)
+            and node.id == name
+            and isinstance(node.ctx, ast.Load)
+            and id(node) not in harmless
+        ):
             yield node

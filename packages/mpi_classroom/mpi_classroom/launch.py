@@ -8,8 +8,8 @@ Ranks listen on no port. A rank that can use TCP listens on all addresses of the
 Open MPI is allowed. Two kinds of jobs need TCP: one that connects to another job, as `Spawn` does
 (`connects=True`), and one on several hosts, which has a `Layout`.
 
-    python -m mpi_classroom.launch 3 script.py            # as `mpiexec -n 3 python script.py`, set up as above
-    python -m mpi_classroom.launch --check 3 script.py    # the same, and a report on mistakes in its MPI calls
+    python -m mpi_classroom.launch 3 script.py           # as `mpiexec -n 3 python script.py`, set up as above
+    python -m mpi_classroom.launch --check 3 script.py   # the same, and a report on mistakes in its MPI calls
 """
 
 import contextlib
@@ -295,7 +295,9 @@ def run_checked(size: int, arguments: Sequence[str]) -> int:
         program = [sys.executable, "-m", "mpi_classroom.checked", name, *arguments]
         with running_job(mpiexec_command(size, program), rank_environment(size)) as job:
             status = job.wait()
-        logs = {rank: path.read_bytes() for rank in range(size) if (path := folder / f"rank-{rank}.log").exists()}
+        logs = {
+            rank: path.read_bytes() for rank in range(size) if (path := folder / f"rank-{rank}.log").exists()
+        }
     found = mistakes_of_program(logs, ended_well=status == 0 and len(logs) == size)
     sys.stdout.flush()
     print(report(found), file=sys.stderr)

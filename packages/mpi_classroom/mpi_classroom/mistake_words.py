@@ -44,7 +44,8 @@ class Words:
         (what, name, line), (into, receive_name, receive_line) = sent, received
         head = (
             f"rank {sender} sent {signature(what)} ({self.where(line, name)}), and rank {receiver} received "
-            f"{'it' if what == 'object' else 'them'} into {signature(into)} ({self.where(receive_line, receive_name)})."
+            f"{'it' if what == 'object' else 'them'} into {signature(into)} "
+            f"({self.where(receive_line, receive_name)})."
         )
         return f"{head} {remedy(what, into)}"
 
@@ -59,7 +60,8 @@ class Words:
             )
         if "reduce" in base or "scan" in base:
             return (
-                f"in {name} rank {rank} has {signature(what)} ({self.where(line, name)}) and rank {other_rank} "
+                f"in {name} rank {rank} has {signature(what)} ({self.where(line, name)}) and rank "
+                f"{other_rank} "
                 f"{signature(into)} ({self.where(other_line, other_name)}). {remedy(what, into)}"
             )
         return (
@@ -72,12 +74,14 @@ class Words:
         line, other_line = self.where(one[-1], one[0]), self.where(other[-1], other[0])
         if said == "name":
             return (
-                f"rank {rank} called {one[0]} ({line}) and rank {other_rank} {other[0]} ({other_line}): all must call "
+                f"rank {rank} called {one[0]} ({line}) and rank {other_rank} {other[0]} "
+                f"({other_line}): all must call "
                 "the same."
             )
         first, second = (one[1], other[1]) if said == "root" else (_OPERATORS[one[2]], _OPERATORS[other[2]])
         return (
-            f"in {one[0]} rank {rank} has the {said} {first} ({line}), and rank {other_rank} has the {said} {second} "
+            f"in {one[0]} rank {rank} has the {said} {first} ({line}), and rank {other_rank} has the "
+            f"{said} {second} "
             f"({other_line}): all must have the same."
         )
 
@@ -88,10 +92,13 @@ class Words:
         *rest, times = details
         return getattr(self, "_" + kind.replace(" ", "_"))(*rest, times)  # type: ignore[no-any-return]
 
-    def _short(self, name: str, line: Line, what: Any, nbytes: int, arrived: int, times: int) -> tuple[str, str]:
+    def _short(
+        self, name: str, line: Line, what: Any, nbytes: int, arrived: int, times: int
+    ) -> tuple[str, str]:
         size = nbytes // max(_count(what), 1)
         return "note", (
-            f"{{who}} received a message that fills {arrived // max(size, 1)} of the {_count(what)} elements of its "
+            f"{{who}} received a message that fills {arrived // max(size, 1)} of the {_count(what)} "
+            "elements of its "
             f"buffer ({self.where(line, name)}); the rest kept its values. A Status tells how many came: "
             "status.Get_count(...)."
         )
@@ -101,7 +108,8 @@ class Words:
         if received_is_new(self.source(line)[1], name):
             return "note", f"{{who}} received into an array that has no name, so the data is gone ({where})."
         return "error", (
-            f"{{who}} received into a temporary copy, so the data is gone ({where}). Indexing with a list and "
+            f"{{who}} received into a temporary copy, so the data is gone ({where}). Indexing with a "
+            "list and "
             "astype, copy or reshape can make a copy: give the array a name, receive into it, then assign it."
         )
 
@@ -117,31 +125,36 @@ class Words:
     def _overlap(self, name: str, line: Line, times: int) -> tuple[str, str]:
         instead = "Sendrecv_replace" if "endrecv" in name else "MPI.IN_PLACE"
         return "error", (
-            f"{{who}} used the same memory to send and to receive ({self.where(line, name)}). Use two arrays, or "
+            f"{{who}} used the same memory to send and to receive ({self.where(line, name)}). Use two "
+            "arrays, or "
             f"{instead}."
         )
 
     def _in_use(self, name: str, line: Line, other: str, other_line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} used memory in {name} ({self.where(line)}) that {other} ({self.where(other_line)}) still "
+            f"{{who}} used memory in {name} ({self.where(line)}) that {other} "
+            f"({self.where(other_line)}) still "
             "uses: wait for that request first, or use two arrays."
         )
 
     def _changed(self, name: str, line: Line, end: Line, nbytes: int, times: int) -> tuple[str, str]:
         return "error", (
             f"{{who}} changed the send buffer of {name} ({self.where(line)}) before the request was complete "
-            f"({self.where(end)}), so other values may have been sent. Change it after the wait, or send a copy."
+            f"({self.where(end)}), so other values may have been sent. Change it after the wait, or "
+            "send a copy."
         )
 
     def _moved(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} resized or freed the buffer of {name} ({self.where(line)}) before the request was complete: "
+            f"{{who}} resized or freed the buffer of {name} ({self.where(line)}) before the request "
+            "was complete: "
             "MPI still used the old memory."
         )
 
     def _dropped(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} never waited for the request of {name} ({self.where(line)}) and {{has}} lost it: keep it, "
+            f"{{who}} never waited for the request of {name} ({self.where(line)}) and {{has}} lost "
+            "it: keep it, "
             "request = ..., and call request.Wait()."
         )
 
@@ -153,13 +166,15 @@ class Words:
 
     def _twice(self, name: str, line: Line, again: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} started the request of {name} ({self.where(line)}) once more ({self.where(again)}) before its "
+            f"{{who}} started the request of {name} ({self.where(line)}) once more "
+            f"({self.where(again)}) before its "
             "Wait: wait for each start."
         )
 
     def _no_epoch(self, name: str, line: Line, times: int) -> tuple[str, str]:
         return "error", (
-            f"{{who}} called {name} outside an epoch ({self.where(line, name)}): put it between two Fence, or between "
+            f"{{who}} called {name} outside an epoch ({self.where(line, name)}): put it between two "
+            "Fence, or between "
             "Lock and Unlock."
         )
 
@@ -168,24 +183,30 @@ class Words:
             return "note", ""
         what = "window" if name.startswith("Win") else "communicator"
         return "note", (
-            f"{{who}} made {times} {what}s with {name} ({self.where(line)}) and lost them unfreed: call Free() when "
+            f"{{who}} made {times} {what}s with {name} ({self.where(line)}) and lost them unfreed: "
+            "call Free() when "
             f"a {what} is not needed any more."
         )
 
-    def same_place(self, target: int, one: Sequence[Any], rank: int, other: Sequence[Any], other_rank: int) -> str:
+    def same_place(
+        self, target: int, one: Sequence[Any], rank: int, other: Sequence[Any], other_rank: int
+    ) -> str:
         """Two ranks at one place of a window in one epoch."""
         (name, line), (other_name, other_line) = one[2:], other[2:]
         name, other_name = name.split()[0], other_name.split()[0]
         return (
             f"rank {rank}'s {name} ({self.where(line)}) and rank {other_rank}'s {other_name} "
-            f"({self.where(other_line)}) touch the same place of rank {target}'s window in one epoch: their order "
+            f"({self.where(other_line)}) touch the same place of rank {target}'s window in one epoch: "
+            "their order "
             "is not defined."
         )
 
     def never_received(self, sender: int, receiver: int, tag: int, name: str, line: Line) -> str:
         """A message that nobody received."""
         where = self.where(line, name)
-        return f"rank {sender} sent a message to rank {receiver}, tag {tag} ({where}), that was never received."
+        return (
+            f"rank {sender} sent a message to rank {receiver}, tag {tag} ({where}), that was never received."
+        )
 
     def full(self) -> str:
         """More calls than are compared."""
@@ -214,7 +235,8 @@ def type_word(name: str) -> str:
 
 
 def received_is_new(text: str, name: str) -> bool:
-    """Whether the line `text` makes the memory that the call `name` receives into: nobody wants that content."""
+    """Whether the line `text` makes the memory that the call `name` receives into: nobody wants "
+    "that content."""
     try:
         nodes = [*ast.walk(ast.parse(text))]
     except SyntaxError:
@@ -224,7 +246,8 @@ def received_is_new(text: str, name: str) -> bool:
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == name:
             given = [k.value for k in node.keywords if k.arg in ("recvbuf", "buf")] or node.args[at : at + 1]
             return any(
-                isinstance(each, ast.Call) and getattr(each.func, "attr", getattr(each.func, "id", "")) in _NEW
+                isinstance(each, ast.Call)
+                and getattr(each.func, "attr", getattr(each.func, "id", "")) in _NEW
                 for each in given
             )
     return False
@@ -248,4 +271,7 @@ def remedy(what: Any, into: Any) -> str:
     example = ""
     if {name[0] for name in one | other} == {"i", "f"}:
         example = ", e.g. np.arange(4.0) or dtype=np.float64 on both sides"
-    return f"MPI converts nothing: bytes of one type are other numbers in the other ({names}). Make both the same{example}."
+    return (
+        f"MPI converts nothing: bytes of one type are other numbers in the other ({names}). "
+        f"Make both the same{example}."
+    )

@@ -1,4 +1,4 @@
-"""MPI mistakes that end in wrong numbers and no error: found by comparing what all ranks noted of their calls.
+"""MPI mistakes that end in wrong numbers and no error: found in what all ranks noted of their calls.
 
 Messages are matched as MPI matches them: those with one sender, receiver, tag and communicator, in the order
 in which they were sent and their receives were posted. Collectives are matched by their order on their
@@ -46,7 +46,9 @@ class Comparison:
         self.places: dict[Any, dict[Entry, set[int]]] = defaultdict(lambda: defaultdict(set))
         self.distrusted: set[Any] = set()
         self.unordered: set[Any] = set()  # until nothing is on its way: a receive from any source was lost
-        self.held: dict[tuple[Any, int], list[Entry]] = {}  # receives since one whose message is not known yet
+        self.held: dict[
+            tuple[Any, int], list[Entry]
+        ] = {}  # receives since one whose message is not known yet
 
     def compare(self, logs: Mapping[int, bytes], words: Words) -> list[Mistake]:
         """What is wrong in the calls of `logs`, by rank: errors first, each once."""
@@ -126,7 +128,9 @@ class Comparison:
             sends, receives = self.sends[channel], self.receives[channel]
             count = min(len(sends), len(receives))
             pairs = dict.fromkeys((sends.popleft(), receives.popleft()) for _ in range(count))
-            if channel[0] not in self.distrusted | self.unordered and all(_same_bytes(*pair) for pair in pairs):
+            if channel[0] not in self.distrusted | self.unordered and all(
+                _same_bytes(*pair) for pair in pairs
+            ):
                 for sent, received in pairs:
                     _compare_message(found, channel, sent, received)
         for queues in (self.sends, self.receives):
@@ -213,7 +217,7 @@ def _compare_message(found: _Found, channel: Channel, sent: Entry, received: Ent
 def agree(
     what: Any, into: Any, *, prefix: bool = False, nbytes: tuple[int, int] = (-1, -1)
 ) -> Literal["", "error", "note"]:
-    """Whether data of signature `what` may be received as `into`; with `prefix` into more memory than it needs.
+    """Whether data of signature `what` may be received as `into`; with `prefix` also into more memory.
 
     "": yes. A note: integers with and without sign are equal as long as none is negative or huge.
     """
@@ -275,7 +279,9 @@ def _compare_collective(found: _Found, calls: Mapping[int, Entry]) -> bool:
     for rank, call in calls.items():
         for at, said in ((3, "name"), (4, "root"), (5, "operator")):
             if _same(call[at]) != _same(first[at]):
-                found.add("error", found.words.differ(said, first_rank, first[3:], rank, call[3:]), first_rank)
+                found.add(
+                    "error", found.words.differ(said, first_rank, first[3:], rank, call[3:]), first_rank
+                )
                 return said != "name"
     transfers = sorted(_transfers(first[3], first[4], calls), key=lambda each: each[0] == each[2])
     for rank, what, into_rank, into in transfers:

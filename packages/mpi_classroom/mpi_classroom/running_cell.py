@@ -159,7 +159,9 @@ class RunningCell:
     def _mistakes(self, failed: bool) -> list[Mistake]:
         """What the cell's MPI calls did wrong, if it made any and no other cell is at work."""
         after = self.cluster.observer().counts(self.before_all)
-        if self.magics.busy() or not any(c.made_calls_since(self.before_all[rank]) for rank, c in after.items()):
+        if self.magics.busy() or not any(
+            c.made_calls_since(self.before_all[rank]) for rank, c in after.items()
+        ):
             return []
         return self.magics.checks.mistakes(self.cell, forget=failed)
 

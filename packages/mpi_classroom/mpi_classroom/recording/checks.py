@@ -26,8 +26,6 @@ from mpi_classroom.recording.signatures import (
     NONE,
     OBJECT,
     UNKNOWN,
-    Signature,
-    memory_bytes,
     plain,
     signature,
     vector_signature,
@@ -55,7 +53,13 @@ def message_note(name: str) -> Note:
     at, line = 0, ("", 0)
 
     def note(
-        comm: Any, args: Any, kwargs: Any, partners: tuple[int, int, int], status: Any, asked: bool, arrived: int
+        comm: Any,
+        args: Any,
+        kwargs: Any,
+        partners: tuple[int, int, int],
+        status: Any,
+        asked: bool,
+        arrived: int,
     ) -> None:
         nonlocal code, at, line
         context = comm._checked
@@ -94,7 +98,12 @@ def message_note(name: str) -> Note:
             if tag < 0:
                 tag = status.tag
             log.add(("r", context, peer, tag, what, nbytes, arrived, name, line))
-            if buffered and not replaced and sent is not None and (sent is received or may_share(sent, received)):
+            if (
+                buffered
+                and not replaced
+                and sent is not None
+                and (sent is received or may_share(sent, received))
+            ):
                 _share(name, line, sent, received)
         if _pending:
             _beside_pending(name, line, sent, received)
@@ -214,7 +223,9 @@ class Transfer:
 _pending: dict[int, Transfer] = {}
 
 
-def started(request: Any, name: str, comm: Any, args: Any, kwargs: Any, partners: tuple[int, int, int]) -> None:
+def started(
+    request: Any, name: str, comm: Any, args: Any, kwargs: Any, partners: tuple[int, int, int]
+) -> None:
     """Note a message that `request` starts."""
     context = comm._checked
     if context is None:
@@ -232,7 +243,12 @@ def started(request: Any, name: str, comm: Any, args: Any, kwargs: Any, partners
     if receives and peer != MPI.PROC_NULL:
         at = 3 if name == "Isendrecv" else 0
         received = args[at] if len(args) > at else kwargs.get("recvbuf" if at else "buf")
-        if buffered and "replace" not in kind and _references(received) <= UNSEEN + 2 and is_temporary(received):
+        if (
+            buffered
+            and "replace" not in kind
+            and _references(received) <= UNSEEN + 2
+            and is_temporary(received)
+        ):
             log.find("temporary", name, line)
         entry = ["r", context, peer, tag, *(signature(received) if buffered else OBJECT), -1, name, line]
     if not buffered:
@@ -252,7 +268,10 @@ def all_started(request: Any, name: str, comm: Any, sent: Any, received: Any) ->
 def _begin(request: Any, transfer: Transfer, context: Any, entry: list[Any] | None) -> None:
     if entry is not None:
         wild = entry[2] < 0 or entry[3] < 0
-        transfer.at, transfer.generation = log.add(("o", context, id(transfer)) if wild else tuple(entry)), log.generation
+        transfer.at, transfer.generation = (
+            log.add(("o", context, id(transfer)) if wild else tuple(entry)),
+            log.generation,
+        )
         transfer.entry, transfer.wild = tuple(entry), wild
     if transfer.reads and overlap(transfer.reads, transfer.writes):
         log.find("overlap", transfer.name, transfer.line)
@@ -293,7 +312,7 @@ def completed(request: Any, status: Any, asked: bool) -> None:
 
 
 def _received(transfer: Transfer, entry: tuple[Any, ...], status: Any, asked: bool) -> None:
-    kind, context, peer, tag, what, nbytes, _, name, line = entry
+    kind, context, peer, _, what, nbytes, _, name, line = entry
     if transfer.cancelled and status.Is_cancelled():
         entry = ("n",)
     else:
@@ -326,6 +345,7 @@ def distrust(comm: Any) -> None:
 
 
 # -------------------------------------------------------------------- communicators and windows
+
 
 def context_of_child(comm: Any) -> int | None:
     """A number for what `comm` makes next: the same on all its ranks, and no other's."""
@@ -362,7 +382,9 @@ def _find_unfinished() -> None:
         if request is None:
             log.find("dropped", transfer.name, transfer.line)
             if transfer.wild:
-                log.add(("l", transfer.entry[1], id(transfer), ("n",)))  # which message it takes will not be known
+                log.add(
+                    ("l", transfer.entry[1], id(transfer), ("n",))
+                )  # which message it takes will not be known
         elif request == MPI.REQUEST_NULL:
             pass  # it was freed, or waited for in a way of its own
         elif transfer.told:
@@ -379,7 +401,9 @@ def collect() -> bytes:
     _find_unfinished()
     _find_leaks()
     table, calls = log.kept if log.full else (log.table, log.calls)
-    once = {details[: 3 if details[0] == "short" else None]: details for details in log.found}  # one count is enough
+    once = {
+        details[: 3 if details[0] == "short" else None]: details for details in log.found
+    }  # one count is enough
     found = [(*details, log.found[details]) for details in once.values()]
     data = packed([_plain(entry) for entry in table], calls, found, log.full) if calls or found else b""
     log.clear()

@@ -16,9 +16,10 @@ LONGEST = 2_000_000  # calls
 WIDEST = 20_000  # calls that differ in what they said
 
 Line = tuple[str, int]  # file and line
-_LIBRARIES = tuple(
-    {*(sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
-) + (f"{Path(__file__).parent.parent}/", "<frozen")
+_LIBRARIES = (
+    *(sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *(f"{Path(__file__).parent.parent}/", "<frozen"),
+)
 _own: set[str] = set()  # files whose lines are the user's
 _others: set[str] = set()
 

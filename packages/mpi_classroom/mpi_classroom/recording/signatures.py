@@ -1,7 +1,7 @@
 """What a call says about its memory: basic types and counts, as MPI compares them.
 
-A signature is `(what, nbytes)`. Of an array `what` is its dtype, which costs nothing to note; `plain` turns it
-into words when the cell has ended. Of anything else it is a tuple: a derived type is noted by its parts.
+A signature is `(what, nbytes)`. Of an array `what` is its dtype, which costs nothing to note; `plain` makes
+words of it when the cell has ended. Of anything else it is a tuple: a derived type is noted by its parts.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,9 @@ from typing import Any
 
 from mpi4py import MPI
 
-Runs = tuple[tuple[str, int], ...]  # basic types one after the other, each with its count: (("f8", 3), ("i4", 1))
+Runs = tuple[
+    tuple[str, int], ...
+]  # basic types one after the other, each with its count: (("f8", 3), ("i4", 1))
 Signature = tuple[Any, int]
 NONE: Signature = (None, 0)
 OBJECT: Signature = ("object", -1)
@@ -72,7 +74,7 @@ def _of_vector(buffer: Any) -> Signature:
 
 
 def parts(message: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Data, counts and datatype of a message such as `[data, counts, datatype]`; None for what is left out."""
+    """Data, counts and datatype of a message such as `[data, counts, datatype]`; None for each left out."""
     data, *rest = message
     datatype = rest.pop() if rest and _is_type(rest[-1]) else None
     return data, rest[0] if rest else None, datatype
@@ -81,7 +83,7 @@ def parts(message: Sequence[Any]) -> tuple[Any, Any, Any]:
 def _is_type(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return bool(value) and isinstance(value[0], MPI.Datatype)
-    return isinstance(value, MPI.Datatype | str) or hasattr(value, "itemsize") and hasattr(value, "kind")
+    return isinstance(value, MPI.Datatype | str) or (hasattr(value, "itemsize") and hasattr(value, "kind"))
 
 
 def _of_memory(data: Any) -> tuple[Runs, int, int]:

@@ -90,7 +90,7 @@ def accessing(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _note_place(window: Any, name: str, line: Any, rank: int, args: Any, kwargs: Any) -> None:
     target = args[2] if len(args) > 2 else kwargs.get("target")
-    if isinstance(target, list | tuple) and len(target) > 2 or target is not None and not _is_place(target):
+    if target is not None and not _is_place(target):
         return  # a type of its own: its bytes may lie apart
     at = target if isinstance(target, int) else target[0] if target else 0
     nbytes = signature(args[0] if args else kwargs.get("origin"))[1]
@@ -102,4 +102,5 @@ def _note_place(window: Any, name: str, line: Any, rank: int, args: Any, kwargs:
 
 
 def _is_place(target: Any) -> bool:
-    return isinstance(target, int) or isinstance(target, list | tuple) and all(isinstance(n, int) for n in target)
+    numbers = target if isinstance(target, list | tuple) else [target]
+    return len(numbers) < 3 and all(isinstance(number, int) for number in numbers)

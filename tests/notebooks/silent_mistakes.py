@@ -1,12 +1,16 @@
-"""Programs with a mistake of the kind that ends in wrong numbers and no error; each begins with what is said.
+"""Programs with a mistake of the kind that ends in wrong numbers and no error, each with what is said.
 
-`MISTAKES`: name → (words that the report has, program). They run on 3 ranks, with `comm`, `rank`, `size`, `np`
+`MISTAKES`: name → (words of the report, program). They run on 3 ranks, with `comm`, `rank`, `size`, `np`
 and `MPI` at hand. The table in `docs/mistakes.md` has a row for each kind.
 """
 
 MISTAKES = {
     "integers are received as floats": (
-        ["Mistake: rank 0 sent 4 int64 (line 2:", "rank 1 received them into 4 float64 (line 5:", "np.arange(4.0)"],
+        [
+            "Mistake: rank 0 sent 4 int64 (line 2:",
+            "rank 1 received them into 4 float64 (line 5:",
+            "np.arange(4.0)",
+        ],
         """
 if rank == 0:
     comm.Send(np.arange(4), dest=1)
@@ -36,7 +40,11 @@ elif rank == 0:
 """,
     ),
     "an object is received into an array": (
-        ["rank 0 sent a Python object (line 2:", "rank 1 received it into 100 float64 (line 5:", "`send` pairs with"],
+        [
+            "rank 0 sent a Python object (line 2:",
+            "rank 1 received it into 100 float64 (line 5:",
+            "`send` pairs with",
+        ],
         """
 if rank == 0:
     comm.send(np.arange(4.0), dest=1)

@@ -1,6 +1,6 @@
 """Runs the programs of a module one after the other on all ranks, and prints what is said of each, as JSON.
 
-    python -m mpi_classroom.launch 3 run_checked_programs.py silent_mistakes.MISTAKES
+python -m mpi_classroom.launch 3 -m tests.notebooks.checked_programs silent_mistakes.MISTAKES
 """
 
 import faulthandler
@@ -36,21 +36,25 @@ def run(name, source):
     return log
 
 
+def in_words(logs, source):
+    """What is said of a program whose ranks left `logs`."""
+    lines = source.splitlines()
+    words = Words(lambda line: (f"line {line[1]}", lines[line[1] - 1].strip()), lambda file: source)
+    return [mistake.line() for mistake in Comparison().compare(dict(enumerate(logs)), words)]
+
+
 def main():
     module, attribute = sys.argv[1].split(".")
-    programs = getattr(importlib.import_module(module), attribute)
-    faulthandler.dump_traceback_later(int(sys.argv[2]) if len(sys.argv)>2 else 60, exit=True)
+    programs = getattr(importlib.import_module(f"tests.notebooks.{module}"), attribute)
+    faulthandler.dump_traceback_later(int(sys.argv[2]) if len(sys.argv) > 2 else 60, exit=True)
     plain = MPI.COMM_WORLD.Dup()
     with tempfile.TemporaryDirectory() as folder:
         recorder.install(Path(folder))
         said = {}
         for name, entry in programs.items():
-            text = program_of(entry).strip("\n")
-            source = text.splitlines()
             logs = plain.gather(run(name, program_of(entry)))
             if plain.rank == 0:
-                words = Words(lambda line: (f"line {line[1]}", source[line[1] - 1].strip()), lambda file: text)
-                said[name] = [mistake.line() for mistake in Comparison().compare(dict(enumerate(logs)), words)]
+                said[name] = in_words(logs, program_of(entry).strip("\n"))
             plain.barrier()
             mailbox.receive_all()
             checks.collect()
