@@ -60,7 +60,7 @@ def _path_to(tree: ast.Module, line: int) -> list[ast.AST]:
 
 
 def _has(statement: ast.AST, line: int) -> bool:
-    return statement.lineno <= line <= statement.end_lineno  # type: ignore[attr-defined, no-any-return]
+    return statement.lineno <= line <= statement.end_lineno  # type: ignore[attr-defined]
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:

@@ -54,6 +54,13 @@ def log_of_calls() -> bytes:
     return checks.collect()
 
 
+def note_order(on: bool, pauses: bool) -> None:
+    """From here on note in which order messages from any source come; with `pauses` before each send."""
+    from mpi_classroom.recording import checks, record
+
+    checks.ordered, record.pauses = on, pauses
+
+
 def _repairer() -> Callable[..., None]:
     from mpi_classroom.recording import record, recorder
 

@@ -50,6 +50,9 @@ class GuardedMagics(ParallelMagics):
     @magic_arguments.argument(
         "--setup", action="store_true", help="run this cell again when ranks are restarted"
     )
+    @magic_arguments.argument(
+        "--twice", action="store_true", help="run it twice, and say where messages came in another order"
+    )
     def cell_px(self, line: str = "", cell: str | None = None) -> Any:
         """Run the cell on all ranks, within a deadline."""
         arguments = magic_arguments.parse_argstring(self.cell_px, line)
@@ -62,9 +65,10 @@ class GuardedMagics(ParallelMagics):
         try:
             if arguments.targets:
                 view.targets = self._eval_target_str(arguments.targets)
-            return self.parallel_execute(
-                cell, arguments.block, arguments.groupby, arguments.save_name, arguments.stream
-            )
+            how = (arguments.block, arguments.groupby, arguments.save_name, arguments.stream)
+            if arguments.twice:
+                return self.checks.twice(lambda: self.parallel_execute(cell, *how))
+            return self.parallel_execute(cell, *how)
         finally:
             view.targets = targets
             self._options = {}

@@ -90,7 +90,7 @@ class Words:
     def local(self, kind: str, *details: Any) -> tuple[str, str]:
         """`error` or `note`, and the sentence on what a rank noticed; `{who}` stands for its name."""
         *rest, times = details
-        return getattr(self, "_" + kind.replace(" ", "_"))(*rest, times)  # type: ignore[no-any-return]
+        return getattr(self, "_" + kind.replace(" ", "_"))(*rest, times)
 
     def _short(
         self, name: str, line: Line, what: Any, nbytes: int, arrived: int, times: int
@@ -199,6 +199,15 @@ class Words:
             f"({self.where(other_line)}) touch the same place of rank {target}'s window in one epoch: "
             "their order "
             "is not defined."
+        )
+
+    def other_order(self, rank: int, line: Line, once: Sequence[int], again: Sequence[int]) -> str:
+        """Messages from any source that came in another order the second time."""
+        first, second = (", ".join(map(str, order[:8])) for order in (once, again))
+        return (
+            f"rank {rank} received from any source ({self.where(line)}) in the order {first} the first time and "
+            f"{second} the second time: a result that depends on the order differs from run to run. Name the "
+            "source, or put what came in its place by status.source."
         )
 
     def never_received(self, sender: int, receiver: int, tag: int, name: str, line: Line) -> str:

@@ -36,6 +36,7 @@ class Comparison:
     trusted = True  # all messages on their way are known here
 
     def __init__(self) -> None:
+        self.orders: dict[tuple[int, Any], tuple[int, ...]] = {}  # of the last logs, by rank and line
         self.forget()
 
     def forget(self) -> None:
@@ -52,13 +53,17 @@ class Comparison:
 
     def compare(self, logs: Mapping[int, bytes], words: Words) -> list[Mistake]:
         """What is wrong in the calls of `logs`, by rank: errors first, each once."""
+        self.orders = {}
         found = _Found(words)
         for rank, log in logs.items():
             if log:
                 entries, calls, own, full = unpacked(log)
                 self._sort(rank, entries, calls)
                 for details in own:
-                    found.add_local(rank, details)
+                    if details[0] == "order":
+                        self.orders[rank, details[1]] = details[2]
+                    else:
+                        found.add_local(rank, details)
                 if full:
                     found.add("note", words.full(), rank)
         self._match_messages(found)

@@ -1,10 +1,11 @@
 """What a cell's MPI calls did wrong although it ended: asked of the ranks, in the words of the notebook."""
 
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
 from mpi_classroom.cells import Cell
-from mpi_classroom.engine import log_of_calls
+from mpi_classroom.engine import log_of_calls, note_order
 from mpi_classroom.errors import ClusterError, CourseError
 from mpi_classroom.mistake_words import Line, Words
 from mpi_classroom.mistakes import Comparison, Mistake
@@ -36,6 +37,22 @@ class CellChecks:
         if not self.magics.earlier_unreceived:
             self.comparison.settle()
         return found
+
+    def twice(self, run: Callable[[], Any]) -> None:
+        """Run a cell twice, and say where messages from any source came in another order the second time."""
+        orders = []
+        try:
+            for pauses in (False, True):
+                self.magics.cluster.ask(note_order, True, pauses)
+                run()
+                orders.append(self.comparison.orders)
+        finally:
+            self.magics.cluster.ask(note_order, False, False)
+        words = Words(lambda line: self._where(line, self.magics.history[-1]), self._text_of)
+        for (rank, line), once in orders[0].items():
+            again = orders[1].get((rank, line), once)
+            if again != once:
+                print(f"Note: {words.other_order(rank, line, once, again)}")
 
     def _where(self, line: Line, now: Cell) -> tuple[str, str]:
         file, number = line

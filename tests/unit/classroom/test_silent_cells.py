@@ -76,3 +76,12 @@ def test_a_cell_with_a_silent_mistake_says_it_and_the_next_cell_works(notebook, 
 def test_a_right_cell_says_nothing(notebook, name):
     ran = notebook.run("%%px\n" + RIGHT[name].strip("\n"))
     assert ran.error == "" and "Mistake" not in ran.text and "Note" not in ran.text, ran.text
+
+
+def test_two_runs_show_whether_messages_from_any_source_come_in_one_order(notebook):
+    late = "import time; time.sleep(0.1 * (rank if runs == 0 else 3 - rank))"  # the second time the other is late
+    program = f"runs = globals().get('runs', -1) + 1\nif rank: {late}; comm.send(rank, 0)"
+    ran = notebook.run(f"%%px --twice\n{program}\nelse: first = [comm.recv() for _ in range(2)]")
+    assert "Note: rank 0 received from any source (line 4: else: first" in ran.output, ran.text
+    fixed = "if rank: comm.send(rank, 0)\nelse: both = [comm.recv(source=i) for i in (1, 2)]"
+    assert notebook.run(f"%%px --twice\n{fixed}").text.strip() == ""

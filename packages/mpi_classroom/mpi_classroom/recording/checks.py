@@ -95,6 +95,7 @@ def message_note(name: str) -> Note:
                 what, nbytes = OBJECT
             if peer < 0:
                 peer = comm._ranks.get(status.source, -1)
+                _note_order(line, peer)
             if tag < 0:
                 tag = status.tag
             log.add(("r", context, peer, tag, what, nbytes, arrived, name, line))
@@ -109,6 +110,15 @@ def message_note(name: str) -> Note:
             _beside_pending(name, line, sent, received)
 
     return note
+
+
+ordered = False  # whether it is noted in which order messages from any source came
+MOST_ORDERED = 1000  # messages of a line
+
+
+def _note_order(line: Line, source: int) -> None:
+    if ordered and len(sources := log.order.setdefault(line, [])) < MOST_ORDERED:
+        sources.append(source)
 
 
 def _send_tag(args: Any, kwargs: Any) -> int:
@@ -319,6 +329,7 @@ def _received(transfer: Transfer, entry: tuple[Any, ...], status: Any, asked: bo
         arrived = status.Get_count(MPI.BYTE)
         if peer < 0:
             peer = transfer.ranks.get(status.source, -1)
+            _note_order(line, peer)
         entry = (kind, context, peer, status.tag, what, nbytes, arrived, name, line)
         if arrived < nbytes and not asked:
             log.find("short", name, line, plain(what, nbytes), nbytes, arrived)
@@ -405,6 +416,7 @@ def collect() -> bytes:
         details[: 3 if details[0] == "short" else None]: details for details in log.found
     }  # one count is enough
     found = [(*details, log.found[details]) for details in once.values()]
+    found += [("order", line, tuple(sources), 1) for line, sources in log.order.items()]
     data = packed([_plain(entry) for entry in table], calls, found, log.full) if calls or found else b""
     log.clear()
     return data

@@ -37,6 +37,7 @@ class Log:
         self.found: dict[tuple[Any, ...], int] = {}
         self.generation: object = object()  # of the places in `calls`
         self.full = False
+        self.order: dict[Line, list[int]] = {}  # who was received from, where that was any source
 
     def add(self, entry: Any) -> int:
         """Note a call; return its place."""

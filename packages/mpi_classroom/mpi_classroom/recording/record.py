@@ -7,6 +7,7 @@ Only the main thread is recorded.
 
 import mmap
 import pickle
+import random
 import struct
 import threading
 import time
@@ -190,12 +191,18 @@ def point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any
     return as_original(original, call)
 
 
+pauses = False  # before messages, so that they come in another order than without
+PAUSE_SECONDS = 0.01
+
+
 def _begin(
     comm: Any, code: int, partners: Any, counts: Any, args: Any, kwargs: Any
 ) -> tuple[Partners, int, int]:
     """Note a call before it starts; return its partners and how many messages it sends and receives."""
     global _calls, _sent
     _calls += 1
+    if pauses:
+        time.sleep(PAUSE_SECONDS * random.random())
     try:
         peer, other, tag = found = partners(comm._ranks or learn_ranks(comm), args, kwargs)
         sent, taken = counts(peer, other)
